@@ -1,0 +1,207 @@
+//! Block devices: the only layer that performs I/O and the only one that may hold `unsafe`.
+//!
+//! A [`Devices`] value is a bank of block devices, numbered from 0. A caller *submits* a
+//! [`Request`] and later *reaps* its [`Completion`]; both directions move the [`Buffer`], so nothing
+//! is shared with the device while it works. Requests may complete in any order; two requests in
+//! flight on overlapping bytes have no order.
+//!
+//! Durability is explicit. A write completes with [`Durability::Cached`] when the device has
+//! accepted it, and with [`Durability::Stable`] when it is on stable media. A flush makes every
+//! write stable that had completed when the flush was submitted. What else a device may do to
+//! bytes, above all in a power cut, is the fault model in `docs/durability.md`.
+
+mod buffer;
+
+pub use buffer::{ALIGNMENT, Buffer};
+
+/// Position of a device in its bank, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceId(pub u16);
+
+/// Caller's name for one request; comes back with the completion. Unique among requests in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub u64);
+
+/// When a write counts as complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// When the device has accepted the bytes; a later flush makes them stable.
+    Cached,
+    /// When the bytes are on stable media.
+    Stable,
+}
+
+/// What a request asks for. Offsets and lengths are in bytes and multiples of the device's
+/// logical block size.
+#[derive(Debug)]
+pub enum Operation {
+    /// Fills the whole buffer from `offset`.
+    Read {
+        /// First byte.
+        offset: u64,
+        /// Receives the bytes; its length is the length of the read.
+        buffer: Buffer,
+    },
+    /// Writes the whole buffer at `offset`.
+    Write {
+        /// First byte.
+        offset: u64,
+        /// The bytes.
+        buffer: Buffer,
+        /// When the write completes.
+        durability: Durability,
+    },
+    /// Makes every write stable that completed before this request was submitted.
+    Flush,
+    /// Tells the device that the range holds nothing of value; reading it gives any bytes.
+    Discard {
+        /// First byte.
+        offset: u64,
+        /// Length in bytes.
+        bytes: u64,
+    },
+    /// Extends a growable device to `bytes` with space that is guaranteed to be there.
+    Grow {
+        /// New size in bytes, not below the present one.
+        bytes: u64,
+    },
+}
+
+/// One operation on one device.
+#[derive(Debug)]
+pub struct Request {
+    /// Which device of the bank.
+    pub device: DeviceId,
+    /// The caller's name for this request.
+    pub token: Token,
+    /// What to do.
+    pub operation: Operation,
+}
+
+/// The end of one request.
+#[derive(Debug)]
+pub struct Completion {
+    /// Which device of the bank.
+    pub device: DeviceId,
+    /// The token of the request.
+    pub token: Token,
+    /// The buffer of a read or write, given back; `None` for other operations.
+    pub buffer: Option<Buffer>,
+    /// Success, or why the operation failed. After a failed write the bytes are undefined.
+    pub result: Result<(), DeviceError>,
+}
+
+/// Why a device operation failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceError {
+    /// The range is outside the device, or not aligned to its logical blocks: a bug of the caller.
+    InvalidRange,
+    /// There is no room to grow or to write (`ENOSPC`, `EDQUOT`).
+    NoSpace,
+    /// The device or the operating system reported an error (`EIO` and the rest); the number is
+    /// the operating system's `errno`.
+    Failed {
+        /// Operating system error number.
+        errno: i32,
+    },
+}
+
+impl std::fmt::Display for DeviceError {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::InvalidRange => write!(formatter, "range outside the device or not aligned"),
+            Self::NoSpace => write!(formatter, "no space left on the device"),
+            Self::Failed { errno } => {
+                write!(formatter, "{}", std::io::Error::from_raw_os_error(*errno))
+            }
+        }
+    }
+}
+
+impl std::error::Error for DeviceError {}
+
+/// What a device is, as far as the engine's choices depend on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Present size in bytes.
+    pub size_bytes: u64,
+    /// Smallest unit of I/O in bytes (512 to 4096).
+    pub logical_block_bytes: u32,
+    /// Unit that the device writes without reading first, in bytes.
+    pub physical_block_bytes: u32,
+    /// Whether access time depends on distance.
+    pub rotational: bool,
+    /// Whether [`Operation::Grow`] can extend it (files yes, raw devices no).
+    pub growable: bool,
+}
+
+/// A bank of block devices.
+///
+/// Implementations: files and raw block devices through io_uring or a thread pool, memory in
+/// virtual time, and a hostile bank that injects the faults of `docs/durability.md` over another.
+pub trait Devices: Send {
+    /// How many devices the bank has.
+    fn count(&self) -> u16;
+
+    /// The geometry of one device, at this moment.
+    fn geometry(&self, device: DeviceId) -> Geometry;
+
+    /// Starts a request. Never blocks for the device; every request completes exactly once.
+    fn submit(&mut self, request: Request);
+
+    /// Appends the completions that are there to `completions`, without waiting.
+    fn reap(&mut self, completions: &mut Vec<Completion>);
+
+    /// As [`Devices::reap`], but waits for at least one completion if any request is in flight
+    /// (in virtual time: advances the clock to the next one).
+    fn wait(&mut self, completions: &mut Vec<Completion>);
+}
+
+/// Runs one request to its end with nothing else in flight: how creation, recovery and
+/// verification do their I/O.
+///
+/// # Errors
+/// The [`DeviceError`] of the operation.
+pub fn run_alone(
+    devices: &mut dyn Devices,
+    device: DeviceId,
+    operation: Operation,
+) -> Result<Option<Buffer>, DeviceError> {
+    devices.submit(Request { device, token: Token(u64::MAX), operation });
+    let mut completions = Vec::with_capacity(1);
+    while completions.is_empty() {
+        devices.wait(&mut completions);
+    }
+    assert_eq!(completions.len(), 1, "run_alone is used with nothing else in flight");
+    let done = completions.remove(0);
+    done.result.map(|()| done.buffer)
+}
+
+/// Reads `bytes` at `offset` with nothing else in flight.
+///
+/// # Errors
+/// The [`DeviceError`] of the read.
+pub fn read_alone(
+    devices: &mut dyn Devices,
+    device: DeviceId,
+    offset: u64,
+    bytes: usize,
+) -> Result<Buffer, DeviceError> {
+    let buffer = Buffer::zeroed(bytes);
+    let buffer = run_alone(devices, device, Operation::Read { offset, buffer })?;
+    Ok(buffer.expect("a read gives its buffer back"))
+}
+
+/// Writes `buffer` at `offset`, to stable media, with nothing else in flight.
+///
+/// # Errors
+/// The [`DeviceError`] of the write.
+pub fn write_alone(
+    devices: &mut dyn Devices,
+    device: DeviceId,
+    offset: u64,
+    buffer: Buffer,
+) -> Result<(), DeviceError> {
+    let durability = Durability::Stable;
+    run_alone(devices, device, Operation::Write { offset, buffer, durability }).map(|_| ())
+}

@@ -1,0 +1,3 @@
+//! The engine: directory, queues, sweep, recovery, cache.
+
+pub mod modifier;

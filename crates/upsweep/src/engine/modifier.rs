@@ -1,0 +1,96 @@
+//! Modifiers: the named, deterministic, pure functions that updates are made of.
+//!
+//! Invariants: a modifier is logged by [`Modifier::name`] and [`Modifier::version`], never by
+//! address; equal inputs give equal outputs, on every machine, for ever; a modifier has no access
+//! to the store. (Bosc paper, section 3.1; design document, "Modifiers".)
+
+/// What the bytes of a value are, as far as the engine knows: chosen by the modifier that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum ValueKind {
+    /// Bytes without further meaning.
+    Bytes = 0,
+    /// A signed integer, 8 bytes, little-endian.
+    I64 = 1,
+    /// An unsigned integer, 8 bytes, little-endian.
+    U64 = 2,
+    /// A floating-point number, 8 bytes, little-endian IEEE 754.
+    F64 = 3,
+}
+
+impl ValueKind {
+    /// The kind with this number on disk.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        [Self::Bytes, Self::I64, Self::U64, Self::F64].into_iter().find(|kind| *kind as u8 == number)
+    }
+}
+
+/// A value as a modifier sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValueRef<'a> {
+    /// What the bytes are.
+    pub kind: ValueKind,
+    /// The bytes.
+    pub bytes: &'a [u8],
+}
+
+/// What a modifier makes of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The key has this value from now on.
+    Put(ValueKind, Vec<u8>),
+    /// Nothing changes.
+    Keep,
+    /// The key is gone from now on.
+    Delete,
+}
+
+/// Why a modifier refuses an update; shown to people in the quarantine list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal(pub String);
+
+/// A named, deterministic, pure function from (key, current value, operand) to an [`Outcome`].
+///
+/// A modifier that returns [`Refusal`] or panics sends its update to the quarantine; all other
+/// updates of the block go on.
+pub trait Modifier: Send + Sync {
+    /// Stable name, 1 to 64 bytes; written to the log.
+    fn name(&self) -> &'static str;
+
+    /// Version of the behaviour; raise it whenever equal inputs give other outputs than before.
+    fn version(&self) -> u16;
+
+    /// Computes the new state of `key`. Pure: no clock, no randomness, no I/O, no store.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the update makes no sense for the current value.
+    fn apply(
+        &self,
+        key: &[u8],
+        current: Option<ValueRef<'_>>,
+        operand: &[u8],
+    ) -> Result<Outcome, Refusal>;
+
+    /// Combines two operands of this modifier for one key, `earlier` before `later`, into one that
+    /// has the same effect on every value, refusals included; `None` where that cannot be done.
+    fn fold(&self, earlier: &[u8], later: &[u8]) -> Option<Vec<u8>> {
+        let _ = (earlier, later);
+        None
+    }
+
+    /// Whether the outcome is independent of the current value (a put, a delete). Such an update
+    /// answers queries without the device, and makes earlier ones for its key superfluous.
+    fn blind(&self) -> bool {
+        false
+    }
+
+    /// Refuses a malformed operand at the call, before anything is logged.
+    ///
+    /// # Errors
+    /// [`Refusal`] with what is wrong and what would be right.
+    fn check_operand(&self, operand: &[u8]) -> Result<(), Refusal> {
+        let _ = operand;
+        Ok(())
+    }
+}

@@ -1,0 +1,283 @@
+//! Errors, grouped by what the caller does next; the precise reason is within.
+
+use std::fmt::{self, Display, Formatter};
+use std::path::PathBuf;
+
+use crate::device::{DeviceError, DeviceId};
+
+/// Any failure of the library. Match on the group to decide, on the content to explain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The call itself is wrong: fix it; the store is untouched and goes on working.
+    Request(RequestError),
+    /// Nothing is wrong for good: try again after what the content says.
+    Retry(RetryError),
+    /// The store takes no more updates in this process: close it, mend the cause, open it again.
+    Closed(ClosedError),
+    /// Bytes on a device are not what was written there: restore or repair them. Other data of
+    /// the store stays readable.
+    Damaged(Damage),
+}
+
+/// What is wrong with a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestError {
+    /// No store at this path.
+    NoStore(PathBuf),
+    /// Creation refused: something is at this path already.
+    AlreadyExists(PathBuf),
+    /// A file, folder or device of the store could not be opened or made.
+    Path {
+        /// The path.
+        path: PathBuf,
+        /// What the operating system said.
+        reason: String,
+    },
+    /// No table of this name.
+    NoTable(String),
+    /// A table of this name exists, with another kind or typing.
+    TableMismatch {
+        /// Name of the table.
+        table: String,
+        /// What it is.
+        found: String,
+        /// What the call took it for.
+        wanted: String,
+    },
+    /// A table name that is empty, too long (255 bytes) or not allowed.
+    BadTableName(String),
+    /// A key above the limit, in bytes.
+    KeyTooLong {
+        /// Length of the key in bytes.
+        bytes: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// A value or operand above the limit, in bytes.
+    ValueTooLong {
+        /// Length in bytes.
+        bytes: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// A batch whose log record exceeds what one log segment or the memory budget holds.
+    BatchTooLong {
+        /// Length of the record in bytes.
+        bytes: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The modifier refuses this operand, before anything was logged.
+    BadOperand {
+        /// Name of the modifier.
+        modifier: String,
+        /// Why.
+        reason: String,
+    },
+    /// The log or a table needs a modifier that is not registered: register it and open again.
+    UnknownModifier {
+        /// Its stable name.
+        name: String,
+        /// Its version.
+        version: u16,
+    },
+    /// The store uses a block format that is not registered: register it and open again.
+    UnknownFormat(String),
+    /// Two modifiers or formats registered under one name and version.
+    RegisteredTwice(String),
+    /// A configuration value outside its range.
+    BadConfig {
+        /// Name of the setting.
+        setting: &'static str,
+        /// The value given, the range, and what to do.
+        reason: String,
+    },
+    /// The value does not have the type that the call expects.
+    TypeMismatch {
+        /// What the call expects.
+        wanted: &'static str,
+        /// What is stored.
+        found: String,
+    },
+}
+
+/// What to wait for before trying again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RetryError {
+    /// Another process (its number if known) has the store open: wait for it to end.
+    InUse {
+        /// The store.
+        path: PathBuf,
+        /// The process that holds the lock, if it wrote its number.
+        pid: Option<u32>,
+    },
+    /// The data devices are full: add space or delete, then try again. Reads go on.
+    Full {
+        /// Size of the data devices in bytes.
+        capacity_bytes: u64,
+    },
+    /// A bounded internal queue is full at this moment: call again once completions have arrived.
+    Busy,
+}
+
+/// Why the store refuses updates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClosedError {
+    /// The store was closed by its owner.
+    Closed,
+    /// A write that had to be durable failed. What was acknowledged before is safe; what was not
+    /// yet acknowledged may or may not be there after the next open.
+    WriteFailed {
+        /// The device.
+        device: DeviceId,
+        /// Offset in bytes.
+        offset: u64,
+        /// What the device reported.
+        error: DeviceError,
+    },
+    /// A thread of the store panicked; the message of the panic.
+    Panicked(String),
+}
+
+/// One place on a device whose content is not what was written, or cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The device.
+    pub device: DeviceId,
+    /// Offset in bytes.
+    pub offset: u64,
+    /// What was expected there, such as `block "k17" of space 3` or `log batch 42`.
+    pub what: String,
+    /// How it differs, such as `checksum mismatch`.
+    pub reason: String,
+}
+
+impl Display for Damage {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        let Self { device, offset, what, reason } = self;
+        write!(formatter, "{what} on device {} at offset {offset}: {reason}", device.0)
+    }
+}
+
+impl Display for Error {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request(error) => error.fmt(formatter),
+            Self::Retry(error) => error.fmt(formatter),
+            Self::Closed(error) => error.fmt(formatter),
+            Self::Damaged(damage) => write!(formatter, "damaged: {damage}"),
+        }
+    }
+}
+
+impl Display for RequestError {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoStore(path) => {
+                write!(formatter, "no store at {}; `upsweep create` makes one", path.display())
+            }
+            Self::AlreadyExists(path) => {
+                write!(formatter, "{} exists already; nothing was changed", path.display())
+            }
+            Self::Path { path, reason } => write!(formatter, "{}: {reason}", path.display()),
+            Self::NoTable(table) => write!(formatter, "no table {table:?} in this store"),
+            Self::TableMismatch { table, found, wanted } => {
+                write!(formatter, "table {table:?} is {found}, not {wanted}")
+            }
+            Self::BadTableName(name) => write!(
+                formatter,
+                "table name {name:?} must have 1 to 255 bytes and no control characters"
+            ),
+            Self::KeyTooLong { bytes, limit } => {
+                write!(formatter, "key of {bytes} bytes; the limit is {limit}")
+            }
+            Self::ValueTooLong { bytes, limit } => {
+                write!(formatter, "value of {bytes} bytes; the limit is {limit}")
+            }
+            Self::BatchTooLong { bytes, limit } => write!(
+                formatter,
+                "batch of {bytes} bytes; the limit of this store is {limit}: split the batch, \
+                 or create the store with a larger log"
+            ),
+            Self::BadOperand { modifier, reason } => {
+                write!(formatter, "operand of {modifier:?} refused: {reason}")
+            }
+            Self::UnknownModifier { name, version } => write!(
+                formatter,
+                "the store needs modifier {name:?} version {version}, which is not registered: \
+                 register it before opening"
+            ),
+            Self::UnknownFormat(name) => write!(
+                formatter,
+                "the store needs block format {name:?}, which is not registered: register it \
+                 before opening"
+            ),
+            Self::RegisteredTwice(name) => write!(formatter, "{name:?} is registered twice"),
+            Self::BadConfig { setting, reason } => write!(formatter, "{setting}: {reason}"),
+            Self::TypeMismatch { wanted, found } => {
+                write!(formatter, "expected {wanted}, found {found}")
+            }
+        }
+    }
+}
+
+impl Display for RetryError {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InUse { path, pid: Some(pid) } => {
+                write!(formatter, "{} is in use by process {pid}", path.display())
+            }
+            Self::InUse { path, pid: None } => {
+                write!(formatter, "{} is in use by another process", path.display())
+            }
+            Self::Full { capacity_bytes } => write!(
+                formatter,
+                "the data devices ({capacity_bytes} bytes) are full: add space or delete data"
+            ),
+            Self::Busy => write!(formatter, "busy: a bounded queue is full at this moment"),
+        }
+    }
+}
+
+impl Display for ClosedError {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => write!(formatter, "the store is closed"),
+            Self::WriteFailed { device, offset, error } => write!(
+                formatter,
+                "a durable write failed on device {} at offset {offset} ({error}); the store \
+                 takes no more updates: mend the device and open the store again",
+                device.0
+            ),
+            Self::Panicked(message) => {
+                write!(formatter, "a thread of the store panicked: {message}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<RequestError> for Error {
+    fn from(error: RequestError) -> Self {
+        Self::Request(error)
+    }
+}
+
+impl From<RetryError> for Error {
+    fn from(error: RetryError) -> Self {
+        Self::Retry(error)
+    }
+}
+
+impl From<ClosedError> for Error {
+    fn from(error: ClosedError) -> Self {
+        Self::Closed(error)
+    }
+}
+
+impl From<Damage> for Error {
+    fn from(damage: Damage) -> Self {
+        Self::Damaged(damage)
+    }
+}

@@ -1,0 +1,7 @@
+//! Upsweep, an update-aware storage engine.
+
+pub mod device;
+pub mod engine;
+mod error;
+
+pub use error::{ClosedError, Damage, Error, RequestError, RetryError};
