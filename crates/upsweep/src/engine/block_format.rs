@@ -1,0 +1,131 @@
+//! Block formats: how a structure lays records out in a block and applies updates to it.
+//!
+//! The engine knows blocks, queues and places; a format knows what is inside a block. Tables, hash
+//! tables and arrays are formats over one mechanism. A format is pure: no clock, no I/O, no store;
+//! equal inputs give equal bytes on every machine. It runs on worker threads on owned memory, and
+//! must never panic on any bytes. (Bosc paper, sections 3 and 4.)
+
+use super::registry::{ModifierId, Modifiers};
+
+/// One waiting update, as a format sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpdateRef<'a> {
+    /// Sequence number of its log record; after folding, that of the youngest folded one.
+    pub seq: u64,
+    /// Which modifier.
+    pub modifier: ModifierId,
+    /// Key of the record that it targets.
+    pub key: &'a [u8],
+    /// The modifier's operand.
+    pub operand: &'a [u8],
+}
+
+/// How the directory finds the block of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Routing {
+    /// A block covers all keys from its block key up to the next block's; the first block of a
+    /// space has the empty key. Blocks of such a format may split and merge.
+    Ordered,
+    /// A block holds exactly the keys that [`BlockFormat::block_key`] maps to it, and comes into
+    /// being with its first update.
+    Exact,
+}
+
+/// What one block holds when its updates are applied.
+pub struct ApplyInput<'a> {
+    /// The present body; `None` if the block has no image yet.
+    pub body: Option<&'a [u8]>,
+    /// Waiting updates, sorted by key, and by `seq` (then position) within a key.
+    pub updates: &'a [UpdateRef<'a>],
+    /// The registered modifiers.
+    pub modifiers: &'a Modifiers,
+    /// Large values of this block that the engine has loaded, sorted by key.
+    pub values: &'a [(Vec<u8>, Vec<u8>)],
+    /// A body above this many bytes is split, unless it holds a single record.
+    pub body_bytes_max: usize,
+    /// Values above this many bytes live outside the block.
+    pub inline_value_bytes_max: usize,
+}
+
+/// One block of the result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Lower bound of its keys; `None` for the first piece, which keeps the block's key.
+    pub key: Option<Vec<u8>>,
+    /// The new body; empty if the piece holds no records, and then it needs no space.
+    pub body: Vec<u8>,
+    /// Records in the body.
+    pub records: u32,
+}
+
+/// An update that its modifier refused, or that made it panic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Position in [`ApplyInput::updates`].
+    pub index: usize,
+    /// Why, for people.
+    pub reason: String,
+}
+
+/// The result of applying updates to one block.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// At least one piece, in key order.
+    pub pieces: Vec<Piece>,
+    /// Large values to write (`Some`) or to free (`None`), sorted by key.
+    pub values: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// Updates that were refused; all others took effect.
+    pub refused: Vec<Refused>,
+}
+
+/// Why updates could not be applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApplyError {
+    /// Large values of these keys are needed: load them and call again.
+    NeedValues(Vec<Vec<u8>>),
+    /// The body is not what this format writes; the text says where and how.
+    Corrupt(String),
+}
+
+/// A registered way of laying out a block.
+pub trait BlockFormat: Send + Sync {
+    /// Stable name, 1 to 64 bytes; written to the store.
+    fn name(&self) -> &'static str;
+
+    /// How keys find their block.
+    fn routing(&self) -> Routing;
+
+    /// Under [`Routing::Exact`], the part or transformation of `key` that names its block.
+    fn block_key(&self, key: &[u8]) -> Vec<u8> {
+        key.to_vec()
+    }
+
+    /// Applies all `updates` to the body. Cost: one pass over the body and the updates.
+    ///
+    /// # Errors
+    /// [`ApplyError`]: load values and call again, or report damage.
+    fn apply(&self, input: &ApplyInput<'_>) -> Result<Applied, ApplyError>;
+
+    /// Joins two neighbouring bodies, `left` below `right` and either may be empty, if together
+    /// they are thin enough to be one block of at most `body_bytes_max`; `None` if not.
+    fn merge(&self, left: &[u8], right: &[u8], body_bytes_max: usize) -> Option<Vec<u8>> {
+        let _ = (left, right, body_bytes_max);
+        None
+    }
+
+    /// Checks every invariant of a body whose keys must lie in `low..high` (`None`: unbounded),
+    /// and returns its number of records and the keys of its large values with their lengths.
+    ///
+    /// # Errors
+    /// What is wrong and where, for people.
+    fn check(&self, body: &[u8], low: &[u8], high: Option<&[u8]>) -> Result<Checked, String>;
+}
+
+/// What [`BlockFormat::check`] found in a sound body.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Number of records.
+    pub records: u32,
+    /// Keys of the large values that it refers to, with their lengths in bytes.
+    pub values: Vec<(Vec<u8>, u32)>,
+}

@@ -1,0 +1,49 @@
+//! The registered modifiers of one open store, by number and by name.
+//!
+//! On the log a modifier is a small number. Numbers below [`FIRST_USER_ID`] belong to the built-in
+//! modifiers for ever; others are given out by the store, which records (number, name, version)
+//! before their first use.
+
+use std::sync::Arc;
+
+use super::modifier::Modifier;
+
+/// Number of a modifier within a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ModifierId(pub u16);
+
+/// First number that is given to modifiers of the application.
+pub const FIRST_USER_ID: u16 = 256;
+
+/// The modifiers that this process knows under their numbers in this store.
+#[derive(Clone, Default)]
+pub struct Modifiers {
+    by_id: Vec<Option<Arc<dyn Modifier>>>,
+}
+
+impl Modifiers {
+    /// Binds `id` to `modifier`, replacing what was bound before.
+    pub fn bind(&mut self, id: ModifierId, modifier: Arc<dyn Modifier>) {
+        let index = usize::from(id.0);
+        if self.by_id.len() <= index {
+            self.by_id.resize_with(index + 1, || None);
+        }
+        self.by_id[index] = Some(modifier);
+    }
+
+    /// The modifier with this number, if it is bound.
+    #[must_use]
+    pub fn get(&self, id: ModifierId) -> Option<&dyn Modifier> {
+        self.by_id.get(usize::from(id.0))?.as_deref()
+    }
+
+    /// The number of the modifier with this name and version, if it is bound.
+    #[must_use]
+    pub fn id_of(&self, name: &str, version: u16) -> Option<ModifierId> {
+        let matches = |slot: &Option<Arc<dyn Modifier>>| {
+            slot.as_ref().is_some_and(|found| found.name() == name && found.version() == version)
+        };
+        let index = self.by_id.iter().position(matches)?;
+        u16::try_from(index).ok().map(ModifierId)
+    }
+}
