@@ -3,6 +3,7 @@
 pub mod device;
 pub mod engine;
 mod error;
+pub mod log;
 pub mod placement;
 
 pub use error::{ClosedError, Damage, Error, RequestError, RetryError};

@@ -54,7 +54,7 @@ impl Core {
         payload.clear();
         encode_updates(updates, &mut payload);
         let stream = self.update_stream;
-        let appended = self.log.append(stream, &[&payload], urgency, Space::User, now_us);
+        let appended = self.log.append_parts(stream, &[&payload], urgency, Space::User, now_us);
         self.scratch = payload;
         match appended {
             Ok(seq) => {

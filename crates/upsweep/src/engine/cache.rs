@@ -69,7 +69,7 @@ impl Cache {
         }
         let entry = self.entries.get_mut(&block)?;
         if entry.extent != extent {
-            self.drop_block(block);
+            self.remove(block);
             return None;
         }
         entry.used = true;
@@ -91,7 +91,7 @@ impl Cache {
     /// Keeps an image, and drops others to make room.
     fn put(&mut self, block: BlockId, extent: Extent, image: Arc<Image>) {
         let bytes = extent.bytes as usize;
-        self.drop_block(block);
+        self.remove(block);
         if bytes > self.limit_bytes {
             return;
         }
@@ -102,7 +102,7 @@ impl Cache {
                     entry.used = false;
                     self.ring.push_back(candidate);
                 }
-                Some(_) => self.drop_block(candidate),
+                Some(_) => self.remove(candidate),
                 None => {}
             }
         }
@@ -112,7 +112,8 @@ impl Cache {
         self.bytes += bytes;
     }
 
-    fn drop_block(&mut self, block: BlockId) {
+    /// Drops the image of a block that has moved or is no more.
+    pub fn remove(&mut self, block: BlockId) {
         if let Some(entry) = self.entries.remove(&block) {
             self.bytes -= entry.extent.bytes as usize;
         }

@@ -60,6 +60,7 @@ pub(super) enum Publish {
     Run(RunId),
     CreateSpace(SpaceRecord),
     DropSpace(u32),
+    Nothing,
 }
 
 /// The state machine of one open store.
@@ -100,6 +101,11 @@ pub struct Core {
     pub(super) now_us: u64,
     pub(super) scratch: Vec<u8>,
     pub(super) statistics: Statistics,
+    pub(super) application_modifiers: Vec<Arc<dyn super::modifier::Modifier>>,
+    /// The second pass of recovery is on: updates arrive with the sequences of the log.
+    pub(super) replaying: bool,
+    /// Quarantined updates of sweeps during replay: sequence, key, operand.
+    pub(super) deferred: Vec<(u64, Vec<u8>, Vec<u8>)>,
 }
 
 impl Core {
@@ -193,6 +199,11 @@ impl Core {
         }
     }
 
+    /// Whether any record or checkpoint is on its way to a device.
+    pub(super) fn is_writing(&self) -> bool {
+        self.log.durable() < self.log.last() || !self.purposes.is_empty()
+    }
+
     /// A token for a new request.
     pub(super) fn token(&mut self, purpose: Purpose) -> Token {
         self.next_token += 1;
@@ -210,6 +221,7 @@ impl Core {
                 Publish::Run(run) => self.publish_run(run),
                 Publish::CreateSpace(record) => self.add_space(record),
                 Publish::DropSpace(space) => self.drop_space_now(space),
+                Publish::Nothing => {}
             }
         }
         if self.publishes.is_empty() {
@@ -220,7 +232,8 @@ impl Core {
     /// Appends a record of the engine itself, which may use the log's reserve.
     pub(super) fn append_internal(&mut self, payload: &[u8], publish: Publish) -> bool {
         let (urgency, space) = (Urgency::Now, crate::log::Space::Internal);
-        let appended = self.log.append(self.change_stream, &[payload], urgency, space, self.now_us);
+        let appended =
+            self.log.append_parts(self.change_stream, &[payload], urgency, space, self.now_us);
         match appended {
             Ok(seq) => {
                 self.publishes.push_back((seq, publish));
@@ -244,6 +257,8 @@ impl Core {
         for (space, key) in &change.removed {
             if let Some(id) = self.directory.exact(*space, key) {
                 let block = self.directory.remove(id);
+                self.cache.remove(id);
+                self.sweep.unmark_fat(id);
                 self.unplaced.remove(&(*space, key.clone()));
                 self.release_extent(block.extent, live);
             }
@@ -262,6 +277,7 @@ impl Core {
             block.image_seq = placed.image_seq;
             block.records = placed.records;
             if before != placed.extent {
+                self.cache.remove(id);
                 self.release_extent(before, live);
             }
             if let Some(extent) = placed.extent {

@@ -192,9 +192,9 @@ impl Directory {
         self.spaces.values()
     }
 
-    /// All spaces, by number.
-    pub fn spaces_mut(&mut self) -> impl Iterator<Item = &mut Space> {
-        self.spaces.values_mut()
+    /// The space with this number.
+    pub fn space_mut(&mut self, space: u32) -> Option<&mut Space> {
+        self.spaces.get_mut(&space)
     }
 
     /// The block with this number.
@@ -353,6 +353,12 @@ impl Directory {
         let place = before(pages, self.upper(pages, &block.key)).expect("the block is there");
         let space = block.space;
         self.spaces.get_mut(&space).expect("looked up above").pages[place.page].dirty = true;
+    }
+
+    /// Marks all pages of a space as equal to their images.
+    pub fn mark_clean(&mut self, space: u32) {
+        let pages = self.spaces.get_mut(&space).into_iter().flat_map(|space| &mut space.pages);
+        pages.for_each(|page| page.dirty = false);
     }
 
     /// Cuts pages that have grown too long; done between checkpoints only. Returns the images of

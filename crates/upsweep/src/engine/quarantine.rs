@@ -5,6 +5,7 @@
 //! sequence of the update (8 bytes, big-endian), space (4), position among equal ones (4), checksum
 //! of its key (4). Value: see [`encode_entry`].
 
+use super::core::Core;
 use super::format::codec_format::{Malformed, Reader, put_bytes, put_varint};
 use super::format::record_format::{Change, LoggedUpdate, encode_change};
 use super::modifier::ValueKind;
@@ -33,6 +34,25 @@ pub struct Entry {
     pub operand: Vec<u8>,
     /// Why it was refused.
     pub reason: String,
+}
+
+impl Core {
+    /// Puts a quarantined update into the quarantine table, now or when replay is over.
+    pub(super) fn take_quarantined(&mut self, seq: u64, key: &[u8], operand: &[u8]) {
+        if self.replaying {
+            self.deferred.push((seq, key.to_vec(), operand.to_vec()));
+        } else {
+            self.accepted = self.accepted.max(seq);
+            self.enqueue(seq, &put_update(key, operand));
+        }
+    }
+
+    /// What [`Core::take_quarantined`] has put off.
+    pub(super) fn enqueue_deferred(&mut self) {
+        for (seq, key, operand) in std::mem::take(&mut self.deferred) {
+            self.take_quarantined(seq, &key, &operand);
+        }
+    }
 }
 
 /// The log payload of a change and the quarantined updates that go with it.

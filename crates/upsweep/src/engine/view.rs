@@ -65,6 +65,7 @@ struct PendingView {
 struct PendingRead {
     block: BlockId,
     extent: Extent,
+    image_seq: u64,
     waiters: Vec<ViewId>,
 }
 
@@ -164,12 +165,13 @@ impl Core {
                 read.waiters.push(id);
                 continue;
             }
+            let image_seq = self.directory.block(block).image_seq;
             let token = self.token(Purpose::View);
             let buffer = Buffer::zeroed(extent.bytes as usize);
             let operation = Operation::Read { offset: extent.offset, buffer };
             actions.requests.push(Request { device: extent.device, token, operation });
             self.views.by_extent.insert(extent, token);
-            self.views.reads.insert(token, PendingRead { block, extent, waiters: vec![id] });
+            self.views.reads.insert(token, PendingRead { block, extent, image_seq, waiters: vec![id] });
             self.statistics.view_reads += 1;
         }
         actions.views.append(&mut self.views.answered);
@@ -179,7 +181,7 @@ impl Core {
         let read = self.views.reads.remove(&completion.token).expect("a view read is listed");
         self.views.by_extent.remove(&read.extent);
         let block = self.directory.block(read.block);
-        let moved = block.extent != Some(read.extent);
+        let moved = (block.extent, block.image_seq) != (Some(read.extent), read.image_seq);
         let mut damage = None;
         if !moved {
             let identity = Identity {

@@ -142,7 +142,7 @@ impl Core {
     }
 
     /// Has a growable data device extended for `bytes` more; `false` if none can be.
-    pub(super) fn begin_growth(&mut self, bytes: u64, actions: &mut Actions) -> bool {
+    pub(in crate::engine) fn begin_growth(&mut self, bytes: u64, actions: &mut Actions) -> bool {
         if self.growing {
             return true;
         }

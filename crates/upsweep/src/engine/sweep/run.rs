@@ -497,7 +497,9 @@ impl Core {
         self.apply_change(&run.change, true);
         self.push_all(moved);
         let seq = self.published;
-        quarantine::for_each_put(&run.quarantined, |update| self.enqueue(seq, update));
+        quarantine::for_each_put(&run.quarantined, |update| {
+            self.take_quarantined(seq, update.key, update.operand);
+        });
         self.statistics.quarantined += run.quarantined.len() as u64;
     }
 }
