@@ -3,5 +3,6 @@
 pub mod device;
 pub mod engine;
 mod error;
+pub mod log;
 
 pub use error::{ClosedError, Damage, Error, RequestError, RetryError};
