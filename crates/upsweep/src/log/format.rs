@@ -99,7 +99,7 @@ impl Invalid {
 }
 
 /// The fields of a batch header; see the module text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchHeader {
     /// Position of the device among the devices of the log.
     pub device: u16,

@@ -31,10 +31,15 @@
 mod assembly;
 #[doc(hidden)]
 pub mod format;
+mod media;
+mod reader;
+mod recover;
 mod ring;
 mod writer;
 
 pub use format::RecordRef;
+pub use reader::{LogReader, Record, read_back};
+pub use recover::recover;
 pub use writer::{Log, LogDeviceStatistics, LogStatistics};
 
 use crate::device::{DeviceError, DeviceId};

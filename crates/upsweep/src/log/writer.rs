@@ -58,7 +58,7 @@ struct Flight {
 }
 
 /// Where the youngest batch is: what the next one points back to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) device: u16,
     pub(super) page: u32,
