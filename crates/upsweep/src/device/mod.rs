@@ -11,8 +11,12 @@
 //! bytes, above all in a power cut, is the fault model in `docs/durability.md`.
 
 mod buffer;
+mod memory;
+mod pages;
+mod random;
 
 pub use buffer::{ALIGNMENT, Buffer};
+pub use memory::{LatencyModel, MemoryDevices, Simulated};
 
 /// Position of a device in its bank, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,7 +36,7 @@ pub enum Durability {
 }
 
 /// What a request asks for. Offsets and lengths are in bytes and multiples of the device's
-/// logical block size.
+/// logical block size; an empty range is a caller's bug.
 #[derive(Debug)]
 pub enum Operation {
     /// Fills the whole buffer from `offset`.
@@ -65,6 +69,34 @@ pub enum Operation {
         /// New size in bytes, not below the present one.
         bytes: u64,
     },
+}
+
+impl Operation {
+    /// Whether a device of this geometry takes the operation: what every implementation checks
+    /// on submission.
+    ///
+    /// # Errors
+    /// [`DeviceError::InvalidRange`] if the range is empty, outside the device or not aligned to
+    /// its logical blocks, or if the device cannot grow or would shrink.
+    pub fn check(&self, geometry: &Geometry) -> Result<(), DeviceError> {
+        let block = u64::from(geometry.logical_block_bytes);
+        let valid = |offset: u64, bytes: u64| {
+            let inside = offset.checked_add(bytes).is_some_and(|end| end <= geometry.size_bytes);
+            inside && bytes > 0 && offset.is_multiple_of(block) && bytes.is_multiple_of(block)
+        };
+        let valid = match self {
+            Self::Read { offset, buffer } | Self::Write { offset, buffer, .. } => {
+                valid(*offset, buffer.len() as u64)
+            }
+            Self::Flush => true,
+            Self::Discard { offset, bytes } => valid(*offset, *bytes),
+            Self::Grow { bytes } => {
+                let grows = *bytes >= geometry.size_bytes && bytes.is_multiple_of(block);
+                geometry.growable && grows && i64::try_from(*bytes).is_ok()
+            }
+        };
+        if valid { Ok(()) } else { Err(DeviceError::InvalidRange) }
+    }
 }
 
 /// One operation on one device.
@@ -205,3 +237,6 @@ pub fn write_alone(
     let durability = Durability::Stable;
     run_alone(devices, device, Operation::Write { offset, buffer, durability }).map(|_| ())
 }
+
+#[cfg(test)]
+mod tests;
