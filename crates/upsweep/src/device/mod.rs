@@ -11,11 +11,21 @@
 //! bytes, above all in a power cut, is the fault model in `docs/durability.md`.
 
 mod buffer;
+#[cfg(target_os = "linux")]
+mod file;
+#[cfg(target_os = "linux")]
+mod host;
 mod memory;
 mod pages;
+#[cfg(target_os = "linux")]
+mod pool;
 mod random;
 
 pub use buffer::{ALIGNMENT, Buffer};
+#[cfg(target_os = "linux")]
+pub use file::HostPath;
+#[cfg(target_os = "linux")]
+pub use host::{EngineChoice, HostDescription, HostDevices, HostOptions, Waiter, Waker};
 pub use memory::{LatencyModel, MemoryDevices, Simulated};
 
 /// Position of a device in its bank, from 0.

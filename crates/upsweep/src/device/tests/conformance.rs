@@ -1,7 +1,10 @@
 //! What every implementation of [`Devices`] must do, run over each of them.
 
 use super::*;
-use crate::device::{DeviceError, MemoryDevices, read_alone, run_alone, write_alone};
+use crate::device::{
+    DeviceError, EngineChoice, HostDevices, HostOptions, HostPath, MemoryDevices, read_alone,
+    run_alone, write_alone,
+};
 
 const DEVICE: DeviceId = DeviceId(0);
 
@@ -128,4 +131,34 @@ fn memory_advances_only_on_demand() {
     let mut completions = Vec::new();
     devices.reap(&mut completions);
     assert!(completions.is_empty(), "nothing is due at the time of submission");
+}
+
+/// Runs the suite over files in `folder`, through one engine.
+fn host_suite(folder: &std::path::Path, options: HostOptions) {
+    let folder = tempfile::tempdir_in(folder).expect("a folder for the test");
+    let mut number = 0;
+    suite(|| {
+        number += 1;
+        let path = folder.path().join(number.to_string());
+        let mut devices = HostDevices::open(&[HostPath { path, create: true }], options)
+            .expect("the engine works on this host");
+        run_alone(&mut devices, DEVICE, Operation::Grow { bytes: SIZE }).expect("grown");
+        devices
+    });
+}
+
+#[test]
+fn thread_pool() {
+    for direct in [true, false] {
+        let options = HostOptions { engine: EngineChoice::ThreadPool, direct };
+        host_suite(&std::env::temp_dir(), options);
+    }
+}
+
+#[test]
+fn thread_pool_on_a_memory_file_system() {
+    let folder = std::path::Path::new("/dev/shm");
+    if folder.is_dir() {
+        host_suite(folder, HostOptions { engine: EngineChoice::ThreadPool, direct: true });
+    }
 }
