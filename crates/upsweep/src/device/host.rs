@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use super::file::{HostFile, HostPath};
 use super::pool::{self, Pool};
+use super::uring::Ring;
 use super::{Completion, DeviceId, Devices, Geometry, Request};
 use crate::error::{Error, RequestError};
 
@@ -70,6 +71,7 @@ pub struct HostDevices {
 
 #[derive(Debug)]
 enum Engine {
+    Ring(Arc<Ring>),
     Pool(Pool),
 }
 
@@ -89,7 +91,8 @@ impl HostDevices {
         let files: Result<Vec<HostFile>, Error> =
             paths.iter().map(|path| HostFile::open(path, options.direct)).collect();
         let files: Arc<[HostFile]> = files?.into();
-        let (engine, engine_reason) = choose(&files, options.engine)?;
+        let (engine, engine_reason) =
+            choose(&files, options.engine, || Ring::open(Arc::clone(&files)))?;
         Ok(Self { files, engine, engine_reason })
     }
 
@@ -101,6 +104,7 @@ impl HostDevices {
     pub fn description(&self, device: DeviceId) -> HostDescription {
         let file = &self.files[usize::from(device.0)];
         let engine = match &self.engine {
+            Engine::Ring(_) => "io_uring",
             Engine::Pool(_) => "thread pool",
         };
         let mut reasons = vec![self.engine_reason.clone()];
@@ -122,23 +126,49 @@ impl HostDevices {
     #[must_use]
     pub fn waiter(&self) -> Waiter {
         let shared = match &self.engine {
+            Engine::Ring(ring) => SharedEngine::Ring(Arc::clone(ring)),
             Engine::Pool(pool) => SharedEngine::Pool(Arc::clone(pool.shared())),
         };
         Waiter { shared }
     }
 }
 
-/// The engine that was asked for or the best that works, and why.
-fn choose(files: &Arc<[HostFile]>, choice: EngineChoice) -> Result<(Engine, String), Error> {
-    let reason = match choice {
-        EngineChoice::Automatic | EngineChoice::IoUring | EngineChoice::ThreadPool => {
-            "thread pool, as asked for".to_owned()
+/// The engine that was asked for or the best that works, and why. `open_ring` says in words why
+/// the kernel has no ring.
+fn choose(
+    files: &Arc<[HostFile]>,
+    choice: EngineChoice,
+    open_ring: impl FnOnce() -> Result<Ring, String>,
+) -> Result<(Engine, String), Error> {
+    let reason = match (choice, open_ring) {
+        (EngineChoice::ThreadPool, _) => "thread pool, as asked for".to_owned(),
+        (EngineChoice::IoUring, open_ring) => {
+            let ring = open_ring().map_err(bad_engine)?;
+            return Ok((Engine::Ring(Arc::new(ring)), "io_uring, as asked for".to_owned()));
         }
+        (EngineChoice::Automatic, open_ring) => match open_ring() {
+            Ok(ring) => {
+                let reason = "io_uring: the kernel allows it".to_owned();
+                return Ok((Engine::Ring(Arc::new(ring)), reason));
+            }
+            Err(refusal) => format!("thread pool: {refusal}"),
+        },
     };
     let pool = Pool::start(Arc::clone(files)).map_err(|error| {
         bad_engine(format!("the host refuses to start a thread for the thread pool: {error}"))
     })?;
     Ok((Engine::Pool(pool), reason))
+}
+
+impl Drop for HostDevices {
+    fn drop(&mut self) {
+        match &self.engine {
+            // Waits for what the kernel still does to our buffers and files.
+            Engine::Ring(ring) => ring.close(),
+            // The pool does the same when it is dropped.
+            Engine::Pool(_) => {}
+        }
+    }
 }
 
 fn bad_engine(reason: String) -> Error {
@@ -156,18 +186,21 @@ impl Devices for HostDevices {
 
     fn submit(&mut self, request: Request) {
         match &mut self.engine {
+            Engine::Ring(ring) => ring.submit(request),
             Engine::Pool(pool) => pool.submit(request),
         }
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
         match &self.engine {
+            Engine::Ring(ring) => ring.reap(completions),
             Engine::Pool(pool) => pool.shared().reap(completions),
         }
     }
 
     fn wait(&mut self, completions: &mut Vec<Completion>) {
         match &self.engine {
+            Engine::Ring(ring) => ring.wait(None, true, completions),
             Engine::Pool(pool) => pool.shared().wait(None, true, completions),
         }
     }
@@ -182,6 +215,7 @@ pub struct Waiter {
 
 #[derive(Clone, Debug)]
 enum SharedEngine {
+    Ring(Arc<Ring>),
     Pool(Arc<pool::Shared>),
 }
 
@@ -191,6 +225,7 @@ impl Waiter {
     /// limit), or the bank was dropped. May also return early without any of these.
     pub fn wait(&self, timeout: Option<Duration>, completions: &mut Vec<Completion>) {
         match &self.shared {
+            SharedEngine::Ring(ring) => ring.wait(timeout, false, completions),
             SharedEngine::Pool(pool) => pool.wait(timeout, false, completions),
         }
     }
@@ -214,6 +249,7 @@ impl Waker {
     /// woken already.
     pub fn wake(&self) {
         match &self.shared {
+            SharedEngine::Ring(ring) => ring.wake(),
             SharedEngine::Pool(pool) => pool.wake(),
         }
     }

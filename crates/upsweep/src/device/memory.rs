@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use super::pages::Pages;
 use super::random::SplitMix64;
-use super::{Buffer, Completion, DeviceError, DeviceId, Devices, Geometry, Operation, Request};
+use super::{Completion, DeviceError, DeviceId, Devices, Geometry, Operation, Request};
 
 /// How long a request takes: its turn on the device, plus `base_us`, plus up to `jitter_us`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,38 +177,25 @@ impl MemoryDevices {
         idle_from_us + base_us + jitter_us
     }
 
-    fn finish(&mut self, InFlight { request, check }: InFlight) -> Completion {
-        let Request { device, token, operation } = request;
-        let buffer = match (operation, &check) {
-            (Operation::Read { buffer, .. } | Operation::Write { buffer, .. }, Err(_)) => {
-                Some(buffer)
-            }
-            (_, Err(_)) => None,
-            (operation, Ok(())) => self.apply(device, operation),
-        };
-        Completion { device, token, buffer, result: check }
+    fn finish(&mut self, InFlight { mut request, check }: InFlight) -> Completion {
+        if check.is_ok() {
+            self.apply(&mut request);
+        }
+        request.end(check)
     }
 
-    fn apply(&mut self, device: DeviceId, operation: Operation) -> Option<Buffer> {
-        let device = &mut self.devices[usize::from(device.0)];
-        match operation {
-            Operation::Read { offset, mut buffer } => {
-                device.pages.read(offset, &mut buffer);
-                Some(buffer)
-            }
-            Operation::Write { offset, buffer, .. } => {
-                device.pages.write(offset, &buffer);
-                Some(buffer)
-            }
-            Operation::Flush => None,
+    fn apply(&mut self, request: &mut Request) {
+        let device = &mut self.devices[usize::from(request.device.0)];
+        match &mut request.operation {
+            Operation::Read { offset, buffer } => device.pages.read(*offset, buffer),
+            Operation::Write { offset, buffer, .. } => device.pages.write(*offset, buffer),
+            Operation::Flush => {}
             Operation::Discard { offset, bytes } => {
-                device.pages.discard(offset, bytes, &mut self.random);
-                None
+                device.pages.discard(*offset, *bytes, &mut self.random);
             }
             Operation::Grow { bytes } => {
                 // Two growths in flight may complete in any order.
-                device.geometry.size_bytes = device.geometry.size_bytes.max(bytes);
-                None
+                device.geometry.size_bytes = device.geometry.size_bytes.max(*bytes);
             }
         }
     }

@@ -20,6 +20,8 @@ mod pages;
 #[cfg(target_os = "linux")]
 mod pool;
 mod random;
+#[cfg(target_os = "linux")]
+mod uring;
 
 pub use buffer::{ALIGNMENT, Buffer};
 #[cfg(target_os = "linux")]
@@ -118,6 +120,18 @@ pub struct Request {
     pub token: Token,
     /// What to do.
     pub operation: Operation,
+}
+
+impl Request {
+    /// The completion of this request: gives its buffer back, if it has one.
+    #[must_use]
+    pub fn end(self, result: Result<(), DeviceError>) -> Completion {
+        let buffer = match self.operation {
+            Operation::Read { buffer, .. } | Operation::Write { buffer, .. } => Some(buffer),
+            Operation::Flush | Operation::Discard { .. } | Operation::Grow { .. } => None,
+        };
+        Completion { device: self.device, token: self.token, buffer, result }
+    }
 }
 
 /// The end of one request.

@@ -86,7 +86,14 @@ impl Pool {
 
     /// Queues a request; it is counted before any thread can complete it.
     pub(super) fn submit(&mut self, request: Request) {
-        lock(&self.shared.done).outstanding += 1;
+        let mut done = lock(&self.shared.done);
+        done.outstanding += 1;
+        if let Err(error) = check(&self.shared.files, &request) {
+            done.completions.push(request.end(Err(error)));
+            self.shared.changed.notify_one();
+            return;
+        }
+        drop(done);
         lock(&self.shared.queue).requests.push_back(request);
         self.shared.work.notify_one();
     }
@@ -130,8 +137,16 @@ impl Shared {
 
     /// Hands out what has completed, without waiting.
     pub(super) fn reap(&self, completions: &mut Vec<Completion>) {
-        let mut done = lock(&self.done);
-        done.hand_out(completions);
+        self.hand_out(&mut lock(&self.done), completions);
+    }
+
+    fn hand_out(&self, done: &mut Done, completions: &mut Vec<Completion>) {
+        done.outstanding -= done.completions.len();
+        completions.append(&mut done.completions);
+        if done.outstanding == 0 {
+            // Another thread may wait for nothing being in flight.
+            self.changed.notify_all();
+        }
     }
 
     /// Hands out what has completed; waits for at least one completion, a wake, the timeout, the
@@ -165,7 +180,7 @@ impl Shared {
                 }
             };
         }
-        done.hand_out(completions);
+        self.hand_out(&mut done, completions);
     }
 
     /// Ends the present or next wait.
@@ -177,32 +192,21 @@ impl Shared {
     }
 }
 
-impl Done {
-    fn hand_out(&mut self, completions: &mut Vec<Completion>) {
-        self.outstanding -= self.completions.len();
-        completions.append(&mut self.completions);
-    }
+/// Whether the request names a device of the bank, and a range that it takes.
+pub(super) fn check(files: &[HostFile], request: &Request) -> Result<(), DeviceError> {
+    let file = files.get(usize::from(request.device.0)).ok_or(DeviceError::InvalidRange)?;
+    request.operation.check(&file.geometry())
 }
 
-/// Runs one request to its end on the calling thread.
-fn run(files: &[HostFile], request: Request) -> Completion {
-    let Request { device, token, operation } = request;
-    let file = files.get(usize::from(device.0)).ok_or(DeviceError::InvalidRange);
-    let file = file.and_then(|file| operation.check(&file.geometry()).map(|()| file));
-    let (buffer, result) = match operation {
-        Operation::Read { offset, mut buffer } => {
-            let result = file.and_then(|file| file.read(offset, &mut buffer));
-            (Some(buffer), result)
-        }
-        Operation::Write { offset, buffer, durability } => {
-            let result = file.and_then(|file| file.write(offset, &buffer, durability));
-            (Some(buffer), result)
-        }
-        Operation::Flush => (None, file.and_then(HostFile::flush)),
-        Operation::Discard { offset, bytes } => {
-            (None, file.and_then(|file| file.discard(offset, bytes)))
-        }
-        Operation::Grow { bytes } => (None, file.and_then(|file| file.grow(bytes))),
+/// Runs one request that passed [`check`] to its end on the calling thread.
+fn run(files: &[HostFile], mut request: Request) -> Completion {
+    let file = &files[usize::from(request.device.0)];
+    let result = match &mut request.operation {
+        Operation::Read { offset, buffer } => file.read(*offset, buffer),
+        Operation::Write { offset, buffer, durability } => file.write(*offset, buffer, *durability),
+        Operation::Flush => file.flush(),
+        Operation::Discard { offset, bytes } => file.discard(*offset, *bytes),
+        Operation::Grow { bytes } => file.grow(*bytes),
     };
-    Completion { device, token, buffer, result }
+    request.end(result)
 }

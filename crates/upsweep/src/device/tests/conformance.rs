@@ -147,18 +147,26 @@ fn host_suite(folder: &std::path::Path, options: HostOptions) {
     });
 }
 
-#[test]
-fn thread_pool() {
+fn both_folders(engine: EngineChoice) {
     for direct in [true, false] {
-        let options = HostOptions { engine: EngineChoice::ThreadPool, direct };
-        host_suite(&std::env::temp_dir(), options);
+        host_suite(&std::env::temp_dir(), HostOptions { engine, direct });
+    }
+    let memory = std::path::Path::new("/dev/shm");
+    if memory.is_dir() {
+        host_suite(memory, HostOptions { engine, direct: true });
     }
 }
 
 #[test]
-fn thread_pool_on_a_memory_file_system() {
-    let folder = std::path::Path::new("/dev/shm");
-    if folder.is_dir() {
-        host_suite(folder, HostOptions { engine: EngineChoice::ThreadPool, direct: true });
+fn thread_pool() {
+    both_folders(EngineChoice::ThreadPool);
+}
+
+#[test]
+fn io_uring() {
+    // Where the kernel refuses it, there is nothing to test but that this is said.
+    match HostDevices::open(&[], HostOptions { engine: EngineChoice::IoUring, direct: true }) {
+        Ok(_) => both_folders(EngineChoice::IoUring),
+        Err(error) => assert!(error.to_string().contains("io_uring"), "{error}"),
     }
 }
