@@ -44,6 +44,8 @@ pub(super) struct HostFile {
     physical_block_bytes: u32,
     size_bytes: AtomicU64,
     rotational: AtomicBool,
+    /// The block device has said that it cannot discard.
+    keeps_all: AtomicBool,
     /// Held while the size changes by truncation, which could shrink the file in a race.
     growing: Mutex<()>,
 }
@@ -82,6 +84,7 @@ impl HostFile {
             physical_block_bytes: queue.physical.max(logical_block_bytes),
             size_bytes: AtomicU64::new(end - end % u64::from(logical_block_bytes)),
             rotational: AtomicBool::new(queue.rotational),
+            keeps_all: AtomicBool::new(false),
             growing: Mutex::new(()),
         })
     }
@@ -153,6 +156,9 @@ impl HostFile {
     /// Gives the range up. Succeeds without effect where the host cannot do it.
     pub(super) fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if self.discards_nothing() {
+            return Ok(());
+        }
         if self.block_device {
             return self.discard_blocks(offset, bytes);
         }
@@ -172,8 +178,21 @@ impl HostFile {
         });
         match discarded {
             Err(errno) if !unsupported(errno) => Err(errno_error(errno)),
-            _ => Ok(()),
+            result => {
+                self.keeps_all.store(result.is_err(), Ordering::Relaxed);
+                Ok(())
+            }
         }
+    }
+
+    /// Whether a discard is a system call that blocks: on block devices, unless in vain.
+    pub(super) fn discard_blocks_caller(&self) -> bool {
+        self.block_device && !self.keeps_all.load(Ordering::Relaxed)
+    }
+
+    /// Whether a discard has no effect here.
+    pub(super) fn discards_nothing(&self) -> bool {
+        self.keeps_all.load(Ordering::Relaxed)
     }
 
     /// Extends the file to `bytes`, with space that is there, and makes that stable.
@@ -201,11 +220,6 @@ impl HostFile {
             retry(|| rustix::fs::ftruncate(&self.file, bytes)).map_err(errno_error)?;
         }
         Ok(())
-    }
-
-    /// Whether it is a raw block device.
-    pub(super) fn is_block_device(&self) -> bool {
-        self.block_device
     }
 }
 

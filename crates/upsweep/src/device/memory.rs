@@ -58,6 +58,9 @@ pub trait Simulated: Devices {
     /// If the range is outside the device.
     fn poke(&mut self, device: DeviceId, offset: u64, bytes: &[u8]);
 
+    /// Extends the device to `bytes`, in no time; never shrinks it.
+    fn grow_now(&mut self, device: DeviceId, bytes: u64);
+
     /// Drops every request in flight, without effect and without completion.
     fn forget_requests(&mut self);
 
@@ -259,6 +262,11 @@ impl Simulated for MemoryDevices {
     fn poke(&mut self, device: DeviceId, offset: u64, bytes: &[u8]) {
         self.assert_inside(device, offset, bytes.len());
         self.devices[usize::from(device.0)].pages.write(offset, bytes);
+    }
+
+    fn grow_now(&mut self, device: DeviceId, bytes: u64) {
+        let geometry = &mut self.devices[usize::from(device.0)].geometry;
+        geometry.size_bytes = geometry.size_bytes.max(bytes);
     }
 
     fn forget_requests(&mut self) {

@@ -15,6 +15,7 @@ mod buffer;
 mod file;
 #[cfg(target_os = "linux")]
 mod host;
+mod hostile;
 mod memory;
 mod pages;
 #[cfg(target_os = "linux")]
@@ -22,13 +23,16 @@ mod pool;
 mod random;
 #[cfg(target_os = "linux")]
 mod uring;
+mod volatile;
 
 pub use buffer::{ALIGNMENT, Buffer};
 #[cfg(target_os = "linux")]
 pub use file::HostPath;
 #[cfg(target_os = "linux")]
 pub use host::{EngineChoice, HostDescription, HostDevices, HostOptions, Waiter, Waker};
+pub use hostile::{FailureKind, FaultRange, Faults, HostileDevices};
 pub use memory::{LatencyModel, MemoryDevices, Simulated};
+pub use volatile::PowerCut;
 
 /// Position of a device in its bank, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

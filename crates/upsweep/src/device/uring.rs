@@ -69,6 +69,10 @@ struct State {
     free: Vec<usize>,
     /// Requests beyond [`DEPTH`], oldest first.
     waiting: VecDeque<Running>,
+    /// Slots of discards that a helper thread performs, as they have no asynchronous call.
+    discards: VecDeque<usize>,
+    /// There is a helper thread, which will look at `discards` again.
+    helper: bool,
     /// Requests in slots and in `waiting`.
     outstanding: usize,
 }
@@ -89,7 +93,7 @@ enum Stage {
     /// A file has grown; this makes the growth stable.
     Stabilise,
     /// The result is known and passes through the ring, so that waiters learn of it.
-    Report(DeviceError),
+    Report(Result<(), DeviceError>),
 }
 
 /// What comes after a completion entry.
@@ -134,10 +138,10 @@ impl Ring {
     }
 
     /// Passes a request to the kernel, or queues it behind [`DEPTH`] others.
-    pub(super) fn submit(&self, request: Request) {
+    pub(super) fn submit(self: &Arc<Self>, request: Request) {
         let stage = match check(&self.files, &request) {
             Ok(()) => Stage::Operate,
-            Err(error) => Stage::Report(error),
+            Err(error) => Stage::Report(Err(error)),
         };
         let mut state = lock(&self.state);
         state.outstanding += 1;
@@ -146,7 +150,7 @@ impl Ring {
     }
 
     /// Moves requests from the queue to the kernel while there is room.
-    fn fill(&self, state: &mut State) {
+    fn fill(self: &Arc<Self>, state: &mut State) {
         let mut moved = false;
         while state.slots.len() - state.free.len() < DEPTH {
             let Some(running) = state.waiting.pop_front() else { break };
@@ -154,13 +158,65 @@ impl Ring {
                 state.slots.push(None);
                 state.slots.len() - 1
             });
+            let by_helper = self.needs_helper(&running);
             state.slots[slot] = Some(running);
-            self.push_slot(state, slot);
-            moved = true;
+            if by_helper {
+                self.give_to_helper(state, slot);
+            } else {
+                self.push_slot(state, slot);
+                moved = true;
+            }
         }
         if moved {
             self.enter_submit(state);
         }
+    }
+
+    fn needs_helper(&self, running: &Running) -> bool {
+        let discards = matches!(running.request.operation, Operation::Discard { .. });
+        let file = self.files.get(usize::from(running.request.device.0));
+        let blocks = file.is_some_and(HostFile::discard_blocks_caller);
+        discards && blocks && matches!(running.stage, Stage::Operate)
+    }
+
+    /// Queues the discard in `slot` for the helper thread, and starts one if there is none.
+    fn give_to_helper(self: &Arc<Self>, state: &mut State, slot: usize) {
+        state.discards.push_back(slot);
+        if !state.helper {
+            let ring = Arc::clone(self);
+            let builder = std::thread::Builder::new().name("upsweep-discard".to_owned());
+            state.helper = builder.spawn(move || ring.discard_queued()).is_ok();
+            if !state.helper {
+                // A discard is advice: without a thread it has no effect, and succeeds.
+                self.report(state, Ok(()));
+                self.enter_submit(state);
+            }
+        }
+    }
+
+    /// The helper thread: performs queued discards until there are none.
+    fn discard_queued(&self) {
+        let mut state = lock(&self.state);
+        while let Some(&slot) = state.discards.front() {
+            let request = &state.slots[slot].as_ref().expect("in use until reported").request;
+            let Operation::Discard { offset, bytes } = request.operation else {
+                unreachable!("only discards are given to the helper")
+            };
+            let device = usize::from(request.device.0);
+            drop(state);
+            let result = self.files[device].discard(offset, bytes);
+            state = lock(&self.state);
+            self.report(&mut state, result);
+            self.enter_submit(&mut state);
+        }
+        state.helper = false;
+    }
+
+    /// Sends the oldest queued discard through the ring with this result.
+    fn report(&self, state: &mut State, result: Result<(), DeviceError>) {
+        let slot = state.discards.pop_front().expect("there is a queued discard");
+        state.slots[slot].as_mut().expect("in use until reported").stage = Stage::Report(result);
+        self.push_slot(state, slot);
     }
 
     /// Puts the next entry of the request in `slot` into the submission queue.
@@ -208,7 +264,7 @@ impl Ring {
 
     /// Takes completion entries and works on them: ends requests, continues those that the kernel
     /// did a part of, starts queued ones.
-    pub(super) fn reap(&self, completions: &mut Vec<Completion>) {
+    pub(super) fn reap(self: &Arc<Self>, completions: &mut Vec<Completion>) {
         let mut entries = lock(&self.reaping);
         // SAFETY: the completion queue is used under the lock `reaping` only, which is held here.
         let queue = unsafe { self.ring.completion_shared() };
@@ -249,7 +305,7 @@ impl Ring {
     /// As [`Ring::reap`], but waits for at least one completion, a wake, the timeout, the end of
     /// the bank or, if `until_idle`, nothing being in flight.
     pub(super) fn wait(
-        &self,
+        self: &Arc<Self>,
         timeout: Option<Duration>,
         until_idle: bool,
         completions: &mut Vec<Completion>,
@@ -318,7 +374,7 @@ impl Ring {
     }
 
     /// Waits until nothing is in flight, and ends every wait. Nothing is submitted afterwards.
-    pub(super) fn close(&self) {
+    pub(super) fn close(self: &Arc<Self>) {
         let mut lost = Vec::new();
         while lock(&self.state).outstanding > 0 {
             // With a limit, as another thread's waiter may take the last completion.
@@ -375,6 +431,7 @@ impl Running {
                 write.offset(*offset + done as u64).rw_flags(flags.bits() as i32).build()
             }
             Operation::Flush => fsync(descriptor),
+            Operation::Discard { .. } if file.discards_nothing() => opcode::Nop::new().build(),
             Operation::Discard { offset, bytes } => {
                 let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 let discard = opcode::Fallocate::new(descriptor, *bytes);
@@ -392,8 +449,8 @@ impl Running {
 
     /// Takes the result of the last entry in.
     fn advance(&mut self, result: i32, files: &[HostFile]) -> Next {
-        if let Stage::Report(error) = &self.stage {
-            return Next::End(Err(error.clone()));
+        if let Stage::Report(known) = &self.stage {
+            return Next::End(known.clone());
         }
         let count = match u32::try_from(result) {
             Ok(count) => count as usize,

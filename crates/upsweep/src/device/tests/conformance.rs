@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::device::{
-    DeviceError, EngineChoice, HostDevices, HostOptions, HostPath, MemoryDevices, read_alone,
-    run_alone, write_alone,
+    DeviceError, EngineChoice, HostDevices, HostOptions, HostPath, HostileDevices, MemoryDevices,
+    read_alone, run_alone, write_alone,
 };
 
 const DEVICE: DeviceId = DeviceId(0);
@@ -122,6 +122,11 @@ fn drop_with_requests_in_flight(mut devices: impl Devices) {
 #[test]
 fn memory() {
     suite(|| MemoryDevices::with_sizes(&[SIZE], 1));
+}
+
+#[test]
+fn hostile_with_faults_off() {
+    suite(|| HostileDevices::new(MemoryDevices::with_sizes(&[SIZE], 1), 1));
 }
 
 #[test]

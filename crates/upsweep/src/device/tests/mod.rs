@@ -2,6 +2,9 @@
 //! particular to each.
 
 mod conformance;
+#[cfg(target_os = "linux")]
+mod host;
+mod hostile;
 mod memory;
 
 use super::{Buffer, Completion, DeviceId, Devices, Durability, Operation, Request, Token};
