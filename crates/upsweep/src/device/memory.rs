@@ -11,6 +11,8 @@
 //! [`HostileDevices`](super::HostileDevices) adds what can go wrong.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::pages::Pages;
 use super::random::SplitMix64;
@@ -79,6 +81,18 @@ pub trait Simulated: Devices {
     }
 }
 
+/// Reads the virtual time of a bank from outside of it, such as for [`probe`](super::probe).
+#[derive(Clone, Debug)]
+pub struct VirtualClock(Arc<AtomicU64>);
+
+impl VirtualClock {
+    /// The present virtual time of the bank in microseconds.
+    #[must_use]
+    pub fn now_us(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// Devices in memory. Cost: memory for what is written, in pages of 64 KiB, and one ordered-map
 /// operation for each request.
 #[derive(Debug)]
@@ -86,7 +100,8 @@ pub struct MemoryDevices {
     devices: Vec<MemoryDevice>,
     latency: LatencyModel,
     random: SplitMix64,
-    now_us: u64,
+    /// Written by the bank alone.
+    clock: VirtualClock,
     submitted: u64,
     /// By time of completion and number of submission.
     in_flight: BTreeMap<(u64, u64), InFlight>,
@@ -120,7 +135,7 @@ impl MemoryDevices {
             devices: geometries.into_iter().map(device).collect(),
             latency: LatencyModel::default(),
             random: SplitMix64::new(seed),
-            now_us: 0,
+            clock: VirtualClock(Arc::default()),
             submitted: 0,
             in_flight: BTreeMap::new(),
         }
@@ -151,6 +166,12 @@ impl MemoryDevices {
         self.in_flight.len()
     }
 
+    /// A clock that shows the virtual time of this bank while the bank is borrowed elsewhere.
+    #[must_use]
+    pub fn clock(&self) -> VirtualClock {
+        self.clock.clone()
+    }
+
     fn device(&self, device: DeviceId) -> &MemoryDevice {
         &self.devices[usize::from(device.0)]
     }
@@ -169,9 +190,10 @@ impl MemoryDevices {
             Operation::Read { buffer, .. } | Operation::Write { buffer, .. } => buffer.len() as u64,
             Operation::Flush | Operation::Discard { .. } | Operation::Grow { .. } => 0,
         };
+        let now_us = self.now_us();
         let start_us = match self.devices.get(usize::from(request.device.0)) {
-            Some(device) => device.idle_from_us.max(self.now_us),
-            None => self.now_us,
+            Some(device) => device.idle_from_us.max(now_us),
+            None => now_us,
         };
         let idle_from_us = start_us + bytes / bytes_per_us.max(1);
         if let Some(device) = self.devices.get_mut(usize::from(request.device.0)) {
@@ -224,8 +246,9 @@ impl Devices for MemoryDevices {
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
+        let now_us = self.now_us();
         while let Some(first) = self.in_flight.first_entry() {
-            if first.key().0 > self.now_us {
+            if first.key().0 > now_us {
                 return;
             }
             let done = first.remove();
@@ -243,7 +266,7 @@ impl Devices for MemoryDevices {
 
 impl Simulated for MemoryDevices {
     fn now_us(&self) -> u64 {
-        self.now_us
+        self.clock.now_us()
     }
 
     fn next_completion_us(&self) -> Option<u64> {
@@ -251,7 +274,7 @@ impl Simulated for MemoryDevices {
     }
 
     fn advance_to(&mut self, us: u64) {
-        self.now_us = self.now_us.max(us);
+        self.clock.0.fetch_max(us, Ordering::Relaxed);
     }
 
     fn peek_into(&self, device: DeviceId, offset: u64, into: &mut [u8]) {
@@ -271,8 +294,9 @@ impl Simulated for MemoryDevices {
 
     fn forget_requests(&mut self) {
         self.in_flight.clear();
+        let now_us = self.now_us();
         for device in &mut self.devices {
-            device.idle_from_us = self.now_us;
+            device.idle_from_us = now_us;
         }
     }
 

@@ -20,6 +20,7 @@ mod memory;
 mod pages;
 #[cfg(target_os = "linux")]
 mod pool;
+mod probe;
 mod random;
 #[cfg(target_os = "linux")]
 mod uring;
@@ -31,7 +32,8 @@ pub use file::HostPath;
 #[cfg(target_os = "linux")]
 pub use host::{EngineChoice, HostDescription, HostDevices, HostOptions, Waiter, Waker};
 pub use hostile::{FailureKind, FaultRange, Faults, HostileDevices};
-pub use memory::{LatencyModel, MemoryDevices, Simulated};
+pub use memory::{LatencyModel, MemoryDevices, Simulated, VirtualClock};
+pub use probe::{DeviceProfile, ScratchRange, probe};
 pub use volatile::PowerCut;
 
 /// Position of a device in its bank, from 0.

@@ -67,12 +67,12 @@ pub fn probe(
     devices: &mut dyn Devices,
     device: DeviceId,
     scratch: ScratchRange,
-    mut now: impl FnMut(&dyn Devices) -> Duration,
+    now: impl Fn() -> Duration,
 ) -> Result<DeviceProfile, DeviceError> {
     if scratch.bytes < SEQUENTIAL_BYTES {
         return Err(DeviceError::InvalidRange);
     }
-    let mut run = Probe { devices, device, scratch, random: SplitMix64::new(1), now: &mut now };
+    let mut run = Probe { devices, device, scratch, random: SplitMix64::new(1), now };
     let sequential_write = run.sequential(true)?;
     let sequential_read = run.sequential(false)?;
     let random_read = run.median(false)?;
@@ -109,14 +109,10 @@ struct Probe<'a, Now> {
     device: DeviceId,
     scratch: ScratchRange,
     random: SplitMix64,
-    now: &'a mut Now,
+    now: Now,
 }
 
-impl<Now: FnMut(&dyn Devices) -> Duration> Probe<'_, Now> {
-    fn now(&mut self) -> Duration {
-        (self.now)(self.devices)
-    }
-
+impl<Now: Fn() -> Duration> Probe<'_, Now> {
     /// Bandwidth, in bytes per second, of writing or reading the scratch range in sequence.
     fn sequential(&mut self, write: bool) -> Result<u64, DeviceError> {
         let requests = self.scratch.bytes.min(SEQUENTIAL_BYTES_MAX) / SEQUENTIAL_BYTES;
@@ -127,7 +123,7 @@ impl<Now: FnMut(&dyn Devices) -> Duration> Probe<'_, Now> {
             self.random.fill(&mut buffer);
             buffers.push(buffer);
         }
-        let start = self.now();
+        let start = (self.now)();
         let (mut submitted, mut completed) = (0, 0);
         let mut completions = Vec::new();
         let mut failure = None;
@@ -151,7 +147,7 @@ impl<Now: FnMut(&dyn Devices) -> Duration> Probe<'_, Now> {
         if write {
             super::run_alone(self.devices, self.device, Operation::Flush)?;
         }
-        let micros = (self.now() - start).as_micros().max(1);
+        let micros = ((self.now)() - start).as_micros().max(1);
         let bytes = u128::from(requests * SEQUENTIAL_BYTES);
         Ok((bytes * 1_000_000 / micros) as u64)
     }
@@ -162,16 +158,16 @@ impl<Now: FnMut(&dyn Devices) -> Duration> Probe<'_, Now> {
         let mut samples = Vec::with_capacity(SAMPLES);
         let mut buffer = Buffer::zeroed(RANDOM_BYTES as usize);
         self.random.fill(&mut buffer);
-        let begin = self.now();
+        let begin = (self.now)();
         while samples.len() < SAMPLES {
             let offset = self.scratch.offset + self.random.below(places) * RANDOM_BYTES;
-            let start = self.now();
+            let start = (self.now)();
             self.submit(offset, buffer, write.then_some(Durability::Stable));
             let mut completions = Vec::with_capacity(1);
             while completions.is_empty() {
                 self.devices.wait(&mut completions);
             }
-            let end = self.now();
+            let end = (self.now)();
             samples.push(end - start);
             let done = completions.remove(0);
             done.result?;

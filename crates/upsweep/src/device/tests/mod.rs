@@ -5,7 +5,10 @@ mod conformance;
 #[cfg(target_os = "linux")]
 mod host;
 mod hostile;
+#[cfg(target_os = "linux")]
+mod measure;
 mod memory;
+mod probe;
 
 use super::{Buffer, Completion, DeviceId, Devices, Durability, Operation, Request, Token};
 
