@@ -1,5 +1,5 @@
-//! The envelope of everything that a data device holds behind its superblock: blocks, directory
-//! pages and checkpoint roots.
+//! The envelope of everything but superblocks and log batches: blocks, directory pages, checkpoint
+//! roots, and the label of every device.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -35,6 +35,8 @@ pub enum ImageKind {
     Page = 2,
     /// The root of a checkpoint.
     Root = 3,
+    /// The label at the start of a device.
+    Label = 4,
 }
 
 /// What an image says of itself.
@@ -120,6 +122,7 @@ pub fn parse(bytes: &[u8]) -> Result<(Identity<'_>, std::ops::Range<usize>), Mal
         1 => ImageKind::Block,
         2 => ImageKind::Page,
         3 => ImageKind::Root,
+        4 => ImageKind::Label,
         _ => return Err(Malformed("image kind")),
     };
     if reader.byte()? != VERSION {
