@@ -268,17 +268,15 @@ fn open_file(
         }
         Err(error) => return Err(path_error(path, &error)),
     };
-    match direct_alignment(&file) {
-        Ok(align) if align <= 4096 => Ok((file, Some(align))),
-        Ok(align) => {
-            reasons.push(format!("buffered: direct I/O would need blocks of {align} bytes"));
-            Ok((buffered()?, None))
-        }
-        Err(reason) => {
-            reasons.push(format!("buffered: {reason}"));
-            Ok((buffered()?, None))
-        }
-    }
+    let refusal = match direct_alignment(&file) {
+        Ok(align) if align <= 4096 => return Ok((file, Some(align))),
+        Ok(align) => format!("direct I/O would need blocks of {align} bytes"),
+        Err(reason) => reason,
+    };
+    reasons.push(format!("buffered: {refusal}"));
+    // A block device has one exclusive user, and this one is still it.
+    drop(file);
+    Ok((buffered()?, None))
 }
 
 /// The alignment in bytes that direct I/O on `file` needs, 0 if the kernel does not tell, or why

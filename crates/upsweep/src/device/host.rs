@@ -6,7 +6,8 @@
 //!
 //! Threads: any thread submits, under a lock of the caller's (`&mut self`). One driver thread
 //! waits through a [`Waiter`], which needs no such lock. [`Waker::wake`] ends its wait from any
-//! thread. Invariants: every request completes exactly once; buffers belong to the bank while
+//! thread. While a waiter waits, nobody calls [`Devices::reap`] or [`Devices::wait`] on the bank:
+//! they would take completions away from it, and may swallow a wake. Invariants: every request completes exactly once; buffers belong to the bank while
 //! their request is in flight; dropping the bank waits for what is in flight, and its completions
 //! are lost.
 
@@ -84,6 +85,15 @@ impl HostDevices {
     /// [`RequestError::BadConfig`] for more than 65535 paths, if io_uring is demanded and refused,
     /// or if the host gives no thread.
     pub fn open(paths: &[HostPath], options: HostOptions) -> Result<Self, Error> {
+        Self::open_with(paths, options, Ring::open)
+    }
+
+    /// As [`HostDevices::open`], with a way to open a ring that says why there is none.
+    pub(super) fn open_with(
+        paths: &[HostPath],
+        options: HostOptions,
+        open_ring: impl FnOnce(Arc<[HostFile]>) -> Result<Ring, String>,
+    ) -> Result<Self, Error> {
         if paths.len() > usize::from(u16::MAX) {
             let reason = format!("{} paths; the limit is {}", paths.len(), u16::MAX);
             return Err(RequestError::BadConfig { setting: "paths", reason }.into());
@@ -92,7 +102,7 @@ impl HostDevices {
             paths.iter().map(|path| HostFile::open(path, options.direct)).collect();
         let files: Arc<[HostFile]> = files?.into();
         let (engine, engine_reason) =
-            choose(&files, options.engine, || Ring::open(Arc::clone(&files)))?;
+            choose(&files, options.engine, || open_ring(Arc::clone(&files)))?;
         Ok(Self { files, engine, engine_reason })
     }
 

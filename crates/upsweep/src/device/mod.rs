@@ -82,7 +82,9 @@ pub enum Operation {
         /// Length in bytes.
         bytes: u64,
     },
-    /// Extends a growable device to `bytes` with space that is guaranteed to be there.
+    /// Extends a growable device to `bytes` with space that is guaranteed to be there (except on
+    /// file systems that cannot reserve space). The new space reads as zeros; the new size is
+    /// stable when the request completes.
     Grow {
         /// New size in bytes, not below the present one.
         bytes: u64,

@@ -177,3 +177,53 @@ fn refused_paths() {
         assert!(matches!(refused, Err(Error::Request(RequestError::Path { .. }))), "{refused:?}");
     }
 }
+
+#[test]
+fn the_pool_stands_in_where_the_kernel_refuses_a_ring() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let path = HostPath { path: folder.path().join("device"), create: true };
+    let refuse = |_| Err("the kernel refuses io_uring: EPERM".to_owned());
+    let mut devices =
+        HostDevices::open_with(std::slice::from_ref(&path), HostOptions::default(), refuse)
+            .expect("opened");
+    let description = devices.description(DEVICE);
+    assert_eq!(description.engine, "thread pool");
+    assert_eq!(description.reasons[0], "thread pool: the kernel refuses io_uring: EPERM");
+    run_alone(&mut devices, DEVICE, Operation::Grow { bytes: SIZE }).expect("grown");
+    drop(devices);
+    let path = HostPath { create: false, ..path };
+    let demanded = HostOptions { engine: EngineChoice::IoUring, direct: true };
+    let error = HostDevices::open_with(&[path], demanded, refuse).map(|_| ());
+    assert!(matches!(error, Err(Error::Request(RequestError::BadConfig { .. }))), "{error:?}");
+}
+
+#[test]
+fn requests_of_a_thread_that_has_ended_complete() {
+    on_each_engine(|devices| {
+        let waiter = devices.waiter();
+        let devices = Mutex::new(devices);
+        for round in 0..20 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut devices = devices.lock().expect("no panic");
+                    for token in 0..8 {
+                        let durability = Durability::Cached;
+                        submit(&mut *devices, token, write(token * 65536, 65536, 1, durability));
+                        submit(&mut *devices, 100 + token, Operation::Flush);
+                        let bytes = SIZE + (round * 8 + token + 1) * 4096;
+                        submit(&mut *devices, 200 + token, Operation::Grow { bytes });
+                    }
+                });
+            });
+            let mut completions = Vec::new();
+            while completions.len() < 24 {
+                let before = completions.len();
+                waiter.wait(Some(10 * SECOND), &mut completions);
+                assert!(completions.len() > before, "completions are missing");
+            }
+            for done in completions {
+                assert_eq!(done.result, Ok(()), "token {}", done.token.0);
+            }
+        }
+    });
+}
