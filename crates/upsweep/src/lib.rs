@@ -5,5 +5,6 @@ pub mod engine;
 mod error;
 pub mod log;
 pub mod placement;
+pub mod structures;
 
 pub use error::{ClosedError, Damage, Error, RequestError, RetryError};
