@@ -3,5 +3,6 @@
 pub mod device;
 pub mod engine;
 mod error;
+pub mod structures;
 
 pub use error::{ClosedError, Damage, Error, RequestError, RetryError};
