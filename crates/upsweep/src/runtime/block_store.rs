@@ -16,11 +16,10 @@ use super::threads::Threads;
 use crate::engine::modifier::Modifier;
 use crate::engine::registry::{ModifierId, Modifiers};
 use crate::engine::{
-    self, Access, Core, LoggedUpdate, Registry, SpaceRecord, SpaceSize, View, Wanted,
+    self, Access, Core, LoggedUpdate, Registry, Report, SpaceRecord, SpaceSize, View, Wanted,
 };
 use crate::error::{ClosedError, Error, RequestError, RetryError};
 use crate::log::Urgency;
-use crate::verify::{self, Report};
 
 /// When a call that changes something returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -170,7 +169,7 @@ impl BlockStore {
     pub fn verify(folder: &Path, registry: &Registry) -> Result<Report, Error> {
         let (folder, description, mut devices) = layout::open(folder)?;
         let config = description.config(&folder.path, usize::MAX / 4)?;
-        verify::verify(&mut devices, config, registry)
+        engine::verify(&mut devices, config, registry)
     }
 
     /// Declares changes, all of which take effect or none, now and after any crash. They are seen

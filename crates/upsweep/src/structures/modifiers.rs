@@ -1,0 +1,306 @@
+//! The built-in modifiers, their numbers, limits and operands.
+//!
+//! | modifier | operand | absent value | current value | folds |
+//! |---|---|---|---|---|
+//! | `put` | kind byte, bytes | put | replaced | blind |
+//! | `delete` | empty | keep | deleted | blind |
+//! | `add_*` | 8 bytes | starts from 0 | sum; integers wrap | integers |
+//! | `max_*`, `min_*` | 8 bytes | operand | the larger, the smaller | yes |
+//! | `bit_or` | bytes | operand | bitwise or; equal lengths only | equal lengths |
+//! | `append` | bytes | operand | concatenation | no |
+//! | `byte_patch` | offset (4), bytes | as if empty | overwritten, extended at the end | if joined |
+//! | `insert_if_absent` | kind byte, bytes | put | keep | yes, to the earlier |
+//!
+//! Rules:
+//! - Numbers are 8 bytes, little-endian. A number modifier accepts its own kind, and a value of
+//!   kind `Bytes` with 8 bytes, which thereby takes the modifier's kind. All else is refused.
+//! - Floats: an operand that is not a number is refused; `max` and `min` use the IEEE total order
+//!   (-0 below +0); a sum that is not a number is stored as the one quiet NaN `0x7ff8 << 48`,
+//!   because its bits would otherwise differ from machine to machine.
+//! - `bit_or` accepts `Bytes` and `U64` and keeps the kind. `append` and `byte_patch` accept
+//!   `Bytes` only. A patch that begins beyond the end of the value is refused.
+//! - A malformed operand is refused by every modifier, at the call and, again, when applied.
+//! - Folding is exact for every current value, refusals included. `append` therefore does not
+//!   fold: near [`VALUE_BYTES_MAX`] the first of two may fit while both together do not. Nor does
+//!   `add_f64`: rounding depends on the order.
+
+use std::cmp::Ordering;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
+use crate::engine::registry::{ModifierId, Modifiers};
+
+mod bytes;
+mod resolve;
+
+pub use resolve::{Resolved, admit, is_decided, resolve};
+
+/// Longest key in bytes.
+pub const KEY_BYTES_MAX: usize = 4 << 10;
+/// Longest value in bytes.
+pub const VALUE_BYTES_MAX: usize = 1 << 20;
+
+/// Number of `put`.
+pub const PUT: ModifierId = ModifierId(0);
+/// Number of `delete`.
+pub const DELETE: ModifierId = ModifierId(1);
+/// Number of `add_i64`.
+pub const ADD_I64: ModifierId = ModifierId(2);
+/// Number of `add_u64`.
+pub const ADD_U64: ModifierId = ModifierId(3);
+/// Number of `add_f64`.
+pub const ADD_F64: ModifierId = ModifierId(4);
+/// Number of `max_i64`.
+pub const MAX_I64: ModifierId = ModifierId(5);
+/// Number of `min_i64`.
+pub const MIN_I64: ModifierId = ModifierId(6);
+/// Number of `max_u64`.
+pub const MAX_U64: ModifierId = ModifierId(7);
+/// Number of `min_u64`.
+pub const MIN_U64: ModifierId = ModifierId(8);
+/// Number of `max_f64`.
+pub const MAX_F64: ModifierId = ModifierId(9);
+/// Number of `min_f64`.
+pub const MIN_F64: ModifierId = ModifierId(10);
+/// Number of `bit_or`.
+pub const BIT_OR: ModifierId = ModifierId(11);
+/// Number of `append`.
+pub const APPEND: ModifierId = ModifierId(12);
+/// Number of `byte_patch`.
+pub const BYTE_PATCH: ModifierId = ModifierId(13);
+/// Number of `insert_if_absent`.
+pub const INSERT_IF_ABSENT: ModifierId = ModifierId(14);
+
+/// Binds all built-in modifiers to their numbers. Every store does so before anything else.
+pub fn bind_builtins(modifiers: &mut Modifiers) {
+    modifiers.bind(PUT, Arc::new(bytes::Put));
+    modifiers.bind(DELETE, Arc::new(bytes::Delete));
+    modifiers.bind(ADD_I64, Numeric::<i64>::shared("add_i64", Rule::Add));
+    modifiers.bind(ADD_U64, Numeric::<u64>::shared("add_u64", Rule::Add));
+    modifiers.bind(ADD_F64, Numeric::<f64>::shared("add_f64", Rule::Add));
+    modifiers.bind(MAX_I64, Numeric::<i64>::shared("max_i64", Rule::Max));
+    modifiers.bind(MIN_I64, Numeric::<i64>::shared("min_i64", Rule::Min));
+    modifiers.bind(MAX_U64, Numeric::<u64>::shared("max_u64", Rule::Max));
+    modifiers.bind(MIN_U64, Numeric::<u64>::shared("min_u64", Rule::Min));
+    modifiers.bind(MAX_F64, Numeric::<f64>::shared("max_f64", Rule::Max));
+    modifiers.bind(MIN_F64, Numeric::<f64>::shared("min_f64", Rule::Min));
+    modifiers.bind(BIT_OR, Arc::new(bytes::BitOr));
+    modifiers.bind(APPEND, Arc::new(bytes::Append));
+    modifiers.bind(BYTE_PATCH, Arc::new(bytes::BytePatch));
+    modifiers.bind(INSERT_IF_ABSENT, Arc::new(bytes::InsertIfAbsent));
+}
+
+/// The operand of `put` and `insert_if_absent`: the value with its kind in front.
+#[must_use]
+pub fn value_operand(kind: ValueKind, bytes: &[u8]) -> Vec<u8> {
+    let mut operand = Vec::with_capacity(1 + bytes.len());
+    operand.push(kind as u8);
+    operand.extend_from_slice(bytes);
+    operand
+}
+
+/// The operand of `byte_patch`: `bytes` go to `offset` (bytes) of the value.
+#[must_use]
+pub fn patch_operand(offset: u32, bytes: &[u8]) -> Vec<u8> {
+    let mut operand = Vec::with_capacity(4 + bytes.len());
+    operand.extend_from_slice(&offset.to_le_bytes());
+    operand.extend_from_slice(bytes);
+    operand
+}
+
+/// Offset and bytes of the operand of `byte_patch`; `None` if it is too short to hold an offset.
+fn split_patch(operand: &[u8]) -> Option<(usize, &[u8])> {
+    let (offset, bytes) = operand.split_first_chunk::<4>()?;
+    Some((u32::from_le_bytes(*offset) as usize, bytes))
+}
+
+/// Checks a value for its kind: numbers have 8 bytes, nothing exceeds [`VALUE_BYTES_MAX`].
+///
+/// # Errors
+/// [`Refusal`] with what is wrong.
+pub fn check_value(kind: ValueKind, bytes: &[u8]) -> Result<(), Refusal> {
+    if kind != ValueKind::Bytes && bytes.len() != 8 {
+        let length = bytes.len();
+        return Err(Refusal(format!("a value of kind {kind:?} has 8 bytes, not {length}")));
+    }
+    check_length(bytes.len())
+}
+
+fn check_length(length: usize) -> Result<(), Refusal> {
+    if length > VALUE_BYTES_MAX {
+        return Err(Refusal(format!(
+            "a value of {length} bytes is above the limit of {VALUE_BYTES_MAX} bytes"
+        )));
+    }
+    Ok(())
+}
+
+/// A number as the built-in modifiers compute with it.
+trait Number: Copy + Send + Sync + 'static {
+    const KIND: ValueKind;
+    /// Whether addition is associative, so that operands may be summed up beforehand.
+    const SUMS_FOLD: bool;
+    const ZERO: Self;
+    fn decode(bytes: [u8; 8]) -> Self;
+    fn encode(self) -> [u8; 8];
+    fn sum(self, other: Self) -> Self;
+    fn order(self, other: Self) -> Ordering;
+    fn is_operand(self) -> bool {
+        true
+    }
+}
+
+impl Number for i64 {
+    const KIND: ValueKind = ValueKind::I64;
+    const SUMS_FOLD: bool = true;
+    const ZERO: Self = 0;
+    fn decode(bytes: [u8; 8]) -> Self {
+        Self::from_le_bytes(bytes)
+    }
+    fn encode(self) -> [u8; 8] {
+        self.to_le_bytes()
+    }
+    fn sum(self, other: Self) -> Self {
+        self.wrapping_add(other)
+    }
+    fn order(self, other: Self) -> Ordering {
+        self.cmp(&other)
+    }
+}
+
+impl Number for u64 {
+    const KIND: ValueKind = ValueKind::U64;
+    const SUMS_FOLD: bool = true;
+    const ZERO: Self = 0;
+    fn decode(bytes: [u8; 8]) -> Self {
+        Self::from_le_bytes(bytes)
+    }
+    fn encode(self) -> [u8; 8] {
+        self.to_le_bytes()
+    }
+    fn sum(self, other: Self) -> Self {
+        self.wrapping_add(other)
+    }
+    fn order(self, other: Self) -> Ordering {
+        self.cmp(&other)
+    }
+}
+
+impl Number for f64 {
+    const KIND: ValueKind = ValueKind::F64;
+    const SUMS_FOLD: bool = false;
+    const ZERO: Self = 0.0;
+    fn decode(bytes: [u8; 8]) -> Self {
+        Self::from_le_bytes(bytes)
+    }
+    fn encode(self) -> [u8; 8] {
+        self.to_le_bytes()
+    }
+    fn sum(self, other: Self) -> Self {
+        let sum = self + other;
+        if sum.is_nan() { Self::from_bits(0x7ff8 << 48) } else { sum }
+    }
+    fn order(self, other: Self) -> Ordering {
+        self.total_cmp(&other)
+    }
+    fn is_operand(self) -> bool {
+        !self.is_nan()
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Rule {
+    Add,
+    Max,
+    Min,
+}
+
+/// `add_*`, `max_*` and `min_*` for one kind of number.
+struct Numeric<N> {
+    name: &'static str,
+    rule: Rule,
+    number: PhantomData<N>,
+}
+
+impl<N: Number> Numeric<N> {
+    fn shared(name: &'static str, rule: Rule) -> Arc<Self> {
+        Arc::new(Self { name, rule, number: PhantomData })
+    }
+
+    fn operand(&self, operand: &[u8]) -> Result<N, Refusal> {
+        let bytes = <[u8; 8]>::try_from(operand).map_err(|_| {
+            let (name, length) = (self.name, operand.len());
+            Refusal(format!("{name} takes an operand of 8 bytes, little-endian, not {length}"))
+        })?;
+        let number = N::decode(bytes);
+        if !number.is_operand() {
+            return Err(Refusal(format!("{} takes a number, not a NaN", self.name)));
+        }
+        Ok(number)
+    }
+
+    fn current(&self, value: ValueRef<'_>) -> Result<N, Refusal> {
+        let bytes = <[u8; 8]>::try_from(value.bytes).ok();
+        let fits = value.kind == N::KIND || value.kind == ValueKind::Bytes;
+        bytes.filter(|_| fits).map(N::decode).ok_or_else(|| {
+            let (name, kind, length) = (self.name, value.kind, value.bytes.len());
+            let wanted = N::KIND;
+            Refusal(format!(
+                "{name} needs a value of kind {wanted:?}, or 8 plain bytes; the value has kind \
+                 {kind:?} and {length} bytes"
+            ))
+        })
+    }
+
+    fn combine(&self, earlier: N, later: N) -> N {
+        match self.rule {
+            Rule::Add => earlier.sum(later),
+            Rule::Max if later.order(earlier).is_gt() => later,
+            Rule::Min if later.order(earlier).is_lt() => later,
+            Rule::Max | Rule::Min => earlier,
+        }
+    }
+}
+
+impl<N: Number> Modifier for Numeric<N> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn version(&self) -> u16 {
+        1
+    }
+
+    fn apply(
+        &self,
+        _key: &[u8],
+        current: Option<ValueRef<'_>>,
+        operand: &[u8],
+    ) -> Result<Outcome, Refusal> {
+        let operand = self.operand(operand)?;
+        let result = match (current, self.rule) {
+            (Some(value), _) => self.combine(self.current(value)?, operand),
+            (None, Rule::Add) => N::ZERO.sum(operand),
+            (None, Rule::Max | Rule::Min) => operand,
+        };
+        let bytes = result.encode();
+        let is_same = ValueRef { kind: N::KIND, bytes: &bytes };
+        if current == Some(is_same) {
+            return Ok(Outcome::Keep);
+        }
+        Ok(Outcome::Put(N::KIND, bytes.to_vec()))
+    }
+
+    fn fold(&self, earlier: &[u8], later: &[u8]) -> Option<Vec<u8>> {
+        if matches!(self.rule, Rule::Add) && !N::SUMS_FOLD {
+            return None;
+        }
+        let (earlier, later) = (self.operand(earlier).ok()?, self.operand(later).ok()?);
+        Some(self.combine(earlier, later).encode().to_vec())
+    }
+
+    fn check_operand(&self, operand: &[u8]) -> Result<(), Refusal> {
+        self.operand(operand).map(|_| ())
+    }
+}

@@ -1,0 +1,157 @@
+//! From the value of a key and the updates that wait for it to its new value.
+//!
+//! The rule, which sweeps and queries share:
+//! - Updates apply in order; one that refuses or panics leaves the value as it was.
+//! - A blind update that succeeds supersedes those that wait before it: they are not evaluated, so
+//!   their refusals are not reported. Their effect would have been overwritten.
+//! - A blind update that refuses supersedes nothing. [`admit`] keeps such updates out of the log,
+//!   because a queue that drops superseded updates cannot bring them back.
+//!
+//! So values never depend on how updates were spread over sweeps or folded. Refusals depend on
+//! what waits together, and not on whether it was folded (but a folded update is refused as one).
+
+use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::{KEY_BYTES_MAX, PUT, bytes, check_value};
+use crate::engine::block_format::UpdateRef;
+use crate::engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
+use crate::engine::registry::{FIRST_USER_ID, ModifierId, Modifiers};
+
+/// What the updates of one key make of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resolved<'a> {
+    /// The value, or its absence, is the same as before.
+    Unchanged,
+    /// The key has this value; borrowed where it stands in an operand as it is.
+    Put(ValueKind, Cow<'a, [u8]>),
+    /// The key is gone; it may have been absent before.
+    Delete,
+}
+
+impl Resolved<'_> {
+    /// The value as a modifier sees it, with `current` as the value before.
+    fn value<'b>(&'b self, current: Option<ValueRef<'b>>) -> Option<ValueRef<'b>> {
+        match self {
+            Self::Unchanged => current,
+            Self::Put(kind, bytes) => Some(ValueRef { kind: *kind, bytes }),
+            Self::Delete => None,
+        }
+    }
+}
+
+/// Applies `updates`, all for `key` and in order, to its `current` value.
+///
+/// `on_refused` gets the position in `updates` and the reason of each update that was refused,
+/// that panicked, or whose modifier is unknown. The process must unwind on panic.
+///
+/// Cost: one call of the modifier per update behind the last blind one.
+pub fn resolve<'a>(
+    modifiers: &Modifiers,
+    key: &[u8],
+    current: Option<ValueRef<'_>>,
+    updates: &[UpdateRef<'a>],
+    on_refused: &mut dyn FnMut(usize, String),
+) -> Resolved<'a> {
+    let (start, mut state) = match last_decisive(modifiers, key, updates) {
+        Some((position, resolved)) => (position + 1, resolved),
+        None => (0, Resolved::Unchanged),
+    };
+    for (position, update) in updates.iter().enumerate().skip(start) {
+        match call(modifiers, key, state.value(current), update) {
+            Ok(Resolved::Unchanged) => {}
+            Ok(changed) => state = changed,
+            Err(Refusal(reason)) => on_refused(position, reason),
+        }
+    }
+    state
+}
+
+/// Whether `updates`, all for `key` and in order, give its value without knowing the one before.
+#[must_use]
+pub fn is_decided(modifiers: &Modifiers, key: &[u8], updates: &[UpdateRef<'_>]) -> bool {
+    last_decisive(modifiers, key, updates).is_some()
+}
+
+/// Checks an update before it is logged: lengths, operand, and for a blind modifier of the
+/// application that it does not refuse when applied.
+///
+/// # Errors
+/// [`Refusal`] with what is wrong: fix the call.
+pub fn admit(
+    modifiers: &Modifiers,
+    modifier: ModifierId,
+    key: &[u8],
+    operand: &[u8],
+) -> Result<(), Refusal> {
+    check_key(key)?;
+    let found = find(modifiers, modifier)?;
+    guarded(|| found.check_operand(operand))?;
+    if modifier.0 >= FIRST_USER_ID && is_blind(found) {
+        call(modifiers, key, None, &UpdateRef { seq: 0, modifier, key, operand })?;
+    }
+    Ok(())
+}
+
+/// The last blind update that succeeds, and what it makes of the key.
+fn last_decisive<'a>(
+    modifiers: &Modifiers,
+    key: &[u8],
+    updates: &[UpdateRef<'a>],
+) -> Option<(usize, Resolved<'a>)> {
+    updates.iter().enumerate().rev().find_map(|(position, update)| {
+        modifiers.get(update.modifier).filter(|modifier| is_blind(*modifier))?;
+        let resolved = call(modifiers, key, None, update).ok()?;
+        (resolved != Resolved::Unchanged).then_some((position, resolved))
+    })
+}
+
+fn is_blind(modifier: &dyn Modifier) -> bool {
+    guarded(|| Ok(modifier.blind())).unwrap_or(false)
+}
+
+fn find(modifiers: &Modifiers, id: ModifierId) -> Result<&dyn Modifier, Refusal> {
+    let unknown = || Refusal(format!("modifier number {} is not registered", id.0));
+    modifiers.get(id).ok_or_else(unknown)
+}
+
+fn check_key(key: &[u8]) -> Result<(), Refusal> {
+    if key.len() > KEY_BYTES_MAX {
+        let length = key.len();
+        return Err(Refusal(format!("key of {length} bytes; the limit is {KEY_BYTES_MAX}")));
+    }
+    Ok(())
+}
+
+/// One update; the modifier's panics become refusals and its outcome is checked.
+fn call<'a>(
+    modifiers: &Modifiers,
+    key: &[u8],
+    current: Option<ValueRef<'_>>,
+    update: &UpdateRef<'a>,
+) -> Result<Resolved<'a>, Refusal> {
+    check_key(key)?;
+    if update.modifier == PUT {
+        // The most frequent modifier, without the copy that the trait's outcome costs.
+        let (kind, bytes) = bytes::split_value(update.operand)?;
+        return Ok(Resolved::Put(kind, Cow::Borrowed(bytes)));
+    }
+    let modifier = find(modifiers, update.modifier)?;
+    match guarded(|| modifier.apply(key, current, update.operand))? {
+        Outcome::Keep => Ok(Resolved::Unchanged),
+        Outcome::Delete => Ok(Resolved::Delete),
+        Outcome::Put(kind, bytes) => {
+            check_value(kind, &bytes)?;
+            Ok(Resolved::Put(kind, Cow::Owned(bytes)))
+        }
+    }
+}
+
+/// Runs a modifier's code. It is pure, so that nothing is left half-done by a panic.
+fn guarded<T>(work: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+        Err(Refusal(format!("the modifier panicked: {}", text.unwrap_or("no message"))))
+    })
+}

@@ -1,0 +1,334 @@
+//! The table as a block format: how a leaf takes its updates, splits, and joins its neighbour.
+//!
+//! Steps of [`TableFormat::apply`]:
+//! 1. Walk the updates key by key; between two keys that change, copy the old records as one
+//!    stretch; resolve each key's updates and append the record that they make.
+//! 2. If the body is too large, cut it into pieces and name each by the shortest separator.
+//!
+//! Invariants: records stay strictly ascending; a large value is written to or freed from the
+//! companion space exactly when its record changes; equal inputs give equal bytes.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::leaf_format::{Leaf, LeafBuilder, RECORD_OVERHEAD_BYTES_MAX, Stored};
+use super::raw_format;
+use crate::engine::block_format::{
+    Applied, ApplyError, ApplyInput, BlockFormat, Checked, Piece, Refused, Routing, UpdateRef,
+};
+use crate::engine::modifier::{ValueKind, ValueRef};
+use crate::structures::modifiers::{
+    KEY_BYTES_MAX, Resolved, VALUE_BYTES_MAX, check_value, is_decided, resolve,
+};
+
+/// The ordered table's leaf. Name: `table`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TableFormat;
+
+impl BlockFormat for TableFormat {
+    fn name(&self) -> &'static str {
+        "table"
+    }
+
+    fn routing(&self) -> Routing {
+        Routing::Ordered
+    }
+
+    fn apply(&self, input: &ApplyInput<'_>) -> Result<Applied, ApplyError> {
+        let leaf = Leaf::parse(input.body.unwrap_or_default()).map_err(ApplyError::Corrupt)?;
+        let mut merge = Merge::new(input, leaf);
+        merge.run().map_err(ApplyError::Corrupt)?;
+        if !merge.needed.is_empty() {
+            return Err(ApplyError::NeedValues(merge.needed));
+        }
+        let Merge { builder, values, refused, .. } = merge;
+        let count = builder.count();
+        let body = builder.finish();
+        let pieces = if body.len() <= input.body_bytes_max {
+            vec![piece(None, body, count)]
+        } else {
+            let fill = Fill::of(&leaf, input.updates).map_err(ApplyError::Corrupt)?;
+            split(&body, input.body_bytes_max, fill).map_err(ApplyError::Corrupt)?
+        };
+        Ok(Applied { pieces, values, refused })
+    }
+
+    /// Joins neighbours of at most 60 % of `body_bytes_max` together, and any leaf with an empty
+    /// neighbour.
+    fn merge(&self, left: &[u8], right: &[u8], body_bytes_max: usize) -> Option<Vec<u8>> {
+        if left.is_empty() || right.is_empty() {
+            return Some([left, right].concat());
+        }
+        let total = left.len() + right.len();
+        if total > body_bytes_max.saturating_mul(3) / 5 {
+            return None;
+        }
+        let (left, right) = (Leaf::parse(left).ok()?, Leaf::parse(right).ok()?);
+        if left.key(left.count() - 1).ok()? >= right.key(0).ok()? {
+            return None;
+        }
+        let mut builder = LeafBuilder::with_capacity(total, left.count() + right.count());
+        builder.copy(&left, 0..left.count()).ok()?;
+        builder.copy(&right, 0..right.count()).ok()?;
+        Some(builder.finish()).filter(|body| body.len() <= body_bytes_max)
+    }
+
+    fn check(&self, body: &[u8], low: &[u8], high: Option<&[u8]>) -> Result<Checked, String> {
+        let leaf = Leaf::parse(body)?;
+        let mut checked = Checked::default();
+        let mut previous: Option<&[u8]> = None;
+        for index in 0..leaf.count() {
+            leaf.check_encoding(index)?;
+            let record = leaf.record(index)?;
+            let key = record.key;
+            let shown = String::from_utf8_lossy(&key[..key.len().min(64)]);
+            if key.len() > KEY_BYTES_MAX {
+                return Err(format!("record {index} has a key of {} bytes", key.len()));
+            }
+            if previous.is_some_and(|previous| previous >= key) {
+                return Err(format!("record {index}, key {shown:?}, is out of order"));
+            }
+            if key < low || high.is_some_and(|high| high <= key) {
+                return Err(format!("record {index}, key {shown:?}, belongs to another block"));
+            }
+            check_stored(&record.value)
+                .map_err(|reason| format!("record {index}, key {shown:?}: {reason}"))?;
+            if let Stored::Large { bytes, .. } = record.value {
+                checked.values.push((key.to_vec(), bytes));
+            }
+            previous = Some(key);
+            checked.records += 1;
+        }
+        Ok(checked)
+    }
+}
+
+fn check_stored(value: &Stored<'_>) -> Result<(), String> {
+    match value {
+        Stored::Inline(value) => check_value(value.kind, value.bytes).map_err(|refusal| refusal.0),
+        Stored::Large { kind, bytes, .. } => {
+            let value_bytes = (*bytes as usize).checked_sub(1);
+            let is_sound = value_bytes.is_some_and(|bytes| {
+                bytes <= VALUE_BYTES_MAX && (*kind == ValueKind::Bytes || bytes == 8)
+            });
+            is_sound.then_some(()).ok_or(format!("large value of {bytes} bytes, kind {kind:?}"))
+        }
+    }
+}
+
+/// The value in the companion block `body` to which a leaf refers by kind, length and checksum.
+///
+/// # Errors
+/// How they differ.
+pub(super) fn large_value<'a>(
+    body: &'a [u8],
+    kind: ValueKind,
+    bytes: u32,
+    crc: u32,
+) -> Result<ValueRef<'a>, String> {
+    let found = body.len();
+    if found != bytes as usize {
+        return Err(format!("a large value has {found} bytes where its leaf says {bytes}"));
+    }
+    if crc32c::crc32c(body) != crc {
+        return Err(format!("a large value of {bytes} bytes fails its leaf's checksum"));
+    }
+    let value = raw_format::decode(body)?.filter(|value| value.kind == kind);
+    value.ok_or_else(|| format!("a large value is not of kind {kind:?} as its leaf says"))
+}
+
+fn piece(key: Option<Vec<u8>>, body: Vec<u8>, records: usize) -> Piece {
+    let records = u32::try_from(records).expect("a leaf has fewer records than bytes");
+    Piece { key, body, records }
+}
+
+/// The walk over old records and updates.
+struct Merge<'i, 'a> {
+    input: &'i ApplyInput<'a>,
+    leaf: Leaf<'a>,
+    /// Old records below this one are dealt with.
+    next: usize,
+    builder: LeafBuilder,
+    values: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    refused: Vec<Refused>,
+    needed: Vec<Vec<u8>>,
+}
+
+impl<'i, 'a> Merge<'i, 'a> {
+    fn new(input: &'i ApplyInput<'a>, leaf: Leaf<'a>) -> Self {
+        let (updates, inline_max) = (input.updates, input.inline_value_bytes_max);
+        let added = |update: &UpdateRef<'_>| {
+            // The slot is 4 bytes while it grows.
+            update.key.len() + update.operand.len().min(inline_max) + RECORD_OVERHEAD_BYTES_MAX + 4
+        };
+        let bytes = input.body.map_or(0, <[u8]>::len) + updates.iter().map(added).sum::<usize>();
+        Self {
+            input,
+            leaf,
+            next: 0,
+            builder: LeafBuilder::with_capacity(bytes, leaf.count() + updates.len()),
+            values: Vec::new(),
+            refused: Vec::new(),
+            needed: Vec::new(),
+        }
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        let mut first = 0;
+        for group in self.input.updates.chunk_by(|left, right| left.key == right.key) {
+            self.update(first, group)?;
+            first += group.len();
+        }
+        self.builder.copy(&self.leaf, self.next..self.leaf.count())
+    }
+
+    /// Applies the updates of one key, which begin at position `first` of the input.
+    fn update(&mut self, first: usize, group: &[UpdateRef<'a>]) -> Result<(), String> {
+        let key = group[0].key;
+        let (position, is_found) = self.leaf.lower_bound(self.next, key)?;
+        let old = if is_found { Some(self.leaf.record(position)?.value) } else { None };
+        let current = match old {
+            None => None,
+            Some(Stored::Inline(value)) => Some(value),
+            Some(Stored::Large { kind, bytes, crc }) => match self.loaded(key) {
+                Some(body) => Some(large_value(body, kind, bytes, crc)?),
+                None if is_decided(self.input.modifiers, key, group) => None,
+                None => {
+                    self.needed.push(key.to_vec());
+                    return Ok(());
+                }
+            },
+        };
+        let refused = &mut self.refused;
+        let mut on_refused =
+            |position, reason| refused.push(Refused { index: first + position, reason });
+        let resolved = resolve(self.input.modifiers, key, current, group, &mut on_refused);
+        if resolved == Resolved::Unchanged {
+            return Ok(());
+        }
+        self.builder.copy(&self.leaf, self.next..position)?;
+        self.next = position + usize::from(is_found);
+        let was_large = matches!(old, Some(Stored::Large { .. }));
+        match resolved {
+            Resolved::Put(kind, bytes) => self.put(key, kind, &bytes, was_large),
+            Resolved::Delete | Resolved::Unchanged => self.free(key, was_large),
+        }
+        Ok(())
+    }
+
+    fn loaded(&self, key: &[u8]) -> Option<&'a [u8]> {
+        let values = self.input.values;
+        let found = values.binary_search_by(|(loaded, _)| loaded.as_slice().cmp(key)).ok()?;
+        Some(&values[found].1)
+    }
+
+    fn put(&mut self, key: &[u8], kind: ValueKind, bytes: &[u8], was_large: bool) {
+        if bytes.len() <= self.input.inline_value_bytes_max {
+            self.builder.push(key, &Stored::Inline(ValueRef { kind, bytes }));
+            self.free(key, was_large);
+            return;
+        }
+        let body = raw_format::encode(kind, bytes);
+        let length = u32::try_from(body.len()).expect("values are far below 4 GiB");
+        let crc = crc32c::crc32c(&body);
+        self.builder.push(key, &Stored::Large { kind, bytes: length, crc });
+        self.values.push((key.to_vec(), Some(body)));
+    }
+
+    fn free(&mut self, key: &[u8], was_large: bool) {
+        if was_large {
+            self.values.push((key.to_vec(), None));
+        }
+    }
+}
+
+/// How full the pieces of a split are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fill {
+    /// Evenly, about 3/4: any of them may grow.
+    Even,
+    /// About 90 %, the rest to the last: new keys come at the end only.
+    Append,
+}
+
+impl Fill {
+    /// Keys that arrive in ascending order behind the old end look like an append-only table. A
+    /// leaf without old records says nothing, so there the arrival in order decides alone.
+    fn of(leaf: &Leaf<'_>, updates: &[UpdateRef<'_>]) -> Result<Self, String> {
+        let is_append = match (leaf.count().checked_sub(1), updates.first()) {
+            (_, None) => false,
+            (None, Some(_)) => updates.is_sorted_by_key(|update| update.seq),
+            (Some(last), Some(first)) => leaf.key(last)? < first.key,
+        };
+        Ok(if is_append { Self::Append } else { Self::Even })
+    }
+}
+
+/// Cuts a body above `body_bytes_max` into pieces that are not, except for single records.
+fn split(body: &[u8], body_bytes_max: usize, fill: Fill) -> Result<Vec<Piece>, String> {
+    let leaf = Leaf::parse(body)?;
+    let ranges = cut(&leaf, body_bytes_max, fill);
+    let mut pieces = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        let key = match range.start.checked_sub(1) {
+            None => None,
+            Some(left) => Some(separator(leaf.key(left)?, leaf.key(range.start)?).to_vec()),
+        };
+        let count = range.len();
+        let mut builder = LeafBuilder::with_capacity(leaf.body_bytes_of(&range), count);
+        builder.copy(&leaf, range)?;
+        pieces.push(piece(key, builder.finish(), count));
+    }
+    Ok(pieces)
+}
+
+/// Ranges of records, one per piece. Cost: O(records).
+fn cut(leaf: &Leaf<'_>, body_bytes_max: usize, fill: Fill) -> Vec<Range<usize>> {
+    let count = leaf.count();
+    let most = body_bytes_max.max(1);
+    let three_quarters = (most / 4 * 3).max(1);
+    let mut pieces_left = leaf.body_bytes_of(&(0..count)).div_ceil(three_quarters);
+    let mut ranges = Vec::with_capacity(pieces_left);
+    let mut start = 0;
+    while start < count {
+        let rest = leaf.body_bytes_of(&(start..count));
+        pieces_left = pieces_left.max(rest.div_ceil(most));
+        let target = match fill {
+            Fill::Even => rest / pieces_left,
+            Fill::Append => most / 10 * 9,
+        };
+        let mut end = start + 1;
+        let mut bytes = leaf.body_bytes_of(&(start..end));
+        while end < count {
+            let more = leaf.body_bytes_of(&(start..end + 1));
+            let is_nearer = fill == Fill::Even && more.abs_diff(target) < bytes.abs_diff(target);
+            if more > most || (more > target && !is_nearer) {
+                break;
+            }
+            bytes = more;
+            end += 1;
+        }
+        ranges.push(start..end);
+        start = end;
+        pieces_left = pieces_left.saturating_sub(1).max(1);
+    }
+    ranges
+}
+
+/// The shortest prefix of `right` that is above `left`; `left` is below `right`.
+fn separator<'a>(left: &[u8], right: &'a [u8]) -> &'a [u8] {
+    let common = left.iter().zip(right).take_while(|(left, right)| left == right).count();
+    right.get(..=common).unwrap_or(right)
+}
+
+/// A value to hand out: what is stored, or why it cannot be told yet.
+pub(super) fn resolved_value<'a>(
+    resolved: Resolved<'a>,
+    current: Option<ValueRef<'a>>,
+) -> Option<(ValueKind, Cow<'a, [u8]>)> {
+    match resolved {
+        Resolved::Unchanged => current.map(|value| (value.kind, Cow::Borrowed(value.bytes))),
+        Resolved::Put(kind, bytes) => Some((kind, bytes)),
+        Resolved::Delete => None,
+    }
+}

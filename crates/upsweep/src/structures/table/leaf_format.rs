@@ -1,0 +1,360 @@
+//! The bytes of a leaf: records sorted by key, then their offsets for binary search.
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 0..4 | number of records, at least 1 |
+//! | 4..8 | end of the records |
+//! | 8.. | records, without gaps, strictly ascending by key |
+//! | end.. | offset of each record: 2 bytes if the records end at or below 65535, else 4 |
+//!
+//! | bytes of a record | content |
+//! |---|---|
+//! | 0 | bits 0 and 1 value kind; bit 7 large value; all others 0 |
+//! | 1 | length of the key; 2 bytes from 128 on: low 7 bits with bit 7 set, then the rest |
+//! | then | key |
+//! | to its end | the value; or, if large, length (4) and crc32c (4) of its companion block's body |
+//!
+//! A record ends where the next one begins, so a value needs no length, and gaps and overlaps
+//! cannot be expressed. All integers are little-endian. A leaf without records is an empty body.
+//!
+//! Invariants: readers return an error, or wrong content, but never panic, on any bytes; every
+//! record that is neither looked at nor changed is copied as part of a whole stretch.
+
+use std::ops::Range;
+
+use crate::engine::modifier::{ValueKind, ValueRef};
+
+/// Bytes before the first record.
+pub const HEADER_BYTES: usize = 8;
+/// Bytes of a record besides its key and value, at most.
+pub const RECORD_OVERHEAD_BYTES_MAX: usize = 3;
+const LARGE: u8 = 0x80;
+const KIND_MASK: u8 = 0x03;
+const LARGE_BYTES: usize = 8;
+const SHORT_KEY_BYTES_MAX: usize = 127;
+/// Longest key that the layout can hold.
+const KEY_BYTES_MAX: usize = (1 << 15) - 1;
+const NARROW_END_MAX: usize = u16::MAX as usize;
+
+/// A value as a leaf stores it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored<'a> {
+    /// In the leaf.
+    Inline(ValueRef<'a>),
+    /// In the companion space.
+    Large {
+        /// What the bytes of the value are.
+        kind: ValueKind,
+        /// Length in bytes of the body of the companion block.
+        bytes: u32,
+        /// Crc32c of that body.
+        crc: u32,
+    },
+}
+
+/// A decoded record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeafRecord<'a> {
+    /// Its key.
+    pub key: &'a [u8],
+    /// Its value.
+    pub value: Stored<'a>,
+}
+
+/// Bytes of a body with `count` records that take `record_bytes` together.
+#[must_use]
+pub fn body_bytes(record_bytes: usize, count: usize) -> usize {
+    if count == 0 {
+        return 0;
+    }
+    let end = HEADER_BYTES + record_bytes;
+    end + count * slot_bytes(end)
+}
+
+fn slot_bytes(end: usize) -> usize {
+    if end <= NARROW_END_MAX { 2 } else { 4 }
+}
+
+/// A leaf's body, looked at in place. Parsing is O(1) and allocates nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Leaf<'a> {
+    /// Header and records.
+    records: &'a [u8],
+    slots: &'a [u8],
+    count: usize,
+}
+
+impl<'a> Leaf<'a> {
+    /// Checks the outer lengths of `body`; records are checked when they are looked at.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn parse(body: &'a [u8]) -> Result<Self, String> {
+        if body.is_empty() {
+            return Ok(Self { records: &[], slots: &[], count: 0 });
+        }
+        let (Some(count), Some(end)) = (read_u32(body, 0), read_u32(body, 4)) else {
+            return Err(format!("leaf of {} bytes is shorter than its header", body.len()));
+        };
+        let (count, end) = (count as usize, end as usize);
+        let expected = count.checked_mul(slot_bytes(end)).and_then(|slots| slots.checked_add(end));
+        if count == 0 || end < HEADER_BYTES || expected != Some(body.len()) {
+            let length = body.len();
+            return Err(format!("leaf of {length} bytes has {count} records that end at {end}"));
+        }
+        let (records, slots) = body.split_at(end);
+        Ok(Self { records, slots, count })
+    }
+
+    /// Number of records.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Where record `index` begins, as stored; the end of the records for `count`.
+    #[inline]
+    fn offset(&self, index: usize) -> usize {
+        let found = if self.records.len() <= NARROW_END_MAX {
+            let slot = self.slots.get(index * 2..).and_then(<[u8]>::first_chunk);
+            slot.map(|slot| usize::from(u16::from_le_bytes(*slot)))
+        } else {
+            read_u32(self.slots, index * 4).map(|slot| slot as usize)
+        };
+        found.unwrap_or(self.records.len())
+    }
+
+    /// Bytes that a leaf with only the records of `range` would have.
+    #[must_use]
+    pub fn body_bytes_of(&self, range: &Range<usize>) -> usize {
+        let bytes = self.offset(range.end).saturating_sub(self.offset(range.start));
+        body_bytes(bytes, range.len())
+    }
+
+    /// The record with this index.
+    ///
+    /// # Errors
+    /// What is wrong with it, or that there is none.
+    pub fn record(&self, index: usize) -> Result<LeafRecord<'a>, String> {
+        let (flags, key, value) = self.split(index).ok_or_else(|| self.bad(index))?;
+        let kind = ValueKind::from_number(flags & KIND_MASK).ok_or_else(|| self.bad(index))?;
+        if flags & LARGE == 0 {
+            let value = Stored::Inline(ValueRef { kind, bytes: value });
+            return Ok(LeafRecord { key, value });
+        }
+        match (value.len(), read_u32(value, 0), read_u32(value, 4)) {
+            (LARGE_BYTES, Some(bytes), Some(crc)) => {
+                Ok(LeafRecord { key, value: Stored::Large { kind, bytes, crc } })
+            }
+            _ => Err(self.bad(index)),
+        }
+    }
+
+    /// The key of the record with this index.
+    ///
+    /// # Errors
+    /// What is wrong with it, or that there is none.
+    #[inline]
+    pub fn key(&self, index: usize) -> Result<&'a [u8], String> {
+        self.split(index).map(|(_, key, _)| key).ok_or_else(|| self.bad(index))
+    }
+
+    /// Flags, key and the rest of a record.
+    #[inline]
+    fn split(&self, index: usize) -> Option<(u8, &'a [u8], &'a [u8])> {
+        let record = self.records.get(self.offset(index)..self.offset(index + 1))?;
+        let (&[flags, low], rest) = record.split_first_chunk::<2>()?;
+        let (length, rest) = if usize::from(low) <= SHORT_KEY_BYTES_MAX {
+            (usize::from(low), rest)
+        } else {
+            let (&high, rest) = rest.split_first()?;
+            (usize::from(low & 0x7f) | usize::from(high) << 7, rest)
+        };
+        let (key, value) = rest.split_at_checked(length)?;
+        Some((flags, key, value))
+    }
+
+    fn bad(&self, index: usize) -> String {
+        let (count, offset) = (self.count, self.offset(index));
+        format!("record {index} of {count} at byte {offset} is malformed")
+    }
+
+    /// What is noncanonical about the encoding of a record that [`Leaf::record`] can decode:
+    /// reserved bits, a key length in too many bytes, a first record that is not first.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check_encoding(&self, index: usize) -> Result<(), String> {
+        let (flags, key, _) = self.split(index).ok_or_else(|| self.bad(index))?;
+        let low = self.records.get(self.offset(index) + 1).copied().unwrap_or_default();
+        let is_long = usize::from(low) > SHORT_KEY_BYTES_MAX;
+        let is_first = index > 0 || self.offset(index) == HEADER_BYTES;
+        let is_known = flags & !(LARGE | KIND_MASK) == 0;
+        if is_first && is_known && is_long == (key.len() > SHORT_KEY_BYTES_MAX) {
+            return Ok(());
+        }
+        Err(self.bad(index))
+    }
+
+    /// Index of the first record whose key is at least `key`, among those from `from` on, and
+    /// whether it has exactly this key. Cost: O(log d) where d is the distance from `from`.
+    ///
+    /// # Errors
+    /// What is wrong with a record on the way.
+    pub fn lower_bound(&self, from: usize, key: &[u8]) -> Result<(usize, bool), String> {
+        let (mut low, mut high, mut step) = (from, from, 1);
+        let mut is_found = false;
+        while high < self.count {
+            let order = self.key(high)?.cmp(key);
+            if order.is_ge() {
+                is_found = order.is_eq();
+                break;
+            }
+            low = high + 1;
+            high = high.saturating_add(step);
+            step *= 2;
+        }
+        high = high.min(self.count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let order = self.key(middle)?.cmp(key);
+            if order.is_lt() {
+                low = middle + 1;
+            } else {
+                is_found = order.is_eq();
+                high = middle;
+            }
+        }
+        Ok((low, is_found))
+    }
+
+    /// The record with this key.
+    ///
+    /// # Errors
+    /// What is wrong with a record on the way.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Stored<'a>>, String> {
+        match self.lower_bound(0, key)? {
+            (index, true) => Ok(Some(self.record(index)?.value)),
+            (_, false) => Ok(None),
+        }
+    }
+}
+
+fn read_u32(bytes: &[u8], offset: usize) -> Option<u32> {
+    bytes.get(offset..)?.first_chunk().map(|chunk| u32::from_le_bytes(*chunk))
+}
+
+/// Builds a leaf from records in the order of their keys.
+#[derive(Debug)]
+pub struct LeafBuilder {
+    /// Room for the header, then records.
+    body: Vec<u8>,
+    offsets: Vec<u32>,
+}
+
+impl LeafBuilder {
+    /// A leaf without records, with room for bodies of about this size.
+    #[must_use]
+    pub fn with_capacity(body_bytes: usize, records: usize) -> Self {
+        let mut body = Vec::with_capacity(body_bytes.max(HEADER_BYTES));
+        body.extend_from_slice(&[0; HEADER_BYTES]);
+        Self { body, offsets: Vec::with_capacity(records) }
+    }
+
+    /// Number of records.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.offsets.len()
+    }
+
+    /// Bytes that [`LeafBuilder::finish`] would return.
+    #[must_use]
+    pub fn body_bytes(&self) -> usize {
+        body_bytes(self.body.len() - HEADER_BYTES, self.offsets.len())
+    }
+
+    /// Appends one record, whose key is above all others and has at most 32767 bytes.
+    pub fn push(&mut self, key: &[u8], value: &Stored<'_>) {
+        debug_assert!(key.len() <= KEY_BYTES_MAX, "longer keys were refused before");
+        self.offsets.push(narrow(self.body.len()));
+        let (kind, flag) = match value {
+            Stored::Inline(value) => (value.kind, 0),
+            Stored::Large { kind, .. } => (*kind, LARGE),
+        };
+        let low = key.len() as u8;
+        if key.len() <= SHORT_KEY_BYTES_MAX {
+            self.body.extend_from_slice(&[kind as u8 | flag, low]);
+        } else {
+            self.body.extend_from_slice(&[kind as u8 | flag, low | 0x80, (key.len() >> 7) as u8]);
+        }
+        self.body.extend_from_slice(key);
+        match value {
+            Stored::Inline(value) => self.body.extend_from_slice(value.bytes),
+            Stored::Large { bytes, crc, .. } => {
+                self.body.extend_from_slice(&bytes.to_le_bytes());
+                self.body.extend_from_slice(&crc.to_le_bytes());
+            }
+        }
+    }
+
+    /// Appends records of `leaf` as they are: one copy, and one addition per record.
+    ///
+    /// # Errors
+    /// What is wrong with the offsets in `leaf`.
+    pub fn copy(&mut self, leaf: &Leaf<'_>, range: Range<usize>) -> Result<(), String> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let (start, end) = (leaf.offset(range.start), leaf.offset(range.end));
+        let bad = || format!("offsets of records {range:?} are out of order");
+        let stretch = leaf.records.get(start..end).ok_or_else(bad)?;
+        let base = self.body.len();
+        let width = slot_bytes(leaf.records.len());
+        let slots = leaf.slots.get(range.start * width..range.end * width).ok_or_else(bad)?;
+        narrow(base + stretch.len());
+        let mut is_ascending = true;
+        let mut least = start;
+        let mut rebase = |offset: usize| {
+            is_ascending &= least <= offset && offset < end;
+            least = offset + 1;
+            offset.wrapping_sub(start).wrapping_add(base) as u32
+        };
+        if width == 2 {
+            let slots = slots.chunks_exact(2);
+            let offsets = slots.map(|slot| usize::from(u16::from_le_bytes([slot[0], slot[1]])));
+            self.offsets.extend(offsets.map(&mut rebase));
+        } else {
+            let slots = slots.chunks_exact(4);
+            let offsets = slots.map(|s| u32::from_le_bytes([s[0], s[1], s[2], s[3]]) as usize);
+            self.offsets.extend(offsets.map(&mut rebase));
+        }
+        if !is_ascending {
+            return Err(bad());
+        }
+        self.body.extend_from_slice(stretch);
+        Ok(())
+    }
+
+    /// The body; empty if there are no records.
+    #[must_use]
+    pub fn finish(mut self) -> Vec<u8> {
+        if self.offsets.is_empty() {
+            return Vec::new();
+        }
+        let end = self.body.len();
+        self.body[0..4].copy_from_slice(&narrow(self.offsets.len()).to_le_bytes());
+        self.body[4..8].copy_from_slice(&narrow(end).to_le_bytes());
+        self.body.reserve_exact(self.offsets.len() * slot_bytes(end));
+        if end <= NARROW_END_MAX {
+            let slots = self.offsets.iter().flat_map(|offset| (*offset as u16).to_le_bytes());
+            self.body.extend(slots);
+        } else {
+            self.body.extend(self.offsets.iter().flat_map(|offset| offset.to_le_bytes()));
+        }
+        self.body
+    }
+}
+
+fn narrow(value: usize) -> u32 {
+    u32::try_from(value).expect("a leaf and its updates are in memory and far below 4 GiB")
+}

@@ -1,0 +1,238 @@
+//! Answers from one block: its body with the updates that wait for it applied on the fly.
+//!
+//! Pure functions over borrowed bytes, for use outside of any lock. Values are borrowed from the
+//! body or an operand where they stand there as they are. Updates that a modifier refuses are
+//! passed over: the sweep will report them. (Bosc paper, section 4.4.)
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use super::leaf::{large_value, resolved_value};
+use super::leaf_format::{Leaf, Stored};
+use super::raw_format;
+use crate::engine::block_format::UpdateRef;
+use crate::engine::modifier::{ValueKind, ValueRef};
+use crate::engine::registry::Modifiers;
+use crate::structures::modifiers::{is_decided, resolve};
+
+/// What a key has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lookup<'a> {
+    /// This value.
+    Value {
+        /// What the bytes are.
+        kind: ValueKind,
+        /// The bytes.
+        bytes: Cow<'a, [u8]>,
+    },
+    /// Nothing.
+    Absent,
+    /// A value that needs the body of the key's block in the companion space: load it and call
+    /// [`get`] again with it and the same updates.
+    NeedLarge {
+        /// Length of that body in bytes: one more than the value stored there.
+        bytes: u32,
+        /// Crc32c of that body.
+        crc: u32,
+    },
+}
+
+/// The value of `key` in a table's block with this `body` (`None`: it has no image, or the updates
+/// decide alone), to which `waiting` (sorted by key, then sequence) is still to be applied.
+///
+/// `loaded` is the body of the key's block in the companion space, if a first call asked for it.
+/// Cost: two binary searches and one call of a modifier per update of the key.
+///
+/// # Errors
+/// What is wrong with the body or the loaded value: they are damaged.
+pub fn get<'a>(
+    body: Option<&'a [u8]>,
+    waiting: &[UpdateRef<'a>],
+    modifiers: &Modifiers,
+    key: &[u8],
+    loaded: Option<&'a [u8]>,
+) -> Result<Lookup<'a>, String> {
+    let start = waiting.partition_point(|update| update.key < key);
+    let count = waiting[start..].iter().take_while(|update| update.key == key).count();
+    let updates = &waiting[start..start + count];
+    let stored = Leaf::parse(body.unwrap_or_default())?.get(key)?;
+    look_up(stored, updates, modifiers, key, loaded)
+}
+
+/// The value of a block of [`RawFormat`](super::RawFormat) with its `waiting` updates applied;
+/// never [`Lookup::NeedLarge`].
+///
+/// # Errors
+/// What is wrong with the body: it is damaged.
+pub fn get_block<'a>(
+    body: Option<&'a [u8]>,
+    waiting: &[UpdateRef<'a>],
+    modifiers: &Modifiers,
+    key: &[u8],
+) -> Result<Lookup<'a>, String> {
+    let current = raw_format::decode(body.unwrap_or_default())?;
+    Ok(answer(current, waiting, modifiers, key))
+}
+
+fn look_up<'a>(
+    stored: Option<Stored<'a>>,
+    updates: &[UpdateRef<'a>],
+    modifiers: &Modifiers,
+    key: &[u8],
+    loaded: Option<&'a [u8]>,
+) -> Result<Lookup<'a>, String> {
+    let current = match stored {
+        None => None,
+        Some(Stored::Inline(value)) => Some(value),
+        Some(Stored::Large { .. }) if is_decided(modifiers, key, updates) => None,
+        Some(Stored::Large { kind, bytes, crc }) => match loaded {
+            Some(body) => Some(large_value(body, kind, bytes, crc)?),
+            None => return Ok(Lookup::NeedLarge { bytes, crc }),
+        },
+    };
+    Ok(answer(current, updates, modifiers, key))
+}
+
+fn answer<'a>(
+    current: Option<ValueRef<'a>>,
+    updates: &[UpdateRef<'a>],
+    modifiers: &Modifiers,
+    key: &[u8],
+) -> Lookup<'a> {
+    let resolved = resolve(modifiers, key, current, updates, &mut |_, _| {});
+    match resolved_value(resolved, current) {
+        Some((kind, bytes)) => Lookup::Value { kind, bytes },
+        None => Lookup::Absent,
+    }
+}
+
+/// One record of a [`Page`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Its key.
+    pub key: &'a [u8],
+    /// Its value; never [`Lookup::Absent`]. A record that needs its large value may turn out to be
+    /// absent once that is loaded and the waiting updates are applied.
+    pub value: Lookup<'a>,
+}
+
+/// Which records of a block are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageRequest<'a> {
+    /// Smallest key.
+    pub from: &'a [u8],
+    /// First key beyond; `None` for no bound.
+    pub to: Option<&'a [u8]>,
+    /// From the largest key down instead of from the smallest up.
+    pub reverse: bool,
+    /// At most this many records, but at least 1.
+    pub records_max: usize,
+    /// No record begins once keys and values (large ones included) have reached this many bytes.
+    pub bytes_max: usize,
+}
+
+/// Records of one block, in the order asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page<'a> {
+    /// The records.
+    pub records: Vec<Record<'a>>,
+    /// Whether the block has no more records in the range. If it has, go on behind the last
+    /// record's key: with `from` right above it, or in reverse with `to` equal to it.
+    pub is_complete: bool,
+}
+
+/// The records of one table's block in a range of keys; `body` and `waiting` as for [`get`].
+///
+/// Cost: a search, then one step per record of the range up to the limits.
+///
+/// # Errors
+/// What is wrong with the body: it is damaged.
+pub fn page<'a>(
+    body: Option<&'a [u8]>,
+    waiting: &[UpdateRef<'a>],
+    modifiers: &Modifiers,
+    request: &PageRequest<'_>,
+) -> Result<Page<'a>, String> {
+    let mut walk = Walk::new(body, waiting, request)?;
+    let mut page = Page::default();
+    let mut bytes = 0usize;
+    while let Some((key, stored, updates)) = walk.next()? {
+        let value = look_up(stored, updates, modifiers, key, None)?;
+        let value_bytes = match &value {
+            Lookup::Absent => continue,
+            Lookup::Value { bytes, .. } => bytes.len(),
+            Lookup::NeedLarge { bytes, .. } => *bytes as usize,
+        };
+        let is_full = page.records.len() >= request.records_max || bytes >= request.bytes_max;
+        if is_full && !page.records.is_empty() {
+            return Ok(page);
+        }
+        bytes = bytes.saturating_add(key.len()).saturating_add(value_bytes);
+        page.records.push(Record { key, value });
+    }
+    page.is_complete = true;
+    Ok(page)
+}
+
+/// The keys of records and updates in a range, from either end inwards.
+struct Walk<'w, 'a> {
+    leaf: Leaf<'a>,
+    records: Range<usize>,
+    updates: &'w [UpdateRef<'a>],
+    reverse: bool,
+}
+
+/// A key, what the body has for it, and the updates that wait for it.
+type Step<'w, 'a> = (&'a [u8], Option<Stored<'a>>, &'w [UpdateRef<'a>]);
+
+impl<'w, 'a> Walk<'w, 'a> {
+    fn new(
+        body: Option<&'a [u8]>,
+        waiting: &'w [UpdateRef<'a>],
+        request: &PageRequest<'_>,
+    ) -> Result<Self, String> {
+        let leaf = Leaf::parse(body.unwrap_or_default())?;
+        let below = |bound: &[u8]| waiting.partition_point(|update| update.key < bound);
+        let first = leaf.lower_bound(0, request.from)?.0;
+        let first_update = below(request.from);
+        let (end, end_update) = match request.to {
+            Some(to) => (leaf.lower_bound(first, to)?.0, below(to).max(first_update)),
+            None => (leaf.count(), waiting.len()),
+        };
+        let updates = &waiting[first_update..end_update];
+        Ok(Self { leaf, records: first..end, updates, reverse: request.reverse })
+    }
+
+    fn next(&mut self) -> Result<Option<Step<'w, 'a>>, String> {
+        let at = if self.reverse { self.records.end.wrapping_sub(1) } else { self.records.start };
+        let record = if self.records.is_empty() { None } else { Some(self.leaf.record(at)?) };
+        let update = if self.reverse { self.updates.last() } else { self.updates.first() };
+        let key = match (record.map(|record| record.key), update.map(|update| update.key)) {
+            (None, None) => return Ok(None),
+            (Some(key), None) | (None, Some(key)) => key,
+            (Some(left), Some(right)) if self.reverse => left.max(right),
+            (Some(left), Some(right)) => left.min(right),
+        };
+        let record = record.filter(|record| record.key == key);
+        if record.is_some() && self.reverse {
+            self.records.end -= 1;
+        } else if record.is_some() {
+            self.records.start += 1;
+        }
+        let updates = self.take_updates(key);
+        Ok(Some((key, record.map(|record| record.value), updates)))
+    }
+
+    fn take_updates(&mut self, key: &[u8]) -> &'w [UpdateRef<'a>] {
+        if self.reverse {
+            let others = self.updates.iter().rev().take_while(|update| update.key == key).count();
+            let (rest, taken) = self.updates.split_at(self.updates.len() - others);
+            self.updates = rest;
+            return taken;
+        }
+        let count = self.updates.iter().take_while(|update| update.key == key).count();
+        let (taken, rest) = self.updates.split_at(count);
+        self.updates = rest;
+        taken
+    }
+}
