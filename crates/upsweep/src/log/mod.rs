@@ -226,3 +226,6 @@ pub struct LogFailure {
     /// What the device reported.
     pub error: DeviceError,
 }
+
+#[cfg(test)]
+mod tests;

@@ -84,6 +84,8 @@ pub struct Log {
     /// Free places in the devices' pipelines, in the order in which they came free.
     places: VecDeque<u16>,
     durable_batch: u64,
+    /// The first batch number of this run.
+    run_first: u64,
     previous: Link,
     last: Seq,
     dispatched: Seq,
@@ -133,6 +135,7 @@ impl Log {
             flights: VecDeque::new(),
             places: (0..rings.len() as u16).collect(),
             durable_batch: number,
+            run_first: number + 1,
             previous,
             last,
             dispatched: last,
@@ -369,6 +372,7 @@ impl Log {
             records: batch.records,
             record_bytes: batch.record_bytes() as u32,
             cursors,
+            run_first: self.run_first,
         };
         header.encode(&mut batch.buffer);
         batch.buffer[batch.used..bytes as usize].fill(0);
