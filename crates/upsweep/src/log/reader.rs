@@ -77,7 +77,6 @@ impl LogReader {
     ///
     /// # Errors
     /// [`Error::Damaged`] if what recovery found cannot be read again.
-    #[expect(clippy::should_implement_trait, reason = "it borrows, and needs the devices")]
     pub fn next(&mut self, devices: &mut dyn Devices) -> Result<Option<RecordRef<'_>>, Error> {
         loop {
             let inside = |position: &(BatchHeader, usize)| {

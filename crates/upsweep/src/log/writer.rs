@@ -257,9 +257,10 @@ impl Log {
         let sealed_max = self.sealed_max();
         let queue_bytes = sealed_max as u64 * u64::from(self.config.batch_bytes);
         let queued = self.sealed_bytes + open_bytes;
-        // A long record is sealed at once; a second one waits until the queue has drained.
+        // A long record is sealed at once. Several wait until the sealed ones have gone out, which
+        // they do without further appends.
         let too_many = waiting + usize::from(long) > sealed_max;
-        if too_many || (long && queued > 0 && queued + bytes > queue_bytes) {
+        if too_many || (long && self.sealed_bytes > 0 && queued + bytes > queue_bytes) {
             self.statistics.waits_busy += 1;
             return Err(AppendError::Busy);
         }
