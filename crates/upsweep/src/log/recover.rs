@@ -19,8 +19,8 @@
 //! durable before the first append. Payloads that imitate batches on purpose are not defended
 //! against.
 //!
-//! **The beginning.** `replay_from = 1` starts before batch 1. Otherwise the record `replay_from - 1`
-//! was durable once, and is in the ring unless a record from `replay_from` on took its place. The
+//! **The beginning.** `replay_from = 1` starts before batch 1. Otherwise the record before it was
+//! durable once, and is in the ring unless a record from `replay_from` on took its place. The
 //! first pages of all segments (few) are read one by one. A binary search over them would need
 //! numbers that rise around the ring, and cut-off tails break that. Every segment is searched
 //! that may hold the record: its first batch is not younger, and the next segment does not prove
@@ -31,8 +31,10 @@
 //!
 //! **Damage.** A missing batch is the end, unless a batch exists that says it was durable, or that
 //! was written by a later run over a number which the chain has: then it is an error. Evidence is
-//! looked for in all first pages, and behind the cursor of each device in every page up to a segment
-//! that the chain cannot have reached. Without evidence, damage to the youngest batches, those whose
+//! looked for in all first pages, and behind the cursor of each device in every page of the rest of
+//! the segment, of the next one, and on up to a segment that the chain cannot have reached by what
+//! its first page says. (The next one is read whatever it says, for the sake of a device that lost
+//! a write which it had confirmed.) Without evidence, damage to the youngest batches, those whose
 //! durability no later batch attests, is not distinguishable from a torn tail, and ends the log.
 
 use super::format::{BatchHeader, PAGE_BYTES};
@@ -45,11 +47,12 @@ use crate::error::Error;
 /// Finds the end of the log and returns a reader that stands before the record `replay_from`.
 ///
 /// `replay_from` is the first sequence that the caller needs: at least what was last given to
-/// [`Log::release`](super::Log::release), at most one more than what was durable; 1 for a fresh log.
+/// [`Log::release`](super::Log::release), at most one more than what was durable; 1 for a fresh
+/// log.
 /// `config` may have any epoch.
 ///
 /// Cost: the first page of every segment, the segment or two where `replay_from` is, everything
-/// behind it, and the rest of one segment per device. Memory: the windows of the reader, and the
+/// behind it, and one to two segments per device. Memory: the windows of the reader, and the
 /// headers in the segments that are searched.
 ///
 /// # Errors
@@ -150,8 +153,8 @@ fn is_attested(media: &Media, head: &BatchHeader) -> bool {
     media.heads.iter().flatten().any(attests)
 }
 
-/// Adds the headers in the segment to `seen`. Steps from batch to batch; over anything else page by page, so that damage to
-/// batches that nobody needs any more does no harm.
+/// Adds the headers in the segment to `seen`. Steps from batch to batch; over anything else page by
+/// page, so that damage to batches that nobody needs any more does no harm.
 fn search_segment(
     media: &mut Media,
     devices: &mut dyn Devices,
@@ -187,10 +190,12 @@ fn check_end(
     for device in 0..media.heads.len() {
         let segments = media.segments(device);
         let mut offset = u64::from(tip.cursors[device]) * PAGE_BYTES;
-        for _ in 0..segments {
+        let mut entered = 0;
+        while entered < segments {
             let segment = offset / media.segment_bytes();
             let inside = !offset.is_multiple_of(media.segment_bytes());
-            if !inside && !may_be_reached(&media.heads[device][segment as usize], tip) {
+            entered += u64::from(!inside);
+            if entered > 1 && !may_be_reached(&media.heads[device][segment as usize], tip) {
                 break;
             }
             let end = (segment + 1) * media.segment_bytes();

@@ -9,44 +9,13 @@ use super::assembly::{Assembly, Pool};
 use super::format::{self, BATCH_HEADER_BYTES, BatchHeader, NO_DEVICE, PAGE_BYTES};
 use super::format::{DEVICES_MAX, RECORD_HEADER_BYTES};
 use super::ring::Ring;
+use super::statistics::{LogDeviceStatistics, LogStatistics};
 use super::{AppendError, LOG_TOKEN_BIT, LogConfig, LogFailure, Seq, Space, StreamId, Urgency};
 use crate::device::{self, Buffer, Completion, Devices, Durability, Operation, Request, Token};
 use crate::error::{ClosedError, Error, RequestError};
 
 /// Bytes of one write when a ring is created.
 const FORMAT_WRITE_BYTES: u64 = 1 << 20;
-
-/// What the log did since it was opened. Bytes are on the device, whole pages, unless said.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LogStatistics {
-    /// Batches dispatched.
-    pub batches: u64,
-    /// Bytes of them.
-    pub bytes: u64,
-    /// Of these, bytes in use by headers and records; `used_bytes / bytes` is the batch fill.
-    pub used_bytes: u64,
-    /// Records dispatched.
-    pub records: u64,
-    /// Batches that went out because `delay_us_max` had passed.
-    pub delayed_batches: u64,
-    /// Appends refused for lack of space.
-    pub waits_full: u64,
-    /// Appends refused because the queue of sealed batches was full.
-    pub waits_busy: u64,
-    /// Per log device.
-    pub devices: Vec<LogDeviceStatistics>,
-}
-
-/// What one log device did since the log was opened.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LogDeviceStatistics {
-    /// Batches given to it.
-    pub batches: u64,
-    /// Bytes of them.
-    pub bytes: u64,
-    /// Batches it has completed.
-    pub completed: u64,
-}
 
 /// A batch on its way to a device.
 #[derive(Debug)]
@@ -377,7 +346,7 @@ impl Log {
         };
         header.encode(&mut batch.buffer);
         batch.buffer[batch.used..bytes as usize].fill(0);
-        self.count(&batch, device);
+        self.statistics.count(&batch, device);
         self.previous = Link { device, page, epoch: self.config.epoch };
         self.dispatched = last_seq;
         self.flights.push_back(Flight { device, offset, last_seq, done: false });
@@ -385,17 +354,6 @@ impl Log {
         let durability = Durability::Stable;
         let operation = Operation::Write { offset, buffer, durability };
         Request { device: target, token: Token(LOG_TOKEN_BIT | number), operation }
-    }
-
-    fn count(&mut self, batch: &Assembly, device: u16) {
-        let statistics = &mut self.statistics;
-        statistics.batches += 1;
-        statistics.bytes += batch.bytes();
-        statistics.used_bytes += batch.used as u64;
-        statistics.records += u64::from(batch.records);
-        let device = &mut statistics.devices[usize::from(device)];
-        device.batches += 1;
-        device.bytes += batch.bytes();
     }
 
     /// Takes the completion of a request that [`Log::dispatch`] gave. Call `dispatch` afterwards.

@@ -95,21 +95,22 @@ fn crash(world: &mut World, fates: &[u64], ahead: u8) {
     world.reopen(world.released + newer * u64::from(ahead) / 255);
 }
 
-/// Any byte outside the youngest batch: the whole answer, or an error.
-fn flip(world: &mut World, device: usize, at: usize, bit: u8) -> bool {
-    world.bank.media[device][at] ^= 1 << bit;
+/// Damage anywhere but in the youngest batch: the whole answer, or an error.
+fn damage(world: &mut World, device: usize, at: usize, bit: u8) {
+    let before = world.bank.media[device].clone();
+    if bit == 7 {
+        // A write that the device confirmed and lost.
+        world.bank.media[device][at / 4096 * 4096..][..4096].fill(0);
+    } else {
+        world.bank.media[device][at] ^= 1 << bit;
+    }
     let from = world.released;
     let found = world.replay(from);
-    world.bank.media[device][at] ^= 1 << bit;
-    let from = (from - 1) as usize;
-    match found {
-        Ok(found) => {
-            let wanted = &world.model[from..];
-            let (some, all) = (found.len(), wanted.len());
-            assert!(found == wanted, "{some} of {all} from {from}: {device} {at} {bit}");
-            true
-        }
-        Err(_) => false,
+    world.bank.media[device] = before;
+    if let Ok(found) = found {
+        let wanted = &world.model[from as usize - 1..];
+        let (some, all) = (found.len(), wanted.len());
+        assert!(found == wanted, "{some} of {all} from {from}: {device} {at} {bit}");
     }
 }
 
@@ -150,7 +151,7 @@ proptest! {
             // Headers are where it hurts: every other flip hits one.
             let at = if bit % 2 == 0 { at } else { at / 4096 * 4096 + at % 128 };
             if device != youngest_device || !youngest.contains(&at) {
-                flip(&mut world, device, at, bit);
+                damage(&mut world, device, at, bit);
             }
         }
     }
