@@ -3,7 +3,10 @@
 //! This is what tables are built on, and all they are built on; other structures can be built on it
 //! the same way. (Bosc paper, section 3: `modify`; section 4.4: `query`.)
 
-#![expect(clippy::disallowed_methods, reason = "the runtime is where threads and channels are made")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the runtime is where threads and channels are made"
+)]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -245,16 +248,21 @@ impl BlockStore {
     /// [`RequestError::UnknownModifier`]: register it when opening the store.
     pub fn modifier_id(&self, modifier: &dyn Modifier) -> Result<ModifierId, Error> {
         let (name, version) = (modifier.name(), modifier.version());
-        self.modifiers().id_of(name, version).ok_or_else(|| {
-            RequestError::UnknownModifier { name: name.to_owned(), version }.into()
-        })
+        self.modifiers()
+            .id_of(name, version)
+            .ok_or_else(|| RequestError::UnknownModifier { name: name.to_owned(), version }.into())
     }
 
     /// Creates a space and waits until it is durable. `large_values` gives it a companion space.
     ///
     /// # Errors
     /// A bad or taken name; an unregistered format; [`Error::Closed`].
-    pub fn create_space(&self, name: &str, format: &str, large: bool) -> Result<SpaceRecord, Error> {
+    pub fn create_space(
+        &self,
+        name: &str,
+        format: &str,
+        large: bool,
+    ) -> Result<SpaceRecord, Error> {
         let attempt = |core: &mut Core| match core.create_space(name, format, large) {
             Err(Error::Retry(RetryError::Busy)) => None,
             other => Some(other),

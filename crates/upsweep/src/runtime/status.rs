@@ -289,9 +289,8 @@ fn bound(
         (None, None) => (ESTIMATE, "estimates"),
     };
     let Description { data_profile, log_profile, data, log, .. } = sources.description;
-    let bandwidth = |bytes_per_second: u64, devices: usize| {
-        (bytes_per_second as f64 * devices as f64).max(1.0)
-    };
+    let bandwidth =
+        |bytes_per_second: u64, devices: usize| (bytes_per_second as f64 * devices as f64).max(1.0);
     let log_bandwidth = bandwidth(log_profile.sequential_write_bytes_per_second, log.len());
     let read = bandwidth(data_profile.sequential_read_bytes_per_second, data.len());
     let write = bandwidth(data_profile.sequential_write_bytes_per_second, data.len());

@@ -5,7 +5,6 @@
 
 use std::ops::{Bound, RangeBounds};
 
-use super::leaf_format::Stored;
 use super::reader::{self, Lookup};
 use super::scan::{Scan, successor};
 use crate::engine::modifier::{Modifier, ValueKind};
@@ -39,7 +38,7 @@ impl Value {
     #[must_use]
     pub fn as_i64(&self) -> Option<i64> {
         let fits = matches!(self.kind, ValueKind::I64 | ValueKind::Bytes);
-        builtin::number(&self.bytes).filter(|_| fits).map(i64::from_le_bytes)
+        <[u8; 8]>::try_from(&*self.bytes).ok().filter(|_| fits).map(i64::from_le_bytes)
     }
 }
 
@@ -361,9 +360,4 @@ impl Batch {
         }
         self.blocks.modify(&updates, durability)
     }
-}
-
-/// Whether a stored value lives outside of its leaf.
-pub(super) fn is_large(stored: &Stored<'_>) -> bool {
-    matches!(stored, Stored::Large { .. })
 }

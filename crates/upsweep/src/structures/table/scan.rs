@@ -55,7 +55,8 @@ impl Scan {
 
     /// Takes the next records from the low end.
     fn fill_front(&mut self) -> Result<(), Error> {
-        let view = self.table.blocks().view(self.table.space(), Wanted::Covering(self.from.clone()))?;
+        let view =
+            self.table.blocks().view(self.table.space(), Wanted::Covering(self.from.clone()))?;
         let step = self.step(&view, false)?;
         self.front = step.records;
         match step.next {
