@@ -18,7 +18,7 @@ use super::{Rule, Source, Violation};
 const ENGINE: &str = "crates/upsweep/src/";
 
 /// The layers from the lowest to the highest.
-const LAYERS: [&str; 6] = ["device", "log", "placement", "engine", "structures", "runtime"];
+const LAYERS: [&str; 6] = ["device", "log", "placement", "engine", "runtime", "structures"];
 
 /// Modules beside the layers that every layer may use. They may use `device` and each other.
 /// Any other module at the root, such as the public interface, lies above all layers.

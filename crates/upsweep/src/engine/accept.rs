@@ -114,7 +114,9 @@ impl Core {
         Ok(self.log_fill_percent() <= self.sweep.log_fill_allowed_percent())
     }
 
-    fn full_error(&self) -> Error {
+    /// The error that says that the data devices are full.
+    #[must_use]
+    pub fn full_error(&self) -> Error {
         RetryError::Full { capacity_bytes: self.space_map.capacity_bytes() }.into()
     }
 
@@ -166,6 +168,23 @@ impl Core {
             + self.space_map.memory_bytes();
         let least = self.config.queue_bytes_min();
         self.config.memory_bytes.saturating_sub(others).max(least)
+    }
+
+    /// Queue entries that wait, those of running sweeps included.
+    #[must_use]
+    pub fn waiting_entries(&self) -> u64 {
+        let of_block = |block: &super::directory::Block| {
+            let frozen = block.frozen.as_ref().map_or(0, |frozen| frozen.count());
+            u64::from(frozen) + u64::from(block.queue.count())
+        };
+        self.directory.blocks_from(0).map(of_block).sum()
+    }
+
+    /// Memory that one waiting entry takes on average, in bytes.
+    #[must_use]
+    pub fn queue_bytes_per_entry(&self) -> f64 {
+        let entries = self.waiting_entries();
+        if entries == 0 { CELL_BYTES as f64 } else { self.queue_bytes() as f64 / entries as f64 }
     }
 
     /// How full the log is, in per cent.

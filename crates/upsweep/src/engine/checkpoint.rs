@@ -138,8 +138,10 @@ impl Core {
         let exact = self.directory.spaces().filter(|space| {
             space.format.routing() == Routing::Exact && !space.record.name.is_empty()
         });
-        let ids: Vec<BlockId> =
-            exact.flat_map(|space| space.pages.iter().flat_map(|page| page.blocks())).copied().collect();
+        let ids: Vec<BlockId> = exact
+            .flat_map(|space| space.pages.iter().flat_map(|page| page.blocks()))
+            .copied()
+            .collect();
         for id in ids {
             let block = self.directory.block(id);
             let empty = block.extent.is_none() && !block.busy && !block.waits();

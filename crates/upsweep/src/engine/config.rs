@@ -66,7 +66,10 @@ impl Config {
             return bad("log devices", "none; give at least one".to_owned());
         }
         if self.run_blocks_max == 0 || self.runs_in_flight_max == 0 {
-            return bad("runs", "a run needs at least one block and the pipeline one run".to_owned());
+            return bad(
+                "runs",
+                "a run needs at least one block and the pipeline one run".to_owned(),
+            );
         }
         let least = self.fixed_bytes() + self.cache_bytes + self.queue_bytes_min();
         if self.memory_bytes < least {

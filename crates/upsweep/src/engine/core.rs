@@ -127,6 +127,60 @@ impl Core {
         self.log.last()
     }
 
+    /// The last update that is in the queues.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.accepted
+    }
+
+    /// Counters since the store was opened.
+    #[must_use]
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// The log, for its counters.
+    #[must_use]
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// The map of free space.
+    #[must_use]
+    pub fn space_map(&self) -> &SpaceMap {
+        &self.space_map
+    }
+
+    /// Number of blocks in the directory, and the memory it takes in bytes.
+    #[must_use]
+    pub fn directory_size(&self) -> (usize, usize) {
+        (self.directory.len(), self.directory.memory_bytes())
+    }
+
+    /// Bytes of images in the cache.
+    #[must_use]
+    pub fn cache_bytes(&self) -> usize {
+        self.cache.bytes()
+    }
+
+    /// The modifiers under their numbers in this store.
+    #[must_use]
+    pub fn modifiers(&self) -> Arc<Modifiers> {
+        Arc::clone(&self.modifiers)
+    }
+
+    /// The space with this number.
+    #[must_use]
+    pub fn space_record(&self, space: u32) -> Option<SpaceRecord> {
+        self.directory.space(space).map(|space| space.record.clone())
+    }
+
+    /// Whether the last run found no room on the data devices, and they cannot grow.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.full
+    }
+
     /// Why the store takes no more updates, if it does not.
     #[must_use]
     pub fn closed(&self) -> Option<&ClosedError> {

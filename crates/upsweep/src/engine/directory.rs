@@ -219,12 +219,6 @@ impl Directory {
         self.blocks.len() - self.unused.len()
     }
 
-    /// Whether there is no block.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Memory of the directory in bytes: blocks, keys, page entries.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {

@@ -20,6 +20,7 @@ pub mod registry;
 mod spaces;
 mod statistics;
 mod sweep;
+mod verify;
 mod view;
 
 pub use accept::Accept;
@@ -32,4 +33,5 @@ pub use recovery::{Access, Registry, create, open};
 pub use spaces::SpaceSize;
 pub use statistics::Statistics;
 pub use sweep::{JobOutput, RunId, RunJob};
+pub use verify::{Report, verify};
 pub use view::{View, ViewId, ViewPoll, Wanted};

@@ -66,10 +66,7 @@ pub(super) fn encode_with_change(change: &Change, quarantined: &[Quarantined]) -
 }
 
 /// Calls `visit` with each of the puts that [`encode_with_change`] has logged.
-pub(super) fn for_each_put(
-    quarantined: &[Quarantined],
-    mut visit: impl FnMut(&LoggedUpdate<'_>),
-) {
+pub(super) fn for_each_put(quarantined: &[Quarantined], mut visit: impl FnMut(&LoggedUpdate<'_>)) {
     for (key, operand) in &puts(quarantined) {
         visit(&put_update(key, operand));
     }

@@ -159,9 +159,8 @@ pub fn open(
         superblock.generation += 1;
         write_superblock(devices, &superblock)?;
     }
-    let ends = (0..config.data_devices).map(|index| {
-        (DATA_START, devices.geometry(DeviceId(index)).size_bytes.max(DATA_START))
-    });
+    let ends = (0..config.data_devices)
+        .map(|index| (DATA_START, devices.geometry(DeviceId(index)).size_bytes.max(DATA_START)));
     let space_map = SpaceMap::new(&ends.collect::<Vec<_>>());
     let growable = (0..config.data_devices)
         .map(|index| devices.geometry(DeviceId(index)).growable && access == Access::ReadWrite);
@@ -198,8 +197,7 @@ fn read_root(
 ) -> Result<Root, Error> {
     let Some(extent) = superblock.root else { return Ok(Root::default()) };
     let seq = superblock.root_seq;
-    let identity =
-        Identity { store: config.store, kind: ImageKind::Root, space: 0, seq, key: &[] };
+    let identity = Identity { store: config.store, kind: ImageKind::Root, space: 0, seq, key: &[] };
     let decode = |body: &[u8]| checkpoint_format::decode_root(body).map_err(|e| e.to_string());
     read_image(devices, extent, &identity, decode)
 }
@@ -410,11 +408,8 @@ impl Core {
         let blocks: Vec<_> = self.physical.values().copied().collect();
         for id in blocks {
             let block = self.directory.block(id);
-            let what = format!(
-                "block {:?} of space {}",
-                String::from_utf8_lossy(&block.key),
-                block.space
-            );
+            let what =
+                format!("block {:?} of space {}", String::from_utf8_lossy(&block.key), block.space);
             let extent = block.extent.expect("the physical index lists placed blocks");
             self.claim(extent, &what)?;
         }

@@ -62,9 +62,8 @@ impl Core {
         if let Some(closed) = &self.closed {
             return Err(closed.clone().into());
         }
-        let bad_name = name.is_empty()
-            || name.len() > NAME_BYTES_MAX
-            || name.chars().any(char::is_control);
+        let bad_name =
+            name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control);
         if bad_name {
             return Err(RequestError::BadTableName(name.to_owned()).into());
         }
@@ -72,7 +71,8 @@ impl Core {
             return Err(RequestError::UnknownFormat(format.to_owned()).into());
         }
         if let Some(taken) = self.space_named(name) {
-            let (table, found) = (name.to_owned(), format!("there, with format {:?}", taken.format));
+            let (table, found) =
+                (name.to_owned(), format!("there, with format {:?}", taken.format));
             let wanted = "a new one".to_owned();
             return Err(RequestError::TableMismatch { table, found, wanted }.into());
         }

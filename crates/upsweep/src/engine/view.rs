@@ -171,7 +171,9 @@ impl Core {
             let operation = Operation::Read { offset: extent.offset, buffer };
             actions.requests.push(Request { device: extent.device, token, operation });
             self.views.by_extent.insert(extent, token);
-            self.views.reads.insert(token, PendingRead { block, extent, image_seq, waiters: vec![id] });
+            self.views
+                .reads
+                .insert(token, PendingRead { block, extent, image_seq, waiters: vec![id] });
             self.statistics.view_reads += 1;
         }
         actions.views.append(&mut self.views.answered);

@@ -24,7 +24,8 @@
 //!  80  record bytes u32  bytes of all records, dummies included
 //!  84  cursors   8*u32   per device: the page where its next batch goes, if it fits there; this
 //!                        batch is counted in; 0 for devices that are not there
-//! 116  reserved  [u8;8]  0
+//! 116  run first    u64  the first batch number of this epoch: what earlier epochs wrote from
+//!                        there on was cut off
 //! 124  crc          u32  crc32c of bytes 0..124
 //! ```
 //!
@@ -64,7 +65,8 @@ const VALID: u32 = 1 << 31;
 /// Longest payload that the length field can hold, in bytes.
 pub const PAYLOAD_BYTES_MAX: usize = (VALID - 1) as usize;
 
-const _: () = assert!(84 + 4 * DEVICES_MAX <= CRC_AT && CRC_AT + 4 == BATCH_HEADER_BYTES);
+const _: () =
+    assert!(84 + 4 * DEVICES_MAX == 116 && 116 + 8 == CRC_AT && CRC_AT + 4 == BATCH_HEADER_BYTES);
 
 /// Why bytes are not what was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +131,8 @@ pub struct BatchHeader {
     pub record_bytes: u32,
     /// Next place per device, in pages.
     pub cursors: [u32; DEVICES_MAX],
+    /// First batch number of this epoch.
+    pub run_first: u64,
 }
 
 impl BatchHeader {
@@ -165,6 +169,7 @@ impl BatchHeader {
         for (field, value) in bytes[84..116].chunks_exact_mut(4).zip(self.cursors) {
             field.copy_from_slice(&value.to_le_bytes());
         }
+        bytes[116..124].copy_from_slice(&self.run_first.to_le_bytes());
         let crc = crc32c::crc32c(&bytes[..CRC_AT]);
         bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
     }
@@ -202,10 +207,11 @@ impl BatchHeader {
             records: u32_at(bytes, 76),
             record_bytes: u32_at(bytes, 80),
             cursors: std::array::from_fn(|index| u32_at(bytes, 84 + 4 * index)),
+            run_first: u64_at(bytes, 116),
         };
         let in_range = (1..=DEVICES_MAX).contains(&usize::from(header.devices))
             && header.device < header.devices
-            && header.number > 0
+            && (1..=header.number).contains(&header.run_first)
             && header.number > header.durable
             && header.epoch > 0
             && header.previous_epoch <= header.epoch

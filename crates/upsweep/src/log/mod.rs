@@ -35,12 +35,14 @@ mod media;
 mod reader;
 mod recover;
 mod ring;
+mod statistics;
 mod writer;
 
 pub use format::RecordRef;
 pub use reader::{LogReader, Record, read_back};
 pub use recover::recover;
-pub use writer::{Log, LogDeviceStatistics, LogStatistics};
+pub use statistics::{LogDeviceStatistics, LogStatistics};
+pub use writer::Log;
 
 use crate::device::{DeviceError, DeviceId};
 use crate::error::RequestError;
@@ -226,3 +228,6 @@ pub struct LogFailure {
     /// What the device reported.
     pub error: DeviceError,
 }
+
+#[cfg(test)]
+mod tests;

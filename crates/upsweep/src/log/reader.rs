@@ -77,7 +77,6 @@ impl LogReader {
     ///
     /// # Errors
     /// [`Error::Damaged`] if what recovery found cannot be read again.
-    #[expect(clippy::should_implement_trait, reason = "it borrows, and needs the devices")]
     pub fn next(&mut self, devices: &mut dyn Devices) -> Result<Option<RecordRef<'_>>, Error> {
         loop {
             let inside = |position: &(BatchHeader, usize)| {
@@ -179,8 +178,8 @@ impl LogReader {
     ///
     /// # Errors
     /// [`RequestError::BadConfig`] if `config` is not of this log, or its epoch is not higher than
-    /// every epoch seen; [`ClosedError::WriteFailed`] if wiping fails; [`Error::Damaged`] if reading
-    /// does.
+    /// every epoch seen; [`ClosedError::WriteFailed`] if wiping fails; [`Error::Damaged`] if
+    /// reading does.
     pub fn into_log(mut self, devices: &mut dyn Devices, config: LogConfig) -> Result<Log, Error> {
         config.check()?;
         let known = &self.media.config;

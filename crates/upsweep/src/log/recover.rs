@@ -19,8 +19,8 @@
 //! durable before the first append. Payloads that imitate batches on purpose are not defended
 //! against.
 //!
-//! **The beginning.** `replay_from = 1` starts before batch 1. Otherwise the record `replay_from - 1`
-//! was durable once, and is in the ring unless a record from `replay_from` on took its place. The
+//! **The beginning.** `replay_from = 1` starts before batch 1. Otherwise the record before it was
+//! durable once, and is in the ring unless a record from `replay_from` on took its place. The
 //! first pages of all segments (few) are read one by one. A binary search over them would need
 //! numbers that rise around the ring, and cut-off tails break that. Every segment is searched
 //! that may hold the record: its first batch is not younger, and the next segment does not prove
@@ -31,8 +31,10 @@
 //!
 //! **Damage.** A missing batch is the end, unless a batch exists that says it was durable, or that
 //! was written by a later run over a number which the chain has: then it is an error. Evidence is
-//! looked for in all first pages, and behind the cursor of each device in every page up to a segment
-//! that the chain cannot have reached. Without evidence, damage to the youngest batches, those whose
+//! looked for in all first pages, and behind the cursor of each device in every page of the rest of
+//! the segment, of the next one, and on up to a segment that the chain cannot have reached by what
+//! its first page says. (The next one is read whatever it says, for the sake of a device that lost
+//! a write which it had confirmed.) Without evidence, damage to the youngest batches, those whose
 //! durability no later batch attests, is not distinguishable from a torn tail, and ends the log.
 
 use super::format::{BatchHeader, PAGE_BYTES};
@@ -45,11 +47,13 @@ use crate::error::Error;
 /// Finds the end of the log and returns a reader that stands before the record `replay_from`.
 ///
 /// `replay_from` is the first sequence that the caller needs: at least what was last given to
-/// [`Log::release`](super::Log::release), at most one more than what was durable; 1 for a fresh log.
+/// [`Log::release`](super::Log::release), at most one more than what was durable; 1 for a fresh
+/// log.
 /// `config` may have any epoch.
 ///
 /// Cost: the first page of every segment, the segment or two where `replay_from` is, everything
-/// behind it, and the rest of one segment per device.
+/// behind it, and one to two segments per device. Memory: the windows of the reader, and the
+/// headers in the segments that are searched.
 ///
 /// # Errors
 /// [`Error::Damaged`] if a batch that was durable is missing or bad, or if `replay_from` is not
@@ -62,9 +66,10 @@ pub fn recover(
     config.check()?;
     let replay_from = replay_from.max(1);
     let mut media = Media::open(devices, config)?;
+    let mut seen = Vec::new();
     let first = match replay_from {
         1 => None,
-        _ => Some(find_first(&mut media, devices, replay_from)?),
+        _ => Some(find_first(&mut media, devices, replay_from, &mut seen)?),
     };
     let mut last_seqs: Vec<Vec<Seq>> =
         (0..config.regions.len()).map(|device| vec![0; media.heads[device].len()]).collect();
@@ -82,7 +87,7 @@ pub fn recover(
     if replay_from > tip.last_seq + 1 {
         return Err(not_found(&media, replay_from));
     }
-    let epoch_seen = check_end(&mut media, devices, &tip)?;
+    let epoch_seen = check_end(&mut media, devices, &tip, seen)?;
     Ok(LogReader::new(media, first, replay_from, tip, last_seqs, epoch_seen))
 }
 
@@ -97,15 +102,20 @@ fn find_first(
     media: &mut Media,
     devices: &mut dyn Devices,
     replay_from: Seq,
+    seen: &mut Vec<BatchHeader>,
 ) -> Result<BatchHeader, Error> {
-    let mut found = Vec::new();
     for device in 0..media.heads.len() {
         for segment in 0..media.heads[device].len() {
             if may_hold(media, device, segment, replay_from) {
-                search_segment(media, devices, device, segment, replay_from, &mut found)?;
+                search_segment(media, devices, device, segment, seen)?;
             }
         }
     }
+    let holds = |header: &&BatchHeader| {
+        let before = header.first_seq < replay_from && header.last_seq() + 1 >= replay_from;
+        before || header.first_seq == replay_from
+    };
+    let mut found: Vec<_> = seen.iter().filter(holds).copied().collect();
     found.sort_by_key(|header| (std::cmp::Reverse(header.epoch), header.number));
     for header in found {
         if media.is_whole(devices, &header)? {
@@ -143,16 +153,14 @@ fn is_attested(media: &Media, head: &BatchHeader) -> bool {
     media.heads.iter().flatten().any(attests)
 }
 
-/// Adds the headers in the segment that hold the record before `replay_from` or start with
-/// `replay_from`. Steps from batch to batch; over anything else page by page, so that damage to
-/// batches that nobody needs any more does no harm.
+/// Adds the headers in the segment to `seen`. Steps from batch to batch; over anything else page by
+/// page, so that damage to batches that nobody needs any more does no harm.
 fn search_segment(
     media: &mut Media,
     devices: &mut dyn Devices,
     device: usize,
     segment: usize,
-    replay_from: Seq,
-    found: &mut Vec<BatchHeader>,
+    seen: &mut Vec<BatchHeader>,
 ) -> Result<(), Error> {
     let mut offset = segment as u64 * media.segment_bytes();
     let end = offset + media.segment_bytes();
@@ -162,46 +170,46 @@ fn search_segment(
             continue;
         };
         offset += header.bytes();
-        let holds_before = header.first_seq < replay_from && header.last_seq() + 1 >= replay_from;
-        if holds_before || header.first_seq == replay_from {
-            found.push(header);
-        }
+        seen.push(header);
     }
     Ok(())
 }
 
-/// Looks for evidence that the chain does not really end at `tip`; returns the highest epoch seen.
-fn check_end(media: &mut Media, devices: &mut dyn Devices, tip: &Tip) -> Result<u64, Error> {
-    let mut epoch_seen = tip.link.epoch;
-    let mut check = |media: &Media, header: &BatchHeader| {
-        epoch_seen = epoch_seen.max(header.epoch);
-        contradiction(media, tip, header).map_or(Ok(()), Err)
-    };
-    for head in media.heads.iter().flatten() {
-        if let Head::Batch(header) = head {
-            check(media, header)?;
-        }
-    }
+/// Looks for evidence that the chain does not really end at `tip`, in `seen` and elsewhere; returns
+/// the highest epoch of all.
+fn check_end(
+    media: &mut Media,
+    devices: &mut dyn Devices,
+    tip: &Tip,
+    mut seen: Vec<BatchHeader>,
+) -> Result<u64, Error> {
+    seen.extend(media.heads.iter().flatten().filter_map(|head| match head {
+        Head::Batch(header) => Some(**header),
+        Head::Blank | Head::Unreadable => None,
+    }));
     for device in 0..media.heads.len() {
         let segments = media.segments(device);
         let mut offset = u64::from(tip.cursors[device]) * PAGE_BYTES;
-        for _ in 0..segments {
+        let mut entered = 0;
+        while entered < segments {
             let segment = offset / media.segment_bytes();
             let inside = !offset.is_multiple_of(media.segment_bytes());
-            if !inside && !may_be_reached(&media.heads[device][segment as usize], tip) {
+            entered += u64::from(!inside);
+            if entered > 1 && !may_be_reached(&media.heads[device][segment as usize], tip) {
                 break;
             }
             let end = (segment + 1) * media.segment_bytes();
             while offset < end {
-                if let Some(header) = media.peek(devices, device, offset)? {
-                    check(media, &header)?;
-                }
+                seen.extend(media.peek(devices, device, offset)?);
                 offset += PAGE_BYTES;
             }
             offset = end % (segments * media.segment_bytes());
         }
     }
-    Ok(epoch_seen)
+    match seen.iter().find_map(|header| contradiction(media, tip, header)) {
+        Some(error) => Err(error),
+        None => Ok(seen.iter().map(|header| header.epoch).fold(tip.link.epoch, u64::max)),
+    }
 }
 
 /// Whether the chain, had it gone on behind `tip`, could have come to a segment with this head.
@@ -215,7 +223,7 @@ fn may_be_reached(head: &Head, tip: &Tip) -> bool {
 
 fn contradiction(media: &Media, tip: &Tip, header: &BatchHeader) -> Option<Error> {
     let missing = tip.number + 1;
-    let later_run = header.epoch > tip.link.epoch && header.number < missing;
+    let later_run = header.epoch > tip.link.epoch && header.run_first < missing;
     let was_durable = header.epoch >= tip.link.epoch && header.durable >= missing;
     let mut device = usize::from(tip.link.device.min(header.device));
     let mut page = tip.cursors[device];
@@ -224,7 +232,7 @@ fn contradiction(media: &Media, tip: &Tip, header: &BatchHeader) -> Option<Error
     }
     let device = if device < media.heads.len() { device } else { 0 };
     let (what, reason) = match (later_run, was_durable) {
-        (true, _) => (format!("log batch {}", header.number), "a later run's is not in the chain"),
+        (true, _) => (format!("log batch {}", header.run_first), "that of a later run is missing"),
         (_, true) => (format!("log batch {missing}"), "not whole, though a later one attests it"),
         _ => return None,
     };

@@ -9,44 +9,13 @@ use super::assembly::{Assembly, Pool};
 use super::format::{self, BATCH_HEADER_BYTES, BatchHeader, NO_DEVICE, PAGE_BYTES};
 use super::format::{DEVICES_MAX, RECORD_HEADER_BYTES};
 use super::ring::Ring;
+use super::statistics::{LogDeviceStatistics, LogStatistics};
 use super::{AppendError, LOG_TOKEN_BIT, LogConfig, LogFailure, Seq, Space, StreamId, Urgency};
 use crate::device::{self, Buffer, Completion, Devices, Durability, Operation, Request, Token};
 use crate::error::{ClosedError, Error, RequestError};
 
 /// Bytes of one write when a ring is created.
 const FORMAT_WRITE_BYTES: u64 = 1 << 20;
-
-/// What the log did since it was opened. Bytes are on the device, whole pages, unless said.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LogStatistics {
-    /// Batches dispatched.
-    pub batches: u64,
-    /// Bytes of them.
-    pub bytes: u64,
-    /// Of these, bytes in use by headers and records; `used_bytes / bytes` is the batch fill.
-    pub used_bytes: u64,
-    /// Records dispatched.
-    pub records: u64,
-    /// Batches that went out because `delay_us_max` had passed.
-    pub delayed_batches: u64,
-    /// Appends refused for lack of space.
-    pub waits_full: u64,
-    /// Appends refused because the queue of sealed batches was full.
-    pub waits_busy: u64,
-    /// Per log device.
-    pub devices: Vec<LogDeviceStatistics>,
-}
-
-/// What one log device did since the log was opened.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LogDeviceStatistics {
-    /// Batches given to it.
-    pub batches: u64,
-    /// Bytes of them.
-    pub bytes: u64,
-    /// Batches it has completed.
-    pub completed: u64,
-}
 
 /// A batch on its way to a device.
 #[derive(Debug)]
@@ -84,6 +53,8 @@ pub struct Log {
     /// Free places in the devices' pipelines, in the order in which they came free.
     places: VecDeque<u16>,
     durable_batch: u64,
+    /// The first batch number of this run.
+    run_first: u64,
     previous: Link,
     last: Seq,
     dispatched: Seq,
@@ -133,6 +104,7 @@ impl Log {
             flights: VecDeque::new(),
             places: (0..rings.len() as u16).collect(),
             durable_batch: number,
+            run_first: number + 1,
             previous,
             last,
             dispatched: last,
@@ -254,9 +226,10 @@ impl Log {
         let sealed_max = self.sealed_max();
         let queue_bytes = sealed_max as u64 * u64::from(self.config.batch_bytes);
         let queued = self.sealed_bytes + open_bytes;
-        // A long record is sealed at once; a second one waits until the queue has drained.
+        // A long record is sealed at once. Several wait until the sealed ones have gone out, which
+        // they do without further appends.
         let too_many = waiting + usize::from(long) > sealed_max;
-        if too_many || (long && queued > 0 && queued + bytes > queue_bytes) {
+        if too_many || (long && self.sealed_bytes > 0 && queued + bytes > queue_bytes) {
             self.statistics.waits_busy += 1;
             return Err(AppendError::Busy);
         }
@@ -369,10 +342,11 @@ impl Log {
             records: batch.records,
             record_bytes: batch.record_bytes() as u32,
             cursors,
+            run_first: self.run_first,
         };
         header.encode(&mut batch.buffer);
         batch.buffer[batch.used..bytes as usize].fill(0);
-        self.count(&batch, device);
+        self.statistics.count(&batch, device);
         self.previous = Link { device, page, epoch: self.config.epoch };
         self.dispatched = last_seq;
         self.flights.push_back(Flight { device, offset, last_seq, done: false });
@@ -380,17 +354,6 @@ impl Log {
         let durability = Durability::Stable;
         let operation = Operation::Write { offset, buffer, durability };
         Request { device: target, token: Token(LOG_TOKEN_BIT | number), operation }
-    }
-
-    fn count(&mut self, batch: &Assembly, device: u16) {
-        let statistics = &mut self.statistics;
-        statistics.batches += 1;
-        statistics.bytes += batch.bytes();
-        statistics.used_bytes += batch.used as u64;
-        statistics.records += u64::from(batch.records);
-        let device = &mut statistics.devices[usize::from(device)];
-        device.batches += 1;
-        device.bytes += batch.bytes();
     }
 
     /// Takes the completion of a request that [`Log::dispatch`] gave. Call `dispatch` afterwards.

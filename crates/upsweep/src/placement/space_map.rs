@@ -105,9 +105,8 @@ impl DeviceSpace {
 
     /// The highest place that holds `bytes`.
     fn last_fit(&self, bytes: u64) -> Option<u64> {
-        let fits = |(&start, &length): (&u64, &u64)| {
-            (length >= bytes).then(|| start + length - bytes)
-        };
+        let fits =
+            |(&start, &length): (&u64, &u64)| (length >= bytes).then(|| start + length - bytes);
         self.free.iter().rev().find_map(fits)
     }
 }
@@ -248,9 +247,7 @@ impl SpaceMap {
     /// Places one long-lived image of `bytes` (whole units) as high as possible.
     pub fn allocate_high(&mut self, bytes: u32) -> Option<Extent> {
         let (index, offset) = (0..self.devices.len())
-            .filter_map(|index| {
-                Some((index, self.devices[index].last_fit(u64::from(bytes))?))
-            })
+            .filter_map(|index| Some((index, self.devices[index].last_fit(u64::from(bytes))?)))
             .max_by_key(|&(index, _)| self.devices[index].free_bytes)?;
         let taken = self.devices[index].take(offset, u64::from(bytes));
         assert!(taken, "last fit found room");

@@ -3,7 +3,10 @@
 //! This is what tables are built on, and all they are built on; other structures can be built on it
 //! the same way. (Bosc paper, section 3: `modify`; section 4.4: `query`.)
 
-#![expect(clippy::disallowed_methods, reason = "the runtime is where threads and channels are made")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the runtime is where threads and channels are made"
+)]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,11 +19,10 @@ use super::threads::Threads;
 use crate::engine::modifier::Modifier;
 use crate::engine::registry::{ModifierId, Modifiers};
 use crate::engine::{
-    self, Access, Core, LoggedUpdate, Registry, SpaceRecord, SpaceSize, View, Wanted,
+    self, Access, Core, LoggedUpdate, Registry, Report, SpaceRecord, SpaceSize, View, Wanted,
 };
 use crate::error::{ClosedError, Error, RequestError, RetryError};
 use crate::log::Urgency;
-use crate::verify::{self, Report};
 
 /// When a call that changes something returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -170,7 +172,7 @@ impl BlockStore {
     pub fn verify(folder: &Path, registry: &Registry) -> Result<Report, Error> {
         let (folder, description, mut devices) = layout::open(folder)?;
         let config = description.config(&folder.path, usize::MAX / 4)?;
-        verify::verify(&mut devices, config, registry)
+        engine::verify(&mut devices, config, registry)
     }
 
     /// Declares changes, all of which take effect or none, now and after any crash. They are seen
@@ -246,16 +248,21 @@ impl BlockStore {
     /// [`RequestError::UnknownModifier`]: register it when opening the store.
     pub fn modifier_id(&self, modifier: &dyn Modifier) -> Result<ModifierId, Error> {
         let (name, version) = (modifier.name(), modifier.version());
-        self.modifiers().id_of(name, version).ok_or_else(|| {
-            RequestError::UnknownModifier { name: name.to_owned(), version }.into()
-        })
+        self.modifiers()
+            .id_of(name, version)
+            .ok_or_else(|| RequestError::UnknownModifier { name: name.to_owned(), version }.into())
     }
 
     /// Creates a space and waits until it is durable. `large_values` gives it a companion space.
     ///
     /// # Errors
     /// A bad or taken name; an unregistered format; [`Error::Closed`].
-    pub fn create_space(&self, name: &str, format: &str, large: bool) -> Result<SpaceRecord, Error> {
+    pub fn create_space(
+        &self,
+        name: &str,
+        format: &str,
+        large: bool,
+    ) -> Result<SpaceRecord, Error> {
         let attempt = |core: &mut Core| match core.create_space(name, format, large) {
             Err(Error::Retry(RetryError::Busy)) => None,
             other => Some(other),

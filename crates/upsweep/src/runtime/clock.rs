@@ -31,7 +31,11 @@ pub(super) fn process_cpu() -> Duration {
     // The second field is the name in parentheses, which may hold blanks; fields 14 and 15 are
     // user and system time in ticks, a unit that Linux fixes at 100 per second for user space.
     let Some((_, rest)) = text.rsplit_once(')') else { return Duration::ZERO };
-    let ticks: u64 =
-        rest.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    let ticks: u64 = rest
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|field| field.parse::<u64>().ok())
+        .sum();
     Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND)
 }

@@ -92,7 +92,11 @@ impl Description {
         let data_devices = u16::try_from(self.data.len()).unwrap_or(u16::MAX);
         let rings = self.log_ring_bytes.iter().zip(data_devices..);
         let log_regions = rings
-            .map(|(&bytes, device)| LogRegion { device: DeviceId(device), offset: LOG_START, bytes })
+            .map(|(&bytes, device)| LogRegion {
+                device: DeviceId(device),
+                offset: LOG_START,
+                bytes,
+            })
             .collect();
         Ok(Config {
             store,
@@ -180,8 +184,11 @@ pub(super) fn open(folder: &Path) -> Result<(Folder, Description, HostDevices), 
         let reason = format!("version {}; this program knows 1", description.version);
         return Err(path_error(&file, reason));
     }
-    let paths: Vec<HostPath> =
-        description.paths(folder).into_iter().map(|path| HostPath { path, create: false }).collect();
+    let paths: Vec<HostPath> = description
+        .paths(folder)
+        .into_iter()
+        .map(|path| HostPath { path, create: false })
+        .collect();
     let mut devices = HostDevices::open(&paths, HostOptions::default())?;
     check_labels(&mut devices, &description, folder)?;
     Ok((locked, description, devices))
@@ -217,8 +224,8 @@ pub(super) fn create(
     options: &CreateOptions,
     format: impl FnOnce(&mut HostDevices, &Config) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let occupied =
-        folder.exists() && (!folder.is_dir() || fs::read_dir(folder).is_ok_and(|mut d| d.next().is_some()));
+    let occupied = folder.exists()
+        && (!folder.is_dir() || fs::read_dir(folder).is_ok_and(|mut d| d.next().is_some()));
     if occupied {
         return Err(RequestError::AlreadyExists(folder.to_owned()).into());
     }

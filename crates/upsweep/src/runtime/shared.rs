@@ -51,7 +51,12 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(core: Core, devices: HostDevices, jobs: Sender<RunJob>, waker: Waker) -> Self {
+    pub(super) fn new(
+        core: Core,
+        devices: HostDevices,
+        jobs: Sender<RunJob>,
+        waker: Waker,
+    ) -> Self {
         let durable = AtomicU64::new(core.durable());
         let state = State {
             core,

@@ -24,8 +24,8 @@ mod run;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use job::{JobOutput, RunJob};
 pub(super) use job::Quarantined;
+pub use job::{JobOutput, RunJob};
 pub(super) use run::{Run, RunSummary};
 
 use super::core::{Actions, Core, Publish};

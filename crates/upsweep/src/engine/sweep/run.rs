@@ -291,7 +291,8 @@ impl Core {
         let phase = std::mem::replace(&mut self.run_mut(id).phase, Phase::Applying);
         let Phase::LoadingValues { pending, mut job } = phase else { return };
         let (position, value) = job.value_position(index);
-        let (space, key) = (job.blocks[position].companion, job.blocks[position].values[value].0.clone());
+        let (space, key) =
+            (job.blocks[position].companion, job.blocks[position].values[value].0.clone());
         let body = self.check_value(space, &key, completion);
         match body {
             Ok(body) => job.blocks[position].values[value].1 = body,
@@ -513,7 +514,8 @@ pub(in crate::engine) struct RunSummary {
 
 impl Run {
     fn summary(&self) -> RunSummary {
-        let damaged = self.blocks.iter().filter_map(|block| Some((block.extent, block.damage.clone()?)));
+        let damaged =
+            self.blocks.iter().filter_map(|block| Some((block.extent, block.damage.clone()?)));
         RunSummary {
             blocks: self.blocks.len() as u64,
             updates: self.updates,
