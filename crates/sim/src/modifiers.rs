@@ -36,8 +36,8 @@ impl Modifier for Application {
         current: Option<ValueRef<'_>>,
         operand: &[u8],
     ) -> Result<Outcome, Refusal> {
-        let value = current
-            .map(|value| Value { kind: value.kind as u8, bytes: value.bytes.to_vec() });
+        let value =
+            current.map(|value| Value { kind: value.kind as u8, bytes: value.bytes.to_vec() });
         if self.0 == Op::Bomb && semantics::disagree(value.as_ref(), operand) {
             std::panic::panic_any(EXPECTED_PANIC);
         }

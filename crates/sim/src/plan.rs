@@ -1,8 +1,6 @@
 //! What a seed stands for: the devices, the settings of the store and the faults of one history.
 
-use upsweep::device::{
-    DeviceId, Geometry, HostileDevices, LatencyModel, MemoryDevices,
-};
+use upsweep::device::{DeviceId, Geometry, HostileDevices, LatencyModel, MemoryDevices};
 use upsweep::engine::{Config, DATA_START};
 use upsweep::log::LogRegion;
 
@@ -73,8 +71,7 @@ impl Plan {
                 (false, false) => random.between(8, 32) * MIB,
             })
             .collect();
-        let capacity_bytes =
-            (growable && random.percent(15)).then(|| random.between(8, 40) * MIB);
+        let capacity_bytes = (growable && random.percent(15)).then(|| random.between(8, 40) * MIB);
         let latency = LatencyModel {
             base_us: random.pick(&[1, 20, 100, 2000]),
             bytes_per_us: random.pick(&[50, 500, 2000]),
