@@ -119,7 +119,7 @@ impl Core {
 
     /// Somebody waits, whatever the fill: a long record may not fit though the thresholds at which
     /// sweeps and checkpoints start by themselves are far.
-    fn make_room(&mut self) {
+    pub(super) fn make_room(&mut self) {
         if !self.sweep.is_active() && !self.checkpoint.is_active() {
             self.request_sweep();
             if self.published > self.checkpoint.root_begin {
@@ -219,7 +219,7 @@ impl Core {
         let cut_off = regions * u64::from(self.config.log_segment_bytes);
         let usable = self.log.capacity_bytes().saturating_sub(cut_off);
         let more = (more as u64 * PAGE_BYTES).min(usable / 8);
-        let waiting = self.arena.queues() + self.sweep.unlogged_blocks();
+        let waiting = self.arena.queues() + self.sweep.unpublished_blocks();
         percent(self.log.used_bytes() + waiting as u64 * PAGE_BYTES + more, usable)
     }
 

@@ -82,6 +82,7 @@ impl Core {
         if waiting {
             return Err(RetryError::Busy.into());
         }
+        self.admit_record()?;
         let space = self.superblock.next_space;
         let companion = if large_values { space + 1 } else { 0 };
         let (format, name) = (format.to_owned(), name.to_owned());
@@ -123,6 +124,7 @@ impl Core {
         if self.directory.space(space).is_none() {
             return Err(RequestError::NoTable(format!("number {space}")).into());
         }
+        self.admit_record()?;
         let mut payload = Vec::new();
         encode_drop_space(space, &mut payload);
         if self.append_internal(&payload, Publish::DropSpace(space)) {
@@ -130,6 +132,15 @@ impl Core {
         } else {
             Err(RetryError::Busy.into())
         }
+    }
+
+    /// Whether the log has room for a record that does not help to release any of it.
+    fn admit_record(&mut self) -> Result<(), Error> {
+        if self.log_claim_percent(1) < 100 {
+            return Ok(());
+        }
+        self.make_room();
+        Err(RetryError::Busy.into())
     }
 
     pub(super) fn drop_space_now(&mut self, space: u32) {

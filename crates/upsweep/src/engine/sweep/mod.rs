@@ -127,9 +127,10 @@ impl Sweep {
         self.log_fill_allowed
     }
 
-    /// Blocks of runs whose change is still to be logged.
-    pub(super) fn unlogged_blocks(&self) -> usize {
-        self.runs.values().map(Run::unlogged_blocks).sum()
+    /// Blocks of runs whose change is not published. A change that is in the log counts too: if a
+    /// power cut takes it away, its blocks wait again.
+    pub(super) fn unpublished_blocks(&self) -> usize {
+        self.runs.values().map(|run| run.blocks.len()).sum()
     }
 
     /// How far the present cycle has come, from 0 to 1; `None` between cycles.
