@@ -1,13 +1,18 @@
 //! The quarantine: updates that their modifier refused, or whose block is damaged.
 //!
 //! They are records of an ordinary table, [`QUARANTINE_SPACE`], put there by the same log record
-//! that publishes the run which refused them: so they are never lost and never there twice. Key:
+//! that publishes the run which refused them, or by records before it where one does not hold them
+//! all: so they are never lost and never there twice. Key:
 //! sequence of the update (8 bytes, big-endian), space (4), position among equal ones (4), checksum
 //! of its key (4). Value: see [`encode_entry`].
 
+use std::collections::BTreeMap;
+
 use super::core::Core;
 use super::format::codec_format::{Malformed, Reader, put_bytes, put_varint};
-use super::format::record_format::{Change, LoggedUpdate, encode_change};
+use super::format::record_format::{
+    Change, LoggedUpdate, encode_change, encode_updates, update_len,
+};
 use super::modifier::ValueKind;
 use super::registry::ModifierId;
 use super::sweep::Quarantined;
@@ -20,6 +25,8 @@ pub const QUARANTINE_COMPANION: u32 = 2;
 pub const FIRST_USER_SPACE: u32 = 3;
 /// Number of the built-in modifier that puts a value.
 pub const PUT: ModifierId = ModifierId(0);
+/// Kind and count in front of the updates of a record.
+const PART_OVERHEAD_BYTES: usize = 16;
 
 /// One quarantined update.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,53 +44,76 @@ pub struct Entry {
 }
 
 impl Core {
-    /// Puts a quarantined update into the quarantine table, now or when replay is over.
-    pub(super) fn take_quarantined(&mut self, seq: u64, key: &[u8], operand: &[u8]) {
-        if self.replaying {
-            self.deferred.push((seq, key.to_vec(), operand.to_vec()));
-        } else {
+    /// Puts quarantined updates into the quarantine table, as soon as the log has them at `seq` and
+    /// not when they are durable: a sweep that began in between would count them as swept. During
+    /// replay they wait until it is over.
+    pub(super) fn take_quarantined(&mut self, seq: u64, puts: &[Put]) {
+        for (key, operand) in puts {
+            if self.replaying {
+                self.deferred.push((seq, key.clone(), operand.clone()));
+            } else {
+                self.enqueue(seq, &put_update(key, operand));
+            }
+        }
+        if !self.replaying {
             self.accepted = self.accepted.max(seq);
-            self.enqueue(seq, &put_update(key, operand));
         }
     }
 
     /// What [`Core::take_quarantined`] has put off.
     pub(super) fn enqueue_deferred(&mut self) {
         for (seq, key, operand) in std::mem::take(&mut self.deferred) {
-            self.take_quarantined(seq, &key, &operand);
+            self.take_quarantined(seq, &[(key, operand)]);
         }
     }
 }
 
+/// An update of the quarantine table: key and operand of a put.
+pub(super) type Put = (Vec<u8>, Vec<u8>);
+
 /// The log payload of a change and the quarantined updates that go with it.
-pub(super) fn encode_with_change(change: &Change, quarantined: &[Quarantined]) -> Vec<u8> {
-    let puts = puts(quarantined);
-    let updates: Vec<LoggedUpdate<'_>> =
-        puts.iter().map(|(key, operand)| put_update(key, operand)).collect();
+pub(super) fn encode_with_change(change: &Change, puts: &[Put]) -> Vec<u8> {
     let mut payload = Vec::with_capacity(64 + change.placed.len() * 40);
-    encode_change(change, &updates, &mut payload);
+    encode_change(change, &put_updates(puts), &mut payload);
     payload
 }
 
-/// Calls `visit` with each of the puts that [`encode_with_change`] has logged.
-pub(super) fn for_each_put(quarantined: &[Quarantined], mut visit: impl FnMut(&LoggedUpdate<'_>)) {
-    for (key, operand) in &puts(quarantined) {
-        visit(&put_update(key, operand));
-    }
+/// The log payload of quarantined updates that go before the change, and how many of `puts` it
+/// holds: at least one, and as many as fit into `bytes_max`.
+///
+/// A power cut between the two has them refused once more, and put under the same keys.
+pub(super) fn encode_part(puts: &[Put], bytes_max: usize) -> (Vec<u8>, usize) {
+    let updates = put_updates(puts);
+    let mut bytes = PART_OVERHEAD_BYTES;
+    let fits = |update: &&LoggedUpdate<'_>| {
+        bytes += update_len(update);
+        bytes <= bytes_max
+    };
+    let count = updates.iter().take_while(fits).count().max(1);
+    let mut payload = Vec::new();
+    encode_updates(&updates[..count], &mut payload);
+    (payload, count)
+}
+
+fn put_updates(puts: &[Put]) -> Vec<LoggedUpdate<'_>> {
+    puts.iter().map(|(key, operand)| put_update(key, operand)).collect()
 }
 
 fn put_update<'a>(key: &'a [u8], operand: &'a [u8]) -> LoggedUpdate<'a> {
     LoggedUpdate { space: QUARANTINE_SPACE, modifier: PUT, key, operand }
 }
 
-fn puts(quarantined: &[Quarantined]) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let keyed = quarantined.iter().enumerate().map(|(position, update)| {
+/// The puts that stand for quarantined updates.
+pub(super) fn puts(quarantined: &[Quarantined]) -> Vec<Put> {
+    let mut equal: BTreeMap<(u64, u32, &[u8]), u32> = BTreeMap::new();
+    let keyed = quarantined.iter().map(|update| {
+        let position = equal.entry((update.seq, update.space, &update.key)).or_default();
         let mut key = Vec::with_capacity(20);
         key.extend_from_slice(&update.seq.to_be_bytes());
         key.extend_from_slice(&update.space.to_be_bytes());
-        let position = u32::try_from(position).expect("a run holds fewer than 2^32 updates");
         key.extend_from_slice(&position.to_be_bytes());
         key.extend_from_slice(&crc32c::crc32c(&update.key).to_be_bytes());
+        *position += 1;
         let entry = Entry {
             space: update.space,
             modifier: update.modifier,

@@ -29,7 +29,7 @@ pub use job::{JobOutput, RunJob};
 pub(super) use run::{Run, RunSummary};
 
 use super::core::{Actions, Core, Publish};
-use super::directory::BlockId;
+use super::directory::{Block, BlockId};
 use crate::device::DeviceId;
 
 /// Number of a run within this process.
@@ -279,6 +279,7 @@ impl Core {
         let cursor = cycle.cursors[device]?;
         let mut run: Vec<BlockId> = Vec::new();
         let (mut start, mut waiting_bytes, mut keep) = (0, 0u64, 0);
+        let mut change_bytes = 0;
         let mut next_cursor = None;
         for (&(_, offset), &id) in self.physical.range((device_id, cursor)..=(device_id, u64::MAX))
         {
@@ -294,7 +295,10 @@ impl Core {
             let span = offset + bytes - start;
             let sparse = (waiting_bytes + if waits { bytes } else { 0 }) * 100
                 < span * u64::from(self.config.run_density_percent_min);
-            let too_long = run.len() == self.config.run_blocks_max || span > self.span_bytes_max();
+            change_bytes += change_bytes_of(block);
+            let too_long = run.len() == self.config.run_blocks_max
+                || span > self.span_bytes_max()
+                || change_bytes > self.change_bytes_max();
             if block.busy || (!run.is_empty() && (too_long || (waits && sparse))) {
                 break;
             }
@@ -318,15 +322,22 @@ impl Core {
         self.config.run_blocks_max as u64 * u64::from(self.config.block_bytes)
     }
 
+    /// Bytes that the blocks of one run may take in the record of its change; splits need the rest.
+    fn change_bytes_max(&self) -> usize {
+        self.log.record_bytes_max() / 2
+    }
+
     /// The next blocks without image, in key order.
     fn next_unplaced(&self, cycle: &mut Cycle) -> Option<Vec<BlockId>> {
         let from = cycle.unplaced.take()?;
         let mut run = Vec::new();
-        let mut bytes = 0;
+        let (mut bytes, mut change_bytes) = (0, 0);
         for (key, &id) in self.unplaced.range(from..) {
             let block = self.directory.block(id);
             bytes += block.queue.bytes() as usize;
+            change_bytes += change_bytes_of(block);
             let full = run.len() == self.config.run_blocks_max
+                || change_bytes > self.change_bytes_max()
                 || bytes > self.config.fat_queue_bytes().max(self.span_bytes_max() as usize);
             if full && !run.is_empty() {
                 cycle.unplaced = Some(key.clone());
@@ -359,6 +370,11 @@ impl Core {
     pub(super) fn log_change(&mut self, run: RunId, payload: &[u8]) -> bool {
         self.append_internal(payload, Publish::Run(run))
     }
+}
+
+/// Bytes that a block takes in the record of a change, about.
+fn change_bytes_of(block: &Block) -> usize {
+    block.key.len() + 64
 }
 
 /// Blocks without waiting updates at the end of a run are dropped; this many in a row end it.

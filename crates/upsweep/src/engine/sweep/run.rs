@@ -6,7 +6,7 @@ use super::job::{JobBlock, JobDone, JobOutput, JobResult, NewBlock, RunJob};
 use super::{Flushing, RunId, change};
 use crate::device::{Buffer, Completion, DeviceId, Durability, Operation, Request};
 use crate::engine::cache::Image;
-use crate::engine::core::{Actions, Core, Purpose};
+use crate::engine::core::{Actions, Core, Publish, Purpose};
 use crate::engine::directory::{Block, BlockId};
 use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::format::record_format::Change;
@@ -43,7 +43,10 @@ pub(in crate::engine) struct Run {
     pub(super) frozen_bytes: usize,
     updates: u64,
     pub(in crate::engine) change: Change,
-    pub(in crate::engine) quarantined: Vec<super::job::Quarantined>,
+    /// Updates that were refused.
+    quarantined: u64,
+    /// Those of them that are not in the log yet, as updates of the quarantine table.
+    puts: Vec<quarantine::Put>,
 }
 
 impl Run {
@@ -62,7 +65,8 @@ impl Run {
             frozen_bytes: 0,
             updates: 0,
             change: Change::default(),
-            quarantined: Vec::new(),
+            quarantined: 0,
+            puts: Vec::new(),
         }
     }
 
@@ -358,7 +362,8 @@ impl Core {
         }
         let run = self.run_mut(id);
         run.change = change;
-        run.quarantined = quarantined;
+        run.quarantined = quarantined.len() as u64;
+        run.puts = quarantine::puts(&quarantined);
         run.phase = Phase::Writing { pending };
         if pending == 0 {
             self.run_written(id);
@@ -480,13 +485,28 @@ impl Core {
         }
     }
 
-    /// Logs the change; if the log has no room at this moment, the next pump tries again.
+    /// Logs the change; if the log has no room at this moment, the next pump tries again. Refused
+    /// updates that do not fit into the record of the change are logged before it.
     fn log_run(&mut self, id: RunId) {
-        let run = &self.sweep.runs[&id];
-        let payload = quarantine::encode_with_change(&run.change, &run.quarantined);
-        if self.log_change(id, &payload) {
-            self.run_mut(id).phase = Phase::Committing;
+        let mut run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
+        let bytes_max = self.log.record_bytes_max();
+        loop {
+            let payload = quarantine::encode_with_change(&run.change, &run.puts);
+            if payload.len() <= bytes_max || run.puts.is_empty() {
+                if self.log_change(id, &payload) {
+                    self.take_quarantined(self.log.last(), &run.puts);
+                    run.phase = Phase::Committing;
+                }
+                break;
+            }
+            let (payload, count) = quarantine::encode_part(&run.puts, bytes_max);
+            if !self.append_internal(&payload, Publish::Nothing) {
+                break;
+            }
+            self.take_quarantined(self.log.last(), &run.puts[..count]);
+            run.puts.drain(..count);
         }
+        self.sweep.runs.insert(id, run);
     }
 
     pub(in crate::engine) fn publish_run(&mut self, id: RunId) {
@@ -499,11 +519,7 @@ impl Core {
         }
         self.apply_change(&run.change, true);
         self.push_all(moved);
-        let seq = self.published;
-        quarantine::for_each_put(&run.quarantined, |update| {
-            self.take_quarantined(seq, update.key, update.operand);
-        });
-        self.statistics.quarantined += run.quarantined.len() as u64;
+        self.statistics.quarantined += run.quarantined;
     }
 }
 
