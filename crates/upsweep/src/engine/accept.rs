@@ -4,6 +4,9 @@
 //! the budget because an update that does not fit waits outside; updates of one record are accepted
 //! together. (Bosc paper, section 4.2; design document, "Accept".)
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
 use super::block_format::{Routing, UpdateRef};
 use super::config::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use super::core::Core;
@@ -47,7 +50,7 @@ impl Core {
             self.check_update(update)?;
             bytes += update_len(update);
         }
-        if !self.admit(bytes, updates.len())? {
+        if !self.admit(bytes, updates)? {
             self.statistics.waits_for_room += 1;
             self.make_room();
             return Ok(Accept::Wait);
@@ -104,8 +107,8 @@ impl Core {
         })
     }
 
-    /// Whether a record of `bytes` with this many updates may enter now.
-    fn admit(&self, bytes: usize, updates: usize) -> Result<bool, Error> {
+    /// Whether a record of these updates, which take `bytes`, may enter now.
+    fn admit(&self, bytes: usize, updates: &[LoggedUpdate<'_>]) -> Result<bool, Error> {
         let needed = bytes + bytes / 8 + CELL_BYTES;
         let limit = self.queue_limit_bytes();
         if needed > limit {
@@ -114,7 +117,39 @@ impl Core {
         if self.queue_bytes() + needed > limit {
             return if self.full { Err(self.full_error()) } else { Ok(false) };
         }
-        Ok(self.log_claim_percent(updates) < self.sweep.log_fill_allowed_percent())
+        let allowed = self.sweep.log_fill_allowed_percent();
+        if self.log_claim_percent(updates.len()) < allowed {
+            return Ok(true);
+        }
+        let fresh = self.fresh_blocks(updates);
+        let limit = self.log_usable_bytes();
+        if (fresh as u64 + 1) * PAGE_BYTES + bytes as u64 >= limit {
+            let limit = usize::try_from(limit / 2).unwrap_or(usize::MAX);
+            return Err(RequestError::BatchTooLong { bytes, limit }.into());
+        }
+        Ok(self.log_claim_percent(fresh) < allowed)
+    }
+
+    /// Blocks that these updates target and that do not wait for a sweep already.
+    fn fresh_blocks(&self, updates: &[LoggedUpdate<'_>]) -> usize {
+        let mut fresh = BTreeSet::new();
+        for update in updates {
+            let Some(space) = self.directory.space(update.space) else { continue };
+            let block_key = match space.format.routing() {
+                Routing::Ordered => Cow::Borrowed(update.key),
+                Routing::Exact => Cow::Owned(space.format.block_key(update.key)),
+            };
+            let found = self.directory.floor(update.space, &block_key).filter(|id| {
+                space.format.routing() == Routing::Ordered
+                    || *self.directory.block(*id).key == *block_key
+            });
+            match found.map(|id| self.directory.block(id)) {
+                Some(block) if block.waits() => {}
+                Some(block) => drop(fresh.insert((update.space, block.key.clone()))),
+                None => drop(fresh.insert((update.space, block_key.into()))),
+            }
+        }
+        fresh.len()
     }
 
     /// Somebody waits, whatever the fill: a long record may not fit though the thresholds at which
@@ -215,12 +250,17 @@ impl Core {
     /// with changes and nothing can move any more.
     #[must_use]
     pub fn log_claim_percent(&self, more: usize) -> u32 {
+        let more = more as u64 * PAGE_BYTES;
+        let waiting = self.arena.queues() + self.sweep.unpublished_blocks();
+        let claimed = self.log.used_bytes() + waiting as u64 * PAGE_BYTES + more;
+        percent(claimed, self.log_usable_bytes())
+    }
+
+    /// Bytes of the log, less what may be cut off at the ends of segments.
+    fn log_usable_bytes(&self) -> u64 {
         let regions = self.config.log_regions.len() as u64;
         let cut_off = regions * u64::from(self.config.log_segment_bytes);
-        let usable = self.log.capacity_bytes().saturating_sub(cut_off);
-        let more = (more as u64 * PAGE_BYTES).min(usable / 8);
-        let waiting = self.arena.queues() + self.sweep.unpublished_blocks();
-        percent(self.log.used_bytes() + waiting as u64 * PAGE_BYTES + more, usable)
+        self.log.capacity_bytes().saturating_sub(cut_off)
     }
 
     /// How full the queue memory is, in per cent.
