@@ -16,6 +16,8 @@ pub mod leaf;
 pub mod leaf_format;
 pub mod raw_format;
 pub mod reader;
+#[cfg(test)]
+mod tests;
 
 pub use leaf::TableFormat;
 pub use raw_format::RawFormat;
