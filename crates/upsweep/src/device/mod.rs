@@ -11,8 +11,30 @@
 //! bytes, above all in a power cut, is the fault model in `docs/durability.md`.
 
 mod buffer;
+#[cfg(target_os = "linux")]
+mod file;
+#[cfg(target_os = "linux")]
+mod host;
+mod hostile;
+mod memory;
+mod pages;
+#[cfg(target_os = "linux")]
+mod pool;
+mod probe;
+mod random;
+#[cfg(target_os = "linux")]
+mod uring;
+mod volatile;
 
 pub use buffer::{ALIGNMENT, Buffer};
+#[cfg(target_os = "linux")]
+pub use file::HostPath;
+#[cfg(target_os = "linux")]
+pub use host::{EngineChoice, HostDescription, HostDevices, HostOptions, Waiter, Waker};
+pub use hostile::{FailureKind, FaultRange, Faults, HostileDevices};
+pub use memory::{LatencyModel, MemoryDevices, Simulated, VirtualClock};
+pub use probe::{DeviceProfile, ScratchRange, probe};
+pub use volatile::PowerCut;
 
 /// Position of a device in its bank, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,7 +54,7 @@ pub enum Durability {
 }
 
 /// What a request asks for. Offsets and lengths are in bytes and multiples of the device's
-/// logical block size.
+/// logical block size; an empty range is a caller's bug.
 #[derive(Debug)]
 pub enum Operation {
     /// Fills the whole buffer from `offset`.
@@ -60,11 +82,41 @@ pub enum Operation {
         /// Length in bytes.
         bytes: u64,
     },
-    /// Extends a growable device to `bytes` with space that is guaranteed to be there.
+    /// Extends a growable device to `bytes` with space that is guaranteed to be there (except on
+    /// file systems that cannot reserve space). The new space reads as zeros; the new size is
+    /// stable when the request completes.
     Grow {
         /// New size in bytes, not below the present one.
         bytes: u64,
     },
+}
+
+impl Operation {
+    /// Whether a device of this geometry takes the operation: what every implementation checks
+    /// on submission.
+    ///
+    /// # Errors
+    /// [`DeviceError::InvalidRange`] if the range is empty, outside the device or not aligned to
+    /// its logical blocks, or if the device cannot grow or would shrink.
+    pub fn check(&self, geometry: &Geometry) -> Result<(), DeviceError> {
+        let block = u64::from(geometry.logical_block_bytes);
+        let valid = |offset: u64, bytes: u64| {
+            let inside = offset.checked_add(bytes).is_some_and(|end| end <= geometry.size_bytes);
+            inside && bytes > 0 && offset.is_multiple_of(block) && bytes.is_multiple_of(block)
+        };
+        let valid = match self {
+            Self::Read { offset, buffer } | Self::Write { offset, buffer, .. } => {
+                valid(*offset, buffer.len() as u64)
+            }
+            Self::Flush => true,
+            Self::Discard { offset, bytes } => valid(*offset, *bytes),
+            Self::Grow { bytes } => {
+                let grows = *bytes >= geometry.size_bytes && bytes.is_multiple_of(block);
+                geometry.growable && grows && i64::try_from(*bytes).is_ok()
+            }
+        };
+        if valid { Ok(()) } else { Err(DeviceError::InvalidRange) }
+    }
 }
 
 /// One operation on one device.
@@ -76,6 +128,18 @@ pub struct Request {
     pub token: Token,
     /// What to do.
     pub operation: Operation,
+}
+
+impl Request {
+    /// The completion of this request: gives its buffer back, if it has one.
+    #[must_use]
+    pub fn end(self, result: Result<(), DeviceError>) -> Completion {
+        let buffer = match self.operation {
+            Operation::Read { buffer, .. } | Operation::Write { buffer, .. } => Some(buffer),
+            Operation::Flush | Operation::Discard { .. } | Operation::Grow { .. } => None,
+        };
+        Completion { device: self.device, token: self.token, buffer, result }
+    }
 }
 
 /// The end of one request.
@@ -205,3 +269,6 @@ pub fn write_alone(
     let durability = Durability::Stable;
     run_alone(devices, device, Operation::Write { offset, buffer, durability }).map(|_| ())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,37 @@
 //! The engine: directory, queues, sweep, recovery, cache.
+//!
+//! One mechanism: an ordered directory of blocks, and a queue of waiting updates beside every block.
+//! [`Core`] is the state machine that ties the parts together; `docs/architecture.md` tells how.
 
+mod accept;
 pub mod block_format;
+mod cache;
+mod checkpoint;
+mod config;
+mod core;
+mod directory;
+pub mod drive;
+pub mod format;
 pub mod modifier;
+pub mod quarantine;
+mod queue;
+mod recovery;
 pub mod registry;
+mod spaces;
+mod statistics;
+mod sweep;
+mod verify;
+mod view;
+
+pub use accept::Accept;
+pub use cache::Image;
+pub use config::{Config, DATA_START, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use core::{Actions, Core};
+pub use format::record_format::{LoggedUpdate, SpaceRecord};
+pub use queue::Waiting;
+pub use recovery::{Access, Registry, create, open};
+pub use spaces::SpaceSize;
+pub use statistics::Statistics;
+pub use sweep::{JobOutput, RunId, RunJob};
+pub use verify::{Report, verify};
+pub use view::{View, ViewId, ViewPoll, Wanted};

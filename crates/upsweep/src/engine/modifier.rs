@@ -22,7 +22,9 @@ impl ValueKind {
     /// The kind with this number on disk.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
-        [Self::Bytes, Self::I64, Self::U64, Self::F64].into_iter().find(|kind| *kind as u8 == number)
+        [Self::Bytes, Self::I64, Self::U64, Self::F64]
+            .into_iter()
+            .find(|kind| *kind as u8 == number)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Structures over the engine's blocks: the built-in modifiers and the ordered table.
 //!
-//! Everything here is pure: no I/O, no threads, no clocks.
+//! Formats, modifiers and readers are pure: no I/O, no threads, no clocks. The handles on top of them
+//! use the public block API and nothing else, which proves that others can build structures too.
 
 pub mod modifiers;
 pub mod table;
+pub mod typed;

@@ -6,19 +6,24 @@
 //! | [`leaf`] | [`TableFormat`]: applies updates to a leaf, splits and joins leaves |
 //! | [`raw_format`] | [`RawFormat`]: a block that is one value; also the home of large values |
 //! | [`reader`] | answers from a leaf and the updates that wait for it |
+//! | [`Table`], [`Scan`], [`Batch`] | the table of an open store, over the block API |
 //!
 //! A value too large for a leaf lives in the table's companion space, under the same key, as a
 //! block of [`RawFormat`]; the leaf keeps that block's length and checksum.
 //!
 //! (Bosc paper, section 5; shadowed B-trees: no leaf links, splits and joins at the sweep.)
 
+mod handle;
 pub mod leaf;
 pub mod leaf_format;
 pub mod raw_format;
 pub mod reader;
+mod scan;
 #[cfg(test)]
 mod tests;
 
+pub use handle::{Batch, Table, Value};
 pub use leaf::TableFormat;
 pub use raw_format::RawFormat;
 pub use reader::{Lookup, Page, PageRequest, Record, get, get_block, page};
+pub use scan::Scan;

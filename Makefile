@@ -1,0 +1,17 @@
+# Two commands matter: `make demo` and `make test`. The work is done by the scripts in scripts/.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-long
+
+help: ## Show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+demo: ## Count n-grams in a store, to see the system work; DEMO_ARGS="..." passes arguments
+	@scripts/prepare build
+	cargo run --release --locked --example ngrams -p upsweep -- $(DEMO_ARGS)
+
+test: ## Format, lints, tests, documentation, a bounded simulation: under 15 minutes
+	@scripts/test
+
+test-long: ## All of test, then dependencies, many simulations, fuzzing and kill trials
+	@scripts/test-long

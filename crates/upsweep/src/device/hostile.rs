@@ -1,0 +1,527 @@
+//! A hostile bank: injects into a simulated bank every fault that the engine is to survive.
+//!
+//! # The fault model
+//!
+//! What follows is what a device may do. It is stated here without regard to the engine; the
+//! engine is correct if it keeps its promises whatever of this happens. Everything is decided by
+//! one seed.
+//!
+//! **What a correct device does, and what the engine has to reckon with always:**
+//!
+//! - *Volatile writes.* A `Cached` write is visible to reads once it has completed, and is stable
+//!   once a flush that was submitted after its completion has succeeded. A `Stable` write is
+//!   stable when it completes, and so is a growth.
+//! - *Power cut* ([`HostileDevices::power_cut`]). Every write that is in flight, or has completed
+//!   and is not stable, is kept, lost or torn, each by a third. Of a torn write any subset of its
+//!   sectors of 512 bytes survives. A sector is never torn: it holds its last stable content or
+//!   that of one write at risk. A growth in flight happens or not. All requests in flight vanish.
+//! - *Reordering.* Requests complete in any order, writes in flight on the same bytes included,
+//!   as far as the latency model of the bank below makes them overtake each other.
+//! - *Discard* leaves any bytes: what was there, zeros, or garbage; it needs no flush.
+//!
+//! **What a device does when it breaks, and says so:**
+//!
+//! - *I/O errors*: operations fail with `EIO`, by chance, or all of a kind after a number of
+//!   operations. Of a failed write, any subset of its sectors is visible, and none of them ever
+//!   becomes certain. The writes that a failed flush was to cover stay visible and never become
+//!   stable by a later flush either, as an operating system may have dropped them.
+//! - *Latent sector errors*: a sector cannot be read (`EIO`) until it is written again.
+//! - *Full device*: growth beyond a capacity, or every write, gives `NoSpace` and has no effect.
+//!
+//! **What a device does when it breaks, and does not say so** (the engine has to find it by its
+//! checksums and report it; it cannot always mend it):
+//!
+//! - *Bit flips at rest*: one bit of a sector differs, on stable media and in the cache alike.
+//! - *Misdirected writes*: the bytes land at another aligned place of the same device; the place
+//!   they were meant for keeps what it had; the write reports success.
+//! - *Lost writes*: a write reports success, `Stable` or not, and was never there. No checksum
+//!   within the block itself can find this, as the old block is valid.
+//!
+//! Not in the model: a sector that holds half of one write and half of another, bytes that change
+//! on their way to memory, and a device that answers for another one.
+//!
+//! # Use
+//!
+//! Chances are given in [`Faults`] and are drawn once for each submitted operation; explicit
+//! faults have methods. Invariant: with no fault chosen and no power cut, the bank behaves as the
+//! one below it, to the byte and the microsecond.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::random::SplitMix64;
+use super::volatile::{PowerCut, SECTOR_BYTES, Volatile, Write};
+use super::{
+    Buffer, Completion, DeviceError, DeviceId, Devices, Durability, Geometry, MemoryDevices,
+    Operation, Request, Simulated, Token,
+};
+
+/// `EIO`: what a broken device gives.
+const EIO: i32 = 5;
+
+/// Chances of faults, each in parts per million of the operations that it can hit; 0 is off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// A read fails with `EIO`, once.
+    pub read_errors: u32,
+    /// A write, flush, discard or growth fails with `EIO`, once.
+    pub write_errors: u32,
+    /// A write lands at another aligned place of its device.
+    pub misdirected_writes: u32,
+    /// A write is acknowledged and never there. Outside of what a device may do that is not
+    /// broken beyond what checksums in the block can find.
+    pub lost_writes: u32,
+    /// With any operation, one bit flips in [`Faults::range`].
+    pub bit_flips: u32,
+    /// With any operation, one sector in [`Faults::range`] becomes unreadable.
+    pub latent_errors: u32,
+    /// Where bits flip and sectors become unreadable; `None`: anywhere on the device that the
+    /// operation goes to.
+    pub range: Option<FaultRange>,
+}
+
+/// A range of bytes of one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FaultRange {
+    /// The device.
+    pub device: DeviceId,
+    /// First byte.
+    pub offset: u64,
+    /// Length in bytes, at least 1.
+    pub bytes: u64,
+}
+
+/// Which operations fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// Reads.
+    Reads,
+    /// Writes, flushes, discards and growth.
+    Writes,
+    /// All operations.
+    All,
+}
+
+/// A bank that breaks on demand. Cost: a copy of every write, and the sectors at risk.
+#[derive(Debug)]
+pub struct HostileDevices<D: Simulated = MemoryDevices> {
+    bank: D,
+    random: SplitMix64,
+    faults: Faults,
+    volatile: Volatile,
+    tickets: u64,
+    in_flight: BTreeMap<u64, InFlight>,
+    unreadable: BTreeSet<(DeviceId, u64)>,
+    /// Operations of the kind that still succeed before all of them fail.
+    failing: Option<(FailureKind, u64)>,
+    capacity_bytes: BTreeMap<DeviceId, u64>,
+    refusing_writes: BTreeSet<DeviceId>,
+    next_write: BTreeMap<DeviceId, WriteFault>,
+}
+
+/// A request that the bank below carries.
+#[derive(Debug)]
+struct InFlight {
+    device: DeviceId,
+    token: Token,
+    action: Action,
+}
+
+/// What is to happen when the bank below completes a request.
+#[derive(Debug)]
+enum Action {
+    Read {
+        offset: u64,
+        bytes: usize,
+    },
+    Write(Write),
+    Flush {
+        mark: u64,
+    },
+    Discard {
+        offset: u64,
+        bytes: u64,
+    },
+    Grow {
+        bytes: u64,
+    },
+    /// The caller's bug; the bank below reports it.
+    Invalid,
+    /// A flush below carries it, for the time it takes.
+    Replaced {
+        buffer: Option<Buffer>,
+        result: Result<(), DeviceError>,
+        fails: Option<Failure>,
+    },
+}
+
+/// What a failure leaves behind.
+#[derive(Debug)]
+enum Failure {
+    Write(Write),
+    Flush { mark: u64 },
+}
+
+/// What happens to a write that pretends to succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WriteFault {
+    Misdirected { to: u64 },
+    Lost,
+}
+
+impl HostileDevices<MemoryDevices> {
+    /// A hostile bank in memory with jitter, so that requests overtake each other.
+    #[must_use]
+    pub fn in_memory(geometries: Vec<Geometry>, seed: u64) -> Self {
+        let mut bank = MemoryDevices::new(geometries, seed);
+        bank.set_latency(super::LatencyModel { base_us: 20, bytes_per_us: 1000, jitter_us: 500 });
+        Self::new(bank, seed)
+    }
+}
+
+impl<D: Simulated> HostileDevices<D> {
+    /// Nothing fails until told to. `seed` decides every chance; the bank has its own seed.
+    pub fn new(bank: D, seed: u64) -> Self {
+        Self {
+            bank,
+            // A sequence of its own, also if the bank below has the same seed.
+            random: SplitMix64::new(super::random::mix(seed ^ 0x686f_7374_696c_6521)),
+            faults: Faults::default(),
+            volatile: Volatile::default(),
+            tickets: 0,
+            in_flight: BTreeMap::new(),
+            unreadable: BTreeSet::new(),
+            failing: None,
+            capacity_bytes: BTreeMap::new(),
+            refusing_writes: BTreeSet::new(),
+            next_write: BTreeMap::new(),
+        }
+    }
+
+    /// The bank below, for its time and content.
+    pub fn bank(&self) -> &D {
+        &self.bank
+    }
+
+    /// The bank below, to change its latency. Content written through it is stable at once.
+    pub fn bank_mut(&mut self) -> &mut D {
+        &mut self.bank
+    }
+
+    /// Sets the chances of faults, for operations submitted from now on.
+    pub fn set_faults(&mut self, faults: Faults) {
+        self.faults = faults;
+    }
+
+    /// How many requests are in flight.
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// Cuts the power: see the fault model. Afterwards nothing is in flight, all content is
+    /// stable, errors set by [`Self::fail_after`] are over, and the bank takes requests again.
+    /// Unreadable sectors, capacities and [`Faults`] stay.
+    pub fn power_cut(&mut self) -> PowerCut {
+        let requests_in_flight = self.in_flight.len();
+        self.bank.forget_requests();
+        let mut writes = Vec::new();
+        for (_, InFlight { device, action, .. }) in std::mem::take(&mut self.in_flight) {
+            match action {
+                Action::Write(write)
+                | Action::Replaced { fails: Some(Failure::Write(write)), .. } => writes.push(write),
+                Action::Grow { bytes } if self.random.coin() => self.bank.grow_now(device, bytes),
+                Action::Discard { offset, bytes } if self.random.coin() => {
+                    self.discard_in_part(device, offset, bytes);
+                }
+                _ => {}
+            }
+        }
+        self.failing = None;
+        self.next_write.clear();
+        let cut = self.volatile.power_cut(writes, &mut self.bank, &mut self.random);
+        PowerCut { requests_in_flight, ..cut }
+    }
+
+    /// A discard that a power cut interrupted: a few sectors of it have become garbage.
+    fn discard_in_part(&mut self, device: DeviceId, offset: u64, bytes: u64) {
+        let sectors = bytes / SECTOR_BYTES as u64;
+        for _ in 0..sectors.min(32) {
+            let at = offset + self.random.below(sectors) * SECTOR_BYTES as u64;
+            let mut garbage = [0; SECTOR_BYTES];
+            self.random.fill(&mut garbage);
+            self.bank.poke(device, at, &garbage);
+            self.volatile.discarded(device, at, SECTOR_BYTES as u64, &self.bank);
+        }
+    }
+
+    /// Flips bit `bit` (0 to 7) of the byte at `offset`, on stable media and in the cache.
+    ///
+    /// # Panics
+    /// If the byte is outside the device or the bit above 7.
+    pub fn flip_bit(&mut self, device: DeviceId, offset: u64, bit: u8) {
+        assert!(bit < 8, "a byte has bits 0 to 7");
+        let byte = self.bank.peek(device, offset, 1)[0];
+        self.bank.poke(device, offset, &[byte ^ (1 << bit)]);
+        self.volatile.flip(device, offset, bit);
+    }
+
+    /// Makes every sector that the range touches fail to read with `EIO` until it is written.
+    pub fn make_unreadable(&mut self, device: DeviceId, offset: u64, bytes: u64) {
+        self.unreadable.extend(sector_numbers(offset, bytes).map(|number| (device, number)));
+    }
+
+    /// After `operations` more operations of this kind, every further one fails with `EIO`, until
+    /// [`Self::stop_failing`] or a power cut. Replaces what was set before.
+    pub fn fail_after(&mut self, operations: u64, kind: FailureKind) {
+        self.failing = Some((kind, operations));
+    }
+
+    /// Ends what [`Self::fail_after`] began.
+    pub fn stop_failing(&mut self) {
+        self.failing = None;
+    }
+
+    /// Growth beyond this size in bytes gives `NoSpace`; `u64::MAX` for no limit.
+    pub fn set_capacity(&mut self, device: DeviceId, bytes: u64) {
+        self.capacity_bytes.insert(device, bytes);
+    }
+
+    /// Whether every write gives `NoSpace`, as on a sparse file whose file system is full.
+    pub fn set_refusing_writes(&mut self, device: DeviceId, refusing: bool) {
+        if refusing {
+            self.refusing_writes.insert(device);
+        } else {
+            self.refusing_writes.remove(&device);
+        }
+    }
+
+    /// The next valid write to `device` lands at `to` instead, if it fits there. `to` is a
+    /// multiple of the logical block, in bytes.
+    pub fn misdirect_next_write(&mut self, device: DeviceId, to: u64) {
+        self.next_write.insert(device, WriteFault::Misdirected { to });
+    }
+
+    /// The next valid write to `device` is acknowledged and never there.
+    pub fn lose_next_write(&mut self, device: DeviceId) {
+        self.next_write.insert(device, WriteFault::Lost);
+    }
+
+    /// Whether this operation fails because of [`Self::fail_after`] or by chance.
+    fn fails(&mut self, operation: &Operation) -> bool {
+        let reads = matches!(operation, Operation::Read { .. });
+        if let Some((kind, left)) = &mut self.failing {
+            let hit = match kind {
+                FailureKind::Reads => reads,
+                FailureKind::Writes => !reads,
+                FailureKind::All => true,
+            };
+            if hit && *left == 0 {
+                return true;
+            }
+            *left -= u64::from(hit);
+        }
+        self.random.chance(if reads { self.faults.read_errors } else { self.faults.write_errors })
+    }
+
+    /// Whether this operation fails for want of space.
+    fn is_full(&self, device: DeviceId, operation: &Operation) -> bool {
+        match operation {
+            Operation::Write { .. } => self.refusing_writes.contains(&device),
+            Operation::Grow { bytes } => {
+                self.capacity_bytes.get(&device).is_some_and(|capacity| bytes > capacity)
+            }
+            Operation::Read { .. } | Operation::Flush | Operation::Discard { .. } => false,
+        }
+    }
+
+    /// Faults at rest that come by chance with an operation on `device`.
+    fn decay(&mut self, device: DeviceId) {
+        for latent in [false, true] {
+            let chance = if latent { self.faults.latent_errors } else { self.faults.bit_flips };
+            if !self.random.chance(chance) {
+                continue;
+            }
+            let range = self.faults.range.unwrap_or_else(|| {
+                let bytes = self.bank.geometry(device).size_bytes;
+                FaultRange { device, offset: 0, bytes }
+            });
+            let offset = range.offset + self.random.below(range.bytes);
+            if latent {
+                self.make_unreadable(range.device, offset, 1);
+            } else {
+                let bit = self.random.below(8) as u8;
+                self.flip_bit(range.device, offset, bit);
+            }
+        }
+    }
+
+    /// What becomes of a write of `bytes` bytes that will pretend to succeed, if anything.
+    fn write_fault(&mut self, device: DeviceId, bytes: u64) -> Option<WriteFault> {
+        let geometry = self.bank.geometry(device);
+        if let Some(fault) = self.next_write.remove(&device) {
+            return Some(fault);
+        }
+        if self.random.chance(self.faults.lost_writes) {
+            return Some(WriteFault::Lost);
+        }
+        if self.random.chance(self.faults.misdirected_writes) {
+            let block = u64::from(geometry.logical_block_bytes);
+            let places = (geometry.size_bytes - bytes) / block + 1;
+            return Some(WriteFault::Misdirected { to: self.random.below(places) * block });
+        }
+        None
+    }
+
+    /// Decides what happens to a valid request: the operation that the bank below carries out,
+    /// and what to do when it has.
+    fn plan(&mut self, ticket: u64, device: DeviceId, operation: Operation) -> (Operation, Action) {
+        let full = self.is_full(device, &operation);
+        if full || self.fails(&operation) {
+            return self.plan_failure(ticket, device, operation, full);
+        }
+        let action = match operation {
+            Operation::Read { offset, ref buffer } => Action::Read { offset, bytes: buffer.len() },
+            Operation::Write { offset, buffer, durability } => {
+                return self.plan_write(ticket, device, offset, buffer, durability);
+            }
+            Operation::Flush => Action::Flush { mark: self.volatile.mark() },
+            Operation::Discard { offset, bytes } => Action::Discard { offset, bytes },
+            Operation::Grow { bytes } => Action::Grow { bytes },
+        };
+        (operation, action)
+    }
+
+    fn plan_write(
+        &mut self,
+        ticket: u64,
+        device: DeviceId,
+        offset: u64,
+        buffer: Buffer,
+        durability: Durability,
+    ) -> (Operation, Action) {
+        let size = self.bank.geometry(device).size_bytes;
+        let offset = match self.write_fault(device, buffer.len() as u64) {
+            Some(WriteFault::Lost) => {
+                let buffer = Some(buffer);
+                let action = Action::Replaced { buffer, result: Ok(()), fails: None };
+                return (Operation::Flush, action);
+            }
+            Some(WriteFault::Misdirected { to }) if to + buffer.len() as u64 <= size => to,
+            Some(WriteFault::Misdirected { .. }) | None => offset,
+        };
+        let write = Write { ticket, device, offset, bytes: buffer.to_vec(), durability };
+        self.volatile.begin(&write, &self.bank);
+        (Operation::Write { offset, buffer, durability }, Action::Write(write))
+    }
+
+    fn plan_failure(
+        &mut self,
+        ticket: u64,
+        device: DeviceId,
+        operation: Operation,
+        full: bool,
+    ) -> (Operation, Action) {
+        let error = if full { DeviceError::NoSpace } else { DeviceError::Failed { errno: EIO } };
+        let (buffer, fails) = match operation {
+            Operation::Write { offset, buffer, durability } if !full => {
+                let write = Write { ticket, device, offset, bytes: buffer.to_vec(), durability };
+                self.volatile.begin(&write, &self.bank);
+                (Some(buffer), Some(Failure::Write(write)))
+            }
+            Operation::Read { buffer, .. } | Operation::Write { buffer, .. } => {
+                (Some(buffer), None)
+            }
+            Operation::Flush => (None, Some(Failure::Flush { mark: self.volatile.mark() })),
+            Operation::Discard { .. } | Operation::Grow { .. } => (None, None),
+        };
+        (Operation::Flush, Action::Replaced { buffer, result: Err(error), fails })
+    }
+
+    /// Turns a completion of the bank below into ours, with its consequences.
+    fn finish(&mut self, below: Completion) -> Completion {
+        let InFlight { device, token, action } =
+            self.in_flight.remove(&below.token.0).expect("the bank below completes each once");
+        let Completion { mut buffer, mut result, .. } = below;
+        match action {
+            Action::Read { offset, bytes } => {
+                let mut sectors = sector_numbers(offset, bytes as u64);
+                if sectors.any(|number| self.unreadable.contains(&(device, number))) {
+                    result = Err(DeviceError::Failed { errno: EIO });
+                }
+            }
+            Action::Write(write) if result.is_ok() => self.written(&write),
+            Action::Write(write) => self.volatile.abandon(&write),
+            Action::Flush { mark } if result.is_ok() => self.volatile.flushed(device, mark),
+            Action::Flush { mark } => self.volatile.flush_failed(device, mark),
+            Action::Discard { offset, bytes } => {
+                self.volatile.discarded(device, offset, bytes, &self.bank);
+            }
+            Action::Grow { .. } | Action::Invalid => {}
+            Action::Replaced { buffer: ours, result: decided, fails } => {
+                (buffer, result) = (ours, decided);
+                match fails {
+                    Some(Failure::Write(write)) => {
+                        self.volatile.fail(&write, &mut self.bank, &mut self.random);
+                    }
+                    Some(Failure::Flush { mark }) => self.volatile.flush_failed(device, mark),
+                    None => {}
+                }
+            }
+        }
+        Completion { device, token, buffer, result }
+    }
+
+    fn written(&mut self, write: &Write) {
+        self.volatile.complete(write);
+        if !self.unreadable.is_empty() {
+            for number in sector_numbers(write.offset, write.bytes.len() as u64) {
+                self.unreadable.remove(&(write.device, number));
+            }
+        }
+    }
+
+    fn finish_all(&mut self, below: Vec<Completion>, completions: &mut Vec<Completion>) {
+        completions.extend(below.into_iter().map(|completion| self.finish(completion)));
+    }
+}
+
+/// The numbers of the sectors that a range touches.
+fn sector_numbers(offset: u64, bytes: u64) -> std::ops::Range<u64> {
+    offset / SECTOR_BYTES as u64..(offset + bytes).div_ceil(SECTOR_BYTES as u64)
+}
+
+impl<D: Simulated> Devices for HostileDevices<D> {
+    fn count(&self) -> u16 {
+        self.bank.count()
+    }
+
+    fn geometry(&self, device: DeviceId) -> Geometry {
+        self.bank.geometry(device)
+    }
+
+    fn submit(&mut self, request: Request) {
+        let Request { device, token, operation } = request;
+        self.tickets += 1;
+        let ticket = self.tickets;
+        let known = device.0 < self.bank.count();
+        let (operation, action) = if known && operation.check(&self.geometry(device)).is_ok() {
+            self.decay(device);
+            self.plan(ticket, device, operation)
+        } else {
+            (operation, Action::Invalid)
+        };
+        self.in_flight.insert(ticket, InFlight { device, token, action });
+        self.bank.submit(Request { device, token: Token(ticket), operation });
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        let mut below = Vec::new();
+        self.bank.reap(&mut below);
+        self.finish_all(below, completions);
+    }
+
+    fn wait(&mut self, completions: &mut Vec<Completion>) {
+        let mut below = Vec::new();
+        self.bank.wait(&mut below);
+        self.finish_all(below, completions);
+    }
+}

@@ -1,0 +1,309 @@
+//! A bank of devices in memory and in virtual time: deterministic, without clock or threads.
+//!
+//! Time stands still except in [`Devices::wait`], which moves it to the next completion, and in
+//! [`MemoryDevices::advance_to`]. Every device transfers one request at a time, in the order of
+//! submission, and adds a fixed latency and a seeded jitter on top ([`LatencyModel`]); with a
+//! jitter above zero, requests overtake each other.
+//!
+//! Invariants: a request takes effect at the moment of its completion and not before; completions
+//! come out in the order of time, and of submission at equal times; equal seeds and equal calls
+//! give equal completions and equal content. Every write is stable once it has completed:
+//! [`HostileDevices`](super::HostileDevices) adds what can go wrong.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::pages::Pages;
+use super::random::SplitMix64;
+use super::{Completion, DeviceError, DeviceId, Devices, Geometry, Operation, Request};
+
+/// How long a request takes: its turn on the device, plus `base_us`, plus up to `jitter_us`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LatencyModel {
+    /// Latency of every request, in microseconds.
+    pub base_us: u64,
+    /// Bandwidth in bytes per microsecond (that is, in MB/s); at least 1.
+    pub bytes_per_us: u64,
+    /// Upper end, inclusive, of the random extra latency in microseconds.
+    pub jitter_us: u64,
+}
+
+impl Default for LatencyModel {
+    /// A solid-state disk: 80 to 100 microseconds, 1 GB/s.
+    fn default() -> Self {
+        Self { base_us: 80, bytes_per_us: 1000, jitter_us: 20 }
+    }
+}
+
+/// A bank whose content and time a simulator can reach into: what a hostile bank is built over.
+pub trait Simulated: Devices {
+    /// The present virtual time in microseconds.
+    fn now_us(&self) -> u64;
+
+    /// When the next request in flight completes, in microseconds; `None` if none is in flight.
+    fn next_completion_us(&self) -> Option<u64>;
+
+    /// Moves the time to `us`; does nothing if that is past. Requests that are due by then come
+    /// out of the next [`Devices::reap`].
+    fn advance_to(&mut self, us: u64);
+
+    /// Copies the present content at `offset` into `into`, in no time.
+    ///
+    /// # Panics
+    /// If the range is outside the device.
+    fn peek_into(&self, device: DeviceId, offset: u64, into: &mut [u8]);
+
+    /// Replaces the present content at `offset`, in no time.
+    ///
+    /// # Panics
+    /// If the range is outside the device.
+    fn poke(&mut self, device: DeviceId, offset: u64, bytes: &[u8]);
+
+    /// Extends the device to `bytes`, in no time; never shrinks it.
+    fn grow_now(&mut self, device: DeviceId, bytes: u64);
+
+    /// Drops every request in flight, without effect and without completion.
+    fn forget_requests(&mut self);
+
+    /// A hash of the sizes and the content of all devices: equal content, equal digest. It is
+    /// stable across runs and platforms. Cost: reads all that was ever written.
+    fn digest(&self) -> u64;
+
+    /// The present content of `bytes` bytes at `offset`.
+    ///
+    /// # Panics
+    /// If the range is outside the device.
+    fn peek(&self, device: DeviceId, offset: u64, bytes: usize) -> Vec<u8> {
+        let mut content = vec![0; bytes];
+        self.peek_into(device, offset, &mut content);
+        content
+    }
+}
+
+/// Reads the virtual time of a bank from outside of it, such as for [`probe`](super::probe).
+#[derive(Clone, Debug)]
+pub struct VirtualClock(Arc<AtomicU64>);
+
+impl VirtualClock {
+    /// The present virtual time of the bank in microseconds.
+    #[must_use]
+    pub fn now_us(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Devices in memory. Cost: memory for what is written, in pages of 64 KiB, and one ordered-map
+/// operation for each request.
+#[derive(Debug)]
+pub struct MemoryDevices {
+    devices: Vec<MemoryDevice>,
+    latency: LatencyModel,
+    random: SplitMix64,
+    /// Written by the bank alone.
+    clock: VirtualClock,
+    submitted: u64,
+    /// By time of completion and number of submission.
+    in_flight: BTreeMap<(u64, u64), InFlight>,
+}
+
+#[derive(Debug)]
+struct MemoryDevice {
+    geometry: Geometry,
+    pages: Pages,
+    /// When the transfers submitted so far are over.
+    idle_from_us: u64,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    request: Request,
+    check: Result<(), DeviceError>,
+}
+
+impl MemoryDevices {
+    /// A bank with one device for each geometry, all zero, at time 0, with the default
+    /// [`LatencyModel`]. `seed` decides jitter and what discarded space reads as.
+    ///
+    /// # Panics
+    /// If there are more than 65535 devices.
+    #[must_use]
+    pub fn new(geometries: Vec<Geometry>, seed: u64) -> Self {
+        assert!(geometries.len() <= usize::from(u16::MAX), "device numbers have 16 bits");
+        let device = |geometry| MemoryDevice { geometry, pages: Pages::default(), idle_from_us: 0 };
+        Self {
+            devices: geometries.into_iter().map(device).collect(),
+            latency: LatencyModel::default(),
+            random: SplitMix64::new(seed),
+            clock: VirtualClock(Arc::default()),
+            submitted: 0,
+            in_flight: BTreeMap::new(),
+        }
+    }
+
+    /// A bank of growable solid-state devices of these sizes, with blocks of 4 KiB. Sizes in
+    /// bytes, multiples of 4096.
+    #[must_use]
+    pub fn with_sizes(sizes: &[u64], seed: u64) -> Self {
+        let geometry = |size_bytes: &u64| Geometry {
+            size_bytes: *size_bytes,
+            logical_block_bytes: 4096,
+            physical_block_bytes: 4096,
+            rotational: false,
+            growable: true,
+        };
+        Self::new(sizes.iter().map(geometry).collect(), seed)
+    }
+
+    /// Replaces the latency model; requests in flight keep their times.
+    pub fn set_latency(&mut self, latency: LatencyModel) {
+        self.latency = latency;
+    }
+
+    /// How many requests are in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    /// A clock that shows the virtual time of this bank while the bank is borrowed elsewhere.
+    #[must_use]
+    pub fn clock(&self) -> VirtualClock {
+        self.clock.clone()
+    }
+
+    fn device(&self, device: DeviceId) -> &MemoryDevice {
+        &self.devices[usize::from(device.0)]
+    }
+
+    fn assert_inside(&self, device: DeviceId, offset: u64, bytes: usize) {
+        let size = self.device(device).geometry.size_bytes;
+        let inside = offset.checked_add(bytes as u64).is_some_and(|end| end <= size);
+        assert!(inside, "{bytes} bytes at {offset} are outside the device");
+    }
+
+    /// When a request submitted now completes.
+    fn schedule(&mut self, request: &Request) -> u64 {
+        let LatencyModel { base_us, bytes_per_us, jitter_us } = self.latency;
+        let jitter_us = if jitter_us == 0 { 0 } else { self.random.below(jitter_us + 1) };
+        let bytes = match &request.operation {
+            Operation::Read { buffer, .. } | Operation::Write { buffer, .. } => buffer.len() as u64,
+            Operation::Flush | Operation::Discard { .. } | Operation::Grow { .. } => 0,
+        };
+        let now_us = self.now_us();
+        let start_us = match self.devices.get(usize::from(request.device.0)) {
+            Some(device) => device.idle_from_us.max(now_us),
+            None => now_us,
+        };
+        let idle_from_us = start_us + bytes / bytes_per_us.max(1);
+        if let Some(device) = self.devices.get_mut(usize::from(request.device.0)) {
+            device.idle_from_us = idle_from_us;
+        }
+        idle_from_us + base_us + jitter_us
+    }
+
+    fn finish(&mut self, InFlight { mut request, check }: InFlight) -> Completion {
+        if check.is_ok() {
+            self.apply(&mut request);
+        }
+        request.end(check)
+    }
+
+    fn apply(&mut self, request: &mut Request) {
+        let device = &mut self.devices[usize::from(request.device.0)];
+        match &mut request.operation {
+            Operation::Read { offset, buffer } => device.pages.read(*offset, buffer),
+            Operation::Write { offset, buffer, .. } => device.pages.write(*offset, buffer),
+            Operation::Flush => {}
+            Operation::Discard { offset, bytes } => {
+                device.pages.discard(*offset, *bytes, &mut self.random);
+            }
+            Operation::Grow { bytes } => {
+                // Two growths in flight may complete in any order.
+                device.geometry.size_bytes = device.geometry.size_bytes.max(*bytes);
+            }
+        }
+    }
+}
+
+impl Devices for MemoryDevices {
+    fn count(&self) -> u16 {
+        self.devices.len() as u16
+    }
+
+    fn geometry(&self, device: DeviceId) -> Geometry {
+        self.device(device).geometry.clone()
+    }
+
+    fn submit(&mut self, request: Request) {
+        let check = match self.devices.get(usize::from(request.device.0)) {
+            Some(device) => request.operation.check(&device.geometry),
+            None => Err(DeviceError::InvalidRange),
+        };
+        let done_us = self.schedule(&request);
+        self.submitted += 1;
+        self.in_flight.insert((done_us, self.submitted), InFlight { request, check });
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        let now_us = self.now_us();
+        while let Some(first) = self.in_flight.first_entry() {
+            if first.key().0 > now_us {
+                return;
+            }
+            let done = first.remove();
+            completions.push(self.finish(done));
+        }
+    }
+
+    fn wait(&mut self, completions: &mut Vec<Completion>) {
+        if let Some(us) = self.next_completion_us() {
+            self.advance_to(us);
+        }
+        self.reap(completions);
+    }
+}
+
+impl Simulated for MemoryDevices {
+    fn now_us(&self) -> u64 {
+        self.clock.now_us()
+    }
+
+    fn next_completion_us(&self) -> Option<u64> {
+        self.in_flight.keys().next().map(|(done_us, _)| *done_us)
+    }
+
+    fn advance_to(&mut self, us: u64) {
+        self.clock.0.fetch_max(us, Ordering::Relaxed);
+    }
+
+    fn peek_into(&self, device: DeviceId, offset: u64, into: &mut [u8]) {
+        self.assert_inside(device, offset, into.len());
+        self.device(device).pages.read(offset, into);
+    }
+
+    fn poke(&mut self, device: DeviceId, offset: u64, bytes: &[u8]) {
+        self.assert_inside(device, offset, bytes.len());
+        self.devices[usize::from(device.0)].pages.write(offset, bytes);
+    }
+
+    fn grow_now(&mut self, device: DeviceId, bytes: u64) {
+        let geometry = &mut self.devices[usize::from(device.0)].geometry;
+        geometry.size_bytes = geometry.size_bytes.max(bytes);
+    }
+
+    fn forget_requests(&mut self) {
+        self.in_flight.clear();
+        let now_us = self.now_us();
+        for device in &mut self.devices {
+            device.idle_from_us = now_us;
+        }
+    }
+
+    fn digest(&self) -> u64 {
+        self.devices.iter().fold(0, |digest, device| {
+            let size = super::random::mix(digest ^ device.geometry.size_bytes);
+            super::random::mix(size ^ device.pages.digest())
+        })
+    }
+}

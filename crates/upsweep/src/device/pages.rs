@@ -1,0 +1,138 @@
+//! The bytes of one simulated device: sparse pages, so that a large device costs what was written.
+//!
+//! Invariants: a page that is absent reads as zeros; equal content gives an equal digest, however
+//! it came about.
+
+use std::collections::BTreeMap;
+
+use super::random::{SplitMix64, mix};
+
+/// Bytes of one page.
+const PAGE_BYTES: usize = 64 * 1024;
+
+/// Sparse content of one device.
+#[derive(Debug, Default)]
+pub(super) struct Pages {
+    pages: BTreeMap<u64, Page>,
+}
+
+/// One page that is not all zero by construction.
+#[derive(Debug)]
+enum Page {
+    /// The sequence of this seed, until something is written into the page.
+    Garbage(u64),
+    /// These bytes.
+    Bytes(Box<[u8]>),
+}
+
+impl Page {
+    fn bytes(&mut self) -> &mut [u8] {
+        if let Self::Garbage(seed) = *self {
+            let mut bytes = vec![0; PAGE_BYTES].into_boxed_slice();
+            SplitMix64::new(seed).fill(&mut bytes);
+            *self = Self::Bytes(bytes);
+        }
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Garbage(_) => unreachable!("just replaced by its bytes"),
+        }
+    }
+}
+
+impl Pages {
+    /// Copies what is at `offset` into `into`.
+    pub(super) fn read(&self, offset: u64, into: &mut [u8]) {
+        let mut garbage = Vec::new();
+        for_each_page(offset, into.len(), |number, within, range| {
+            let target = &mut into[range];
+            match self.pages.get(&number) {
+                None => target.fill(0),
+                Some(Page::Bytes(bytes)) => {
+                    target.copy_from_slice(&bytes[within..within + target.len()]);
+                }
+                Some(Page::Garbage(seed)) => {
+                    garbage.resize(PAGE_BYTES, 0);
+                    SplitMix64::new(*seed).fill(&mut garbage);
+                    target.copy_from_slice(&garbage[within..within + target.len()]);
+                }
+            }
+        });
+    }
+
+    /// Replaces what is at `offset` by `bytes`.
+    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
+        for_each_page(offset, bytes.len(), |number, within, range| {
+            let source = &bytes[range];
+            let page = self
+                .pages
+                .entry(number)
+                .or_insert_with(|| Page::Bytes(vec![0; PAGE_BYTES].into_boxed_slice()));
+            page.bytes()[within..within + source.len()].copy_from_slice(source);
+        });
+    }
+
+    /// Makes the range hold any bytes: each page of it, by chance, becomes garbage or zeros or
+    /// stays as it was, as all three are what real devices give after a discard.
+    pub(super) fn discard(&mut self, offset: u64, bytes: u64, random: &mut SplitMix64) {
+        let end = offset + bytes;
+        let mut at = offset;
+        while at < end {
+            let number = at / PAGE_BYTES as u64;
+            let page_end = ((number + 1) * PAGE_BYTES as u64).min(end);
+            let whole = page_end - at == PAGE_BYTES as u64;
+            let seed = random.next();
+            match (random.below(4), whole) {
+                (0, _) => {}
+                (1, true) => {
+                    self.pages.remove(&number);
+                }
+                (1, false) => self.write(at, &vec![0; (page_end - at) as usize]),
+                (_, true) => {
+                    self.pages.insert(number, Page::Garbage(seed));
+                }
+                (_, false) => {
+                    let mut garbage = vec![0; (page_end - at) as usize];
+                    SplitMix64::new(seed).fill(&mut garbage);
+                    self.write(at, &garbage);
+                }
+            }
+            at = page_end;
+        }
+    }
+
+    /// A hash of the content that is equal for equal content, whatever its representation.
+    /// Cost: reads every page that was ever written.
+    pub(super) fn digest(&self) -> u64 {
+        let mut digest = 0x7570_7377_6565_7021_u64;
+        let mut buffer = vec![0; PAGE_BYTES];
+        for &number in self.pages.keys() {
+            self.read(number * PAGE_BYTES as u64, &mut buffer);
+            if buffer.iter().all(|byte| *byte == 0) {
+                continue;
+            }
+            digest = mix(digest ^ number);
+            for word in buffer.chunks_exact(8) {
+                let word = u64::from_le_bytes(word.try_into().expect("a chunk of eight bytes"));
+                digest = mix(digest ^ word).wrapping_add(word);
+            }
+        }
+        digest
+    }
+}
+
+/// Calls `each(page number, offset within the page, range within the caller's bytes)` for every
+/// page that `len` bytes at `offset` touch.
+fn for_each_page(
+    offset: u64,
+    len: usize,
+    mut each: impl FnMut(u64, usize, std::ops::Range<usize>),
+) {
+    let mut done = 0;
+    while done < len {
+        let at = offset + done as u64;
+        let within = (at % PAGE_BYTES as u64) as usize;
+        let count = (PAGE_BYTES - within).min(len - done);
+        each(at / PAGE_BYTES as u64, within, done..done + count);
+        done += count;
+    }
+}

@@ -1,0 +1,191 @@
+//! Measures what a device is, as virtual disks and drives behind controllers say little that is
+//! true about themselves.
+//!
+//! Steps: write the scratch range in sequence, read it back in sequence, read single blocks of it
+//! at random places, write single blocks of it synchronously at random places. Invariants: only
+//! the scratch range is written, and its content is lost; requests in flight are bounded by
+//! [`DEPTH`]. The clock is passed in: in simulation it is virtual.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::random::SplitMix64;
+use super::{Buffer, DeviceError, DeviceId, Devices, Durability, Operation, Request, Token};
+
+/// Bytes of a sequential request.
+const SEQUENTIAL_BYTES: u64 = 1 << 20;
+/// Sequential requests in flight.
+const DEPTH: u64 = 4;
+/// Upper end of what is written and read in sequence, in bytes.
+const SEQUENTIAL_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of a random request.
+const RANDOM_BYTES: u64 = 4096;
+/// Random reads, and synchronous writes, of which the median is taken.
+const SAMPLES: usize = 128;
+/// Fewer samples are taken once this many have been and this much time has passed.
+const SAMPLES_MIN: usize = 16;
+const SAMPLING_TIME: Duration = Duration::from_millis(500);
+/// A device whose median random read takes less than this does not move a head.
+const SOLID_STATE_US: u64 = 1000;
+
+/// What a device was measured to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceProfile {
+    /// Bandwidth of sequential reads in bytes per second.
+    pub sequential_read_bytes_per_second: u64,
+    /// Bandwidth of sequential writes, made stable, in bytes per second.
+    pub sequential_write_bytes_per_second: u64,
+    /// Median latency of a read of 4 KiB at a random place, in microseconds.
+    pub random_read_us: u64,
+    /// Median latency of a stable write of 4 KiB at a random place, in microseconds.
+    pub sync_write_us: u64,
+    /// Whether access time depends on distance.
+    pub rotational: bool,
+    /// Why it counts as rotational or not, for people.
+    pub reason: String,
+}
+
+/// A range of a device whose content may be destroyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScratchRange {
+    /// First byte, a multiple of 4096.
+    pub offset: u64,
+    /// Length in bytes; at least 1 MiB, and 64 MiB or more for a good measurement.
+    pub bytes: u64,
+}
+
+/// Measures `device`, with nothing else in flight on the bank; overwrites `scratch`. `now` gives
+/// the time since any fixed moment. The random reads hit what was just written: give a scratch
+/// range above the write cache of the device where that matters. Cost: at most 64 MiB written and
+/// read, and about a second on a solid-state disk.
+///
+/// # Errors
+/// `InvalidRange` if the range is below 1 MiB or outside the device; otherwise what the device
+/// reports.
+pub fn probe(
+    devices: &mut dyn Devices,
+    device: DeviceId,
+    scratch: ScratchRange,
+    now: impl Fn() -> Duration,
+) -> Result<DeviceProfile, DeviceError> {
+    if scratch.bytes < SEQUENTIAL_BYTES {
+        return Err(DeviceError::InvalidRange);
+    }
+    let mut run = Probe { devices, device, scratch, random: SplitMix64::new(1), now };
+    let sequential_write = run.sequential(true)?;
+    let sequential_read = run.sequential(false)?;
+    let random_read = run.median(false)?;
+    let sync_write = run.median(true)?;
+    let claimed = run.devices.geometry(device).rotational;
+    let random_read_us = random_read.as_micros() as u64;
+    let rotational = random_read_us >= SOLID_STATE_US;
+    Ok(DeviceProfile {
+        sequential_read_bytes_per_second: sequential_read,
+        sequential_write_bytes_per_second: sequential_write,
+        random_read_us,
+        sync_write_us: sync_write.as_micros() as u64,
+        rotational,
+        reason: reason(random_read_us, rotational, claimed),
+    })
+}
+
+fn reason(random_read_us: u64, rotational: bool, claimed: bool) -> String {
+    let verdict = if rotational { "rotating" } else { "solid-state" };
+    let bound = if rotational { "at or above" } else { "below" };
+    let agreement = if rotational == claimed {
+        "as the host says".to_owned()
+    } else {
+        format!("although the host reports rotational={}", u8::from(claimed))
+    };
+    format!(
+        "{verdict}: the median random read takes {random_read_us} us, {bound} {SOLID_STATE_US} us; \
+         {agreement}"
+    )
+}
+
+struct Probe<'a, Now> {
+    devices: &'a mut dyn Devices,
+    device: DeviceId,
+    scratch: ScratchRange,
+    random: SplitMix64,
+    now: Now,
+}
+
+impl<Now: Fn() -> Duration> Probe<'_, Now> {
+    /// Bandwidth, in bytes per second, of writing or reading the scratch range in sequence.
+    fn sequential(&mut self, write: bool) -> Result<u64, DeviceError> {
+        let requests = self.scratch.bytes.min(SEQUENTIAL_BYTES_MAX) / SEQUENTIAL_BYTES;
+        let mut buffers: Vec<Buffer> = Vec::new();
+        for _ in 0..DEPTH.min(requests) {
+            let mut buffer = Buffer::zeroed(SEQUENTIAL_BYTES as usize);
+            // Bytes that no device compresses.
+            self.random.fill(&mut buffer);
+            buffers.push(buffer);
+        }
+        let start = (self.now)();
+        let (mut submitted, mut completed) = (0, 0);
+        let mut completions = Vec::new();
+        let mut failure = None;
+        while completed < submitted || (submitted < requests && failure.is_none()) {
+            while submitted < requests && failure.is_none() {
+                let Some(buffer) = buffers.pop() else { break };
+                let offset = self.scratch.offset + submitted * SEQUENTIAL_BYTES;
+                self.submit(offset, buffer, write.then_some(Durability::Cached));
+                submitted += 1;
+            }
+            self.devices.wait(&mut completions);
+            for done in completions.drain(..) {
+                completed += 1;
+                failure = failure.or(done.result.err());
+                buffers.extend(done.buffer);
+            }
+        }
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        if write {
+            super::run_alone(self.devices, self.device, Operation::Flush)?;
+        }
+        let micros = ((self.now)() - start).as_micros().max(1);
+        let bytes = u128::from(requests * SEQUENTIAL_BYTES);
+        Ok((bytes * 1_000_000 / micros) as u64)
+    }
+
+    /// Median time of a random read, or of a random stable write, of 4 KiB.
+    fn median(&mut self, write: bool) -> Result<Duration, DeviceError> {
+        let places = self.scratch.bytes / RANDOM_BYTES;
+        let mut samples = Vec::with_capacity(SAMPLES);
+        let mut buffer = Buffer::zeroed(RANDOM_BYTES as usize);
+        self.random.fill(&mut buffer);
+        let begin = (self.now)();
+        while samples.len() < SAMPLES {
+            let offset = self.scratch.offset + self.random.below(places) * RANDOM_BYTES;
+            let start = (self.now)();
+            self.submit(offset, buffer, write.then_some(Durability::Stable));
+            let mut completions = Vec::with_capacity(1);
+            while completions.is_empty() {
+                self.devices.wait(&mut completions);
+            }
+            let end = (self.now)();
+            samples.push(end - start);
+            let done = completions.remove(0);
+            done.result?;
+            buffer = done.buffer.expect("reads and writes give their buffers back");
+            if samples.len() >= SAMPLES_MIN && end - begin > SAMPLING_TIME {
+                break;
+            }
+        }
+        samples.sort_unstable();
+        Ok(samples[samples.len() / 2])
+    }
+
+    /// Starts a write, or a read if there is no durability.
+    fn submit(&mut self, offset: u64, buffer: Buffer, write: Option<Durability>) {
+        let operation = match write {
+            Some(durability) => Operation::Write { offset, buffer, durability },
+            None => Operation::Read { offset, buffer },
+        };
+        self.devices.submit(Request { device: self.device, token: Token(0), operation });
+    }
+}

@@ -1,0 +1,177 @@
+//! What every implementation of [`Devices`] must do, run over each of them.
+
+use super::*;
+use crate::device::{
+    DeviceError, EngineChoice, HostDevices, HostOptions, HostPath, HostileDevices, MemoryDevices,
+    read_alone, run_alone, write_alone,
+};
+
+const DEVICE: DeviceId = DeviceId(0);
+
+/// Runs the suite; `open` gives a fresh bank whose device 0 is growable, has [`SIZE`] bytes, and
+/// takes I/O of 4 KiB.
+pub(crate) fn suite<D: Devices>(mut open: impl FnMut() -> D) {
+    round_trip(&mut open());
+    many_in_flight(&mut open());
+    invalid_ranges(&mut open());
+    grow(&mut open());
+    flush_and_discard(&mut open());
+    nothing_in_flight(&mut open());
+    drop_with_requests_in_flight(open());
+}
+
+fn round_trip(devices: &mut dyn Devices) {
+    for (offset, bytes, byte) in [(0, 4096, 1), (SIZE - 65536, 65536, 2), (40960, 12288, 3)] {
+        write_alone(devices, DEVICE, offset, filled(bytes, byte)).expect("written");
+        let content = read_alone(devices, DEVICE, offset, bytes).expect("read");
+        assert!(content.iter().all(|found| *found == byte));
+    }
+    let start = read_alone(devices, DEVICE, 0, 8192).expect("read");
+    assert!(start[..4096].iter().all(|byte| *byte == 1));
+}
+
+fn many_in_flight(devices: &mut dyn Devices) {
+    // More than any implementation keeps in flight below itself, so that its own queue is used.
+    let count = 1500_u64;
+    let place = |token: u64| (token % 256) * 4096;
+    for token in 0..256 {
+        submit(devices, token, write(place(token), 4096, token as u8, Durability::Cached));
+    }
+    let mut tokens: Vec<u64> = wait_for(devices, 256).iter().map(|done| done.token.0).collect();
+    tokens.sort_unstable();
+    assert!(tokens.iter().copied().eq(0..256), "each request completes exactly once");
+    for token in 0..count {
+        submit(devices, token, read(place(token), 4096));
+    }
+    let mut seen = vec![false; count as usize];
+    for done in wait_for(devices, count as usize) {
+        assert_eq!((done.device, done.result), (DEVICE, Ok(())));
+        let content = done.buffer.expect("a read gives its buffer back");
+        assert!(content.iter().all(|byte| *byte == done.token.0 as u8));
+        assert!(!std::mem::replace(&mut seen[done.token.0 as usize], true));
+    }
+}
+
+fn invalid_ranges(devices: &mut dyn Devices) {
+    let stable = Durability::Stable;
+    let operations = [
+        read(SIZE, 4096),
+        read(SIZE - 4096, 8192),
+        write(SIZE, 4096, 1, stable),
+        write(u64::MAX - 4095, 4096, 1, stable),
+        write(1, 4096, 1, stable),
+        write(0, 100, 1, stable),
+        read(0, 0),
+        Operation::Discard { offset: SIZE, bytes: 4096 },
+        Operation::Grow { bytes: SIZE - 4096 },
+    ];
+    for operation in operations {
+        let with_buffer = matches!(operation, Operation::Read { .. } | Operation::Write { .. });
+        submit(devices, 7, operation);
+        let done = wait_for(devices, 1).remove(0);
+        assert_eq!(done.result, Err(DeviceError::InvalidRange));
+        assert_eq!(done.buffer.is_some(), with_buffer, "a failed request gives its buffer back");
+    }
+    let device = DeviceId(devices.count());
+    devices.submit(Request { device, token: Token(3), operation: Operation::Flush });
+    let done = wait_for(devices, 1).remove(0);
+    assert_eq!((done.device, done.result), (device, Err(DeviceError::InvalidRange)));
+}
+
+fn grow(devices: &mut dyn Devices) {
+    assert_eq!(devices.geometry(DEVICE).size_bytes, SIZE);
+    assert!(devices.geometry(DEVICE).growable);
+    run_alone(devices, DEVICE, Operation::Grow { bytes: 2 * SIZE }).expect("grown");
+    assert_eq!(devices.geometry(DEVICE).size_bytes, 2 * SIZE);
+    let content = read_alone(devices, DEVICE, 2 * SIZE - 4096, 4096).expect("read");
+    assert!(content.iter().all(|byte| *byte == 0), "fresh space reads as zeros");
+    write_alone(devices, DEVICE, 2 * SIZE - 4096, filled(4096, 9)).expect("written");
+}
+
+fn flush_and_discard(devices: &mut dyn Devices) {
+    submit(devices, 1, write(0, 16384, 5, Durability::Cached));
+    assert_eq!(wait_for(devices, 1)[0].result, Ok(()));
+    assert!(run_alone(devices, DEVICE, Operation::Flush).expect("flushed").is_none());
+    let discard = Operation::Discard { offset: 4096, bytes: 8192 };
+    assert!(run_alone(devices, DEVICE, discard).expect("discarded").is_none());
+    let content = read_alone(devices, DEVICE, 0, 16384).expect("any bytes, but no error");
+    for kept in [&content[..4096], &content[12288..]] {
+        assert!(kept.iter().all(|byte| *byte == 5), "discard keeps to its range");
+    }
+    write_alone(devices, DEVICE, 4096, filled(4096, 6)).expect("written again");
+    let content = read_alone(devices, DEVICE, 4096, 4096).expect("read");
+    assert!(content.iter().all(|byte| *byte == 6));
+}
+
+fn nothing_in_flight(devices: &mut dyn Devices) {
+    let mut completions = Vec::new();
+    devices.wait(&mut completions);
+    devices.reap(&mut completions);
+    assert!(completions.is_empty());
+}
+
+fn drop_with_requests_in_flight(mut devices: impl Devices) {
+    for token in 0..600 {
+        submit(&mut devices, token, read((token % 256) * 4096, 4096));
+        submit(&mut devices, token + 1000, write(0, 65536, 1, Durability::Stable));
+    }
+    submit(&mut devices, 5000, Operation::Flush);
+    drop(devices);
+}
+
+#[test]
+fn memory() {
+    suite(|| MemoryDevices::with_sizes(&[SIZE], 1));
+}
+
+#[test]
+fn hostile_with_faults_off() {
+    suite(|| HostileDevices::new(MemoryDevices::with_sizes(&[SIZE], 1), 1));
+}
+
+#[test]
+fn memory_advances_only_on_demand() {
+    let mut devices = MemoryDevices::with_sizes(&[SIZE], 1);
+    submit(&mut devices, 1, read(0, 4096));
+    let mut completions = Vec::new();
+    devices.reap(&mut completions);
+    assert!(completions.is_empty(), "nothing is due at the time of submission");
+}
+
+/// Runs the suite over files in `folder`, through one engine.
+fn host_suite(folder: &std::path::Path, options: HostOptions) {
+    let folder = tempfile::tempdir_in(folder).expect("a folder for the test");
+    let mut number = 0;
+    suite(|| {
+        number += 1;
+        let path = folder.path().join(number.to_string());
+        let mut devices = HostDevices::open(&[HostPath { path, create: true }], options)
+            .expect("the engine works on this host");
+        run_alone(&mut devices, DEVICE, Operation::Grow { bytes: SIZE }).expect("grown");
+        devices
+    });
+}
+
+fn both_folders(engine: EngineChoice) {
+    for direct in [true, false] {
+        host_suite(&std::env::temp_dir(), HostOptions { engine, direct });
+    }
+    let memory = std::path::Path::new("/dev/shm");
+    if memory.is_dir() {
+        host_suite(memory, HostOptions { engine, direct: true });
+    }
+}
+
+#[test]
+fn thread_pool() {
+    both_folders(EngineChoice::ThreadPool);
+}
+
+#[test]
+fn io_uring() {
+    // Where the kernel refuses it, there is nothing to test but that this is said.
+    match HostDevices::open(&[], HostOptions { engine: EngineChoice::IoUring, direct: true }) {
+        Ok(_) => both_folders(EngineChoice::IoUring),
+        Err(error) => assert!(error.to_string().contains("io_uring"), "{error}"),
+    }
+}

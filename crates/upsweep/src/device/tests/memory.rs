@@ -1,0 +1,87 @@
+//! The memory bank: virtual time, determinism, sparse content.
+
+use super::*;
+use crate::device::{LatencyModel, MemoryDevices, Simulated, run_alone};
+
+#[test]
+fn time_moves_by_the_latency_model() {
+    let mut devices = MemoryDevices::with_sizes(&[SIZE, SIZE], 1);
+    devices.set_latency(LatencyModel { base_us: 100, bytes_per_us: 4096, jitter_us: 0 });
+    submit(&mut devices, 1, read(0, 4096));
+    submit(&mut devices, 2, read(0, 8192));
+    let mut completions = Vec::new();
+    devices.wait(&mut completions);
+    assert_eq!((devices.now_us(), completions.len()), (101, 1));
+    devices.advance_to(102);
+    devices.reap(&mut completions);
+    assert_eq!(completions.len(), 1, "the second transfer waits for the first");
+    devices.advance_to(103);
+    devices.reap(&mut completions);
+    assert_eq!(completions.len(), 2);
+    devices.advance_to(50);
+    assert_eq!(devices.now_us(), 103, "time never goes back");
+}
+
+#[test]
+fn a_request_takes_effect_when_it_completes() {
+    let mut devices = MemoryDevices::with_sizes(&[SIZE], 1);
+    submit(&mut devices, 1, write(0, 4096, 7, Durability::Stable));
+    assert_eq!(devices.peek(DeviceId(0), 0, 1), [0]);
+    wait_for(&mut devices, 1);
+    assert_eq!(devices.peek(DeviceId(0), 0, 1), [7]);
+    submit(&mut devices, 2, write(0, 4096, 8, Durability::Stable));
+    devices.forget_requests();
+    assert_eq!((devices.in_flight(), devices.peek(DeviceId(0), 0, 1)), (0, vec![7]));
+}
+
+/// One run of a fixed load, as the order of completions with their times, and the digest.
+fn history(seed: u64) -> (Vec<(u64, u64)>, u64) {
+    let mut devices = MemoryDevices::with_sizes(&[SIZE, SIZE], seed);
+    let mut history = Vec::new();
+    for round in 0..4 {
+        for token in 0..50 {
+            let offset = (token * 7 + round) % 200 * 4096;
+            submit(&mut devices, token, write(offset, 4096, token as u8, Durability::Cached));
+        }
+        submit(&mut devices, 99, Operation::Discard { offset: 0, bytes: 128 * 1024 });
+        let mut completions = Vec::new();
+        while devices.in_flight() > 0 {
+            devices.wait(&mut completions);
+            let now_us = devices.now_us();
+            history.extend(completions.drain(..).map(|done| (now_us, done.token.0)));
+        }
+    }
+    (history, devices.digest())
+}
+
+#[test]
+fn equal_seeds_give_equal_histories() {
+    assert_eq!(history(42), history(42));
+    assert_ne!(history(42), history(43));
+}
+
+#[test]
+fn the_digest_depends_on_content_alone() {
+    let mut one = MemoryDevices::with_sizes(&[SIZE], 1);
+    let mut two = MemoryDevices::with_sizes(&[SIZE], 2);
+    assert_eq!(one.digest(), two.digest());
+    one.poke(DeviceId(0), 5000, b"abc");
+    two.poke(DeviceId(0), 200_000, b"x");
+    assert_ne!(one.digest(), two.digest());
+    two.poke(DeviceId(0), 200_000, &[0]);
+    two.poke(DeviceId(0), 5000, b"abc");
+    assert_eq!(one.digest(), two.digest());
+    let grow = Operation::Grow { bytes: 2 * SIZE };
+    run_alone(&mut two, DeviceId(0), grow).expect("grown");
+    assert_ne!(one.digest(), two.digest(), "the size belongs to the image");
+}
+
+#[test]
+fn large_devices_cost_what_is_written() {
+    let size = 1 << 50;
+    let mut devices = MemoryDevices::with_sizes(&[size], 1);
+    devices.poke(DeviceId(0), size - 10, &[1; 10]);
+    assert_eq!(devices.peek(DeviceId(0), size - 12, 12), [0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
+    let discard = Operation::Discard { offset: 4096, bytes: 1 << 30 };
+    run_alone(&mut devices, DeviceId(0), discard).expect("discarded");
+}

@@ -1,0 +1,205 @@
+//! Accepting updates: admission, routing, the log record and the queues.
+//!
+//! Invariants: an update is in its queue if and only if its record is in the log; memory stays in
+//! the budget because an update that does not fit waits outside; updates of one record are accepted
+//! together. (Bosc paper, section 4.2; design document, "Accept".)
+
+use super::block_format::{Routing, UpdateRef};
+use super::config::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use super::core::Core;
+use super::directory::BlockId;
+use super::format::record_format::{LoggedUpdate, encode_updates, update_len};
+use super::queue::CELL_BYTES;
+use crate::error::{Error, RequestError, RetryError};
+use crate::log::{AppendError, Space, Urgency};
+
+/// The answer to an offered record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accept {
+    /// It is in the queues, and durable once [`Core::durable`] reaches this sequence.
+    Accepted(u64),
+    /// There is no room at this moment: offer it again after the next publication.
+    Wait,
+}
+
+/// Longest operand: a value and the byte that tells its kind, or an offset.
+const OPERAND_BYTES_MAX: usize = VALUE_BYTES_MAX + 16;
+
+impl Core {
+    /// Accepts the updates of one record: all take effect, or none. They are visible to queries at
+    /// once. Cost: no I/O; a search of the directory and two copies per update.
+    ///
+    /// # Errors
+    /// A request error with nothing accepted; [`RetryError::Full`] when the data devices have no
+    /// room for a sweep and memory is used up; the closing reason after a failed write.
+    pub fn modify(
+        &mut self,
+        updates: &[LoggedUpdate<'_>],
+        urgency: Urgency,
+        now_us: u64,
+    ) -> Result<Accept, Error> {
+        if let Some(closed) = &self.closed {
+            return Err(closed.clone().into());
+        }
+        let mut bytes = 0;
+        for update in updates {
+            self.check_update(update)?;
+            bytes += update_len(update);
+        }
+        if !self.admit(bytes)? {
+            self.statistics.waits_for_room += 1;
+            return Ok(Accept::Wait);
+        }
+        let mut payload = std::mem::take(&mut self.scratch);
+        payload.clear();
+        encode_updates(updates, &mut payload);
+        let stream = self.update_stream;
+        let appended = self.log.append_parts(stream, &[&payload], urgency, Space::User, now_us);
+        self.scratch = payload;
+        match appended {
+            Ok(seq) => {
+                self.accepted = seq;
+                for update in updates {
+                    self.enqueue(seq, update);
+                }
+                self.statistics.updates += updates.len() as u64;
+                Ok(Accept::Accepted(seq))
+            }
+            Err(AppendError::Busy) => Ok(Accept::Wait),
+            Err(AppendError::Full) => {
+                self.statistics.waits_for_log += 1;
+                if self.full { Err(self.full_error()) } else { Ok(Accept::Wait) }
+            }
+            Err(AppendError::TooLong { limit }) => {
+                Err(RequestError::BatchTooLong { bytes, limit }.into())
+            }
+            Err(AppendError::Failed) => {
+                Err(self.closed.clone().map_or(RetryError::Busy.into(), Error::from))
+            }
+        }
+    }
+
+    fn check_update(&self, update: &LoggedUpdate<'_>) -> Result<(), Error> {
+        let (bytes, limit) = (update.key.len(), KEY_BYTES_MAX);
+        if bytes > limit {
+            return Err(RequestError::KeyTooLong { bytes, limit }.into());
+        }
+        let bytes = update.operand.len();
+        if bytes > OPERAND_BYTES_MAX {
+            return Err(RequestError::ValueTooLong { bytes, limit: VALUE_BYTES_MAX }.into());
+        }
+        if self.directory.space(update.space).is_none() {
+            return Err(RequestError::NoTable(format!("number {}", update.space)).into());
+        }
+        let Some(modifier) = self.modifiers.get(update.modifier) else {
+            let name = format!("number {}", update.modifier.0);
+            return Err(RequestError::UnknownModifier { name, version: 0 }.into());
+        };
+        modifier.check_operand(update.operand).map_err(|refusal| {
+            let modifier = modifier.name().to_owned();
+            RequestError::BadOperand { modifier, reason: refusal.0 }.into()
+        })
+    }
+
+    /// Whether a record of `bytes` may enter now.
+    fn admit(&self, bytes: usize) -> Result<bool, Error> {
+        let needed = bytes + bytes / 8 + CELL_BYTES;
+        let limit = self.queue_limit_bytes();
+        if needed > limit {
+            return Err(RequestError::BatchTooLong { bytes, limit: limit * 7 / 8 }.into());
+        }
+        if self.queue_bytes() + needed > limit {
+            return if self.full { Err(self.full_error()) } else { Ok(false) };
+        }
+        Ok(self.log_fill_percent() <= self.sweep.log_fill_allowed_percent())
+    }
+
+    /// The error that says that the data devices are full.
+    #[must_use]
+    pub fn full_error(&self) -> Error {
+        RetryError::Full { capacity_bytes: self.space_map.capacity_bytes() }.into()
+    }
+
+    /// Puts one update on the queue of its block.
+    pub(super) fn enqueue(&mut self, seq: u64, update: &LoggedUpdate<'_>) {
+        let Some(id) = self.route(update.space, update.key) else { return };
+        let LoggedUpdate { modifier, key, operand, .. } = *update;
+        self.push(id, &UpdateRef { seq, modifier, key, operand });
+    }
+
+    /// Puts one update on the queue of this block.
+    pub(super) fn push(&mut self, id: BlockId, update: &UpdateRef<'_>) {
+        let block = self.directory.block_mut(id);
+        let first = block.queue.is_empty();
+        self.arena.push(&mut block.queue, update, &self.modifiers);
+        if first && block.extent.is_none() {
+            self.unplaced.insert((block.space, block.key.clone()), id);
+        }
+        if block.queue.bytes() as usize >= self.config.fat_queue_bytes() {
+            self.sweep.mark_fat(id);
+        }
+    }
+
+    /// The block of a key; a block of exact routing comes into being here.
+    pub(super) fn route(&mut self, space: u32, key: &[u8]) -> Option<BlockId> {
+        let found = self.directory.space(space)?;
+        match found.format.routing() {
+            Routing::Ordered => self.directory.floor(space, key),
+            Routing::Exact => {
+                let block_key = found.format.block_key(key);
+                Some(self.directory.insert(space, block_key.into()))
+            }
+        }
+    }
+
+    /// Memory that waiting updates take, those of running sweeps included.
+    #[must_use]
+    pub fn queue_bytes(&self) -> usize {
+        self.arena.used_bytes() + self.frozen_bytes
+    }
+
+    /// Memory that waiting updates may take: the budget less everything else.
+    #[must_use]
+    pub fn queue_limit_bytes(&self) -> usize {
+        let others = self.config.fixed_bytes()
+            + self.config.cache_bytes
+            + self.directory.memory_bytes()
+            + self.physical.len() * 32
+            + self.space_map.memory_bytes();
+        let least = self.config.queue_bytes_min();
+        self.config.memory_bytes.saturating_sub(others).max(least)
+    }
+
+    /// Queue entries that wait, those of running sweeps included.
+    #[must_use]
+    pub fn waiting_entries(&self) -> u64 {
+        let of_block = |block: &super::directory::Block| {
+            let frozen = block.frozen.as_ref().map_or(0, |frozen| frozen.count());
+            u64::from(frozen) + u64::from(block.queue.count())
+        };
+        self.directory.blocks_from(0).map(of_block).sum()
+    }
+
+    /// Memory that one waiting entry takes on average, in bytes.
+    #[must_use]
+    pub fn queue_bytes_per_entry(&self) -> f64 {
+        let entries = self.waiting_entries();
+        if entries == 0 { CELL_BYTES as f64 } else { self.queue_bytes() as f64 / entries as f64 }
+    }
+
+    /// How full the log is, in per cent.
+    #[must_use]
+    pub fn log_fill_percent(&self) -> u32 {
+        percent(self.log.used_bytes(), self.log.capacity_bytes())
+    }
+
+    /// How full the queue memory is, in per cent.
+    #[must_use]
+    pub fn queue_fill_percent(&self) -> u32 {
+        percent(self.queue_bytes() as u64, self.queue_limit_bytes() as u64)
+    }
+}
+
+fn percent(part: u64, whole: u64) -> u32 {
+    u32::try_from((part.saturating_mul(100) / whole.max(1)).min(100)).unwrap_or(100)
+}

@@ -1,0 +1,114 @@
+//! What the engine is told at open, and the limits that follow from it.
+
+use crate::device::DeviceId;
+use crate::error::{Error, RequestError};
+use crate::log::LogRegion;
+
+/// Longest key of a record, in bytes.
+pub const KEY_BYTES_MAX: usize = 4096;
+/// Longest value, in bytes.
+pub const VALUE_BYTES_MAX: usize = 1 << 20;
+/// Where the managed range of a data device starts: behind the label and the superblock slots.
+pub const DATA_START: u64 = 4 * 4096;
+/// Offsets of the two superblock slots on the first data device.
+pub const SUPERBLOCK_SLOTS: [u64; 2] = [4096, 2 * 4096];
+
+/// Settings of one open store. Sizes are in bytes.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Which store.
+    pub store: [u8; 16],
+    /// Number of data devices; they are numbers 0.. of the bank.
+    pub data_devices: u16,
+    /// The rings of the log.
+    pub log_regions: Vec<LogRegion>,
+    /// Bytes of a log segment.
+    pub log_segment_bytes: u32,
+    /// Capacity of a log batch (4 KiB to 4 MiB).
+    pub log_batch_bytes: u32,
+    /// Batches in flight per log device (1 to 64).
+    pub log_depth: u8,
+    /// How long a relaxed update may wait for its batch to fill, in microseconds.
+    pub log_delay_us_max: u64,
+    /// Target size of a block (4 KiB to 1 MiB, a multiple of 4 KiB).
+    pub block_bytes: u32,
+    /// Memory for queues, directory, cache and buffers together.
+    pub memory_bytes: usize,
+    /// Part of the memory for images that were read.
+    pub cache_bytes: usize,
+    /// Most blocks of a run (paper: 32).
+    pub run_blocks_max: usize,
+    /// Smallest part of a run that must have waiting updates, in per cent of its bytes (paper: 50).
+    pub run_density_percent_min: u32,
+    /// Runs in the pipeline at one time.
+    pub runs_in_flight_max: usize,
+    /// Sweep whenever anything waits, instead of when memory or log space calls for it.
+    pub sweep_always: bool,
+}
+
+impl Config {
+    /// Checks every range.
+    ///
+    /// # Errors
+    /// [`RequestError::BadConfig`] with the setting, its range and what to do.
+    pub fn check(&self) -> Result<(), Error> {
+        let bad = |setting, reason: String| {
+            Err(Error::Request(RequestError::BadConfig { setting, reason }))
+        };
+        let block = self.block_bytes;
+        if !block.is_multiple_of(4096) || !(4096..=1 << 20).contains(&block) {
+            return bad("block size", format!("{block} bytes; give 4KiB to 1MiB in steps of 4KiB"));
+        }
+        if self.data_devices == 0 {
+            return bad("data devices", "none; give at least one".to_owned());
+        }
+        if self.log_regions.is_empty() {
+            return bad("log devices", "none; give at least one".to_owned());
+        }
+        if self.run_blocks_max == 0 || self.runs_in_flight_max == 0 {
+            return bad(
+                "runs",
+                "a run needs at least one block and the pipeline one run".to_owned(),
+            );
+        }
+        let least = self.fixed_bytes() + self.cache_bytes + self.queue_bytes_min();
+        if self.memory_bytes < least {
+            let (given, needed) = (self.memory_bytes, least.div_ceil(1 << 20));
+            return bad("memory", format!("{given} bytes; this store needs at least {needed}MiB"));
+        }
+        Ok(())
+    }
+
+    /// Number of a log device in the bank.
+    #[must_use]
+    pub fn log_device(&self, index: u16) -> DeviceId {
+        DeviceId(self.data_devices + index)
+    }
+
+    /// Values above this many bytes live outside their block.
+    #[must_use]
+    pub fn inline_value_bytes_max(&self) -> usize {
+        self.block_bytes as usize / 4
+    }
+
+    /// A block whose queue reaches this many bytes is swept out of turn.
+    #[must_use]
+    pub fn fat_queue_bytes(&self) -> usize {
+        8 * self.block_bytes as usize
+    }
+
+    /// Memory for the buffers of runs and of the log, whatever the load: per run in the pipeline
+    /// what is read and what is written, and the batches of the log.
+    #[must_use]
+    pub fn fixed_bytes(&self) -> usize {
+        let run = self.run_blocks_max * self.block_bytes as usize + self.fat_queue_bytes();
+        let batches = self.log_regions.len() * usize::from(self.log_depth) * 2 + 3;
+        2 * run * self.runs_in_flight_max + batches * self.log_batch_bytes as usize
+    }
+
+    /// The least memory for queues with which the engine still makes progress.
+    #[must_use]
+    pub fn queue_bytes_min(&self) -> usize {
+        2 * self.fat_queue_bytes()
+    }
+}

@@ -1,0 +1,352 @@
+//! The engine's core: a synchronous state machine without threads, clocks, files or randomness.
+//!
+//! Events go in (a call, a completion, a finished job, the time), [`Actions`] come out (submit this
+//! request, run this job, answer this view). Steps of an update: [`Core::modify`] appends it to the
+//! log and to the queue of its block; [`Core::pump`] moves batches, runs and the checkpoint on;
+//! [`Core::complete`] takes what devices have done, and *publishes* in log order what has become
+//! durable: only then does the directory change.
+//!
+//! Invariants: what is published is durable; what is free is referenced by nothing durable; a busy
+//! block is neither split nor moved by anyone but its run. (Design document, "The core is
+//! single-minded and deterministic".)
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use super::block_format::BlockFormat;
+use super::cache::Cache;
+use super::checkpoint::CheckpointState;
+use super::config::Config;
+use super::directory::{BlockId, Directory};
+use super::format::checkpoint_format::Superblock;
+use super::format::record_format::{Change, ModifierRecord, SpaceRecord};
+use super::queue::Arena;
+use super::registry::Modifiers;
+use super::statistics::Statistics;
+use super::sweep::{RunId, RunJob, Sweep};
+use super::view::{View, ViewId, Views};
+use crate::device::{Completion, DeviceId, Request, Token};
+use crate::error::{ClosedError, Error};
+use crate::log::{LOG_TOKEN_BIT, Log, StreamId, Urgency};
+use crate::placement::SpaceMap;
+
+/// What the caller of the core has to do.
+#[derive(Default)]
+pub struct Actions {
+    /// Requests to submit.
+    pub requests: Vec<Request>,
+    /// Jobs to run, on any thread; hand each result to [`Core::job_done`].
+    pub jobs: Vec<RunJob>,
+    /// Views that were pending and are answered now.
+    pub views: Vec<(ViewId, Result<View, Error>)>,
+}
+
+/// What a request of the core is for; the log keeps its own account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    RunRead(RunId),
+    RunWrite(RunId),
+    ValueRead(RunId, usize),
+    BlockRead(RunId, usize),
+    Flush,
+    View,
+    CheckpointWrite,
+    Superblock,
+    Grow,
+}
+
+/// What takes effect when a log record is durable.
+pub(super) enum Publish {
+    Run(RunId),
+    CreateSpace(SpaceRecord),
+    DropSpace(u32),
+    Nothing,
+}
+
+/// The state machine of one open store.
+pub struct Core {
+    pub(super) config: Config,
+    pub(super) formats: BTreeMap<&'static str, Arc<dyn BlockFormat>>,
+    pub(super) modifiers: Arc<Modifiers>,
+    pub(super) modifier_records: Vec<ModifierRecord>,
+    pub(super) log: Log,
+    pub(super) update_stream: StreamId,
+    pub(super) change_stream: StreamId,
+    pub(super) directory: Directory,
+    pub(super) arena: Arena,
+    pub(super) space_map: SpaceMap,
+    pub(super) physical: BTreeMap<(DeviceId, u64), BlockId>,
+    pub(super) unplaced: BTreeMap<(u32, Box<[u8]>), BlockId>,
+    pub(super) sweep: Sweep,
+    pub(super) checkpoint: CheckpointState,
+    pub(super) superblock: Superblock,
+    pub(super) publishes: VecDeque<(u64, Publish)>,
+    /// Every change up to this log sequence is in the directory.
+    pub(super) published: u64,
+    /// The last update that is in the queues.
+    pub(super) accepted: u64,
+    pub(super) views: Views,
+    pub(super) cache: Cache,
+    pub(super) frozen_bytes: usize,
+    pub(super) dropped: VecDeque<BlockId>,
+    pub(super) growing: bool,
+    pub(super) growth_target: u64,
+    /// Per data device, whether it can still be extended.
+    pub(super) growable: Vec<bool>,
+    /// The data devices had no room for the last run.
+    pub(super) full: bool,
+    pub(super) closed: Option<ClosedError>,
+    pub(super) purposes: BTreeMap<Token, Purpose>,
+    pub(super) next_token: u64,
+    pub(super) now_us: u64,
+    pub(super) scratch: Vec<u8>,
+    pub(super) statistics: Statistics,
+    pub(super) application_modifiers: Vec<Arc<dyn super::modifier::Modifier>>,
+    /// The second pass of recovery is on: updates arrive with the sequences of the log.
+    pub(super) replaying: bool,
+    /// Quarantined updates of sweeps during replay: sequence, key, operand.
+    pub(super) deferred: Vec<(u64, Vec<u8>, Vec<u8>)>,
+}
+
+impl Core {
+    /// The settings.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Everything up to this log sequence is on stable media.
+    #[must_use]
+    pub fn durable(&self) -> u64 {
+        self.log.durable()
+    }
+
+    /// The last sequence that was given to a record.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.log.last()
+    }
+
+    /// The last update that is in the queues.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.accepted
+    }
+
+    /// Counters since the store was opened.
+    #[must_use]
+    pub fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// The log, for its counters.
+    #[must_use]
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// The map of free space.
+    #[must_use]
+    pub fn space_map(&self) -> &SpaceMap {
+        &self.space_map
+    }
+
+    /// Number of blocks in the directory, and the memory it takes in bytes.
+    #[must_use]
+    pub fn directory_size(&self) -> (usize, usize) {
+        (self.directory.len(), self.directory.memory_bytes())
+    }
+
+    /// Bytes of images in the cache.
+    #[must_use]
+    pub fn cache_bytes(&self) -> usize {
+        self.cache.bytes()
+    }
+
+    /// The modifiers under their numbers in this store.
+    #[must_use]
+    pub fn modifiers(&self) -> Arc<Modifiers> {
+        Arc::clone(&self.modifiers)
+    }
+
+    /// The space with this number.
+    #[must_use]
+    pub fn space_record(&self, space: u32) -> Option<SpaceRecord> {
+        self.directory.space(space).map(|space| space.record.clone())
+    }
+
+    /// Whether the last run found no room on the data devices, and they cannot grow.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Why the store takes no more updates, if it does not.
+    #[must_use]
+    pub fn closed(&self) -> Option<&ClosedError> {
+        self.closed.as_ref()
+    }
+
+    /// Refuses updates from now on, for this reason (the first one counts).
+    pub fn close(&mut self, reason: ClosedError) {
+        self.closed.get_or_insert(reason);
+    }
+
+    /// When [`Core::pump`] wants to be called even if nothing happens, in microseconds.
+    #[must_use]
+    pub fn deadline_us(&self) -> Option<u64> {
+        let sweep = self.sweep.deadline_us();
+        [self.log.deadline_us(), sweep].into_iter().flatten().min()
+    }
+
+    /// Whether anything is in flight or about to be: `false` means that, without new calls, nothing
+    /// will happen any more.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        !self.purposes.is_empty()
+            || self.log.durable() < self.log.last()
+            || self.sweep.is_active()
+            || self.checkpoint.is_active()
+            || !self.publishes.is_empty()
+    }
+
+    /// Moves everything on that can move at `now_us`, and says what to do. Call it after every
+    /// other call, and at [`Core::deadline_us`]. Cost: bounded by the runs in flight.
+    pub fn pump(&mut self, now_us: u64, actions: &mut Actions) {
+        self.now_us = self.now_us.max(now_us);
+        if self.closed.is_none() {
+            self.log.dispatch(self.now_us, &mut actions.requests);
+            self.publish_durable();
+            self.pump_dropped();
+            self.pump_sweep(actions);
+            self.pump_checkpoint(actions);
+            self.pump_flush(actions);
+            self.log.dispatch(self.now_us, &mut actions.requests);
+        }
+        self.pump_views(actions);
+    }
+
+    /// Takes one completion of a device.
+    pub fn complete(&mut self, completion: Completion) {
+        if completion.token.0 & LOG_TOKEN_BIT != 0 {
+            if let Err(failure) = self.log.complete(completion) {
+                self.close(ClosedError::WriteFailed {
+                    device: failure.device,
+                    offset: failure.offset,
+                    error: failure.error,
+                });
+            }
+            self.publish_durable();
+            return;
+        }
+        let purpose = self.purposes.remove(&completion.token);
+        match purpose.expect("a completion belongs to a request") {
+            Purpose::RunRead(run) => self.run_read_done(run, completion),
+            Purpose::BlockRead(run, block) => self.block_read_done(run, block, completion),
+            Purpose::ValueRead(run, value) => self.value_read_done(run, value, completion),
+            Purpose::RunWrite(run) => self.run_write_done(run, &completion),
+            Purpose::Flush => self.flush_done(&completion),
+            Purpose::View => self.view_read_done(completion),
+            Purpose::CheckpointWrite => self.checkpoint_write_done(&completion),
+            Purpose::Superblock => self.superblock_done(&completion),
+            Purpose::Grow => self.grow_done(&completion),
+        }
+    }
+
+    /// Whether any record or checkpoint is on its way to a device.
+    pub(super) fn is_writing(&self) -> bool {
+        self.log.durable() < self.log.last() || !self.purposes.is_empty()
+    }
+
+    /// A token for a new request.
+    pub(super) fn token(&mut self, purpose: Purpose) -> Token {
+        self.next_token += 1;
+        let token = Token(self.next_token);
+        self.purposes.insert(token, purpose);
+        token
+    }
+
+    /// Puts what has become durable into effect, in log order.
+    fn publish_durable(&mut self) {
+        let durable = self.log.durable();
+        while let Some((seq, publish)) = self.publishes.pop_front_if(|next| next.0 <= durable) {
+            self.published = seq;
+            match publish {
+                Publish::Run(run) => self.publish_run(run),
+                Publish::CreateSpace(record) => self.add_space(record),
+                Publish::DropSpace(space) => self.drop_space_now(space),
+                Publish::Nothing => {}
+            }
+        }
+        if self.publishes.is_empty() {
+            self.published = self.published.max(durable);
+        }
+    }
+
+    /// Appends a record of the engine itself, which may use the log's reserve.
+    pub(super) fn append_internal(&mut self, payload: &[u8], publish: Publish) -> bool {
+        let (urgency, space) = (Urgency::Now, crate::log::Space::Internal);
+        let appended =
+            self.log.append_parts(self.change_stream, &[payload], urgency, space, self.now_us);
+        match appended {
+            Ok(seq) => {
+                self.publishes.push_back((seq, publish));
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// A device write failed: what was acknowledged is in the log, but no more is taken.
+    pub(super) fn fail_write(&mut self, completion: &Completion, offset: u64) {
+        if let Err(error) = &completion.result {
+            let (device, error) = (completion.device, error.clone());
+            self.close(ClosedError::WriteFailed { device, offset, error });
+        }
+    }
+
+    /// Applies a change to blocks, places and map. `live` is false in replay, where the map of free
+    /// space is not kept and queues are empty.
+    pub(super) fn apply_change(&mut self, change: &Change, live: bool) {
+        for (space, key) in &change.removed {
+            if let Some(id) = self.directory.exact(*space, key) {
+                let block = self.directory.remove(id);
+                self.cache.remove(id);
+                self.sweep.unmark_fat(id);
+                self.unplaced.remove(&(*space, key.clone()));
+                self.release_extent(block.extent, live);
+            }
+        }
+        for placed in &change.placed {
+            if self.directory.space(placed.space).is_none() {
+                if live {
+                    placed.extent.into_iter().for_each(|extent| self.space_map.free(extent));
+                }
+                continue;
+            }
+            let id = self.directory.insert(placed.space, placed.key.clone());
+            let block = self.directory.block_mut(id);
+            let before = std::mem::replace(&mut block.extent, placed.extent);
+            block.frontier = placed.frontier;
+            block.image_seq = placed.image_seq;
+            block.records = placed.records;
+            if before != placed.extent {
+                self.cache.remove(id);
+                self.release_extent(before, live);
+            }
+            if let Some(extent) = placed.extent {
+                self.physical.insert((extent.device, extent.offset), id);
+                self.unplaced.remove(&(placed.space, placed.key.clone()));
+            }
+            self.directory.touch(id);
+        }
+    }
+
+    fn release_extent(&mut self, extent: Option<crate::placement::Extent>, live: bool) {
+        let Some(extent) = extent else { return };
+        self.physical.remove(&(extent.device, extent.offset));
+        if live {
+            self.space_map.free(extent);
+        }
+    }
+}

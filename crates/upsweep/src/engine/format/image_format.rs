@@ -1,0 +1,143 @@
+//! The envelope of everything but superblocks and log batches: blocks, directory pages, checkpoint
+//! roots, and the label of every device.
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 0..4 | magic `UPSI` |
+//! | 4..8 | crc32c over bytes 8 to the end of the body |
+//! | 8..24 | store id |
+//! | 24 | kind ([`ImageKind`]) |
+//! | 25 | version of this layout, 1 |
+//! | 26..28 | length of the key |
+//! | 28..32 | space |
+//! | 32..40 | sequence: the frontier of a block, the image sequence of a page or root |
+//! | 40..44 | length of the body |
+//! | 44..48 | 0 |
+//! | 48.. | key, then body, then zeros up to a whole unit |
+//!
+//! Validity: magic, version, lengths and checksum hold, and store, kind, space, key and sequence
+//! are the expected ones. A misdirected, stale or foreign image fails the second part.
+
+use super::codec_format::{Malformed, Reader};
+
+/// Bytes before the key.
+pub const HEADER_BYTES: usize = 48;
+const MAGIC: [u8; 4] = *b"UPSI";
+const VERSION: u8 = 1;
+
+/// What an image is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ImageKind {
+    /// A block of a space.
+    Block = 1,
+    /// A page of the directory.
+    Page = 2,
+    /// The root of a checkpoint.
+    Root = 3,
+    /// The label at the start of a device.
+    Label = 4,
+}
+
+/// What an image says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity<'a> {
+    /// Which store.
+    pub store: [u8; 16],
+    /// What it is.
+    pub kind: ImageKind,
+    /// Which space (0 for roots).
+    pub space: u32,
+    /// Frontier of a block, image sequence of a page or root.
+    pub seq: u64,
+    /// Block key, or lower bound of a page.
+    pub key: &'a [u8],
+}
+
+/// Length in bytes of an image without padding.
+#[must_use]
+pub fn image_bytes(key: &[u8], body: &[u8]) -> usize {
+    HEADER_BYTES + key.len() + body.len()
+}
+
+/// Writes an image to the start of `out`, which must be large enough and zero behind it.
+pub fn encode(identity: &Identity<'_>, body: &[u8], out: &mut [u8]) {
+    let key_len = u16::try_from(identity.key.len()).expect("a block key has at most 4 KiB");
+    let body_len = u32::try_from(body.len()).expect("a body is below 4 GiB");
+    out[0..4].copy_from_slice(&MAGIC);
+    out[8..24].copy_from_slice(&identity.store);
+    out[24] = identity.kind as u8;
+    out[25] = VERSION;
+    out[26..28].copy_from_slice(&key_len.to_le_bytes());
+    out[28..32].copy_from_slice(&identity.space.to_le_bytes());
+    out[32..40].copy_from_slice(&identity.seq.to_le_bytes());
+    out[40..44].copy_from_slice(&body_len.to_le_bytes());
+    out[44..48].copy_from_slice(&[0; 4]);
+    let body_start = HEADER_BYTES + identity.key.len();
+    let end = body_start + body.len();
+    out[HEADER_BYTES..body_start].copy_from_slice(identity.key);
+    out[body_start..end].copy_from_slice(body);
+    let checksum = crc32c::crc32c(&out[8..end]);
+    out[4..8].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// Checks an image against what it should be and returns where its body lies in `bytes`.
+///
+/// # Errors
+/// How it differs, for people.
+pub fn decode(bytes: &[u8], expected: &Identity<'_>) -> Result<std::ops::Range<usize>, String> {
+    let (found, body) = parse(bytes).map_err(|error| error.to_string())?;
+    if found.store != expected.store {
+        return Err("belongs to another store".to_owned());
+    }
+    if found.kind != expected.kind || found.space != expected.space || found.key != expected.key {
+        return Err(format!(
+            "holds {:?} {:?} of space {}: a misdirected or stale write",
+            found.kind,
+            String::from_utf8_lossy(found.key),
+            found.space
+        ));
+    }
+    if found.seq != expected.seq {
+        return Err(format!(
+            "holds sequence {} where {} was expected: a stale or misdirected write",
+            found.seq, expected.seq
+        ));
+    }
+    Ok(body)
+}
+
+/// Checks an image for itself: layout and checksum.
+///
+/// # Errors
+/// [`Malformed`] with the part that is wrong.
+pub fn parse(bytes: &[u8]) -> Result<(Identity<'_>, std::ops::Range<usize>), Malformed> {
+    let mut reader = Reader::new(bytes);
+    if reader.array()? != MAGIC {
+        return Err(Malformed("magic number"));
+    }
+    let checksum = reader.u32()?;
+    let store = reader.array()?;
+    let kind = match reader.byte()? {
+        1 => ImageKind::Block,
+        2 => ImageKind::Page,
+        3 => ImageKind::Root,
+        4 => ImageKind::Label,
+        _ => return Err(Malformed("image kind")),
+    };
+    if reader.byte()? != VERSION {
+        return Err(Malformed("image version"));
+    }
+    let key_len = usize::from(u16::from_le_bytes(reader.array()?));
+    let space = reader.u32()?;
+    let seq = reader.u64()?;
+    let body_len = reader.u32()? as usize;
+    let body_start = HEADER_BYTES + key_len;
+    let end = body_start.saturating_add(body_len);
+    let checked = bytes.get(8..end).ok_or(Malformed("image length"))?;
+    if crc32c::crc32c(checked) != checksum {
+        return Err(Malformed("checksum"));
+    }
+    let key = &bytes[HEADER_BYTES..body_start];
+    Ok((Identity { store, kind, space, seq, key }, body_start..end))
+}

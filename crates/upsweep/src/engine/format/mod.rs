@@ -1,0 +1,15 @@
+//! Every byte that the engine puts on a device: images, log payloads and the superblock.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`codec_format`] | integers, lengths and byte strings, and the reader that never panics |
+//! | [`image_format`] | the envelope around blocks, directory pages and checkpoint roots |
+//! | [`record_format`] | payloads of log records: updates, directory changes, tables, modifiers |
+//! | [`checkpoint_format`] | directory pages, the checkpoint root and the superblock |
+//!
+//! All integers are little-endian; *varint* is LEB128 of at most 10 bytes.
+
+pub mod checkpoint_format;
+pub mod codec_format;
+pub mod image_format;
+pub mod record_format;

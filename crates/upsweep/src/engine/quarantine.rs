@@ -1,0 +1,125 @@
+//! The quarantine: updates that their modifier refused, or whose block is damaged.
+//!
+//! They are records of an ordinary table, [`QUARANTINE_SPACE`], put there by the same log record
+//! that publishes the run which refused them: so they are never lost and never there twice. Key:
+//! sequence of the update (8 bytes, big-endian), space (4), position among equal ones (4), checksum
+//! of its key (4). Value: see [`encode_entry`].
+
+use super::core::Core;
+use super::format::codec_format::{Malformed, Reader, put_bytes, put_varint};
+use super::format::record_format::{Change, LoggedUpdate, encode_change};
+use super::modifier::ValueKind;
+use super::registry::ModifierId;
+use super::sweep::Quarantined;
+
+/// The space of the quarantine table; its large values are in the next one.
+pub const QUARANTINE_SPACE: u32 = 1;
+/// The space of the quarantine table's large values.
+pub const QUARANTINE_COMPANION: u32 = 2;
+/// The first space of the application.
+pub const FIRST_USER_SPACE: u32 = 3;
+/// Number of the built-in modifier that puts a value.
+pub const PUT: ModifierId = ModifierId(0);
+
+/// One quarantined update.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The space that it was meant for.
+    pub space: u32,
+    /// Its modifier.
+    pub modifier: ModifierId,
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Its operand.
+    pub operand: Vec<u8>,
+    /// Why it was refused.
+    pub reason: String,
+}
+
+impl Core {
+    /// Puts a quarantined update into the quarantine table, now or when replay is over.
+    pub(super) fn take_quarantined(&mut self, seq: u64, key: &[u8], operand: &[u8]) {
+        if self.replaying {
+            self.deferred.push((seq, key.to_vec(), operand.to_vec()));
+        } else {
+            self.accepted = self.accepted.max(seq);
+            self.enqueue(seq, &put_update(key, operand));
+        }
+    }
+
+    /// What [`Core::take_quarantined`] has put off.
+    pub(super) fn enqueue_deferred(&mut self) {
+        for (seq, key, operand) in std::mem::take(&mut self.deferred) {
+            self.take_quarantined(seq, &key, &operand);
+        }
+    }
+}
+
+/// The log payload of a change and the quarantined updates that go with it.
+pub(super) fn encode_with_change(change: &Change, quarantined: &[Quarantined]) -> Vec<u8> {
+    let puts = puts(quarantined);
+    let updates: Vec<LoggedUpdate<'_>> =
+        puts.iter().map(|(key, operand)| put_update(key, operand)).collect();
+    let mut payload = Vec::with_capacity(64 + change.placed.len() * 40);
+    encode_change(change, &updates, &mut payload);
+    payload
+}
+
+/// Calls `visit` with each of the puts that [`encode_with_change`] has logged.
+pub(super) fn for_each_put(quarantined: &[Quarantined], mut visit: impl FnMut(&LoggedUpdate<'_>)) {
+    for (key, operand) in &puts(quarantined) {
+        visit(&put_update(key, operand));
+    }
+}
+
+fn put_update<'a>(key: &'a [u8], operand: &'a [u8]) -> LoggedUpdate<'a> {
+    LoggedUpdate { space: QUARANTINE_SPACE, modifier: PUT, key, operand }
+}
+
+fn puts(quarantined: &[Quarantined]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let keyed = quarantined.iter().enumerate().map(|(position, update)| {
+        let mut key = Vec::with_capacity(20);
+        key.extend_from_slice(&update.seq.to_be_bytes());
+        key.extend_from_slice(&update.space.to_be_bytes());
+        let position = u32::try_from(position).expect("a run holds fewer than 2^32 updates");
+        key.extend_from_slice(&position.to_be_bytes());
+        key.extend_from_slice(&crc32c::crc32c(&update.key).to_be_bytes());
+        let entry = Entry {
+            space: update.space,
+            modifier: update.modifier,
+            key: update.key.clone(),
+            operand: update.operand.clone(),
+            reason: update.reason.clone(),
+        };
+        (key, encode_entry(&entry))
+    });
+    keyed.collect()
+}
+
+/// The value of a quarantine record as the operand of a put: value kind, then space, modifier, key,
+/// operand and reason.
+#[must_use]
+pub fn encode_entry(entry: &Entry) -> Vec<u8> {
+    let mut out = vec![ValueKind::Bytes as u8];
+    put_varint(&mut out, u64::from(entry.space));
+    put_varint(&mut out, u64::from(entry.modifier.0));
+    put_bytes(&mut out, &entry.key);
+    put_bytes(&mut out, &entry.operand);
+    put_bytes(&mut out, entry.reason.as_bytes());
+    out
+}
+
+/// Decodes the value of a quarantine record (without the value kind).
+///
+/// # Errors
+/// [`Malformed`] when it is none.
+pub fn decode_entry(value: &[u8]) -> Result<Entry, Malformed> {
+    let mut reader = Reader::new(value);
+    Ok(Entry {
+        space: reader.narrow()?,
+        modifier: ModifierId(reader.narrow()?),
+        key: reader.bytes()?.to_vec(),
+        operand: reader.bytes()?.to_vec(),
+        reason: reader.text()?.to_owned(),
+    })
+}

@@ -1,0 +1,208 @@
+//! Spaces come and go: creation, lookup by name, dropping in the background, and modifiers that get
+//! their numbers.
+
+use std::sync::Arc;
+
+use super::core::{Core, Publish};
+use super::directory::Space;
+use super::format::record_format::{
+    ModifierRecord, SpaceRecord, encode_create_space, encode_drop_space, encode_modifier,
+};
+use super::modifier::Modifier;
+use super::registry::{FIRST_USER_ID, ModifierId};
+use crate::error::{Error, RequestError, RetryError};
+
+/// Longest name of a space, in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Blocks of dropped spaces that one pump gives back.
+const DROPPED_PER_PUMP: usize = 256;
+/// Name of the format of spaces that hold large values.
+pub const LARGE_VALUE_FORMAT: &str = "raw";
+
+impl Core {
+    /// The space of this name, if it is there.
+    #[must_use]
+    pub fn space_named(&self, name: &str) -> Option<&SpaceRecord> {
+        self.directory.spaces().map(|space| &space.record).find(|record| record.name == name)
+    }
+
+    /// All spaces of the application: number, name, format.
+    pub fn spaces(&self) -> impl Iterator<Item = &SpaceRecord> {
+        let companions = |space: &&SpaceRecord| !space.name.is_empty();
+        self.directory.spaces().map(|space| &space.record).filter(companions)
+    }
+
+    /// Records in published images, and updates that wait, of one space.
+    #[must_use]
+    pub fn space_size(&self, space: u32) -> SpaceSize {
+        let mut size = SpaceSize::default();
+        let Some(found) = self.directory.space(space) else { return size };
+        for id in found.pages.iter().flat_map(|page| page.blocks()) {
+            let block = self.directory.block(*id);
+            size.blocks += 1;
+            size.records += u64::from(block.records);
+            size.bytes += block.extent.map_or(0, |extent| u64::from(extent.bytes));
+            let frozen = block.frozen.as_ref().map_or(0, |frozen| frozen.count());
+            size.waiting += u64::from(block.queue.count() + frozen);
+        }
+        size
+    }
+
+    /// Creates a space for application blocks of the registered format `format`, with a companion
+    /// for large values if `large_values`. It is there once the returned sequence is durable.
+    ///
+    /// # Errors
+    /// A bad or taken name, an unknown format; [`RetryError::Busy`] when the log has no room.
+    pub fn create_space(
+        &mut self,
+        name: &str,
+        format: &str,
+        large_values: bool,
+    ) -> Result<(u32, u64), Error> {
+        if let Some(closed) = &self.closed {
+            return Err(closed.clone().into());
+        }
+        let bad_name =
+            name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control);
+        if bad_name {
+            return Err(RequestError::BadTableName(name.to_owned()).into());
+        }
+        if !self.formats.contains_key(format) {
+            return Err(RequestError::UnknownFormat(format.to_owned()).into());
+        }
+        if let Some(taken) = self.space_named(name) {
+            let (table, found) =
+                (name.to_owned(), format!("there, with format {:?}", taken.format));
+            let wanted = "a new one".to_owned();
+            return Err(RequestError::TableMismatch { table, found, wanted }.into());
+        }
+        let waiting = self.publishes.iter().any(
+            |(_, publish)| matches!(publish, Publish::CreateSpace(record) if record.name == name),
+        );
+        if waiting {
+            return Err(RetryError::Busy.into());
+        }
+        let space = self.superblock.next_space;
+        let companion = if large_values { space + 1 } else { 0 };
+        let (format, name) = (format.to_owned(), name.to_owned());
+        let record = SpaceRecord { space, companion, format, name };
+        let mut payload = Vec::new();
+        encode_create_space(&record, &mut payload);
+        if !self.append_internal(&payload, Publish::CreateSpace(record)) {
+            return Err(RetryError::Busy.into());
+        }
+        self.superblock.next_space += 2;
+        Ok((space, self.log.last()))
+    }
+
+    /// Puts a space into the directory, and its companion.
+    pub(super) fn add_space(&mut self, record: SpaceRecord) {
+        if self.directory.space(record.space).is_some() {
+            return;
+        }
+        self.superblock.next_space = self.superblock.next_space.max(record.space + 2);
+        if record.companion != 0 {
+            let large = Arc::clone(&self.formats[LARGE_VALUE_FORMAT]);
+            self.directory.add_space(companion_record(record.companion), large);
+        }
+        if let Some(format) = self.formats.get(record.format.as_str()) {
+            let format = Arc::clone(format);
+            self.directory.add_space(record, format);
+        }
+    }
+
+    /// Drops a space with all that is in it, once the returned sequence is durable; its memory and
+    /// room on the devices come back in the background.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; [`RetryError::Busy`] when the log has no room.
+    pub fn drop_space(&mut self, space: u32) -> Result<u64, Error> {
+        if let Some(closed) = &self.closed {
+            return Err(closed.clone().into());
+        }
+        if self.directory.space(space).is_none() {
+            return Err(RequestError::NoTable(format!("number {space}")).into());
+        }
+        let mut payload = Vec::new();
+        encode_drop_space(space, &mut payload);
+        if self.append_internal(&payload, Publish::DropSpace(space)) {
+            Ok(self.log.last())
+        } else {
+            Err(RetryError::Busy.into())
+        }
+    }
+
+    pub(super) fn drop_space_now(&mut self, space: u32) {
+        let Some(dropped) = self.directory.remove_space(space) else { return };
+        let companion = self.directory.remove_space(dropped.record.companion);
+        for space in [Some(dropped), companion].into_iter().flatten() {
+            for Space { pages, .. } in [space] {
+                for page in pages {
+                    self.checkpoint.outdated.extend(page.image);
+                    self.dropped.extend(page.blocks());
+                }
+            }
+        }
+    }
+
+    /// Gives back a portion of what dropped spaces held.
+    pub(super) fn pump_dropped(&mut self) {
+        for _ in 0..self.dropped.len().min(DROPPED_PER_PUMP) {
+            let Some(id) = self.dropped.pop_front() else { return };
+            if self.directory.block(id).busy {
+                self.dropped.push_back(id);
+                continue;
+            }
+            self.sweep.unmark_fat(id);
+            self.cache.remove(id);
+            let mut block = self.directory.forget(id);
+            self.arena.clear(&mut block.queue);
+            self.unplaced.remove(&(block.space, block.key));
+            if let Some(extent) = block.extent {
+                self.physical.remove(&(extent.device, extent.offset));
+                self.space_map.free(extent);
+            }
+        }
+    }
+
+    /// Gives a number to a modifier of the application that has none in this store yet.
+    ///
+    /// # Errors
+    /// [`RetryError::Busy`] when the log has no room.
+    pub fn register_modifier(&mut self, modifier: Arc<dyn Modifier>) -> Result<ModifierId, Error> {
+        if let Some(known) = self.modifiers.id_of(modifier.name(), modifier.version()) {
+            return Ok(known);
+        }
+        let last = self.modifier_records.iter().map(|record| record.id.0).max();
+        let id = ModifierId(last.map_or(FIRST_USER_ID, |last| last + 1));
+        let (name, version) = (modifier.name().to_owned(), modifier.version());
+        let record = ModifierRecord { id, version, name };
+        let mut payload = Vec::new();
+        encode_modifier(&record, &mut payload);
+        if !self.append_internal(&payload, Publish::Nothing) {
+            return Err(RetryError::Busy.into());
+        }
+        self.modifier_records.push(record);
+        Arc::make_mut(&mut self.modifiers).bind(id, modifier);
+        Ok(id)
+    }
+}
+
+/// The record of a companion space: it has no name of its own.
+pub(super) fn companion_record(space: u32) -> SpaceRecord {
+    let format = LARGE_VALUE_FORMAT.to_owned();
+    SpaceRecord { space, companion: 0, format, name: String::new() }
+}
+
+/// How large a space is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpaceSize {
+    /// Blocks in the directory.
+    pub blocks: u64,
+    /// Records in their images.
+    pub records: u64,
+    /// Bytes of their images on the devices.
+    pub bytes: u64,
+    /// Updates that wait for them.
+    pub waiting: u64,
+}

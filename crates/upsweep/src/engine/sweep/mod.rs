@@ -1,0 +1,361 @@
+//! The sweep: commits waiting updates to the data devices in physical order, run by run.
+//!
+//! A *run* is a stretch of neighbouring blocks on one device: at most 32, at least half of their
+//! bytes in blocks with waiting updates, both ends waiting (Bosc paper, section 4.2). Its steps:
+//! 1. read the stretch in one request;
+//! 2. *freeze* the queues of its blocks (as late as possible, so that more is batched): the run's
+//!    frontier is the last update accepted at that moment;
+//! 3. apply the frozen updates, on a worker; blocks split and merge here;
+//! 4. write the new images to free space, in one request where free space allows;
+//! 5. flush (one flush serves all runs that wait for it), then log the change;
+//! 6. when the log record is durable, publish: the directory changes, the old space is free.
+//!
+//! Several runs are in the pipeline, so that reading, applying and writing overlap. A *cycle* visits
+//! every device once, then the blocks that have no image yet. A *fat* block, whose queue has grown
+//! far beyond its size, is swept out of turn.
+//!
+//! The *global frontier* is not derived from the order of visits, which splits and merges disturb,
+//! but found by a scan over all blocks at the end of a cycle, in portions.
+
+mod change;
+mod job;
+mod pacing;
+mod run;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) use job::Quarantined;
+pub use job::{JobOutput, RunJob};
+pub(super) use run::{Run, RunSummary};
+
+use super::core::{Actions, Core, Publish};
+use super::directory::BlockId;
+use crate::device::DeviceId;
+
+/// Number of a run within this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RunId(pub u64);
+
+/// Blocks that the scan for the global frontier looks at in one step.
+const SCAN_BLOCKS: usize = 8192;
+
+/// Where a cycle is.
+pub(super) struct Cycle {
+    start_seq: u64,
+    /// Per device: the next offset to look at; `None` when done.
+    cursors: Vec<Option<u64>>,
+    /// Where the pass over blocks without image is; `None` when done.
+    unplaced: Option<(u32, Box<[u8]>)>,
+}
+
+/// The scan for the global frontier.
+struct Scan {
+    next: usize,
+    oldest: u64,
+}
+
+/// State of the sweep.
+pub(super) struct Sweep {
+    pub(super) runs: BTreeMap<RunId, Run>,
+    next_run: u64,
+    cycle: Option<Cycle>,
+    scan: Option<Scan>,
+    fat: BTreeSet<BlockId>,
+    /// Every update up to this sequence is inside a published image.
+    pub(super) frontier: u64,
+    /// Sweep until the frontier reaches this sequence.
+    requested: u64,
+    pub(super) flush: FlushState,
+    pacing: pacing::Pacing,
+    log_fill_allowed: u32,
+}
+
+/// Runs and checkpoint writes that wait for a flush share it.
+#[derive(Default)]
+pub(super) struct FlushState {
+    /// Flush requests in flight.
+    pub(super) in_flight: usize,
+    /// Written, and not covered by a flush in flight.
+    pub(super) waiting: Vec<Flushing>,
+    /// Covered by the flush in flight.
+    pub(super) covered: Vec<Flushing>,
+}
+
+/// Who waits for a flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flushing {
+    Run(RunId),
+    Checkpoint,
+}
+
+impl Sweep {
+    pub(super) fn new(frontier: u64) -> Self {
+        Self {
+            runs: BTreeMap::new(),
+            next_run: 0,
+            cycle: None,
+            scan: None,
+            fat: BTreeSet::new(),
+            frontier,
+            requested: 0,
+            flush: FlushState::default(),
+            pacing: pacing::Pacing::default(),
+            log_fill_allowed: 100,
+        }
+    }
+
+    pub(super) fn is_active(&self) -> bool {
+        self.cycle.is_some() || self.scan.is_some() || !self.runs.is_empty() || !self.fat.is_empty()
+    }
+
+    pub(super) fn mark_fat(&mut self, block: BlockId) {
+        self.fat.insert(block);
+    }
+
+    pub(super) fn unmark_fat(&mut self, block: BlockId) {
+        self.fat.remove(&block);
+    }
+
+    pub(super) fn deadline_us(&self) -> Option<u64> {
+        self.cycle.as_ref().and_then(|_| self.pacing.next_run_at())
+    }
+
+    /// The fill of the log in per cent up to which updates are admitted: while a cycle runs, the
+    /// log may fill only as fast as the cycle proceeds, so that callers are slowed down run by run
+    /// and not stopped for a whole cycle.
+    pub(super) fn log_fill_allowed_percent(&self) -> u32 {
+        self.log_fill_allowed
+    }
+
+    /// How far the present cycle has come, from 0 to 1; `None` between cycles.
+    pub(super) fn progress(&self, ends: &[u64]) -> Option<f64> {
+        let cycle = self.cycle.as_ref()?;
+        let total: u64 = ends.iter().sum();
+        let done: u64 =
+            cycle.cursors.iter().zip(ends).map(|(cursor, end)| cursor.unwrap_or(*end)).sum();
+        Some(done as f64 / total.max(1) as f64)
+    }
+
+    /// No run fitted: try again after a rest, not at once.
+    pub(super) fn rest_until(&mut self, now_us: u64) {
+        self.pacing.rest(now_us);
+    }
+
+    /// Keeps the scan honest when an old update moves to a block that it has passed.
+    pub(super) fn note_moved(&mut self, seq: u64) {
+        if let Some(scan) = &mut self.scan {
+            scan.oldest = scan.oldest.min(seq);
+        }
+    }
+}
+
+impl Core {
+    /// Asks for a sweep of everything that was accepted so far, at full speed.
+    pub fn request_sweep(&mut self) {
+        self.sweep.requested = self.accepted;
+    }
+
+    /// Whether everything that was accepted up to `seq` is inside published images.
+    #[must_use]
+    pub fn is_swept(&self, seq: u64) -> bool {
+        self.sweep.frontier >= seq
+    }
+
+    /// Every update up to this sequence is inside a published image.
+    #[must_use]
+    pub fn sweep_frontier(&self) -> u64 {
+        self.sweep.frontier
+    }
+
+    /// How far the present sweep cycle has come, from 0 to 1; `None` between cycles.
+    #[must_use]
+    pub fn sweep_progress(&self) -> Option<f64> {
+        let ends: Vec<u64> =
+            (0..self.config.data_devices).map(|i| self.space_map.end(DeviceId(i))).collect();
+        self.sweep.progress(&ends)
+    }
+
+    pub(super) fn pump_sweep(&mut self, actions: &mut Actions) {
+        self.scan_frontier();
+        self.sweep.log_fill_allowed = pacing::log_fill_allowed_percent(self.sweep_progress());
+        let pressure = self.queue_fill_percent().max(self.log_fill_percent());
+        let requested = self.sweep.requested > self.sweep.frontier;
+        let always = self.config.sweep_always && self.accepted > self.sweep.frontier;
+        let wanted = requested || always || pressure >= pacing::START_PERCENT;
+        if wanted && self.sweep.cycle.is_none() && self.sweep.scan.is_none() {
+            self.start_cycle();
+        }
+        let urgent = if requested || always { 100 } else { pressure };
+        while self.sweep.runs.len() < self.config.runs_in_flight_max && !self.full_wait() {
+            let Some(blocks) = self.next_fat() else { break };
+            self.start_run(blocks, actions);
+        }
+        while self.sweep.cycle.is_some()
+            && self.sweep.runs.len() < self.config.runs_in_flight_max
+            && !self.full_wait()
+            && self.sweep.pacing.may_start(urgent, self.sweep.runs.is_empty(), self.now_us)
+        {
+            match self.next_run() {
+                Some(blocks) => self.start_run(blocks, actions),
+                None if self.sweep.runs.is_empty() => self.end_cycle(),
+                None => break,
+            }
+        }
+        self.pump_runs(actions);
+    }
+
+    /// With full devices one run at a time is tried, so that what it frees can be used.
+    fn full_wait(&self) -> bool {
+        self.full && !self.sweep.runs.is_empty()
+    }
+
+    fn start_cycle(&mut self) {
+        let cursors = vec![Some(0); usize::from(self.config.data_devices)];
+        let unplaced = Some((0, Box::default()));
+        self.sweep.cycle = Some(Cycle { start_seq: self.accepted, cursors, unplaced });
+        self.statistics.cycle_started(self.now_us);
+    }
+
+    fn end_cycle(&mut self) {
+        self.sweep.cycle = None;
+        self.sweep.scan = Some(Scan { next: 0, oldest: self.accepted + 1 });
+        self.statistics.cycle_ended(self.now_us);
+        self.scan_frontier();
+    }
+
+    /// One portion of the search for the oldest update that is not inside a published image.
+    fn scan_frontier(&mut self) {
+        let Some(scan) = &mut self.sweep.scan else { return };
+        let mut seen = 0;
+        for block in self.directory.blocks_from(scan.next).take(SCAN_BLOCKS) {
+            seen += 1;
+            scan.oldest = block.oldest_waiting().map_or(scan.oldest, |seq| scan.oldest.min(seq));
+        }
+        scan.next += seen;
+        if seen < SCAN_BLOCKS {
+            self.sweep.frontier = self.sweep.frontier.max(scan.oldest - 1);
+            self.sweep.scan = None;
+        }
+    }
+
+    fn next_fat(&mut self) -> Option<Vec<BlockId>> {
+        while let Some(id) = self.sweep.fat.pop_first() {
+            let block = self.directory.block(id);
+            if !block.busy && block.waits() && self.directory.space(block.space).is_some() {
+                return Some(vec![id]);
+            }
+        }
+        None
+    }
+
+    /// The blocks of the next run of the cycle; `None` when the cycle has nothing left to start.
+    fn next_run(&mut self) -> Option<Vec<BlockId>> {
+        let mut cycle = self.sweep.cycle.take()?;
+        let mut run = None;
+        while run.is_none() {
+            let busy_runs = |device: usize| {
+                self.sweep.runs.values().filter(|run| run.reads_from(device)).count()
+            };
+            let open = (0..cycle.cursors.len()).filter(|&device| cycle.cursors[device].is_some());
+            let Some(device) = open.min_by_key(|&device| busy_runs(device)) else { break };
+            run = self.next_placed(&mut cycle, device);
+        }
+        if run.is_none() {
+            run = self.next_unplaced(&mut cycle);
+        }
+        self.sweep.cycle = Some(cycle);
+        run
+    }
+
+    /// The next run of neighbours on `device` at or behind the cursor, which moves behind it.
+    fn next_placed(&self, cycle: &mut Cycle, device: usize) -> Option<Vec<BlockId>> {
+        let device_id = DeviceId(u16::try_from(device).expect("a bank has few devices"));
+        let cursor = cycle.cursors[device]?;
+        let mut run: Vec<BlockId> = Vec::new();
+        let (mut start, mut waiting_bytes, mut keep) = (0, 0u64, 0);
+        let mut next_cursor = None;
+        for (&(_, offset), &id) in self.physical.range((device_id, cursor)..=(device_id, u64::MAX))
+        {
+            let block = self.directory.block(id);
+            let bytes = block.extent.map_or(0, |extent| u64::from(extent.bytes));
+            let waits = block.waits() && !block.busy && block.frontier < cycle.start_seq;
+            if run.is_empty() {
+                if !waits {
+                    continue;
+                }
+                start = offset;
+            }
+            let span = offset + bytes - start;
+            let sparse = (waiting_bytes + if waits { bytes } else { 0 }) * 100
+                < span * u64::from(self.config.run_density_percent_min);
+            let too_long = run.len() == self.config.run_blocks_max || span > self.span_bytes_max();
+            if block.busy || (!run.is_empty() && (too_long || (waits && sparse))) {
+                break;
+            }
+            if !waits && too_sparse_to_go_on(run.len() - keep) {
+                break;
+            }
+            run.push(id);
+            if waits {
+                waiting_bytes += bytes;
+                keep = run.len();
+                next_cursor = Some(offset + bytes);
+            }
+        }
+        run.truncate(keep);
+        cycle.cursors[device] = next_cursor;
+        (!run.is_empty()).then_some(run)
+    }
+
+    /// Bytes that one run may read, gaps included.
+    fn span_bytes_max(&self) -> u64 {
+        self.config.run_blocks_max as u64 * u64::from(self.config.block_bytes)
+    }
+
+    /// The next blocks without image, in key order.
+    fn next_unplaced(&self, cycle: &mut Cycle) -> Option<Vec<BlockId>> {
+        let from = cycle.unplaced.take()?;
+        let mut run = Vec::new();
+        let mut bytes = 0;
+        for (key, &id) in self.unplaced.range(from..) {
+            let block = self.directory.block(id);
+            bytes += block.queue.bytes() as usize;
+            let full = run.len() == self.config.run_blocks_max
+                || bytes > self.config.fat_queue_bytes().max(self.span_bytes_max() as usize);
+            if full && !run.is_empty() {
+                cycle.unplaced = Some(key.clone());
+                break;
+            }
+            if block.waits() && !block.busy {
+                run.push(id);
+            }
+        }
+        (!run.is_empty()).then_some(run)
+    }
+
+    fn start_run(&mut self, blocks: Vec<BlockId>, actions: &mut Actions) {
+        self.sweep.next_run += 1;
+        let id = RunId(self.sweep.next_run);
+        for block in &blocks {
+            self.directory.block_mut(*block).busy = true;
+            self.sweep.unmark_fat(*block);
+        }
+        let run = Run::new(blocks.iter().map(|&id| (id, self.directory.block(id))));
+        self.sweep.runs.insert(id, run);
+        self.begin_read(id, actions);
+    }
+
+    /// Takes a finished job of a run.
+    pub fn job_done(&mut self, output: JobOutput) {
+        self.run_applied(output);
+    }
+
+    pub(super) fn log_change(&mut self, run: RunId, payload: &[u8]) -> bool {
+        self.append_internal(payload, Publish::Run(run))
+    }
+}
+
+/// Blocks without waiting updates at the end of a run are dropped; this many in a row end it.
+fn too_sparse_to_go_on(idle_at_end: usize) -> bool {
+    idle_at_end >= 16
+}

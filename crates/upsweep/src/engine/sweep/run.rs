@@ -1,0 +1,589 @@
+//! One run on its way through the pipeline: read, freeze, apply, place, write, flush, log, publish.
+
+use std::sync::Arc;
+
+use super::job::{JobBlock, JobDone, JobOutput, JobResult, NewBlock, RunJob};
+use super::{Flushing, RunId, change};
+use crate::device::{Buffer, Completion, DeviceId, Durability, Operation, Request};
+use crate::engine::cache::Image;
+use crate::engine::core::{Actions, Core, Purpose};
+use crate::engine::directory::{Block, BlockId};
+use crate::engine::format::image_format::{self, Identity, ImageKind};
+use crate::engine::format::record_format::Change;
+use crate::engine::quarantine;
+use crate::placement::Extent;
+
+/// A block of a run.
+pub(in crate::engine) struct RunBlock {
+    pub(in crate::engine) id: BlockId,
+    pub(super) extent: Option<Extent>,
+    pub(super) image_seq: u64,
+    image: Option<Arc<Image>>,
+    /// Why the block cannot be used, if so.
+    pub(super) damage: Option<String>,
+}
+
+/// Where a run is.
+enum Phase {
+    Reading { pending: usize },
+    Applying,
+    LoadingValues { pending: usize, job: Box<RunJob> },
+    Placing(Box<JobDone>),
+    Writing { pending: usize },
+    Flushing,
+    Logging,
+    Committing,
+}
+
+/// One run.
+pub(in crate::engine) struct Run {
+    pub(in crate::engine) blocks: Vec<RunBlock>,
+    phase: Phase,
+    pub(super) frontier: u64,
+    pub(super) frozen_bytes: usize,
+    updates: u64,
+    pub(in crate::engine) change: Change,
+    pub(in crate::engine) quarantined: Vec<super::job::Quarantined>,
+}
+
+impl Run {
+    pub(super) fn new<'a>(blocks: impl Iterator<Item = (BlockId, &'a Block)>) -> Self {
+        let blocks = blocks.map(|(id, block)| RunBlock {
+            id,
+            extent: block.extent,
+            image_seq: block.image_seq,
+            image: None,
+            damage: None,
+        });
+        Self {
+            blocks: blocks.collect(),
+            phase: Phase::Reading { pending: 0 },
+            frontier: 0,
+            frozen_bytes: 0,
+            updates: 0,
+            change: Change::default(),
+            quarantined: Vec::new(),
+        }
+    }
+
+    /// Whether the run reads from this data device.
+    pub(super) fn reads_from(&self, device: usize) -> bool {
+        let first = self.blocks.iter().find_map(|block| block.extent);
+        matches!(self.phase, Phase::Reading { .. })
+            && first.is_some_and(|extent| usize::from(extent.device.0) == device)
+    }
+}
+
+impl Core {
+    pub(super) fn begin_read(&mut self, id: RunId, actions: &mut Actions) {
+        let run = &self.sweep.runs[&id];
+        let extents: Vec<Extent> = run.blocks.iter().filter_map(|block| block.extent).collect();
+        let (Some(first), Some(last)) = (extents.first(), extents.last()) else { return };
+        let (device, offset) = (first.device, first.offset);
+        let buffer = Buffer::zeroed((last.end() - offset) as usize);
+        self.statistics.sweep_read_bytes += buffer.len() as u64;
+        let token = self.token(Purpose::RunRead(id));
+        let operation = Operation::Read { offset, buffer };
+        actions.requests.push(Request { device, token, operation });
+        self.run_mut(id).phase = Phase::Reading { pending: 1 };
+    }
+
+    fn run_mut(&mut self, id: RunId) -> &mut Run {
+        self.sweep.runs.get_mut(&id).expect("a run lives until it is published")
+    }
+
+    pub(in crate::engine) fn run_read_done(&mut self, id: RunId, completion: Completion) {
+        let store = self.config.store;
+        let run = self.sweep.runs.get_mut(&id).expect("a run lives until it is published");
+        let Some(buffer) = completion.buffer.filter(|_| completion.result.is_ok()) else {
+            // One bad sector must not condemn the whole stretch: read block by block.
+            run.phase = Phase::Reading { pending: usize::MAX };
+            return;
+        };
+        let buffer = Arc::new(buffer);
+        let start = run.blocks.iter().find_map(|block| block.extent).map_or(0, |e| e.offset);
+        for block in &mut run.blocks {
+            let Some(extent) = block.extent else { continue };
+            let at = (extent.offset - start) as usize;
+            let found = self.directory.block(block.id);
+            block.check_image(&buffer, at, found, store);
+        }
+        run.phase = Phase::Reading { pending: 0 };
+    }
+
+    pub(in crate::engine) fn block_read_done(
+        &mut self,
+        id: RunId,
+        position: usize,
+        completion: Completion,
+    ) {
+        let store = self.config.store;
+        let run = self.sweep.runs.get_mut(&id).expect("a run lives until it is published");
+        let block = &mut run.blocks[position];
+        match (completion.result, completion.buffer) {
+            (Ok(()), Some(buffer)) => {
+                let found = self.directory.block(block.id);
+                block.check_image(&Arc::new(buffer), 0, found, store);
+            }
+            (result, _) => {
+                block.damage = Some(result.err().map_or_else(String::new, |e| e.to_string()));
+            }
+        }
+        if let Phase::Reading { pending } = &mut run.phase {
+            *pending -= 1;
+        }
+    }
+
+    /// Moves every run on that waits for the engine and not for a device or a worker.
+    pub(super) fn pump_runs(&mut self, actions: &mut Actions) {
+        let ids: Vec<RunId> = self.sweep.runs.keys().copied().collect();
+        for id in ids {
+            match &self.sweep.runs[&id].phase {
+                Phase::Reading { pending: 0 } => self.freeze(id, actions),
+                Phase::Reading { pending: usize::MAX } => self.read_block_by_block(id, actions),
+                Phase::LoadingValues { pending: 0, .. } => self.apply_again(id, actions),
+                Phase::LoadingValues { pending: usize::MAX, .. } => self.load_values(id, actions),
+                Phase::Placing(_) => self.place_run(id, actions),
+                Phase::Logging => self.log_run(id),
+                _ => {}
+            }
+        }
+    }
+
+    fn read_block_by_block(&mut self, id: RunId, actions: &mut Actions) {
+        let extents: Vec<_> = self.sweep.runs[&id]
+            .blocks
+            .iter()
+            .enumerate()
+            .filter_map(|(position, block)| block.extent.map(|extent| (position, extent)))
+            .collect();
+        for &(position, extent) in &extents {
+            let token = self.token(Purpose::BlockRead(id, position));
+            actions.requests.push(read_request(extent, token));
+        }
+        self.run_mut(id).phase = Phase::Reading { pending: extents.len() };
+    }
+
+    /// Takes the waiting updates of the run's blocks out of their queues and has them applied.
+    fn freeze(&mut self, id: RunId, actions: &mut Actions) {
+        let mut run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
+        run.frontier = self.accepted;
+        let directory = &self.directory;
+        run.blocks.sort_by(|left, right| {
+            let (left, right) = (directory.block(left.id), directory.block(right.id));
+            (left.space, &left.key).cmp(&(right.space, &right.key))
+        });
+        for run_block in &run.blocks {
+            let block = self.directory.block_mut(run_block.id);
+            let frozen = self.arena.snapshot(&block.queue);
+            self.arena.clear(&mut block.queue);
+            self.unplaced.remove(&(block.space, block.key.clone()));
+            run.frozen_bytes += frozen.memory_bytes();
+            run.updates += u64::from(frozen.count());
+            block.frozen = Some(Arc::new(frozen));
+        }
+        self.frozen_bytes += run.frozen_bytes;
+        self.sweep.runs.insert(id, run);
+        self.send_job(id, Vec::new(), actions);
+    }
+
+    /// Has the run's sound blocks applied, with these large values at hand.
+    fn send_job(
+        &mut self,
+        id: RunId,
+        mut values: Vec<(BlockId, Vec<(Vec<u8>, Vec<u8>)>)>,
+        actions: &mut Actions,
+    ) {
+        let run = &self.sweep.runs[&id];
+        let sound: Vec<&RunBlock> = run.blocks.iter().filter(|b| b.damage.is_none()).collect();
+        let mut blocks = Vec::with_capacity(sound.len());
+        for (position, run_block) in sound.iter().enumerate() {
+            let block = self.directory.block(run_block.id);
+            let Some(space) = self.directory.space(block.space) else { continue };
+            let next = sound.get(position + 1).map(|next| next.id);
+            let loaded = values.iter_mut().find(|(id, _)| *id == run_block.id);
+            blocks.push(JobBlock {
+                space: block.space,
+                companion: space.record.companion,
+                key: block.key.clone(),
+                format: Arc::clone(&space.format),
+                image: run_block.image.clone(),
+                frozen: block.frozen.clone().unwrap_or_default(),
+                values: loaded.map(|(_, values)| std::mem::take(values)).unwrap_or_default(),
+                next_is_neighbour: next.is_some()
+                    && self.directory.above(block.space, &block.key) == next,
+            });
+        }
+        let job = RunJob {
+            run: id,
+            store: self.config.store,
+            frontier: run.frontier,
+            block_bytes: self.config.block_bytes as usize,
+            inline_value_bytes_max: self.config.inline_value_bytes_max(),
+            modifiers: Arc::clone(&self.modifiers),
+            blocks,
+        };
+        self.run_mut(id).phase = Phase::Applying;
+        actions.jobs.push(job);
+    }
+
+    pub(super) fn run_applied(&mut self, output: JobOutput) {
+        let id = output.job.run;
+        let JobOutput { mut job, result } = output;
+        match result {
+            JobResult::Done(done) => self.run_mut(id).phase = Phase::Placing(done),
+            JobResult::NeedValues(needed) => {
+                for (position, key) in needed {
+                    job.blocks[position].values.push((key, Vec::new()));
+                }
+                let job = Box::new(job);
+                self.run_mut(id).phase = Phase::LoadingValues { pending: usize::MAX, job };
+            }
+            JobResult::Corrupt(position, reason) => {
+                self.condemn(id, &job.blocks[position], reason);
+                self.run_mut(id).phase = Phase::LoadingValues { pending: 0, job: Box::new(job) };
+            }
+        }
+    }
+
+    /// Marks the block of a job as damaged, so that the next attempt leaves it out.
+    fn condemn(&mut self, id: RunId, job_block: &JobBlock, reason: String) {
+        let found = self.directory.exact(job_block.space, &job_block.key);
+        let run = self.run_mut(id);
+        if let Some(block) = run.blocks.iter_mut().find(|block| Some(block.id) == found) {
+            block.damage = Some(reason);
+        }
+    }
+
+    fn load_values(&mut self, id: RunId, actions: &mut Actions) {
+        let phase = std::mem::replace(&mut self.run_mut(id).phase, Phase::Applying);
+        let Phase::LoadingValues { job, .. } = phase else { return };
+        let mut requests = Vec::new();
+        let mut missing = None;
+        let mut index = 0;
+        for block in &job.blocks {
+            for (key, _) in &block.values {
+                let found = self.directory.exact(block.companion, key);
+                match found.and_then(|found| self.directory.block(found).extent) {
+                    Some(extent) => requests.push((index, extent)),
+                    None => missing = Some(block),
+                }
+                index += 1;
+            }
+        }
+        if let Some(block) = missing {
+            self.condemn(id, block, "a large value of it is not in the directory".to_owned());
+            requests.clear();
+        }
+        for &(index, extent) in &requests {
+            let token = self.token(Purpose::ValueRead(id, index));
+            actions.requests.push(read_request(extent, token));
+        }
+        self.run_mut(id).phase = Phase::LoadingValues { pending: requests.len(), job };
+    }
+
+    pub(in crate::engine) fn value_read_done(
+        &mut self,
+        id: RunId,
+        index: usize,
+        completion: Completion,
+    ) {
+        let phase = std::mem::replace(&mut self.run_mut(id).phase, Phase::Applying);
+        let Phase::LoadingValues { pending, mut job } = phase else { return };
+        let (position, value) = job.value_position(index);
+        let (space, key) =
+            (job.blocks[position].companion, job.blocks[position].values[value].0.clone());
+        let body = self.check_value(space, &key, completion);
+        match body {
+            Ok(body) => job.blocks[position].values[value].1 = body,
+            Err(reason) => self.condemn(id, &job.blocks[position], reason),
+        }
+        self.run_mut(id).phase = Phase::LoadingValues { pending: pending - 1, job };
+    }
+
+    fn check_value(&self, space: u32, key: &[u8], done: Completion) -> Result<Vec<u8>, String> {
+        done.result.map_err(|error| error.to_string())?;
+        let buffer = done.buffer.ok_or("no buffer came back")?;
+        let found = self.directory.exact(space, key).ok_or("a large value has vanished")?;
+        let (store, seq) = (self.config.store, self.directory.block(found).image_seq);
+        let identity = Identity { store, kind: ImageKind::Block, space, seq, key };
+        image_format::decode(&buffer, &identity).map(|body| buffer[body].to_vec())
+    }
+
+    /// A further attempt, with the values that the last one asked for or without a damaged block.
+    fn apply_again(&mut self, id: RunId, actions: &mut Actions) {
+        let phase = std::mem::replace(&mut self.run_mut(id).phase, Phase::Applying);
+        let Phase::LoadingValues { job, .. } = phase else { return };
+        let values = job.blocks.into_iter().filter_map(|mut block| {
+            let found = self.directory.exact(block.space, &block.key)?;
+            block.values.sort();
+            Some((found, block.values))
+        });
+        let values = values.collect();
+        self.send_job(id, values, actions);
+    }
+
+    /// Finds room for the run's images and writes them.
+    fn place_run(&mut self, id: RunId, actions: &mut Actions) {
+        let phase = std::mem::replace(&mut self.run_mut(id).phase, Phase::Applying);
+        let Phase::Placing(done) = phase else { return };
+        let Some((extents, values)) = self.allocate_for(id, &done) else {
+            self.no_room_for(id, done, actions);
+            return;
+        };
+        self.full = false;
+        let JobDone { blocks, buffer, values: large, quarantined } = *done;
+        let writes = write_requests(&extents, buffer);
+        let large_writes = large
+            .iter()
+            .zip(&values)
+            .filter_map(|((_, _, image), extent)| Some((extent.as_ref()?, image.as_ref()?)))
+            .map(|(extent, image)| (*extent, Buffer::copy_of(image)));
+        let writes: Vec<(Extent, Buffer)> = writes.into_iter().chain(large_writes).collect();
+        let written: u64 = writes.iter().map(|(_, buffer)| buffer.len() as u64).sum();
+        self.statistics.sweep_written_bytes += written;
+        let large = large.into_iter().map(|(space, key, _)| (space, key)).zip(values).collect();
+        let run = &self.sweep.runs[&id];
+        let change = change::describe(&self.directory, run, &blocks, &extents, large);
+        let mut quarantined = quarantined;
+        quarantined.extend(change::of_damaged(&self.directory, &run.blocks));
+        let pending = writes.len();
+        for (extent, buffer) in writes {
+            let token = self.token(Purpose::RunWrite(id));
+            let (offset, durability) = (extent.offset, Durability::Cached);
+            let operation = Operation::Write { offset, buffer, durability };
+            actions.requests.push(Request { device: extent.device, token, operation });
+        }
+        let run = self.run_mut(id);
+        run.change = change;
+        run.quarantined = quarantined;
+        run.phase = Phase::Writing { pending };
+        if pending == 0 {
+            self.run_written(id);
+        }
+    }
+
+    /// Extents for the images and the large values of a finished job, or none of them.
+    #[expect(clippy::type_complexity, reason = "a pair of lists, used once")]
+    fn allocate_for(
+        &mut self,
+        id: RunId,
+        done: &JobDone,
+    ) -> Option<(Vec<Extent>, Vec<Option<Extent>>)> {
+        if cfg!(feature = "broken-overwrite-in-place")
+            && let Some(extents) = self.old_places(id, done)
+        {
+            return Some((extents, vec![None; done.values.len()]));
+        }
+        let lengths: Vec<u32> =
+            done.blocks.iter().map(|block| block.bytes).filter(|bytes| *bytes > 0).collect();
+        let images = done.values.iter().filter_map(|(_, _, image)| image.as_ref());
+        let large: u64 = images.map(|image| image.len() as u64).sum();
+        let wanted = lengths.iter().map(|bytes| u64::from(*bytes)).sum::<u64>() + large;
+        let extents_before = self.sweep.runs[&id].blocks.iter().filter_map(|block| block.extent);
+        let before: u64 = extents_before.map(|extent| u64::from(extent.bytes)).sum();
+        if wanted > before && self.space_map.free_bytes() < wanted + self.reserve_bytes() {
+            return None;
+        }
+        let extents = self.space_map.allocate_run(&lengths)?;
+        let mut values = Vec::with_capacity(done.values.len());
+        for (_, _, image) in &done.values {
+            let bytes = image.as_ref().map(|i| u32::try_from(i.len()).expect("below 4 GiB"));
+            let extent = bytes.map(|bytes| self.space_map.allocate_high(bytes));
+            if extent == Some(None) {
+                let taken = extents.iter().copied().chain(values.into_iter().flatten());
+                taken.for_each(|extent| self.space_map.free(extent));
+                return None;
+            }
+            values.push(extent.flatten());
+        }
+        Some((extents, values))
+    }
+
+    /// Where the blocks of the run are now, if each of them has kept its length.
+    fn old_places(&self, id: RunId, done: &JobDone) -> Option<Vec<Extent>> {
+        let old = self.sweep.runs[&id].blocks.iter().map(|block| block.extent);
+        let same = |(old, new): (Option<Extent>, &NewBlock)| {
+            old.filter(|extent| extent.bytes == new.bytes)
+        };
+        let extents: Option<Vec<Extent>> = old.zip(&done.blocks).map(same).collect();
+        let same_count = self.sweep.runs[&id].blocks.len() == done.blocks.len();
+        extents.filter(|_| same_count && done.values.is_empty())
+    }
+
+    /// Space that a run may use only if it frees at least as much: without it, a full store could
+    /// not even take deletions.
+    fn reserve_bytes(&self) -> u64 {
+        let run = self.config.run_blocks_max as u64 * u64::from(self.config.block_bytes);
+        (2 * run).min(self.space_map.capacity_bytes() / 8)
+    }
+
+    /// Waits for the device to grow, or gives the run up and puts its updates back.
+    fn no_room_for(&mut self, id: RunId, done: Box<JobDone>, actions: &mut Actions) {
+        if self.begin_growth(done.buffer.len() as u64, actions) {
+            self.run_mut(id).phase = Phase::Placing(done);
+        } else {
+            self.cancel_run(id);
+        }
+    }
+
+    pub(in crate::engine) fn run_write_done(&mut self, id: RunId, completion: &Completion) {
+        if completion.result.is_err() {
+            self.fail_write(completion, 0);
+            return;
+        }
+        let Phase::Writing { pending } = &mut self.run_mut(id).phase else { return };
+        *pending -= 1;
+        if *pending == 0 {
+            self.run_written(id);
+        }
+    }
+
+    fn run_written(&mut self, id: RunId) {
+        self.run_mut(id).phase = Phase::Flushing;
+        self.sweep.flush.waiting.push(Flushing::Run(id));
+    }
+
+    /// Starts a flush for everyone who waits, unless one is in flight.
+    pub(in crate::engine) fn pump_flush(&mut self, actions: &mut Actions) {
+        if self.sweep.flush.in_flight > 0 || self.sweep.flush.waiting.is_empty() {
+            return;
+        }
+        self.sweep.flush.covered = std::mem::take(&mut self.sweep.flush.waiting);
+        for device in 0..self.config.data_devices {
+            let token = self.token(Purpose::Flush);
+            let operation = Operation::Flush;
+            actions.requests.push(Request { device: DeviceId(device), token, operation });
+            self.sweep.flush.in_flight += 1;
+        }
+    }
+
+    pub(in crate::engine) fn flush_done(&mut self, completion: &Completion) {
+        self.sweep.flush.in_flight -= 1;
+        if completion.result.is_err() {
+            self.fail_write(completion, 0);
+            return;
+        }
+        if self.sweep.flush.in_flight > 0 {
+            return;
+        }
+        for covered in std::mem::take(&mut self.sweep.flush.covered) {
+            match covered {
+                Flushing::Run(id) => {
+                    self.run_mut(id).phase = Phase::Logging;
+                    self.log_run(id);
+                }
+                Flushing::Checkpoint => self.checkpoint_flushed(),
+            }
+        }
+    }
+
+    /// Logs the change; if the log has no room at this moment, the next pump tries again.
+    fn log_run(&mut self, id: RunId) {
+        let run = &self.sweep.runs[&id];
+        let payload = quarantine::encode_with_change(&run.change, &run.quarantined);
+        if self.log_change(id, &payload) {
+            self.run_mut(id).phase = Phase::Committing;
+        }
+    }
+
+    pub(in crate::engine) fn publish_run(&mut self, id: RunId) {
+        let run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
+        self.frozen_bytes -= run.frozen_bytes;
+        self.statistics.run_published(&run.summary());
+        let mut moved = Vec::new();
+        for block in &run.blocks {
+            self.take_live(block.id, &mut moved);
+        }
+        self.apply_change(&run.change, true);
+        self.push_all(moved);
+        let seq = self.published;
+        quarantine::for_each_put(&run.quarantined, |update| {
+            self.take_quarantined(seq, update.key, update.operand);
+        });
+        self.statistics.quarantined += run.quarantined.len() as u64;
+    }
+}
+
+/// What statistics want to know of a run.
+pub(in crate::engine) struct RunSummary {
+    pub(in crate::engine) blocks: u64,
+    pub(in crate::engine) updates: u64,
+    pub(in crate::engine) damaged: Vec<(Option<Extent>, String)>,
+}
+
+impl Run {
+    fn summary(&self) -> RunSummary {
+        let damaged =
+            self.blocks.iter().filter_map(|block| Some((block.extent, block.damage.clone()?)));
+        RunSummary {
+            blocks: self.blocks.len() as u64,
+            updates: self.updates,
+            damaged: damaged.collect(),
+        }
+    }
+}
+
+impl RunBlock {
+    fn check_image(&mut self, buffer: &Arc<Buffer>, at: usize, block: &Block, store: [u8; 16]) {
+        let Some(extent) = self.extent else { return };
+        let end = at + extent.bytes as usize;
+        let identity = Identity {
+            store,
+            kind: ImageKind::Block,
+            space: block.space,
+            seq: self.image_seq,
+            key: &block.key,
+        };
+        match image_format::decode(&buffer[at..end], &identity) {
+            Ok(body) => {
+                let body = at + body.start..at + body.end;
+                self.image = Some(Arc::new(Image::new(Arc::clone(buffer), body)));
+            }
+            Err(reason) => self.damage = Some(reason),
+        }
+    }
+}
+
+impl RunJob {
+    /// Block and value with this running number.
+    fn value_position(&self, index: usize) -> (usize, usize) {
+        let mut left = index;
+        for (position, block) in self.blocks.iter().enumerate() {
+            if left < block.values.len() {
+                return (position, left);
+            }
+            left -= block.values.len();
+        }
+        unreachable!("the index of a value that was asked for")
+    }
+}
+
+fn read_request(extent: Extent, token: crate::device::Token) -> Request {
+    let buffer = Buffer::zeroed(extent.bytes as usize);
+    let operation = Operation::Read { offset: extent.offset, buffer };
+    Request { device: extent.device, token, operation }
+}
+
+/// Cuts the images into one write per stretch of neighbouring extents.
+fn write_requests(extents: &[Extent], buffer: Buffer) -> Vec<(Extent, Buffer)> {
+    let follows =
+        |left: &Extent, right: &Extent| left.device == right.device && left.end() == right.offset;
+    let stretches: Vec<&[Extent]> = extents.chunk_by(follows).collect();
+    let whole = |stretch: &[Extent]| {
+        let bytes = stretch.iter().map(|extent| extent.bytes).sum();
+        Extent { bytes, ..stretch[0] }
+    };
+    if let [stretch] = stretches.as_slice() {
+        return vec![(whole(stretch), buffer)];
+    }
+    let mut at = 0;
+    let mut writes = Vec::with_capacity(stretches.len());
+    for stretch in stretches {
+        let extent = whole(stretch);
+        let end = at + extent.bytes as usize;
+        writes.push((extent, Buffer::copy_of(&buffer[at..end])));
+        at = end;
+    }
+    writes
+}

@@ -1,0 +1,255 @@
+//! Reading batches back from the rings, with one read-ahead window per log device.
+
+use super::format::{self, BATCH_HEADER_BYTES, BatchHeader, DEVICES_MAX, PAGE_BYTES};
+use super::writer::Link;
+use super::{LogConfig, Seq};
+use crate::device::{self, Buffer, Devices};
+use crate::error::{Damage, Error};
+
+/// Bytes that a window reads ahead.
+const WINDOW_BYTES: u64 = 1 << 20;
+
+/// The chain up to one batch, and what must follow it: the batch and its checked header, or the
+/// beginning of an empty log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tip {
+    pub(super) number: u64,
+    pub(super) last_seq: Seq,
+    pub(super) link: Link,
+    pub(super) cursors: [u32; DEVICES_MAX],
+}
+
+impl Tip {
+    /// Before batch 1.
+    pub(super) const GENESIS: Self =
+        Self { number: 0, last_seq: 0, link: Link::NONE, cursors: [0; DEVICES_MAX] };
+
+    pub(super) fn of(header: &BatchHeader) -> Self {
+        Self {
+            number: header.number,
+            last_seq: header.last_seq(),
+            link: Link { device: header.device, page: header.page, epoch: header.epoch },
+            cursors: header.cursors,
+        }
+    }
+
+    /// Whether `header` says that it follows this batch: this one by number, place and epoch, not
+    /// another that may have had its number.
+    fn precedes(&self, header: &BatchHeader) -> bool {
+        let Link { device, page, epoch } = self.link;
+        let end = u64::from(header.page) + header.bytes() / PAGE_BYTES;
+        let own = usize::from(header.device);
+        let others_stay = (0..DEVICES_MAX)
+            .all(|device| device == own || header.cursors[device] == self.cursors[device]);
+        header.number == self.number + 1
+            && (header.previous_device, header.previous_page) == (device, page)
+            && header.previous_epoch == epoch
+            && header.first_seq == self.last_seq + 1
+            && others_stay
+            && (u64::from(header.cursors[own]) == end || header.cursors[own] == 0)
+    }
+}
+
+/// What the first page of a segment holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Head {
+    /// Zeros: never written.
+    Blank,
+    /// Anything else that is not a batch header of this place.
+    Unreadable,
+    /// A batch header of this store and place. The records are not checked.
+    Batch(Box<BatchHeader>),
+}
+
+#[derive(Debug)]
+struct Window {
+    start: u64,
+    buffer: Buffer,
+}
+
+/// The rings of a log, for reading.
+#[derive(Debug)]
+pub(super) struct Media {
+    pub(super) config: LogConfig,
+    windows: Vec<Window>,
+    /// Per log device and segment; read once.
+    pub(super) heads: Vec<Vec<Head>>,
+}
+
+impl Media {
+    /// Reads the first page of every segment. `config` is checked.
+    pub(super) fn open(devices: &mut dyn Devices, config: &LogConfig) -> Result<Self, Error> {
+        let empty = || Window { start: 0, buffer: Buffer::zeroed(0) };
+        let windows = config.regions.iter().map(|_| empty()).collect();
+        let mut media = Self { config: config.clone(), windows, heads: Vec::new() };
+        for device in 0..config.regions.len() {
+            let mut heads = Vec::new();
+            for segment in 0..media.segments(device) {
+                heads.push(media.read_head(devices, device, segment)?);
+            }
+            media.heads.push(heads);
+        }
+        Ok(media)
+    }
+
+    fn read_head(
+        &self,
+        devices: &mut dyn Devices,
+        device: usize,
+        segment: u64,
+    ) -> Result<Head, Error> {
+        let offset = segment * self.segment_bytes();
+        let page = self.read(devices, device, offset, PAGE_BYTES)?;
+        Ok(match self.header_in(&page, device, offset) {
+            Some(header) => Head::Batch(Box::new(header)),
+            None if page.iter().all(|byte| *byte == 0) => Head::Blank,
+            None => Head::Unreadable,
+        })
+    }
+
+    pub(super) fn segment_bytes(&self) -> u64 {
+        u64::from(self.config.segment_bytes)
+    }
+
+    pub(super) fn segments(&self, device: usize) -> u64 {
+        self.config.regions[device].bytes / self.segment_bytes()
+    }
+
+    fn read(
+        &self,
+        devices: &mut dyn Devices,
+        device: usize,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Buffer, Error> {
+        let region = self.config.regions[device];
+        device::read_alone(devices, region.device, region.offset + offset, bytes as usize).map_err(
+            |error| self.damage(device, offset, "the log", &format!("read failed: {error}")),
+        )
+    }
+
+    pub(super) fn damage(&self, device: usize, offset: u64, what: &str, reason: &str) -> Error {
+        let region = self.config.regions[device];
+        let (what, reason) = (what.to_owned(), reason.to_owned());
+        Damage { device: region.device, offset: region.offset + offset, what, reason }.into()
+    }
+
+    /// The `bytes` at `offset` of a ring, within one segment, through the window of the device.
+    pub(super) fn get(
+        &mut self,
+        devices: &mut dyn Devices,
+        device: usize,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<&[u8], Error> {
+        let window = &self.windows[device];
+        let inside =
+            offset >= window.start && offset + bytes <= window.start + window.buffer.len() as u64;
+        if !inside {
+            let left = self.segment_bytes() - offset % self.segment_bytes();
+            let buffer = self.read(devices, device, offset, bytes.max(WINDOW_BYTES.min(left)))?;
+            self.windows[device] = Window { start: offset, buffer };
+        }
+        let window = &self.windows[device];
+        let at = (offset - window.start) as usize;
+        Ok(&window.buffer[at..at + bytes as usize])
+    }
+
+    /// The header in `page` if it is one of this log and names this place.
+    fn header_in(&self, page: &[u8], device: usize, offset: u64) -> Option<BatchHeader> {
+        let header = BatchHeader::decode(page).ok()?;
+        let left = self.segment_bytes() - offset % self.segment_bytes();
+        let ours = header.store == self.config.store
+            && usize::from(header.devices) == self.config.regions.len()
+            && usize::from(header.device) == device
+            && u64::from(header.page) * PAGE_BYTES == offset
+            && header.bytes() <= left
+            && self.places_exist(&header);
+        ours.then_some(header)
+    }
+
+    /// Whether every place that the header names is one of this log.
+    fn places_exist(&self, header: &BatchHeader) -> bool {
+        let pages = |device: usize| match self.config.regions.get(device) {
+            Some(_) => self.segments(device) * self.segment_bytes() / PAGE_BYTES,
+            None => 0,
+        };
+        let exists = |device: usize, page: u32| page == 0 || u64::from(page) < pages(device);
+        let previous = usize::from(header.previous_device);
+        header.cursors.iter().enumerate().all(|(device, page)| exists(device, *page))
+            && exists(previous, header.previous_page)
+            && (previous < self.config.regions.len()) == (header.number > 1)
+    }
+
+    /// The header at a place, if there is one that names it.
+    pub(super) fn peek(
+        &mut self,
+        devices: &mut dyn Devices,
+        device: usize,
+        offset: u64,
+    ) -> Result<Option<BatchHeader>, Error> {
+        let mut header = [0; BATCH_HEADER_BYTES];
+        let page = self.get(devices, device, offset, PAGE_BYTES)?;
+        header.copy_from_slice(&page[..BATCH_HEADER_BYTES]);
+        Ok(self.header_in(&header, device, offset))
+    }
+
+    /// The bytes of the batch with this header.
+    pub(super) fn batch(
+        &mut self,
+        devices: &mut dyn Devices,
+        header: &BatchHeader,
+    ) -> Result<&[u8], Error> {
+        let offset = u64::from(header.page) * PAGE_BYTES;
+        self.get(devices, usize::from(header.device), offset, header.bytes())
+    }
+
+    /// Whether every record of the batch checks.
+    pub(super) fn is_whole(
+        &mut self,
+        devices: &mut dyn Devices,
+        header: &BatchHeader,
+    ) -> Result<bool, Error> {
+        let batch = self.batch(devices, header)?;
+        Ok(format::check_records(header, batch).is_ok())
+    }
+
+    /// The headers that name `tip` as the batch before them, at the places where a run whose
+    /// youngest batch is `tip` puts the next one. Whole or torn: the records are not checked.
+    pub(super) fn children(
+        &mut self,
+        devices: &mut dyn Devices,
+        tip: &Tip,
+    ) -> Result<Vec<BatchHeader>, Error> {
+        let mut children = Vec::new();
+        let segment_bytes = self.segment_bytes();
+        for device in 0..self.config.regions.len() {
+            let cursor = u64::from(tip.cursors[device]) * PAGE_BYTES;
+            if !cursor.is_multiple_of(segment_bytes) {
+                children.extend(self.peek(devices, device, cursor)?);
+            }
+            let next = cursor.div_ceil(segment_bytes) % self.segments(device);
+            if let Head::Batch(header) = &self.heads[device][next as usize] {
+                children.push(**header);
+            }
+        }
+        children.retain(|header| tip.precedes(header));
+        Ok(children)
+    }
+
+    /// The valid batch that follows `tip`, if there is one.
+    pub(super) fn child(
+        &mut self,
+        devices: &mut dyn Devices,
+        tip: &Tip,
+    ) -> Result<Option<BatchHeader>, Error> {
+        let mut children = self.children(devices, tip)?;
+        children.sort_by_key(|header| std::cmp::Reverse(header.epoch));
+        for header in children {
+            if self.is_whole(devices, &header)? {
+                return Ok(Some(header));
+            }
+        }
+        Ok(None)
+    }
+}

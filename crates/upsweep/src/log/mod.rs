@@ -1,0 +1,233 @@
+//! The log, a *toy train* (thesis 6.2): a ring on each of one or more log devices, fed with batches
+//! through a short pipeline, so that small records become durable at a device's full write rate.
+//!
+//! It is a synchronous state machine: time comes in as `now_us`, writes leave as
+//! [`Request`](crate::device::Request)s and return as [`Completion`](crate::device::Completion)s.
+//!
+//! Steps of a record:
+//! 1. [`Log::append`] copies it once, into the open batch (*accumulate*). A batch that the next
+//!    record does not fit into is sealed and queued.
+//! 2. [`Log::dispatch`] gives batches to devices (*submit*): the batch's number, device and address
+//!    are bound here, as late as can be. Each device has `depth` places in its pipeline, in use
+//!    until a write completes; free places queue first in, first out, so whichever device completed
+//!    first takes the next batch. A device has one place until its first completion, which staggers
+//!    several devices.
+//! 3. [`Log::complete`] frees the place and advances [`Log::durable`], strictly in batch order.
+//! 4. [`Log::release`] says what is no longer needed; whole segments become free.
+//! 5. [`recover`] finds the end after a crash; [`LogReader`] replays, then becomes the new [`Log`].
+//!
+//! Invariants:
+//! - `durable` never passes a batch that is not on stable media.
+//! - A segment is entered only if every sequence in it is below both the released sequence and the
+//!   youngest durable one: what recovery needs, and the youngest durable batch, are never
+//!   overwritten.
+//! - Every record that was accepted can be dispatched without any further release: see `Space`.
+//! - At most `8 * devices * depth` batches are beyond the youngest durable one.
+//!
+//! Deviation from the thesis: batches are cut, not of one fixed size. A lone record is written as
+//! one page, not as a padded 128 KiB batch. The thesis pads because only fixed strides keep a disk
+//! head's position known; on solid-state devices padding would only cost bandwidth.
+
+mod assembly;
+#[doc(hidden)]
+pub mod format;
+mod media;
+mod reader;
+mod recover;
+mod ring;
+mod statistics;
+mod writer;
+
+pub use format::RecordRef;
+pub use reader::{LogReader, Record, read_back};
+pub use recover::recover;
+pub use statistics::{LogDeviceStatistics, LogStatistics};
+pub use writer::Log;
+
+use crate::device::{DeviceError, DeviceId};
+use crate::error::RequestError;
+use format::{BATCH_HEADER_BYTES, DEVICES_MAX, PAGE_BYTES, RECORD_HEADER_BYTES};
+
+/// Position of a record in the log, consecutive over all streams, from 1. 0 means none.
+pub type Seq = u64;
+
+/// The bit that is set in every token of the log; other users of the bank keep it clear, but for
+/// `u64::MAX`, the token of [`run_alone`](crate::device::run_alone), which the log never uses.
+pub const LOG_TOKEN_BIT: u64 = 1 << 63;
+
+/// One stream of records: the crc32c of its name. Nothing about streams is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub u32);
+
+impl StreamId {
+    /// The identity of the stream called `name`, stable over time and stores.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        Self(crc32c::crc32c(name.as_bytes()))
+    }
+}
+
+/// Part of a device that the log uses as a ring, in bytes: multiples of 4096. Bytes behind the
+/// last whole segment stay unused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogRegion {
+    /// The device.
+    pub device: DeviceId,
+    /// First byte on the device.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+}
+
+/// What a log is. Regions, segment size and store are fixed when it is created; the rest may
+/// differ at every open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    /// Identity of the store, in every batch.
+    pub store: [u8; 16],
+    /// Higher, at every open, than at any open before, and durable elsewhere before the first
+    /// append; from 1.
+    pub epoch: u64,
+    /// Capacity of a batch in bytes, header included: a multiple of 4096, at most a segment.
+    pub batch_bytes: u32,
+    /// Writes in flight per device, 1 to 16. The thesis has 2.
+    pub depth: u8,
+    /// Longest time in microseconds that a relaxed record waits for company.
+    pub delay_us_max: u64,
+    /// One to eight regions that do not overlap.
+    pub regions: Vec<LogRegion>,
+    /// Length of a segment in bytes: a multiple of 4096, at most 1 GiB. Each region has at least
+    /// `max(4, depth + 2)` segments; about 64 is good: opening reads the first page of each.
+    pub segment_bytes: u32,
+}
+
+impl LogConfig {
+    /// 128 KiB batches, two in flight per device, a delay of at most 200 microseconds.
+    #[must_use]
+    pub fn new(store: [u8; 16], epoch: u64, regions: Vec<LogRegion>, segment_bytes: u32) -> Self {
+        let batch_bytes = segment_bytes.min(128 << 10);
+        Self { store, epoch, batch_bytes, depth: 2, delay_us_max: 200, regions, segment_bytes }
+    }
+
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// [`RequestError::BadConfig`] with the setting and its range.
+    pub fn check(&self) -> Result<(), RequestError> {
+        let page = PAGE_BYTES as u32;
+        let bad = |setting: &'static str, reason: String| {
+            Err(RequestError::BadConfig { setting, reason })
+        };
+        if self.epoch == 0 {
+            return bad("epoch", "0; must be at least 1".to_owned());
+        }
+        if self.segment_bytes == 0
+            || !self.segment_bytes.is_multiple_of(page)
+            || self.segment_bytes > 1 << 30
+        {
+            let reason = format!("{}; a multiple of 4096 up to 1 GiB", self.segment_bytes);
+            return bad("segment_bytes", reason);
+        }
+        let batch = self.batch_bytes;
+        if batch == 0 || !batch.is_multiple_of(page) || batch > self.segment_bytes {
+            return bad("batch_bytes", format!("{batch}; a multiple of 4096 up to segment_bytes"));
+        }
+        if !(1..=16).contains(&self.depth) {
+            return bad("depth", format!("{}; 1 to 16", self.depth));
+        }
+        if !(1..=DEVICES_MAX).contains(&self.regions.len()) {
+            return bad("regions", format!("{} given; 1 to {DEVICES_MAX}", self.regions.len()));
+        }
+        for (index, region) in self.regions.iter().enumerate() {
+            if let Err(reason) = self.check_region(index, region) {
+                return bad("regions", format!("region {index}: {reason}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_region(&self, index: usize, region: &LogRegion) -> Result<(), String> {
+        let LogRegion { device, offset, bytes } = *region;
+        let segments_min = u64::from(self.depth).saturating_add(2).max(4);
+        if !offset.is_multiple_of(PAGE_BYTES) || !bytes.is_multiple_of(PAGE_BYTES) {
+            return Err("offset and bytes must be multiples of 4096".to_owned());
+        }
+        if bytes / u64::from(self.segment_bytes) < segments_min {
+            return Err(format!("{bytes} bytes; at least {segments_min} segments are needed"));
+        }
+        if bytes / PAGE_BYTES > u64::from(u32::MAX) || offset.checked_add(bytes).is_none() {
+            return Err(format!("{bytes} bytes at {offset}; at most 16 TiB"));
+        }
+        let overlaps = |other: &LogRegion| {
+            other.device == device
+                && other.offset < offset + bytes
+                && offset < other.offset.saturating_add(other.bytes)
+        };
+        if self.regions[..index].iter().any(overlaps) {
+            return Err("overlaps an earlier region".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Longest payload in bytes that one record can have: what fills a segment.
+    #[must_use]
+    pub fn record_bytes_max(&self) -> usize {
+        let room = self.segment_bytes as usize - BATCH_HEADER_BYTES - RECORD_HEADER_BYTES;
+        room.min(format::PAYLOAD_BYTES_MAX)
+    }
+}
+
+/// Whether somebody waits for a record to be durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// Goes out as soon as a device has a free place.
+    Now,
+    /// Goes out when its batch is full, or urgent for another record's sake, or after
+    /// `delay_us_max`.
+    Relaxed,
+}
+
+/// How much of the ring an append may use.
+///
+/// Batches are given their addresses late, so what an append will take is bounded from above:
+/// `k` waiting batches of `P` bytes together enter at most `min(k, devices whose present segment
+/// has less than P bytes left + floor(2 P / segment_bytes))` further segments, because the bytes of
+/// a segment and of the batch that did not fit into it exceed `segment_bytes`. An append is refused
+/// unless that many segments are free, beyond the reserve for [`Space::User`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Space {
+    /// Leaves a reserve of `max(segments / 8, 2)` free segments over all devices.
+    User,
+    /// May use everything: for the records that let log space be released.
+    Internal,
+}
+
+/// Why an append was refused. Nothing was appended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AppendError {
+    /// No space in the ring: release up to [`Log::oldest_segment_last_seq`], then try again.
+    Full,
+    /// The queue of sealed batches is full: dispatch, wait for a completion, try again.
+    Busy,
+    /// The payload exceeds `limit` bytes: split it.
+    TooLong {
+        /// Longest payload in bytes.
+        limit: usize,
+    },
+    /// A write failed earlier; the log takes nothing more. Close the store and open it again.
+    Failed,
+}
+
+/// A log write that failed. The log is poisoned: every append fails from now on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogFailure {
+    /// The device.
+    pub device: DeviceId,
+    /// Offset on the device in bytes.
+    pub offset: u64,
+    /// What the device reported.
+    pub error: DeviceError,
+}
+
+#[cfg(test)]
+mod tests;

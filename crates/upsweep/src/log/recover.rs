@@ -1,0 +1,240 @@
+//! Finding the beginning and the end of a log after a crash.
+//!
+//! **The chain.** (epoch, number) names at most one batch ever written: a run numbers its batches
+//! once, and epochs never repeat. A batch names the one before it by place and epoch, so all
+//! batches ever written form a tree under the empty log. A batch also carries the cursors of all
+//! devices, so the places where its successor can be, at most two per device, follow from it alone:
+//! at the cursor, or at the start of the next segment. Recovery walks from the batch that holds
+//! `replay_from` to successors that are whole, until there is none: the *tip*.
+//!
+//! **Why nothing stale comes back.** When a run takes over at a tip, the tip has no whole
+//! successor. A successor whose header made it to the device but whose records did not is wiped
+//! then ([`LogReader::into_log`](super::LogReader::into_log)), before anything is written, so later
+//! writes cannot complete it by accident: no run writes a header of an older epoch again. Hence a
+//! successor of that tip that is whole later was written by a later run, and a batch of the cut-off
+//! tail descends from one that never becomes whole. By induction every recovery finds a
+//! continuation of what the one before found, after any number of crashes, however many batches of
+//! cut-off tails lie around. The rule that epochs do not fall follows: the header check has it.
+//! What must hold outside: a write that a power cut lost does not land later, and `config.epoch` is
+//! durable before the first append. Payloads that imitate batches on purpose are not defended
+//! against.
+//!
+//! **The beginning.** `replay_from = 1` starts before batch 1. Otherwise the record before it was
+//! durable once, and is in the ring unless a record from `replay_from` on took its place. The
+//! first pages of all segments (few) are read one by one. A binary search over them would need
+//! numbers that rise around the ring, and cut-off tails break that. Every segment is searched
+//! that may hold the record: its first batch is not younger, and the next segment does not prove
+//! that the record is not here. That proof is a first batch which is *attested*: one of the same
+//! epoch says that it is durable. This leaves one or two segments as a rule. Of the batches found
+//! with this sequence, the one of the highest epoch is true: the others were cut off before that
+//! epoch began.
+//!
+//! **Damage.** A missing batch is the end, unless a batch exists that says it was durable, or that
+//! was written by a later run over a number which the chain has: then it is an error. Evidence is
+//! looked for in all first pages, and behind the cursor of each device in every page of the rest of
+//! the segment, of the next one, and on up to a segment that the chain cannot have reached by what
+//! its first page says. (The next one is read whatever it says, for the sake of a device that lost
+//! a write which it had confirmed.) Without evidence, damage to the youngest batches, those whose
+//! durability no later batch attests, is not distinguishable from a torn tail, and ends the log.
+
+use super::format::{BatchHeader, PAGE_BYTES};
+use super::media::{Head, Media, Tip};
+use super::reader::LogReader;
+use super::{LogConfig, Seq};
+use crate::device::Devices;
+use crate::error::Error;
+
+/// Finds the end of the log and returns a reader that stands before the record `replay_from`.
+///
+/// `replay_from` is the first sequence that the caller needs: at least what was last given to
+/// [`Log::release`](super::Log::release), at most one more than what was durable; 1 for a fresh
+/// log.
+/// `config` may have any epoch.
+///
+/// Cost: the first page of every segment, the segment or two where `replay_from` is, everything
+/// behind it, and one to two segments per device. Memory: the windows of the reader, and the
+/// headers in the segments that are searched.
+///
+/// # Errors
+/// [`Error::Damaged`] if a batch that was durable is missing or bad, or if `replay_from` is not
+/// found; [`Error::Request`] if the configuration is wrong.
+pub fn recover(
+    devices: &mut dyn Devices,
+    config: &LogConfig,
+    replay_from: Seq,
+) -> Result<LogReader, Error> {
+    config.check()?;
+    let replay_from = replay_from.max(1);
+    let mut media = Media::open(devices, config)?;
+    let mut seen = Vec::new();
+    let first = match replay_from {
+        1 => None,
+        _ => Some(find_first(&mut media, devices, replay_from, &mut seen)?),
+    };
+    let mut last_seqs: Vec<Vec<Seq>> =
+        (0..config.regions.len()).map(|device| vec![0; media.heads[device].len()]).collect();
+    let mut tip = Tip::GENESIS;
+    let mut reached = match &first {
+        Some(header) => Some(*header),
+        None => media.child(devices, &tip)?,
+    };
+    while let Some(header) = reached {
+        let segment = u64::from(header.page) * PAGE_BYTES / media.segment_bytes();
+        last_seqs[usize::from(header.device)][segment as usize] = header.last_seq();
+        tip = Tip::of(&header);
+        reached = media.child(devices, &tip)?;
+    }
+    if replay_from > tip.last_seq + 1 {
+        return Err(not_found(&media, replay_from));
+    }
+    let epoch_seen = check_end(&mut media, devices, &tip, seen)?;
+    Ok(LogReader::new(media, first, replay_from, tip, last_seqs, epoch_seen))
+}
+
+fn not_found(media: &Media, replay_from: Seq) -> Error {
+    let what = format!("log record {replay_from}");
+    media.damage(0, 0, &what, "neither it nor the one before is in the log")
+}
+
+/// The batch to start from: the one with the record before `replay_from`, or else the one that
+/// starts with `replay_from`.
+fn find_first(
+    media: &mut Media,
+    devices: &mut dyn Devices,
+    replay_from: Seq,
+    seen: &mut Vec<BatchHeader>,
+) -> Result<BatchHeader, Error> {
+    for device in 0..media.heads.len() {
+        for segment in 0..media.heads[device].len() {
+            if may_hold(media, device, segment, replay_from) {
+                search_segment(media, devices, device, segment, seen)?;
+            }
+        }
+    }
+    let holds = |header: &&BatchHeader| {
+        let before = header.first_seq < replay_from && header.last_seq() + 1 >= replay_from;
+        before || header.first_seq == replay_from
+    };
+    let mut found: Vec<_> = seen.iter().filter(holds).copied().collect();
+    found.sort_by_key(|header| (std::cmp::Reverse(header.epoch), header.number));
+    for header in found {
+        if media.is_whole(devices, &header)? {
+            return Ok(header);
+        }
+        if header.first_seq < replay_from {
+            let offset = u64::from(header.page) * PAGE_BYTES;
+            let what = format!("log batch {}", header.number);
+            return Err(media.damage(usize::from(header.device), offset, &what, "bad records"));
+        }
+    }
+    Err(not_found(media, replay_from))
+}
+
+/// Whether the record `replay_from`, or the one before, may be in the segment; see the module text.
+fn may_hold(media: &Media, device: usize, segment: usize, replay_from: Seq) -> bool {
+    let heads = &media.heads[device];
+    let number = match &heads[segment] {
+        Head::Blank => return false,
+        Head::Unreadable => return true,
+        Head::Batch(head) if head.first_seq > replay_from => return false,
+        Head::Batch(head) => head.number,
+    };
+    let Head::Batch(next) = &heads[(segment + 1) % heads.len()] else { return true };
+    let elsewhere =
+        next.first_seq <= replay_from && next.number > number && is_attested(media, next);
+    !elsewhere
+}
+
+fn is_attested(media: &Media, head: &BatchHeader) -> bool {
+    let attests = |other: &Head| match other {
+        Head::Batch(other) => other.epoch == head.epoch && other.durable >= head.number,
+        Head::Blank | Head::Unreadable => false,
+    };
+    media.heads.iter().flatten().any(attests)
+}
+
+/// Adds the headers in the segment to `seen`. Steps from batch to batch; over anything else page by
+/// page, so that damage to batches that nobody needs any more does no harm.
+fn search_segment(
+    media: &mut Media,
+    devices: &mut dyn Devices,
+    device: usize,
+    segment: usize,
+    seen: &mut Vec<BatchHeader>,
+) -> Result<(), Error> {
+    let mut offset = segment as u64 * media.segment_bytes();
+    let end = offset + media.segment_bytes();
+    while offset < end {
+        let Some(header) = media.peek(devices, device, offset)? else {
+            offset += PAGE_BYTES;
+            continue;
+        };
+        offset += header.bytes();
+        seen.push(header);
+    }
+    Ok(())
+}
+
+/// Looks for evidence that the chain does not really end at `tip`, in `seen` and elsewhere; returns
+/// the highest epoch of all.
+fn check_end(
+    media: &mut Media,
+    devices: &mut dyn Devices,
+    tip: &Tip,
+    mut seen: Vec<BatchHeader>,
+) -> Result<u64, Error> {
+    seen.extend(media.heads.iter().flatten().filter_map(|head| match head {
+        Head::Batch(header) => Some(**header),
+        Head::Blank | Head::Unreadable => None,
+    }));
+    for device in 0..media.heads.len() {
+        let segments = media.segments(device);
+        let mut offset = u64::from(tip.cursors[device]) * PAGE_BYTES;
+        let mut entered = 0;
+        while entered < segments {
+            let segment = offset / media.segment_bytes();
+            let inside = !offset.is_multiple_of(media.segment_bytes());
+            entered += u64::from(!inside);
+            if entered > 1 && !may_be_reached(&media.heads[device][segment as usize], tip) {
+                break;
+            }
+            let end = (segment + 1) * media.segment_bytes();
+            while offset < end {
+                seen.extend(media.peek(devices, device, offset)?);
+                offset += PAGE_BYTES;
+            }
+            offset = end % (segments * media.segment_bytes());
+        }
+    }
+    match seen.iter().find_map(|header| contradiction(media, tip, header)) {
+        Some(error) => Err(error),
+        None => Ok(seen.iter().map(|header| header.epoch).fold(tip.link.epoch, u64::max)),
+    }
+}
+
+/// Whether the chain, had it gone on behind `tip`, could have come to a segment with this head.
+fn may_be_reached(head: &Head, tip: &Tip) -> bool {
+    match head {
+        Head::Blank => false,
+        Head::Unreadable => true,
+        Head::Batch(header) => header.number > tip.number && header.epoch >= tip.link.epoch,
+    }
+}
+
+fn contradiction(media: &Media, tip: &Tip, header: &BatchHeader) -> Option<Error> {
+    let missing = tip.number + 1;
+    let later_run = header.epoch > tip.link.epoch && header.run_first < missing;
+    let was_durable = header.epoch >= tip.link.epoch && header.durable >= missing;
+    let mut device = usize::from(tip.link.device.min(header.device));
+    let mut page = tip.cursors[device];
+    if header.number == missing + 1 {
+        (device, page) = (usize::from(header.previous_device), header.previous_page);
+    }
+    let device = if device < media.heads.len() { device } else { 0 };
+    let (what, reason) = match (later_run, was_durable) {
+        (true, _) => (format!("log batch {}", header.run_first), "that of a later run is missing"),
+        (_, true) => (format!("log batch {missing}"), "not whole, though a later one attests it"),
+        _ => return None,
+    };
+    Some(media.damage(device, u64::from(page) * PAGE_BYTES, &what, reason))
+}

@@ -1,0 +1,5 @@
+//! Tests of the log: each rule by itself, then random histories.
+
+mod property;
+mod rules;
+mod world;

@@ -1,0 +1,158 @@
+//! Random histories with crashes, and random damage.
+
+use proptest::prelude::*;
+
+use super::world::{World, config};
+use crate::log::{AppendError, LogConfig, Space, Urgency};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Append {
+        stream: u32,
+        bytes: usize,
+        fill: u8,
+        urgent: bool,
+        internal: bool,
+    },
+    Dispatch,
+    Complete(usize),
+    Wait(u64),
+    Release(u8),
+    /// The fate of each write in flight, by turns: lost, whole, or torn by a sector mask.
+    Crash {
+        fates: Vec<u64>,
+        ahead: u8,
+    },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let bytes = prop_oneof![6 => 0..200usize, 3 => 0..6000usize, 1 => 0..33_000usize];
+    let append = (5..8u32, bytes, 0..3u8, any::<bool>(), prop::bool::weighted(0.1)).prop_map(
+        |(stream, bytes, fill, urgent, internal)| Step::Append {
+            stream,
+            bytes,
+            fill,
+            urgent,
+            internal,
+        },
+    );
+    let fate = prop_oneof![Just(0), Just(u64::MAX), any::<u64>()];
+    let step = prop_oneof![
+        20 => append,
+        8 => Just(Step::Dispatch),
+        8 => any::<usize>().prop_map(Step::Complete),
+        2 => (0..300u64).prop_map(Step::Wait),
+        4 => any::<u8>().prop_map(Step::Release),
+        2 => (prop::collection::vec(fate, 1..6), any::<u8>())
+            .prop_map(|(fates, ahead)| Step::Crash { fates, ahead }),
+    ];
+    prop::collection::vec(step, 1..150)
+}
+
+fn configs() -> impl Strategy<Value = LogConfig> {
+    (1..4u16, 4..7u64, 2..9u32, 1..4u8, 1..3u32).prop_map(
+        |(devices, segments, pages, depth, batch)| {
+            let mut config = config(devices, segments.max(u64::from(depth) + 2), pages, batch);
+            config.depth = depth;
+            config
+        },
+    )
+}
+
+fn run(world: &mut World, steps: &[Step]) {
+    for step in steps {
+        match step {
+            Step::Append { stream, bytes, fill, urgent, internal } => {
+                let urgency = if *urgent { Urgency::Now } else { Urgency::Relaxed };
+                let space = if *internal { Space::Internal } else { Space::User };
+                let payload = vec![*fill; *bytes];
+                match world.append(*stream, &payload, urgency, space) {
+                    Ok(_) | Err(AppendError::Full | AppendError::Busy) => {}
+                    Err(AppendError::TooLong { limit }) => assert!(payload.len() > limit),
+                    Err(AppendError::Failed) => panic!("no write has failed"),
+                }
+            }
+            Step::Dispatch => world.dispatch(),
+            Step::Complete(index) if !world.flights.is_empty() => {
+                world.complete(index % world.flights.len());
+            }
+            Step::Complete(_) => {}
+            Step::Wait(us) => world.now_us += us,
+            Step::Release(part) => {
+                let durable = world.log.durable();
+                world.release(1 + durable * u64::from(*part) / 255);
+            }
+            Step::Crash { fates, ahead } => crash(world, fates, *ahead),
+        }
+    }
+}
+
+fn crash(world: &mut World, fates: &[u64], ahead: u8) {
+    for (request, fate) in world.flights.drain(..).zip(fates.iter().cycle()) {
+        world.bank.tear(&request, |sector| fate >> (sector % 64) & 1 == 1);
+    }
+    let newer = world.log.durable() + 1 - world.released;
+    world.reopen(world.released + newer * u64::from(ahead) / 255);
+}
+
+/// Damage anywhere but in the youngest batch: the whole answer, or an error.
+fn damage(world: &mut World, device: usize, at: usize, bit: u8) {
+    let before = world.bank.media[device].clone();
+    if bit == 7 {
+        // A write that the device confirmed and lost.
+        world.bank.media[device][at / 4096 * 4096..][..4096].fill(0);
+    } else {
+        world.bank.media[device][at] ^= 1 << bit;
+    }
+    let from = world.released;
+    let found = world.replay(from);
+    world.bank.media[device] = before;
+    if let Ok(found) = found {
+        let wanted = &world.model[from as usize - 1..];
+        let (some, all) = (found.len(), wanted.len());
+        assert!(found == wanted, "{some} of {all} from {from}: {device} {at} {bit}");
+    }
+}
+
+proptest! {
+
+    #[test]
+    fn recovers_a_prefix_after_any_crashes(config in configs(), steps in steps()) {
+        let mut world = World::new(config);
+        run(&mut world, &steps);
+        crash(&mut world, &[0], 0);
+        crash(&mut world, &[0], 100);
+        world.drain();
+        world.reopen(world.log.last() + 1);
+    }
+
+    #[test]
+    fn damage_to_attested_batches_is_never_silent(
+        config in configs(),
+        steps in steps(),
+        places in prop::collection::vec((any::<usize>(), any::<usize>(), 0..8u8), 40),
+    ) {
+        let mut world = World::new(config);
+        run(&mut world, &steps);
+        world.drain();
+        let released = world.log.last() + 1;
+        world.release(released.max(4) - 3);
+        // The last batch attests all before, and is not touched.
+        world.append(5, b"x", Urgency::Now, Space::Internal).expect("there is room");
+        world.dispatch();
+        let crate::device::Operation::Write { offset, ref buffer, .. } =
+            world.flights[0].operation else { panic!("a write") };
+        let youngest = offset as usize..offset as usize + buffer.len();
+        let youngest_device = usize::from(world.flights[0].device.0);
+        world.drain();
+        for (device, at, bit) in places {
+            let device = device % world.bank.media.len();
+            let at = at % world.bank.media[device].len();
+            // Headers are where it hurts: every other flip hits one.
+            let at = if bit % 2 == 0 { at } else { at / 4096 * 4096 + at % 128 };
+            if device != youngest_device || !youngest.contains(&at) {
+                damage(&mut world, device, at, bit);
+            }
+        }
+    }
+}

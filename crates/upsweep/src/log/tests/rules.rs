@@ -1,0 +1,355 @@
+//! Each rule of the log by itself.
+
+use proptest::prelude::*;
+
+use super::world::{STORE, World, config};
+use crate::device::{Buffer, DeviceError, DeviceId, Operation, Request};
+use crate::error::{Error, RequestError};
+use crate::log::format::{self, BATCH_HEADER_BYTES, BatchHeader, Invalid, RECORD_HEADER_BYTES};
+use crate::log::{
+    AppendError, LOG_TOKEN_BIT, LogConfig, LogFailure, Space, StreamId, Urgency, recover,
+};
+
+fn write(request: &Request) -> (u64, &Buffer) {
+    match &request.operation {
+        Operation::Write { offset, buffer, .. } => (*offset, buffer),
+        other => panic!("{other:?} is not a write"),
+    }
+}
+
+fn header(request: &Request) -> BatchHeader {
+    BatchHeader::decode(write(request).1).expect("a batch")
+}
+
+fn targets(world: &World) -> Vec<u16> {
+    world.flights.iter().map(|request| request.device.0).collect()
+}
+
+#[test]
+fn a_lone_record_costs_one_page_and_carries_the_token_bit() {
+    let mut world = World::new(config(1, 4, 8, 4));
+    assert_eq!(world.put(64, 1), Ok(1));
+    world.dispatch();
+    let (offset, buffer) = write(&world.flights[0]);
+    assert_eq!((offset, buffer.len()), (4096, 4096));
+    assert_eq!(world.flights[0].token.0, LOG_TOKEN_BIT | 1);
+    assert_eq!((world.log.last(), world.log.durable()), (1, 0));
+    world.complete(0);
+    assert_eq!(world.log.durable(), 1);
+}
+
+#[test]
+fn relaxed_records_wait_for_company_time_or_an_urgent_one() {
+    let mut world = World::new(config(1, 4, 8, 1));
+    world.now_us = 1000;
+    let relaxed = (Urgency::Relaxed, Space::User);
+    world.append(7, b"a", relaxed.0, relaxed.1).expect("room");
+    world.dispatch();
+    assert_eq!((world.flights.len(), world.log.deadline_us()), (0, Some(1200)));
+    world.now_us = 1200;
+    world.dispatch();
+    assert_eq!((world.flights.len(), world.log.deadline_us()), (1, None));
+    assert_eq!(world.log.statistics().delayed_batches, 1);
+    world.drain();
+    world.append(7, &[0; 2000], relaxed.0, relaxed.1).expect("room");
+    world.append(7, &[0; 2000], relaxed.0, relaxed.1).expect("room");
+    world.dispatch();
+    assert_eq!(world.flights.len(), 1, "the full batch went out, the other one waits");
+    world.put(1, 0).expect("room");
+    world.dispatch();
+    assert_eq!(world.flights.len(), 2);
+}
+
+#[test]
+fn devices_start_staggered_and_the_first_to_complete_takes_the_next_batch() {
+    let mut world = World::new(config(3, 4, 8, 1));
+    for _ in 0..4 {
+        world.put(3900, 1).expect("room");
+    }
+    world.dispatch();
+    assert_eq!(targets(&world), [0, 1, 2], "one place each until the first completion");
+    world.complete(2);
+    world.put(3900, 1).expect("room");
+    world.put(3900, 1).expect("room");
+    world.dispatch();
+    assert_eq!(targets(&world), [0, 1, 2, 2], "then two");
+    world.complete(0);
+    world.dispatch();
+    assert_eq!(targets(&world), [1, 2, 2, 0]);
+}
+
+#[test]
+fn durable_advances_in_batch_order_only() {
+    let mut world = World::new(config(2, 4, 8, 1));
+    world.put(3900, 1).expect("room");
+    world.put(3900, 2).expect("room");
+    world.dispatch();
+    world.complete(1);
+    assert_eq!(world.log.durable(), 0);
+    world.complete(0);
+    assert_eq!(world.log.durable(), 2);
+    world.put(10, 2).expect("room");
+    world.dispatch();
+    assert_eq!(header(&world.flights[0]).durable, 2);
+}
+
+#[test]
+fn batches_never_cross_segments_and_name_their_predecessor() {
+    let mut world = World::new(config(1, 6, 4, 3));
+    let mut previous = None;
+    for _ in 0..12 {
+        world.put(3 * 4096 - 200, 1).expect("room");
+        world.dispatch();
+        let next = header(&world.flights[0]);
+        assert_eq!((next.page % 4, next.bytes()), (0, 3 * 4096));
+        if let Some(page) = previous {
+            assert_eq!((next.previous_page, next.previous_device), (page, 0));
+        }
+        previous = Some(next.page);
+        world.drain();
+        world.release(world.log.durable());
+    }
+}
+
+#[test]
+fn a_long_record_gets_a_batch_of_its_own_of_up_to_a_segment() {
+    let mut world = World::new(config(1, 5, 8, 2));
+    let limit = world.log.record_bytes_max();
+    assert_eq!(limit, 8 * 4096 - BATCH_HEADER_BYTES - RECORD_HEADER_BYTES);
+    assert_eq!(world.put(limit + 1, 0), Err(AppendError::TooLong { limit }));
+    world.append(7, b"before", Urgency::Relaxed, Space::User).expect("room");
+    world.put(limit, 9).expect("room");
+    world.append(7, b"after", Urgency::Relaxed, Space::User).expect("room");
+    world.drain();
+    assert_eq!(world.log.statistics().batches, 3);
+    assert_eq!(world.log.statistics().devices[0].bytes, 10 * 4096);
+    world.reopen(1);
+}
+
+#[test]
+fn the_queue_of_sealed_batches_is_bounded() {
+    let mut world = World::new(config(1, 8, 16, 1));
+    let accepted = (0..20).take_while(|_| world.put(3900, 0).is_ok()).count();
+    assert_eq!(accepted, 5, "1 * 2 + 2 sealed, one open");
+    assert_eq!(world.put(3900, 0), Err(AppendError::Busy));
+    assert_eq!(world.log.statistics().waits_busy, 2);
+    assert!(world.log.buffer_bytes() <= 12 * 4096);
+    world.drain();
+    assert!(world.log.buffer_bytes() <= 12 * 4096);
+}
+
+#[test]
+fn users_leave_a_reserve_and_release_makes_room() {
+    let mut world = World::new(config(1, 4, 4, 1));
+    let fill = |world: &mut World, space| {
+        let mut count = 0;
+        while world.append(7, &[3; 3900], Urgency::Now, space).is_ok() {
+            world.drain();
+            count += 1;
+        }
+        count
+    };
+    assert_eq!(fill(&mut world, Space::User), 8, "two of four segments");
+    assert_eq!(world.put(3900, 0), Err(AppendError::Full));
+    assert_eq!(fill(&mut world, Space::Internal), 8, "and the rest");
+    assert_eq!(world.log.used_bytes(), world.log.capacity_bytes());
+    assert_eq!(world.log.oldest_segment_last_seq(), Some(4));
+    world.release(4);
+    assert_eq!(world.log.used_bytes(), world.log.capacity_bytes(), "record 4 is needed");
+    world.release(5);
+    assert_eq!(world.log.used_bytes(), 3 * 4 * 4096);
+    world.release(17);
+    assert_eq!(world.log.used_bytes(), 4 * 4096, "the youngest stays");
+    assert_eq!(fill(&mut world, Space::User), 8, "now the youngest is another one");
+    world.reopen(17);
+}
+
+#[test]
+fn a_failed_write_poisons_the_log() {
+    let mut world = World::new(config(1, 4, 8, 1));
+    world.put(10, 1).expect("room");
+    world.drain();
+    world.put(10, 1).expect("room");
+    world.dispatch();
+    let mut done = world.bank.perform(world.flights.remove(0));
+    let error = DeviceError::Failed { errno: 5 };
+    done.result = Err(error.clone());
+    let failure = LogFailure { device: DeviceId(0), offset: 8192, error };
+    assert_eq!(world.log.complete(done), Err(failure));
+    assert!(world.log.failed());
+    assert_eq!(world.put(10, 1), Err(AppendError::Failed));
+    world.dispatch();
+    assert_eq!((world.flights.len(), world.log.durable()), (0, 1));
+}
+
+#[test]
+fn streams_are_named_and_open_twice() {
+    let mut world = World::new(config(1, 4, 8, 1));
+    let data = world.log.open("data").expect("no collision");
+    assert_eq!(world.log.open("data"), Ok(data));
+    assert_ne!(world.log.open("meta"), Ok(data));
+    assert_eq!(data, StreamId::of("data"));
+    world.log.open("wcjifoae").expect("the first of two names with one crc32c");
+    let refused = world.log.open("ccaoacux");
+    assert!(matches!(refused, Err(RequestError::BadConfig { setting: "stream", .. })));
+}
+
+#[test]
+fn epochs_must_rise_and_configurations_must_match() {
+    let mut world = World::new(config(1, 4, 8, 1));
+    world.put(10, 1).expect("room");
+    world.drain();
+    let reader = recover(&mut world.bank, &world.config, 1).expect("recovers");
+    assert_eq!(reader.epoch_seen(), 1);
+    let refused = reader.into_log(&mut world.bank, world.config.clone());
+    let setting = |result| match result {
+        Err(Error::Request(RequestError::BadConfig { setting, .. })) => setting,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(setting(refused.map(|_| ())), "epoch");
+    type Change = fn(&mut LogConfig);
+    let checks: [(&str, Change); 6] = [
+        ("epoch", |config| config.epoch = 0),
+        ("depth", |config| config.depth = 0),
+        ("batch_bytes", |config| config.batch_bytes = 9 * 4096),
+        ("segment_bytes", |config| config.segment_bytes = 1000),
+        ("regions", |config| config.regions.clear()),
+        ("regions", |config| config.regions.push(config.regions[0])),
+    ];
+    for (name, change) in checks {
+        let mut config = world.config.clone();
+        change(&mut config);
+        assert_eq!(setting(config.check().map_err(Error::from)), name);
+    }
+}
+
+/// Batch 1 is lost and 2 lands; the next run is cut off twice before it gets anywhere.
+#[test]
+fn batches_beyond_a_gap_never_come_back() {
+    let mut world = World::new(config(2, 4, 8, 1));
+    world.put(3900, 1).expect("room");
+    world.put(3900, 2).expect("room");
+    world.dispatch();
+    world.bank.tear(&world.flights.pop().expect("batch 2"), |_| true);
+    world.reopen(1);
+    assert_eq!(world.model.len(), 0);
+    world.put(3900, 3).expect("room");
+    world.put(3900, 4).expect("room");
+    world.dispatch();
+    world.bank.tear(&world.flights.pop().expect("batch 2"), |_| false);
+    world.reopen(1);
+    world.put(3900, 5).expect("room");
+    world.dispatch();
+    world.bank.tear(&world.flights.pop().expect("batch 1"), |_| true);
+    world.reopen(1);
+    assert_eq!(world.model.len(), 1, "batch 2 of epoch 1 follows another batch 1");
+    world.put(3900, 6).expect("room");
+    world.drain();
+    world.reopen(1);
+}
+
+/// The sector that a torn batch lacks arrives as part of another batch with the same bytes there.
+#[test]
+fn a_torn_batch_is_not_completed_by_a_later_one() {
+    let mut world = World::new(config(1, 4, 8, 2));
+    world.append(7, b"lost", Urgency::Relaxed, Space::User).expect("room");
+    world.put(6000, 0xaa).expect("room");
+    world.dispatch();
+    world.bank.tear(&world.flights[0], |sector| sector != 5);
+    world.reopen(1);
+    assert_eq!(world.model.len(), 0);
+    world.append(7, b"next", Urgency::Relaxed, Space::User).expect("room");
+    world.put(6000, 0xaa).expect("room");
+    world.dispatch();
+    world.bank.tear(&world.flights[0], |sector| sector == 5);
+    world.reopen(1);
+    assert_eq!(world.model.len(), 0);
+}
+
+#[test]
+fn a_missing_batch_that_a_later_one_attests_is_damage() {
+    let mut world = World::new(config(1, 4, 8, 1));
+    for fill in 0..3 {
+        world.put(100, fill).expect("room");
+        world.drain();
+    }
+    world.bank.media[0][8192 + 200] ^= 1;
+    match world.replay(1) {
+        Err(Error::Damaged(damage)) => {
+            assert_eq!((damage.device, damage.offset), (DeviceId(0), 8192));
+            assert_eq!(damage.what, "log batch 2");
+        }
+        other => panic!("{other:?}"),
+    }
+    world.bank.media[0][8192 + 200] ^= 1;
+    world.bank.media[0][12288 + 200] ^= 1;
+    assert_eq!(world.replay(1).map(|found| found.len()), Ok(2), "nothing attests the youngest");
+    assert!(matches!(world.replay(5), Err(Error::Damaged(_))), "record 4 was never there");
+}
+
+#[test]
+fn damage_below_replay_from_does_no_harm() {
+    let mut world = World::new(config(1, 4, 8, 1));
+    for fill in 0..4 {
+        world.put(100, fill).expect("room");
+        world.drain();
+    }
+    for at in [4096, 4096 + 200, 8192] {
+        world.bank.media[0][at] ^= 1;
+    }
+    assert_eq!(world.replay(4).map(|found| found.len()), Ok(1));
+}
+
+#[test]
+fn records_of_other_epochs_and_stores_do_not_pass_and_dummies_are_marked() {
+    let mut record = vec![7; RECORD_HEADER_BYTES + 9];
+    let seed = format::record_seed(&STORE, 5);
+    format::seal_record(&mut record, seed, StreamId(3), 12, true);
+    let read = format::decode_record(&record, seed).expect("the same seed");
+    assert_eq!(
+        (read.seq, read.stream, read.payload, read.valid),
+        (12, StreamId(3), &[7; 9][..], true)
+    );
+    for other in [format::record_seed(&STORE, 6), format::record_seed(b"another store...", 5)] {
+        assert_eq!(format::decode_record(&record, other), Err(Invalid::Checksum));
+    }
+    format::seal_record(&mut record, seed, StreamId(3), 0, false);
+    assert!(!format::decode_record(&record, seed).expect("a dummy").valid);
+}
+
+#[test]
+fn readers_skip_dummies() {
+    let mut world = World::new(config(1, 4, 8, 1));
+    world.put(100, 1).expect("room");
+    world.dispatch();
+    let request = world.flights.remove(0);
+    let (offset, batch) = write(&request);
+    let mut batch = batch.to_vec();
+    let mut header = header(&request);
+    let at = BATCH_HEADER_BYTES + header.record_bytes as usize;
+    let seed = format::record_seed(&STORE, header.epoch);
+    format::seal_record(&mut batch[at..at + 50], seed, StreamId(0), 0, false);
+    header.record_bytes += 50;
+    header.encode(&mut batch);
+    world.bank.media[0][offset as usize..offset as usize + 4096].copy_from_slice(&batch);
+    world.reopen(1);
+    assert_eq!(world.model.len(), 1);
+}
+
+proptest! {
+    #[test]
+    fn decoders_take_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..400), fix: bool) {
+        let mut bytes = bytes;
+        if fix && bytes.len() >= BATCH_HEADER_BYTES {
+            // A header that checks, with any fields.
+            bytes[..6].copy_from_slice(b"UpLg\x01\0");
+            let crc = crc32c::crc32c(&bytes[..124]);
+            bytes[124..128].copy_from_slice(&crc.to_le_bytes());
+        }
+        let _ = format::decode_record(&bytes, 0);
+        if let Ok(header) = BatchHeader::decode(&bytes) {
+            let _ = (header.last_seq(), header.bytes());
+            let _ = format::check_records(&header, &bytes);
+        }
+    }
+}

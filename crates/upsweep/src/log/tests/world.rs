@@ -1,0 +1,214 @@
+//! A log on bytes in memory, with every write held until a test says what becomes of it.
+
+use crate::device::{Completion, DeviceId, Devices, Geometry, Operation, Request};
+use crate::error::Error;
+use crate::log::{
+    AppendError, Log, LogConfig, LogRegion, Record, Seq, Space, StreamId, Urgency, recover,
+};
+
+pub(super) const STORE: [u8; 16] = *b"the store of now";
+const SECTOR: usize = 512;
+
+/// Devices that do at once what is submitted.
+#[derive(Default)]
+pub(super) struct Bank {
+    pub(super) media: Vec<Vec<u8>>,
+    done: Vec<Completion>,
+}
+
+impl Bank {
+    pub(super) fn new(devices: usize, bytes: usize) -> Self {
+        Self { media: vec![vec![0; bytes]; devices], done: Vec::new() }
+    }
+
+    /// Does what the request asks for.
+    pub(super) fn perform(&mut self, request: Request) -> Completion {
+        let Request { device, token, operation } = request;
+        let media = &mut self.media[usize::from(device.0)];
+        let buffer = match operation {
+            Operation::Read { offset, mut buffer } => {
+                let start = offset as usize;
+                let end = start + buffer.len();
+                buffer.copy_from_slice(&media[start..end]);
+                Some(buffer)
+            }
+            Operation::Write { offset, buffer, .. } => {
+                let start = offset as usize;
+                media[start..start + buffer.len()].copy_from_slice(&buffer);
+                Some(buffer)
+            }
+            _ => None,
+        };
+        Completion { device, token, buffer, result: Ok(()) }
+    }
+
+    /// Writes only those sectors for which `lands` says so.
+    pub(super) fn tear(&mut self, request: &Request, mut lands: impl FnMut(usize) -> bool) {
+        let Operation::Write { offset, buffer, .. } = &request.operation else { return };
+        let media = &mut self.media[usize::from(request.device.0)][*offset as usize..];
+        for (index, sector) in buffer.chunks(SECTOR).enumerate() {
+            if lands(index) {
+                media[index * SECTOR..index * SECTOR + sector.len()].copy_from_slice(sector);
+            }
+        }
+    }
+}
+
+impl Devices for Bank {
+    fn count(&self) -> u16 {
+        self.media.len() as u16
+    }
+
+    fn geometry(&self, device: DeviceId) -> Geometry {
+        Geometry {
+            size_bytes: self.media[usize::from(device.0)].len() as u64,
+            logical_block_bytes: 512,
+            physical_block_bytes: 4096,
+            rotational: false,
+            growable: false,
+        }
+    }
+
+    fn submit(&mut self, request: Request) {
+        let done = self.perform(request);
+        self.done.push(done);
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        completions.append(&mut self.done);
+    }
+
+    fn wait(&mut self, completions: &mut Vec<Completion>) {
+        self.reap(completions);
+    }
+}
+
+/// A log, its devices, the writes in flight, and what was appended.
+pub(super) struct World {
+    pub(super) bank: Bank,
+    pub(super) config: LogConfig,
+    pub(super) log: Log,
+    pub(super) flights: Vec<Request>,
+    /// The record of sequence `n` at `n - 1`.
+    pub(super) model: Vec<Record>,
+    pub(super) released: Seq,
+    pub(super) now_us: u64,
+}
+
+/// `devices` rings of `segments` segments of `segment_pages` pages, batches of `batch_pages`.
+pub(super) fn config(
+    devices: u16,
+    segments: u64,
+    segment_pages: u32,
+    batch_pages: u32,
+) -> LogConfig {
+    let bytes = segments * u64::from(segment_pages) * 4096;
+    let region = |device| LogRegion { device: DeviceId(device), offset: 4096, bytes };
+    let regions = (0..devices).map(region).collect();
+    let mut config = LogConfig::new(STORE, 1, regions, segment_pages * 4096);
+    config.batch_bytes = batch_pages * 4096;
+    config
+}
+
+impl World {
+    pub(super) fn new(config: LogConfig) -> Self {
+        let bytes = 8192 + config.regions[0].bytes as usize;
+        let mut bank = Bank::new(config.regions.len(), bytes);
+        Log::format(&mut bank, &config).expect("formats");
+        let reader = recover(&mut bank, &config, 1).expect("recovers");
+        assert_eq!((reader.last_seq(), reader.epoch_seen()), (0, 0));
+        let log = reader.into_log(&mut bank, config.clone()).expect("opens");
+        Self { bank, config, log, flights: vec![], model: vec![], released: 1, now_us: 0 }
+    }
+
+    pub(super) fn append(
+        &mut self,
+        stream: u32,
+        payload: &[u8],
+        urgency: Urgency,
+        space: Space,
+    ) -> Result<Seq, AppendError> {
+        let stream = StreamId(stream);
+        let seq = self.log.append_parts(stream, &[payload], urgency, space, self.now_us)?;
+        assert_eq!(seq, self.model.len() as u64 + 1);
+        self.model.push(Record { seq, stream, payload: payload.to_vec() });
+        Ok(seq)
+    }
+
+    /// An urgent user record of `bytes` bytes of `fill`.
+    pub(super) fn put(&mut self, bytes: usize, fill: u8) -> Result<Seq, AppendError> {
+        self.append(7, &vec![fill; bytes], Urgency::Now, Space::User)
+    }
+
+    pub(super) fn dispatch(&mut self) {
+        self.log.dispatch(self.now_us, &mut self.flights);
+    }
+
+    pub(super) fn complete(&mut self, index: usize) {
+        let request = self.flights.remove(index);
+        let done = self.bank.perform(request);
+        self.log.complete(done).expect("the write succeeded");
+    }
+
+    /// Until everything is durable.
+    pub(super) fn drain(&mut self) {
+        self.now_us += self.config.delay_us_max;
+        self.dispatch();
+        while !self.flights.is_empty() {
+            self.complete(0);
+            self.dispatch();
+        }
+        assert_eq!(self.log.durable(), self.log.last(), "whatever was accepted finds its place");
+    }
+
+    pub(super) fn release(&mut self, below: Seq) {
+        self.released = self.released.max(below);
+        self.log.release(below);
+    }
+
+    /// Everything from `replay_from` on, twice.
+    pub(super) fn replay(&mut self, replay_from: Seq) -> Result<Vec<Record>, Error> {
+        let mut reader = recover(&mut self.bank, &self.config, replay_from)?;
+        let mut passes = [vec![], vec![]];
+        for pass in &mut passes {
+            while let Some(record) = reader.next(&mut self.bank)? {
+                let payload = record.payload.to_vec();
+                pass.push(Record { seq: record.seq, stream: record.stream, payload });
+            }
+            reader.rewind();
+        }
+        let [first, second] = passes;
+        assert_eq!(first, second);
+        assert_eq!(reader.last_seq(), replay_from - 1 + first.len() as u64);
+        Ok(first)
+    }
+
+    /// Loses what is in memory and in flight, opens again, and checks what is there: a prefix of
+    /// what was appended, no shorter than what was durable.
+    pub(super) fn reopen(&mut self, replay_from: Seq) {
+        self.flights.clear();
+        let durable = self.log.durable();
+        let found = self.replay(replay_from).expect("recovers");
+        let from = (replay_from - 1) as usize;
+        assert!(from + found.len() >= durable as usize, "{durable} were acknowledged");
+        assert!(found == self.model[from..from + found.len()], "a prefix of what was appended");
+        self.model.truncate(from + found.len());
+        let mut reader = recover(&mut self.bank, &self.config, replay_from).expect("recovers");
+        self.check_read_back(&mut reader);
+        self.config.epoch += 1;
+        self.log = reader.into_log(&mut self.bank, self.config.clone()).expect("opens");
+        assert_eq!(self.log.durable(), self.model.len() as u64);
+        self.released = replay_from;
+    }
+
+    fn check_read_back(&mut self, reader: &mut crate::log::LogReader) {
+        let stream = StreamId(7);
+        let back = reader.read_back(&mut self.bank, stream, 5).expect("reads back");
+        let known = self.model.iter().rev().filter(|record| record.stream == stream);
+        let known: Vec<_> = known.take(back.len()).cloned().collect();
+        assert_eq!(back, known);
+        let needed = self.model.iter().filter(|record| record.stream == stream);
+        let needed = needed.filter(|record| record.seq >= self.released).count().min(5);
+        assert!(back.len() >= needed);
+    }
+}

@@ -1,0 +1,493 @@
+//! The running log: append, dispatch, complete, release.
+//!
+//! Invariants: `flights[i]` is batch `durable_batch + 1 + i`; the open batch has at least one
+//! record; sealed batches and then the open one hold the sequences behind `dispatched`, in order.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::assembly::{Assembly, Pool};
+use super::format::{self, BATCH_HEADER_BYTES, BatchHeader, NO_DEVICE, PAGE_BYTES};
+use super::format::{DEVICES_MAX, RECORD_HEADER_BYTES};
+use super::ring::Ring;
+use super::statistics::{LogDeviceStatistics, LogStatistics};
+use super::{AppendError, LOG_TOKEN_BIT, LogConfig, LogFailure, Seq, Space, StreamId, Urgency};
+use crate::device::{self, Buffer, Completion, Devices, Durability, Operation, Request, Token};
+use crate::error::{ClosedError, Error, RequestError};
+
+/// Bytes of one write when a ring is created.
+const FORMAT_WRITE_BYTES: u64 = 1 << 20;
+
+/// A batch on its way to a device.
+#[derive(Debug)]
+struct Flight {
+    device: u16,
+    offset: u64,
+    last_seq: Seq,
+    done: bool,
+}
+
+/// Where the youngest batch is: what the next one points back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Link {
+    pub(super) device: u16,
+    pub(super) page: u32,
+    pub(super) epoch: u64,
+}
+
+impl Link {
+    /// The link of the first batch of all.
+    pub(super) const NONE: Self = Self { device: NO_DEVICE, page: 0, epoch: 0 };
+}
+
+/// An open log. Every call but [`Log::format`] works on memory only.
+#[derive(Debug)]
+pub struct Log {
+    config: LogConfig,
+    seed: u32,
+    streams: BTreeMap<StreamId, String>,
+    rings: Vec<Ring>,
+    open: Option<Assembly>,
+    sealed: VecDeque<Assembly>,
+    sealed_bytes: u64,
+    flights: VecDeque<Flight>,
+    /// Free places in the devices' pipelines, in the order in which they came free.
+    places: VecDeque<u16>,
+    durable_batch: u64,
+    /// The first batch number of this run.
+    run_first: u64,
+    previous: Link,
+    last: Seq,
+    dispatched: Seq,
+    durable: Seq,
+    /// What the owner released; the rings see at most `durable` of it.
+    released: Seq,
+    failed: bool,
+    pool: Pool,
+    statistics: LogStatistics,
+}
+
+impl Log {
+    /// Creates a log: writes every ring once in full with zeros, 1 MiB at a time, so that later
+    /// writes never meet space that a file system has yet to allocate.
+    ///
+    /// # Errors
+    /// [`RequestError::BadConfig`], or [`ClosedError::WriteFailed`]: mend the device, try again.
+    pub fn format(devices: &mut dyn Devices, config: &LogConfig) -> Result<(), Error> {
+        config.check()?;
+        for region in &config.regions {
+            let device = region.device;
+            let mut done = 0;
+            while done < region.bytes {
+                let bytes = FORMAT_WRITE_BYTES.min(region.bytes - done);
+                let offset = region.offset + done;
+                device::write_alone(devices, device, offset, Buffer::zeroed(bytes as usize))
+                    .map_err(|error| ClosedError::WriteFailed { device, offset, error })?;
+                done += bytes;
+            }
+        }
+        Ok(())
+    }
+
+    /// An empty log behind `last`; `config` is checked.
+    pub(super) fn new(config: LogConfig, number: u64, previous: Link, last: Seq) -> Self {
+        let segment_bytes = u64::from(config.segment_bytes);
+        let rings: Vec<_> =
+            config.regions.iter().map(|region| Ring::new(*region, segment_bytes)).collect();
+        let devices = vec![LogDeviceStatistics::default(); rings.len()];
+        let places_max = rings.len() * usize::from(config.depth);
+        Self {
+            seed: format::record_seed(&config.store, config.epoch),
+            streams: BTreeMap::new(),
+            open: None,
+            sealed: VecDeque::new(),
+            sealed_bytes: 0,
+            flights: VecDeque::new(),
+            places: (0..rings.len() as u16).collect(),
+            durable_batch: number,
+            run_first: number + 1,
+            previous,
+            last,
+            dispatched: last,
+            durable: last,
+            released: 1,
+            failed: false,
+            pool: Pool::new(config.batch_bytes as usize, 2 * places_max),
+            statistics: LogStatistics { devices, ..LogStatistics::default() },
+            rings,
+            config,
+        }
+    }
+
+    pub(super) fn resume_ring(&mut self, device: usize, cursor_page: u32, last_seqs: &[Seq]) {
+        let released = self.reclaimable();
+        self.rings[device].resume(cursor_page, last_seqs, released);
+    }
+
+    /// The identity of the stream called `name`.
+    ///
+    /// # Errors
+    /// [`RequestError::BadConfig`] if another name opened in this run has the same identity: pick
+    /// another name.
+    pub fn open(&mut self, name: &str) -> Result<StreamId, RequestError> {
+        let id = StreamId::of(name);
+        let known = self.streams.entry(id).or_insert_with(|| name.to_owned());
+        if known == name {
+            return Ok(id);
+        }
+        let reason = format!("{name:?} has the same identity as {known:?}: pick another name");
+        Err(RequestError::BadConfig { setting: "stream", reason })
+    }
+
+    /// Appends a record of `payload_len` bytes, which `fill` writes in place, and returns its
+    /// sequence. Call [`Log::dispatch`] after one or more appends. `fill` gets exactly
+    /// `payload_len` bytes of any content and must write all of them.
+    ///
+    /// Cost: one copy and one checksum of the record; no allocation but, now and then, a batch
+    /// buffer.
+    ///
+    /// # Errors
+    /// See [`AppendError`]; nothing was appended and `fill` was not called.
+    #[inline]
+    pub fn append(
+        &mut self,
+        stream: StreamId,
+        payload_len: usize,
+        fill: impl FnOnce(&mut [u8]),
+        urgency: Urgency,
+        space: Space,
+        now_us: u64,
+    ) -> Result<Seq, AppendError> {
+        let record_bytes = RECORD_HEADER_BYTES.saturating_add(payload_len);
+        // Inside the pages that the open batch has anyway, nothing can be refused.
+        let roomy = self.open.as_ref().is_some_and(|open| {
+            open.fits(record_bytes) && open.bytes_with(record_bytes) == open.bytes()
+        });
+        if !roomy || self.failed {
+            self.make_room(payload_len, space, now_us)?;
+        }
+        let open = self.open.as_mut().expect("make_room leaves an open batch with room");
+        let seq = self.last + 1;
+        let end = open.used + record_bytes;
+        let record = &mut open.buffer[open.used..end];
+        fill(&mut record[RECORD_HEADER_BYTES..]);
+        format::seal_record(record, self.seed, stream, seq, true);
+        open.used = end;
+        open.records += 1;
+        open.urgent |= urgency == Urgency::Now;
+        self.last = seq;
+        if end > self.config.batch_bytes as usize {
+            self.seal();
+        }
+        Ok(seq)
+    }
+
+    /// As [`Log::append`], with a payload of several parts back to back.
+    ///
+    /// # Errors
+    /// As [`Log::append`].
+    pub fn append_parts(
+        &mut self,
+        stream: StreamId,
+        parts: &[&[u8]],
+        urgency: Urgency,
+        space: Space,
+        now_us: u64,
+    ) -> Result<Seq, AppendError> {
+        let payload_len = parts.iter().map(|part| part.len()).sum();
+        let fill = |mut room: &mut [u8]| {
+            for part in parts {
+                let (head, rest) = room.split_at_mut(part.len());
+                head.copy_from_slice(part);
+                room = rest;
+            }
+        };
+        self.append(stream, payload_len, fill, urgency, space, now_us)
+    }
+
+    /// Leaves an open batch with room for the record, or refuses before anything has changed.
+    #[cold]
+    fn make_room(&mut self, payload: usize, space: Space, now_us: u64) -> Result<(), AppendError> {
+        if self.failed {
+            return Err(AppendError::Failed);
+        }
+        let limit = self.config.record_bytes_max();
+        if payload > limit {
+            return Err(AppendError::TooLong { limit });
+        }
+        let record_bytes = RECORD_HEADER_BYTES + payload;
+        let open_bytes = self.open.as_ref().map_or(0, Assembly::bytes);
+        let waiting = self.sealed.len() + usize::from(self.open.is_some());
+        if let Some(open) = self.open.as_ref().filter(|open| open.fits(record_bytes)) {
+            let bytes = self.sealed_bytes + open.bytes_with(record_bytes);
+            return self.check_space(bytes, waiting, space);
+        }
+        let bytes = format::batch_bytes(record_bytes);
+        let long = bytes > u64::from(self.config.batch_bytes);
+        let sealed_max = self.sealed_max();
+        let queue_bytes = sealed_max as u64 * u64::from(self.config.batch_bytes);
+        let queued = self.sealed_bytes + open_bytes;
+        // A long record is sealed at once. Several wait until the sealed ones have gone out, which
+        // they do without further appends.
+        let too_many = waiting + usize::from(long) > sealed_max;
+        if too_many || (long && self.sealed_bytes > 0 && queued + bytes > queue_bytes) {
+            self.statistics.waits_busy += 1;
+            return Err(AppendError::Busy);
+        }
+        self.check_space(queued + bytes, waiting + 1, space)?;
+        self.seal();
+        let buffer = self.pool.take(bytes as usize);
+        self.open = Some(Assembly::new(buffer, self.last + 1, now_us));
+        Ok(())
+    }
+
+    /// Refuses if `count` batches of `bytes` together may not find room; see [`Space`].
+    fn check_space(&mut self, bytes: u64, count: usize, space: Space) -> Result<(), AppendError> {
+        let short = self.rings.iter().filter(|ring| ring.rest() < bytes).count() as u64;
+        let entered = (short + 2 * bytes / u64::from(self.config.segment_bytes)).min(count as u64);
+        let reserve = if space == Space::User { self.reserve_segments() } else { 0 };
+        if self.free_segments() < entered + reserve {
+            self.statistics.waits_full += 1;
+            return Err(AppendError::Full);
+        }
+        Ok(())
+    }
+
+    fn free_segments(&self) -> u64 {
+        self.rings.iter().map(|ring| u64::from(ring.free_segments())).sum()
+    }
+
+    fn reserve_segments(&self) -> u64 {
+        let segments: u64 = self.rings.iter().map(|ring| u64::from(ring.segments())).sum();
+        segments.div_ceil(8).max(2)
+    }
+
+    fn places_max(&self) -> usize {
+        self.rings.len() * usize::from(self.config.depth)
+    }
+
+    fn sealed_max(&self) -> usize {
+        self.places_max() + 2
+    }
+
+    fn seal(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.sealed_bytes += open.bytes();
+            self.sealed.push_back(open);
+        }
+    }
+
+    /// Appends to `requests` a write for every batch that should go out now: sealed ones, and the
+    /// open one if a record in it is urgent or has waited `delay_us_max`, while devices have free
+    /// places. Call after appends, after completions, and at [`Log::deadline_us`].
+    ///
+    /// Every request has [`LOG_TOKEN_BIT`] in its token and wants stable media.
+    pub fn dispatch(&mut self, now_us: u64, requests: &mut Vec<Request>) {
+        loop {
+            let due = |open: &Assembly| open.urgent || now_us >= self.due_us(open);
+            let Some(batch) = self.sealed.front().or(self.open.as_ref().filter(|open| due(open)))
+            else {
+                break;
+            };
+            let bytes = batch.bytes();
+            let delayed = self.sealed.is_empty() && !batch.urgent;
+            let Some((position, place)) = self.vacancy(bytes) else { break };
+            let device = self.places.remove(position).expect("found at this position");
+            if self.sealed.is_empty() {
+                self.seal();
+            }
+            let batch = self.sealed.pop_front().expect("one was there or was sealed");
+            self.sealed_bytes -= bytes;
+            self.statistics.delayed_batches += u64::from(delayed);
+            requests.push(self.launch(batch, device, place));
+        }
+    }
+
+    /// The free pipeline place that a batch of `bytes` takes, and where on that device it goes.
+    fn vacancy(&self, bytes: u64) -> Option<(usize, u64)> {
+        if self.failed || self.flights.len() >= 8 * self.places_max() {
+            return None;
+        }
+        let place = |device: &u16| self.rings[usize::from(*device)].place(bytes);
+        self.places.iter().enumerate().find_map(|(at, device)| Some((at, place(device)?)))
+    }
+
+    fn due_us(&self, open: &Assembly) -> u64 {
+        open.since_us.saturating_add(self.config.delay_us_max)
+    }
+
+    /// Binds a batch to its number, device and place.
+    fn launch(&mut self, mut batch: Assembly, device: u16, place: u64) -> Request {
+        let (bytes, last_seq) = (batch.bytes(), batch.last_seq());
+        let number = self.durable_batch + self.flights.len() as u64 + 1;
+        let ring = &mut self.rings[usize::from(device)];
+        ring.take(place, bytes, last_seq);
+        let (target, offset) = (ring.region.device, ring.region.offset + place);
+        let mut cursors = [0; DEVICES_MAX];
+        for (cursor, ring) in cursors.iter_mut().zip(&self.rings) {
+            *cursor = ring.cursor_page();
+        }
+        let page = (place / PAGE_BYTES) as u32;
+        let header = BatchHeader {
+            device,
+            store: self.config.store,
+            epoch: self.config.epoch,
+            number,
+            first_seq: batch.first_seq,
+            durable: self.durable_batch,
+            previous_epoch: self.previous.epoch,
+            page,
+            previous_page: self.previous.page,
+            previous_device: self.previous.device,
+            devices: self.rings.len() as u16,
+            records: batch.records,
+            record_bytes: batch.record_bytes() as u32,
+            cursors,
+            run_first: self.run_first,
+        };
+        header.encode(&mut batch.buffer);
+        batch.buffer[batch.used..bytes as usize].fill(0);
+        self.statistics.count(&batch, device);
+        self.previous = Link { device, page, epoch: self.config.epoch };
+        self.dispatched = last_seq;
+        self.flights.push_back(Flight { device, offset, last_seq, done: false });
+        let buffer = self.pool.cut(batch.buffer, bytes as usize);
+        let durability = Durability::Stable;
+        let operation = Operation::Write { offset, buffer, durability };
+        Request { device: target, token: Token(LOG_TOKEN_BIT | number), operation }
+    }
+
+    /// Takes the completion of a request that [`Log::dispatch`] gave. Call `dispatch` afterwards.
+    ///
+    /// # Errors
+    /// [`LogFailure`] if the write failed: the log is poisoned, [`Log::durable`] never passes this
+    /// batch, and nothing more is dispatched.
+    ///
+    /// # Panics
+    /// If the completion is not that of a batch in flight.
+    pub fn complete(&mut self, completion: Completion) -> Result<(), LogFailure> {
+        let number = completion.token.0 & !LOG_TOKEN_BIT;
+        let index = number.wrapping_sub(self.durable_batch + 1);
+        let flight = usize::try_from(index).ok().and_then(|index| self.flights.get_mut(index));
+        let flight = flight.expect("a completion of a batch in flight");
+        assert!(!flight.done, "a request completes once");
+        if let Some(buffer) = completion.buffer {
+            self.pool.give(buffer);
+        }
+        if let Err(error) = completion.result {
+            self.failed = true;
+            return Err(LogFailure { device: completion.device, offset: flight.offset, error });
+        }
+        flight.done = true;
+        let device = flight.device;
+        let completed = &mut self.statistics.devices[usize::from(device)].completed;
+        *completed += 1;
+        let places = if *completed == 1 { usize::from(self.config.depth) } else { 1 };
+        self.places.extend(std::iter::repeat_n(device, places));
+        let before = self.durable;
+        while self.flights.front().is_some_and(|flight| flight.done) {
+            let flight = self.flights.pop_front().expect("just seen");
+            self.durable = flight.last_seq;
+            self.durable_batch += 1;
+        }
+        if before < self.released {
+            self.reclaim();
+        }
+        Ok(())
+    }
+
+    /// Every record up to this sequence is on stable media. Never decreases.
+    #[must_use]
+    pub fn durable(&self) -> Seq {
+        if cfg!(feature = "broken-early-acknowledge") { self.dispatched } else { self.durable }
+    }
+
+    /// The sequence of the youngest record, durable or not; 0 if there is none.
+    #[must_use]
+    pub fn last(&self) -> Seq {
+        self.last
+    }
+
+    /// When [`Log::dispatch`] must be called at the latest, if nothing else happens before: the
+    /// open batch waits for company and a device has a free place.
+    #[must_use]
+    pub fn deadline_us(&self) -> Option<u64> {
+        let open = self.open.as_ref()?;
+        let idle = self.sealed.is_empty() && self.vacancy(open.bytes()).is_some();
+        (idle && !open.urgent).then(|| self.due_us(open))
+    }
+
+    /// Says that no sequence below `below` is needed by any recovery from now on: the sequence to
+    /// recover from is `below` or higher, and that is durable elsewhere. Lower values than before
+    /// have no effect. Cost: O(segments).
+    pub fn release(&mut self, below: Seq) {
+        if below > self.released {
+            self.released = below;
+            self.reclaim();
+        }
+    }
+
+    fn reclaim(&mut self) {
+        let released = self.reclaimable();
+        self.rings.iter_mut().for_each(|ring| ring.reclaim(released));
+    }
+
+    /// The segment of the youngest durable batch stays, so that recovery always finds the end.
+    fn reclaimable(&self) -> Seq {
+        self.released.min(self.durable).max(1)
+    }
+
+    /// The sequence such that `release` of the next one frees at least one segment, once it is
+    /// durable; `None` if every segment is free or being filled. Cost: O(segments).
+    #[must_use]
+    pub fn oldest_segment_last_seq(&self) -> Option<Seq> {
+        let released = self.reclaimable();
+        self.rings.iter().filter_map(|ring| ring.oldest_last_seq(released)).min()
+    }
+
+    /// Bytes of the rings that are neither free nor left in a segment being filled.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        let rest: u64 = self.rings.iter().map(Ring::rest).sum();
+        self.capacity_bytes() - rest - self.free_segments() * u64::from(self.config.segment_bytes)
+    }
+
+    /// Bytes of all rings.
+    #[must_use]
+    pub fn capacity_bytes(&self) -> u64 {
+        self.rings.iter().map(Ring::bytes).sum()
+    }
+
+    /// Longest payload in bytes that [`Log::append`] takes.
+    #[must_use]
+    pub fn record_bytes_max(&self) -> usize {
+        self.config.record_bytes_max()
+    }
+
+    /// Memory of all batch buffers in bytes, those lent to devices included. Bounded: about
+    /// `4 * devices * depth + 4` batches, plus one segment per place in the pipeline while records
+    /// longer than a batch are on their way.
+    #[must_use]
+    pub fn buffer_bytes(&self) -> u64 {
+        self.pool.bytes
+    }
+
+    /// Whether a write failed.
+    #[must_use]
+    pub fn failed(&self) -> bool {
+        self.failed
+    }
+
+    /// The configuration of this run.
+    #[must_use]
+    pub fn config(&self) -> &LogConfig {
+        &self.config
+    }
+
+    /// What the log did since it was opened.
+    #[must_use]
+    pub fn statistics(&self) -> &LogStatistics {
+        &self.statistics
+    }
+}
+
+const _: () = assert!(BATCH_HEADER_BYTES + RECORD_HEADER_BYTES < PAGE_BYTES as usize);

@@ -1,0 +1,398 @@
+//! The public block API: an open store as spaces of blocks with queues.
+//!
+//! This is what tables are built on, and all they are built on; other structures can be built on it
+//! the same way. (Bosc paper, section 3: `modify`; section 4.4: `query`.)
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the runtime is where threads and channels are made"
+)]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::clock::process_cpu;
+use super::layout::{self, CreateOptions, Description, Folder};
+use super::shared::Shared;
+use super::status::{self, Status};
+use super::threads::Threads;
+use crate::engine::modifier::Modifier;
+use crate::engine::registry::{ModifierId, Modifiers};
+use crate::engine::{
+    self, Access, Core, LoggedUpdate, Registry, Report, SpaceRecord, SpaceSize, View, Wanted,
+};
+use crate::error::{ClosedError, Error, RequestError, RetryError};
+use crate::log::Urgency;
+
+/// When a call that changes something returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// When the change is on stable media.
+    #[default]
+    Wait,
+    /// At once; the change is on its way, and the [`Ticket`] can be waited on.
+    Ticket,
+    /// At once; the change may wait a bounded time (5 ms) for others to share its log batch.
+    Relaxed,
+}
+
+/// How to open a store.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Memory for queues, directory, cache and buffers together, in bytes.
+    pub memory_bytes: usize,
+    /// Threads that apply updates; 0: one per processor, at most 4.
+    pub workers: usize,
+    /// Most blocks of a run (1 to 1024; paper: 32).
+    pub run_blocks_max: usize,
+    /// Least part of a run's bytes in blocks with waiting updates, in per cent (paper: 50).
+    pub run_density_percent_min: u32,
+    /// Batches in flight per log device (1 to 16; paper: 2).
+    pub log_depth: u8,
+}
+
+/// Memory budget unless another is given: 256 MiB.
+pub const MEMORY_BYTES_DEFAULT: usize = 256 << 20;
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        Self {
+            memory_bytes: MEMORY_BYTES_DEFAULT,
+            workers: 0,
+            run_blocks_max: 32,
+            run_density_percent_min: 50,
+            log_depth: 2,
+        }
+    }
+}
+
+/// A change on its way to stable media.
+#[must_use = "the change is durable only once the ticket has been waited on"]
+#[derive(Clone)]
+pub struct Ticket {
+    inner: Arc<Inner>,
+    seq: u64,
+}
+
+impl Ticket {
+    /// Waits until the change, and every one before it, is on stable media.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if a log write failed first: the change may or may not be there after the
+    /// store is opened again.
+    pub fn wait(&self) -> Result<(), Error> {
+        self.inner.shared.wait_durable(self.seq)
+    }
+
+    /// Whether the change is on stable media.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        self.inner.shared.durable() >= self.seq
+    }
+
+    /// The position of the change in the store's history; later changes have higher ones.
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        self.seq
+    }
+}
+
+impl std::fmt::Debug for Ticket {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Ticket({})", self.seq)
+    }
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    threads: std::sync::Mutex<Threads>,
+    folder: Folder,
+    description: Description,
+    cpu_at_open: std::time::Duration,
+    memory_bytes: usize,
+    workers: usize,
+}
+
+/// An open store. Cheap to clone; all clones are the same store, from any thread. The store closes
+/// when the last clone is dropped: everything accepted is made durable first.
+#[derive(Clone)]
+pub struct BlockStore {
+    inner: Arc<Inner>,
+}
+
+impl BlockStore {
+    /// Makes an empty store in `folder`, which must be empty or not there. Cost: writes every log
+    /// device once in full.
+    ///
+    /// # Errors
+    /// [`Error::Request`] naming the path or setting that is wrong; [`Error::Closed`] if a write
+    /// failed. What was made is removed again.
+    pub fn create(folder: &Path, options: &CreateOptions) -> Result<(), Error> {
+        layout::create(folder, options, |devices, config| engine::create(devices, config))
+    }
+
+    /// Opens the store in `folder` and recovers it. Cost: reads the directory and the log since the
+    /// last checkpoint.
+    ///
+    /// # Errors
+    /// [`RequestError::NoStore`]; [`RetryError::InUse`] while another process has it open;
+    /// unregistered formats or modifiers; [`Error::Damaged`].
+    pub fn open(folder: &Path, options: &OpenOptions, registry: &Registry) -> Result<Self, Error> {
+        let (folder, description, mut devices) = layout::open(folder)?;
+        let mut config = description.config(&folder.path, options.memory_bytes)?;
+        config.run_blocks_max = options.run_blocks_max;
+        config.run_density_percent_min = options.run_density_percent_min;
+        config.log_depth = options.log_depth;
+        let core = engine::open(&mut devices, config, registry, Access::ReadWrite)?;
+        let (waiter, waker) = (devices.waiter(), devices.waiter().waker());
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let shared = Arc::new(Shared::new(core, devices, sender, waker));
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let workers = if options.workers == 0 { processors.min(4) } else { options.workers };
+        let threads = Threads::start(&shared, waiter, receiver, workers).map_err(|error| {
+            RequestError::Path { path: folder.path.clone(), reason: error.to_string() }
+        })?;
+        let inner = Inner {
+            shared,
+            threads: std::sync::Mutex::new(threads),
+            folder,
+            description,
+            cpu_at_open: process_cpu(),
+            memory_bytes: options.memory_bytes,
+            workers,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Reads everything in the store in `folder` and checks every checksum and invariant. Nothing
+    /// is written.
+    ///
+    /// # Errors
+    /// As [`BlockStore::open`]; what is wrong with the content is in the report.
+    pub fn verify(folder: &Path, registry: &Registry) -> Result<Report, Error> {
+        let (folder, description, mut devices) = layout::open(folder)?;
+        let config = description.config(&folder.path, usize::MAX / 4)?;
+        engine::verify(&mut devices, config, registry)
+    }
+
+    /// Declares changes, all of which take effect or none, now and after any crash. They are seen
+    /// by queries at once.
+    ///
+    /// # Errors
+    /// [`Error::Request`] with nothing changed; [`RetryError::Full`]; [`Error::Closed`].
+    pub fn modify(
+        &self,
+        updates: &[LoggedUpdate<'_>],
+        durability: Durability,
+    ) -> Result<Ticket, Error> {
+        let seq = self.inner.shared.submit(updates, urgency(durability))?;
+        self.ticket(seq, durability)
+    }
+
+    /// As many calls of [`BlockStore::modify`] as there are records, in order, at the cost of few:
+    /// each record by itself takes effect whole or not at all. The ticket is for the last.
+    ///
+    /// # Errors
+    /// As [`BlockStore::modify`]; the records before the one at fault are accepted.
+    pub fn modify_each<'a>(
+        &self,
+        records: impl IntoIterator<Item = &'a [LoggedUpdate<'a>]>,
+        durability: Durability,
+    ) -> Result<Ticket, Error> {
+        let mut records = records.into_iter();
+        let seq = self.inner.shared.submit_some(&mut records, urgency(durability))?;
+        self.ticket(seq, durability)
+    }
+
+    fn ticket(&self, seq: u64, durability: Durability) -> Result<Ticket, Error> {
+        let ticket = Ticket { inner: Arc::clone(&self.inner), seq };
+        if durability == Durability::Wait {
+            ticket.wait()?;
+        }
+        Ok(ticket)
+    }
+
+    /// What is known of a block: image and waiting updates, consistent with each other. At most one
+    /// device read.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; [`Error::Damaged`] if the block is.
+    pub fn view(&self, space: u32, wanted: Wanted) -> Result<View, Error> {
+        self.inner.shared.view(space, wanted)
+    }
+
+    /// Answers a query of one key by `query`, which sees the image of its block, if it is needed,
+    /// and the updates that wait for the key.
+    ///
+    /// # Errors
+    /// As [`BlockStore::view`].
+    pub fn query<R>(
+        &self,
+        space: u32,
+        key: &[u8],
+        query: impl FnOnce(&View, &Modifiers) -> R,
+    ) -> Result<R, Error> {
+        let view = self.view(space, Wanted::Point(key.to_vec()))?;
+        Ok(query(&view, &self.modifiers()))
+    }
+
+    /// The registered modifiers of this store.
+    #[must_use]
+    pub fn modifiers(&self) -> Arc<Modifiers> {
+        self.inner.shared.lock().core.modifiers()
+    }
+
+    /// The number of a modifier in this store.
+    ///
+    /// # Errors
+    /// [`RequestError::UnknownModifier`]: register it when opening the store.
+    pub fn modifier_id(&self, modifier: &dyn Modifier) -> Result<ModifierId, Error> {
+        let (name, version) = (modifier.name(), modifier.version());
+        self.modifiers()
+            .id_of(name, version)
+            .ok_or_else(|| RequestError::UnknownModifier { name: name.to_owned(), version }.into())
+    }
+
+    /// Creates a space and waits until it is durable. `large_values` gives it a companion space.
+    ///
+    /// # Errors
+    /// A bad or taken name; an unregistered format; [`Error::Closed`].
+    pub fn create_space(
+        &self,
+        name: &str,
+        format: &str,
+        large: bool,
+    ) -> Result<SpaceRecord, Error> {
+        let attempt = |core: &mut Core| match core.create_space(name, format, large) {
+            Err(Error::Retry(RetryError::Busy)) => None,
+            other => Some(other),
+        };
+        let (space, _) = self.inner.shared.wait_until(attempt)??;
+        self.inner.shared.wait_until(|core| core.space_record(space))
+    }
+
+    /// Drops a space and waits until that is durable; its room comes back in the background.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; [`Error::Closed`].
+    pub fn drop_space(&self, space: u32) -> Result<(), Error> {
+        let attempt = |core: &mut Core| match core.drop_space(space) {
+            Err(Error::Retry(RetryError::Busy)) => None,
+            other => Some(other),
+        };
+        let _seq = self.inner.shared.wait_until(attempt)??;
+        self.inner.shared.wait_until(|core| core.space_record(space).is_none().then_some(()))
+    }
+
+    /// The space of this name.
+    #[must_use]
+    pub fn space(&self, name: &str) -> Option<SpaceRecord> {
+        self.inner.shared.lock().core.space_named(name).cloned()
+    }
+
+    /// All named spaces with their sizes. Cost: a pass over the directory.
+    #[must_use]
+    pub fn spaces(&self) -> Vec<(SpaceRecord, SpaceSize)> {
+        let state = self.inner.shared.lock();
+        let core = &state.core;
+        core.spaces().map(|space| (space.clone(), core.space_size(space.space))).collect()
+    }
+
+    /// Commits everything that was accepted so far to the data devices, and waits for it.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; [`RetryError::Full`] when the data devices have no room.
+    pub fn sweep(&self) -> Result<(), Error> {
+        let mut target = None;
+        self.inner.shared.wait_until(move |core| {
+            let target = *target.get_or_insert_with(|| {
+                core.request_sweep();
+                core.accepted()
+            });
+            if core.is_full() {
+                return Some(Err(core.full_error()));
+            }
+            core.is_swept(target).then_some(Ok(()))
+        })?
+    }
+
+    /// Writes the directory to the data devices, which bounds what the next open has to replay.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        let mut before = None;
+        self.inner.shared.wait_until(move |core| {
+            let done = core.statistics().checkpoints;
+            if before.is_none() {
+                core.request_checkpoint();
+            }
+            (done > *before.get_or_insert(done)).then_some(())
+        })
+    }
+
+    /// Waits until everything that was accepted so far is on stable media.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if a log write failed.
+    pub fn flush(&self) -> Result<(), Error> {
+        let last = self.inner.shared.lock().core.last();
+        self.inner.shared.wait_durable(last)
+    }
+
+    /// The sequence through which everything is on stable media.
+    #[must_use]
+    pub fn durable(&self) -> u64 {
+        self.inner.shared.durable()
+    }
+
+    /// What the store is, does, and is bound by.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let inner = &self.inner;
+        let cpu = process_cpu().saturating_sub(inner.cpu_at_open);
+        let session = inner.folder.read_session();
+        status::gather(&status::Sources {
+            shared: &inner.shared,
+            description: &inner.description,
+            folder: &inner.folder.path,
+            cpu,
+            memory_bytes: inner.memory_bytes,
+            workers: inner.workers,
+            last_session: session.as_deref(),
+        })
+    }
+
+    /// Makes everything durable and refuses further updates, through this and all other clones.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if something could not be made durable.
+    pub fn close(self) -> Result<(), Error> {
+        let flushed = self.flush();
+        let mut state = self.inner.shared.lock();
+        state.core.close(ClosedError::Closed);
+        self.inner.shared.pump(state);
+        flushed
+    }
+}
+
+fn urgency(durability: Durability) -> Urgency {
+    match durability {
+        Durability::Relaxed => Urgency::Relaxed,
+        Durability::Wait | Durability::Ticket => Urgency::Now,
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let last = self.shared.lock().core.last();
+        // If it fails, nobody was promised durability for what is lost.
+        drop(self.shared.wait_durable(last));
+        let cpu = process_cpu().saturating_sub(self.cpu_at_open);
+        if let Some(session) = status::session(&self.shared, cpu) {
+            self.folder.write_session(&session);
+        }
+        let threads = self.threads.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+        threads.stop(&self.shared);
+    }
+}

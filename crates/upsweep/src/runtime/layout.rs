@@ -1,0 +1,388 @@
+//! A store on the file system: a folder with
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `store.json` | the [`Description`]: identity, paths of the devices, sizes, profiles |
+//! | `lock` | locked by the one process that has the store open; holds its number |
+//! | `session.json` | what the last session measured, for `stat` |
+//! | `data-0`, `log-0` | the devices, unless others were named |
+//!
+//! Every device starts with a label: an image of kind label that names store and device and repeats
+//! the description, so that devices cannot be swapped and a lost description can be restored.
+
+#![expect(clippy::disallowed_methods, reason = "the runtime is where files enter the system")]
+#![expect(clippy::disallowed_types, reason = "the runtime is where files enter the system")]
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::clock::Clock;
+use crate::device::{
+    self, Buffer, DeviceId, DeviceProfile, Devices, HostDevices, HostOptions, HostPath, Operation,
+    ScratchRange,
+};
+use crate::engine::format::image_format::{self, Identity, ImageKind};
+use crate::engine::{Config, DATA_START};
+use crate::error::{ClosedError, Damage, Error, RequestError, RetryError};
+use crate::log::LogRegion;
+
+/// Bytes at the start of every device that the label may take.
+const LABEL_BYTES: usize = 4096;
+/// Where the ring of a log device starts.
+const LOG_START: u64 = LABEL_BYTES as u64;
+/// First size of a data file.
+const DATA_FILE_BYTES: u64 = 16 << 20;
+/// Log size of a new store, in bytes, unless another is given.
+pub const LOG_BYTES_DEFAULT: u64 = 512 << 20;
+/// Smallest log of one device, in bytes.
+pub const LOG_BYTES_MIN: u64 = 1 << 20;
+
+/// How to create a store.
+#[derive(Clone, Debug, Default)]
+pub struct CreateOptions {
+    /// Data devices: files to be made, or existing raw block devices. None: one file in the store.
+    pub data: Vec<PathBuf>,
+    /// Log devices, likewise.
+    pub log: Vec<PathBuf>,
+    /// Target size of a block in bytes (4 KiB to 1 MiB, a multiple of 4 KiB). None: 16 KiB on
+    /// solid-state devices, 64 KiB on rotating ones.
+    pub block_bytes: Option<u32>,
+    /// Size of each log device that is a file, in bytes (1 MiB and more). None: 512 MiB; a raw
+    /// device is used whole.
+    pub log_bytes: Option<u64>,
+}
+
+/// What a store consists of.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Description {
+    /// Version of this description, 1.
+    pub version: u32,
+    /// Identity of the store, 32 hexadecimal digits.
+    pub store: String,
+    /// Data devices; relative paths are relative to the folder.
+    pub data: Vec<PathBuf>,
+    /// Log devices, likewise.
+    pub log: Vec<PathBuf>,
+    /// Target size of a block in bytes.
+    pub block_bytes: u32,
+    /// Bytes of a log segment.
+    pub log_segment_bytes: u32,
+    /// Bytes of the ring on each log device.
+    pub log_ring_bytes: Vec<u64>,
+    /// What was measured of the first data device when the store was created.
+    pub data_profile: DeviceProfile,
+    /// What was measured of the first log device when the store was created.
+    pub log_profile: DeviceProfile,
+}
+
+impl Description {
+    fn store_id(&self) -> Option<[u8; 16]> {
+        u128::from_str_radix(&self.store, 16).ok().map(u128::to_be_bytes)
+    }
+
+    /// The engine settings that follow, with `memory_bytes` and the defaults of the engine.
+    pub(super) fn config(&self, folder: &Path, memory_bytes: usize) -> Result<Config, Error> {
+        let store = self.store_id().ok_or_else(|| RequestError::Path {
+            path: folder.join("store.json"),
+            reason: "the store's identity is not 32 hexadecimal digits".to_owned(),
+        })?;
+        let data_devices = u16::try_from(self.data.len()).unwrap_or(u16::MAX);
+        let rings = self.log_ring_bytes.iter().zip(data_devices..);
+        let log_regions = rings
+            .map(|(&bytes, device)| LogRegion {
+                device: DeviceId(device),
+                offset: LOG_START,
+                bytes,
+            })
+            .collect();
+        Ok(Config {
+            store,
+            data_devices,
+            log_regions,
+            log_segment_bytes: self.log_segment_bytes,
+            log_batch_bytes: (128 << 10).min(self.log_segment_bytes),
+            log_depth: 2,
+            log_delay_us_max: 5_000,
+            block_bytes: self.block_bytes,
+            memory_bytes,
+            cache_bytes: memory_bytes / 8,
+            run_blocks_max: 32,
+            run_density_percent_min: 50,
+            runs_in_flight_max: 4,
+            sweep_always: self.data_profile.rotational,
+        })
+    }
+
+    /// All devices in the order of the bank.
+    fn paths(&self, folder: &Path) -> Vec<PathBuf> {
+        self.data.iter().chain(&self.log).map(|path| folder.join(path)).collect()
+    }
+}
+
+/// An open store folder: the lock is held until this is dropped.
+#[derive(Debug)]
+pub(super) struct Folder {
+    pub(super) path: PathBuf,
+    _lock: File,
+}
+
+fn path_error(path: &Path, error: impl std::fmt::Display) -> Error {
+    RequestError::Path { path: path.to_owned(), reason: error.to_string() }.into()
+}
+
+impl Folder {
+    fn lock(path: &Path) -> Result<Self, Error> {
+        let lock_path = path.join("lock");
+        let mut lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&lock_path)
+            .map_err(|error| path_error(&lock_path, error))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                let read = lock.read_to_string(&mut text);
+                let pid = read.ok().and_then(|_| text.trim().parse().ok());
+                return Err(RetryError::InUse { path: path.to_owned(), pid }.into());
+            }
+            Err(TryLockError::Error(error)) => return Err(path_error(&lock_path, error)),
+        }
+        let written = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+        written.map_err(|error| path_error(&lock_path, error))?;
+        Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+
+    /// What the last session measured, as the text of a JSON value.
+    pub(super) fn read_session(&self) -> Option<String> {
+        fs::read_to_string(self.path.join("session.json")).ok()
+    }
+
+    /// Keeps what this session measured. Nothing depends on it, so failing is harmless.
+    pub(super) fn write_session(&self, text: &str) {
+        // The measurement is for information only; a store on a full disk must still close.
+        drop(fs::write(self.path.join("session.json"), text));
+    }
+}
+
+/// Locks the store in `folder` and opens its devices.
+pub(super) fn open(folder: &Path) -> Result<(Folder, Description, HostDevices), Error> {
+    let file = folder.join("store.json");
+    if !file.exists() {
+        return Err(RequestError::NoStore(folder.to_owned()).into());
+    }
+    let locked = Folder::lock(folder)?;
+    let text = fs::read_to_string(&file).map_err(|error| path_error(&file, error))?;
+    let description: Description =
+        serde_json::from_str(&text).map_err(|error| path_error(&file, error))?;
+    if description.version != 1 {
+        let reason = format!("version {}; this program knows 1", description.version);
+        return Err(path_error(&file, reason));
+    }
+    let paths: Vec<HostPath> = description
+        .paths(folder)
+        .into_iter()
+        .map(|path| HostPath { path, create: false })
+        .collect();
+    let mut devices = HostDevices::open(&paths, HostOptions::default())?;
+    check_labels(&mut devices, &description, folder)?;
+    Ok((locked, description, devices))
+}
+
+fn check_labels(
+    devices: &mut HostDevices,
+    description: &Description,
+    folder: &Path,
+) -> Result<(), Error> {
+    let store = description.config(folder, 0)?.store;
+    for index in 0..devices.count() {
+        let device = DeviceId(index);
+        let identity = label_identity(store, index);
+        let checked = device::read_alone(devices, device, 0, LABEL_BYTES)
+            .map_err(|error| error.to_string())
+            .and_then(|label| image_format::decode(&label, &identity).map(|_| ()));
+        if let Err(reason) = checked {
+            let what = format!("label of {}", devices.description(device).path.display());
+            return Err(Damage { device, offset: 0, what, reason }.into());
+        }
+    }
+    Ok(())
+}
+
+fn label_identity(store: [u8; 16], index: u16) -> Identity<'static> {
+    Identity { store, kind: ImageKind::Label, space: u32::from(index), seq: 0, key: &[] }
+}
+
+/// Makes a store folder with its devices; whatever it made is removed again if it fails.
+pub(super) fn create(
+    folder: &Path,
+    options: &CreateOptions,
+    format: impl FnOnce(&mut HostDevices, &Config) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let occupied = folder.exists()
+        && (!folder.is_dir() || fs::read_dir(folder).is_ok_and(|mut d| d.next().is_some()));
+    if occupied {
+        return Err(RequestError::AlreadyExists(folder.to_owned()).into());
+    }
+    let was_there = folder.exists();
+    fs::create_dir_all(folder).map_err(|error| path_error(folder, error))?;
+    let mut made = Vec::new();
+    let result = create_inside(folder, options, format, &mut made);
+    if result.is_err() {
+        // Best effort: what cannot be removed is reported by the next attempt to create.
+        made.iter().for_each(|path| drop(fs::remove_file(path)));
+        for file in ["store.json", "lock"] {
+            drop(fs::remove_file(folder.join(file)));
+        }
+        if !was_there {
+            drop(fs::remove_dir(folder));
+        }
+    }
+    result
+}
+
+fn create_inside(
+    folder: &Path,
+    options: &CreateOptions,
+    format: impl FnOnce(&mut HostDevices, &Config) -> Result<(), Error>,
+    made: &mut Vec<PathBuf>,
+) -> Result<(), Error> {
+    let _lock = Folder::lock(folder)?;
+    let or_file = |paths: &[PathBuf], name: &str| {
+        if paths.is_empty() { vec![PathBuf::from(name)] } else { absolute(paths) }
+    };
+    let data = or_file(&options.data, "data-0");
+    let log = or_file(&options.log, "log-0");
+    let log_bytes = options.log_bytes.unwrap_or(LOG_BYTES_DEFAULT);
+    if log_bytes < LOG_BYTES_MIN {
+        let reason = format!("{log_bytes} bytes; at least {LOG_BYTES_MIN} (1MiB)");
+        return Err(RequestError::BadConfig { setting: "log size", reason }.into());
+    }
+    let mut paths = Vec::new();
+    let mut growths = Vec::new();
+    let sizes = std::iter::repeat_n(DATA_FILE_BYTES, data.len())
+        .chain(std::iter::repeat_n(log_bytes.next_multiple_of(4096) + LOG_START, log.len()));
+    for (path, bytes) in data.iter().chain(&log).zip(sizes) {
+        let path = folder.join(path);
+        if path.exists() {
+            if path.is_file() {
+                return Err(RequestError::AlreadyExists(path).into());
+            }
+            paths.push(HostPath { path, create: false });
+        } else {
+            made.push(path.clone());
+            growths.push((DeviceId(u16::try_from(paths.len()).unwrap_or(u16::MAX)), bytes));
+            paths.push(HostPath { path, create: true });
+        }
+    }
+    let mut devices = HostDevices::open(&paths, HostOptions::default())?;
+    for (device, bytes) in growths {
+        device::run_alone(&mut devices, device, Operation::Grow { bytes })
+            .map_err(|error| path_error(&devices.description(device).path, error))?;
+    }
+    let description = describe(folder, options, data, log, &mut devices)?;
+    let config = description.config(folder, usize::MAX / 4)?;
+    config.check()?;
+    write_labels(&mut devices, &description, config.store)?;
+    format(&mut devices, &config)?;
+    sync_file(&folder.join("store.json"), &to_json(&description))?;
+    File::open(folder).and_then(|dir| dir.sync_all()).map_err(|error| path_error(folder, error))
+}
+
+fn absolute(paths: &[PathBuf]) -> Vec<PathBuf> {
+    paths.iter().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())).collect()
+}
+
+fn to_json(description: &Description) -> String {
+    serde_json::to_string_pretty(description).expect("a description has only plain values")
+}
+
+/// Writes a file so that it is whole or not there after a crash.
+fn sync_file(path: &Path, text: &str) -> Result<(), Error> {
+    let temporary = path.with_extension("new");
+    let written = File::create(&temporary)
+        .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&temporary, path));
+    written.map_err(|error| path_error(path, error))
+}
+
+fn describe(
+    folder: &Path,
+    options: &CreateOptions,
+    data: Vec<PathBuf>,
+    log: Vec<PathBuf>,
+    devices: &mut HostDevices,
+) -> Result<Description, Error> {
+    let first_log = u16::try_from(data.len()).unwrap_or(u16::MAX);
+    let profile = |devices: &mut HostDevices, device: DeviceId| {
+        let bytes = devices.geometry(device).size_bytes;
+        let range = ScratchRange { offset: 0, bytes: bytes.min(PROBE_BYTES) };
+        let clock = Clock::start();
+        // The first pass meets space that the file system has yet to allocate; the second counts.
+        device::probe(devices, device, range, || clock.elapsed())
+            .and_then(|_| device::probe(devices, device, range, || clock.elapsed()))
+            .map_err(|error| path_error(&devices.description(device).path, error))
+    };
+    let data_profile = profile(devices, DeviceId(0))?;
+    let log_profile = profile(devices, DeviceId(first_log))?;
+    let rings: Vec<u64> = (first_log..devices.count())
+        .map(|index| devices.geometry(DeviceId(index)).size_bytes.saturating_sub(LOG_START))
+        .map(|bytes| bytes - bytes % 4096)
+        .collect();
+    let smallest = rings.iter().copied().min().unwrap_or(0);
+    let block_bytes = if data_profile.rotational { 64 << 10 } else { 16 << 10 };
+    Ok(Description {
+        version: 1,
+        store: format!("{:032x}", u128::from_be_bytes(random_id(folder)?)),
+        data,
+        log,
+        block_bytes: options.block_bytes.unwrap_or(block_bytes),
+        log_segment_bytes: segment_bytes(smallest),
+        log_ring_bytes: rings,
+        data_profile,
+        log_profile,
+    })
+}
+
+/// What the probe may write and read of a device.
+const PROBE_BYTES: u64 = 16 << 20;
+
+/// Segments of a sixty-fourth of the ring, so that little of it waits for a whole segment to be
+/// free, but of at least 2 MiB where the ring is large enough, so that a value of 1 MiB fits.
+fn segment_bytes(ring_bytes: u64) -> u32 {
+    let wanted = (ring_bytes / 64).max((2 << 20).min(ring_bytes / 8)).min(64 << 20);
+    u32::try_from(wanted - wanted % 4096).unwrap_or(64 << 20)
+}
+
+fn write_labels(
+    devices: &mut HostDevices,
+    description: &Description,
+    store: [u8; 16],
+) -> Result<(), Error> {
+    let text = to_json(description);
+    let room = LABEL_BYTES - image_format::HEADER_BYTES;
+    // A description with very long paths does not fit; the label then names the store only.
+    let body = if text.len() <= room { text.as_bytes() } else { &[] };
+    for index in 0..devices.count() {
+        let device = DeviceId(index);
+        let mut label = Buffer::zeroed(LABEL_BYTES);
+        image_format::encode(&label_identity(store, index), body, &mut label);
+        device::write_alone(devices, device, 0, label)
+            .map_err(|error| ClosedError::WriteFailed { device, offset: 0, error })?;
+    }
+    Ok(())
+}
+
+fn random_id(folder: &Path) -> Result<[u8; 16], Error> {
+    let mut id = [0; 16];
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut id));
+    read.map_err(|error| path_error(folder, error))?;
+    Ok(id)
+}
+
+const _: () = assert!(LABEL_BYTES as u64 <= DATA_START && LABEL_BYTES as u64 <= LOG_START);

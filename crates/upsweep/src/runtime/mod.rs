@@ -1,0 +1,19 @@
+//! The runtime: threads, clock and files around the deterministic core, and the block API.
+//!
+//! One mutex guards the core and the submitting side of the devices. Callers take it for the short
+//! time of a call; one *driver* thread waits for completions without it; *worker* threads run jobs
+//! without it. Nobody holds it while waiting for a device, so reads do not block behind the sweep.
+//!
+//! A store is a folder with a description (`store.json`), a lock file, and by default its data and
+//! log files; see [`layout`].
+
+mod block_store;
+mod clock;
+pub mod layout;
+mod shared;
+mod status;
+mod threads;
+
+pub use block_store::{BlockStore, Durability, OpenOptions, Ticket};
+pub use layout::CreateOptions;
+pub use status::{Bound, LogStatus, Status, SweepStatus};

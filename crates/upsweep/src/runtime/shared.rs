@@ -1,0 +1,300 @@
+//! What callers, driver and workers share: the core and the devices under one mutex, and who waits.
+
+#![expect(clippy::disallowed_types, reason = "the runtime is where threads meet")]
+#![expect(clippy::disallowed_methods, reason = "the runtime is where threads meet")]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::Thread;
+
+use super::clock::Clock;
+use crate::device::{Devices, HostDevices, Waker};
+use crate::engine::{Accept, Actions, Core, LoggedUpdate, RunJob, View, ViewId, ViewPoll, Wanted};
+use crate::error::{ClosedError, Error};
+use crate::log::Urgency;
+
+/// A caller that waits for a view.
+pub(super) struct ViewWaiter {
+    answer: Mutex<Option<Result<View, Error>>>,
+    thread: Thread,
+}
+
+/// Everything under the mutex.
+pub(super) struct State {
+    pub(super) core: Core,
+    pub(super) devices: HostDevices,
+    actions: Actions,
+    jobs: Option<Sender<RunJob>>,
+    durable_waiters: BTreeMap<(u64, u64), Thread>,
+    next_waiter: u64,
+    view_waiters: BTreeMap<ViewId, Arc<ViewWaiter>>,
+    /// When the driver will pump by itself.
+    pub(super) driver_deadline_us: u64,
+    woken: Vec<Thread>,
+}
+
+/// Shared by all threads of a store.
+pub(super) struct Shared {
+    state: Mutex<State>,
+    /// Signalled when there may be room for an update that had to wait.
+    room: Condvar,
+    room_waiters: AtomicU64,
+    durable: AtomicU64,
+    closed: AtomicBool,
+    pub(super) stopping: AtomicBool,
+    pub(super) clock: Clock,
+    waker: Waker,
+    /// Longest time that a caller had to wait for room, in microseconds.
+    pub(super) stall_us_max: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn new(
+        core: Core,
+        devices: HostDevices,
+        jobs: Sender<RunJob>,
+        waker: Waker,
+    ) -> Self {
+        let durable = AtomicU64::new(core.durable());
+        let state = State {
+            core,
+            devices,
+            actions: Actions::default(),
+            jobs: Some(jobs),
+            durable_waiters: BTreeMap::new(),
+            next_waiter: 0,
+            view_waiters: BTreeMap::new(),
+            driver_deadline_us: 0,
+            woken: Vec::new(),
+        };
+        Self {
+            state: Mutex::new(state),
+            room: Condvar::new(),
+            room_waiters: AtomicU64::new(0),
+            durable,
+            closed: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            clock: Clock::start(),
+            waker,
+            stall_us_max: AtomicU64::new(0),
+        }
+    }
+
+    /// The state. A thread that panicked while it held the lock has closed the store on the way.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| {
+            let mut state = poisoned.into_inner();
+            state.core.close(ClosedError::Panicked("a call into the core panicked".to_owned()));
+            self.state.clear_poison();
+            state
+        })
+    }
+
+    /// Moves the core on after an event, carries its actions out, and lets the lock go.
+    pub(super) fn pump(&self, mut guard: MutexGuard<'_, State>) {
+        self.pump_locked(&mut guard);
+        let woken = std::mem::take(&mut guard.woken);
+        drop(guard);
+        for thread in woken {
+            thread.unpark();
+        }
+        if self.room_waiters.load(Ordering::Relaxed) > 0 {
+            self.room.notify_all();
+        }
+    }
+
+    fn pump_locked(&self, state: &mut State) {
+        let now_us = self.clock.now_us();
+        let mut actions = std::mem::take(&mut state.actions);
+        state.core.pump(now_us, &mut actions);
+        for request in actions.requests.drain(..) {
+            state.devices.submit(request);
+        }
+        for job in actions.jobs.drain(..) {
+            // Workers outlive every job: they end when the sender is dropped, at the very end.
+            if let Some(jobs) = &state.jobs {
+                drop(jobs.send(job));
+            }
+        }
+        for (id, answer) in actions.views.drain(..) {
+            if let Some(waiter) = state.view_waiters.remove(&id) {
+                *waiter.answer.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
+                    Some(answer);
+                state.woken.push(waiter.thread.clone());
+            }
+        }
+        state.actions = actions;
+        self.note_durable(state);
+        let deadline = state.core.deadline_us().unwrap_or(u64::MAX);
+        if deadline < state.driver_deadline_us {
+            state.driver_deadline_us = deadline;
+            self.waker.wake();
+        }
+    }
+
+    fn note_durable(&self, state: &mut State) {
+        let durable = state.core.durable();
+        let closed = state.core.closed().is_some();
+        if closed {
+            self.closed.store(true, Ordering::Release);
+        }
+        if durable > self.durable.load(Ordering::Relaxed) || closed {
+            self.durable.store(durable, Ordering::Release);
+            let later = if closed {
+                BTreeMap::new()
+            } else {
+                state.durable_waiters.split_off(&(durable + 1, 0))
+            };
+            let ready = std::mem::replace(&mut state.durable_waiters, later);
+            state.woken.extend(ready.into_values());
+        }
+    }
+
+    /// The sequence through which everything is durable.
+    pub(super) fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    /// Waits until `seq` is durable.
+    pub(super) fn wait_durable(&self, seq: u64) -> Result<(), Error> {
+        if self.durable() >= seq {
+            return Ok(());
+        }
+        let key = {
+            let mut state = self.lock();
+            state.next_waiter += 1;
+            let key = (seq, state.next_waiter);
+            state.durable_waiters.insert(key, std::thread::current());
+            self.pump(state);
+            key
+        };
+        loop {
+            if self.durable() >= seq {
+                return Ok(());
+            }
+            if self.closed.load(Ordering::Acquire) {
+                let mut state = self.lock();
+                state.durable_waiters.remove(&key);
+                let reason = state.core.closed().cloned().unwrap_or(ClosedError::Closed);
+                return if state.core.durable() >= seq { Ok(()) } else { Err(reason.into()) };
+            }
+            std::thread::park();
+        }
+    }
+
+    /// Has the record accepted, waiting for room if need be; returns its sequence.
+    pub(super) fn submit(
+        &self,
+        updates: &[LoggedUpdate<'_>],
+        urgency: Urgency,
+    ) -> Result<u64, Error> {
+        let mut guard = self.lock();
+        loop {
+            let now_us = self.clock.now_us();
+            match guard.core.modify(updates, urgency, now_us)? {
+                Accept::Accepted(seq) => {
+                    self.pump(guard);
+                    return Ok(seq);
+                }
+                Accept::Wait => guard = self.wait_for_room(guard),
+            }
+        }
+    }
+
+    /// Has as many of `records` accepted as there is room for, at least one, under one lock.
+    pub(super) fn submit_some<'a>(
+        &self,
+        records: &mut dyn Iterator<Item = &'a [LoggedUpdate<'a>]>,
+        urgency: Urgency,
+    ) -> Result<u64, Error> {
+        let mut guard = self.lock();
+        let mut last = 0;
+        for updates in records {
+            loop {
+                let now_us = self.clock.now_us();
+                match guard.core.modify(updates, urgency, now_us) {
+                    Ok(Accept::Accepted(seq)) => {
+                        last = seq;
+                        break;
+                    }
+                    Ok(Accept::Wait) => guard = self.wait_for_room(guard),
+                    Err(error) => {
+                        self.pump(guard);
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        self.pump(guard);
+        Ok(last)
+    }
+
+    /// Waits until something was published or dispatched that may have made room.
+    pub(super) fn wait_for_room<'a>(
+        &self,
+        mut guard: MutexGuard<'a, State>,
+    ) -> MutexGuard<'a, State> {
+        let began = self.clock.now_us();
+        self.room_waiters.fetch_add(1, Ordering::Relaxed);
+        self.pump_locked(&mut guard);
+        for thread in std::mem::take(&mut guard.woken) {
+            thread.unpark();
+        }
+        let waited = self.room.wait_timeout(guard, std::time::Duration::from_millis(50));
+        let (guard, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.room_waiters.fetch_sub(1, Ordering::Relaxed);
+        self.stall_us_max.fetch_max(self.clock.now_us() - began, Ordering::Relaxed);
+        guard
+    }
+
+    /// Gathers what a query needs, waiting for the device if need be.
+    pub(super) fn view(&self, space: u32, wanted: Wanted) -> Result<View, Error> {
+        let mut guard = self.lock();
+        let id = match guard.core.view(space, wanted)? {
+            ViewPoll::Ready(view) => return Ok(view),
+            ViewPoll::Pending(id) => id,
+        };
+        let answer = Mutex::new(None);
+        let waiter = Arc::new(ViewWaiter { answer, thread: std::thread::current() });
+        guard.view_waiters.insert(id, Arc::clone(&waiter));
+        self.pump(guard);
+        loop {
+            let mut answer =
+                waiter.answer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if let Some(answer) = answer.take() {
+                return answer;
+            }
+            drop(answer);
+            std::thread::park();
+        }
+    }
+
+    /// Waits until `done`, looking again whenever something has happened.
+    pub(super) fn wait_until<T>(
+        &self,
+        mut done: impl FnMut(&mut Core) -> Option<T>,
+    ) -> Result<T, Error> {
+        let mut guard = self.lock();
+        loop {
+            if let Some(value) = done(&mut guard.core) {
+                self.pump(guard);
+                return Ok(value);
+            }
+            if let Some(closed) = guard.core.closed() {
+                return Err(closed.clone().into());
+            }
+            guard = self.wait_for_room(guard);
+        }
+    }
+
+    /// Lets workers end once their queue is empty.
+    pub(super) fn end_jobs(&self) {
+        self.lock().jobs = None;
+    }
+
+    pub(super) fn wake_driver(&self) {
+        self.waker.wake();
+    }
+}

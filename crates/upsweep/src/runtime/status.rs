@@ -1,0 +1,318 @@
+//! What `stat` tells: devices and why their settings were chosen, what bounds the speed, queues, log,
+//! sweep, latencies. (Design document, "What bounds the speed".)
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::layout::Description;
+use super::shared::Shared;
+use crate::device::{DeviceId, DeviceProfile, Devices};
+
+/// Everything that is known of a running store.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// Identity of the store.
+    pub store: String,
+    /// All devices, data first.
+    pub devices: Vec<DeviceStatus>,
+    /// Target size of a block in bytes, and why.
+    pub block_bytes: u32,
+    /// Why the block size and the time of sweeping are as they are.
+    pub reason: String,
+    /// Bytes of images of blocks, directory and roots.
+    pub data_bytes: u64,
+    /// Bytes of the data devices.
+    pub data_capacity_bytes: u64,
+    /// Blocks in the directory.
+    pub blocks: u64,
+    /// Memory, in bytes.
+    pub memory: MemoryStatus,
+    /// The log.
+    pub log: LogStatus,
+    /// The sweep.
+    pub sweep: SweepStatus,
+    /// What bounds the rate of updates.
+    pub bound: Bound,
+    /// Damage that was met since the store was opened.
+    pub damage: Vec<String>,
+}
+
+/// One device.
+#[derive(Clone, Debug, Serialize)]
+pub struct DeviceStatus {
+    /// `data` or `log`.
+    pub role: &'static str,
+    /// Its path.
+    pub path: String,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// How requests reach it.
+    pub engine: &'static str,
+    /// Whether the page cache is bypassed.
+    pub direct: bool,
+    /// Why.
+    pub reasons: Vec<String>,
+}
+
+/// Where memory goes, in bytes.
+#[derive(Clone, Debug, Serialize)]
+pub struct MemoryStatus {
+    /// The budget.
+    pub budget: u64,
+    /// Waiting updates.
+    pub queues: u64,
+    /// What waiting updates may take at most.
+    pub queues_limit: u64,
+    /// The directory.
+    pub directory: u64,
+    /// Images that were read.
+    pub cache: u64,
+    /// Buffers of runs and of the log, at most.
+    pub buffers: u64,
+}
+
+/// The log.
+#[derive(Clone, Debug, Serialize)]
+pub struct LogStatus {
+    /// Bytes that recovery would need.
+    pub used_bytes: u64,
+    /// Bytes of all rings.
+    pub capacity_bytes: u64,
+    /// Batches written since the store was opened.
+    pub batches: u64,
+    /// Bytes of them.
+    pub batch_bytes: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Used part of the written batches, from 0 to 1.
+    pub batch_fill: f64,
+    /// Everything up to this sequence is on stable media.
+    pub durable: u64,
+    /// The last sequence that was given out.
+    pub last: u64,
+    /// Times that a record had to wait for log space.
+    pub waits: u64,
+}
+
+/// The sweep.
+#[derive(Clone, Debug, Serialize)]
+pub struct SweepStatus {
+    /// Complete cycles since the store was opened.
+    pub cycles: u64,
+    /// Length of the last one, in seconds.
+    pub cycle_seconds_last: f64,
+    /// How far the present one is, from 0 to 1; none between cycles.
+    pub progress: Option<f64>,
+    /// Everything up to this sequence is inside images.
+    pub frontier: u64,
+    /// Runs published.
+    pub runs: u64,
+    /// Queue entries applied per block visited.
+    pub batching_degree: f64,
+    /// Bytes read by runs.
+    pub read_bytes: u64,
+    /// Bytes written by runs.
+    pub written_bytes: u64,
+    /// Bytes written by checkpoints.
+    pub checkpoint_bytes: u64,
+    /// Checkpoints.
+    pub checkpoints: u64,
+    /// Updates accepted.
+    pub updates: u64,
+    /// Bytes written to all devices per accepted update.
+    pub written_bytes_per_update: f64,
+    /// Updates in quarantine that were sent there since the store was opened.
+    pub quarantined: u64,
+    /// Longest time that one step of waiting for room took, in microseconds.
+    pub stall_us_max: u64,
+}
+
+/// What was measured of a session.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Session {
+    /// Bytes of log per update.
+    pub log_bytes_per_update: f64,
+    /// Bytes of queue memory per waiting entry.
+    pub queue_bytes_per_entry: f64,
+    /// Updates that one queue entry stands for, after folding.
+    pub updates_per_entry: f64,
+    /// CPU seconds per update.
+    pub cpu_seconds_per_update: f64,
+}
+
+/// The three terms that bound the rate of updates, in updates per second.
+#[derive(Clone, Debug, Serialize)]
+pub struct Bound {
+    /// Log bandwidth over log bytes per update.
+    pub log: f64,
+    /// Updates that memory holds over the time to read and write all data once.
+    pub sweep: f64,
+    /// Processors over CPU seconds per update.
+    pub cpu: f64,
+    /// The smallest: `log`, `sweep`, `cpu`, or `nothing measured yet`.
+    pub binds: &'static str,
+    /// Where the measurements come from: `this session`, `the last session`, or `estimates`.
+    pub source: &'static str,
+    /// The measurements.
+    pub session: Session,
+}
+
+/// Where a status is gathered from.
+pub(super) struct Sources<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) description: &'a Description,
+    pub(super) folder: &'a Path,
+    pub(super) cpu: Duration,
+    pub(super) memory_bytes: usize,
+    pub(super) workers: usize,
+    pub(super) last_session: Option<&'a str>,
+}
+
+/// A session with fewer updates than this says little about costs.
+const SESSION_UPDATES_MIN: u64 = 10_000;
+
+/// What this session has measured, as JSON; `None` if too little happened.
+pub(super) fn session(shared: &Shared, cpu: Duration) -> Option<String> {
+    measured(shared, cpu).and_then(|session| serde_json::to_string(&session).ok())
+}
+
+fn measured(shared: &Shared, cpu: Duration) -> Option<Session> {
+    let state = shared.lock();
+    let core = &state.core;
+    let updates = core.statistics().updates;
+    if updates < SESSION_UPDATES_MIN {
+        return None;
+    }
+    let entries = core.waiting_entries() + core.statistics().entries_swept;
+    let per_update = |value: f64| value / updates as f64;
+    Some(Session {
+        log_bytes_per_update: per_update(core.log().statistics().bytes as f64),
+        queue_bytes_per_entry: core.queue_bytes_per_entry(),
+        updates_per_entry: updates as f64 / entries.max(1) as f64,
+        cpu_seconds_per_update: per_update(cpu.as_secs_f64()),
+    })
+}
+
+pub(super) fn gather(sources: &Sources<'_>) -> Status {
+    let this_session = measured(sources.shared, sources.cpu);
+    let state = sources.shared.lock();
+    let core = &state.core;
+    let description = sources.description;
+    let log = core.log().statistics();
+    let counters = core.statistics();
+    let (blocks, directory_bytes) = core.directory_size();
+    let data_bytes = core.space_map().used_bytes();
+    let written = log.bytes + counters.sweep_written_bytes + counters.checkpoint_written_bytes;
+    let devices = (0..state.devices.count()).map(|index| {
+        let device = DeviceId(index);
+        let found = state.devices.description(device);
+        let role = if usize::from(index) < description.data.len() { "data" } else { "log" };
+        let size_bytes = state.devices.geometry(device).size_bytes;
+        let path = found.path.strip_prefix(sources.folder).unwrap_or(&found.path);
+        DeviceStatus {
+            role,
+            path: path.display().to_string(),
+            size_bytes,
+            engine: found.engine,
+            direct: found.direct,
+            reasons: found.reasons,
+        }
+    });
+    Status {
+        store: description.store.clone(),
+        devices: devices.collect(),
+        block_bytes: description.block_bytes,
+        reason: reason(&description.data_profile),
+        data_bytes,
+        data_capacity_bytes: core.space_map().capacity_bytes(),
+        blocks: blocks as u64,
+        memory: MemoryStatus {
+            budget: sources.memory_bytes as u64,
+            queues: core.queue_bytes() as u64,
+            queues_limit: core.queue_limit_bytes() as u64,
+            directory: directory_bytes as u64,
+            cache: core.cache_bytes() as u64,
+            buffers: core.config().fixed_bytes() as u64,
+        },
+        log: LogStatus {
+            used_bytes: core.log().used_bytes(),
+            capacity_bytes: core.log().capacity_bytes(),
+            batches: log.batches,
+            batch_bytes: log.bytes,
+            records: log.records,
+            batch_fill: log.used_bytes as f64 / log.bytes.max(1) as f64,
+            durable: core.durable(),
+            last: core.last(),
+            waits: counters.waits_for_log,
+        },
+        sweep: SweepStatus {
+            cycles: counters.cycles,
+            cycle_seconds_last: counters.cycle_us_last as f64 / 1e6,
+            progress: core.sweep_progress(),
+            frontier: core.sweep_frontier(),
+            runs: counters.runs,
+            batching_degree: counters.batching_degree(),
+            read_bytes: counters.sweep_read_bytes,
+            written_bytes: counters.sweep_written_bytes,
+            checkpoint_bytes: counters.checkpoint_written_bytes,
+            checkpoints: counters.checkpoints,
+            updates: counters.updates,
+            written_bytes_per_update: written as f64 / counters.updates.max(1) as f64,
+            quarantined: counters.quarantined,
+            stall_us_max: sources.shared.stall_us_max.load(Ordering::Relaxed),
+        },
+        bound: bound(sources, this_session, data_bytes, core.queue_limit_bytes()),
+        damage: counters.damage.iter().map(|(_, reason)| reason.clone()).collect(),
+    }
+}
+
+fn reason(profile: &DeviceProfile) -> String {
+    let kind = if profile.rotational { "rotating" } else { "solid state" };
+    let sweep = if profile.rotational { "always" } else { "when memory or log space calls for it" };
+    format!("{kind}: {}; sweeps {sweep}", profile.reason)
+}
+
+fn bound(
+    sources: &Sources<'_>,
+    this_session: Option<Session>,
+    data_bytes: u64,
+    queue_limit: usize,
+) -> Bound {
+    let last: Option<Session> =
+        sources.last_session.and_then(|text| serde_json::from_str(text).ok());
+    let (session, source) = match (this_session, last) {
+        (Some(session), _) => (session, "this session"),
+        (None, Some(session)) => (session, "the last session"),
+        (None, None) => (ESTIMATE, "estimates"),
+    };
+    let Description { data_profile, log_profile, data, log, .. } = sources.description;
+    let bandwidth =
+        |bytes_per_second: u64, devices: usize| (bytes_per_second as f64 * devices as f64).max(1.0);
+    let log_bandwidth = bandwidth(log_profile.sequential_write_bytes_per_second, log.len());
+    let read = bandwidth(data_profile.sequential_read_bytes_per_second, data.len());
+    let write = bandwidth(data_profile.sequential_write_bytes_per_second, data.len());
+    let held = queue_limit as f64 / session.queue_bytes_per_entry * session.updates_per_entry;
+    let cycle_seconds = data_bytes as f64 / read + data_bytes as f64 / write;
+    let log = log_bandwidth / session.log_bytes_per_update;
+    let sweep = held / cycle_seconds.max(1e-9);
+    let cpu = sources.workers as f64 / session.cpu_seconds_per_update.max(1e-9);
+    let binds = if cpu <= log && cpu <= sweep {
+        "cpu"
+    } else if log <= sweep {
+        "log"
+    } else {
+        "sweep"
+    };
+    Bound { log, sweep, cpu, binds, source, session }
+}
+
+/// Costs of an 8-byte counter increment, before anything was measured.
+const ESTIMATE: Session = Session {
+    log_bytes_per_update: 48.0,
+    queue_bytes_per_entry: 32.0,
+    updates_per_entry: 1.0,
+    cpu_seconds_per_update: 2e-6,
+};

@@ -1,0 +1,109 @@
+//! The driver, which waits for devices and time, and the workers, which run jobs.
+
+#![expect(clippy::disallowed_types, reason = "the runtime is where threads live")]
+#![expect(clippy::disallowed_methods, reason = "the runtime is where threads live")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use super::shared::Shared;
+use crate::device::Waiter;
+use crate::engine::RunJob;
+use crate::error::ClosedError;
+
+/// Longest time between two looks of the driver at the core.
+const DRIVER_IDLE: Duration = Duration::from_millis(100);
+
+/// The threads of one open store.
+pub(super) struct Threads {
+    driver: Option<JoinHandle<()>>,
+    workers: Vec<JoinHandle<()>>,
+}
+
+impl Threads {
+    pub(super) fn start(
+        shared: &Arc<Shared>,
+        waiter: Waiter,
+        jobs: Receiver<RunJob>,
+        workers: usize,
+    ) -> std::io::Result<Self> {
+        let jobs = Arc::new(Mutex::new(jobs));
+        let mut threads = Self { driver: None, workers: Vec::new() };
+        for number in 0..workers.max(1) {
+            let (shared, jobs) = (Arc::clone(shared), Arc::clone(&jobs));
+            let builder = Builder::new().name(format!("upsweep-apply-{number}"));
+            threads.workers.push(builder.spawn(move || work(&shared, &jobs))?);
+        }
+        let shared = Arc::clone(shared);
+        let builder = Builder::new().name("upsweep-driver".to_owned());
+        threads.driver = Some(builder.spawn(move || drive(&shared, &waiter))?);
+        Ok(threads)
+    }
+
+    /// Ends all threads and waits for them. Nothing may be in flight any more.
+    pub(super) fn stop(&mut self, shared: &Shared) {
+        shared.stopping.store(true, Ordering::Release);
+        shared.end_jobs();
+        shared.wake_driver();
+        for thread in self.driver.take().into_iter().chain(self.workers.drain(..)) {
+            // A thread that panicked has already closed the store with its message.
+            drop(thread.join());
+        }
+    }
+}
+
+fn drive(shared: &Shared, waiter: &Waiter) {
+    let mut completions = Vec::new();
+    while !shared.stopping.load(Ordering::Acquire) {
+        let timeout = {
+            let mut state = shared.lock();
+            let now = shared.clock.now_us();
+            let idle = now + u64::try_from(DRIVER_IDLE.as_micros()).unwrap_or(u64::MAX);
+            let deadline = state.core.deadline_us().unwrap_or(u64::MAX).min(idle);
+            state.driver_deadline_us = deadline;
+            Duration::from_micros(deadline.saturating_sub(now))
+        };
+        waiter.wait(Some(timeout), &mut completions);
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            let mut state = shared.lock();
+            for completion in completions.drain(..) {
+                state.core.complete(completion);
+            }
+            shared.pump(state);
+        }));
+        if let Err(panic) = result {
+            close_after_panic(shared, panic.as_ref());
+        }
+    }
+}
+
+fn work(shared: &Shared, jobs: &Mutex<Receiver<RunJob>>) {
+    loop {
+        let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(job) = job else { return };
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            let output = job.run();
+            let mut state = shared.lock();
+            state.core.job_done(output);
+            shared.pump(state);
+        }));
+        if let Err(panic) = result {
+            close_after_panic(shared, panic.as_ref());
+        }
+    }
+}
+
+fn close_after_panic(shared: &Shared, panic: &(dyn std::any::Any + Send)) {
+    let message = panic
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        .unwrap_or_else(|| "without a message".to_owned());
+    let mut state = shared.lock();
+    state.core.close(ClosedError::Panicked(message));
+    shared.pump(state);
+}

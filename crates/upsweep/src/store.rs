@@ -1,0 +1,328 @@
+//! A store with tables: what most applications use.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::engine::block_format::BlockFormat;
+use crate::engine::modifier::Modifier;
+use crate::engine::quarantine::{self, QUARANTINE_SPACE};
+use crate::engine::registry::Modifiers;
+use crate::engine::{Registry, Report, SpaceSize};
+use crate::error::{Error, RequestError};
+use crate::runtime::{BlockStore, CreateOptions, Durability, OpenOptions, Status};
+use crate::structures::modifiers::{self as builtin, bind_builtins};
+use crate::structures::table::{Batch, RawFormat, Table, TableFormat};
+use crate::structures::typed::{Key, TableDefinition, TypedTable, Value};
+
+/// Name of the block format of tables.
+const TABLE_FORMAT: &str = "table";
+
+/// How to open a store: memory, pipeline, and what the application brings along.
+#[derive(Clone, Default)]
+pub struct StoreBuilder {
+    options: OpenOptions,
+    modifiers: Vec<Arc<dyn Modifier>>,
+    formats: Vec<Arc<dyn BlockFormat>>,
+}
+
+impl StoreBuilder {
+    /// Memory for queues, directory, cache and buffers together, in bytes; default 256 MiB. The
+    /// more, the more updates each visit of a block applies. An open fails, naming the least that
+    /// is needed, if this is too little.
+    #[must_use]
+    pub fn memory_bytes(mut self, bytes: usize) -> Self {
+        self.options.memory_bytes = bytes;
+        self
+    }
+
+    /// All settings at once.
+    #[must_use]
+    pub fn options(mut self, options: OpenOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Registers a modifier of the application. A store that needs it cannot be opened without it.
+    #[must_use]
+    pub fn modifier(mut self, modifier: impl Modifier + 'static) -> Self {
+        self.modifiers.push(Arc::new(modifier));
+        self
+    }
+
+    /// Registers a block format of the application, for the block API.
+    #[must_use]
+    pub fn format(mut self, format: impl BlockFormat + 'static) -> Self {
+        self.formats.push(Arc::new(format));
+        self
+    }
+
+    fn registry(&self) -> Result<Registry, Error> {
+        let mut registry = Registry::default();
+        bind_builtins(&mut registry.builtins);
+        for modifier in &self.modifiers {
+            let (name, version) = (modifier.name(), modifier.version());
+            let twice = registry.builtins.id_of(name, version).is_some()
+                || registry.modifiers.iter().any(|m| (m.name(), m.version()) == (name, version));
+            if twice {
+                return Err(RequestError::RegisteredTwice(name.to_owned()).into());
+            }
+            registry.modifiers.push(Arc::clone(modifier));
+        }
+        let own: [Arc<dyn BlockFormat>; 2] = [Arc::new(TableFormat), Arc::new(RawFormat)];
+        for format in own.into_iter().chain(self.formats.iter().cloned()) {
+            if let Some(twice) = registry.formats.insert(format.name(), format) {
+                return Err(RequestError::RegisteredTwice(twice.name().to_owned()).into());
+            }
+        }
+        Ok(registry)
+    }
+
+    /// Opens the store in `folder` and recovers it.
+    ///
+    /// # Errors
+    /// [`RequestError::NoStore`]; [`RetryError::InUse`](crate::RetryError::InUse) while another
+    /// process has it open; [`RequestError::UnknownModifier`]; [`Error::Damaged`].
+    pub fn open(self, folder: impl AsRef<Path>) -> Result<Store, Error> {
+        let registry = self.registry()?;
+        let blocks = BlockStore::open(folder.as_ref(), &self.options, &registry)?;
+        Ok(Store { blocks })
+    }
+
+    /// Makes an empty store in `folder`, which must be empty or not there, and opens it.
+    ///
+    /// # Errors
+    /// [`RequestError::AlreadyExists`], other wrong paths and settings; a failed write.
+    pub fn create(self, folder: impl AsRef<Path>, options: &CreateOptions) -> Result<Store, Error> {
+        BlockStore::create(folder.as_ref(), options)?;
+        self.open(folder)
+    }
+
+    /// Reads everything in the store in `folder` and checks every checksum and invariant. Nothing
+    /// is written.
+    ///
+    /// # Errors
+    /// As [`StoreBuilder::open`]; damage is in the report.
+    pub fn verify(self, folder: impl AsRef<Path>) -> Result<Report, Error> {
+        BlockStore::verify(folder.as_ref(), &self.registry()?)
+    }
+}
+
+/// An open store. Cheap to clone; usable from any thread. It closes, with everything accepted made
+/// durable, when the last clone and the last table of it are dropped.
+#[derive(Clone)]
+pub struct Store {
+    blocks: BlockStore,
+}
+
+/// An update in the quarantine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuarantinedUpdate {
+    /// What names it in [`Store::retry_quarantined`].
+    pub id: Vec<u8>,
+    /// The table that it was meant for; `None` if that was dropped.
+    pub table: Option<String>,
+    /// Name of its modifier, or its number if that is not registered.
+    pub modifier: String,
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Its operand.
+    pub operand: Vec<u8>,
+    /// Why it was refused.
+    pub reason: String,
+}
+
+impl Store {
+    /// Settings for opening a store.
+    #[must_use]
+    pub fn builder() -> StoreBuilder {
+        StoreBuilder::default()
+    }
+
+    /// Opens the store in `folder` with default settings.
+    ///
+    /// # Errors
+    /// As [`StoreBuilder::open`].
+    pub fn open(folder: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::builder().open(folder)
+    }
+
+    /// Makes an empty store in `folder` with default settings, and opens it.
+    ///
+    /// # Errors
+    /// As [`StoreBuilder::create`].
+    pub fn create(folder: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::builder().create(folder, &CreateOptions::default())
+    }
+
+    /// The block API under the tables.
+    #[must_use]
+    pub fn blocks(&self) -> &BlockStore {
+        &self.blocks
+    }
+
+    /// The table of this name, made if it is not there.
+    ///
+    /// # Errors
+    /// [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if the name belongs to
+    /// something other than a table; [`Error::Closed`].
+    pub fn table(&self, name: &str) -> Result<Table, Error> {
+        match self.existing_table(name) {
+            Err(Error::Request(RequestError::NoTable(_))) => {}
+            other => return other,
+        }
+        match self.blocks.create_space(name, TABLE_FORMAT, true) {
+            Ok(record) => Ok(Table::new(self.blocks.clone(), record)),
+            // Another caller was faster.
+            Err(Error::Request(RequestError::TableMismatch { .. })) => self.existing_table(name),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The table of this name.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`].
+    pub fn existing_table(&self, name: &str) -> Result<Table, Error> {
+        let Some(record) = self.blocks.space(name) else {
+            return Err(RequestError::NoTable(name.to_owned()).into());
+        };
+        if record.format != TABLE_FORMAT {
+            let (table, found) =
+                (name.to_owned(), format!("a space of format {:?}", record.format));
+            let wanted = "a table".to_owned();
+            return Err(RequestError::TableMismatch { table, found, wanted }.into());
+        }
+        Ok(Table::new(self.blocks.clone(), record))
+    }
+
+    /// The typed table that `definition` describes, made if it is not there.
+    ///
+    /// # Errors
+    /// As [`Store::table`].
+    pub fn typed<K: Key + ?Sized, V: Value + ?Sized>(
+        &self,
+        definition: TableDefinition<K, V>,
+    ) -> Result<TypedTable<K, V>, Error> {
+        Ok(TypedTable::new(self.table(definition.name())?))
+    }
+
+    /// Names and sizes of all tables, by order of creation. Cost: a pass over the directory.
+    #[must_use]
+    pub fn tables(&self) -> Vec<(String, SpaceSize)> {
+        let tables = self.blocks.spaces().into_iter();
+        tables
+            .filter(|(space, _)| space.format == TABLE_FORMAT && space.space != QUARANTINE_SPACE)
+            .map(|(space, size)| (space.name, size))
+            .collect()
+    }
+
+    /// Drops a table with all that is in it; its room comes back in the background.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; [`Error::Closed`].
+    pub fn drop_table(&self, name: &str) -> Result<(), Error> {
+        let table = self.existing_table(name)?;
+        if table.space() == QUARANTINE_SPACE {
+            return Err(RequestError::BadTableName(name.to_owned()).into());
+        }
+        self.blocks.drop_space(table.space())
+    }
+
+    /// An empty batch: several changes that take effect together.
+    #[must_use]
+    pub fn batch(&self) -> Batch {
+        Batch::new(self.blocks.clone())
+    }
+
+    /// Commits everything that waits to the data devices, and waits for it.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; [`Error::Retry`] when the data devices have no room.
+    pub fn sweep(&self) -> Result<(), Error> {
+        self.blocks.sweep()
+    }
+
+    /// Waits until everything that was accepted so far is on stable media.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if a log write failed.
+    pub fn flush(&self) -> Result<(), Error> {
+        self.blocks.flush()
+    }
+
+    /// What the store is, does, and is bound by.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.blocks.status()
+    }
+
+    /// Makes everything durable and refuses further updates, through all clones.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] if something could not be made durable.
+    pub fn close(self) -> Result<(), Error> {
+        self.blocks.close()
+    }
+
+    fn quarantine(&self) -> Result<Table, Error> {
+        let spaces = self.blocks.spaces();
+        let found = spaces.into_iter().find(|(space, _)| space.space == QUARANTINE_SPACE);
+        let missing = || RequestError::NoTable("quarantine".to_owned());
+        found
+            .map(|(record, _)| Table::new(self.blocks.clone(), record))
+            .ok_or_else(|| missing().into())
+    }
+
+    /// All updates in the quarantine, oldest first.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if the quarantine itself is.
+    pub fn quarantined(&self) -> Result<Vec<QuarantinedUpdate>, Error> {
+        let modifiers = self.blocks.modifiers();
+        let spaces = self.blocks.spaces();
+        let mut found = Vec::new();
+        for record in self.quarantine()?.iter() {
+            let (id, value) = record?;
+            let Ok(entry) = quarantine::decode_entry(&value) else { continue };
+            let table = spaces.iter().find(|(space, _)| space.space == entry.space);
+            found.push(QuarantinedUpdate {
+                id,
+                table: table.map(|(space, _)| space.name.clone()),
+                modifier: name_of(&modifiers, &entry),
+                key: entry.key,
+                operand: entry.operand,
+                reason: entry.reason,
+            });
+        }
+        Ok(found)
+    }
+
+    /// Declares a quarantined update anew and takes it out of the quarantine, both or neither. If
+    /// it is refused again it comes back under a new id.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`] if there is no such update or its table was dropped.
+    pub fn retry_quarantined(&self, id: &[u8]) -> Result<(), Error> {
+        let table = self.quarantine()?;
+        let entry = table.get(id)?.and_then(|value| quarantine::decode_entry(&value).ok());
+        let Some(entry) = entry else {
+            return Err(RequestError::NoTable("such a quarantined update".to_owned()).into());
+        };
+        let update = |space, modifier, key, operand| crate::engine::LoggedUpdate {
+            space,
+            modifier,
+            key,
+            operand,
+        };
+        let both = [
+            update(entry.space, entry.modifier, &entry.key, &entry.operand),
+            update(QUARANTINE_SPACE, builtin::DELETE, id, &[]),
+        ];
+        self.blocks.modify(&both, Durability::Wait).map(|_| ())
+    }
+}
+
+fn name_of(modifiers: &Modifiers, entry: &quarantine::Entry) -> String {
+    let number = || format!("number {}", entry.modifier.0);
+    modifiers.get(entry.modifier).map_or_else(number, |modifier| modifier.name().to_owned())
+}

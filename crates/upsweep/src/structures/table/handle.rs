@@ -1,0 +1,363 @@
+//! A table: an ordered map from keys to values, changed by declared updates.
+//!
+//! Built on the public block API and nothing else. A block is a leaf, its key the lower bound of
+//! the leaf's keys, so the directory is the tree above the leaves. (Bosc paper, section 5.)
+
+use std::ops::{Bound, RangeBounds};
+
+use super::reader::{self, Lookup};
+use super::scan::{Scan, successor};
+use crate::engine::modifier::{Modifier, ValueKind};
+use crate::engine::registry::ModifierId;
+use crate::engine::{LoggedUpdate, SpaceRecord, Wanted};
+use crate::error::{Damage, Error, RequestError};
+use crate::runtime::{BlockStore, Durability, Ticket};
+use crate::structures::modifiers as builtin;
+
+/// How often a query that meets a moving large value starts again before it counts as damage.
+const ATTEMPTS_MAX: u32 = 1000;
+
+/// A value: bytes, and what they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// What the bytes are.
+    pub kind: ValueKind,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+impl std::ops::Deref for Value {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Value {
+    /// The value as a signed integer, if it has 8 bytes and is not of another numeric kind.
+    #[must_use]
+    pub fn as_i64(&self) -> Option<i64> {
+        let fits = matches!(self.kind, ValueKind::I64 | ValueKind::Bytes);
+        <[u8; 8]>::try_from(&*self.bytes).ok().filter(|_| fits).map(i64::from_le_bytes)
+    }
+}
+
+/// A table of an open store. Cheap to clone; usable from any thread.
+#[derive(Clone)]
+pub struct Table {
+    blocks: BlockStore,
+    space: u32,
+    companion: u32,
+    name: String,
+    durability: Durability,
+}
+
+impl Table {
+    pub(crate) fn new(blocks: BlockStore, record: SpaceRecord) -> Self {
+        let SpaceRecord { space, companion, name, .. } = record;
+        Self { blocks, space, companion, name, durability: Durability::Wait }
+    }
+
+    /// The table's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The number of the table's space in the block API.
+    #[must_use]
+    pub fn space(&self) -> u32 {
+        self.space
+    }
+
+    /// The same table with another moment at which changes return; the default is
+    /// [`Durability::Wait`].
+    #[must_use]
+    pub fn with_durability(&self, durability: Durability) -> Self {
+        Self { durability, ..self.clone() }
+    }
+
+    /// The value of `key`. Cost: nothing but memory if waiting updates decide or the block is
+    /// cached, else one read; two if the value is a large one.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if the key's block is; [`RequestError::NoTable`] if the table was dropped.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value>, Error> {
+        let modifiers = self.blocks.modifiers();
+        let mut large: Option<Vec<u8>> = None;
+        for attempt in 0.. {
+            let view = self.blocks.view(self.space, Wanted::Point(key.to_vec()))?;
+            let body = view.image.as_ref().map(|image| image.body());
+            let mut updates = Vec::new();
+            view.waiting.iter().for_each(|part| part.for_each(|update| updates.push(update)));
+            let found = reader::get(body, &updates, &modifiers, key, large.as_deref());
+            match found {
+                Ok(Lookup::Absent) => return Ok(None),
+                Ok(Lookup::Value { kind, bytes }) => {
+                    return Ok(Some(Value { kind, bytes: bytes.into_owned() }));
+                }
+                Ok(Lookup::NeedLarge { .. }) => large = self.large_value(key)?,
+                // A large value that was swept between the two reads no longer fits the leaf.
+                Err(_) if large.is_some() && attempt < ATTEMPTS_MAX => large = None,
+                Err(reason) => return Err(self.damage(key, reason)),
+            }
+            if attempt >= ATTEMPTS_MAX {
+                return Err(self.damage(key, "its large value is missing".to_owned()));
+            }
+        }
+        unreachable!("the loop ends by returning")
+    }
+
+    /// The body of the block that holds the large value of `key`, if it is there.
+    fn large_value(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let view = self.blocks.view(self.companion, Wanted::Point(key.to_vec()))?;
+        Ok(view.image.map(|image| image.body().to_vec()))
+    }
+
+    pub(super) fn damage(&self, key: &[u8], reason: String) -> Error {
+        let key = String::from_utf8_lossy(key);
+        let what = format!("record {key:?} of table {:?}", self.name);
+        Damage { device: crate::device::DeviceId(0), offset: 0, what, reason }.into()
+    }
+
+    pub(super) fn blocks(&self) -> &BlockStore {
+        &self.blocks
+    }
+
+    /// Whether the table has a value for `key`. Cost: as [`Table::get`].
+    ///
+    /// # Errors
+    /// As [`Table::get`].
+    pub fn contains(&self, key: &[u8]) -> Result<bool, Error> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// Declares that `modifier` is to be applied to `key` with `operand`. Never reads the device.
+    ///
+    /// # Errors
+    /// [`Error::Request`] for a bad operand, key or unregistered modifier, with nothing changed;
+    /// [`Error::Retry`] when the devices are full; [`Error::Closed`].
+    pub fn modify(
+        &self,
+        key: &[u8],
+        modifier: &dyn Modifier,
+        operand: &[u8],
+    ) -> Result<Ticket, Error> {
+        self.update(key, self.blocks.modifier_id(modifier)?, operand)
+    }
+
+    /// As [`Table::modify`], by the number of the modifier in this store.
+    ///
+    /// # Errors
+    /// As [`Table::modify`].
+    pub fn update(
+        &self,
+        key: &[u8],
+        modifier: ModifierId,
+        operand: &[u8],
+    ) -> Result<Ticket, Error> {
+        let update = LoggedUpdate { space: self.space, modifier, key, operand };
+        self.blocks.modify(&[update], self.durability)
+    }
+
+    /// Gives `key` this value (at most 1 MiB).
+    ///
+    /// # Errors
+    /// As [`Table::modify`].
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<Ticket, Error> {
+        self.update(key, builtin::PUT, &builtin::value_operand(ValueKind::Bytes, value))
+    }
+
+    /// Gives `key` this value if it has none when the update takes effect.
+    ///
+    /// # Errors
+    /// As [`Table::modify`].
+    pub fn insert_if_absent(&self, key: &[u8], value: &[u8]) -> Result<Ticket, Error> {
+        let operand = builtin::value_operand(ValueKind::Bytes, value);
+        self.update(key, builtin::INSERT_IF_ABSENT, &operand)
+    }
+
+    /// Removes `key`.
+    ///
+    /// # Errors
+    /// As [`Table::modify`].
+    pub fn delete(&self, key: &[u8]) -> Result<Ticket, Error> {
+        self.update(key, builtin::DELETE, &[])
+    }
+
+    /// Adds to a signed integer, from 0 if there is none; wraps around at the ends of its range.
+    ///
+    /// # Errors
+    /// As [`Table::modify`].
+    pub fn add(&self, key: &[u8], amount: i64) -> Result<Ticket, Error> {
+        self.update(key, builtin::ADD_I64, &amount.to_le_bytes())
+    }
+
+    /// Raises a signed integer to at least `floor`.
+    ///
+    /// # Errors
+    /// As [`Table::modify`].
+    pub fn max(&self, key: &[u8], floor: i64) -> Result<Ticket, Error> {
+        self.update(key, builtin::MAX_I64, &floor.to_le_bytes())
+    }
+
+    /// Lowers a signed integer to at most `ceiling`.
+    ///
+    /// # Errors
+    /// As [`Table::modify`].
+    pub fn min(&self, key: &[u8], ceiling: i64) -> Result<Ticket, Error> {
+        self.update(key, builtin::MIN_I64, &ceiling.to_le_bytes())
+    }
+
+    /// Appends to the bytes of `key`, from nothing if there are none.
+    ///
+    /// # Errors
+    /// As [`Table::modify`].
+    pub fn append(&self, key: &[u8], bytes: &[u8]) -> Result<Ticket, Error> {
+        self.update(key, builtin::APPEND, bytes)
+    }
+
+    /// Overwrites bytes of `key` from `offset` on.
+    ///
+    /// # Errors
+    /// As [`Table::modify`].
+    pub fn patch(&self, key: &[u8], offset: u32, bytes: &[u8]) -> Result<Ticket, Error> {
+        self.update(key, builtin::BYTE_PATCH, &builtin::patch_operand(offset, bytes))
+    }
+
+    /// Sets bits: the bytes of `key` become the bitwise or with `bits`.
+    ///
+    /// # Errors
+    /// As [`Table::modify`].
+    pub fn bit_or(&self, key: &[u8], bits: &[u8]) -> Result<Ticket, Error> {
+        self.update(key, builtin::BIT_OR, bits)
+    }
+
+    /// The records with keys in `range`, in key order; reversible, from both ends at once if wanted.
+    /// Each block is read as it is when the scan reaches it: a scan is not a snapshot.
+    pub fn scan<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Scan {
+        let from = match range.start_bound() {
+            Bound::Included(key) => key.as_ref().to_vec(),
+            Bound::Excluded(key) => successor(key.as_ref()),
+            Bound::Unbounded => Vec::new(),
+        };
+        let to = match range.end_bound() {
+            Bound::Included(key) => Some(successor(key.as_ref())),
+            Bound::Excluded(key) => Some(key.as_ref().to_vec()),
+            Bound::Unbounded => None,
+        };
+        Scan::new(self.clone(), from, to)
+    }
+
+    /// All records, in key order; see [`Table::scan`].
+    pub fn iter(&self) -> Scan {
+        Scan::new(self.clone(), Vec::new(), None)
+    }
+
+    /// The records whose keys begin with `prefix`; see [`Table::scan`].
+    pub fn scan_prefix(&self, prefix: &[u8]) -> Scan {
+        let mut end = prefix.to_vec();
+        while end.last() == Some(&0xff) {
+            end.pop();
+        }
+        let to = end.last_mut().map(|last| *last += 1).map(|()| end);
+        Scan::new(self.clone(), prefix.to_vec(), to)
+    }
+}
+
+/// Several changes, of one or more tables of a store, that take effect together or not at all.
+pub struct Batch {
+    blocks: BlockStore,
+    updates: Vec<OwnedUpdate>,
+}
+
+struct OwnedUpdate {
+    space: u32,
+    modifier: ModifierId,
+    key: Vec<u8>,
+    operand: Vec<u8>,
+}
+
+impl Batch {
+    pub(crate) fn new(blocks: BlockStore) -> Self {
+        Self { blocks, updates: Vec::new() }
+    }
+
+    /// Adds an update by the number of its modifier.
+    pub fn update(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        modifier: ModifierId,
+        operand: &[u8],
+    ) -> &mut Self {
+        let (key, operand) = (key.to_vec(), operand.to_vec());
+        self.updates.push(OwnedUpdate { space: table.space, modifier, key, operand });
+        self
+    }
+
+    /// Adds an update by its modifier.
+    ///
+    /// # Errors
+    /// [`RequestError::UnknownModifier`] if it is not registered with the store.
+    pub fn modify(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        modifier: &dyn Modifier,
+        operand: &[u8],
+    ) -> Result<&mut Self, Error> {
+        let id = self.blocks.modifier_id(modifier)?;
+        Ok(self.update(table, key, id, operand))
+    }
+
+    /// Adds a [`Table::put`].
+    pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> &mut Self {
+        let operand = builtin::value_operand(ValueKind::Bytes, value);
+        self.update(table, key, builtin::PUT, &operand)
+    }
+
+    /// Adds a [`Table::delete`].
+    pub fn delete(&mut self, table: &Table, key: &[u8]) -> &mut Self {
+        self.update(table, key, builtin::DELETE, &[])
+    }
+
+    /// Adds a [`Table::add`].
+    pub fn add(&mut self, table: &Table, key: &[u8], amount: i64) -> &mut Self {
+        self.update(table, key, builtin::ADD_I64, &amount.to_le_bytes())
+    }
+
+    /// Number of updates so far.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.updates.len()
+    }
+
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.updates.is_empty()
+    }
+
+    /// Declares all of it, as one log record.
+    ///
+    /// # Errors
+    /// As [`Table::modify`]; [`RequestError::BatchTooLong`] when the record exceeds a log segment.
+    pub fn commit(self, durability: Durability) -> Result<Ticket, Error> {
+        let updates: Vec<LoggedUpdate<'_>> = self
+            .updates
+            .iter()
+            .map(|update| LoggedUpdate {
+                space: update.space,
+                modifier: update.modifier,
+                key: &update.key,
+                operand: &update.operand,
+            })
+            .collect();
+        if updates.is_empty() {
+            let reason = "an empty batch changes nothing: add updates to it".to_owned();
+            return Err(RequestError::BadConfig { setting: "batch", reason }.into());
+        }
+        self.blocks.modify(&updates, durability)
+    }
+}

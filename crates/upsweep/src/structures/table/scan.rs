@@ -1,0 +1,161 @@
+//! Scans: records in key order, forward, in reverse, or from both ends.
+//!
+//! A scan holds the bounds of what it has not returned yet and, per end, the rest of one block. It
+//! reads a block when it gets there and keeps nothing pinned, so it neither blocks the sweep nor
+//! sees one moment of the whole table: every block is as it was when the scan read it.
+
+use std::collections::VecDeque;
+
+use super::handle::{Table, Value};
+use super::reader::{self, Lookup, PageRequest};
+use crate::engine::block_format::UpdateRef;
+use crate::engine::{View, Wanted};
+use crate::error::Error;
+
+/// Records that one step takes out of a block at most.
+const RECORDS_PER_STEP: usize = 4096;
+/// Bytes after which a step takes no further record.
+const BYTES_PER_STEP: usize = 1 << 20;
+
+/// The smallest key greater than `key`.
+pub(super) fn successor(key: &[u8]) -> Vec<u8> {
+    let mut next = Vec::with_capacity(key.len() + 1);
+    next.extend_from_slice(key);
+    next.push(0);
+    next
+}
+
+/// A record: key and value.
+pub type Record = (Vec<u8>, Value);
+
+/// An iterator over the records of a table in a range of keys. Ends after the first error.
+pub struct Scan {
+    table: Table,
+    /// Smallest key that was not taken from a block yet.
+    from: Vec<u8>,
+    /// First key beyond what was not taken yet; `None` without bound.
+    to: Option<Vec<u8>>,
+    front: VecDeque<Record>,
+    back: VecDeque<Record>,
+    done: bool,
+}
+
+/// What one step has found.
+struct Step {
+    records: VecDeque<Record>,
+    /// Where the next step goes on; `None` when there is nothing more.
+    next: Option<Vec<u8>>,
+}
+
+impl Scan {
+    pub(super) fn new(table: Table, from: Vec<u8>, to: Option<Vec<u8>>) -> Self {
+        let done = to.as_ref().is_some_and(|to| *to <= from);
+        Self { table, from, to, front: VecDeque::new(), back: VecDeque::new(), done }
+    }
+
+    /// Takes the next records from the low end.
+    fn fill_front(&mut self) -> Result<(), Error> {
+        let view =
+            self.table.blocks().view(self.table.space(), Wanted::Covering(self.from.clone()))?;
+        let step = self.step(&view, false)?;
+        self.front = step.records;
+        match step.next {
+            Some(next) if self.to.as_ref().is_none_or(|to| next < *to) => self.from = next,
+            _ => self.done = true,
+        }
+        Ok(())
+    }
+
+    /// Takes the next records from the high end.
+    fn fill_back(&mut self) -> Result<(), Error> {
+        let view = self.table.blocks().view(self.table.space(), Wanted::Below(self.to.clone()))?;
+        let step = self.step(&view, true)?;
+        self.back = step.records;
+        match step.next {
+            Some(next) if next > self.from => self.to = Some(next),
+            _ => self.done = true,
+        }
+        Ok(())
+    }
+
+    fn step(&self, view: &View, reverse: bool) -> Result<Step, Error> {
+        let body = view.image.as_ref().map(|image| image.body());
+        let mut updates: Vec<UpdateRef<'_>> = Vec::new();
+        view.waiting.iter().for_each(|part| part.for_each(|update| updates.push(update)));
+        updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
+        let request = PageRequest {
+            from: &self.from,
+            to: self.to.as_deref(),
+            reverse,
+            records_max: RECORDS_PER_STEP,
+            bytes_max: BYTES_PER_STEP,
+        };
+        let modifiers = self.table.blocks().modifiers();
+        let page = reader::page(body, &updates, &modifiers, &request)
+            .map_err(|reason| self.table.damage(&view.low, reason))?;
+        let last = page.records.last().map(|record| record.key.to_vec());
+        let next = match (page.is_complete, reverse, last) {
+            (false, false, Some(last)) => Some(successor(&last)),
+            (false, true, Some(last)) => Some(last),
+            (_, false, _) => view.high.as_deref().map(<[u8]>::to_vec),
+            (_, true, _) => (!view.low.is_empty()).then(|| view.low.to_vec()),
+        };
+        let mut records = VecDeque::with_capacity(page.records.len());
+        for record in page.records {
+            let key = record.key.to_vec();
+            match record.value {
+                Lookup::Value { kind, bytes } => {
+                    records.push_back((key, Value { kind, bytes: bytes.into_owned() }));
+                }
+                Lookup::NeedLarge { .. } => {
+                    if let Some(value) = self.table.get(&key)? {
+                        records.push_back((key, value));
+                    }
+                }
+                Lookup::Absent => {}
+            }
+        }
+        Ok(Step { records, next })
+    }
+
+    fn fail(&mut self, error: Error) -> Option<Result<Record, Error>> {
+        self.done = true;
+        self.front.clear();
+        self.back.clear();
+        Some(Err(error))
+    }
+}
+
+impl Iterator for Scan {
+    type Item = Result<Record, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(record) = self.front.pop_front() {
+                return Some(Ok(record));
+            }
+            if self.done {
+                return self.back.pop_back().map(Ok);
+            }
+            if let Err(error) = self.fill_front() {
+                return self.fail(error);
+            }
+        }
+    }
+}
+
+impl DoubleEndedIterator for Scan {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(record) = self.back.pop_front() {
+                return Some(Ok(record));
+            }
+            if self.done {
+                return self.front.pop_back().map(Ok);
+            }
+            if let Err(error) = self.fill_back() {
+                return self.fail(error);
+            }
+        }
+    }
+}
