@@ -8,7 +8,7 @@
 //! | `max_*`, `min_*` | 8 bytes | operand | the larger, the smaller | yes |
 //! | `bit_or` | bytes | operand | bitwise or; equal lengths only | equal lengths |
 //! | `append` | bytes | operand | concatenation | no |
-//! | `byte_patch` | offset (4), bytes | as if empty | overwritten, extended at the end | if joined |
+//! | `byte_patch` | offset (4), bytes | as if empty | overwritten, may extend | if joined |
 //! | `insert_if_absent` | kind byte, bytes | put | keep | yes, to the earlier |
 //!
 //! Rules:

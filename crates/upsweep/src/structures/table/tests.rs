@@ -518,6 +518,25 @@ fn large_values_are_asked_for_only_when_they_matter() {
 }
 
 #[test]
+fn refusals_name_their_update_among_all_keys() {
+    let mut table = Table::new(16 << 10, 1024);
+    table.sweep(&numbered(0..3));
+    let key = |number: u32| number.to_be_bytes().to_vec();
+    let late = patch_operand(99, b"x");
+    let updates = [
+        (key(0), APPEND, vec![1]),
+        (key(0), ADD_I64, vec![0; 8]),
+        (key(1), APPEND, vec![1]),
+        (key(2), BYTE_PATCH, late),
+        (key(2), APPEND, vec![1]),
+    ];
+    let applied = table.apply_to(&[], &sorted(&updates));
+    let indices: Vec<usize> = applied.refused.iter().map(|refused| refused.index).collect();
+    assert_eq!(indices, [1, 3]);
+    assert!(applied.refused[1].reason.contains("beyond the end"), "{:?}", applied.refused);
+}
+
+#[test]
 fn check_finds_what_is_wrong() {
     let body_of = |records: &[(&[u8], Stored<'_>)]| {
         let mut builder = LeafBuilder::with_capacity(0, 0);
