@@ -1,5 +1,7 @@
 //! A store through its public API, on files.
 
+#![expect(clippy::disallowed_methods, reason = "tests of a store on files")]
+
 use upsweep::{
     ClosedError, CreateOptions, Durability, Error, Modifier, Outcome, Refusal, RequestError,
     RetryError, Store, Table, TableDefinition, ValueKind, ValueRef,

@@ -167,7 +167,10 @@ pub fn open(
     let growable = growable.collect();
     let root = read_root(devices, &config, &superblock)?;
     let log = log::recover(devices, &log_config(&config, 1), superblock.replay_from)?;
-    let log = log.into_log(devices, log_config(&config, epoch))?;
+    let log = match access {
+        Access::ReadWrite => log.into_log(devices, log_config(&config, epoch))?,
+        Access::ReadOnly => log.into_log_read_only(log_config(&config, epoch))?,
+    };
     let mut core = Core::assemble(config, registry, superblock, log, space_map, growable)?;
     core.load_checkpoint(devices, &root)?;
     core.replay_changes(devices, &mut reader)?;
