@@ -260,6 +260,7 @@ impl Core {
             spaces: Vec::new(),
             modifiers: std::mem::take(&mut self.checkpoint.modifiers),
             pages: Vec::new(),
+            carried: self.still_carried(),
         };
         for record in std::mem::take(&mut self.checkpoint.spaces) {
             let Some(space) = self.directory.space(record.space) else { continue };

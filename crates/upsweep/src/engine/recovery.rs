@@ -274,12 +274,16 @@ impl Core {
             scratch: Vec::new(),
             statistics: Statistics::default(),
             replaying: false,
+            carried: Vec::new(),
+            carried_replay: std::collections::VecDeque::new(),
             deferred: Vec::new(),
             config,
         })
     }
 
     fn load_checkpoint(&mut self, devices: &mut dyn Devices, root: &Root) -> Result<(), Error> {
+        self.carried.clone_from(&root.carried);
+        self.carried_replay = root.carried.iter().cloned().collect();
         for record in &root.modifiers {
             self.bind_modifier(record.clone());
         }
@@ -453,6 +457,7 @@ impl Core {
         self.replaying = true;
         while let Some(record) = reader.next(devices)? {
             let seq = record.seq;
+            self.replay_carried(seq);
             let payload = record_format::decode(record.payload)
                 .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
             let (Payload::Updates(mut updates) | Payload::Change(_, mut updates)) = payload else {
@@ -475,6 +480,7 @@ impl Core {
                 }
             }
         }
+        self.replay_carried(u64::MAX);
         if access == Access::ReadWrite {
             // Runs that replay has started must not be in flight when callers come in: their
             // requests belong to this function's use of the devices.
