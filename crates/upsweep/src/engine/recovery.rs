@@ -162,16 +162,17 @@ pub fn open(
     let ends = (0..config.data_devices)
         .map(|index| (DATA_START, devices.geometry(DeviceId(index)).size_bytes.max(DATA_START)));
     let space_map = SpaceMap::new(&ends.collect::<Vec<_>>());
-    let growable = (0..config.data_devices)
-        .map(|index| devices.geometry(DeviceId(index)).growable && access == Access::ReadWrite);
-    let growable = growable.collect();
+    let growth_steps_max = (0..config.data_devices)
+        .map(|index| devices.geometry(DeviceId(index)).growable && access == Access::ReadWrite)
+        .map(|growable| if growable { u64::MAX >> 1 } else { 0 })
+        .collect();
     let root = read_root(devices, &config, &superblock)?;
     let log = log::recover(devices, &log_config(&config, 1), superblock.replay_from)?;
     let log = match access {
         Access::ReadWrite => log.into_log(devices, log_config(&config, epoch))?,
         Access::ReadOnly => log.into_log_read_only(log_config(&config, epoch))?,
     };
-    let mut core = Core::assemble(config, registry, superblock, log, space_map, growable)?;
+    let mut core = Core::assemble(config, registry, superblock, log, space_map, growth_steps_max)?;
     core.load_checkpoint(devices, &root)?;
     core.replay_changes(devices, &mut reader)?;
     core.claim_space(&root)?;
@@ -232,7 +233,7 @@ impl Core {
         superblock: Superblock,
         mut log: Log,
         space_map: SpaceMap,
-        growable: Vec<bool>,
+        growth_steps_max: Vec<u64>,
     ) -> Result<Self, Error> {
         for needed in [TABLE_FORMAT, LARGE_VALUE_FORMAT] {
             if !registry.formats.contains_key(needed) {
@@ -265,7 +266,7 @@ impl Core {
             dropped: std::collections::VecDeque::new(),
             growing: false,
             growth_target: 0,
-            growable,
+            growth_steps_max,
             full: false,
             closed: None,
             purposes: BTreeMap::new(),
