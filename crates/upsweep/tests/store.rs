@@ -32,7 +32,10 @@ fn updates_are_there_at_once_after_a_sweep_and_after_reopening() {
             assert_eq!(value.as_i64(), Some(6), "key {number}");
         }
         let scanned = table.iter().map(|record| record.expect("readable"));
-        assert_eq!(scanned.map(|(_, value)| value.as_i64().expect("a number")).sum::<i64>(), 120_000);
+        assert_eq!(
+            scanned.map(|(_, value)| value.as_i64().expect("a number")).sum::<i64>(),
+            120_000
+        );
         assert_eq!(table.iter().rev().count(), 20_000);
     };
     check(&store);
