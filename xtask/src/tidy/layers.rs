@@ -31,7 +31,13 @@ const BLOCK_API: [&str; 3] = ["block_format", "modifier", "registry"];
 const IO_CRATES: [&str; 3] = ["io_uring", "libc", "rustix"];
 
 /// Path prefixes outside `format` modules that may turn numbers into bytes, and why.
-const BYTE_EXCEPTIONS: [(&str, &str); 3] = [
+const BYTE_EXCEPTIONS: [(&str, &str); 9] = [
+    ("crates/upsweep/src/engine/directory.rs", "key prefixes are compared as integers, in memory"),
+    ("crates/upsweep/src/engine/queue.rs", "links between cells, in memory only"),
+    ("crates/upsweep/src/runtime/layout.rs", "the store's identity as hexadecimal digits"),
+    ("crates/upsweep/src/structures/modifiers", "the eight bytes of a number are the operand"),
+    ("crates/upsweep/src/structures/table/handle", "the eight bytes of a number are the operand"),
+    ("crates/upsweep/src/structures/typed.rs", "how keys and values of Rust types become bytes"),
     ("crates/upsweep/src/engine/modifier", "the eight bytes of a number are the value itself"),
     ("crates/upsweep/src/device/pages.rs", "a digest over memory reads words, at no known offset"),
     ("crates/upsweep/src/device/random.rs", "random words fill a buffer, at no known offset"),

@@ -1,14 +1,11 @@
 //! The quarantine: updates that their modifier refused, or whose block is damaged.
 //!
 //! They are records of an ordinary table, [`QUARANTINE_SPACE`], put there by the same log record
-//! that publishes the run which refused them: so they are never lost and never there twice. Key:
-//! sequence of the update (8 bytes, big-endian), space (4), position among equal ones (4), checksum
-//! of its key (4). Value: see [`encode_entry`].
+//! that publishes the run which refused them: so they are never lost and never there twice.
 
 use super::core::Core;
-use super::format::codec_format::{Malformed, Reader, put_bytes, put_varint};
+use super::format::quarantine_format::{Entry, encode_entry, encode_key};
 use super::format::record_format::{Change, LoggedUpdate, encode_change};
-use super::modifier::ValueKind;
 use super::registry::ModifierId;
 use super::sweep::Quarantined;
 
@@ -20,21 +17,6 @@ pub const QUARANTINE_COMPANION: u32 = 2;
 pub const FIRST_USER_SPACE: u32 = 3;
 /// Number of the built-in modifier that puts a value.
 pub const PUT: ModifierId = ModifierId(0);
-
-/// One quarantined update.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The space that it was meant for.
-    pub space: u32,
-    /// Its modifier.
-    pub modifier: ModifierId,
-    /// Its key.
-    pub key: Vec<u8>,
-    /// Its operand.
-    pub operand: Vec<u8>,
-    /// Why it was refused.
-    pub reason: String,
-}
 
 impl Core {
     /// Puts a quarantined update into the quarantine table, now or when replay is over.
@@ -78,12 +60,8 @@ fn put_update<'a>(key: &'a [u8], operand: &'a [u8]) -> LoggedUpdate<'a> {
 
 fn puts(quarantined: &[Quarantined]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let keyed = quarantined.iter().enumerate().map(|(position, update)| {
-        let mut key = Vec::with_capacity(20);
-        key.extend_from_slice(&update.seq.to_be_bytes());
-        key.extend_from_slice(&update.space.to_be_bytes());
         let position = u32::try_from(position).expect("a run holds fewer than 2^32 updates");
-        key.extend_from_slice(&position.to_be_bytes());
-        key.extend_from_slice(&crc32c::crc32c(&update.key).to_be_bytes());
+        let key = encode_key(update.seq, update.space, position, &update.key);
         let entry = Entry {
             space: update.space,
             modifier: update.modifier,
@@ -94,32 +72,4 @@ fn puts(quarantined: &[Quarantined]) -> Vec<(Vec<u8>, Vec<u8>)> {
         (key, encode_entry(&entry))
     });
     keyed.collect()
-}
-
-/// The value of a quarantine record as the operand of a put: value kind, then space, modifier, key,
-/// operand and reason.
-#[must_use]
-pub fn encode_entry(entry: &Entry) -> Vec<u8> {
-    let mut out = vec![ValueKind::Bytes as u8];
-    put_varint(&mut out, u64::from(entry.space));
-    put_varint(&mut out, u64::from(entry.modifier.0));
-    put_bytes(&mut out, &entry.key);
-    put_bytes(&mut out, &entry.operand);
-    put_bytes(&mut out, entry.reason.as_bytes());
-    out
-}
-
-/// Decodes the value of a quarantine record (without the value kind).
-///
-/// # Errors
-/// [`Malformed`] when it is none.
-pub fn decode_entry(value: &[u8]) -> Result<Entry, Malformed> {
-    let mut reader = Reader::new(value);
-    Ok(Entry {
-        space: reader.narrow()?,
-        modifier: ModifierId(reader.narrow()?),
-        key: reader.bytes()?.to_vec(),
-        operand: reader.bytes()?.to_vec(),
-        reason: reader.text()?.to_owned(),
-    })
 }

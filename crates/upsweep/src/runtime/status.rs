@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::layout::Description;
 use super::shared::Shared;
-use crate::device::{DeviceId, DeviceProfile, Devices};
+use crate::device::{DeviceId, DeviceProfile, Devices, HostDevices};
 
 /// Everything that is known of a running store.
 #[derive(Clone, Debug, Serialize)]
@@ -206,24 +206,10 @@ pub(super) fn gather(sources: &Sources<'_>) -> Status {
     let (blocks, directory_bytes) = core.directory_size();
     let data_bytes = core.space_map().used_bytes();
     let written = log.bytes + counters.sweep_written_bytes + counters.checkpoint_written_bytes;
-    let devices = (0..state.devices.count()).map(|index| {
-        let device = DeviceId(index);
-        let found = state.devices.description(device);
-        let role = if usize::from(index) < description.data.len() { "data" } else { "log" };
-        let size_bytes = state.devices.geometry(device).size_bytes;
-        let path = found.path.strip_prefix(sources.folder).unwrap_or(&found.path);
-        DeviceStatus {
-            role,
-            path: path.display().to_string(),
-            size_bytes,
-            engine: found.engine,
-            direct: found.direct,
-            reasons: found.reasons,
-        }
-    });
+    let devices = devices(sources, &state.devices);
     Status {
         store: description.store.clone(),
-        devices: devices.collect(),
+        devices,
         block_bytes: description.block_bytes,
         reason: reason(&description.data_profile),
         data_bytes,
@@ -267,6 +253,26 @@ pub(super) fn gather(sources: &Sources<'_>) -> Status {
         bound: bound(sources, this_session, data_bytes, core.queue_limit_bytes()),
         damage: counters.damage.iter().map(|(_, reason)| reason.clone()).collect(),
     }
+}
+
+fn devices(sources: &Sources<'_>, bank: &HostDevices) -> Vec<DeviceStatus> {
+    let description = sources.description;
+    let devices = (0..bank.count()).map(|index| {
+        let device = DeviceId(index);
+        let found = bank.description(device);
+        let role = if usize::from(index) < description.data.len() { "data" } else { "log" };
+        let size_bytes = bank.geometry(device).size_bytes;
+        let path = found.path.strip_prefix(sources.folder).unwrap_or(&found.path);
+        DeviceStatus {
+            role,
+            path: path.display().to_string(),
+            size_bytes,
+            engine: found.engine,
+            direct: found.direct,
+            reasons: found.reasons,
+        }
+    });
+    devices.collect()
 }
 
 fn reason(profile: &DeviceProfile) -> String {

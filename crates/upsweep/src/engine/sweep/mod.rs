@@ -20,6 +20,7 @@
 mod change;
 mod job;
 mod pacing;
+mod place;
 mod run;
 
 use std::collections::{BTreeMap, BTreeSet};

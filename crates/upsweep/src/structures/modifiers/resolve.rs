@@ -13,7 +13,8 @@
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::{KEY_BYTES_MAX, PUT, bytes, check_value};
+use super::operand_format::split_value;
+use super::{KEY_BYTES_MAX, PUT, check_value};
 use crate::engine::block_format::UpdateRef;
 use crate::engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
 use crate::engine::registry::{FIRST_USER_ID, ModifierId, Modifiers};
@@ -133,7 +134,7 @@ fn call<'a>(
     check_key(key)?;
     if update.modifier == PUT {
         // The most frequent modifier, without the copy that the trait's outcome costs.
-        let (kind, bytes) = bytes::split_value(update.operand)?;
+        let (kind, bytes) = split_value(update.operand)?;
         return Ok(Resolved::Put(kind, Cow::Borrowed(bytes)));
     }
     let modifier = find(modifiers, update.modifier)?;

@@ -9,9 +9,8 @@ use super::reader::{self, Lookup};
 use super::scan::{Scan, successor};
 use crate::engine::modifier::{Modifier, ValueKind};
 use crate::engine::registry::ModifierId;
-use crate::engine::{LoggedUpdate, SpaceRecord, Wanted};
-use crate::error::{Damage, Error, RequestError};
-use crate::runtime::{BlockStore, Durability, Ticket};
+use crate::error::{Error, RequestError};
+use crate::runtime::{BlockStore, Durability, LoggedUpdate, SpaceRecord, Ticket, View, Wanted};
 use crate::structures::modifiers as builtin;
 
 /// How often a query that meets a moving large value starts again before it counts as damage.
@@ -99,10 +98,10 @@ impl Table {
                 Ok(Lookup::NeedLarge { .. }) => large = self.large_value(key)?,
                 // A large value that was swept between the two reads no longer fits the leaf.
                 Err(_) if large.is_some() && attempt < ATTEMPTS_MAX => large = None,
-                Err(reason) => return Err(self.damage(key, reason)),
+                Err(reason) => return Err(self.damage(&view, key, reason)),
             }
             if attempt >= ATTEMPTS_MAX {
-                return Err(self.damage(key, "its large value is missing".to_owned()));
+                return Err(self.damage(&view, key, "its large value is missing".to_owned()));
             }
         }
         unreachable!("the loop ends by returning")
@@ -114,10 +113,9 @@ impl Table {
         Ok(view.image.map(|image| image.body().to_vec()))
     }
 
-    pub(super) fn damage(&self, key: &[u8], reason: String) -> Error {
+    pub(super) fn damage(&self, view: &View, key: &[u8], reason: String) -> Error {
         let key = String::from_utf8_lossy(key);
-        let what = format!("record {key:?} of table {:?}", self.name);
-        Damage { device: crate::device::DeviceId(0), offset: 0, what, reason }.into()
+        view.damage(format!("record {key:?} of table {:?}", self.name), reason)
     }
 
     pub(super) fn blocks(&self) -> &BlockStore {
