@@ -51,9 +51,10 @@ pub(crate) enum Command {
 
 /// Make an empty store
 ///
-/// The store is a folder. Its data and its log are files inside, unless you name others or raw block
-/// devices; whatever is on a named device is lost. A log on a device of its own lets updates and
-/// sweeps not disturb each other. The log is written once in full, which takes a moment.
+/// The store is a folder. Its data and its log are files inside, unless you name others or raw
+/// block devices; whatever is on a named device is lost. With the log on a device of its own,
+/// updates and sweeps do not disturb each other. The log is written once in full, which takes a
+/// moment.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

@@ -1,8 +1,8 @@
 //! The command line of Upsweep: glue over the library, and words for people.
 //!
 //! One module per command, or per few small ones. What all share: `args` (the command line),
-//! `failure` (errors and exit statuses), `text` (escapes, sizes, values), `output` (opening a store,
-//! printing).
+//! `failure` (errors and exit statuses), `text` (escapes, sizes, values), `output` (opening a
+//! store, printing).
 //!
 //! Exit status: 0 all is well; 1 damage found, or no such key; 2 bad input, bad usage, or a store
 //! that cannot be used at this moment.

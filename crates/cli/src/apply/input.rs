@@ -56,7 +56,7 @@ impl Input {
         self.length
     }
 
-    /// The next whole lines; a last line without line feed counts. Waits for one line, not for more.
+    /// The next whole lines; a last line without line feed counts. Waits for one line, no more.
     pub(super) fn next(&mut self) -> Result<Option<&[u8]>, Failure> {
         self.buffer.copy_within(self.given..self.filled, 0);
         self.filled -= self.given;

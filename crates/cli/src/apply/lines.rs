@@ -1,7 +1,7 @@
 //! From lines to updates, without an allocation per line.
 //!
-//! Keys and operands are copied into one buffer, converted on the way: escapes, numbers, values with
-//! their kind in front. The updates then borrow from it.
+//! Keys and operands are copied into one buffer, converted on the way: escapes, numbers, values
+//! with their kind in front. The updates then borrow from it.
 
 use std::ops::Range;
 

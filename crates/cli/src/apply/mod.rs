@@ -1,8 +1,8 @@
 //! `upsweep apply`: a stream of lines into a table, in order and fast.
 //!
-//! Steps: read what is there ([`input`]), cut it into lines and these into updates ([`lines`]), hand
-//! groups of lines to the store under one lock, each line a record of its own, and go on while their
-//! log writes are in flight. A thread ([`acks`]) waits for them and says how far they are.
+//! Steps: read what is there ([`input`]), cut it into lines and these into updates ([`lines`]),
+//! hand groups of lines to the store under one lock, each line a record of its own, and go on while
+//! their log writes are in flight. A thread ([`acks`]) waits for them and says how far they are.
 //!
 //! Invariants: lines are handed over in input order, so what is durable is always a first part of
 //! the input; a count is printed only once that many lines are on stable media.
