@@ -91,12 +91,10 @@ impl Core {
         if self.directory.space(update.space).is_none() {
             return Err(RequestError::NoTable(format!("number {}", update.space)).into());
         }
-        let Some(modifier) = self.modifiers.get(update.modifier) else {
-            let name = format!("number {}", update.modifier.0);
-            return Err(RequestError::UnknownModifier { name, version: 0 }.into());
-        };
-        modifier.check_operand(update.operand).map_err(|refusal| {
-            let modifier = modifier.name().to_owned();
+        self.modifiers.admit(update.modifier, update.key, update.operand).map_err(|refusal| {
+            let found = self.modifiers.get(update.modifier);
+            let number = || format!("number {}", update.modifier.0);
+            let modifier = found.map_or_else(number, |found| found.name().to_owned());
             RequestError::BadOperand { modifier, reason: refusal.0 }.into()
         })
     }

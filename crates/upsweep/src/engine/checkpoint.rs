@@ -1,19 +1,19 @@
 //! Checkpoints: the directory goes to the data devices, a page at a time, so that the log holds a
 //! bounded amount.
 //!
-//! Steps: note the published sequence (*begin*); write each changed page to free space; flush; write
-//! the root, which lists all pages; flush; write the superblock, which names the root. Each page is
-//! written as it is at its own moment and carries the sequence of that moment, so the foreground
-//! never waits for a consistent image: replay skips, page by page, what a page already holds.
-//! Only when the superblock is stable are the old pages free and the log released.
+//! Steps: note the published sequence (*begin*); write each changed page to free space; flush;
+//! write the root, which lists all pages; flush; write the superblock, which names the root. Each
+//! page is written as it is at its own moment and carries the sequence of that moment, so the
+//! foreground never waits for a consistent image: replay skips, page by page, what a page already
+//! holds. Only when the superblock is stable are the old pages free and the log released.
 //!
-//! Recovery needs the log from `min(begin, global frontier) + 1` on. A frontier that moves without a
-//! checkpoint is published by a superblock alone. (Design document, "Checkpoint".)
+//! Recovery needs the log from `min(begin, global frontier) + 1` on. A frontier that moves without
+//! a checkpoint is published by a superblock alone. (Design document, "Checkpoint".)
 
 use super::block_format::Routing;
 use super::config::SUPERBLOCK_SLOTS;
 use super::core::{Actions, Core, Purpose};
-use super::directory::BlockId;
+use super::directory::{BlockId, Page};
 use super::format::checkpoint_format::{
     PageRecord, Root, SLOT_BYTES, encode_page, encode_root, encode_superblock,
 };
@@ -138,10 +138,8 @@ impl Core {
         let exact = self.directory.spaces().filter(|space| {
             space.format.routing() == Routing::Exact && !space.record.name.is_empty()
         });
-        let ids: Vec<BlockId> = exact
-            .flat_map(|space| space.pages.iter().flat_map(|page| page.blocks()))
-            .copied()
-            .collect();
+        let ids: Vec<BlockId> =
+            exact.flat_map(|space| space.pages.iter().flat_map(Page::blocks)).copied().collect();
         for id in ids {
             let block = self.directory.block(id);
             let empty = block.extent.is_none() && !block.busy && !block.waits();

@@ -1,9 +1,9 @@
 //! Queues of waiting updates, one per block, in a shared arena.
 //!
 //! A queue is a chain of fixed cells of [`CELL_BYTES`]; the entries run on from cell to cell as one
-//! stream of bytes: sequence (varint, relative to the queue's first), modifier (varint), key, operand.
-//! An update so costs its own bytes plus about a tenth, an idle block nothing, and memory is given
-//! back cell by cell. (Bosc paper, section 4.2: "per-block disk update request queue".)
+//! stream of bytes: sequence (varint, relative to the queue's first), modifier (varint), key,
+//! operand. An update so costs its own bytes plus about a tenth, an idle block nothing, and memory
+//! is given back cell by cell. (Bosc paper, section 4.2: "per-block disk update request queue".)
 //!
 //! *Folding* bounds what a hot key costs: when a queue has doubled since it was last folded, its
 //! entries are sorted by key, blind updates drop what they supersede, and neighbouring operands of

@@ -2,11 +2,11 @@
 //!
 //! Steps of recovery: choose the younger valid superblock; load the directory from its checkpoint;
 //! find the end of the log; first pass over the log: changes of the directory, spaces, modifiers,
-//! each page skipping what its image holds already; claim the space of everything that the directory
-//! names; raise the epoch durably; second pass: every update that is younger than the frontier of its
-//! block goes to the queue of its block. Two passes, because a frontier must be known before updates
-//! are queued and folded. Recovery rebuilds queues and stops there: the next sweep does the writing.
-//! (Bosc paper, section 4.3.)
+//! each page skipping what its image holds already; claim the space of everything that the
+//! directory names; raise the epoch durably; second pass: every update that is younger than the
+//! frontier of its block goes to the queue of its block. Two passes, because a frontier must be
+//! known before updates are queued and folded. Recovery rebuilds queues and stops there: the next
+//! sweep does the writing. (Bosc paper, section 4.3.)
 //!
 //! If the queues outgrow the memory budget, which happens when a store is opened with less memory
 //! than before, the second pass waits for sweeps as any caller would.
@@ -379,7 +379,7 @@ impl Core {
         let Some(dropped) = self.directory.remove_space(space) else { return };
         let companion = self.directory.remove_space(dropped.record.companion);
         for space in [Some(dropped), companion].into_iter().flatten() {
-            for id in space.pages.iter().flat_map(|page| page.blocks()) {
+            for id in space.pages.iter().flat_map(Page::blocks) {
                 let block = self.directory.forget(*id);
                 if let Some(extent) = block.extent {
                     self.physical.remove(&(extent.device, extent.offset));

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::core::{Core, Publish};
-use super::directory::Space;
+use super::directory::{Page, Space};
 use super::format::record_format::{
     ModifierRecord, SpaceRecord, encode_create_space, encode_drop_space, encode_modifier,
 };
@@ -37,7 +37,7 @@ impl Core {
     pub fn space_size(&self, space: u32) -> SpaceSize {
         let mut size = SpaceSize::default();
         let Some(found) = self.directory.space(space) else { return size };
-        for id in found.pages.iter().flat_map(|page| page.blocks()) {
+        for id in found.pages.iter().flat_map(Page::blocks) {
             let block = self.directory.block(*id);
             size.blocks += 1;
             size.records += u64::from(block.records);

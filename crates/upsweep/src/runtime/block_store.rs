@@ -7,6 +7,7 @@
     clippy::disallowed_methods,
     reason = "the runtime is where threads and channels are made"
 )]
+#![expect(clippy::disallowed_types, reason = "the runtime is where threads meet")]
 
 use std::path::Path;
 use std::sync::Arc;

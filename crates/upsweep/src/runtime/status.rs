@@ -1,5 +1,5 @@
-//! What `stat` tells: devices and why their settings were chosen, what bounds the speed, queues, log,
-//! sweep, latencies. (Design document, "What bounds the speed".)
+//! What `stat` tells: devices and why their settings were chosen, what bounds the speed, queues,
+//! log, sweep, latencies. (Design document, "What bounds the speed".)
 
 use std::path::Path;
 use std::sync::atomic::Ordering;

@@ -38,12 +38,9 @@ mod tests;
 
 use operand_format::Number;
 pub use operand_format::{patch_operand, value_operand};
-pub use resolve::{Resolved, admit, is_decided, resolve};
+pub use resolve::{Resolved, is_decided, resolve};
 
-/// Longest key in bytes.
-pub const KEY_BYTES_MAX: usize = 4 << 10;
-/// Longest value in bytes.
-pub const VALUE_BYTES_MAX: usize = 1 << 20;
+pub use crate::engine::config::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 /// Number of `put`.
 pub const PUT: ModifierId = ModifierId(0);

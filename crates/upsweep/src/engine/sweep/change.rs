@@ -15,6 +15,9 @@ use crate::engine::format::record_format::{Change, Placed};
 use crate::engine::queue::Waiting;
 use crate::placement::Extent;
 
+/// A large value: space and key, and where it is; no place if it is gone.
+pub(super) type PlacedValue = ((u32, Vec<u8>), Option<Extent>);
+
 /// Smallest step in which a data file grows.
 const GROWTH_BYTES_MIN: u64 = 16 << 20;
 
@@ -25,7 +28,7 @@ pub(super) fn describe(
     run: &Run,
     blocks: &[NewBlock],
     extents: &[Extent],
-    large: Vec<((u32, Vec<u8>), Option<Extent>)>,
+    large: Vec<PlacedValue>,
 ) -> Change {
     let frontier = run.frontier;
     let mut change = Change::default();
@@ -105,7 +108,7 @@ impl Core {
     }
 
     /// Puts updates back on the queues of the blocks that cover their keys now.
-    pub(super) fn push_all(&mut self, moved: Moved) {
+    pub(super) fn push_all(&mut self, moved: &[(u32, Arc<Waiting>)]) {
         let by_space = |left: &(u32, Arc<Waiting>), right: &(u32, Arc<Waiting>)| left.0 == right.0;
         for group in moved.chunk_by(by_space) {
             let space = group[0].0;
@@ -138,7 +141,7 @@ impl Core {
             }
             self.take_live(run_block.id, &mut moved);
         }
-        self.push_all(moved);
+        self.push_all(&moved);
     }
 
     /// Has a growable data device extended for `bytes` more; `false` if none can be.

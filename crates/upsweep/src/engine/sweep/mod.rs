@@ -10,9 +10,9 @@
 //! 5. flush (one flush serves all runs that wait for it), then log the change;
 //! 6. when the log record is durable, publish: the directory changes, the old space is free.
 //!
-//! Several runs are in the pipeline, so that reading, applying and writing overlap. A *cycle* visits
-//! every device once, then the blocks that have no image yet. A *fat* block, whose queue has grown
-//! far beyond its size, is swept out of turn.
+//! Several runs are in the pipeline, so that reading, applying and writing overlap. A *cycle*
+//! visits every device once, then the blocks that have no image yet. A *fat* block, whose queue has
+//! grown far beyond its size, is swept out of turn.
 //!
 //! The *global frontier* is not derived from the order of visits, which splits and merges disturb,
 //! but found by a scan over all blocks at the end of a cycle, in portions.
@@ -189,7 +189,7 @@ impl Core {
         let urgent = if requested || always { 100 } else { pressure };
         while self.sweep.runs.len() < self.config.runs_in_flight_max && !self.full_wait() {
             let Some(blocks) = self.next_fat() else { break };
-            self.start_run(blocks, actions);
+            self.start_run(&blocks, actions);
         }
         while self.sweep.cycle.is_some()
             && self.sweep.runs.len() < self.config.runs_in_flight_max
@@ -197,7 +197,7 @@ impl Core {
             && self.sweep.pacing.may_start(urgent, self.sweep.runs.is_empty(), self.now_us)
         {
             match self.next_run() {
-                Some(blocks) => self.start_run(blocks, actions),
+                Some(blocks) => self.start_run(&blocks, actions),
                 None if self.sweep.runs.is_empty() => self.end_cycle(),
                 None => break,
             }
@@ -334,10 +334,10 @@ impl Core {
         (!run.is_empty()).then_some(run)
     }
 
-    fn start_run(&mut self, blocks: Vec<BlockId>, actions: &mut Actions) {
+    fn start_run(&mut self, blocks: &[BlockId], actions: &mut Actions) {
         self.sweep.next_run += 1;
         let id = RunId(self.sweep.next_run);
-        for block in &blocks {
+        for block in blocks {
             self.directory.block_mut(*block).busy = true;
             self.sweep.unmark_fat(*block);
         }

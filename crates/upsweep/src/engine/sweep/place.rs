@@ -52,7 +52,6 @@ impl Core {
     }
 
     /// Extents for the images and the large values of a finished job, or none of them.
-    #[expect(clippy::type_complexity, reason = "a pair of lists, used once")]
     fn allocate_for(
         &mut self,
         id: RunId,

@@ -23,6 +23,9 @@ pub(in crate::engine) struct RunBlock {
     pub(super) damage: Option<String>,
 }
 
+/// The large values that were loaded for a block, by key.
+type LoadedValues = (BlockId, Vec<(Vec<u8>, Vec<u8>)>);
+
 /// Where a run is.
 pub(super) enum Phase {
     Reading { pending: usize },
@@ -188,12 +191,7 @@ impl Core {
     }
 
     /// Has the run's sound blocks applied, with these large values at hand.
-    fn send_job(
-        &mut self,
-        id: RunId,
-        mut values: Vec<(BlockId, Vec<(Vec<u8>, Vec<u8>)>)>,
-        actions: &mut Actions,
-    ) {
+    fn send_job(&mut self, id: RunId, mut values: Vec<LoadedValues>, actions: &mut Actions) {
         let run = &self.sweep.runs[&id];
         let sound: Vec<&RunBlock> = run.blocks.iter().filter(|b| b.damage.is_none()).collect();
         let mut blocks = Vec::with_capacity(sound.len());
@@ -392,7 +390,7 @@ impl Core {
             self.take_live(block.id, &mut moved);
         }
         self.apply_change(&run.change, true);
-        self.push_all(moved);
+        self.push_all(&moved);
         let seq = self.published;
         quarantine::for_each_put(&run.quarantined, |update| {
             self.take_quarantined(seq, update.key, update.operand);

@@ -80,7 +80,8 @@ impl Table {
     /// cached, else one read; two if the value is a large one.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if the key's block is; [`RequestError::NoTable`] if the table was dropped.
+    /// [`Error::Damaged`] if the key's block is; [`RequestError::NoTable`] if the table was
+    /// dropped.
     pub fn get(&self, key: &[u8]) -> Result<Option<Value>, Error> {
         let modifiers = self.blocks.modifiers();
         let mut large: Option<Vec<u8>> = None;
@@ -231,8 +232,8 @@ impl Table {
         self.update(key, builtin::BIT_OR, bits)
     }
 
-    /// The records with keys in `range`, in key order; reversible, from both ends at once if wanted.
-    /// Each block is read as it is when the scan reaches it: a scan is not a snapshot.
+    /// The records with keys in `range`, in key order; reversible, from both ends at once if
+    /// wanted. Each block is read as it is when the scan reaches it: a scan is not a snapshot.
     pub fn scan<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Scan {
         let from = match range.start_bound() {
             Bound::Included(key) => key.as_ref().to_vec(),

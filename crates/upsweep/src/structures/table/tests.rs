@@ -14,7 +14,7 @@ use crate::engine::block_format::{
 use crate::engine::modifier::{ValueKind, ValueRef};
 use crate::engine::registry::{ModifierId, Modifiers};
 use crate::structures::modifiers::{
-    ADD_I64, APPEND, BIT_OR, BYTE_PATCH, DELETE, INSERT_IF_ABSENT, MAX_U64, PUT, Resolved, admit,
+    ADD_I64, APPEND, BIT_OR, BYTE_PATCH, DELETE, INSERT_IF_ABSENT, MAX_U64, PUT, Resolved,
     bind_builtins, patch_operand, resolve, value_operand,
 };
 
@@ -280,7 +280,7 @@ fn apply_to_oracle(oracle: &mut Oracle, modifiers: &Modifiers, updates: &[Update
 }
 
 fn admitted(batch: Vec<Update>, modifiers: &Modifiers) -> Vec<Update> {
-    let is_admitted = |(key, id, operand): &Update| admit(modifiers, *id, key, operand).is_ok();
+    let is_admitted = |(key, id, operand): &Update| modifiers.admit(*id, key, operand).is_ok();
     batch.into_iter().filter(is_admitted).collect()
 }
 
