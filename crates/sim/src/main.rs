@@ -1,2 +1,76 @@
-//! Entry point.
-fn main() {}
+//! The simulator as a program: runs seeds one after the other and says which failed.
+//!
+//! Standard output has one line per failed seed, with the command that replays it, and the verdict
+//! `N passed, N failed` as its last line. Progress goes to standard error.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program that talks to people")]
+#![expect(clippy::disallowed_methods, reason = "reports the duration of the runs to people")]
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use upsweep_sim::history::{self, Outcome};
+
+/// Runs the whole engine in virtual time on hostile devices, and compares it with an oracle.
+#[derive(Parser)]
+struct Arguments {
+    /// The first seed.
+    #[arg(long)]
+    seed: u64,
+    /// Steps of each history.
+    #[arg(long, default_value_t = 2000)]
+    steps: u64,
+    /// How many seeds, one after the other.
+    #[arg(long, default_value_t = 1)]
+    runs: u64,
+    /// Stop at this many failed seeds.
+    #[arg(long)]
+    failures_max: Option<u64>,
+    /// Show what every history did.
+    #[arg(long)]
+    verbose: bool,
+}
+
+/// Time between two lines of progress.
+const PROGRESS_EVERY: Duration = Duration::from_secs(20);
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    history::catch_panics(arguments.verbose);
+    let (mut passed, mut failed) = (0u64, 0u64);
+    let started = Instant::now();
+    let mut shown = started;
+    for run in 0..arguments.runs {
+        let outcome = history::run(arguments.seed.wrapping_add(run), arguments.steps);
+        if arguments.verbose {
+            eprintln!("{outcome:?}");
+        }
+        match &outcome.failure {
+            None => passed += 1,
+            Some(reason) => {
+                failed += 1;
+                report(&outcome, reason, arguments.steps);
+            }
+        }
+        if shown.elapsed() > PROGRESS_EVERY {
+            shown = Instant::now();
+            eprintln!("{passed} passed, {failed} failed so far");
+        }
+        if arguments.failures_max.is_some_and(|most| failed >= most) {
+            break;
+        }
+    }
+    let each_ms = started.elapsed().as_millis() as u64 / (passed + failed).max(1);
+    eprintln!("{each_ms} ms per seed");
+    println!("{passed} passed, {failed} failed");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn report(outcome: &Outcome, reason: &str, steps: u64) {
+    let seed = outcome.seed;
+    println!(
+        "seed {seed} failed: {reason}; replay: cargo run --release -p upsweep-sim -- --seed {seed} \
+         --steps {steps}"
+    );
+}

@@ -49,6 +49,9 @@ pub(super) struct CheckpointState {
     requested: bool,
     /// Images that nothing refers to once the next checkpoint is complete.
     pub(super) outdated: Vec<Extent>,
+    /// The part of them that the root on its way does not list: free once that root counts. A page
+    /// whose space is dropped after the root was written is listed in it, and stays one more time.
+    unlisted: Vec<Extent>,
     spaces: Vec<SpaceRecord>,
     modifiers: Vec<ModifierRecord>,
     pages: Vec<(u32, usize)>,
@@ -256,6 +259,8 @@ impl Core {
             self.abandon();
             return;
         };
+        let outdated = std::mem::take(&mut self.checkpoint.outdated);
+        self.checkpoint.unlisted.extend(outdated);
         self.checkpoint.root = Some(extent);
         self.checkpoint.root_seq = seq;
         self.checkpoint.phase = Phase::RootFlush;
@@ -314,8 +319,8 @@ impl Core {
             self.checkpoint.root_begin = self.checkpoint.begin;
             self.superblock.root_seq = self.checkpoint.root_seq;
             let before = std::mem::replace(&mut self.superblock.root, self.checkpoint.root);
-            let outdated = std::mem::take(&mut self.checkpoint.outdated);
-            outdated.into_iter().chain(before).for_each(|extent| self.space_map.free(extent));
+            let unlisted = std::mem::take(&mut self.checkpoint.unlisted);
+            unlisted.into_iter().chain(before).for_each(|extent| self.space_map.free(extent));
             self.statistics.checkpoints += 1;
         }
         self.log.release(self.superblock.replay_from);

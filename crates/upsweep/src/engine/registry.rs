@@ -7,7 +7,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::modifier::{Modifier, Outcome, Refusal};
+use super::modifier::{Modifier, Outcome, Refusal, check_value};
 
 /// Number of a modifier within a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,7 +62,8 @@ impl Modifiers {
                 return Ok(());
             }
             match modifier.apply(key, None, operand)? {
-                Outcome::Put(..) | Outcome::Delete => Ok(()),
+                Outcome::Put(kind, bytes) => check_value(kind, &bytes),
+                Outcome::Delete => Ok(()),
                 Outcome::Keep => Err(Refusal("a blind modifier has to put or delete".to_owned())),
             }
         }));

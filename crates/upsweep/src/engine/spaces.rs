@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::block_format::BlockFormat;
 use super::core::{Core, Publish};
 use super::directory::{Page, Space};
 use super::format::record_format::{
@@ -23,7 +24,13 @@ impl Core {
     /// The space of this name, if it is there.
     #[must_use]
     pub fn space_named(&self, name: &str) -> Option<&SpaceRecord> {
-        self.directory.spaces().map(|space| &space.record).find(|record| record.name == name)
+        self.spaces().find(|record| record.name == name)
+    }
+
+    /// How the blocks of a space are laid out.
+    #[must_use]
+    pub fn format_of(&self, space: u32) -> Option<Arc<dyn BlockFormat>> {
+        self.directory.space(space).map(|space| Arc::clone(&space.format))
     }
 
     /// All spaces of the application: number, name, format.

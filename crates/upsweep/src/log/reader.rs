@@ -181,6 +181,27 @@ impl LogReader {
     /// every epoch seen; [`ClosedError::WriteFailed`] if wiping fails; [`Error::Damaged`] if
     /// reading does.
     pub fn into_log(mut self, devices: &mut dyn Devices, config: LogConfig) -> Result<Log, Error> {
+        self.check_config(&config)?;
+        for torn in self.media.children(devices, &self.end)? {
+            let region = config.regions[usize::from(torn.device)];
+            let offset = region.offset + u64::from(torn.page) * PAGE_BYTES;
+            let device = region.device;
+            device::write_alone(devices, device, offset, Buffer::zeroed(PAGE_BYTES as usize))
+                .map_err(|error| ClosedError::WriteFailed { device, offset, error })?;
+        }
+        Ok(self.resume(config))
+    }
+
+    /// The log for looking at: nothing is wiped, so nothing must be appended.
+    ///
+    /// # Errors
+    /// [`RequestError::BadConfig`] as for [`LogReader::into_log`].
+    pub fn into_log_read_only(self, config: LogConfig) -> Result<Log, Error> {
+        self.check_config(&config)?;
+        Ok(self.resume(config))
+    }
+
+    fn check_config(&self, config: &LogConfig) -> Result<(), Error> {
         config.check()?;
         let known = &self.media.config;
         let same = (known.store, known.segment_bytes) == (config.store, config.segment_bytes)
@@ -193,20 +214,17 @@ impl LogReader {
             let reason = format!("{}; must be above {}", config.epoch, self.epoch_seen);
             return Err(RequestError::BadConfig { setting: "epoch", reason }.into());
         }
-        for torn in self.media.children(devices, &self.end)? {
-            let region = config.regions[usize::from(torn.device)];
-            let offset = region.offset + u64::from(torn.page) * PAGE_BYTES;
-            let device = region.device;
-            device::write_alone(devices, device, offset, Buffer::zeroed(PAGE_BYTES as usize))
-                .map_err(|error| ClosedError::WriteFailed { device, offset, error })?;
-        }
+        Ok(())
+    }
+
+    fn resume(self, config: LogConfig) -> Log {
         let Tip { number, last_seq, link, cursors } = self.end;
         let mut log = Log::new(config, number, link, last_seq);
         for (device, last_seqs) in self.last_seqs.iter().enumerate() {
             log.resume_ring(device, cursors[device], last_seqs);
         }
         log.release(self.replay_from);
-        Ok(log)
+        log
     }
 }
 

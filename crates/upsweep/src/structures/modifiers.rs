@@ -41,6 +41,7 @@ pub use operand_format::{patch_operand, value_operand};
 pub use resolve::{Resolved, is_decided, resolve};
 
 pub use crate::engine::config::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use crate::engine::modifier::{check_length, check_value};
 
 /// Number of `put`.
 pub const PUT: ModifierId = ModifierId(0);
@@ -90,27 +91,6 @@ pub fn bind_builtins(modifiers: &mut Modifiers) {
     modifiers.bind(APPEND, Arc::new(bytes::Append));
     modifiers.bind(BYTE_PATCH, Arc::new(bytes::BytePatch));
     modifiers.bind(INSERT_IF_ABSENT, Arc::new(bytes::InsertIfAbsent));
-}
-
-/// Checks a value for its kind: numbers have 8 bytes, nothing exceeds [`VALUE_BYTES_MAX`].
-///
-/// # Errors
-/// [`Refusal`] with what is wrong.
-pub fn check_value(kind: ValueKind, bytes: &[u8]) -> Result<(), Refusal> {
-    if kind != ValueKind::Bytes && bytes.len() != 8 {
-        let length = bytes.len();
-        return Err(Refusal(format!("a value of kind {kind:?} has 8 bytes, not {length}")));
-    }
-    check_length(bytes.len())
-}
-
-fn check_length(length: usize) -> Result<(), Refusal> {
-    if length > VALUE_BYTES_MAX {
-        return Err(Refusal(format!(
-            "a value of {length} bytes is above the limit of {VALUE_BYTES_MAX} bytes"
-        )));
-    }
-    Ok(())
 }
 
 #[derive(Clone, Copy)]

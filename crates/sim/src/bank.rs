@@ -1,0 +1,109 @@
+//! The devices of a world: a hostile bank with a fuse.
+//!
+//! When the fuse blows, which is after a number of operations, nothing reaches the devices any
+//! more and every request fails: how the power goes away in the middle of code that runs to its
+//! end, such as recovery. A power cut puts in a new fuse.
+
+use upsweep::device::{
+    Completion, DeviceError, DeviceId, Devices, Geometry, HostileDevices, MemoryDevices, PowerCut,
+    Request, Simulated,
+};
+
+/// The errno of requests behind a blown fuse.
+const EIO: i32 = 5;
+
+/// Hostile devices behind a fuse.
+pub struct Bank {
+    /// The devices.
+    pub devices: HostileDevices<MemoryDevices>,
+    /// Operations until the fuse blows; `None`: never.
+    fuse: Option<u64>,
+    dead: Vec<Completion>,
+}
+
+impl Bank {
+    /// A bank whose fuse never blows.
+    #[must_use]
+    pub fn new(devices: HostileDevices<MemoryDevices>) -> Self {
+        Self { devices, fuse: None, dead: Vec::new() }
+    }
+
+    /// Lets the power fail after this many operations.
+    pub fn set_fuse(&mut self, operations: Option<u64>) {
+        self.fuse = operations;
+    }
+
+    /// Whether the power has failed.
+    #[must_use]
+    pub fn is_blown(&self) -> bool {
+        self.fuse == Some(0)
+    }
+
+    /// Cuts the power and puts in a new fuse.
+    pub fn power_cut(&mut self) -> PowerCut {
+        self.fuse = None;
+        self.dead.clear();
+        self.devices.power_cut()
+    }
+
+    /// The present virtual time in microseconds.
+    #[must_use]
+    pub fn now_us(&self) -> u64 {
+        self.devices.bank().now_us()
+    }
+
+    /// When the next request completes, in microseconds.
+    #[must_use]
+    pub fn next_completion_us(&self) -> Option<u64> {
+        if self.dead.is_empty() {
+            self.devices.bank().next_completion_us()
+        } else {
+            Some(self.now_us())
+        }
+    }
+
+    /// Moves the time on.
+    pub fn advance_to(&mut self, us: u64) {
+        self.devices.bank_mut().advance_to(us);
+    }
+
+    /// A hash of the content of all devices.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        self.devices.bank().digest()
+    }
+}
+
+impl Devices for Bank {
+    fn count(&self) -> u16 {
+        self.devices.count()
+    }
+
+    fn geometry(&self, device: DeviceId) -> Geometry {
+        self.devices.geometry(device)
+    }
+
+    fn submit(&mut self, request: Request) {
+        match &mut self.fuse {
+            Some(0) => self.dead.push(request.end(Err(DeviceError::Failed { errno: EIO }))),
+            Some(left) => {
+                *left -= 1;
+                self.devices.submit(request);
+            }
+            None => self.devices.submit(request),
+        }
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        completions.append(&mut self.dead);
+        self.devices.reap(completions);
+    }
+
+    fn wait(&mut self, completions: &mut Vec<Completion>) {
+        if self.dead.is_empty() {
+            self.devices.wait(completions);
+        } else {
+            self.reap(completions);
+        }
+    }
+}

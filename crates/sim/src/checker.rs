@@ -1,0 +1,132 @@
+//! What must hold after every recovery, and at the end of a history.
+
+use upsweep::engine::{self, Access};
+use upsweep::placement::SpaceMap;
+
+use crate::plan::Trouble;
+use crate::reading::Answer;
+use crate::world::{Verdict, World};
+
+impl World {
+    /// The state is that of the oracle: every row of every table, and the quarantine.
+    ///
+    /// # Errors
+    /// The first difference.
+    pub fn check_recovered(&mut self) -> Verdict {
+        self.check_tables()?;
+        for reverse in [false, true] {
+            for space in self.oracle.state.keys().copied().collect::<Vec<_>>() {
+                self.scan(space, reverse).map_err(|reason| format!("recovered: {reason}"))?;
+            }
+        }
+        self.check_quarantine(false)
+    }
+
+    /// The tables are those of the oracle, by number and name.
+    fn check_tables(&mut self) -> Verdict {
+        let found: Vec<(u32, String)> = self
+            .core()
+            .spaces()
+            .filter(|record| record.space > 1)
+            .map(|record| (record.space, record.name.clone()))
+            .collect();
+        let wanted: Vec<(u32, String)> =
+            self.oracle.state.iter().map(|(space, table)| (*space, table.name.clone())).collect();
+        if found == wanted {
+            Ok(())
+        } else {
+            Err(format!("recovered: has the tables {found:?}, must have {wanted:?}"))
+        }
+    }
+
+    fn check_quarantine(&mut self, all_swept: bool) -> Verdict {
+        let found = match self.quarantine()? {
+            Answer::Is(found) => found,
+            Answer::Damaged(_) => return Ok(()),
+        };
+        let complete = all_swept && !self.damaged;
+        self.oracle.check_quarantine(&found, complete).map_err(|reason| {
+            let refused = self.oracle.refusals.count();
+            format!("quarantine of {}, {refused} refused: {reason}", found.len())
+        })
+    }
+
+    /// Faults stop, and everything that waits is done within bounded time; then everything is
+    /// compared, and space is accounted for.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn finish(&mut self) -> Verdict {
+        if self.failing {
+            self.crash()?;
+        }
+        self.wait_for_the_waiting()?;
+        let last = self.core().accepted();
+        self.core().request_sweep();
+        let full = self.plan.may_be_full();
+        self.turn_until("waiting for the sweep", |world| {
+            let core = world.core();
+            core.is_swept(last) || (full && core.is_full())
+        })?;
+        let swept = self.core().is_swept(last);
+        if swept {
+            // What the sweep has refused waits in the quarantine's own queue.
+            self.core().request_sweep();
+        }
+        self.core().request_checkpoint();
+        self.turn_until("waiting for rest", |world| {
+            let core = world.core();
+            !core.is_active() || (full && core.is_full())
+        })?;
+        self.check_tables()?;
+        for reverse in [false, true] {
+            for space in self.oracle.state.keys().copied().collect::<Vec<_>>() {
+                self.scan(space, reverse).map_err(|reason| format!("at the end: {reason}"))?;
+            }
+        }
+        self.check_quarantine(swept)?;
+        self.check_space(swept)?;
+        self.restart_at_the_end()
+    }
+
+    fn wait_for_the_waiting(&mut self) -> Verdict {
+        let waits = |world: &mut Self| world.waiting.is_some();
+        for _ in 0..crate::world::PATIENCE_TURNS {
+            if !waits(self) {
+                return Ok(());
+            }
+            self.try_waiting()?;
+            if waits(self) && !self.turn()? {
+                return Err(format!("an update waits, and nothing happens: {}", self.dump()));
+            }
+        }
+        Err(format!("an update waits for ever: {}", self.dump()))
+    }
+
+    /// Space that is used is used by something that a fresh look at the devices finds, and the
+    /// other way round; every image checks.
+    fn check_space(&mut self, swept: bool) -> Verdict {
+        if self.damaged || self.plan.trouble == Trouble::LogDamage {
+            return Ok(());
+        }
+        let used = |map: &SpaceMap| map.used_bytes();
+        let (live, full) = (used(self.core().space_map()), self.core().is_full());
+        let config = self.plan.config.clone();
+        let seen = engine::open(&mut self.bank, config.clone(), &self.registry, Access::ReadOnly)
+            .map_err(|error| format!("a look at the devices at the end: {error}"))?;
+        let derived = used(seen.space_map());
+        if swept && !full && live != derived {
+            return Err(format!("{live} bytes are marked as used; {derived} are referred to"));
+        }
+        let report = engine::verify(&mut self.bank, config, &self.registry)
+            .map_err(|error| format!("verification: {error}"))?;
+        match report.damage.first() {
+            Some(damage) => Err(format!("verification: {damage}")),
+            None => Ok(()),
+        }
+    }
+
+    fn restart_at_the_end(&mut self) -> Verdict {
+        if self.core().is_full() { self.crash() } else { self.restart() }
+    }
+}

@@ -1,0 +1,31 @@
+//! The simulator of Upsweep: the whole engine, unchanged, in one thread and in virtual time, on
+//! hostile devices, against an oracle. One seed, one history.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`random`] | the generator; sub-seeds by purpose |
+//! | [`plan`] | what a seed stands for: devices, settings, kind of trouble |
+//! | [`workload`] | random updates |
+//! | [`semantics`], [`modifiers`] | what modifiers mean; those of the application |
+//! | [`oracle`] | the model: state after any prefix of the records that may survive |
+//! | [`bank`] | hostile devices behind a fuse |
+//! | [`world`] | the event loop: time, completions, jobs, views |
+//! | [`steps`] | what a history does, step by step |
+//! | [`reading`] | reads through views, compared with the oracle |
+//! | [`reopen`] | power cuts, also during recovery; shutdown and open |
+//! | [`checker`] | what holds after every recovery and at the end |
+//! | [`history`] | one whole history, and its verdict |
+
+pub mod bank;
+pub mod checker;
+pub mod history;
+pub mod modifiers;
+pub mod oracle;
+pub mod plan;
+pub mod random;
+pub mod reading;
+pub mod reopen;
+pub mod semantics;
+pub mod steps;
+pub mod workload;
+pub mod world;

@@ -1,0 +1,193 @@
+//! What a seed stands for: the devices, the settings of the store and the faults of one history.
+
+use upsweep::device::{DeviceId, Geometry, HostileDevices, LatencyModel, MemoryDevices};
+use upsweep::engine::{Config, DATA_START};
+use upsweep::log::LogRegion;
+
+use crate::bank::Bank;
+use crate::random::Random;
+
+/// What kind of trouble a history has, besides power cuts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// Power cuts only.
+    Crashes,
+    /// Writes fail at some time; the store is closed and opened again.
+    WriteErrors,
+    /// Bits flip and sectors become unreadable on the data devices.
+    DataDamage,
+    /// Bits flip in the log.
+    LogDamage,
+}
+
+/// One history, as far as it is decided beforehand.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The seed of everything.
+    pub seed: u64,
+    /// Settings of the store at its first open.
+    pub config: Config,
+    /// The trouble.
+    pub trouble: Trouble,
+    /// Sizes of the data devices in bytes.
+    pub data_bytes: Vec<u64>,
+    /// Whether data devices can grow.
+    pub growable: bool,
+    /// Size beyond which growth fails, in bytes.
+    pub capacity_bytes: Option<u64>,
+    /// How fast the devices are.
+    pub latency: LatencyModel,
+    /// Distinct keys that the workload scatters over.
+    pub keys: u64,
+    /// Longest ordinary key, in bytes.
+    pub key_bytes_max: u64,
+    /// Power cuts in 10,000 steps.
+    pub cuts: u64,
+    /// Longest time that a job takes, in microseconds.
+    pub job_us_max: u64,
+}
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+impl Plan {
+    /// The plan of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed, "plan");
+        let trouble = match random.below(10) {
+            0 | 1 => Trouble::WriteErrors,
+            2 => Trouble::DataDamage,
+            3 => Trouble::LogDamage,
+            _ => Trouble::Crashes,
+        };
+        let config = config(&mut random);
+        let growable = random.percent(60);
+        let small = random.percent(30);
+        let data_bytes = (0..config.data_devices)
+            .map(|_| match (growable, small) {
+                (true, _) => DATA_START + random.pick(&[0, 64 * KIB, MIB]),
+                (false, true) => random.between(20, 100) * 16 * KIB,
+                (false, false) => random.between(8, 32) * MIB,
+            })
+            .collect();
+        let capacity_bytes = (growable && random.percent(15)).then(|| random.between(8, 40) * MIB);
+        let latency = LatencyModel {
+            base_us: random.pick(&[1, 20, 100, 2000]),
+            bytes_per_us: random.pick(&[50, 500, 2000]),
+            jitter_us: random.pick(&[0, 10, 300, 5000]),
+        };
+        Self {
+            seed,
+            config,
+            trouble,
+            data_bytes,
+            growable,
+            capacity_bytes,
+            latency,
+            keys: random.pick(&[3, 30, 300, 3000]),
+            key_bytes_max: random.pick(&[8, 24, 24, 300]),
+            cuts: random.pick(&[0, 10, 30, 100, 300]),
+            job_us_max: random.pick(&[0, 50, 1000, 20_000]),
+        }
+    }
+
+    /// The devices, empty.
+    #[must_use]
+    pub fn bank(&self) -> Bank {
+        let mut geometries = Vec::new();
+        for size_bytes in &self.data_bytes {
+            geometries.push(geometry(*size_bytes, self.growable));
+        }
+        for region in &self.config.log_regions {
+            geometries.push(geometry(region.offset + region.bytes, false));
+        }
+        let mut memory = MemoryDevices::new(geometries, self.seed);
+        memory.set_latency(self.latency);
+        let mut devices = HostileDevices::new(memory, self.seed);
+        if let Some(bytes) = self.capacity_bytes {
+            for device in 0..self.config.data_devices {
+                devices.set_capacity(DeviceId(device), bytes);
+            }
+        }
+        Bank::new(devices)
+    }
+
+    /// Whether the store may run out of space.
+    #[must_use]
+    pub fn may_be_full(&self) -> bool {
+        !self.growable || self.capacity_bytes.is_some()
+    }
+
+    /// The settings at a later open: what may differ between two opens differs.
+    #[must_use]
+    pub fn reopened(&self, random: &mut Random) -> Config {
+        let mut config = self.config.clone();
+        draw_run(&mut config, random);
+        draw_memory(&mut config, random);
+        config.log_depth = random.between(1, 4) as u8;
+        config.log_delay_us_max = random.pick(&[0, 200, 5000]);
+        draw_memory(&mut config, random);
+        config
+    }
+}
+
+fn geometry(size_bytes: u64, growable: bool) -> Geometry {
+    Geometry {
+        size_bytes,
+        logical_block_bytes: 4096,
+        physical_block_bytes: 4096,
+        rotational: false,
+        growable,
+    }
+}
+
+fn config(random: &mut Random) -> Config {
+    let mut store = [0; 16];
+    store.copy_from_slice(&random.bytes(16));
+    let data_devices = random.pick(&[1, 1, 2, 3, 4]);
+    let segment_bytes = random.pick(&[16, 32, 64]) * KIB as u32;
+    let log_devices = random.pick(&[1, 1, 2, 3]);
+    let log_regions = (0..log_devices)
+        .map(|index| {
+            let device = DeviceId(data_devices + index);
+            let offset = random.pick(&[0, 4096]);
+            let bytes = random.between(8, 16) * u64::from(segment_bytes) + random.pick(&[0, 4096]);
+            LogRegion { device, offset, bytes }
+        })
+        .collect();
+    let batch_bytes = random.pick(&[4, 8, 16]) * KIB as u32;
+    let mut config = Config {
+        store,
+        data_devices,
+        log_regions,
+        log_segment_bytes: segment_bytes,
+        log_batch_bytes: batch_bytes,
+        log_depth: random.between(1, 4) as u8,
+        log_delay_us_max: random.pick(&[0, 200, 5000]),
+        block_bytes: random.pick(&[4, 4, 8, 16]) * KIB as u32,
+        memory_bytes: 0,
+        cache_bytes: 0,
+        run_blocks_max: 1,
+        run_density_percent_min: 50,
+        runs_in_flight_max: 1,
+        sweep_always: false,
+    };
+    draw_run(&mut config, random);
+    draw_memory(&mut config, random);
+    config
+}
+
+fn draw_run(config: &mut Config, random: &mut Random) {
+    config.run_blocks_max = random.pick(&[1, 2, 4, 8, 32]);
+    config.run_density_percent_min = random.pick(&[0, 30, 50, 100]);
+    config.runs_in_flight_max = random.between(1, 4) as usize;
+    config.sweep_always = random.percent(20);
+}
+
+fn draw_memory(config: &mut Config, random: &mut Random) {
+    config.cache_bytes = random.pick(&[0, 16 * KIB, 256 * KIB]) as usize;
+    let least = config.fixed_bytes() + config.cache_bytes + config.queue_bytes_min();
+    let more = random.pick(&[0, 16 * KIB, 256 * KIB, 4 * MIB]);
+    config.memory_bytes = least + random.below(more + 1) as usize;
+}

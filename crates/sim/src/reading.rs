@@ -1,0 +1,372 @@
+//! Reads through views, as the product does them, and their comparison with the oracle.
+
+use std::collections::BTreeMap;
+
+use upsweep::Error;
+use upsweep::engine::block_format::UpdateRef;
+use upsweep::engine::format::quarantine_format::decode_entry;
+use upsweep::engine::quarantine::QUARANTINE_SPACE;
+use upsweep::engine::registry::Modifiers;
+use upsweep::engine::{View, ViewPoll, Wanted};
+use upsweep::structures::table::{Lookup, PageRequest, get, get_block, page};
+
+use crate::oracle::{Found, Layout};
+use crate::semantics::Value;
+use crate::world::{Asked, Verdict, World};
+
+/// Attempts at a large value that the sweep moves meanwhile.
+const ATTEMPTS_MAX: u32 = 16;
+
+/// What a read gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer<T> {
+    /// This.
+    Is(T),
+    /// An error, because something on the devices is damaged; its text.
+    Damaged(String),
+}
+
+/// The waiting updates of a view, as the readers want them.
+fn updates(view: &View) -> Vec<UpdateRef<'_>> {
+    let mut updates: Vec<UpdateRef<'_>> = Vec::new();
+    view.waiting.iter().for_each(|waiting| updates.extend(waiting.updates()));
+    updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
+    updates
+}
+
+fn body(view: &View) -> Option<&[u8]> {
+    view.image.as_ref().map(|image| image.body())
+}
+
+/// What a lookup came to.
+enum Row {
+    Has(Option<Value>),
+    NeedsLarge,
+}
+
+fn row(lookup: Lookup<'_>) -> Row {
+    match lookup {
+        Lookup::Value { kind, bytes } => {
+            Row::Has(Some(Value { kind: kind as u8, bytes: bytes.into_owned() }))
+        }
+        Lookup::Absent => Row::Has(None),
+        Lookup::NeedLarge { .. } => Row::NeedsLarge,
+    }
+}
+
+fn point(
+    layout: Layout,
+    view: &View,
+    modifiers: &Modifiers,
+    key: &[u8],
+    large: Option<&View>,
+) -> Result<Row, String> {
+    let waiting = updates(view);
+    let found = match layout {
+        Layout::Raw => get_block(body(view), &waiting, modifiers, key),
+        Layout::Table => get(body(view), &waiting, modifiers, key, large.and_then(body)),
+    };
+    found.map(row)
+}
+
+/// The rows of one block by key; `None` where a large value has to be read.
+type Rows = BTreeMap<Vec<u8>, Option<Value>>;
+
+impl World {
+    /// Asks for a view and waits for it.
+    ///
+    /// # Errors
+    /// That it does not come.
+    pub fn view(&mut self, space: u32, wanted: Wanted) -> Verdict<Result<View, Error>> {
+        let polled = self.core().view(space, wanted);
+        self.settle()?;
+        match polled {
+            Err(error) => Ok(Err(error)),
+            Ok(ViewPoll::Ready(view)) => Ok(Ok(view)),
+            Ok(ViewPoll::Pending(id)) => {
+                if self.asked.insert(id, Asked::Keep).is_some() {
+                    return Err(format!("view number {} given twice", id.0));
+                }
+                self.turn_until("waiting for a view", |world| world.answers.contains_key(&id))?;
+                Ok(self.answers.remove(&id).expect("just seen"))
+            }
+        }
+    }
+
+    /// A view, or the damage that keeps it away.
+    fn sound_view(&mut self, space: u32, wanted: Wanted) -> Verdict<Answer<View>> {
+        match self.view(space, wanted)? {
+            Ok(view) => Ok(Answer::Is(view)),
+            Err(Error::Damaged(damage)) if self.damaged => Ok(Answer::Damaged(damage.to_string())),
+            Err(error) => Err(format!("a view of table {space} failed: {error}")),
+        }
+    }
+
+    /// The value of a key, read to the end.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn read(
+        &mut self,
+        space: u32,
+        layout: Layout,
+        key: &[u8],
+    ) -> Verdict<Answer<Option<Value>>> {
+        let mut reason = String::new();
+        for _ in 0..ATTEMPTS_MAX {
+            let view = match self.sound_view(space, Wanted::Point(key.to_vec()))? {
+                Answer::Is(view) => view,
+                Answer::Damaged(reason) => return Ok(Answer::Damaged(reason)),
+            };
+            let modifiers = self.core().modifiers();
+            if let Row::Has(value) = point(layout, &view, &modifiers, key, None)? {
+                return Ok(Answer::Is(value));
+            }
+            let companion = self.core().space_record(space).map(|record| record.companion);
+            let companion = companion.ok_or("the table of a view is gone")?;
+            let large = match self.sound_view(companion, Wanted::Point(key.to_vec()))? {
+                Answer::Is(view) => view,
+                Answer::Damaged(reason) => return Ok(Answer::Damaged(reason)),
+            };
+            match point(layout, &view, &modifiers, key, Some(&large)) {
+                Ok(Row::Has(value)) => return Ok(Answer::Is(value)),
+                Ok(Row::NeedsLarge) => "no image of the value".clone_into(&mut reason),
+                Err(mismatch) => reason = mismatch,
+            }
+        }
+        if self.damaged {
+            Ok(Answer::Damaged(reason))
+        } else {
+            Err(format!("large value: {reason}"))
+        }
+    }
+
+    /// Takes the answer to a view that was asked for in passing.
+    ///
+    /// # Errors
+    /// That it differs from the oracle.
+    pub fn compare_answer(
+        &mut self,
+        space: u32,
+        key: Vec<u8>,
+        answer: Result<View, Error>,
+    ) -> Verdict {
+        let Some(layout) = self.oracle.state.get(&space).map(|table| table.layout) else {
+            return Ok(());
+        };
+        let view = match answer {
+            Ok(view) => view,
+            Err(Error::Damaged(_)) if self.damaged => {
+                self.tally.damaged += 1;
+                return Ok(());
+            }
+            Err(error) => return Err(format!("a view of table {space} failed: {error}")),
+        };
+        let modifiers = self.core().modifiers();
+        match point(layout, &view, &modifiers, &key, None)? {
+            Row::Has(value) => self.compare(space, &key, value.as_ref()),
+            Row::NeedsLarge => {
+                self.follow_up.push((space, key));
+                Ok(())
+            }
+        }
+    }
+
+    /// Compares a value with the oracle's.
+    ///
+    /// # Errors
+    /// That they differ.
+    pub fn compare(&mut self, space: u32, key: &[u8], found: Option<&Value>) -> Verdict {
+        self.tally.compared += 1;
+        self.history.add(found.map_or(0, |value| 1 + value.bytes.len() as u64));
+        let wanted = self.oracle.value(space, key);
+        if wanted == found {
+            return Ok(());
+        }
+        let shown = format!(
+            "table {space}, key {:02x?}: has {}, must have {}",
+            &key[..key.len().min(16)],
+            shown(found),
+            shown(wanted)
+        );
+        if self.damaged && self.is_quarantined(space, key)? {
+            return Ok(());
+        }
+        Err(shown)
+    }
+
+    /// Whether updates of the key are in the quarantine because of damage.
+    fn is_quarantined(&mut self, space: u32, key: &[u8]) -> Verdict<bool> {
+        let found = self.quarantine()?;
+        Ok(match found {
+            Answer::Damaged(_) => true,
+            Answer::Is(found) => {
+                found.iter().any(|entry| entry.damaged && entry.space == space && entry.key == key)
+            }
+        })
+    }
+
+    /// All rows of a table, block by block; `None` for a large value.
+    fn rows(&mut self, space: u32, layout: Layout, reverse: bool) -> Verdict<Answer<Rows>> {
+        let mut rows = Rows::new();
+        let mut wanted = if reverse { Wanted::Below(None) } else { Wanted::Covering(Vec::new()) };
+        let mut blocks = 0;
+        loop {
+            blocks += 1;
+            if blocks > 100_000 {
+                return Err(format!("a scan of table {space} does not end"));
+            }
+            let asked = wanted.clone();
+            let view = match self.sound_view(space, wanted)? {
+                Answer::Is(view) => view,
+                Answer::Damaged(reason) => return Ok(Answer::Damaged(reason)),
+            };
+            let modifiers = self.core().modifiers();
+            let cursor = cursor_of(&asked);
+            match layout {
+                Layout::Raw => {
+                    let waiting = updates(&view);
+                    let found = get_block(body(&view), &waiting, &modifiers, &view.low)?;
+                    if let Row::Has(Some(value)) = row(found) {
+                        rows.insert(view.low.to_vec(), Some(value));
+                    }
+                }
+                Layout::Table => add_page(&view, &modifiers, cursor, &mut rows)?,
+            }
+            wanted = match (reverse, &view.high) {
+                (true, _) if view.low.is_empty() => break,
+                (true, _) => Wanted::Below(Some(view.low.to_vec())),
+                (false, None) => break,
+                (false, Some(high)) if **high <= *view.low => {
+                    return Err("a block ends before it begins".to_owned());
+                }
+                (false, Some(high)) => Wanted::Covering(high.to_vec()),
+            };
+        }
+        Ok(Answer::Is(rows))
+    }
+
+    /// Reads a whole table and compares it with the oracle.
+    ///
+    /// # Errors
+    /// The first difference.
+    pub fn scan(&mut self, space: u32, reverse: bool) -> Verdict {
+        let Some(table) = self.oracle.state.get(&space) else { return Ok(()) };
+        let layout = table.layout;
+        let reverse = reverse || layout == Layout::Raw;
+        let rows = match self.rows(space, layout, reverse)? {
+            Answer::Is(rows) => rows,
+            Answer::Damaged(_) => {
+                self.tally.damaged += 1;
+                return Ok(());
+            }
+        };
+        let table = self.oracle.state.get(&space).ok_or("a table went away in a scan")?;
+        let keys: Vec<Vec<u8>> = table.rows.keys().chain(rows.keys()).cloned().collect();
+        for key in keys {
+            match rows.get(&key) {
+                Some(None) => self.compare_read(space, layout, &key)?,
+                found => {
+                    let found = found.cloned().flatten();
+                    self.compare(space, &key, found.as_ref())
+                        .map_err(|reason| format!("scan, reverse {reverse}: {reason}"))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads one key to the end and compares it with the oracle.
+    ///
+    /// # Errors
+    /// That they differ.
+    pub fn compare_read(&mut self, space: u32, layout: Layout, key: &[u8]) -> Verdict {
+        match self.read(space, layout, key)? {
+            Answer::Is(value) => self.compare(space, key, value.as_ref()),
+            Answer::Damaged(_) => {
+                self.tally.damaged += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// Everything in the quarantine.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn quarantine(&mut self) -> Verdict<Answer<Vec<Found>>> {
+        let rows = match self.rows(QUARANTINE_SPACE, Layout::Table, false)? {
+            Answer::Is(rows) => rows,
+            Answer::Damaged(reason) => return Ok(Answer::Damaged(reason)),
+        };
+        let mut found = Vec::with_capacity(rows.len());
+        for (key, value) in rows {
+            let value = match value {
+                Some(value) => value,
+                None => match self.read(QUARANTINE_SPACE, Layout::Table, &key)? {
+                    Answer::Is(value) => value.ok_or("a row of the quarantine is gone")?,
+                    Answer::Damaged(reason) => return Ok(Answer::Damaged(reason)),
+                },
+            };
+            let entry = decode_entry(&value.bytes).map_err(|error| error.to_string())?;
+            let seq = key.first_chunk::<8>().ok_or("a short key in the quarantine")?;
+            let op = self.modifier_ids.iter().find(|(_, id)| **id == entry.modifier);
+            found.push(Found {
+                seq: u64::from_be_bytes(*seq),
+                space: entry.space,
+                op: *op.ok_or("an unknown modifier in the quarantine")?.0,
+                key: entry.key,
+                operand: entry.operand,
+                damaged: entry.reason.contains("damaged"),
+            });
+        }
+        Ok(Answer::Is(found))
+    }
+}
+
+/// From where on, up to where, and whether in reverse.
+type Cursor<'a> = (&'a [u8], Option<&'a [u8]>, bool);
+
+/// What of the answer to a view has not been read yet: a block may have grown since the last one.
+fn cursor_of(asked: &Wanted) -> Cursor<'_> {
+    match asked {
+        Wanted::Covering(key) | Wanted::Point(key) => (key, None, false),
+        Wanted::Below(key) => (&[], key.as_deref(), true),
+    }
+}
+
+fn add_page(view: &View, modifiers: &Modifiers, cursor: Cursor<'_>, rows: &mut Rows) -> Verdict {
+    let waiting = updates(view);
+    let (from, to, reverse) = cursor;
+    let (records_max, bytes_max) = (usize::MAX, usize::MAX);
+    let request = PageRequest { from, to, reverse, records_max, bytes_max };
+    let page = page(body(view), &waiting, modifiers, &request)?;
+    if !page.is_complete {
+        return Err("a page without limits is not complete".to_owned());
+    }
+    for record in page.records {
+        let inside =
+            *record.key >= *view.low && view.high.as_ref().is_none_or(|high| *record.key < **high);
+        if !inside {
+            return Err("a row outside of its block".to_owned());
+        }
+        let value = match row(record.value) {
+            Row::Has(None) => continue,
+            Row::Has(value) => value,
+            Row::NeedsLarge => None,
+        };
+        if rows.insert(record.key.to_vec(), value).is_some() {
+            return Err("a row in two blocks".to_owned());
+        }
+    }
+    Ok(())
+}
+
+fn shown(value: Option<&Value>) -> String {
+    match value {
+        None => "nothing".to_owned(),
+        Some(Value { kind, bytes }) => {
+            format!("kind {kind}, {} bytes {:02x?}", bytes.len(), &bytes[..bytes.len().min(12)])
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The ends of a store and its next beginning: shutdown, power cuts, also during recovery.
+
+use upsweep::Error;
+use upsweep::device::{DeviceId, Simulated};
+use upsweep::engine::format::checkpoint_format::{SLOT_BYTES, Superblock, decode_superblock};
+use upsweep::engine::{self, Access, Config, Core};
+use upsweep::log::{self, LogConfig};
+
+use crate::plan::Trouble;
+use crate::world::{Verdict, World};
+
+/// Offsets of the superblock slots.
+const SLOTS: [u64; 2] = [4096, 8192];
+/// Power cuts in a row during recovery.
+const CUTS_IN_A_ROW_MAX: u32 = 4;
+
+impl World {
+    /// Makes the store and opens it.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn create(&mut self) -> Verdict {
+        let config = self.plan.config.clone();
+        engine::create(&mut self.bank, &config).map_err(|error| format!("create: {error}"))?;
+        let core = engine::open(&mut self.bank, config, &self.registry, Access::ReadWrite)
+            .map_err(|error| format!("first open: {error}"))?;
+        self.take(core)
+    }
+
+    /// Cuts the power and recovers.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn crash(&mut self) -> Verdict {
+        self.tally.cuts += 1;
+        let durable = self.core().durable();
+        self.forget_core();
+        self.bank.power_cut();
+        self.stop_failing();
+        self.recover(durable, true)
+    }
+
+    /// Waits until everything is durable, closes the store and opens it again.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn restart(&mut self) -> Verdict {
+        if self.random.percent(50) {
+            self.core().request_sweep();
+        }
+        self.turn_until("waiting for a quiet moment", |world| {
+            let core = world.core();
+            core.closed().is_some() || (core.durable() == core.last() && !core.is_active())
+        })?;
+        if self.core().closed().is_some() {
+            return Ok(());
+        }
+        let durable = self.core().durable();
+        self.forget_core();
+        self.bank.power_cut();
+        self.stop_failing();
+        self.recover(durable, false)
+    }
+
+    /// After a failed write the store has to be opened again.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn after_write_error(&mut self) -> Verdict {
+        let durable = self.core().durable();
+        let refused = self.core().drop_space(1);
+        if !matches!(refused, Err(Error::Closed(_))) {
+            return Err(format!("a closed store took a change: {refused:?}"));
+        }
+        self.forget_core();
+        self.bank.power_cut();
+        self.stop_failing();
+        self.recover(durable, true)
+    }
+
+    fn stop_failing(&mut self) {
+        self.bank.devices.stop_failing();
+        for device in 0..self.plan.config.data_devices {
+            self.bank.devices.set_refusing_writes(DeviceId(device), false);
+        }
+        self.failing = false;
+    }
+
+    fn forget_core(&mut self) {
+        self.note_statistics();
+        self.core = None;
+        self.jobs.clear();
+        self.arrived.clear();
+        self.asked.clear();
+        self.answers.clear();
+        self.waiting = None;
+        self.follow_up.clear();
+    }
+
+    fn note_statistics(&mut self) {
+        if let Some(core) = &self.core {
+            self.tally.runs += core.statistics().runs;
+            self.tally.checkpoints += core.statistics().checkpoints;
+        }
+    }
+
+    /// Opens the store; everything up to `durable` must be there again. With `cuts`, the power
+    /// may fail meanwhile.
+    fn recover(&mut self, durable: u64, cuts: bool) -> Verdict {
+        let mut least = durable;
+        for attempt in 0.. {
+            let Some(last) = self.survived()? else { return Err(DAMAGED.to_owned()) };
+            if last < least && !self.may_lose_records() {
+                return Err(format!("records up to {least} were durable; up to {last} are there"));
+            }
+            if attempt == 0 {
+                self.oracle.crash(last);
+            }
+            least = last;
+            if self.cutting.one_in(4) {
+                self.check_read_only()?;
+            }
+            let config = self.plan.reopened(&mut self.cutting);
+            let blows = cuts && attempt < CUTS_IN_A_ROW_MAX && self.cutting.percent(40);
+            let most = self.cutting.pick(&[12, 60, 300]);
+            let operations = 1 + self.cutting.below(most);
+            self.bank.set_fuse(blows.then_some(operations));
+            let opened = self.open(config);
+            if self.bank.is_blown() {
+                self.tally.recovery_cuts += 1;
+                if let Ok(core) = &opened {
+                    least = least.max(core.durable());
+                }
+                drop(opened);
+                self.bank.power_cut();
+                continue;
+            }
+            self.bank.set_fuse(None);
+            return match opened {
+                Ok(core) => {
+                    self.take(core)?;
+                    self.check_recovered()
+                }
+                Err(Error::Damaged(_)) if self.damaged => Err(DAMAGED.to_owned()),
+                Err(error) => Err(format!("open: {error}")),
+            };
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, config: Config) -> Result<Core, Error> {
+        engine::open(&mut self.bank, config, &self.registry, Access::ReadWrite)
+    }
+
+    /// Damage of the log's end cannot always be told from a torn end.
+    fn may_lose_records(&self) -> bool {
+        self.plan.trouble == Trouble::LogDamage && self.damaged
+    }
+
+    /// Looking at a store changes nothing on the devices.
+    fn check_read_only(&mut self) -> Verdict {
+        let before = self.bank.digest();
+        let config = self.plan.config.clone();
+        let opened = engine::open(&mut self.bank, config, &self.registry, Access::ReadOnly);
+        match opened {
+            Ok(_) => {}
+            Err(Error::Damaged(_)) if self.damaged => {}
+            Err(error) => return Err(format!("open to look at: {error}")),
+        }
+        if self.bank.digest() == before {
+            Ok(())
+        } else {
+            Err("a store that was opened to look at was written to".to_owned())
+        }
+    }
+
+    fn take(&mut self, core: Core) -> Verdict {
+        self.tally.opens += 1;
+        self.core = Some(core);
+        self.learn_modifiers()?;
+        self.settle()
+    }
+
+    /// The last record that the log still has; `None` if it is damaged and may be.
+    fn survived(&mut self) -> Verdict<Option<u64>> {
+        let config = &self.plan.config;
+        let log = LogConfig {
+            store: config.store,
+            epoch: 1,
+            batch_bytes: config.log_batch_bytes,
+            depth: config.log_depth,
+            delay_us_max: config.log_delay_us_max,
+            regions: config.log_regions.clone(),
+            segment_bytes: config.log_segment_bytes,
+        };
+        let superblock = self.superblock().ok_or("no superblock has survived")?;
+        match log::recover(&mut self.bank, &log, superblock.replay_from) {
+            Ok(reader) => Ok(Some(reader.last_seq())),
+            Err(Error::Damaged(_)) if self.damaged => Ok(None),
+            Err(error) => Err(format!("recovery of the log: {error}")),
+        }
+    }
+
+    /// The younger valid superblock.
+    fn superblock(&mut self) -> Option<Superblock> {
+        let read = |offset| self.bank.devices.bank().peek(DeviceId(0), offset, SLOT_BYTES);
+        let decoded = SLOTS.map(|offset| decode_superblock(&read(offset)).ok());
+        decoded.into_iter().flatten().max_by_key(|superblock| superblock.generation)
+    }
+}
+
+/// The verdict of a history that ended early, as it may: what was damaged has been reported.
+pub const DAMAGED: &str = "damage was reported";

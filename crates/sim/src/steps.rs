@@ -1,0 +1,292 @@
+//! What a history does, step by step, chosen by the seed.
+
+use upsweep::engine::{Accept, LoggedUpdate, ViewPoll, Wanted};
+use upsweep::log::Urgency;
+use upsweep::{Error, RequestError, RetryError};
+
+use upsweep::device::{DeviceId, FailureKind};
+
+use crate::oracle::{Layout, Record, Update};
+use crate::plan::Trouble;
+use crate::semantics::{self, Op};
+use crate::world::{Asked, PATIENCE_US, Verdict, World};
+
+/// Most tables at one time.
+const TABLES_MAX: usize = 4;
+/// A record of at most this many bytes always fits.
+const SMALL_RECORD_BYTES: usize = 1024;
+
+impl World {
+    /// One step.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn step(&mut self) -> Verdict {
+        if self.cutting.below(10_000) < self.plan.cuts {
+            return self.crash();
+        }
+        self.try_waiting()?;
+        match self.random.below(1000) {
+            0..380 => self.offer()?,
+            380..470 => self.look_up()?,
+            470..900 => {
+                self.turn()?;
+            }
+            900..930 => self.follow_up()?,
+            930..945 => self.change_tables()?,
+            945..955 => self.core().request_sweep(),
+            955..960 => self.core().request_checkpoint(),
+            960..963 => self.scan_one()?,
+            963..968 => self.let_time_pass()?,
+            968..970 => self.restart_now_and_then()?,
+            970..975 => self.do_harm()?,
+            _ => {
+                for _ in 0..self.random.below(20) {
+                    self.turn()?;
+                }
+            }
+        }
+        if self.core().closed().is_some() {
+            return self.after_write_error();
+        }
+        self.settle()
+    }
+
+    /// Tables that are there for the model and for the engine.
+    fn tables(&mut self) -> Vec<u32> {
+        let known: Vec<u32> = self.oracle.state.keys().copied().collect();
+        let core = self.core();
+        known.into_iter().filter(|space| core.space_record(*space).is_some()).collect()
+    }
+
+    fn offer(&mut self) -> Verdict {
+        let tables = self.tables();
+        if self.waiting.is_some() || tables.is_empty() {
+            return Ok(());
+        }
+        let updates = self.workload.record(&tables);
+        self.modify(updates, None)
+    }
+
+    /// Offers the record that waits once more.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn try_waiting(&mut self) -> Verdict {
+        let Some((updates, since)) = self.waiting.take() else { return Ok(()) };
+        if self.random.one_in(500) {
+            return Ok(());
+        }
+        if self.bank.now_us() > since + PATIENCE_US {
+            return Err(format!("an update waits for ever: {}", self.dump()));
+        }
+        self.modify(updates, Some(since))
+    }
+
+    fn modify(&mut self, updates: Vec<Update>, since: Option<u64>) -> Verdict {
+        let urgency = if self.random.percent(50) { Urgency::Now } else { Urgency::Relaxed };
+        let logged: Vec<LoggedUpdate<'_>> = updates
+            .iter()
+            .map(|update| LoggedUpdate {
+                space: update.space,
+                modifier: self.modifier_ids[&update.op],
+                key: &update.key,
+                operand: &update.operand,
+            })
+            .collect();
+        let now = self.bank.now_us();
+        let core = self.core.as_mut().expect("the store is open");
+        let answer = core.modify(&logged, urgency, now);
+        let accepted = core.accepted();
+        match answer {
+            Ok(Accept::Accepted(seq)) => {
+                self.history.add(seq);
+                if seq != accepted {
+                    return Err(format!("a record was accepted at {seq}, but {accepted} is last"));
+                }
+                self.oracle.accept(seq, Record::Updates(updates));
+            }
+            Ok(Accept::Wait) => {
+                self.tally.waits += u64::from(since.is_none());
+                self.waiting = Some((updates, since.unwrap_or(now)));
+            }
+            Err(error) => self.check_refusal(&updates, &error)?,
+        }
+        self.settle()
+    }
+
+    /// Whether the engine may refuse these updates with this error.
+    fn check_refusal(&mut self, updates: &[Update], error: &Error) -> Verdict {
+        let bytes: usize = updates.iter().map(|u| u.key.len() + u.operand.len() + 16).sum();
+        let refused = |update: &Update| {
+            let is_float = matches!(update.op, Op::AddF64 | Op::MaxF64 | Op::MinF64);
+            is_float && semantics::apply(update.op, None, &update.operand).is_err()
+        };
+        let tables = self.tables();
+        let justified = match error {
+            Error::Retry(RetryError::Full { .. }) => {
+                self.tally.full += 1;
+                self.plan.may_be_full()
+            }
+            Error::Request(RequestError::BatchTooLong { .. }) => bytes > SMALL_RECORD_BYTES,
+            Error::Request(RequestError::BadOperand { .. }) => updates.iter().any(refused),
+            Error::Request(RequestError::NoTable(_)) => {
+                updates.iter().any(|update| !tables.contains(&update.space))
+            }
+            Error::Closed(_) => self.failing,
+            _ => false,
+        };
+        if justified { Ok(()) } else { Err(format!("an update was refused: {error}")) }
+    }
+
+    /// Asks for one key; the answer is compared when it comes.
+    fn look_up(&mut self) -> Verdict {
+        let tables = self.tables();
+        if tables.is_empty() {
+            return Ok(());
+        }
+        let space = self.random.pick(&tables);
+        let key = self.workload.known_key(&self.oracle, space);
+        match self.core().view(space, Wanted::Point(key.clone())) {
+            Ok(ViewPoll::Ready(view)) => self.compare_answer(space, key, Ok(view)),
+            Ok(ViewPoll::Pending(id)) => {
+                if self.random.one_in(50) {
+                    self.core().forget_view(id);
+                } else {
+                    self.asked.insert(id, Asked::Compare(space, key));
+                }
+                self.settle()
+            }
+            Err(error) => Err(format!("a view of table {space} was refused: {error}")),
+        }
+    }
+
+    /// Reads the large values that views have referred to.
+    fn follow_up(&mut self) -> Verdict {
+        let Some((space, key)) = self.follow_up.pop() else { return Ok(()) };
+        let tables = self.tables();
+        match self.oracle.state.get(&space).map(|table| table.layout) {
+            Some(layout) if tables.contains(&space) => self.compare_read(space, layout, &key),
+            _ => Ok(()),
+        }
+    }
+
+    fn scan_one(&mut self) -> Verdict {
+        let tables = self.tables();
+        if tables.is_empty() {
+            return Ok(());
+        }
+        let (space, reverse) = (self.random.pick(&tables), self.random.percent(50));
+        self.scan(space, reverse)
+    }
+
+    fn change_tables(&mut self) -> Verdict {
+        let tables = self.tables();
+        if tables.len() == TABLES_MAX || (tables.len() > 1 && self.random.percent(40)) {
+            let space = self.random.pick(&tables);
+            return match self.core().drop_space(space) {
+                Ok(seq) => {
+                    self.oracle.accept(seq, Record::Drop(space));
+                    self.settle()
+                }
+                Err(error) => self.check_busy(&error),
+            };
+        }
+        self.create_table()
+    }
+
+    /// Creates a table, if the log has room.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn create_table(&mut self) -> Verdict {
+        let name = format!("table {}", self.random.below(6));
+        let layout = if self.random.percent(80) { Layout::Table } else { Layout::Raw };
+        let created = match layout {
+            Layout::Table => self.core().create_space(&name, "table", true),
+            Layout::Raw => self.core().create_space(&name, "raw", false),
+        };
+        match created {
+            Ok((space, seq)) => {
+                if self.oracle.state.contains_key(&space) {
+                    return Err(format!("table number {space} was given out twice"));
+                }
+                self.oracle.accept(seq, Record::Create(space, name, layout));
+                self.settle()
+            }
+            Err(Error::Request(RequestError::TableMismatch { .. })) => Ok(()),
+            Err(error) => self.check_busy(&error),
+        }
+    }
+
+    fn check_busy(&mut self, error: &Error) -> Verdict {
+        match error {
+            Error::Retry(RetryError::Busy) => Ok(()),
+            Error::Closed(_) if self.failing => Ok(()),
+            Error::Request(RequestError::NoTable(_)) => Ok(()),
+            error => Err(format!("a table could not be made or dropped: {error}")),
+        }
+    }
+
+    fn let_time_pass(&mut self) -> Verdict {
+        let until = self.bank.now_us() + self.random.pick(&[100, 10_000, 1_000_000]);
+        while self.bank.now_us() < until {
+            if !self.turn()? {
+                self.bank.advance_to(until);
+                self.settle()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn restart_now_and_then(&mut self) -> Verdict {
+        if self.failing || !self.random.one_in(4) {
+            return Ok(());
+        }
+        self.restart()
+    }
+
+    /// Injects a fault of the kind that this history has.
+    fn do_harm(&mut self) -> Verdict {
+        let device = DeviceId(self.random.below(u64::from(self.plan.config.data_devices)) as u16);
+        match self.plan.trouble {
+            Trouble::Crashes => {}
+            Trouble::WriteErrors if !self.failing => {
+                self.failing = true;
+                if self.random.one_in(3) {
+                    self.bank.devices.set_refusing_writes(device, true);
+                } else {
+                    let operations = self.random.below(30);
+                    self.bank.devices.fail_after(operations, FailureKind::Writes);
+                }
+            }
+            Trouble::WriteErrors => {}
+            Trouble::DataDamage => self.damage(device),
+            Trouble::LogDamage => {
+                let regions = self.plan.config.log_regions.len() as u64;
+                let index = self.random.below(regions) as u16;
+                self.damage(DeviceId(self.plan.config.data_devices + index));
+            }
+        }
+        Ok(())
+    }
+
+    /// Flips a bit or makes a sector unreadable.
+    fn damage(&mut self, device: DeviceId) {
+        let bytes = upsweep::device::Devices::geometry(&self.bank, device).size_bytes;
+        let data = self.plan.trouble == Trouble::DataDamage;
+        let start = if data { upsweep::engine::DATA_START } else { 0 };
+        if bytes <= start || !self.random.one_in(2) {
+            return;
+        }
+        self.damaged = true;
+        let reach =
+            if self.random.percent(70) { (bytes - start).min(1 << 20) } else { bytes - start };
+        let offset = start + self.random.below(reach);
+        if self.random.percent(50) {
+            self.bank.devices.flip_bit(device, offset, self.random.below(8) as u8);
+        } else {
+            self.bank.devices.make_unreadable(device, offset, 1);
+        }
+    }
+}

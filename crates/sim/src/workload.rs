@@ -1,0 +1,161 @@
+//! Random updates: keys, modifiers and operands.
+
+use crate::oracle::{Oracle, Update};
+use crate::plan::Plan;
+use crate::random::{Random, mix};
+use crate::semantics::{BUILTINS, Op, kind};
+
+/// Draws updates for one history.
+pub struct Workload {
+    random: Random,
+    keys: u64,
+    key_bytes_max: u64,
+    key_bytes_extreme: u64,
+    large_bytes_max: u64,
+    record_bytes_max: usize,
+    /// Chance in per cent of a modifier that refuses or panics.
+    hostile_percent: u64,
+    /// Chance in per cent of a large value.
+    large_percent: u64,
+}
+
+impl Workload {
+    /// The workload of a plan.
+    #[must_use]
+    pub fn new(plan: &Plan) -> Self {
+        let mut random = Random::new(plan.seed, "workload");
+        let segment = u64::from(plan.config.log_segment_bytes);
+        Self {
+            keys: plan.keys,
+            key_bytes_max: plan.key_bytes_max,
+            key_bytes_extreme: if random.percent(20) { 4096 } else { 400 },
+            large_bytes_max: segment * 3 / 4,
+            record_bytes_max: segment as usize * 3 / 4 + 512,
+            hostile_percent: random.pick(&[0, 0, 2, 10]),
+            large_percent: random.pick(&[0, 0, 1, 5]),
+            random,
+        }
+    }
+
+    /// Updates for one record over the given tables, which are not none.
+    pub fn record(&mut self, spaces: &[u32]) -> Vec<Update> {
+        let count = if self.random.percent(70) { 1 } else { self.random.between(2, 6) };
+        let mut bytes = 0;
+        let mut updates = Vec::new();
+        for _ in 0..count {
+            let update = {
+                let space = self.random.pick(spaces);
+                self.update(space)
+            };
+            bytes += update.key.len() + update.operand.len() + 16;
+            if bytes > self.record_bytes_max && !updates.is_empty() {
+                break;
+            }
+            updates.push(update);
+        }
+        updates
+    }
+
+    fn update(&mut self, space: u32) -> Update {
+        let key = self.key();
+        let op = self.op();
+        let operand = self.operand(op);
+        Update { space, op, key, operand }
+    }
+
+    /// A key: hot, scattered, or with a prefix in common with many.
+    pub fn key(&mut self) -> Vec<u8> {
+        let number = match self.random.below(10) {
+            0..3 => self.random.below(self.keys.min(4)),
+            _ => self.random.below(self.keys),
+        };
+        let word = mix(number ^ 0x6b65_7973);
+        let length = if word.is_multiple_of(64) {
+            word % (self.key_bytes_extreme + 1)
+        } else {
+            (word >> 8) % (self.key_bytes_max + 1)
+        };
+        let mut key = Vec::with_capacity(length as usize + 8);
+        if word & 0x80 == 0 {
+            key.extend_from_slice(b"prefix in common ");
+        }
+        key.extend_from_slice(&word.to_be_bytes()[..(word % 9) as usize]);
+        key.resize(key.len().max(length as usize), word as u8);
+        key.truncate(length.max(1) as usize);
+        if number == 0 { Vec::new() } else { key }
+    }
+
+    /// A key that is there, if any is, or one that may be.
+    pub fn known_key(&mut self, oracle: &Oracle, space: u32) -> Vec<u8> {
+        let key = self.key();
+        let Some(table) = oracle.state.get(&space) else { return key };
+        match table.rows.range(key.clone()..).next() {
+            Some((found, _)) if self.random.percent(60) => found.clone(),
+            _ => key,
+        }
+    }
+
+    fn op(&mut self) -> Op {
+        if self.random.percent(self.hostile_percent) {
+            return self.random.pick(&[Op::Fussy, Op::Bomb]);
+        }
+        match self.random.below(10) {
+            0..4 => Op::Put,
+            4 => Op::Delete,
+            5 => Op::Append,
+            6 => Op::Stir,
+            _ => self.random.pick(&BUILTINS),
+        }
+    }
+
+    fn operand(&mut self, op: Op) -> Vec<u8> {
+        match op {
+            Op::Delete => Vec::new(),
+            Op::Put | Op::InsertIfAbsent => {
+                let kind = self.random.pick(&[kind::BYTES, kind::BYTES, kind::I64, kind::F64]);
+                let mut operand = vec![kind];
+                let bytes = if kind == kind::BYTES { self.value() } else { self.number() };
+                operand.extend_from_slice(&bytes);
+                operand
+            }
+            Op::BytePatch => {
+                let offset = self.random.below(24) as u32;
+                let mut operand = offset.to_le_bytes().to_vec();
+                let length = self.random.below(32) as usize;
+                operand.extend_from_slice(&self.random.bytes(length));
+                operand
+            }
+            Op::BitOr => {
+                let length = self.random.pick(&[8, 8, 3]);
+                self.random.bytes(length)
+            }
+            Op::Append | Op::Stir | Op::Fussy | Op::Bomb => self.short(),
+            _ => self.number(),
+        }
+    }
+
+    fn number(&mut self) -> Vec<u8> {
+        let number = match self.random.below(4) {
+            0 => self.random.below(10),
+            1 => 0u64.wrapping_sub(self.random.below(10)),
+            2 => (self.random.below(1000) as f64).to_bits(),
+            _ => self.random.next() & 0x7fef_ffff_ffff_ffff,
+        };
+        number.to_le_bytes().to_vec()
+    }
+
+    fn short(&mut self) -> Vec<u8> {
+        let length = self.random.below(40) as usize;
+        self.random.bytes(length)
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        if self.random.percent(self.large_percent) {
+            let length = self.random.below(self.large_bytes_max) as usize;
+            return self.random.bytes(length);
+        }
+        let longest = self.random.pick(&[10, 10, 100, 600]);
+        let length = self.random.below(longest + 1) as usize;
+        self.random.bytes(length)
+    }
+}

@@ -1,0 +1,326 @@
+//! The event loop of one history: virtual time, devices, jobs and views around one core.
+//!
+//! Steps of a turn: one of the things that may happen next happens, chosen by the seed: a request
+//! that the devices have finished is handed over (in any order), a job runs, or time passes. Then
+//! the core is pumped and its actions are carried out.
+//!
+//! Invariants, checked after every turn: waiting updates stay within their memory; the core closes
+//! itself only where a fault was injected.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use upsweep::Error;
+use upsweep::device::{Completion, Devices, Operation, Request};
+use upsweep::engine::block_format::BlockFormat;
+use upsweep::engine::registry::{ModifierId, Modifiers};
+use upsweep::engine::{Actions, Core, Registry, RunJob, View, ViewId};
+use upsweep::structures::modifiers::bind_builtins;
+use upsweep::structures::table::{RawFormat, TableFormat};
+
+use crate::bank::Bank;
+use crate::modifiers::application;
+use crate::oracle::{Oracle, Update};
+use crate::plan::{Plan, Trouble};
+use crate::random::{Digest, Random};
+use crate::semantics::{BUILTINS, Op};
+use crate::workload::Workload;
+
+/// Virtual time within which everything that was asked for must have happened, in microseconds.
+pub const PATIENCE_US: u64 = 3_600_000_000;
+/// Turns within which the same must have happened.
+pub const PATIENCE_TURNS: u64 = 300_000;
+
+/// The reason for which a history failed.
+pub type Verdict<T = ()> = Result<T, String>;
+
+/// What a view was asked for.
+#[derive(Clone, Debug)]
+pub enum Asked {
+    /// The value of a key, to be compared with the oracle when the answer is there.
+    Compare(u32, Vec<u8>),
+    /// The answer goes to whoever waits for it.
+    Keep,
+}
+
+/// What a history did, for people.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Power cuts.
+    pub cuts: u64,
+    /// Power cuts during recovery.
+    pub recovery_cuts: u64,
+    /// Opens.
+    pub opens: u64,
+    /// Values compared with the oracle.
+    pub compared: u64,
+    /// Offers that had to wait.
+    pub waits: u64,
+    /// Offers refused because the devices were full.
+    pub full: u64,
+    /// Reads that gave an error because of injected damage.
+    pub damaged: u64,
+    /// Runs published.
+    pub runs: u64,
+    /// Checkpoints completed.
+    pub checkpoints: u64,
+}
+
+/// One history in progress.
+pub struct World {
+    /// What the seed stands for.
+    pub plan: Plan,
+    /// The devices.
+    pub bank: Bank,
+    /// The engine; `None` while the store is closed.
+    pub core: Option<Core>,
+    /// Formats and modifiers.
+    pub registry: Registry,
+    /// The model.
+    pub oracle: Oracle,
+    /// Decides what happens next.
+    pub random: Random,
+    /// Decides on power cuts.
+    pub cutting: Random,
+    /// Draws updates.
+    pub workload: Workload,
+    /// Numbers of the modifiers in this store.
+    pub modifier_ids: BTreeMap<Op, ModifierId>,
+    /// Jobs to run, with the time from which they may.
+    pub jobs: Vec<(u64, RunJob)>,
+    /// Requests that are done and not handed over yet.
+    pub arrived: Vec<Completion>,
+    /// Views that are pending.
+    pub asked: BTreeMap<ViewId, Asked>,
+    /// Answers that somebody waits for.
+    pub answers: BTreeMap<ViewId, Result<View, Error>>,
+    /// A record that found no room, and since when it waits.
+    pub waiting: Option<(Vec<Update>, u64)>,
+    /// Large values to be read and compared.
+    pub follow_up: Vec<(u32, Vec<u8>)>,
+    /// Whether writes fail at present.
+    pub failing: bool,
+    /// Whether anything on the devices was damaged.
+    pub damaged: bool,
+    /// Everything that happened.
+    pub history: Digest,
+    /// Counters.
+    pub tally: Tally,
+}
+
+/// Formats and modifiers as the product registers them, and the application's.
+#[must_use]
+pub fn registry() -> Registry {
+    let mut registry = Registry::default();
+    let formats: [Arc<dyn BlockFormat>; 2] = [Arc::new(TableFormat), Arc::new(RawFormat)];
+    registry.formats.extend(formats.into_iter().map(|format| (format.name(), format)));
+    let mut builtins = Modifiers::default();
+    bind_builtins(&mut builtins);
+    registry.builtins = builtins;
+    registry.modifiers = application().into_iter().map(|(_, modifier)| modifier).collect();
+    registry
+}
+
+impl World {
+    /// A world without a store.
+    #[must_use]
+    pub fn new(plan: Plan) -> Self {
+        Self {
+            bank: plan.bank(),
+            core: None,
+            registry: registry(),
+            oracle: Oracle::default(),
+            random: Random::new(plan.seed, "schedule"),
+            cutting: Random::new(plan.seed, "cuts"),
+            workload: Workload::new(&plan),
+            modifier_ids: BTreeMap::new(),
+            jobs: Vec::new(),
+            arrived: Vec::new(),
+            asked: BTreeMap::new(),
+            answers: BTreeMap::new(),
+            waiting: None,
+            follow_up: Vec::new(),
+            failing: false,
+            damaged: false,
+            history: Digest::default(),
+            tally: Tally::default(),
+            plan,
+        }
+    }
+
+    /// The engine.
+    ///
+    /// # Panics
+    /// While the store is closed.
+    pub fn core(&mut self) -> &mut Core {
+        self.core.as_mut().expect("the store is open")
+    }
+
+    /// Learns the numbers that the store gives to modifiers.
+    ///
+    /// # Errors
+    /// One that has none.
+    pub fn learn_modifiers(&mut self) -> Verdict {
+        let modifiers = self.core().modifiers();
+        self.modifier_ids =
+            BUILTINS.into_iter().zip(0..).map(|(op, number)| (op, ModifierId(number))).collect();
+        for (op, modifier) in application() {
+            let id = modifiers.id_of(modifier.name(), modifier.version());
+            self.modifier_ids.insert(op, id.ok_or(format!("{op:?} has no number after open"))?);
+        }
+        Ok(())
+    }
+
+    /// One thing happens; `false` if nothing can any more without further calls.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn turn(&mut self) -> Verdict<bool> {
+        self.bank.reap(&mut self.arrived);
+        let now = self.bank.now_us();
+        let due: Vec<usize> = (0..self.jobs.len()).filter(|&job| self.jobs[job].0 <= now).collect();
+        let ready = self.arrived.len() + due.len();
+        let moved = if ready > 0 && !self.random.one_in(8) {
+            let choice = self.random.index(ready);
+            if choice < self.arrived.len() {
+                let completion = self.arrived.swap_remove(choice);
+                self.history.add(completion.token.0);
+                self.core().complete(completion);
+            } else {
+                let (_, job) = self.jobs.swap_remove(due[choice - self.arrived.len()]);
+                let output = job.run();
+                self.core().job_done(output);
+            }
+            true
+        } else {
+            self.pass_time() || ready > 0
+        };
+        self.settle()?;
+        Ok(moved || self.next_event_us().is_some())
+    }
+
+    /// When something happens next without further calls, in microseconds.
+    fn next_event_us(&mut self) -> Option<u64> {
+        let now = self.bank.now_us();
+        let job = self.jobs.iter().map(|job| job.0).filter(|&due| due > now).min();
+        let deadline = self.core().deadline_us().map(|at| at.max(now + 1));
+        [self.bank.next_completion_us(), job, deadline].into_iter().flatten().min()
+    }
+
+    /// Moves the time to the next event; `false` if there is none.
+    fn pass_time(&mut self) -> bool {
+        let Some(next) = self.next_event_us() else { return false };
+        self.bank.advance_to(next.max(self.bank.now_us() + 1));
+        true
+    }
+
+    /// Pumps the core and carries out what it says.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn settle(&mut self) -> Verdict {
+        let now = self.bank.now_us();
+        let mut actions = Actions::default();
+        self.core().pump(now, &mut actions);
+        for request in actions.requests {
+            self.note(&request);
+            self.bank.submit(request);
+        }
+        for job in actions.jobs {
+            let due = now + self.random.below(self.plan.job_us_max + 1);
+            self.jobs.push((due, job));
+        }
+        for (id, answer) in actions.views {
+            match self.asked.remove(&id) {
+                Some(Asked::Compare(space, key)) => self.compare_answer(space, key, answer)?,
+                Some(Asked::Keep) => {
+                    self.answers.insert(id, answer);
+                }
+                None => return Err(format!("view {} was answered, but not asked for", id.0)),
+            }
+        }
+        self.check_turn()
+    }
+
+    fn note(&mut self, request: &Request) {
+        self.history.add(u64::from(request.device.0));
+        self.history.add(request.token.0);
+        match &request.operation {
+            Operation::Read { offset, buffer } => {
+                self.history.add(offset + 1);
+                self.history.add(buffer.len() as u64);
+            }
+            Operation::Write { offset, buffer, .. } => {
+                self.history.add(offset + 2);
+                self.history.add_bytes(buffer);
+            }
+            Operation::Flush => self.history.add(3),
+            Operation::Discard { offset, bytes } => self.history.add(offset ^ bytes),
+            Operation::Grow { bytes } => self.history.add(*bytes),
+        }
+    }
+
+    fn check_turn(&mut self) -> Verdict {
+        let log_damage = self.plan.trouble == Trouble::LogDamage;
+        let core = self.core();
+        let (used, limit) = (core.queue_bytes(), core.queue_limit_bytes());
+        let durable = core.durable();
+        let closed = core.closed().map(ToString::to_string);
+        if let Some(closed) = closed.filter(|_| !self.failing) {
+            return Err(format!("the store closed itself: {closed}"));
+        }
+        if used > limit {
+            return Err(format!("{used} bytes in queues, above the limit of {limit}"));
+        }
+        if !log_damage {
+            self.oracle.durable(durable);
+        }
+        Ok(())
+    }
+
+    /// Turns until `done`.
+    ///
+    /// # Errors
+    /// What is wrong, or that it does not come to pass within [`PATIENCE_US`].
+    pub fn turn_until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) -> Verdict {
+        let until = self.bank.now_us().saturating_add(PATIENCE_US);
+        for _ in 0..PATIENCE_TURNS {
+            if done(self) {
+                return Ok(());
+            }
+            if !self.turn()? && !done(self) {
+                return Err(format!("stuck, {what}: {}", self.dump()));
+            }
+            if self.bank.now_us() > until {
+                return Err(format!("too slow, {what}: {}", self.dump()));
+            }
+        }
+        Err(format!("too many turns, {what}: {}", self.dump()))
+    }
+
+    /// The state of the engine, for the report of a failure.
+    pub fn dump(&mut self) -> String {
+        let (jobs, arrived) = (self.jobs.len(), self.arrived.len());
+        let (now, in_flight) = (self.bank.now_us(), self.bank.devices.in_flight());
+        let Some(core) = &self.core else { return "closed".to_owned() };
+        format!(
+            "now {now}, deadline {:?}, {in_flight} requests in flight, {jobs} jobs, {arrived} \
+             arrived, durable {} of {}, accepted {}, swept {}, cycle {:?}, queues {} of {} bytes \
+             ({} entries), log {}%, active {}, full {}, free {} of {} bytes",
+            core.deadline_us(),
+            core.durable(),
+            core.last(),
+            core.accepted(),
+            core.sweep_frontier(),
+            core.sweep_progress(),
+            core.queue_bytes(),
+            core.queue_limit_bytes(),
+            core.waiting_entries(),
+            core.log_fill_percent(),
+            core.is_active(),
+            core.is_full(),
+            core.space_map().free_bytes(),
+            core.space_map().capacity_bytes(),
+        )
+    }
+}
