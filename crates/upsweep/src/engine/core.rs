@@ -18,7 +18,7 @@ use super::cache::Cache;
 use super::checkpoint::CheckpointState;
 use super::config::Config;
 use super::directory::{BlockId, Directory};
-use super::format::checkpoint_format::Superblock;
+use super::format::checkpoint_format::{CarriedPut, Superblock};
 use super::format::record_format::{Change, ModifierRecord, SpaceRecord};
 use super::queue::Arena;
 use super::registry::Modifiers;
@@ -27,7 +27,7 @@ use super::sweep::{RunId, RunJob, Sweep};
 use super::view::{View, ViewId, Views};
 use crate::device::{Completion, DeviceId, Request, Token};
 use crate::error::{ClosedError, Error};
-use crate::log::{LOG_TOKEN_BIT, Log, StreamId, Urgency};
+use crate::log::{AppendError, LOG_TOKEN_BIT, Log, StreamId, Urgency};
 use crate::placement::SpaceMap;
 
 /// What the caller of the core has to do.
@@ -53,6 +53,17 @@ pub(super) enum Purpose {
     CheckpointWrite,
     Superblock,
     Grow,
+}
+
+/// What becomes of the space that a change leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Release {
+    /// It is free: the change is in the log.
+    Now,
+    /// It is free when the next checkpoint is complete, which will hold the change.
+    AfterCheckpoint,
+    /// Nothing: in replay the map of free space is not kept, and queues are empty.
+    Never,
 }
 
 /// What takes effect when a log record is durable.
@@ -104,6 +115,10 @@ pub struct Core {
     pub(super) application_modifiers: Vec<Arc<dyn super::modifier::Modifier>>,
     /// The second pass of recovery is on: updates arrive with the sequences of the log.
     pub(super) replaying: bool,
+    /// Quarantined updates that only checkpoints hold.
+    pub(super) carried: Vec<CarriedPut>,
+    /// Those of the checkpoint that replay has not come to yet, by barrier.
+    pub(super) carried_replay: VecDeque<CarriedPut>,
     /// Quarantined updates of sweeps during replay: sequence, key, operand.
     pub(super) deferred: Vec<(u64, Vec<u8>, Vec<u8>)>,
 }
@@ -272,7 +287,7 @@ impl Core {
         while let Some((seq, publish)) = self.publishes.pop_front_if(|next| next.0 <= durable) {
             self.published = seq;
             match publish {
-                Publish::Run(run) => self.publish_run(run),
+                Publish::Run(run) => self.publish_run(run, Release::Now),
                 Publish::CreateSpace(record) => self.add_space(record),
                 Publish::DropSpace(space) => self.drop_space_now(space),
                 Publish::Nothing => {}
@@ -284,17 +299,16 @@ impl Core {
     }
 
     /// Appends a record of the engine itself, which may use the log's reserve.
-    pub(super) fn append_internal(&mut self, payload: &[u8], publish: Publish) -> bool {
+    pub(super) fn append_internal(
+        &mut self,
+        payload: &[u8],
+        publish: Publish,
+    ) -> Result<u64, AppendError> {
         let (urgency, space) = (Urgency::Now, crate::log::Space::Internal);
-        let appended =
-            self.log.append_parts(self.change_stream, &[payload], urgency, space, self.now_us);
-        match appended {
-            Ok(seq) => {
-                self.publishes.push_back((seq, publish));
-                true
-            }
-            Err(_) => false,
-        }
+        let stream = self.change_stream;
+        let seq = self.log.append_parts(stream, &[payload], urgency, space, self.now_us)?;
+        self.publishes.push_back((seq, publish));
+        Ok(seq)
     }
 
     /// A device write failed: what was acknowledged is in the log, but no more is taken.
@@ -305,21 +319,20 @@ impl Core {
         }
     }
 
-    /// Applies a change to blocks, places and map. `live` is false in replay, where the map of free
-    /// space is not kept and queues are empty.
-    pub(super) fn apply_change(&mut self, change: &Change, live: bool) {
+    /// Applies a change to blocks, places and map.
+    pub(super) fn apply_change(&mut self, change: &Change, release: Release) {
         for (space, key) in &change.removed {
             if let Some(id) = self.directory.exact(*space, key) {
                 let block = self.directory.remove(id);
                 self.cache.remove(id);
                 self.sweep.unmark_fat(id);
                 self.unplaced.remove(&(*space, key.clone()));
-                self.release_extent(block.extent, live);
+                self.release_extent(block.extent, release);
             }
         }
         for placed in &change.placed {
             if self.directory.space(placed.space).is_none() {
-                if live {
+                if release != Release::Never {
                     placed.extent.into_iter().for_each(|extent| self.space_map.free(extent));
                 }
                 continue;
@@ -332,7 +345,7 @@ impl Core {
             block.records = placed.records;
             if before != placed.extent {
                 self.cache.remove(id);
-                self.release_extent(before, live);
+                self.release_extent(before, release);
             }
             if let Some(extent) = placed.extent {
                 self.physical.insert((extent.device, extent.offset), id);
@@ -342,11 +355,13 @@ impl Core {
         }
     }
 
-    fn release_extent(&mut self, extent: Option<crate::placement::Extent>, live: bool) {
+    fn release_extent(&mut self, extent: Option<crate::placement::Extent>, release: Release) {
         let Some(extent) = extent else { return };
         self.physical.remove(&(extent.device, extent.offset));
-        if live {
-            self.space_map.free(extent);
+        match release {
+            Release::Now => self.space_map.free(extent),
+            Release::AfterCheckpoint => self.checkpoint.outdated.push(extent),
+            Release::Never => {}
         }
     }
 }

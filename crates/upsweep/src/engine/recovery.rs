@@ -18,7 +18,7 @@ use super::block_format::BlockFormat;
 use super::cache::Cache;
 use super::checkpoint::CheckpointState;
 use super::config::{Config, DATA_START, SUPERBLOCK_SLOTS};
-use super::core::Core;
+use super::core::{Core, Release};
 use super::directory::{Directory, Page};
 use super::drive;
 use super::format::checkpoint_format::{
@@ -274,12 +274,16 @@ impl Core {
             scratch: Vec::new(),
             statistics: Statistics::default(),
             replaying: false,
+            carried: Vec::new(),
+            carried_replay: std::collections::VecDeque::new(),
             deferred: Vec::new(),
             config,
         })
     }
 
     fn load_checkpoint(&mut self, devices: &mut dyn Devices, root: &Root) -> Result<(), Error> {
+        self.carried.clone_from(&root.carried);
+        self.carried_replay = root.carried.iter().cloned().collect();
         for record in &root.modifiers {
             self.bind_modifier(record.clone());
         }
@@ -315,7 +319,7 @@ impl Core {
                     checkpoint_format::decode_page(body, page.space).map_err(|e| e.to_string())
                 };
                 let placed = read_image(devices, page.extent, &identity, decode)?;
-                self.apply_change(&Change { removed: Vec::new(), placed }, false);
+                self.apply_change(&Change { removed: Vec::new(), placed }, Release::Never);
             }
             self.directory.mark_clean(record.space);
         }
@@ -351,7 +355,7 @@ impl Core {
             match payload {
                 Payload::Change(change, _) => {
                     let change = self.not_in_pages(change, seq);
-                    self.apply_change(&change, false);
+                    self.apply_change(&change, Release::Never);
                 }
                 Payload::CreateSpace(record) => {
                     if !self.formats.contains_key(record.format.as_str()) {
@@ -453,6 +457,7 @@ impl Core {
         self.replaying = true;
         while let Some(record) = reader.next(devices)? {
             let seq = record.seq;
+            self.replay_carried(seq);
             let payload = record_format::decode(record.payload)
                 .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
             let (Payload::Updates(mut updates) | Payload::Change(_, mut updates)) = payload else {
@@ -475,6 +480,7 @@ impl Core {
                 }
             }
         }
+        self.replay_carried(u64::MAX);
         if access == Access::ReadWrite {
             // Runs that replay has started must not be in flight when callers come in: their
             // requests belong to this function's use of the devices.

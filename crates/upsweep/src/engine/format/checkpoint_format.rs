@@ -2,7 +2,8 @@
 //!
 //! A *page* (body of a page image) is a count and that many placed blocks, in key order. A *root*
 //! (body of the root image) lists the spaces, the modifiers, and every page by space, lower bound,
-//! image sequence and extent. Both are written by one checkpoint; a page that did not change since
+//! image sequence and extent, and the quarantined updates that no log record holds: barrier, key,
+//! operand. Both are written by one checkpoint; a page that did not change since
 //! the last one stays where it is.
 //!
 //! The *superblock* is written to one of two slots in turn, so that a torn write leaves the other:
@@ -118,6 +119,18 @@ pub struct PageRecord {
     pub extent: Extent,
 }
 
+/// A quarantined update that only checkpoints hold, because the log had no room for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CarriedPut {
+    /// It is inside its block if and only if the block's frontier is above this sequence, or equal
+    /// and then putting it again changes nothing.
+    pub barrier: u64,
+    /// Key in the quarantine table.
+    pub key: Vec<u8>,
+    /// Operand of the put.
+    pub operand: Vec<u8>,
+}
+
 /// The content of a checkpoint root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Root {
@@ -127,6 +140,8 @@ pub struct Root {
     pub modifiers: Vec<ModifierRecord>,
     /// All pages, by space and lower bound.
     pub pages: Vec<PageRecord>,
+    /// Quarantined updates that are in no log record.
+    pub carried: Vec<CarriedPut>,
 }
 
 /// Encodes the body of a root.
@@ -143,6 +158,12 @@ pub fn encode_root(root: &Root) -> Vec<u8> {
         put_bytes(&mut out, &page.low);
         put_varint(&mut out, page.image_seq);
         put_extent(Some(page.extent), &mut out);
+    }
+    put_varint(&mut out, root.carried.len() as u64);
+    for put in &root.carried {
+        put_varint(&mut out, put.barrier);
+        put_bytes(&mut out, &put.key);
+        put_bytes(&mut out, &put.operand);
     }
     out
 }
@@ -166,6 +187,13 @@ pub fn decode_root(body: &[u8]) -> Result<Root, Malformed> {
             low: reader.bytes()?.into(),
             image_seq: reader.varint()?,
             extent: read_extent(&mut reader)?.ok_or(Malformed("page extent"))?,
+        });
+    }
+    for _ in 0..reader.count(3)? {
+        root.carried.push(CarriedPut {
+            barrier: reader.varint()?,
+            key: reader.bytes()?.to_vec(),
+            operand: reader.bytes()?.to_vec(),
         });
     }
     if reader.is_empty() { Ok(root) } else { Err(Malformed("root end")) }
