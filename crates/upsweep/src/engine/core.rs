@@ -10,7 +10,7 @@
 //! block is neither split nor moved by anyone but its run. (Design document, "The core is
 //! single-minded and deterministic".)
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::block_format::BlockFormat;
@@ -91,8 +91,10 @@ pub struct Core {
     pub(super) dropped: VecDeque<BlockId>,
     pub(super) growing: bool,
     pub(super) growth_target: u64,
-    /// Per data device, whether it can still be extended.
+    /// Per data device, whether it can be extended.
     pub(super) growable: Vec<bool>,
+    /// Data devices that refused to grow since the last run was given up.
+    pub(super) refused_growth: BTreeSet<DeviceId>,
     /// The data devices had no room for the last run.
     pub(super) full: bool,
     pub(super) closed: Option<ClosedError>,

@@ -11,7 +11,7 @@
 //! If the queues outgrow the memory budget, which happens when a store is opened with less memory
 //! than before, the second pass waits for sweeps as any caller would.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::block_format::BlockFormat;
@@ -266,6 +266,7 @@ impl Core {
             growing: false,
             growth_target: 0,
             growable,
+            refused_growth: BTreeSet::new(),
             full: false,
             closed: None,
             purposes: BTreeMap::new(),

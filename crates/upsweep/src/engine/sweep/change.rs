@@ -126,9 +126,11 @@ impl Core {
         }
     }
 
-    /// Gives a run up for lack of room: its updates wait again, before those that came since.
+    /// Gives a run up for lack of room: its updates wait again, before those that came since. After
+    /// a rest the next run asks the devices to grow once more: somebody may have made room.
     pub(super) fn cancel_run(&mut self, id: RunId) {
         self.full = true;
+        self.refused_growth.clear();
         self.sweep.rest_until(self.now_us);
         let run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
         self.frozen_bytes -= run.frozen_bytes;
@@ -149,10 +151,12 @@ impl Core {
         if self.growing {
             return true;
         }
-        let Some(device) = self.growable.iter().position(|growable| *growable) else {
+        let mut devices = (0..self.config.data_devices).map(DeviceId);
+        let Some(device) = devices.find(|device| {
+            self.growable[usize::from(device.0)] && !self.refused_growth.contains(device)
+        }) else {
             return false;
         };
-        let device = DeviceId(u16::try_from(device).expect("a bank has few devices"));
         let end = self.space_map.end(device);
         let step = (end / 8).max(GROWTH_BYTES_MIN).max(4 * bytes).next_multiple_of(1 << 20);
         let token = self.token(Purpose::Grow);
@@ -165,10 +169,9 @@ impl Core {
 
     pub(in crate::engine) fn grow_done(&mut self, completion: &Completion) {
         self.growing = false;
-        let device = usize::from(completion.device.0);
         match completion.result {
             Ok(()) => self.space_map.grow(completion.device, self.growth_target),
-            Err(_) => self.growable[device] = false,
+            Err(_) => drop(self.refused_growth.insert(completion.device)),
         }
     }
 }
