@@ -58,13 +58,7 @@ impl World {
     /// What is wrong.
     pub fn finish(&mut self) -> Verdict {
         if self.failing {
-            self.bank.devices.stop_failing();
-            for device in 0..self.plan.config.data_devices {
-                let device = upsweep::device::DeviceId(device);
-                self.bank.devices.set_refusing_writes(device, false);
-            }
             self.crash()?;
-            self.failing = false;
         }
         self.wait_for_the_waiting()?;
         let last = self.core().accepted();

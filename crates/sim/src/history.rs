@@ -1,5 +1,6 @@
 //! One whole history: from an empty bank to the verdict.
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::modifiers::EXPECTED_PANIC;
@@ -33,7 +34,7 @@ pub fn run(seed: u64, steps: u64) -> Outcome {
         Ok(Ok(())) => None,
         Ok(Err(reason)) if reason == DAMAGED && world.damaged => None,
         Ok(Err(reason)) => Some(reason),
-        Err(payload) => Some(format!("panic: {}", panic_text(payload.as_ref()))),
+        Err(_) => Some(format!("panic: {}", PANIC.with_borrow(Clone::clone))),
     };
     Outcome {
         seed,
@@ -54,17 +55,23 @@ fn live(world: &mut World, steps: u64) -> Verdict {
     world.finish()
 }
 
-fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-    text.unwrap_or_else(|| "no message".to_owned())
+thread_local! {
+    /// The last panic that was no expected one: its message and its place.
+    static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Silences the panics that modifiers make on purpose; all others are shown with their place.
-pub fn silence_expected_panics() {
+/// Silences panics: those that modifiers make on purpose are none of our business, and all others
+/// become the verdict of their history. With `show`, the latter are shown as well.
+pub fn catch_panics(show: bool) {
     let shown = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
-        if info.payload().downcast_ref::<&str>() != Some(&EXPECTED_PANIC) {
+        if info.payload().downcast_ref::<&str>() == Some(&EXPECTED_PANIC) {
+            return;
+        }
+        let place = info.location().map(ToString::to_string).unwrap_or_default();
+        let message = info.payload_as_str().unwrap_or("no message");
+        PANIC.set(format!("{message} at {place}"));
+        if show {
             shown(info);
         }
     }));

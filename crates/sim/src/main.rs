@@ -37,7 +37,7 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    history::silence_expected_panics();
+    history::catch_panics(arguments.verbose);
     let (mut passed, mut failed) = (0u64, 0u64);
     let started = Instant::now();
     let mut shown = started;

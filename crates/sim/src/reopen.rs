@@ -36,6 +36,7 @@ impl World {
         let durable = self.core().durable();
         self.forget_core();
         self.bank.power_cut();
+        self.stop_failing();
         self.recover(durable, true)
     }
 
@@ -57,6 +58,7 @@ impl World {
         let durable = self.core().durable();
         self.forget_core();
         self.bank.power_cut();
+        self.stop_failing();
         self.recover(durable, false)
     }
 
@@ -72,11 +74,16 @@ impl World {
         }
         self.forget_core();
         self.bank.power_cut();
+        self.stop_failing();
+        self.recover(durable, true)
+    }
+
+    fn stop_failing(&mut self) {
+        self.bank.devices.stop_failing();
         for device in 0..self.plan.config.data_devices {
             self.bank.devices.set_refusing_writes(DeviceId(device), false);
         }
         self.failing = false;
-        self.recover(durable, true)
     }
 
     fn forget_core(&mut self) {

@@ -288,7 +288,7 @@ impl World {
             if done(self) {
                 return Ok(());
             }
-            if !self.turn()? {
+            if !self.turn()? && !done(self) {
                 return Err(format!("stuck, {what}: {}", self.dump()));
             }
             if self.bank.now_us() > until {

@@ -11,6 +11,7 @@ use super::directory::BlockId;
 use super::format::record_format::{LoggedUpdate, encode_updates, update_len};
 use super::queue::CELL_BYTES;
 use crate::error::{Error, RequestError, RetryError};
+use crate::log::format::PAGE_BYTES;
 use crate::log::{AppendError, Space, Urgency};
 
 /// The answer to an offered record.
@@ -46,7 +47,7 @@ impl Core {
             self.check_update(update)?;
             bytes += update_len(update);
         }
-        if !self.admit(bytes)? {
+        if !self.admit(bytes, updates.len())? {
             self.statistics.waits_for_room += 1;
             return Ok(Accept::Wait);
         }
@@ -99,8 +100,8 @@ impl Core {
         })
     }
 
-    /// Whether a record of `bytes` may enter now.
-    fn admit(&self, bytes: usize) -> Result<bool, Error> {
+    /// Whether a record of `bytes` with this many updates may enter now.
+    fn admit(&self, bytes: usize, updates: usize) -> Result<bool, Error> {
         let needed = bytes + bytes / 8 + CELL_BYTES;
         let limit = self.queue_limit_bytes();
         if needed > limit {
@@ -109,7 +110,7 @@ impl Core {
         if self.queue_bytes() + needed > limit {
             return if self.full { Err(self.full_error()) } else { Ok(false) };
         }
-        Ok(self.log_fill_percent() <= self.sweep.log_fill_allowed_percent())
+        Ok(self.log_claim_percent(updates) < self.sweep.log_fill_allowed_percent())
     }
 
     /// The error that says that the data devices are full.
@@ -189,6 +190,22 @@ impl Core {
     #[must_use]
     pub fn log_fill_percent(&self) -> u32 {
         percent(self.log.used_bytes(), self.log.capacity_bytes())
+    }
+
+    /// How full the log will be, in per cent, when everything has been swept that waits, and
+    /// `more` updates with it.
+    ///
+    /// A sweep has to log its changes before it can release anything, and each of its runs may hold
+    /// a single block and take a page of the log. If this does not stay below 100, the log fills up
+    /// with changes and nothing can move any more.
+    #[must_use]
+    pub fn log_claim_percent(&self, more: usize) -> u32 {
+        let regions = self.config.log_regions.len() as u64;
+        let cut_off = regions * u64::from(self.config.log_segment_bytes);
+        let usable = self.log.capacity_bytes().saturating_sub(cut_off);
+        let more = (more as u64 * PAGE_BYTES).min(usable / 8);
+        let waiting = self.arena.queues() + self.sweep.unlogged_blocks();
+        percent(self.log.used_bytes() + waiting as u64 * PAGE_BYTES + more, usable)
     }
 
     /// How full the queue memory is, in per cent.

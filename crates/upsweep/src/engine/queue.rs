@@ -79,13 +79,21 @@ pub struct Arena {
     pages: Vec<Box<[[u8; CELL_BYTES]]>>,
     free: u32,
     used_cells: usize,
+    queues: usize,
     next_unused: u32,
     scratch: Vec<u8>,
 }
 
 impl Default for Arena {
     fn default() -> Self {
-        Self { pages: Vec::new(), free: NONE, used_cells: 0, next_unused: 0, scratch: Vec::new() }
+        Self {
+            pages: Vec::new(),
+            free: NONE,
+            used_cells: 0,
+            queues: 0,
+            next_unused: 0,
+            scratch: Vec::new(),
+        }
     }
 }
 
@@ -94,6 +102,12 @@ impl Arena {
     #[must_use]
     pub fn used_bytes(&self) -> usize {
         self.used_cells * CELL_BYTES
+    }
+
+    /// Number of queues in which something waits.
+    #[must_use]
+    pub fn queues(&self) -> usize {
+        self.queues
     }
 
     fn cell(&mut self, index: u32) -> &mut [u8; CELL_BYTES] {
@@ -133,6 +147,7 @@ impl Arena {
     pub fn push(&mut self, queue: &mut Queue, update: &UpdateRef<'_>, modifiers: &Modifiers) {
         if queue.is_empty() {
             queue.first_seq = update.seq;
+            self.queues += 1;
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
@@ -185,6 +200,7 @@ impl Arena {
 
     /// Empties the queue and gives its memory back.
     pub fn clear(&mut self, queue: &mut Queue) {
+        self.queues -= usize::from(!queue.is_empty());
         let mut cell = queue.head;
         while cell != NONE {
             let next = self.link(cell);
@@ -202,6 +218,7 @@ impl Arena {
         updates.sort_by(|left, right| left.key.cmp(right.key));
         let first_seq = queue.first_seq;
         self.clear(queue);
+        self.queues += 1;
         queue.first_seq = first_seq;
         let mut scratch = std::mem::take(&mut self.scratch);
         for group in updates.chunk_by(|left, right| left.key == right.key) {

@@ -366,7 +366,21 @@ impl Core {
             }
         }
         reader.rewind();
+        self.index_places();
         Ok(())
+    }
+
+    /// Builds the index of places anew. Changes that some pages hold already and others do not are
+    /// replayed in part, so on the way two blocks may seem to be in one place.
+    fn index_places(&mut self) {
+        self.physical.clear();
+        for space in self.directory.spaces() {
+            for id in space.pages.iter().flat_map(|page| page.blocks()) {
+                if let Some(extent) = self.directory.block(*id).extent {
+                    self.physical.insert((extent.device, extent.offset), *id);
+                }
+            }
+        }
     }
 
     /// What of a change the page images do not hold yet.
@@ -409,12 +423,14 @@ impl Core {
         for (extent, what) in claims {
             self.claim(extent, &what)?;
         }
-        let blocks: Vec<_> = self.physical.values().copied().collect();
+        let spaces = self.directory.spaces();
+        let blocks: Vec<_> =
+            spaces.flat_map(|space| &space.pages).flat_map(|page| page.blocks()).copied().collect();
         for id in blocks {
             let block = self.directory.block(id);
             let what =
                 format!("block {:?} of space {}", String::from_utf8_lossy(&block.key), block.space);
-            let extent = block.extent.expect("the physical index lists placed blocks");
+            let Some(extent) = block.extent else { continue };
             self.claim(extent, &what)?;
         }
         Ok(())

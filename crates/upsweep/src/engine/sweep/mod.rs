@@ -128,6 +128,11 @@ impl Sweep {
         self.log_fill_allowed
     }
 
+    /// Blocks of runs whose change is still to be logged.
+    pub(super) fn unlogged_blocks(&self) -> usize {
+        self.runs.values().map(Run::unlogged_blocks).sum()
+    }
+
     /// How far the present cycle has come, from 0 to 1; `None` between cycles.
     pub(super) fn progress(&self, ends: &[u64]) -> Option<f64> {
         let cycle = self.cycle.as_ref()?;
@@ -179,7 +184,7 @@ impl Core {
     pub(super) fn pump_sweep(&mut self, actions: &mut Actions) {
         self.scan_frontier();
         self.sweep.log_fill_allowed = pacing::log_fill_allowed_percent(self.sweep_progress());
-        let pressure = self.queue_fill_percent().max(self.log_fill_percent());
+        let pressure = self.queue_fill_percent().max(self.log_claim_percent(0));
         let requested = self.sweep.requested > self.sweep.frontier;
         let always = self.config.sweep_always && self.accepted > self.sweep.frontier;
         let wanted = requested || always || pressure >= pacing::START_PERCENT;

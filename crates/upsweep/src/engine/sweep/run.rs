@@ -69,6 +69,11 @@ impl Run {
         }
     }
 
+    /// Blocks whose change is still to be logged.
+    pub(super) fn unlogged_blocks(&self) -> usize {
+        if matches!(self.phase, Phase::Committing) { 0 } else { self.blocks.len() }
+    }
+
     /// Whether the run reads from this data device.
     pub(super) fn reads_from(&self, device: usize) -> bool {
         let first = self.blocks.iter().find_map(|block| block.extent);
