@@ -11,7 +11,6 @@ use super::directory::BlockId;
 use super::format::record_format::{LoggedUpdate, encode_updates, update_len};
 use super::queue::CELL_BYTES;
 use crate::error::{Error, RequestError, RetryError};
-use crate::log::format::PAGE_BYTES;
 use crate::log::{AppendError, Space, Urgency};
 
 /// The answer to an offered record.
@@ -23,6 +22,8 @@ pub enum Accept {
     Wait,
 }
 
+/// What the change of one block takes in the log, in a run of usual length.
+const CHANGE_BYTES: u64 = 256;
 /// Longest operand: a value and the byte that tells its kind, or an offset.
 const OPERAND_BYTES_MAX: usize = VALUE_BYTES_MAX + 16;
 
@@ -195,17 +196,16 @@ impl Core {
     /// How full the log will be, in per cent, when everything has been swept that waits, and
     /// `more` updates with it.
     ///
-    /// A sweep has to log its changes before it can release anything, and each of its runs may hold
-    /// a single block and take a page of the log. If this does not stay below 100, the log fills up
-    /// with changes and nothing can move any more.
+    /// A sweep has to log its changes before it can release anything. If they find no room,
+    /// checkpoints carry them, which costs more.
     #[must_use]
     pub fn log_claim_percent(&self, more: usize) -> u32 {
         let regions = self.config.log_regions.len() as u64;
         let cut_off = regions * u64::from(self.config.log_segment_bytes);
         let usable = self.log.capacity_bytes().saturating_sub(cut_off);
-        let more = (more as u64 * PAGE_BYTES).min(usable / 8);
+        let more = (more as u64 * CHANGE_BYTES).min(usable / 8);
         let waiting = self.arena.queues() + self.sweep.unlogged_blocks();
-        percent(self.log.used_bytes() + waiting as u64 * PAGE_BYTES + more, usable)
+        percent(self.log.used_bytes() + waiting as u64 * CHANGE_BYTES + more, usable)
     }
 
     /// How full the queue memory is, in per cent.

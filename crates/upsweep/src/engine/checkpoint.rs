@@ -7,6 +7,10 @@
 //! foreground never waits for a consistent image: replay skips, page by page, what a page already
 //! holds. Only when the superblock is stable are the old pages free and the log released.
 //!
+//! When the log has no room for the changes of the sweep, which alone can release it, a checkpoint
+//! *carries* them: they are published in memory when it begins, and become durable with its
+//! superblock. (Bounded log space can therefore never bring the sweep to a stand.)
+//!
 //! Recovery needs the log from `min(begin, global frontier) + 1` on. A frontier that moves without
 //! a checkpoint is published by a superblock alone. (Design document, "Checkpoint".)
 
@@ -59,6 +63,8 @@ pub(super) struct CheckpointState {
     root: Option<Extent>,
     root_seq: u64,
     superblock_in_flight: bool,
+    /// The next checkpoint to complete makes changes durable that are not in the log.
+    carries: bool,
     /// What the superblock in flight says of the replay.
     replay_from: u64,
     bytes_at_last: u64,
@@ -70,8 +76,13 @@ impl CheckpointState {
         Self { root_begin: root_seq, ..Self::default() }
     }
 
+    /// Whether changes were published that only the next checkpoint makes durable.
+    pub(super) fn carries_changes(&self) -> bool {
+        self.carries
+    }
+
     pub(super) fn is_active(&self) -> bool {
-        self.phase != Phase::Idle || self.superblock_in_flight || self.requested
+        self.carries || self.phase != Phase::Idle || self.superblock_in_flight || self.requested
     }
 }
 
@@ -84,6 +95,11 @@ impl Core {
     pub(super) fn pump_checkpoint(&mut self, actions: &mut Actions) {
         match self.checkpoint.phase {
             Phase::Idle if self.checkpoint.superblock_in_flight => {}
+            Phase::Idle if self.change_waits_for_log() => {
+                self.carry_changes();
+                self.checkpoint.carries = true;
+                self.begin_checkpoint();
+            }
             Phase::Idle if self.checkpoint_due() => self.begin_checkpoint(),
             Phase::Idle if self.superblock_due() => {
                 let (root, seq) = (self.superblock.root, self.superblock.root_seq);
@@ -107,7 +123,7 @@ impl Core {
         let pressed = self.log_fill_percent() >= 50
             && self.sweep.frontier > self.checkpoint.root_begin
             && self.published > self.checkpoint.root_begin;
-        self.checkpoint.requested || much || pressed
+        self.checkpoint.requested || self.checkpoint.carries || much || pressed
     }
 
     /// Whether a superblock alone would release a worthwhile part of the log.
@@ -316,6 +332,7 @@ impl Core {
         self.superblock.replay_from = self.checkpoint.replay_from;
         if self.checkpoint.phase == Phase::Superblock {
             self.checkpoint.phase = Phase::Idle;
+            self.checkpoint.carries = false;
             self.checkpoint.root_begin = self.checkpoint.begin;
             self.superblock.root_seq = self.checkpoint.root_seq;
             let before = std::mem::replace(&mut self.superblock.root, self.checkpoint.root);

@@ -55,6 +55,17 @@ pub(super) enum Purpose {
     Grow,
 }
 
+/// What becomes of the space that a change leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Release {
+    /// It is free: the change is in the log.
+    Now,
+    /// It is free when the next checkpoint is complete, which will hold the change.
+    AfterCheckpoint,
+    /// Nothing: in replay the map of free space is not kept, and queues are empty.
+    Never,
+}
+
 /// What takes effect when a log record is durable.
 pub(super) enum Publish {
     Run(RunId),
@@ -274,7 +285,7 @@ impl Core {
         while let Some((seq, publish)) = self.publishes.pop_front_if(|next| next.0 <= durable) {
             self.published = seq;
             match publish {
-                Publish::Run(run) => self.publish_run(run),
+                Publish::Run(run) => self.publish_run(run, Release::Now),
                 Publish::CreateSpace(record) => self.add_space(record),
                 Publish::DropSpace(space) => self.drop_space_now(space),
                 Publish::Nothing => {}
@@ -307,21 +318,20 @@ impl Core {
         }
     }
 
-    /// Applies a change to blocks, places and map. `live` is false in replay, where the map of free
-    /// space is not kept and queues are empty.
-    pub(super) fn apply_change(&mut self, change: &Change, live: bool) {
+    /// Applies a change to blocks, places and map.
+    pub(super) fn apply_change(&mut self, change: &Change, release: Release) {
         for (space, key) in &change.removed {
             if let Some(id) = self.directory.exact(*space, key) {
                 let block = self.directory.remove(id);
                 self.cache.remove(id);
                 self.sweep.unmark_fat(id);
                 self.unplaced.remove(&(*space, key.clone()));
-                self.release_extent(block.extent, live);
+                self.release_extent(block.extent, release);
             }
         }
         for placed in &change.placed {
             if self.directory.space(placed.space).is_none() {
-                if live {
+                if release != Release::Never {
                     placed.extent.into_iter().for_each(|extent| self.space_map.free(extent));
                 }
                 continue;
@@ -334,7 +344,7 @@ impl Core {
             block.records = placed.records;
             if before != placed.extent {
                 self.cache.remove(id);
-                self.release_extent(before, live);
+                self.release_extent(before, release);
             }
             if let Some(extent) = placed.extent {
                 self.physical.insert((extent.device, extent.offset), id);
@@ -344,11 +354,13 @@ impl Core {
         }
     }
 
-    fn release_extent(&mut self, extent: Option<crate::placement::Extent>, live: bool) {
+    fn release_extent(&mut self, extent: Option<crate::placement::Extent>, release: Release) {
         let Some(extent) = extent else { return };
         self.physical.remove(&(extent.device, extent.offset));
-        if live {
-            self.space_map.free(extent);
+        match release {
+            Release::Now => self.space_map.free(extent),
+            Release::AfterCheckpoint => self.checkpoint.outdated.push(extent),
+            Release::Never => {}
         }
     }
 }

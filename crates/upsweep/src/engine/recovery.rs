@@ -18,7 +18,7 @@ use super::block_format::BlockFormat;
 use super::cache::Cache;
 use super::checkpoint::CheckpointState;
 use super::config::{Config, DATA_START, SUPERBLOCK_SLOTS};
-use super::core::Core;
+use super::core::{Core, Release};
 use super::directory::{Directory, Page};
 use super::drive;
 use super::format::checkpoint_format::{
@@ -316,7 +316,7 @@ impl Core {
                     checkpoint_format::decode_page(body, page.space).map_err(|e| e.to_string())
                 };
                 let placed = read_image(devices, page.extent, &identity, decode)?;
-                self.apply_change(&Change { removed: Vec::new(), placed }, false);
+                self.apply_change(&Change { removed: Vec::new(), placed }, Release::Never);
             }
             self.directory.mark_clean(record.space);
         }
@@ -352,7 +352,7 @@ impl Core {
             match payload {
                 Payload::Change(change, _) => {
                     let change = self.not_in_pages(change, seq);
-                    self.apply_change(&change, false);
+                    self.apply_change(&change, Release::Never);
                 }
                 Payload::CreateSpace(record) => {
                     if !self.formats.contains_key(record.format.as_str()) {

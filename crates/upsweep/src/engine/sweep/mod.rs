@@ -39,6 +39,8 @@ pub struct RunId(pub u64);
 
 /// Blocks that the scan for the global frontier looks at in one step.
 const SCAN_BLOCKS: usize = 8192;
+/// Runs between two scans of a cycle, at least.
+const SCAN_RUNS_MIN: u64 = 64;
 
 /// Where a cycle is.
 pub(super) struct Cycle {
@@ -61,6 +63,8 @@ pub(super) struct Sweep {
     next_run: u64,
     cycle: Option<Cycle>,
     scan: Option<Scan>,
+    /// Runs that were published when the last scan began.
+    scanned_at_run: u64,
     fat: BTreeSet<BlockId>,
     /// Every update up to this sequence is inside a published image.
     pub(super) frontier: u64,
@@ -96,6 +100,7 @@ impl Sweep {
             next_run: 0,
             cycle: None,
             scan: None,
+            scanned_at_run: 0,
             fat: BTreeSet::new(),
             frontier,
             requested: 0,
@@ -182,6 +187,7 @@ impl Core {
     }
 
     pub(super) fn pump_sweep(&mut self, actions: &mut Actions) {
+        self.rescan();
         self.scan_frontier();
         self.sweep.log_fill_allowed = pacing::log_fill_allowed_percent(self.sweep_progress());
         let pressure = self.queue_fill_percent().max(self.log_claim_percent(0));
@@ -215,6 +221,25 @@ impl Core {
         self.full && !self.sweep.runs.is_empty()
     }
 
+    /// While a cycle runs and the log is half full, the frontier is looked for again and again, so
+    /// that log space comes back as the cycle proceeds and not only at its end.
+    fn rescan(&mut self) {
+        let published = self.statistics.runs;
+        let due = self.sweep.scanned_at_run + SCAN_RUNS_MIN.max(self.directory.len() as u64 / 512);
+        if self.sweep.cycle.is_some()
+            && self.sweep.scan.is_none()
+            && published >= due
+            && self.log_fill_percent() >= pacing::START_PERCENT
+        {
+            self.start_scan();
+        }
+    }
+
+    fn start_scan(&mut self) {
+        self.sweep.scanned_at_run = self.statistics.runs;
+        self.sweep.scan = Some(Scan { next: 0, oldest: self.accepted + 1 });
+    }
+
     fn start_cycle(&mut self) {
         let cursors = vec![Some(0); usize::from(self.config.data_devices)];
         let unplaced = Some((0, Box::default()));
@@ -224,7 +249,8 @@ impl Core {
 
     fn end_cycle(&mut self) {
         self.sweep.cycle = None;
-        self.sweep.scan = Some(Scan { next: 0, oldest: self.accepted + 1 });
+        // A scan that began before the last runs were published would find too little.
+        self.start_scan();
         self.statistics.cycle_ended(self.now_us);
         self.scan_frontier();
     }

@@ -6,7 +6,7 @@ use super::job::{JobBlock, JobDone, JobOutput, JobResult, RunJob};
 use super::{Flushing, RunId};
 use crate::device::{Buffer, Completion, DeviceId, Operation, Request};
 use crate::engine::cache::Image;
-use crate::engine::core::{Actions, Core, Purpose};
+use crate::engine::core::{Actions, Core, Purpose, Release};
 use crate::engine::directory::{Block, BlockId};
 use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::format::record_format::Change;
@@ -72,6 +72,11 @@ impl Run {
     /// Blocks whose change is still to be logged.
     pub(super) fn unlogged_blocks(&self) -> usize {
         if matches!(self.phase, Phase::Committing) { 0 } else { self.blocks.len() }
+    }
+
+    /// Whether the run is written, waits for log space, and leaves nothing to the quarantine.
+    fn can_be_carried(&self) -> bool {
+        matches!(self.phase, Phase::Logging) && self.quarantined.is_empty()
     }
 
     /// Whether the run reads from this data device.
@@ -377,16 +382,45 @@ impl Core {
         }
     }
 
-    /// Logs the change; if the log has no room at this moment, the next pump tries again.
+    /// Logs the change. If the log has no room, the run waits here for the next checkpoint to carry
+    /// its change (see [`Core::carry_changes`]), or for room.
     fn log_run(&mut self, id: RunId) {
         let run = &self.sweep.runs[&id];
+        if self.checkpoint.carries_changes() || (run.quarantined.is_empty() && self.log_is_tight())
+        {
+            return;
+        }
         let payload = quarantine::encode_with_change(&run.change, &run.quarantined);
         if self.log_change(id, &payload) {
             self.run_mut(id).phase = Phase::Committing;
         }
     }
 
-    pub(in crate::engine) fn publish_run(&mut self, id: RunId) {
+    /// Whether the rest of the log is for changes that quarantine updates, which only the log holds.
+    fn log_is_tight(&self) -> bool {
+        let regions = self.config.log_regions.len() as u64;
+        let rest = regions * u64::from(self.config.log_segment_bytes);
+        self.log.used_bytes() + rest > self.log.capacity_bytes()
+    }
+
+    /// Whether a run waits for log space that is not there.
+    pub(in crate::engine) fn change_waits_for_log(&self) -> bool {
+        self.sweep.runs.values().any(Run::can_be_carried)
+    }
+
+    /// Publishes the runs for whose changes the log has no room. The checkpoint that begins now
+    /// makes them durable; until it is complete no other change is logged, because it might build
+    /// on one of these, and the space they leave behind is not reused. So the sweep can always go
+    /// on and release log space, however full the log is.
+    pub(in crate::engine) fn carry_changes(&mut self) {
+        let carried = self.sweep.runs.iter().filter(|(_, run)| run.can_be_carried());
+        let carried: Vec<RunId> = carried.map(|(id, _)| *id).collect();
+        for id in carried {
+            self.publish_run(id, Release::AfterCheckpoint);
+        }
+    }
+
+    pub(in crate::engine) fn publish_run(&mut self, id: RunId, release: Release) {
         let run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
         self.frozen_bytes -= run.frozen_bytes;
         self.statistics.run_published(&run.summary());
@@ -394,7 +428,7 @@ impl Core {
         for block in &run.blocks {
             self.take_live(block.id, &mut moved);
         }
-        self.apply_change(&run.change, true);
+        self.apply_change(&run.change, release);
         self.push_all(&moved);
         let seq = self.published;
         quarantine::for_each_put(&run.quarantined, |update| {
