@@ -102,8 +102,10 @@ pub struct Core {
     pub(super) dropped: VecDeque<BlockId>,
     pub(super) growing: bool,
     pub(super) growth_target: u64,
+    /// Per data device, whether it can be extended at all.
+    pub(super) growable: Vec<bool>,
     /// Per data device, the longest step in bytes by which it may still be extended: less than the
-    /// last one that failed, 0 if it cannot grow.
+    /// last one that failed, 0 if it cannot grow at this moment.
     pub(super) growth_steps_max: Vec<u64>,
     /// The data devices had no room for the last run.
     pub(super) full: bool,
