@@ -276,6 +276,11 @@ impl Core {
         self.log.durable() < self.log.last() || !self.purposes.is_empty()
     }
 
+    /// Whether no request is in flight and no run on its way.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.sweep.runs.is_empty() && !self.is_writing()
+    }
+
     /// A token for a new request.
     pub(super) fn token(&mut self, purpose: Purpose) -> Token {
         self.next_token += 1;

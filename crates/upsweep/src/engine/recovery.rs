@@ -473,8 +473,11 @@ impl Core {
             }
             self.accepted = seq;
             if access == Access::ReadWrite && self.queue_bytes() > self.queue_limit_bytes() {
+                // The log is read with nothing else in flight. A full store is opened all the same,
+                // with more memory than it was given: else nothing could be deleted from it.
                 drive::until(self, devices, |core| {
-                    core.queue_bytes() <= core.queue_limit_bytes() / 2 || core.closed.is_some()
+                    let fits = core.queue_bytes() <= core.queue_limit_bytes() / 2 || core.full;
+                    (fits && core.is_quiet()) || core.closed.is_some()
                 });
                 if let Some(closed) = &self.closed {
                     return Err(closed.clone().into());
@@ -485,7 +488,7 @@ impl Core {
         if access == Access::ReadWrite {
             // Runs that replay has started must not be in flight when callers come in: their
             // requests belong to this function's use of the devices.
-            drive::until(self, devices, |core| core.sweep.runs.is_empty() && !core.is_writing());
+            drive::until(self, devices, |core| core.is_quiet() || core.closed.is_some());
         }
         self.replaying = false;
         self.enqueue_deferred();
