@@ -118,6 +118,8 @@ pub struct Core {
     pub(super) application_modifiers: Vec<Arc<dyn super::modifier::Modifier>>,
     /// The second pass of recovery is on: updates arrive with the sequences of the log.
     pub(super) replaying: bool,
+    /// What quarantined updates have added to the queues since they were last inside their limit.
+    pub(super) overdraft_bytes: usize,
     /// Quarantined updates that only checkpoints hold.
     pub(super) carried: Vec<CarriedPut>,
     /// Those of the checkpoint that replay has not come to yet, by barrier.
@@ -232,6 +234,9 @@ impl Core {
     /// other call, and at [`Core::deadline_us`]. Cost: bounded by the runs in flight.
     pub fn pump(&mut self, now_us: u64, actions: &mut Actions) {
         self.now_us = self.now_us.max(now_us);
+        if self.overdraft_bytes > 0 && self.queue_bytes() <= self.queue_limit_bytes() {
+            self.overdraft_bytes = 0;
+        }
         if self.closed.is_none() {
             self.log.dispatch(self.now_us, &mut actions.requests);
             self.publish_durable();

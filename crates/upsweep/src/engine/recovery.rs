@@ -275,6 +275,7 @@ impl Core {
             scratch: Vec::new(),
             statistics: Statistics::default(),
             replaying: false,
+            overdraft_bytes: 0,
             carried: Vec::new(),
             carried_replay: std::collections::VecDeque::new(),
             deferred: Vec::new(),
