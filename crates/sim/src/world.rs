@@ -196,7 +196,8 @@ impl World {
             self.pass_time() || ready > 0
         };
         self.settle()?;
-        Ok(moved || self.next_event_us().is_some())
+        let ready = !self.jobs.is_empty() || !self.arrived.is_empty();
+        Ok(moved || ready || self.next_event_us().is_some())
     }
 
     /// When something happens next without further calls, in microseconds.

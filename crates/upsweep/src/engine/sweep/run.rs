@@ -435,7 +435,13 @@ impl Core {
     }
 
     pub(in crate::engine) fn publish_run(&mut self, id: RunId, release: Release) {
-        let run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
+        let mut run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
+        // A damaged block of a space that was dropped meanwhile still has its old image, which goes
+        // with the block.
+        let kept = |extent| run.blocks.iter().any(|b| b.damage.is_some() && b.extent == extent);
+        run.change
+            .placed
+            .retain(|placed| self.directory.space(placed.space).is_some() || !kept(placed.extent));
         self.frozen_bytes -= run.frozen_bytes;
         self.statistics.run_published(&run.summary());
         let mut moved = Vec::new();
