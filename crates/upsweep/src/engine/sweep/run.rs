@@ -276,7 +276,7 @@ impl Core {
 
     fn load_values(&mut self, id: RunId, actions: &mut Actions) {
         let phase = std::mem::replace(&mut self.run_mut(id).phase, Phase::Applying);
-        let Phase::LoadingValues { job, .. } = phase else { return };
+        let Phase::LoadingValues { mut job, .. } = phase else { return };
         let mut requests = Vec::new();
         let mut missing = None;
         let mut index = 0;
@@ -291,7 +291,9 @@ impl Core {
             }
         }
         if let Some(block) = missing {
+            // Damage, or its space was dropped meanwhile. The others have to ask again.
             self.condemn(id, block, "a large value of it is not in the directory".to_owned());
+            job.blocks.iter_mut().for_each(|block| block.values.clear());
             requests.clear();
         }
         for &(index, extent) in &requests {
