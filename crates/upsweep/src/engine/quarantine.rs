@@ -3,6 +3,8 @@
 //! They are records of an ordinary table, [`QUARANTINE_SPACE`], put there by the same log record
 //! that publishes the run which refused them: so they are never lost and never there twice.
 
+use std::collections::BTreeMap;
+
 use super::core::Core;
 use super::format::checkpoint_format::CarriedPut;
 use super::format::quarantine_format::{Entry, encode_entry, encode_key};
@@ -18,6 +20,8 @@ pub const QUARANTINE_COMPANION: u32 = 2;
 pub const FIRST_USER_SPACE: u32 = 3;
 /// Number of the built-in modifier that puts a value.
 pub const PUT: ModifierId = ModifierId(0);
+/// Kind and count in front of the updates of a record.
+const PART_OVERHEAD_BYTES: usize = 16;
 
 impl Core {
     /// Puts what a logged change quarantines on the queue of the quarantine table, at the sequence
@@ -87,13 +91,13 @@ impl Core {
     }
 }
 
+/// An update of the quarantine table: key and operand of a put.
+pub(super) type Put = (Vec<u8>, Vec<u8>);
+
 /// The log payload of a change and the quarantined updates that go with it.
-pub(super) fn encode_with_change(change: &Change, quarantined: &[Quarantined]) -> Vec<u8> {
-    let puts = puts(quarantined);
-    let updates: Vec<LoggedUpdate<'_>> =
-        puts.iter().map(|(key, operand)| put_update(key, operand)).collect();
+pub(super) fn encode_with_change(change: &Change, puts: &[Put]) -> Vec<u8> {
     let mut payload = Vec::with_capacity(64 + change.placed.len() * 40);
-    encode_change(change, &updates, &mut payload);
+    encode_change(change, &put_updates(puts), &mut payload);
     payload
 }
 

@@ -89,6 +89,7 @@ impl Core {
         if waiting {
             return Err(RetryError::Busy.into());
         }
+        self.admit_record()?;
         let space = self.superblock.next_space;
         let companion = if large_values { space + 1 } else { 0 };
         let (format, name) = (format.to_owned(), name.to_owned());
@@ -129,10 +130,20 @@ impl Core {
         if self.directory.space(space).is_none() {
             return Err(RequestError::NoTable(format!("number {space}")).into());
         }
+        self.admit_record()?;
         let mut payload = Vec::new();
         encode_drop_space(space, &mut payload);
         let publish = Publish::DropSpace(space);
         Ok(self.append_internal(&payload, publish).map_err(|_| RetryError::Busy)?)
+    }
+
+    /// Whether the log has room for a record that does not help to release any of it.
+    fn admit_record(&mut self) -> Result<(), Error> {
+        if self.log_claim_percent(1) < 100 {
+            return Ok(());
+        }
+        self.make_room();
+        Err(RetryError::Busy.into())
     }
 
     pub(super) fn drop_space_now(&mut self, space: u32) {

@@ -57,7 +57,10 @@ pub(in crate::engine) struct Run {
     pub(super) frozen_bytes: usize,
     updates: u64,
     pub(in crate::engine) change: Change,
-    pub(in crate::engine) quarantined: Vec<super::job::Quarantined>,
+    /// Updates that were refused.
+    quarantined: u64,
+    /// Those of them that are not in the log yet, as updates of the quarantine table.
+    puts: Vec<quarantine::Put>,
 }
 
 impl Run {
@@ -76,7 +79,8 @@ impl Run {
             frozen_bytes: 0,
             updates: 0,
             change: Change::default(),
-            quarantined: Vec::new(),
+            quarantined: 0,
+            puts: Vec::new(),
         }
     }
 
@@ -417,6 +421,7 @@ impl Core {
             // The log's pipeline is full for a moment, or a failed write has closed the store.
             Err(_) => {}
         }
+        self.sweep.runs.insert(id, run);
     }
 
     /// Whether a run waits for log space that is not there.
