@@ -20,8 +20,6 @@ pub const QUARANTINE_COMPANION: u32 = 2;
 pub const FIRST_USER_SPACE: u32 = 3;
 /// Number of the built-in modifier that puts a value.
 pub const PUT: ModifierId = ModifierId(0);
-/// Kind and count in front of the updates of a record.
-const PART_OVERHEAD_BYTES: usize = 16;
 
 impl Core {
     /// Puts what a logged change quarantines on the queue of the quarantine table, at the sequence
@@ -91,13 +89,13 @@ impl Core {
     }
 }
 
-/// An update of the quarantine table: key and operand of a put.
-pub(super) type Put = (Vec<u8>, Vec<u8>);
-
 /// The log payload of a change and the quarantined updates that go with it.
-pub(super) fn encode_with_change(change: &Change, puts: &[Put]) -> Vec<u8> {
+pub(super) fn encode_with_change(change: &Change, quarantined: &[Quarantined]) -> Vec<u8> {
+    let puts = puts(quarantined);
+    let updates: Vec<LoggedUpdate<'_>> =
+        puts.iter().map(|(key, operand)| put_update(key, operand)).collect();
     let mut payload = Vec::with_capacity(64 + change.placed.len() * 40);
-    encode_change(change, &put_updates(puts), &mut payload);
+    encode_change(change, &updates, &mut payload);
     payload
 }
 
@@ -106,9 +104,12 @@ fn put_update<'a>(key: &'a [u8], operand: &'a [u8]) -> LoggedUpdate<'a> {
 }
 
 fn puts(quarantined: &[Quarantined]) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let keyed = quarantined.iter().enumerate().map(|(position, update)| {
-        let position = u32::try_from(position).expect("a run holds fewer than 2^32 updates");
-        let key = encode_key(update.seq, update.space, position, &update.key);
+    // Keys do not depend on the run, so that a run which is repeated after a crash puts the same.
+    let mut equal: BTreeMap<(u64, u32, &[u8]), u32> = BTreeMap::new();
+    let keyed = quarantined.iter().map(|update| {
+        let position = equal.entry((update.seq, update.space, &update.key)).or_default();
+        let key = encode_key(update.seq, update.space, *position, &update.key);
+        *position += 1;
         let entry = Entry {
             space: update.space,
             modifier: update.modifier,

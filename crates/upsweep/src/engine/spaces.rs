@@ -89,7 +89,6 @@ impl Core {
         if waiting {
             return Err(RetryError::Busy.into());
         }
-        self.admit_record()?;
         let space = self.superblock.next_space;
         let companion = if large_values { space + 1 } else { 0 };
         let (format, name) = (format.to_owned(), name.to_owned());
@@ -97,9 +96,17 @@ impl Core {
         let mut payload = Vec::new();
         encode_create_space(&record, &mut payload);
         let publish = Publish::CreateSpace(record);
-        let seq = self.append_internal(&payload, publish).map_err(|_| RetryError::Busy)?;
+        let seq = self.append_or_make_room(&payload, publish)?;
         self.superblock.next_space += 2;
         Ok((space, seq))
+    }
+
+    /// Appends a record of the engine; if the log has no room, sees to it that there will be some.
+    fn append_or_make_room(&mut self, payload: &[u8], publish: Publish) -> Result<u64, Error> {
+        self.append_internal(payload, publish).map_err(|_| {
+            self.make_room();
+            RetryError::Busy.into()
+        })
     }
 
     /// Puts a space into the directory, and its companion.
@@ -130,20 +137,10 @@ impl Core {
         if self.directory.space(space).is_none() {
             return Err(RequestError::NoTable(format!("number {space}")).into());
         }
-        self.admit_record()?;
         let mut payload = Vec::new();
         encode_drop_space(space, &mut payload);
         let publish = Publish::DropSpace(space);
-        Ok(self.append_internal(&payload, publish).map_err(|_| RetryError::Busy)?)
-    }
-
-    /// Whether the log has room for a record that does not help to release any of it.
-    fn admit_record(&mut self) -> Result<(), Error> {
-        if self.log_claim_percent(1) < 100 {
-            return Ok(());
-        }
-        self.make_room();
-        Err(RetryError::Busy.into())
+        self.append_or_make_room(&payload, publish)
     }
 
     pub(super) fn drop_space_now(&mut self, space: u32) {
@@ -193,7 +190,7 @@ impl Core {
         let record = ModifierRecord { id, version, name };
         let mut payload = Vec::new();
         encode_modifier(&record, &mut payload);
-        self.append_internal(&payload, Publish::Nothing).map_err(|_| RetryError::Busy)?;
+        self.append_or_make_room(&payload, Publish::Nothing)?;
         self.modifier_records.push(record);
         Arc::make_mut(&mut self.modifiers).bind(id, modifier);
         Ok(id)

@@ -134,10 +134,9 @@ impl Sweep {
         self.log_fill_allowed
     }
 
-    /// Blocks of runs whose change is not published. A change that is in the log counts too: if a
-    /// power cut takes it away, its blocks wait again.
-    pub(super) fn unpublished_blocks(&self) -> usize {
-        self.runs.values().map(|run| run.blocks.len()).sum()
+    /// Blocks of runs whose change is still to be logged.
+    pub(super) fn unlogged_blocks(&self) -> usize {
+        self.runs.values().map(Run::unlogged_blocks).sum()
     }
 
     /// How far the present cycle has come, from 0 to 1; `None` between cycles.
@@ -311,7 +310,6 @@ impl Core {
         let cursor = cycle.cursors[device]?;
         let mut run: Vec<BlockId> = Vec::new();
         let (mut start, mut waiting_bytes, mut keep) = (0, 0u64, 0);
-        let mut change_bytes = 0;
         let mut next_cursor = None;
         for (&(_, offset), &id) in self.physical.range((device_id, cursor)..=(device_id, u64::MAX))
         {
@@ -327,10 +325,7 @@ impl Core {
             let span = offset + bytes - start;
             let sparse = (waiting_bytes + if waits { bytes } else { 0 }) * 100
                 < span * u64::from(self.config.run_density_percent_min);
-            change_bytes += change_bytes_of(block);
-            let too_long = run.len() == self.config.run_blocks_max
-                || span > self.span_bytes_max()
-                || change_bytes > self.change_bytes_max();
+            let too_long = run.len() == self.config.run_blocks_max || span > self.span_bytes_max();
             if block.busy || (!run.is_empty() && (too_long || (waits && sparse))) {
                 break;
             }
@@ -354,22 +349,15 @@ impl Core {
         self.config.run_blocks_max as u64 * u64::from(self.config.block_bytes)
     }
 
-    /// Bytes that the blocks of one run may take in the record of its change; splits need the rest.
-    fn change_bytes_max(&self) -> usize {
-        self.log.record_bytes_max() / 2
-    }
-
     /// The next blocks without image, in key order.
     fn next_unplaced(&self, cycle: &mut Cycle) -> Option<Vec<BlockId>> {
         let from = cycle.unplaced.take()?;
         let mut run = Vec::new();
-        let (mut bytes, mut change_bytes) = (0, 0);
+        let mut bytes = 0;
         for (key, &id) in self.unplaced.range(from..) {
             let block = self.directory.block(id);
             bytes += block.queue.bytes() as usize;
-            change_bytes += change_bytes_of(block);
             let full = run.len() == self.config.run_blocks_max
-                || change_bytes > self.change_bytes_max()
                 || bytes > self.config.fat_queue_bytes().max(self.span_bytes_max() as usize);
             if full && !run.is_empty() {
                 cycle.unplaced = Some(key.clone());
@@ -398,11 +386,6 @@ impl Core {
     pub fn job_done(&mut self, output: JobOutput) {
         self.run_applied(output);
     }
-}
-
-/// Bytes that a block takes in the record of a change, about.
-fn change_bytes_of(block: &Block) -> usize {
-    block.key.len() + 64
 }
 
 /// Blocks without waiting updates at the end of a run are dropped; this many in a row end it.

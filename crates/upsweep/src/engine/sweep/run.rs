@@ -57,10 +57,7 @@ pub(in crate::engine) struct Run {
     pub(super) frozen_bytes: usize,
     updates: u64,
     pub(in crate::engine) change: Change,
-    /// Updates that were refused.
-    quarantined: u64,
-    /// Those of them that are not in the log yet, as updates of the quarantine table.
-    puts: Vec<quarantine::Put>,
+    pub(in crate::engine) quarantined: Vec<super::job::Quarantined>,
 }
 
 impl Run {
@@ -79,8 +76,7 @@ impl Run {
             frozen_bytes: 0,
             updates: 0,
             change: Change::default(),
-            quarantined: 0,
-            puts: Vec::new(),
+            quarantined: Vec::new(),
         }
     }
 
@@ -421,7 +417,6 @@ impl Core {
             // The log's pipeline is full for a moment, or a failed write has closed the store.
             Err(_) => {}
         }
-        self.sweep.runs.insert(id, run);
     }
 
     /// Whether a run waits for log space that is not there.
