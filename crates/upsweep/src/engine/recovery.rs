@@ -378,7 +378,7 @@ impl Core {
     fn index_places(&mut self) {
         self.physical.clear();
         for space in self.directory.spaces() {
-            for id in space.pages.iter().flat_map(|page| page.blocks()) {
+            for id in space.pages.iter().flat_map(Page::blocks) {
                 if let Some(extent) = self.directory.block(*id).extent {
                     self.physical.insert((extent.device, extent.offset), *id);
                 }
@@ -428,7 +428,7 @@ impl Core {
         }
         let spaces = self.directory.spaces();
         let blocks: Vec<_> =
-            spaces.flat_map(|space| &space.pages).flat_map(|page| page.blocks()).copied().collect();
+            spaces.flat_map(|space| &space.pages).flat_map(Page::blocks).copied().collect();
         for id in blocks {
             let block = self.directory.block(id);
             let what =
