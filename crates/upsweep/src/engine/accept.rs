@@ -24,6 +24,8 @@ pub enum Accept {
 
 /// What the change of one block takes in the log, in a run of usual length.
 const CHANGE_BYTES: u64 = 256;
+/// Queue memory that admission keeps in any case.
+const QUEUE_BYTES_KEPT: usize = 4096;
 /// Longest operand: a value and the byte that tells its kind, or an offset.
 const OPERAND_BYTES_MAX: usize = VALUE_BYTES_MAX + 16;
 
@@ -50,6 +52,7 @@ impl Core {
         }
         if !self.admit(bytes, updates.len())? {
             self.statistics.waits_for_room += 1;
+            self.make_room();
             return Ok(Accept::Wait);
         }
         let mut payload = std::mem::take(&mut self.scratch);
@@ -70,6 +73,7 @@ impl Core {
             Err(AppendError::Busy) => Ok(Accept::Wait),
             Err(AppendError::Full) => {
                 self.statistics.waits_for_log += 1;
+                self.make_room();
                 if self.full { Err(self.full_error()) } else { Ok(Accept::Wait) }
             }
             Err(AppendError::TooLong { limit }) => {
@@ -105,13 +109,28 @@ impl Core {
     fn admit(&self, bytes: usize, updates: usize) -> Result<bool, Error> {
         let needed = bytes + bytes / 8 + CELL_BYTES;
         let limit = self.queue_limit_bytes();
-        if needed > limit {
-            return Err(RequestError::BatchTooLong { bytes, limit: limit * 7 / 8 }.into());
+        // A part is kept for what moves: queues that split take more cells, and new blocks take
+        // directory memory from the queues.
+        let kept = limit / 32 + QUEUE_BYTES_KEPT;
+        if needed + kept > limit {
+            let limit = (limit - kept) * 7 / 8;
+            return Err(RequestError::BatchTooLong { bytes, limit }.into());
         }
-        if self.queue_bytes() + needed > limit {
+        if self.queue_bytes() + needed + kept > limit {
             return if self.full { Err(self.full_error()) } else { Ok(false) };
         }
         Ok(self.log_claim_percent(updates) < self.sweep.log_fill_allowed_percent())
+    }
+
+    /// Somebody waits, whatever the fill: a long record may not fit though the thresholds at which
+    /// sweeps and checkpoints start by themselves are far.
+    fn make_room(&mut self) {
+        if !self.sweep.is_active() && !self.checkpoint.is_active() {
+            self.request_sweep();
+            if self.published > self.checkpoint.root_begin {
+                self.request_checkpoint();
+            }
+        }
     }
 
     /// The error that says that the data devices are full.

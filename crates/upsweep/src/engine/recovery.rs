@@ -32,7 +32,7 @@ use super::queue::Arena;
 use super::registry::Modifiers;
 use super::spaces::LARGE_VALUE_FORMAT;
 use super::statistics::Statistics;
-use super::sweep::Sweep;
+use super::sweep::{Sweep, growth_steps};
 use super::view::Views;
 use crate::device::{self, Buffer, DeviceId, Devices};
 use crate::error::{ClosedError, Damage, Error, RequestError};
@@ -163,8 +163,8 @@ pub fn open(
         .map(|index| (DATA_START, devices.geometry(DeviceId(index)).size_bytes.max(DATA_START)));
     let space_map = SpaceMap::new(&ends.collect::<Vec<_>>());
     let growable = (0..config.data_devices)
-        .map(|index| devices.geometry(DeviceId(index)).growable && access == Access::ReadWrite);
-    let growable = growable.collect();
+        .map(|index| devices.geometry(DeviceId(index)).growable && access == Access::ReadWrite)
+        .collect();
     let root = read_root(devices, &config, &superblock)?;
     let log = log::recover(devices, &log_config(&config, 1), superblock.replay_from)?;
     let log = match access {
@@ -265,6 +265,7 @@ impl Core {
             dropped: std::collections::VecDeque::new(),
             growing: false,
             growth_target: 0,
+            growth_steps_max: growth_steps(&growable),
             growable,
             full: false,
             closed: None,
@@ -274,6 +275,7 @@ impl Core {
             scratch: Vec::new(),
             statistics: Statistics::default(),
             replaying: false,
+            overdraft_bytes: 0,
             carried: Vec::new(),
             carried_replay: std::collections::VecDeque::new(),
             deferred: Vec::new(),
@@ -472,8 +474,11 @@ impl Core {
             }
             self.accepted = seq;
             if access == Access::ReadWrite && self.queue_bytes() > self.queue_limit_bytes() {
+                // The log is read with nothing else in flight. A full store is opened all the same,
+                // with more memory than it was given: else nothing could be deleted from it.
                 drive::until(self, devices, |core| {
-                    core.queue_bytes() <= core.queue_limit_bytes() / 2 || core.closed.is_some()
+                    let fits = core.queue_bytes() <= core.queue_limit_bytes() / 2 || core.full;
+                    (fits && core.is_quiet()) || core.closed.is_some()
                 });
                 if let Some(closed) = &self.closed {
                     return Err(closed.clone().into());
@@ -484,10 +489,11 @@ impl Core {
         if access == Access::ReadWrite {
             // Runs that replay has started must not be in flight when callers come in: their
             // requests belong to this function's use of the devices.
-            drive::until(self, devices, |core| core.sweep.runs.is_empty() && !core.is_writing());
+            drive::until(self, devices, |core| core.is_quiet() || core.closed.is_some());
         }
         self.replaying = false;
         self.enqueue_deferred();
+        self.overdraft_bytes = self.queue_bytes().saturating_sub(self.queue_limit_bytes());
         Ok(())
     }
 

@@ -25,6 +25,7 @@ mod run;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub(super) use change::growth_steps;
 pub(super) use job::Quarantined;
 pub use job::{JobOutput, RunJob};
 pub(super) use run::{Run, RunSummary};
@@ -310,7 +311,7 @@ impl Core {
         {
             let block = self.directory.block(id);
             let bytes = block.extent.map_or(0, |extent| u64::from(extent.bytes));
-            let waits = block.waits() && !block.busy && block.frontier < cycle.start_seq;
+            let waits = block.waits() && !block.busy && block.queue.first_seq() <= cycle.start_seq;
             if run.is_empty() {
                 if !waits {
                     continue;
