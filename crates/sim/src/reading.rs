@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use upsweep::Error;
 use upsweep::engine::block_format::UpdateRef;
-use upsweep::engine::quarantine::{QUARANTINE_SPACE, decode_entry};
+use upsweep::engine::format::quarantine_format::decode_entry;
+use upsweep::engine::quarantine::QUARANTINE_SPACE;
 use upsweep::engine::registry::Modifiers;
 use upsweep::engine::{View, ViewPoll, Wanted};
 use upsweep::structures::table::{Lookup, PageRequest, get, get_block, page};

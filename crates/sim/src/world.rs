@@ -196,7 +196,8 @@ impl World {
             self.pass_time() || ready > 0
         };
         self.settle()?;
-        Ok(moved || !self.jobs.is_empty() || self.next_event_us().is_some())
+        let ready = !self.jobs.is_empty() || !self.arrived.is_empty();
+        Ok(moved || ready || self.next_event_us().is_some())
     }
 
     /// When something happens next without further calls, in microseconds.
@@ -263,7 +264,8 @@ impl World {
     fn check_turn(&mut self) -> Verdict {
         let log_damage = self.plan.trouble == Trouble::LogDamage;
         let core = self.core();
-        let (used, limit) = (core.queue_bytes(), core.queue_limit_bytes());
+        let limit = core.queue_limit_bytes() + core.queue_overdraft_bytes();
+        let used = core.queue_bytes();
         let durable = core.durable();
         let closed = core.closed().map(ToString::to_string);
         if let Some(closed) = closed.filter(|_| !self.failing) {

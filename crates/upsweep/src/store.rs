@@ -4,8 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::engine::block_format::BlockFormat;
+use crate::engine::format::quarantine_format as quarantine;
 use crate::engine::modifier::Modifier;
-use crate::engine::quarantine::{self, QUARANTINE_SPACE};
+use crate::engine::quarantine::QUARANTINE_SPACE;
 use crate::engine::registry::Modifiers;
 use crate::engine::{Registry, Report, SpaceSize};
 use crate::error::{Error, RequestError};

@@ -1,6 +1,11 @@
 //! A store through its public API, on files.
 
-use upsweep::{CreateOptions, Durability, Store, TableDefinition};
+#![expect(clippy::disallowed_methods, reason = "tests of a store on files")]
+
+use upsweep::{
+    ClosedError, CreateOptions, Durability, Error, Modifier, Outcome, Refusal, RequestError,
+    RetryError, Store, Table, TableDefinition, ValueKind, ValueRef,
+};
 
 fn small() -> CreateOptions {
     CreateOptions { log_bytes: Some(8 << 20), ..CreateOptions::default() }
@@ -65,4 +70,200 @@ fn a_typed_table_keeps_the_order_of_its_keys() {
     let some: Vec<i64> =
         scores.range(&-5..&3).rev().map(|record| record.expect("readable").0).collect();
     assert_eq!(some, [0, -5]);
+}
+
+#[test]
+fn blocks_of_an_application_are_read_and_written_whole() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store");
+    let store = create(&path);
+    let space = store.blocks().create_space("images", "raw", false).expect("a space").space;
+    for number in 0..500u32 {
+        let bytes = vec![number as u8; 100 + number as usize * 7];
+        let ticket = store.blocks().write(space, &number.to_be_bytes(), &bytes, Durability::Ticket);
+        ticket.expect("accepted").wait().expect("durable");
+    }
+    let check = |store: &Store| {
+        for number in (0..500u32).step_by(7) {
+            let bytes = store.blocks().read(space, &number.to_be_bytes()).expect("readable");
+            assert_eq!(bytes, vec![number as u8; 100 + number as usize * 7], "block {number}");
+        }
+        assert_eq!(store.blocks().read(space, b"none").expect("readable"), b"");
+    };
+    check(&store);
+    store.sweep().expect("swept");
+    check(&store);
+    store.blocks().checkpoint().expect("a checkpoint");
+    drop(store);
+    let store = Store::open(&path).expect("opens again");
+    check(&store);
+    drop(store);
+    assert_eq!(Store::builder().verify(&path).expect("verified").damage, []);
+}
+
+/// Keeps the number of times that it was applied; refuses an operand that says so, and panics at
+/// another. The result depends on the state, so applying twice would show.
+struct Count;
+
+impl Modifier for Count {
+    fn name(&self) -> &'static str {
+        "count"
+    }
+
+    fn version(&self) -> u16 {
+        3
+    }
+
+    fn apply(
+        &self,
+        _key: &[u8],
+        current: Option<ValueRef<'_>>,
+        operand: &[u8],
+    ) -> Result<Outcome, Refusal> {
+        let count = current.map_or(0, |value| value.bytes.len());
+        match operand {
+            b"refuse" => Err(Refusal("as asked".to_owned())),
+            b"panic" if count < 5 => panic!("as asked"),
+            _ => Ok(Outcome::Put(ValueKind::Bytes, vec![b'x'; count + 1])),
+        }
+    }
+}
+
+#[test]
+fn a_modifier_of_the_application_lives_on_the_log_by_its_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store");
+    let builder = || Store::builder().memory_bytes(32 << 20).modifier(Count);
+    let store = builder().create(&path, &small()).expect("a new store");
+    let table = store.table("counts").expect("a table");
+    for operand in [&b""[..], b"refuse", b"", b"panic", b""] {
+        table.modify(b"key", &Count, operand).expect("logged").wait().expect("durable");
+    }
+    assert_eq!(*table.get(b"key").expect("readable").expect("there"), *b"xxx");
+    drop((store, table));
+
+    let refused = Store::open(&path).map(|_| ()).expect_err("the log needs the modifier");
+    let unknown = RequestError::UnknownModifier { name: "count".to_owned(), version: 3 };
+    assert_eq!(refused, Error::Request(unknown));
+
+    let store = builder().open(&path).expect("opens again");
+    let table = store.existing_table("counts").expect("the table");
+    assert_eq!(*table.get(b"key").expect("readable").expect("there"), *b"xxx");
+    store.sweep().expect("swept");
+    let quarantined = store.quarantined().expect("listed");
+    let operands: Vec<&[u8]> = quarantined.iter().map(|update| &*update.operand).collect();
+    assert_eq!(operands, [&b"refuse"[..], b"panic"]);
+    assert_eq!(quarantined[0].table.as_deref(), Some("counts"));
+    assert_eq!(quarantined[0].modifier, "count");
+    for _ in 0..2 {
+        table.modify(b"key", &Count, b"").expect("logged").wait().expect("durable");
+    }
+    store.retry_quarantined(&quarantined[1].id).expect("retried");
+    assert_eq!(*table.get(b"key").expect("readable").expect("there"), *b"xxxxxx");
+    store.sweep().expect("swept");
+    assert_eq!(store.quarantined().expect("listed").len(), 1);
+    drop((store, table));
+    let store = builder().open(&path).expect("opens again");
+    assert_eq!(store.quarantined().expect("listed").len(), 1);
+    drop(store);
+    assert_eq!(builder().verify(&path).expect("verified").damage, []);
+}
+
+#[test]
+fn large_values_live_outside_of_their_leaf() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store");
+    let store = create(&path);
+    let table = store.table("large").expect("a table").with_durability(Durability::Ticket);
+    let value = |number: u32| vec![number as u8; 3000 + number as usize * 5000];
+    let mut last = None;
+    for number in 0..60u32 {
+        last = Some(table.put(&number.to_be_bytes(), &value(number)).expect("accepted"));
+    }
+    last.expect("updates").wait().expect("durable");
+    store.sweep().expect("swept");
+    for number in 0..60u32 {
+        let _later = table.append(&number.to_be_bytes(), b"more").expect("accepted");
+    }
+    table.delete(&59u32.to_be_bytes()).expect("accepted").wait().expect("durable");
+    let check = |table: &Table| {
+        for (record, number) in table.iter().zip(0u32..) {
+            let (key, bytes) = record.expect("readable");
+            assert_eq!(key, number.to_be_bytes());
+            assert_eq!(*bytes, *[value(number), b"more".to_vec()].concat());
+        }
+        assert_eq!(table.iter().rev().count(), 59);
+    };
+    check(&table);
+    store.sweep().expect("swept");
+    check(&table);
+    drop((store, table));
+    let store = Store::open(&path).expect("opens again");
+    check(&store.existing_table("large").expect("the table"));
+    store.drop_table("large").expect("dropped");
+    assert_eq!(store.existing_table("large").map(|_| ()).expect_err("gone"), no_table("large"));
+    drop(store);
+    let report = Store::builder().verify(&path).expect("verified");
+    assert_eq!((report.damage, report.records), (vec![], 0));
+}
+
+fn no_table(name: &str) -> Error {
+    RequestError::NoTable(name.to_owned()).into()
+}
+
+#[test]
+fn a_batch_is_one_change_over_several_tables() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = create(&folder.path().join("store"));
+    let (from, to) = (store.table("from").expect("a table"), store.table("to").expect("a table"));
+    let mut batch = store.batch();
+    batch.add(&from, b"account", -7).add(&to, b"account", 7).put(&to, b"note", b"paid");
+    batch.commit(Durability::Wait).expect("durable").wait().expect("durable");
+    let amount = |table: &Table| table.get(b"account").expect("readable").expect("there").as_i64();
+    assert_eq!((amount(&from), amount(&to)), (Some(-7), Some(7)));
+    assert!(store.batch().commit(Durability::Wait).is_err(), "an empty batch is refused");
+}
+
+#[test]
+fn a_store_opens_with_less_memory_than_before() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store");
+    let options = CreateOptions { log_bytes: Some(64 << 20), ..CreateOptions::default() };
+    let store = Store::builder().memory_bytes(256 << 20).create(&path, &options).expect("new");
+    let table = store.table("main").expect("a table").with_durability(Durability::Ticket);
+    let value = [5u8; 100];
+    let mut last = None;
+    for number in 0..200_000u32 {
+        let key = number.wrapping_mul(2_654_435_761).to_be_bytes();
+        last = Some(table.put(&key, &value).expect("accepted"));
+    }
+    last.expect("updates").wait().expect("durable");
+    drop((store, table));
+    let store = Store::builder().memory_bytes(12 << 20).open(&path).expect("opens with less");
+    assert_eq!(store.existing_table("main").expect("the table").iter().count(), 200_000);
+    drop(store);
+    assert_eq!(Store::builder().verify(&path).expect("verified").damage, []);
+}
+
+#[test]
+fn one_process_at_a_time_and_clear_errors() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store");
+    let missing = Store::open(&path).map(|_| ()).expect_err("nothing there");
+    assert_eq!(missing, Error::Request(RequestError::NoStore(path.clone())));
+    let entries = folder.path().read_dir().expect("readable").count();
+    assert_eq!(entries, 0, "nothing is created by accident");
+    let store = create(&path);
+    let error = Store::open(&path).map(|_| ()).expect_err("in use");
+    assert!(matches!(error, Error::Retry(RetryError::InUse { .. })), "{error}");
+    let error = Store::create(&path).map(|_| ()).expect_err("there already");
+    assert!(matches!(error, Error::Request(RequestError::AlreadyExists(_))), "{error}");
+    let table = store.table("t").expect("a table");
+    let long = table.put(&[0; 5000], b"").map(|_| ()).expect_err("a long key");
+    assert_eq!(long, Error::Request(RequestError::KeyTooLong { bytes: 5000, limit: 4096 }));
+    let bad = store.table("").map(|_| ()).expect_err("no name");
+    assert_eq!(bad, Error::Request(RequestError::BadTableName(String::new())));
+    store.clone().close().expect("closed");
+    let closed = table.put(b"k", b"v").map(|_| ()).expect_err("closed");
+    assert_eq!(closed, Error::Closed(ClosedError::Closed));
 }

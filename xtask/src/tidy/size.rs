@@ -5,7 +5,7 @@
 use super::source::Kind;
 use super::{Rule, Source, Violation};
 
-/// Lines of a file, test modules not counted.
+/// Lines of code of a file: comments, blank lines and test modules are not counted.
 const FILE_LINES_MAX: usize = 500;
 /// Lines of a function, from `fn` to its closing brace.
 const FUNCTION_LINES_MAX: usize = 70;
@@ -19,11 +19,14 @@ pub(crate) fn check(source: &Source<'_>, violations: &mut Vec<Violation>) {
 }
 
 fn check_file(source: &Source<'_>, violations: &mut Vec<Violation>) {
-    let lines = source.text.lines().count();
-    let production = (1..=lines).filter(|line| !source.is_test_line(*line)).count();
+    let is_code = |line: &str| !line.trim().is_empty() && !line.trim_start().starts_with("//");
+    let lines = source.text.lines().zip(1..);
+    let production =
+        lines.filter(|(text, line)| is_code(text) && !source.is_test_line(*line)).count();
     if production > FILE_LINES_MAX {
         let advice = format!(
-            "{production} lines without tests, at most {FILE_LINES_MAX}: split it by purpose"
+            "{production} lines of code without tests, at most {FILE_LINES_MAX}: \
+             split it by purpose"
         );
         violations.push(Violation::new(source.path, 1, Rule::FileLength, advice));
     }

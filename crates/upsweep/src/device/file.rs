@@ -6,6 +6,9 @@
 //! its size is a multiple of its logical block; what a failed flush covered is not flushed again,
 //! as the kernel may have dropped the pages: the error goes to the caller.
 
+#![expect(clippy::disallowed_methods, reason = "the file device opens and reads files")]
+#![expect(clippy::disallowed_types, reason = "callers grow a file from several threads")]
+
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};

@@ -7,9 +7,9 @@
 //! Threads: any thread submits, under a lock of the caller's (`&mut self`). One driver thread
 //! waits through a [`Waiter`], which needs no such lock. [`Waker::wake`] ends its wait from any
 //! thread. While a waiter waits, nobody calls [`Devices::reap`] or [`Devices::wait`] on the bank:
-//! they would take completions away from it, and may swallow a wake. Invariants: every request completes exactly once; buffers belong to the bank while
-//! their request is in flight; dropping the bank waits for what is in flight, and its completions
-//! are lost.
+//! they would take completions away from it, and may swallow a wake. Invariants: every request
+//! completes exactly once; buffers belong to the bank while their request is in flight; dropping
+//! the bank waits for what is in flight, and its completions are lost.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Block devices: the only layer that performs I/O and the only one that may hold `unsafe`.
 //!
 //! A [`Devices`] value is a bank of block devices, numbered from 0. A caller *submits* a
-//! [`Request`] and later *reaps* its [`Completion`]; both directions move the [`Buffer`], so nothing
-//! is shared with the device while it works. Requests may complete in any order; two requests in
-//! flight on overlapping bytes have no order.
+//! [`Request`] and later *reaps* its [`Completion`]; both directions move the [`Buffer`], so
+//! nothing is shared with the device while it works. Requests may complete in any order; two
+//! requests in flight on overlapping bytes have no order.
 //!
 //! Durability is explicit. A write completes with [`Durability::Cached`] when the device has
 //! accepted it, and with [`Durability::Stable`] when it is on stable media. A flush makes every

@@ -7,6 +7,9 @@
 //! completes exactly once; its buffer is owned by whoever has the request, so no memory is shared
 //! with the kernel beyond a system call. Closing runs what is queued, then joins the threads.
 
+#![expect(clippy::disallowed_methods, reason = "the thread pool is made of threads and waits")]
+#![expect(clippy::disallowed_types, reason = "the thread pool is made of threads and locks")]
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;

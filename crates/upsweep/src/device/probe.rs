@@ -18,7 +18,7 @@ const SEQUENTIAL_BYTES: u64 = 1 << 20;
 /// Sequential requests in flight.
 const DEPTH: u64 = 4;
 /// Upper end of what is written and read in sequence, in bytes.
-const SEQUENTIAL_BYTES_MAX: u64 = 64 << 20;
+const SEQUENTIAL_BYTES_MAX: u64 = 256 << 20;
 /// Bytes of a random request.
 const RANDOM_BYTES: u64 = 4096;
 /// Random reads, and synchronous writes, of which the median is taken.
@@ -51,13 +51,13 @@ pub struct DeviceProfile {
 pub struct ScratchRange {
     /// First byte, a multiple of 4096.
     pub offset: u64,
-    /// Length in bytes; at least 1 MiB, and 64 MiB or more for a good measurement.
+    /// Length in bytes; at least 1 MiB, and 256 MiB or more for a good measurement.
     pub bytes: u64,
 }
 
 /// Measures `device`, with nothing else in flight on the bank; overwrites `scratch`. `now` gives
 /// the time since any fixed moment. The random reads hit what was just written: give a scratch
-/// range above the write cache of the device where that matters. Cost: at most 64 MiB written and
+/// range above the write cache of the device where that matters. Cost: at most 256 MiB written and
 /// read, and about a second on a solid-state disk.
 ///
 /// # Errors

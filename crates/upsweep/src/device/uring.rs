@@ -20,6 +20,9 @@
 //! and the latency of the disk moved too much between rounds to say anything about the writes.
 //! Try again on a fast NVMe drive, where the system call is a larger part.
 
+#![expect(clippy::disallowed_methods, reason = "one thread waits for the ring")]
+#![expect(clippy::disallowed_types, reason = "several threads submit to one ring")]
+
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};

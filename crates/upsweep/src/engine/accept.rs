@@ -4,9 +4,6 @@
 //! the budget because an update that does not fit waits outside; updates of one record are accepted
 //! together. (Bosc paper, section 4.2; design document, "Accept".)
 
-use std::borrow::Cow;
-use std::collections::BTreeSet;
-
 use super::block_format::{Routing, UpdateRef};
 use super::config::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use super::core::Core;
@@ -14,7 +11,6 @@ use super::directory::BlockId;
 use super::format::record_format::{LoggedUpdate, encode_updates, update_len};
 use super::queue::CELL_BYTES;
 use crate::error::{Error, RequestError, RetryError};
-use crate::log::format::PAGE_BYTES;
 use crate::log::{AppendError, Space, Urgency};
 
 /// The answer to an offered record.
@@ -26,6 +22,10 @@ pub enum Accept {
     Wait,
 }
 
+/// What the change of one block takes in the log, in a run of usual length.
+const CHANGE_BYTES: u64 = 256;
+/// Queue memory that admission keeps in any case.
+const QUEUE_BYTES_KEPT: usize = 4096;
 /// Longest operand: a value and the byte that tells its kind, or an offset.
 const OPERAND_BYTES_MAX: usize = VALUE_BYTES_MAX + 16;
 
@@ -50,7 +50,7 @@ impl Core {
             self.check_update(update)?;
             bytes += update_len(update);
         }
-        if !self.admit(bytes, updates)? {
+        if !self.admit(bytes, updates.len())? {
             self.statistics.waits_for_room += 1;
             self.make_room();
             return Ok(Accept::Wait);
@@ -97,59 +97,29 @@ impl Core {
         if self.directory.space(update.space).is_none() {
             return Err(RequestError::NoTable(format!("number {}", update.space)).into());
         }
-        let Some(modifier) = self.modifiers.get(update.modifier) else {
-            let name = format!("number {}", update.modifier.0);
-            return Err(RequestError::UnknownModifier { name, version: 0 }.into());
-        };
-        modifier.check_operand(update.operand).map_err(|refusal| {
-            let modifier = modifier.name().to_owned();
+        self.modifiers.admit(update.modifier, update.key, update.operand).map_err(|refusal| {
+            let found = self.modifiers.get(update.modifier);
+            let number = || format!("number {}", update.modifier.0);
+            let modifier = found.map_or_else(number, |found| found.name().to_owned());
             RequestError::BadOperand { modifier, reason: refusal.0 }.into()
         })
     }
 
-    /// Whether a record of these updates, which take `bytes`, may enter now.
-    fn admit(&self, bytes: usize, updates: &[LoggedUpdate<'_>]) -> Result<bool, Error> {
+    /// Whether a record of `bytes` with this many updates may enter now.
+    fn admit(&self, bytes: usize, updates: usize) -> Result<bool, Error> {
         let needed = bytes + bytes / 8 + CELL_BYTES;
         let limit = self.queue_limit_bytes();
-        if needed > limit {
-            return Err(RequestError::BatchTooLong { bytes, limit: limit * 7 / 8 }.into());
-        }
-        if self.queue_bytes() + needed > limit {
-            return if self.full { Err(self.full_error()) } else { Ok(false) };
-        }
-        let allowed = self.sweep.log_fill_allowed_percent();
-        if self.log_claim_percent(updates.len()) < allowed {
-            return Ok(true);
-        }
-        let fresh = self.fresh_blocks(updates);
-        let limit = self.log_usable_bytes();
-        if (fresh as u64 + 1) * PAGE_BYTES + bytes as u64 >= limit {
-            let limit = usize::try_from(limit / 2).unwrap_or(usize::MAX);
+        // A part is kept for what moves: queues that split take more cells, and new blocks take
+        // directory memory from the queues.
+        let kept = limit / 32 + QUEUE_BYTES_KEPT;
+        if needed + kept > limit {
+            let limit = (limit - kept) * 7 / 8;
             return Err(RequestError::BatchTooLong { bytes, limit }.into());
         }
-        Ok(self.log_claim_percent(fresh) < allowed)
-    }
-
-    /// Blocks that these updates target and that do not wait for a sweep already.
-    fn fresh_blocks(&self, updates: &[LoggedUpdate<'_>]) -> usize {
-        let mut fresh = BTreeSet::new();
-        for update in updates {
-            let Some(space) = self.directory.space(update.space) else { continue };
-            let block_key = match space.format.routing() {
-                Routing::Ordered => Cow::Borrowed(update.key),
-                Routing::Exact => Cow::Owned(space.format.block_key(update.key)),
-            };
-            let found = self.directory.floor(update.space, &block_key).filter(|id| {
-                space.format.routing() == Routing::Ordered
-                    || *self.directory.block(*id).key == *block_key
-            });
-            match found.map(|id| self.directory.block(id)) {
-                Some(block) if block.waits() => {}
-                Some(block) => drop(fresh.insert((update.space, block.key.clone()))),
-                None => drop(fresh.insert((update.space, block_key.into()))),
-            }
+        if self.queue_bytes() + needed + kept > limit {
+            return if self.full { Err(self.full_error()) } else { Ok(false) };
         }
-        fresh.len()
+        Ok(self.log_claim_percent(updates) < self.sweep.log_fill_allowed_percent())
     }
 
     /// Somebody waits, whatever the fill: a long record may not fit though the thresholds at which
@@ -245,22 +215,16 @@ impl Core {
     /// How full the log will be, in per cent, when everything has been swept that waits, and
     /// `more` updates with it.
     ///
-    /// A sweep has to log its changes before it can release anything, and each of its runs may hold
-    /// a single block and take a page of the log. If this does not stay below 100, the log fills up
-    /// with changes and nothing can move any more.
+    /// A sweep has to log its changes before it can release anything. If they find no room,
+    /// checkpoints carry them, which costs more.
     #[must_use]
     pub fn log_claim_percent(&self, more: usize) -> u32 {
-        let more = more as u64 * PAGE_BYTES;
-        let waiting = self.arena.queues() + self.sweep.unpublished_blocks();
-        let claimed = self.log.used_bytes() + waiting as u64 * PAGE_BYTES + more;
-        percent(claimed, self.log_usable_bytes())
-    }
-
-    /// Bytes of the log, less what may be cut off at the ends of segments.
-    fn log_usable_bytes(&self) -> u64 {
         let regions = self.config.log_regions.len() as u64;
         let cut_off = regions * u64::from(self.config.log_segment_bytes);
-        self.log.capacity_bytes().saturating_sub(cut_off)
+        let usable = self.log.capacity_bytes().saturating_sub(cut_off);
+        let more = (more as u64 * CHANGE_BYTES).min(usable / 8);
+        let waiting = self.arena.queues() + self.sweep.unlogged_blocks();
+        percent(self.log.used_bytes() + waiting as u64 * CHANGE_BYTES + more, usable)
     }
 
     /// How full the queue memory is, in per cent.

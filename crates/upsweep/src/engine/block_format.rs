@@ -106,6 +106,16 @@ pub trait BlockFormat: Send + Sync {
     /// [`ApplyError`]: load values and call again, or report damage.
     fn apply(&self, input: &ApplyInput<'_>) -> Result<Applied, ApplyError>;
 
+    /// The whole block with its updates applied, as a caller of the block API reads it: the body,
+    /// unless the format has a better idea. `input.body_bytes_max` is without limit.
+    ///
+    /// # Errors
+    /// As [`BlockFormat::apply`].
+    fn read(&self, input: &ApplyInput<'_>) -> Result<Vec<u8>, ApplyError> {
+        let pieces = self.apply(input)?.pieces;
+        Ok(pieces.into_iter().next().map(|piece| piece.body).unwrap_or_default())
+    }
+
     /// Joins two neighbouring bodies, `left` below `right` and either may be empty, if together
     /// they are thin enough to be one block of at most `body_bytes_max`; `None` if not.
     fn merge(&self, left: &[u8], right: &[u8], body_bytes_max: usize) -> Option<Vec<u8>> {

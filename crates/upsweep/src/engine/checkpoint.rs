@@ -1,19 +1,23 @@
 //! Checkpoints: the directory goes to the data devices, a page at a time, so that the log holds a
 //! bounded amount.
 //!
-//! Steps: note the published sequence (*begin*); write each changed page to free space; flush; write
-//! the root, which lists all pages; flush; write the superblock, which names the root. Each page is
-//! written as it is at its own moment and carries the sequence of that moment, so the foreground
-//! never waits for a consistent image: replay skips, page by page, what a page already holds.
-//! Only when the superblock is stable are the old pages free and the log released.
+//! Steps: note the published sequence (*begin*); write each changed page to free space; flush;
+//! write the root, which lists all pages; flush; write the superblock, which names the root. Each
+//! page is written as it is at its own moment and carries the sequence of that moment, so the
+//! foreground never waits for a consistent image: replay skips, page by page, what a page already
+//! holds. Only when the superblock is stable are the old pages free and the log released.
 //!
-//! Recovery needs the log from `min(begin, global frontier) + 1` on. A frontier that moves without a
-//! checkpoint is published by a superblock alone. (Design document, "Checkpoint".)
+//! When the log has no room for the changes of the sweep, which alone can release it, a checkpoint
+//! *carries* them: they are published in memory when it begins, and become durable with its
+//! superblock. (Bounded log space can therefore never bring the sweep to a stand.)
+//!
+//! Recovery needs the log from `min(begin, global frontier) + 1` on. A frontier that moves without
+//! a checkpoint is published by a superblock alone. (Design document, "Checkpoint".)
 
 use super::block_format::Routing;
 use super::config::SUPERBLOCK_SLOTS;
 use super::core::{Actions, Core, Purpose};
-use super::directory::BlockId;
+use super::directory::{BlockId, Page};
 use super::format::checkpoint_format::{
     PageRecord, Root, SLOT_BYTES, encode_page, encode_root, encode_superblock,
 };
@@ -59,6 +63,8 @@ pub(super) struct CheckpointState {
     root: Option<Extent>,
     root_seq: u64,
     superblock_in_flight: bool,
+    /// The next checkpoint to complete makes changes durable that are not in the log.
+    carries: bool,
     /// What the superblock in flight says of the replay.
     replay_from: u64,
     bytes_at_last: u64,
@@ -70,8 +76,13 @@ impl CheckpointState {
         Self { root_begin: root_seq, ..Self::default() }
     }
 
+    /// Whether changes were published that only the next checkpoint makes durable.
+    pub(super) fn carries_changes(&self) -> bool {
+        self.carries
+    }
+
     pub(super) fn is_active(&self) -> bool {
-        self.phase != Phase::Idle || self.superblock_in_flight || self.requested
+        self.carries || self.phase != Phase::Idle || self.superblock_in_flight || self.requested
     }
 }
 
@@ -84,6 +95,11 @@ impl Core {
     pub(super) fn pump_checkpoint(&mut self, actions: &mut Actions) {
         match self.checkpoint.phase {
             Phase::Idle if self.checkpoint.superblock_in_flight => {}
+            Phase::Idle if self.change_waits_for_log() => {
+                self.carry_changes();
+                self.checkpoint.carries = true;
+                self.begin_checkpoint();
+            }
             Phase::Idle if self.checkpoint_due() => self.begin_checkpoint(),
             Phase::Idle if self.superblock_due() => {
                 let (root, seq) = (self.superblock.root, self.superblock.root_seq);
@@ -107,7 +123,7 @@ impl Core {
         let pressed = self.log_fill_percent() >= 50
             && self.sweep.frontier > self.checkpoint.root_begin
             && self.published > self.checkpoint.root_begin;
-        self.checkpoint.requested || much || pressed
+        self.checkpoint.requested || self.checkpoint.carries || much || pressed
     }
 
     /// Whether a superblock alone would release a worthwhile part of the log.
@@ -141,10 +157,8 @@ impl Core {
         let exact = self.directory.spaces().filter(|space| {
             space.format.routing() == Routing::Exact && !space.record.name.is_empty()
         });
-        let ids: Vec<BlockId> = exact
-            .flat_map(|space| space.pages.iter().flat_map(|page| page.blocks()))
-            .copied()
-            .collect();
+        let ids: Vec<BlockId> =
+            exact.flat_map(|space| space.pages.iter().flat_map(Page::blocks)).copied().collect();
         for id in ids {
             let block = self.directory.block(id);
             let empty = block.extent.is_none() && !block.busy && !block.waits();
@@ -248,6 +262,7 @@ impl Core {
             spaces: Vec::new(),
             modifiers: std::mem::take(&mut self.checkpoint.modifiers),
             pages: Vec::new(),
+            carried: self.still_carried(),
         };
         for record in std::mem::take(&mut self.checkpoint.spaces) {
             let Some(space) = self.directory.space(record.space) else { continue };
@@ -320,6 +335,7 @@ impl Core {
         self.superblock.replay_from = self.checkpoint.replay_from;
         if self.checkpoint.phase == Phase::Superblock {
             self.checkpoint.phase = Phase::Idle;
+            self.checkpoint.carries = false;
             self.checkpoint.root_begin = self.checkpoint.begin;
             self.superblock.root_seq = self.checkpoint.root_seq;
             let before = std::mem::replace(&mut self.superblock.root, self.checkpoint.root);

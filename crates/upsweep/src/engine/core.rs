@@ -18,7 +18,7 @@ use super::cache::Cache;
 use super::checkpoint::CheckpointState;
 use super::config::Config;
 use super::directory::{BlockId, Directory};
-use super::format::checkpoint_format::Superblock;
+use super::format::checkpoint_format::{CarriedPut, Superblock};
 use super::format::record_format::{Change, ModifierRecord, SpaceRecord};
 use super::queue::Arena;
 use super::registry::Modifiers;
@@ -27,7 +27,7 @@ use super::sweep::{RunId, RunJob, Sweep};
 use super::view::{View, ViewId, Views};
 use crate::device::{Completion, DeviceId, Request, Token};
 use crate::error::{ClosedError, Error};
-use crate::log::{LOG_TOKEN_BIT, Log, StreamId, Urgency};
+use crate::log::{AppendError, LOG_TOKEN_BIT, Log, StreamId, Urgency};
 use crate::placement::SpaceMap;
 
 /// What the caller of the core has to do.
@@ -53,6 +53,17 @@ pub(super) enum Purpose {
     CheckpointWrite,
     Superblock,
     Grow,
+}
+
+/// What becomes of the space that a change leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Release {
+    /// It is free: the change is in the log.
+    Now,
+    /// It is free when the next checkpoint is complete, which will hold the change.
+    AfterCheckpoint,
+    /// Nothing: in replay the map of free space is not kept, and queues are empty.
+    Never,
 }
 
 /// What takes effect when a log record is durable.
@@ -91,8 +102,10 @@ pub struct Core {
     pub(super) dropped: VecDeque<BlockId>,
     pub(super) growing: bool,
     pub(super) growth_target: u64,
+    /// Per data device, whether it can be extended at all.
+    pub(super) growable: Vec<bool>,
     /// Per data device, the longest step in bytes by which it may still be extended: less than the
-    /// last one that failed, 0 if it cannot grow.
+    /// last one that failed, 0 if it cannot grow at this moment.
     pub(super) growth_steps_max: Vec<u64>,
     /// The data devices had no room for the last run.
     pub(super) full: bool,
@@ -105,6 +118,12 @@ pub struct Core {
     pub(super) application_modifiers: Vec<Arc<dyn super::modifier::Modifier>>,
     /// The second pass of recovery is on: updates arrive with the sequences of the log.
     pub(super) replaying: bool,
+    /// What quarantined updates have added to the queues since they were last inside their limit.
+    pub(super) overdraft_bytes: usize,
+    /// Quarantined updates that only checkpoints hold.
+    pub(super) carried: Vec<CarriedPut>,
+    /// Those of the checkpoint that replay has not come to yet, by barrier.
+    pub(super) carried_replay: VecDeque<CarriedPut>,
     /// Quarantined updates of sweeps during replay: sequence, key, operand.
     pub(super) deferred: Vec<(u64, Vec<u8>, Vec<u8>)>,
 }
@@ -215,6 +234,9 @@ impl Core {
     /// other call, and at [`Core::deadline_us`]. Cost: bounded by the runs in flight.
     pub fn pump(&mut self, now_us: u64, actions: &mut Actions) {
         self.now_us = self.now_us.max(now_us);
+        if self.overdraft_bytes > 0 && self.queue_bytes() <= self.queue_limit_bytes() {
+            self.overdraft_bytes = 0;
+        }
         if self.closed.is_none() {
             self.log.dispatch(self.now_us, &mut actions.requests);
             self.publish_durable();
@@ -278,7 +300,7 @@ impl Core {
         while let Some((seq, publish)) = self.publishes.pop_front_if(|next| next.0 <= durable) {
             self.published = seq;
             match publish {
-                Publish::Run(run) => self.publish_run(run),
+                Publish::Run(run) => self.publish_run(run, Release::Now),
                 Publish::CreateSpace(record) => self.add_space(record),
                 Publish::DropSpace(space) => self.drop_space_now(space),
                 Publish::Nothing => {}
@@ -290,17 +312,16 @@ impl Core {
     }
 
     /// Appends a record of the engine itself, which may use the log's reserve.
-    pub(super) fn append_internal(&mut self, payload: &[u8], publish: Publish) -> bool {
+    pub(super) fn append_internal(
+        &mut self,
+        payload: &[u8],
+        publish: Publish,
+    ) -> Result<u64, AppendError> {
         let (urgency, space) = (Urgency::Now, crate::log::Space::Internal);
-        let appended =
-            self.log.append_parts(self.change_stream, &[payload], urgency, space, self.now_us);
-        match appended {
-            Ok(seq) => {
-                self.publishes.push_back((seq, publish));
-                true
-            }
-            Err(_) => false,
-        }
+        let stream = self.change_stream;
+        let seq = self.log.append_parts(stream, &[payload], urgency, space, self.now_us)?;
+        self.publishes.push_back((seq, publish));
+        Ok(seq)
     }
 
     /// A device write failed: what was acknowledged is in the log, but no more is taken.
@@ -311,21 +332,20 @@ impl Core {
         }
     }
 
-    /// Applies a change to blocks, places and map. `live` is false in replay, where the map of free
-    /// space is not kept and queues are empty.
-    pub(super) fn apply_change(&mut self, change: &Change, live: bool) {
+    /// Applies a change to blocks, places and map.
+    pub(super) fn apply_change(&mut self, change: &Change, release: Release) {
         for (space, key) in &change.removed {
             if let Some(id) = self.directory.exact(*space, key) {
                 let block = self.directory.remove(id);
                 self.cache.remove(id);
                 self.sweep.unmark_fat(id);
                 self.unplaced.remove(&(*space, key.clone()));
-                self.release_extent(block.extent, live);
+                self.release_extent(block.extent, release);
             }
         }
         for placed in &change.placed {
             if self.directory.space(placed.space).is_none() {
-                if live {
+                if release != Release::Never {
                     placed.extent.into_iter().for_each(|extent| self.space_map.free(extent));
                 }
                 continue;
@@ -338,7 +358,7 @@ impl Core {
             block.records = placed.records;
             if before != placed.extent {
                 self.cache.remove(id);
-                self.release_extent(before, live);
+                self.release_extent(before, release);
             }
             if let Some(extent) = placed.extent {
                 self.physical.insert((extent.device, extent.offset), id);
@@ -348,11 +368,13 @@ impl Core {
         }
     }
 
-    fn release_extent(&mut self, extent: Option<crate::placement::Extent>, live: bool) {
+    fn release_extent(&mut self, extent: Option<crate::placement::Extent>, release: Release) {
         let Some(extent) = extent else { return };
         self.physical.remove(&(extent.device, extent.offset));
-        if live {
-            self.space_map.free(extent);
+        match release {
+            Release::Now => self.space_map.free(extent),
+            Release::AfterCheckpoint => self.checkpoint.outdated.push(extent),
+            Release::Never => {}
         }
     }
 }

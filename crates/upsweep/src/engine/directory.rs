@@ -25,6 +25,9 @@ pub struct BlockId(u32);
 /// A page is split when it holds more blocks than this.
 const PAGE_BLOCKS_MAX: usize = 128;
 
+/// What an allocator adds to a short key.
+const KEY_OVERHEAD_BYTES: usize = 24;
+
 /// Everything that is known of one block.
 #[derive(Debug)]
 pub struct Block {
@@ -222,7 +225,9 @@ impl Directory {
     /// Memory of the directory in bytes: blocks, keys, page entries.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.blocks.len() * (size_of::<Block>() + 12) + self.key_bytes
+        self.blocks.capacity() * (size_of::<Block>() + 12)
+            + self.len() * KEY_OVERHEAD_BYTES
+            + self.key_bytes
     }
 
     /// The last block whose key is at most `key`.

@@ -1,13 +1,14 @@
 //! The engine: directory, queues, sweep, recovery, cache.
 //!
-//! One mechanism: an ordered directory of blocks, and a queue of waiting updates beside every block.
-//! [`Core`] is the state machine that ties the parts together; `docs/architecture.md` tells how.
+//! One mechanism: an ordered directory of blocks, and a queue of waiting updates beside every
+//! block. [`Core`] is the state machine that ties the parts together; `docs/architecture.md` tells
+//! how.
 
 mod accept;
 pub mod block_format;
 mod cache;
 mod checkpoint;
-mod config;
+pub mod config;
 mod core;
 mod directory;
 pub mod drive;

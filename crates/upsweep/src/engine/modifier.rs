@@ -4,6 +4,8 @@
 //! address; equal inputs give equal outputs, on every machine, for ever; a modifier has no access
 //! to the store. (Bosc paper, section 3.1; design document, "Modifiers".)
 
+use super::config::VALUE_BYTES_MAX;
+
 /// What the bytes of a value are, as far as the engine knows: chosen by the modifier that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
@@ -95,4 +97,29 @@ pub trait Modifier: Send + Sync {
         let _ = operand;
         Ok(())
     }
+}
+
+/// Checks a value for its kind: numbers have 8 bytes, nothing exceeds [`VALUE_BYTES_MAX`].
+///
+/// # Errors
+/// [`Refusal`] with what is wrong.
+pub fn check_value(kind: ValueKind, bytes: &[u8]) -> Result<(), Refusal> {
+    if kind != ValueKind::Bytes && bytes.len() != 8 {
+        let length = bytes.len();
+        return Err(Refusal(format!("a value of kind {kind:?} has 8 bytes, not {length}")));
+    }
+    check_length(bytes.len())
+}
+
+/// Checks the length of a value in bytes.
+///
+/// # Errors
+/// [`Refusal`] if it is above [`VALUE_BYTES_MAX`].
+pub fn check_length(length: usize) -> Result<(), Refusal> {
+    if length > VALUE_BYTES_MAX {
+        return Err(Refusal(format!(
+            "a value of {length} bytes is above the limit of {VALUE_BYTES_MAX} bytes"
+        )));
+    }
+    Ok(())
 }

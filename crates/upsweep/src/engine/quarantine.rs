@@ -1,19 +1,14 @@
 //! The quarantine: updates that their modifier refused, or whose block is damaged.
 //!
 //! They are records of an ordinary table, [`QUARANTINE_SPACE`], put there by the same log record
-//! that publishes the run which refused them, or by records before it where one does not hold them
-//! all: so they are never lost and never there twice. Key:
-//! sequence of the update (8 bytes, big-endian), space (4), position among equal ones (4), checksum
-//! of its key (4). Value: see [`encode_entry`].
+//! that publishes the run which refused them: so they are never lost and never there twice.
 
 use std::collections::BTreeMap;
 
 use super::core::Core;
-use super::format::codec_format::{Malformed, Reader, put_bytes, put_varint};
-use super::format::record_format::{
-    Change, LoggedUpdate, encode_change, encode_updates, update_len,
-};
-use super::modifier::ValueKind;
+use super::format::checkpoint_format::CarriedPut;
+use super::format::quarantine_format::{Entry, encode_entry, encode_key};
+use super::format::record_format::{Change, LoggedUpdate, encode_change};
 use super::registry::ModifierId;
 use super::sweep::Quarantined;
 
@@ -25,94 +20,95 @@ pub const QUARANTINE_COMPANION: u32 = 2;
 pub const FIRST_USER_SPACE: u32 = 3;
 /// Number of the built-in modifier that puts a value.
 pub const PUT: ModifierId = ModifierId(0);
-/// Kind and count in front of the updates of a record.
-const PART_OVERHEAD_BYTES: usize = 16;
-
-/// One quarantined update.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// The space that it was meant for.
-    pub space: u32,
-    /// Its modifier.
-    pub modifier: ModifierId,
-    /// Its key.
-    pub key: Vec<u8>,
-    /// Its operand.
-    pub operand: Vec<u8>,
-    /// Why it was refused.
-    pub reason: String,
-}
 
 impl Core {
-    /// Puts quarantined updates into the quarantine table, as soon as the log has them at `seq` and
-    /// not when they are durable: a sweep that began in between would count them as swept. During
-    /// replay they wait until it is over.
-    pub(super) fn take_quarantined(&mut self, seq: u64, puts: &[Put]) {
-        for (key, operand) in puts {
+    /// Puts what a logged change quarantines on the queue of the quarantine table, at the sequence
+    /// of the change; in replay, when that is over. Like any update it is accepted when it is
+    /// appended: a later sweep of the table must not pass it by.
+    pub(super) fn take_quarantined(&mut self, seq: u64, quarantined: &[Quarantined]) {
+        let before = self.arena.used_bytes();
+        for (key, operand) in puts(quarantined) {
             if self.replaying {
-                self.deferred.push((seq, key.clone(), operand.clone()));
+                self.deferred.push((seq, key, operand));
             } else {
-                self.enqueue(seq, &put_update(key, operand));
+                self.accepted = self.accepted.max(seq);
+                self.enqueue(seq, &put_update(&key, &operand));
             }
         }
-        if !self.replaying {
-            self.accepted = self.accepted.max(seq);
+        self.overdraft_bytes += self.arena.used_bytes().saturating_sub(before);
+        self.statistics.quarantined += quarantined.len() as u64;
+    }
+
+    /// The same for a change that no log record holds: checkpoints carry the puts until they are
+    /// inside their block.
+    pub(super) fn carry_quarantined(&mut self, quarantined: &[Quarantined]) {
+        let (barrier, before) = (self.accepted, self.arena.used_bytes());
+        for (key, operand) in puts(quarantined) {
+            self.enqueue(barrier, &put_update(&key, &operand));
+            self.carried.push(CarriedPut { barrier, key, operand });
+        }
+        self.overdraft_bytes += self.arena.used_bytes().saturating_sub(before);
+        self.statistics.quarantined += quarantined.len() as u64;
+    }
+
+    /// By how much quarantined updates may exceed the memory for queues at this moment, in bytes.
+    /// They cannot wait outside as callers do: nobody is there to wait. Callers wait for them.
+    #[must_use]
+    pub fn queue_overdraft_bytes(&self) -> usize {
+        self.overdraft_bytes
+    }
+
+    /// Forgets carried puts that are inside their block by now, and returns the others.
+    pub(super) fn still_carried(&mut self) -> Vec<CarriedPut> {
+        let mut carried = std::mem::take(&mut self.carried);
+        carried.retain(|put| self.is_carried(put));
+        self.carried.clone_from(&carried);
+        carried
+    }
+
+    fn is_carried(&self, put: &CarriedPut) -> bool {
+        let block = self.directory.floor(QUARANTINE_SPACE, &put.key);
+        block.is_some_and(|id| self.directory.block(id).frontier <= put.barrier)
+    }
+
+    /// In replay, before the record `seq`: puts that a checkpoint carried and that are older.
+    pub(super) fn replay_carried(&mut self, seq: u64) {
+        while let Some(put) = self.carried_replay.pop_front_if(|put| put.barrier < seq) {
+            if self.is_carried(&put) {
+                self.enqueue(put.barrier, &put_update(&put.key, &put.operand));
+            }
         }
     }
 
     /// What [`Core::take_quarantined`] has put off.
     pub(super) fn enqueue_deferred(&mut self) {
         for (seq, key, operand) in std::mem::take(&mut self.deferred) {
-            self.take_quarantined(seq, &[(key, operand)]);
+            self.accepted = self.accepted.max(seq);
+            self.enqueue(seq, &put_update(&key, &operand));
         }
     }
 }
 
-/// An update of the quarantine table: key and operand of a put.
-pub(super) type Put = (Vec<u8>, Vec<u8>);
-
 /// The log payload of a change and the quarantined updates that go with it.
-pub(super) fn encode_with_change(change: &Change, puts: &[Put]) -> Vec<u8> {
+pub(super) fn encode_with_change(change: &Change, quarantined: &[Quarantined]) -> Vec<u8> {
+    let puts = puts(quarantined);
+    let updates: Vec<LoggedUpdate<'_>> =
+        puts.iter().map(|(key, operand)| put_update(key, operand)).collect();
     let mut payload = Vec::with_capacity(64 + change.placed.len() * 40);
-    encode_change(change, &put_updates(puts), &mut payload);
+    encode_change(change, &updates, &mut payload);
     payload
-}
-
-/// The log payload of quarantined updates that go before the change, and how many of `puts` it
-/// holds: at least one, and as many as fit into `bytes_max`.
-///
-/// A power cut between the two has them refused once more, and put under the same keys.
-pub(super) fn encode_part(puts: &[Put], bytes_max: usize) -> (Vec<u8>, usize) {
-    let updates = put_updates(puts);
-    let mut bytes = PART_OVERHEAD_BYTES;
-    let fits = |update: &&LoggedUpdate<'_>| {
-        bytes += update_len(update);
-        bytes <= bytes_max
-    };
-    let count = updates.iter().take_while(fits).count().max(1);
-    let mut payload = Vec::new();
-    encode_updates(&updates[..count], &mut payload);
-    (payload, count)
-}
-
-fn put_updates(puts: &[Put]) -> Vec<LoggedUpdate<'_>> {
-    puts.iter().map(|(key, operand)| put_update(key, operand)).collect()
 }
 
 fn put_update<'a>(key: &'a [u8], operand: &'a [u8]) -> LoggedUpdate<'a> {
     LoggedUpdate { space: QUARANTINE_SPACE, modifier: PUT, key, operand }
 }
 
-/// The puts that stand for quarantined updates.
-pub(super) fn puts(quarantined: &[Quarantined]) -> Vec<Put> {
+fn puts(quarantined: &[Quarantined]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    // Keys do not depend on the run, so that a run which is repeated after a crash puts the same.
     let mut equal: BTreeMap<(u64, u32, &[u8]), u32> = BTreeMap::new();
     let keyed = quarantined.iter().map(|update| {
         let position = equal.entry((update.seq, update.space, &update.key)).or_default();
-        let mut key = Vec::with_capacity(20);
-        key.extend_from_slice(&update.seq.to_be_bytes());
-        key.extend_from_slice(&update.space.to_be_bytes());
-        key.extend_from_slice(&position.to_be_bytes());
-        key.extend_from_slice(&crc32c::crc32c(&update.key).to_be_bytes());
+        let key = encode_key(update.seq, update.space, *position, &update.key);
         *position += 1;
         let entry = Entry {
             space: update.space,
@@ -124,32 +120,4 @@ pub(super) fn puts(quarantined: &[Quarantined]) -> Vec<Put> {
         (key, encode_entry(&entry))
     });
     keyed.collect()
-}
-
-/// The value of a quarantine record as the operand of a put: value kind, then space, modifier, key,
-/// operand and reason.
-#[must_use]
-pub fn encode_entry(entry: &Entry) -> Vec<u8> {
-    let mut out = vec![ValueKind::Bytes as u8];
-    put_varint(&mut out, u64::from(entry.space));
-    put_varint(&mut out, u64::from(entry.modifier.0));
-    put_bytes(&mut out, &entry.key);
-    put_bytes(&mut out, &entry.operand);
-    put_bytes(&mut out, entry.reason.as_bytes());
-    out
-}
-
-/// Decodes the value of a quarantine record (without the value kind).
-///
-/// # Errors
-/// [`Malformed`] when it is none.
-pub fn decode_entry(value: &[u8]) -> Result<Entry, Malformed> {
-    let mut reader = Reader::new(value);
-    Ok(Entry {
-        space: reader.narrow()?,
-        modifier: ModifierId(reader.narrow()?),
-        key: reader.bytes()?.to_vec(),
-        operand: reader.bytes()?.to_vec(),
-        reason: reader.text()?.to_owned(),
-    })
 }

@@ -2,11 +2,11 @@
 //!
 //! Steps of recovery: choose the younger valid superblock; load the directory from its checkpoint;
 //! find the end of the log; first pass over the log: changes of the directory, spaces, modifiers,
-//! each page skipping what its image holds already; claim the space of everything that the directory
-//! names; raise the epoch durably; second pass: every update that is younger than the frontier of its
-//! block goes to the queue of its block. Two passes, because a frontier must be known before updates
-//! are queued and folded. Recovery rebuilds queues and stops there: the next sweep does the writing.
-//! (Bosc paper, section 4.3.)
+//! each page skipping what its image holds already; claim the space of everything that the
+//! directory names; raise the epoch durably; second pass: every update that is younger than the
+//! frontier of its block goes to the queue of its block. Two passes, because a frontier must be
+//! known before updates are queued and folded. Recovery rebuilds queues and stops there: the next
+//! sweep does the writing. (Bosc paper, section 4.3.)
 //!
 //! If the queues outgrow the memory budget, which happens when a store is opened with less memory
 //! than before, the second pass waits for sweeps as any caller would.
@@ -18,7 +18,7 @@ use super::block_format::BlockFormat;
 use super::cache::Cache;
 use super::checkpoint::CheckpointState;
 use super::config::{Config, DATA_START, SUPERBLOCK_SLOTS};
-use super::core::Core;
+use super::core::{Core, Release};
 use super::directory::{Directory, Page};
 use super::drive;
 use super::format::checkpoint_format::{
@@ -32,7 +32,7 @@ use super::queue::Arena;
 use super::registry::Modifiers;
 use super::spaces::LARGE_VALUE_FORMAT;
 use super::statistics::Statistics;
-use super::sweep::Sweep;
+use super::sweep::{Sweep, growth_steps};
 use super::view::Views;
 use crate::device::{self, Buffer, DeviceId, Devices};
 use crate::error::{ClosedError, Damage, Error, RequestError};
@@ -162,9 +162,8 @@ pub fn open(
     let ends = (0..config.data_devices)
         .map(|index| (DATA_START, devices.geometry(DeviceId(index)).size_bytes.max(DATA_START)));
     let space_map = SpaceMap::new(&ends.collect::<Vec<_>>());
-    let growth_steps_max = (0..config.data_devices)
+    let growable = (0..config.data_devices)
         .map(|index| devices.geometry(DeviceId(index)).growable && access == Access::ReadWrite)
-        .map(|growable| if growable { u64::MAX >> 1 } else { 0 })
         .collect();
     let root = read_root(devices, &config, &superblock)?;
     let log = log::recover(devices, &log_config(&config, 1), superblock.replay_from)?;
@@ -172,7 +171,7 @@ pub fn open(
         Access::ReadWrite => log.into_log(devices, log_config(&config, epoch))?,
         Access::ReadOnly => log.into_log_read_only(log_config(&config, epoch))?,
     };
-    let mut core = Core::assemble(config, registry, superblock, log, space_map, growth_steps_max)?;
+    let mut core = Core::assemble(config, registry, superblock, log, space_map, growable)?;
     core.load_checkpoint(devices, &root)?;
     core.replay_changes(devices, &mut reader)?;
     core.claim_space(&root)?;
@@ -233,7 +232,7 @@ impl Core {
         superblock: Superblock,
         mut log: Log,
         space_map: SpaceMap,
-        growth_steps_max: Vec<u64>,
+        growable: Vec<bool>,
     ) -> Result<Self, Error> {
         for needed in [TABLE_FORMAT, LARGE_VALUE_FORMAT] {
             if !registry.formats.contains_key(needed) {
@@ -266,7 +265,8 @@ impl Core {
             dropped: std::collections::VecDeque::new(),
             growing: false,
             growth_target: 0,
-            growth_steps_max,
+            growth_steps_max: growth_steps(&growable),
+            growable,
             full: false,
             closed: None,
             purposes: BTreeMap::new(),
@@ -275,12 +275,17 @@ impl Core {
             scratch: Vec::new(),
             statistics: Statistics::default(),
             replaying: false,
+            overdraft_bytes: 0,
+            carried: Vec::new(),
+            carried_replay: std::collections::VecDeque::new(),
             deferred: Vec::new(),
             config,
         })
     }
 
     fn load_checkpoint(&mut self, devices: &mut dyn Devices, root: &Root) -> Result<(), Error> {
+        self.carried.clone_from(&root.carried);
+        self.carried_replay = root.carried.iter().cloned().collect();
         for record in &root.modifiers {
             self.bind_modifier(record.clone());
         }
@@ -316,7 +321,7 @@ impl Core {
                     checkpoint_format::decode_page(body, page.space).map_err(|e| e.to_string())
                 };
                 let placed = read_image(devices, page.extent, &identity, decode)?;
-                self.apply_change(&Change { removed: Vec::new(), placed }, false);
+                self.apply_change(&Change { removed: Vec::new(), placed }, Release::Never);
             }
             self.directory.mark_clean(record.space);
         }
@@ -352,7 +357,7 @@ impl Core {
             match payload {
                 Payload::Change(change, _) => {
                     let change = self.not_in_pages(change, seq);
-                    self.apply_change(&change, false);
+                    self.apply_change(&change, Release::Never);
                 }
                 Payload::CreateSpace(record) => {
                     if !self.formats.contains_key(record.format.as_str()) {
@@ -375,7 +380,7 @@ impl Core {
     fn index_places(&mut self) {
         self.physical.clear();
         for space in self.directory.spaces() {
-            for id in space.pages.iter().flat_map(|page| page.blocks()) {
+            for id in space.pages.iter().flat_map(Page::blocks) {
                 if let Some(extent) = self.directory.block(*id).extent {
                     self.physical.insert((extent.device, extent.offset), *id);
                 }
@@ -397,7 +402,7 @@ impl Core {
         let Some(dropped) = self.directory.remove_space(space) else { return };
         let companion = self.directory.remove_space(dropped.record.companion);
         for space in [Some(dropped), companion].into_iter().flatten() {
-            for id in space.pages.iter().flat_map(|page| page.blocks()) {
+            for id in space.pages.iter().flat_map(Page::blocks) {
                 let block = self.directory.forget(*id);
                 if let Some(extent) = block.extent {
                     self.physical.remove(&(extent.device, extent.offset));
@@ -425,7 +430,7 @@ impl Core {
         }
         let spaces = self.directory.spaces();
         let blocks: Vec<_> =
-            spaces.flat_map(|space| &space.pages).flat_map(|page| page.blocks()).copied().collect();
+            spaces.flat_map(|space| &space.pages).flat_map(Page::blocks).copied().collect();
         for id in blocks {
             let block = self.directory.block(id);
             let what =
@@ -454,6 +459,7 @@ impl Core {
         self.replaying = true;
         while let Some(record) = reader.next(devices)? {
             let seq = record.seq;
+            self.replay_carried(seq);
             let payload = record_format::decode(record.payload)
                 .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
             let (Payload::Updates(mut updates) | Payload::Change(_, mut updates)) = payload else {
@@ -479,6 +485,7 @@ impl Core {
                 }
             }
         }
+        self.replay_carried(u64::MAX);
         if access == Access::ReadWrite {
             // Runs that replay has started must not be in flight when callers come in: their
             // requests belong to this function's use of the devices.
@@ -486,6 +493,7 @@ impl Core {
         }
         self.replaying = false;
         self.enqueue_deferred();
+        self.overdraft_bytes = self.queue_bytes().saturating_sub(self.queue_limit_bytes());
         Ok(())
     }
 

@@ -4,9 +4,10 @@
 //! modifiers for ever; others are given out by the store, which records (number, name, version)
 //! before their first use.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::modifier::Modifier;
+use super::modifier::{Modifier, Outcome, Refusal, check_value};
 
 /// Number of a modifier within a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,5 +46,27 @@ impl Modifiers {
         };
         let index = self.by_id.iter().position(matches)?;
         u16::try_from(index).ok().map(ModifierId)
+    }
+
+    /// Checks an operand before its update is logged. A blind modifier of the application is tried
+    /// out: an update that supersedes others in the queue must not be refused later.
+    ///
+    /// # Errors
+    /// [`Refusal`] with what is wrong: fix the call. An unknown number is refused too.
+    pub fn admit(&self, id: ModifierId, key: &[u8], operand: &[u8]) -> Result<(), Refusal> {
+        let unknown = || Refusal(format!("modifier number {} is not registered", id.0));
+        let modifier = self.get(id).ok_or_else(unknown)?;
+        let checked = catch_unwind(AssertUnwindSafe(|| {
+            modifier.check_operand(operand)?;
+            if id.0 < FIRST_USER_ID || !modifier.blind() {
+                return Ok(());
+            }
+            match modifier.apply(key, None, operand)? {
+                Outcome::Put(kind, bytes) => check_value(kind, &bytes),
+                Outcome::Delete => Ok(()),
+                Outcome::Keep => Err(Refusal("a blind modifier has to put or delete".to_owned())),
+            }
+        }));
+        checked.unwrap_or_else(|_| Err(Refusal("the modifier panicked".to_owned())))
     }
 }

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use super::block_format::BlockFormat;
 use super::core::{Core, Publish};
-use super::directory::Space;
+use super::directory::{Page, Space};
 use super::format::record_format::{
     ModifierRecord, SpaceRecord, encode_create_space, encode_drop_space, encode_modifier,
 };
@@ -23,7 +24,13 @@ impl Core {
     /// The space of this name, if it is there.
     #[must_use]
     pub fn space_named(&self, name: &str) -> Option<&SpaceRecord> {
-        self.directory.spaces().map(|space| &space.record).find(|record| record.name == name)
+        self.spaces().find(|record| record.name == name)
+    }
+
+    /// How the blocks of a space are laid out.
+    #[must_use]
+    pub fn format_of(&self, space: u32) -> Option<Arc<dyn BlockFormat>> {
+        self.directory.space(space).map(|space| Arc::clone(&space.format))
     }
 
     /// All spaces of the application: number, name, format.
@@ -37,7 +44,7 @@ impl Core {
     pub fn space_size(&self, space: u32) -> SpaceSize {
         let mut size = SpaceSize::default();
         let Some(found) = self.directory.space(space) else { return size };
-        for id in found.pages.iter().flat_map(|page| page.blocks()) {
+        for id in found.pages.iter().flat_map(Page::blocks) {
             let block = self.directory.block(*id);
             size.blocks += 1;
             size.records += u64::from(block.records);
@@ -82,18 +89,24 @@ impl Core {
         if waiting {
             return Err(RetryError::Busy.into());
         }
-        self.admit_record()?;
         let space = self.superblock.next_space;
         let companion = if large_values { space + 1 } else { 0 };
         let (format, name) = (format.to_owned(), name.to_owned());
         let record = SpaceRecord { space, companion, format, name };
         let mut payload = Vec::new();
         encode_create_space(&record, &mut payload);
-        if !self.append_internal(&payload, Publish::CreateSpace(record)) {
-            return Err(RetryError::Busy.into());
-        }
+        let publish = Publish::CreateSpace(record);
+        let seq = self.append_or_make_room(&payload, publish)?;
         self.superblock.next_space += 2;
-        Ok((space, self.log.last()))
+        Ok((space, seq))
+    }
+
+    /// Appends a record of the engine; if the log has no room, sees to it that there will be some.
+    fn append_or_make_room(&mut self, payload: &[u8], publish: Publish) -> Result<u64, Error> {
+        self.append_internal(payload, publish).map_err(|_| {
+            self.make_room();
+            RetryError::Busy.into()
+        })
     }
 
     /// Puts a space into the directory, and its companion.
@@ -124,23 +137,10 @@ impl Core {
         if self.directory.space(space).is_none() {
             return Err(RequestError::NoTable(format!("number {space}")).into());
         }
-        self.admit_record()?;
         let mut payload = Vec::new();
         encode_drop_space(space, &mut payload);
-        if self.append_internal(&payload, Publish::DropSpace(space)) {
-            Ok(self.log.last())
-        } else {
-            Err(RetryError::Busy.into())
-        }
-    }
-
-    /// Whether the log has room for a record that does not help to release any of it.
-    fn admit_record(&mut self) -> Result<(), Error> {
-        if self.log_claim_percent(1) < 100 {
-            return Ok(());
-        }
-        self.make_room();
-        Err(RetryError::Busy.into())
+        let publish = Publish::DropSpace(space);
+        self.append_or_make_room(&payload, publish)
     }
 
     pub(super) fn drop_space_now(&mut self, space: u32) {
@@ -190,9 +190,7 @@ impl Core {
         let record = ModifierRecord { id, version, name };
         let mut payload = Vec::new();
         encode_modifier(&record, &mut payload);
-        if !self.append_internal(&payload, Publish::Nothing) {
-            return Err(RetryError::Busy.into());
-        }
+        self.append_or_make_room(&payload, Publish::Nothing)?;
         self.modifier_records.push(record);
         Arc::make_mut(&mut self.modifiers).bind(id, modifier);
         Ok(id)

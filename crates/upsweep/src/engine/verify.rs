@@ -1,16 +1,16 @@
 //! Verification: reads everything a store refers to and checks every checksum and invariant.
 //!
 //! Checked: superblock, checkpoint root and pages, the log from the replay point on, the directory
-//! against the map of free space (no two images overlap, all lie inside their devices), every block:
-//! readable, checksum, names itself as the directory does, layout, order, keys inside the block's
-//! range, number of records; every large value: there, of the right length, and referred to.
-//! Nothing is written. Memory: the directory and the waiting updates, whatever the budget.
+//! against the map of free space (no two images overlap, all lie inside their devices), every
+//! block: readable, checksum, names itself as the directory does, layout, order, keys inside the
+//! block's range, number of records; every large value: there, of the right length, and referred
+//! to. Nothing is written. Memory: the directory and the waiting updates, whatever the budget.
 
 use std::collections::BTreeSet;
 
 use super::config::Config;
 use super::core::Core;
-use super::directory::BlockId;
+use super::directory::{BlockId, Page};
 use super::format::image_format::{self, Identity, ImageKind};
 use super::recovery::{self, Access, Registry};
 use crate::device::{self, Buffer, Devices};
@@ -67,8 +67,7 @@ impl Verifier<'_> {
     fn check_spaces(&mut self) {
         // A companion has a higher number than its space, so its references are known by then.
         for space in self.core.directory.spaces() {
-            let ids: Vec<BlockId> =
-                space.pages.iter().flat_map(|page| page.blocks()).copied().collect();
+            let ids: Vec<BlockId> = space.pages.iter().flat_map(Page::blocks).copied().collect();
             let is_companion = space.record.name.is_empty();
             for (position, id) in ids.iter().enumerate() {
                 let block = self.core.directory.block(*id);

@@ -16,7 +16,7 @@ use super::directory::BlockId;
 use super::format::image_format::{self, Identity, ImageKind};
 use super::modifier::Modifier;
 use super::queue::Waiting;
-use crate::device::{Buffer, Completion, Operation, Request, Token};
+use crate::device::{Buffer, Completion, DeviceId, Operation, Request, Token};
 use crate::error::{Damage, Error, RequestError};
 use crate::placement::Extent;
 
@@ -42,10 +42,22 @@ pub struct View {
     pub low: Box<[u8]>,
     /// The next block's key; `None` if there is none. Meaningless for exact routing.
     pub high: Option<Box<[u8]>>,
+    /// Where its image is, if it has one.
+    pub extent: Option<Extent>,
     /// Its image; `None` if it has none, or if the waiting updates decide without it.
     pub image: Option<Arc<Image>>,
     /// Waiting updates, older ones first; for a point view those of its key only.
     pub waiting: Vec<Arc<Waiting>>,
+}
+
+impl View {
+    /// The error that says that `what` in this block is not what was written there.
+    #[must_use]
+    pub fn damage(&self, what: String, reason: String) -> Error {
+        let (device, offset) =
+            self.extent.map_or((DeviceId(0), 0), |extent| (extent.device, extent.offset));
+        Damage { device, offset, what, reason }.into()
+    }
 }
 
 /// The answer to a request for a view.
@@ -135,15 +147,16 @@ impl Core {
         let above = self.directory.above(space, &block.key);
         let high = above.map(|above| self.directory.block(above).key.clone());
         let low = block.key.clone();
+        let extent = block.extent;
         let decided = matches!(wanted, Wanted::Point(_)) && self.is_decided(&waiting);
-        let image = match block.extent.filter(|_| !decided) {
+        let image = match extent.filter(|_| !decided) {
             None => None,
             Some(extent) => match self.cache.get(id, extent) {
                 Some(image) => Some(image),
                 None => return Ok(Gathered::NeedsRead(id, extent)),
             },
         };
-        Ok(Gathered::Complete(View { low, high, image, waiting }))
+        Ok(Gathered::Complete(View { low, high, extent, image, waiting }))
     }
 
     /// Whether the updates of one key give its value without knowing the one before.

@@ -122,7 +122,10 @@ impl SpaceMap {
     #[must_use]
     pub fn new(ranges: &[(u64, u64)]) -> Self {
         let devices = ranges.iter().map(|&(start, end)| {
-            assert!(start % UNIT_BYTES == 0 && end >= start, "a device range in whole units");
+            assert!(
+                start.is_multiple_of(UNIT_BYTES) && end >= start,
+                "a device range in whole units"
+            );
             let end = end - end % UNIT_BYTES;
             let mut space =
                 DeviceSpace { start, end, free: BTreeMap::new(), free_bytes: 0, cursor: start };
@@ -189,8 +192,8 @@ impl SpaceMap {
         let Some(space) = self.devices.get_mut(usize::from(extent.device.0)) else {
             return Err(Overlap(extent));
         };
-        let whole_units = extent.offset % UNIT_BYTES == 0
-            && u64::from(extent.bytes) % UNIT_BYTES == 0
+        let whole_units = extent.offset.is_multiple_of(UNIT_BYTES)
+            && u64::from(extent.bytes).is_multiple_of(UNIT_BYTES)
             && extent.bytes > 0;
         if whole_units && space.take(extent.offset, u64::from(extent.bytes)) {
             Ok(())

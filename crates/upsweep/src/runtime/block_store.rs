@@ -7,6 +7,7 @@
     clippy::disallowed_methods,
     reason = "the runtime is where threads and channels are made"
 )]
+#![expect(clippy::disallowed_types, reason = "the runtime is where threads meet")]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +17,9 @@ use super::layout::{self, CreateOptions, Description, Folder};
 use super::shared::Shared;
 use super::status::{self, Status};
 use super::threads::Threads;
-use crate::engine::modifier::Modifier;
+use crate::engine::block_format::ApplyInput;
+use crate::engine::modifier::{Modifier, ValueKind};
+use crate::engine::quarantine::PUT;
 use crate::engine::registry::{ModifierId, Modifiers};
 use crate::engine::{
     self, Access, Core, LoggedUpdate, Registry, Report, SpaceRecord, SpaceSize, View, Wanted,
@@ -234,6 +237,53 @@ impl BlockStore {
     ) -> Result<R, Error> {
         let view = self.view(space, Wanted::Point(key.to_vec()))?;
         Ok(query(&view, &self.modifiers()))
+    }
+
+    /// The whole block that holds `key`, with everything that waits for it applied: its body in
+    /// the layout of its format; of a `raw` block, the value. Empty if there is none. At most one
+    /// device read.
+    ///
+    /// # Errors
+    /// As [`BlockStore::view`]; [`Error::Damaged`] also if the block refers to large values, which
+    /// only its structure can follow.
+    pub fn read(&self, space: u32, key: &[u8]) -> Result<Vec<u8>, Error> {
+        let view = self.view(space, Wanted::Covering(key.to_vec()))?;
+        let modifiers = self.modifiers();
+        let mut updates = Vec::new();
+        view.waiting.iter().for_each(|part| part.for_each(|update| updates.push(update)));
+        updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
+        let input = ApplyInput {
+            body: view.image.as_ref().map(|image| image.body()),
+            updates: &updates,
+            modifiers: &modifiers,
+            values: &[],
+            body_bytes_max: usize::MAX,
+            inline_value_bytes_max: usize::MAX,
+        };
+        let Some(format) = self.inner.shared.lock().core.format_of(space) else {
+            return Err(RequestError::NoTable(format!("number {space}")).into());
+        };
+        format.read(&input).map_err(|error| {
+            view.damage(format!("block {:?}", String::from_utf8_lossy(key)), format!("{error:?}"))
+        })
+    }
+
+    /// Replaces a block of a space of format `raw`: its value becomes `bytes` (at most 1 MiB).
+    ///
+    /// # Errors
+    /// As [`BlockStore::modify`].
+    pub fn write(
+        &self,
+        space: u32,
+        key: &[u8],
+        bytes: &[u8],
+        durability: Durability,
+    ) -> Result<Ticket, Error> {
+        let mut operand = Vec::with_capacity(1 + bytes.len());
+        operand.push(ValueKind::Bytes as u8);
+        operand.extend_from_slice(bytes);
+        let update = LoggedUpdate { space, modifier: PUT, key, operand: &operand };
+        self.modify(&[update], durability)
     }
 
     /// The registered modifiers of this store.

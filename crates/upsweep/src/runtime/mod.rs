@@ -14,6 +14,7 @@ mod shared;
 mod status;
 mod threads;
 
+pub use crate::engine::{Image, LoggedUpdate, SpaceRecord, SpaceSize, View, Waiting, Wanted};
 pub use block_store::{BlockStore, Durability, OpenOptions, Ticket};
 pub use layout::CreateOptions;
 pub use status::{Bound, LogStatus, Status, SweepStatus};

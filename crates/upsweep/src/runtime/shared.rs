@@ -9,11 +9,31 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::Thread;
 
+use hdrhistogram::Histogram;
+
 use super::clock::Clock;
 use crate::device::{Devices, HostDevices, Waker};
 use crate::engine::{Accept, Actions, Core, LoggedUpdate, RunJob, View, ViewId, ViewPoll, Wanted};
 use crate::error::{ClosedError, Error};
 use crate::log::Urgency;
+
+/// Latencies in microseconds, with two significant digits.
+pub(super) struct Latency(Mutex<Histogram<u64>>);
+
+impl Latency {
+    fn new() -> Self {
+        Self(Mutex::new(Histogram::new(2).expect("two significant digits are allowed")))
+    }
+
+    fn record(&self, us: u64) {
+        self.read(|histogram| histogram.saturating_record(us));
+    }
+
+    /// Gives access to the histogram.
+    pub(super) fn read<R>(&self, read: impl FnOnce(&mut Histogram<u64>) -> R) -> R {
+        read(&mut self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+}
 
 /// A caller that waits for a view.
 pub(super) struct ViewWaiter {
@@ -48,6 +68,10 @@ pub(super) struct Shared {
     waker: Waker,
     /// Longest time that a caller had to wait for room, in microseconds.
     pub(super) stall_us_max: AtomicU64,
+    /// From the begin of a wait for durability to its end.
+    pub(super) acknowledge: Latency,
+    /// From a query that needs the device to its answer.
+    pub(super) query: Latency,
 }
 
 impl Shared {
@@ -79,6 +103,8 @@ impl Shared {
             clock: Clock::start(),
             waker,
             stall_us_max: AtomicU64::new(0),
+            acknowledge: Latency::new(),
+            query: Latency::new(),
         }
     }
 
@@ -162,6 +188,7 @@ impl Shared {
         if self.durable() >= seq {
             return Ok(());
         }
+        let began = self.clock.now_us();
         let key = {
             let mut state = self.lock();
             state.next_waiter += 1;
@@ -172,6 +199,7 @@ impl Shared {
         };
         loop {
             if self.durable() >= seq {
+                self.acknowledge.record(self.clock.now_us() - began);
                 return Ok(());
             }
             if self.closed.load(Ordering::Acquire) {
@@ -256,6 +284,7 @@ impl Shared {
             ViewPoll::Ready(view) => return Ok(view),
             ViewPoll::Pending(id) => id,
         };
+        let began = self.clock.now_us();
         let answer = Mutex::new(None);
         let waiter = Arc::new(ViewWaiter { answer, thread: std::thread::current() });
         guard.view_waiters.insert(id, Arc::clone(&waiter));
@@ -264,6 +293,7 @@ impl Shared {
             let mut answer =
                 waiter.answer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             if let Some(answer) = answer.take() {
+                self.query.record(self.clock.now_us() - began);
                 return answer;
             }
             drop(answer);

@@ -1,5 +1,5 @@
-//! What `stat` tells: devices and why their settings were chosen, what bounds the speed, queues, log,
-//! sweep, latencies. (Design document, "What bounds the speed".)
+//! What `stat` tells: devices and why their settings were chosen, what bounds the speed, queues,
+//! log, sweep, latencies. (Design document, "What bounds the speed".)
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::layout::Description;
-use super::shared::Shared;
-use crate::device::{DeviceId, DeviceProfile, Devices};
+use super::shared::{Latency, Shared};
+use crate::device::{DeviceId, DeviceProfile, Devices, HostDevices};
 
 /// Everything that is known of a running store.
 #[derive(Clone, Debug, Serialize)]
@@ -34,6 +34,8 @@ pub struct Status {
     pub log: LogStatus,
     /// The sweep.
     pub sweep: SweepStatus,
+    /// Latencies of this session; of the last one if this has none.
+    pub latencies: Latencies,
     /// What bounds the rate of updates.
     pub bound: Bound,
     /// Damage that was met since the store was opened.
@@ -130,6 +132,49 @@ pub struct SweepStatus {
     pub stall_us_max: u64,
 }
 
+/// Latencies in microseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Latencies {
+    /// Waits until an update was durable.
+    pub acknowledge: LatencyStatus,
+    /// Queries that had to read a device.
+    pub query: LatencyStatus,
+}
+
+/// The distribution of one latency, in microseconds.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct LatencyStatus {
+    /// Number of measurements.
+    pub count: u64,
+    /// Median.
+    pub p50: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// 99.9th percentile.
+    pub p999: u64,
+    /// Longest.
+    pub max: u64,
+}
+
+impl LatencyStatus {
+    fn of(latency: &Latency) -> Self {
+        latency.read(|histogram| Self {
+            count: histogram.len(),
+            p50: histogram.value_at_quantile(0.5),
+            p99: histogram.value_at_quantile(0.99),
+            p999: histogram.value_at_quantile(0.999),
+            max: histogram.max(),
+        })
+    }
+}
+
+fn latencies(shared: &Shared) -> Latencies {
+    Latencies {
+        acknowledge: LatencyStatus::of(&shared.acknowledge),
+        query: LatencyStatus::of(&shared.query),
+    }
+}
+
 /// What was measured of a session.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Session {
@@ -141,6 +186,9 @@ pub struct Session {
     pub updates_per_entry: f64,
     /// CPU seconds per update.
     pub cpu_seconds_per_update: f64,
+    /// Latencies.
+    #[serde(default)]
+    pub latencies: Latencies,
 }
 
 /// The three terms that bound the rate of updates, in updates per second.
@@ -193,11 +241,13 @@ fn measured(shared: &Shared, cpu: Duration) -> Option<Session> {
         queue_bytes_per_entry: core.queue_bytes_per_entry(),
         updates_per_entry: updates as f64 / entries.max(1) as f64,
         cpu_seconds_per_update: per_update(cpu.as_secs_f64()),
+        latencies: latencies(shared),
     })
 }
 
 pub(super) fn gather(sources: &Sources<'_>) -> Status {
     let this_session = measured(sources.shared, sources.cpu);
+    let bound_inputs = session_or_last(sources, this_session);
     let state = sources.shared.lock();
     let core = &state.core;
     let description = sources.description;
@@ -206,24 +256,10 @@ pub(super) fn gather(sources: &Sources<'_>) -> Status {
     let (blocks, directory_bytes) = core.directory_size();
     let data_bytes = core.space_map().used_bytes();
     let written = log.bytes + counters.sweep_written_bytes + counters.checkpoint_written_bytes;
-    let devices = (0..state.devices.count()).map(|index| {
-        let device = DeviceId(index);
-        let found = state.devices.description(device);
-        let role = if usize::from(index) < description.data.len() { "data" } else { "log" };
-        let size_bytes = state.devices.geometry(device).size_bytes;
-        let path = found.path.strip_prefix(sources.folder).unwrap_or(&found.path);
-        DeviceStatus {
-            role,
-            path: path.display().to_string(),
-            size_bytes,
-            engine: found.engine,
-            direct: found.direct,
-            reasons: found.reasons,
-        }
-    });
+    let devices = devices(sources, &state.devices);
     Status {
         store: description.store.clone(),
-        devices: devices.collect(),
+        devices,
         block_bytes: description.block_bytes,
         reason: reason(&description.data_profile),
         data_bytes,
@@ -264,9 +300,30 @@ pub(super) fn gather(sources: &Sources<'_>) -> Status {
             quarantined: counters.quarantined,
             stall_us_max: sources.shared.stall_us_max.load(Ordering::Relaxed),
         },
-        bound: bound(sources, this_session, data_bytes, core.queue_limit_bytes()),
+        latencies: bound_inputs.0.latencies,
+        bound: bound(sources, bound_inputs, data_bytes, core.queue_limit_bytes()),
         damage: counters.damage.iter().map(|(_, reason)| reason.clone()).collect(),
     }
+}
+
+fn devices(sources: &Sources<'_>, bank: &HostDevices) -> Vec<DeviceStatus> {
+    let description = sources.description;
+    let devices = (0..bank.count()).map(|index| {
+        let device = DeviceId(index);
+        let found = bank.description(device);
+        let role = if usize::from(index) < description.data.len() { "data" } else { "log" };
+        let size_bytes = bank.geometry(device).size_bytes;
+        let path = found.path.strip_prefix(sources.folder).unwrap_or(&found.path);
+        DeviceStatus {
+            role,
+            path: path.display().to_string(),
+            size_bytes,
+            engine: found.engine,
+            direct: found.direct,
+            reasons: found.reasons,
+        }
+    });
+    devices.collect()
 }
 
 fn reason(profile: &DeviceProfile) -> String {
@@ -275,19 +332,25 @@ fn reason(profile: &DeviceProfile) -> String {
     format!("{kind}: {}; sweeps {sweep}", profile.reason)
 }
 
-fn bound(
+/// The measurements of this session, else of the last one, else estimates; and which they are.
+fn session_or_last(
     sources: &Sources<'_>,
     this_session: Option<Session>,
-    data_bytes: u64,
-    queue_limit: usize,
-) -> Bound {
-    let last: Option<Session> =
-        sources.last_session.and_then(|text| serde_json::from_str(text).ok());
-    let (session, source) = match (this_session, last) {
+) -> (Session, &'static str) {
+    let last = sources.last_session.and_then(|text| serde_json::from_str(text).ok());
+    match (this_session, last) {
         (Some(session), _) => (session, "this session"),
         (None, Some(session)) => (session, "the last session"),
         (None, None) => (ESTIMATE, "estimates"),
-    };
+    }
+}
+
+fn bound(
+    sources: &Sources<'_>,
+    (session, source): (Session, &'static str),
+    data_bytes: u64,
+    queue_limit: usize,
+) -> Bound {
     let Description { data_profile, log_profile, data, log, .. } = sources.description;
     let bandwidth =
         |bytes_per_second: u64, devices: usize| (bytes_per_second as f64 * devices as f64).max(1.0);
@@ -309,8 +372,12 @@ fn bound(
     Bound { log, sweep, cpu, binds, source, session }
 }
 
+const NO_LATENCY: LatencyStatus = LatencyStatus { count: 0, p50: 0, p99: 0, p999: 0, max: 0 };
+const NO_LATENCIES: Latencies = Latencies { acknowledge: NO_LATENCY, query: NO_LATENCY };
+
 /// Costs of an 8-byte counter increment, before anything was measured.
 const ESTIMATE: Session = Session {
+    latencies: NO_LATENCIES,
     log_bytes_per_update: 48.0,
     queue_bytes_per_entry: 32.0,
     updates_per_entry: 1.0,

@@ -1,7 +1,8 @@
 //! Structures over the engine's blocks: the built-in modifiers and the ordered table.
 //!
-//! Formats, modifiers and readers are pure: no I/O, no threads, no clocks. The handles on top of them
-//! use the public block API and nothing else, which proves that others can build structures too.
+//! Formats, modifiers and readers are pure: no I/O, no threads, no clocks. The handles on top of
+//! them use the public block API and nothing else, which proves that others can build structures
+//! too.
 
 pub mod modifiers;
 pub mod table;

@@ -8,7 +8,7 @@
 //! | `max_*`, `min_*` | 8 bytes | operand | the larger, the smaller | yes |
 //! | `bit_or` | bytes | operand | bitwise or; equal lengths only | equal lengths |
 //! | `append` | bytes | operand | concatenation | no |
-//! | `byte_patch` | offset (4), bytes | as if empty | overwritten, extended at the end | if joined |
+//! | `byte_patch` | offset (4), bytes | as if empty | overwritten, may extend | if joined |
 //! | `insert_if_absent` | kind byte, bytes | put | keep | yes, to the earlier |
 //!
 //! Rules:
@@ -24,7 +24,6 @@
 //!   fold: near [`VALUE_BYTES_MAX`] the first of two may fit while both together do not. Nor does
 //!   `add_f64`: rounding depends on the order.
 
-use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -32,14 +31,17 @@ use crate::engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
 use crate::engine::registry::{ModifierId, Modifiers};
 
 mod bytes;
+mod operand_format;
 mod resolve;
+#[cfg(test)]
+mod tests;
 
-pub use resolve::{Resolved, admit, is_decided, resolve};
+use operand_format::Number;
+pub use operand_format::{patch_operand, value_operand};
+pub use resolve::{Resolved, is_decided, resolve};
 
-/// Longest key in bytes.
-pub const KEY_BYTES_MAX: usize = 4 << 10;
-/// Longest value in bytes.
-pub const VALUE_BYTES_MAX: usize = 1 << 20;
+pub use crate::engine::config::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use crate::engine::modifier::{check_length, check_value};
 
 /// Number of `put`.
 pub const PUT: ModifierId = ModifierId(0);
@@ -89,124 +91,6 @@ pub fn bind_builtins(modifiers: &mut Modifiers) {
     modifiers.bind(APPEND, Arc::new(bytes::Append));
     modifiers.bind(BYTE_PATCH, Arc::new(bytes::BytePatch));
     modifiers.bind(INSERT_IF_ABSENT, Arc::new(bytes::InsertIfAbsent));
-}
-
-/// The operand of `put` and `insert_if_absent`: the value with its kind in front.
-#[must_use]
-pub fn value_operand(kind: ValueKind, bytes: &[u8]) -> Vec<u8> {
-    let mut operand = Vec::with_capacity(1 + bytes.len());
-    operand.push(kind as u8);
-    operand.extend_from_slice(bytes);
-    operand
-}
-
-/// The operand of `byte_patch`: `bytes` go to `offset` (bytes) of the value.
-#[must_use]
-pub fn patch_operand(offset: u32, bytes: &[u8]) -> Vec<u8> {
-    let mut operand = Vec::with_capacity(4 + bytes.len());
-    operand.extend_from_slice(&offset.to_le_bytes());
-    operand.extend_from_slice(bytes);
-    operand
-}
-
-/// Offset and bytes of the operand of `byte_patch`; `None` if it is too short to hold an offset.
-fn split_patch(operand: &[u8]) -> Option<(usize, &[u8])> {
-    let (offset, bytes) = operand.split_first_chunk::<4>()?;
-    Some((u32::from_le_bytes(*offset) as usize, bytes))
-}
-
-/// Checks a value for its kind: numbers have 8 bytes, nothing exceeds [`VALUE_BYTES_MAX`].
-///
-/// # Errors
-/// [`Refusal`] with what is wrong.
-pub fn check_value(kind: ValueKind, bytes: &[u8]) -> Result<(), Refusal> {
-    if kind != ValueKind::Bytes && bytes.len() != 8 {
-        let length = bytes.len();
-        return Err(Refusal(format!("a value of kind {kind:?} has 8 bytes, not {length}")));
-    }
-    check_length(bytes.len())
-}
-
-fn check_length(length: usize) -> Result<(), Refusal> {
-    if length > VALUE_BYTES_MAX {
-        return Err(Refusal(format!(
-            "a value of {length} bytes is above the limit of {VALUE_BYTES_MAX} bytes"
-        )));
-    }
-    Ok(())
-}
-
-/// A number as the built-in modifiers compute with it.
-trait Number: Copy + Send + Sync + 'static {
-    const KIND: ValueKind;
-    /// Whether addition is associative, so that operands may be summed up beforehand.
-    const SUMS_FOLD: bool;
-    const ZERO: Self;
-    fn decode(bytes: [u8; 8]) -> Self;
-    fn encode(self) -> [u8; 8];
-    fn sum(self, other: Self) -> Self;
-    fn order(self, other: Self) -> Ordering;
-    fn is_operand(self) -> bool {
-        true
-    }
-}
-
-impl Number for i64 {
-    const KIND: ValueKind = ValueKind::I64;
-    const SUMS_FOLD: bool = true;
-    const ZERO: Self = 0;
-    fn decode(bytes: [u8; 8]) -> Self {
-        Self::from_le_bytes(bytes)
-    }
-    fn encode(self) -> [u8; 8] {
-        self.to_le_bytes()
-    }
-    fn sum(self, other: Self) -> Self {
-        self.wrapping_add(other)
-    }
-    fn order(self, other: Self) -> Ordering {
-        self.cmp(&other)
-    }
-}
-
-impl Number for u64 {
-    const KIND: ValueKind = ValueKind::U64;
-    const SUMS_FOLD: bool = true;
-    const ZERO: Self = 0;
-    fn decode(bytes: [u8; 8]) -> Self {
-        Self::from_le_bytes(bytes)
-    }
-    fn encode(self) -> [u8; 8] {
-        self.to_le_bytes()
-    }
-    fn sum(self, other: Self) -> Self {
-        self.wrapping_add(other)
-    }
-    fn order(self, other: Self) -> Ordering {
-        self.cmp(&other)
-    }
-}
-
-impl Number for f64 {
-    const KIND: ValueKind = ValueKind::F64;
-    const SUMS_FOLD: bool = false;
-    const ZERO: Self = 0.0;
-    fn decode(bytes: [u8; 8]) -> Self {
-        Self::from_le_bytes(bytes)
-    }
-    fn encode(self) -> [u8; 8] {
-        self.to_le_bytes()
-    }
-    fn sum(self, other: Self) -> Self {
-        let sum = self + other;
-        if sum.is_nan() { Self::from_bits(0x7ff8 << 48) } else { sum }
-    }
-    fn order(self, other: Self) -> Ordering {
-        self.total_cmp(&other)
-    }
-    fn is_operand(self) -> bool {
-        !self.is_nan()
-    }
 }
 
 #[derive(Clone, Copy)]

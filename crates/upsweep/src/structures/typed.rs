@@ -1,8 +1,8 @@
 //! Typed tables: keys and values of Rust types over the bytes of a [`Table`].
 //!
 //! Keys keep their order: integers are big-endian with the sign bit turned, text and bytes are
-//! themselves, a pair is the first part with its zeros escaped and ended, then the second. Numbers as
-//! values are those that the numeric modifiers work on.
+//! themselves, a pair is the first part with its zeros escaped and ended, then the second. Numbers
+//! as values are those that the numeric modifiers work on.
 
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};

@@ -1,5 +1,7 @@
 //! What every implementation of [`Devices`] must do, run over each of them.
 
+#![expect(clippy::disallowed_methods, reason = "tests of real files and threads")]
+
 use super::*;
 use crate::device::{
     DeviceError, EngineChoice, HostDevices, HostOptions, HostPath, HostileDevices, MemoryDevices,

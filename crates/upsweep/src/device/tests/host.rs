@@ -1,5 +1,8 @@
 //! Files through both engines: waiters, wakers, threads that come and go, and what is refused.
 
+#![expect(clippy::disallowed_methods, reason = "tests of real files and threads")]
+#![expect(clippy::disallowed_types, reason = "tests of real files and threads")]
+
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -6,7 +6,6 @@ mod conformance;
 mod host;
 mod hostile;
 #[cfg(target_os = "linux")]
-mod measure;
 mod memory;
 mod probe;
 

@@ -5,6 +5,7 @@
 //! | [`codec_format`] | integers, lengths and byte strings, and the reader that never panics |
 //! | [`image_format`] | the envelope around blocks, directory pages and checkpoint roots |
 //! | [`record_format`] | payloads of log records: updates, directory changes, tables, modifiers |
+//! | [`quarantine_format`] | records of the quarantine table |
 //! | [`checkpoint_format`] | directory pages, the checkpoint root and the superblock |
 //!
 //! All integers are little-endian; *varint* is LEB128 of at most 10 bytes.
@@ -12,4 +13,5 @@
 pub mod checkpoint_format;
 pub mod codec_format;
 pub mod image_format;
+pub mod quarantine_format;
 pub mod record_format;

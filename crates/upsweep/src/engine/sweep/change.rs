@@ -15,6 +15,9 @@ use crate::engine::format::record_format::{Change, Placed};
 use crate::engine::queue::Waiting;
 use crate::placement::Extent;
 
+/// A large value: space and key, and where it is; no place if it is gone.
+pub(super) type PlacedValue = ((u32, Vec<u8>), Option<Extent>);
+
 /// Smallest step in which a data file grows, unless its file system has less.
 const GROWTH_BYTES_MIN: u64 = 16 << 20;
 /// All steps are multiples of this; where not even one fits, the device is full.
@@ -27,7 +30,7 @@ pub(super) fn describe(
     run: &Run,
     blocks: &[NewBlock],
     extents: &[Extent],
-    large: Vec<((u32, Vec<u8>), Option<Extent>)>,
+    large: Vec<PlacedValue>,
 ) -> Change {
     let frontier = run.frontier;
     let mut change = Change::default();
@@ -91,6 +94,11 @@ pub(super) fn of_damaged(directory: &Directory, blocks: &[RunBlock]) -> Vec<Quar
 /// Updates on their way from one queue to another, with the space they belong to.
 pub(super) type Moved = Vec<(u32, Arc<Waiting>)>;
 
+/// Per device, the longest step of growth in bytes when nothing was refused yet.
+pub(in crate::engine) fn growth_steps(growable: &[bool]) -> Vec<u64> {
+    growable.iter().map(|growable| if *growable { u64::MAX >> 1 } else { 0 }).collect()
+}
+
 impl Core {
     /// Takes the live queue of a block of a run, whose time with the run is over.
     pub(super) fn take_live(&mut self, id: BlockId, moved: &mut Moved) {
@@ -107,7 +115,7 @@ impl Core {
     }
 
     /// Puts updates back on the queues of the blocks that cover their keys now.
-    pub(super) fn push_all(&mut self, moved: Moved) {
+    pub(super) fn push_all(&mut self, moved: &[(u32, Arc<Waiting>)]) {
         let by_space = |left: &(u32, Arc<Waiting>), right: &(u32, Arc<Waiting>)| left.0 == right.0;
         for group in moved.chunk_by(by_space) {
             let space = group[0].0;
@@ -125,9 +133,11 @@ impl Core {
         }
     }
 
-    /// Gives a run up for lack of room: its updates wait again, before those that came since.
+    /// Gives a run up for lack of room: its updates wait again, before those that came since. After
+    /// a rest the next run asks the devices to grow once more: somebody may have made room.
     pub(super) fn cancel_run(&mut self, id: RunId) {
         self.full = true;
+        self.growth_steps_max = growth_steps(&self.growable);
         self.sweep.rest_until(self.now_us);
         let run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
         self.frozen_bytes -= run.frozen_bytes;
@@ -140,7 +150,7 @@ impl Core {
             }
             self.take_live(run_block.id, &mut moved);
         }
-        self.push_all(moved);
+        self.push_all(&moved);
     }
 
     /// Has a growable data device extended for `bytes` more; `false` if none can be.

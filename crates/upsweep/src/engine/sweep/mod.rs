@@ -10,9 +10,9 @@
 //! 5. flush (one flush serves all runs that wait for it), then log the change;
 //! 6. when the log record is durable, publish: the directory changes, the old space is free.
 //!
-//! Several runs are in the pipeline, so that reading, applying and writing overlap. A *cycle* visits
-//! every device once, then the blocks that have no image yet. A *fat* block, whose queue has grown
-//! far beyond its size, is swept out of turn.
+//! Several runs are in the pipeline, so that reading, applying and writing overlap. A *cycle*
+//! visits every device once, then the blocks that have no image yet. A *fat* block, whose queue has
+//! grown far beyond its size, is swept out of turn.
 //!
 //! The *global frontier* is not derived from the order of visits, which splits and merges disturb,
 //! but found by a scan over all blocks at the end of a cycle, in portions.
@@ -20,16 +20,18 @@
 mod change;
 mod job;
 mod pacing;
+mod place;
 mod run;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub(super) use change::growth_steps;
 pub(super) use job::Quarantined;
 pub use job::{JobOutput, RunJob};
 pub(super) use run::{Run, RunSummary};
 
-use super::core::{Actions, Core, Publish};
-use super::directory::{Block, BlockId};
+use super::core::{Actions, Core};
+use super::directory::BlockId;
 use crate::device::DeviceId;
 
 /// Number of a run within this process.
@@ -38,6 +40,8 @@ pub struct RunId(pub u64);
 
 /// Blocks that the scan for the global frontier looks at in one step.
 const SCAN_BLOCKS: usize = 8192;
+/// Runs between two scans of a cycle, at least.
+const SCAN_RUNS_MIN: u64 = 64;
 
 /// Where a cycle is.
 pub(super) struct Cycle {
@@ -60,6 +64,8 @@ pub(super) struct Sweep {
     next_run: u64,
     cycle: Option<Cycle>,
     scan: Option<Scan>,
+    /// Runs that were published when the last scan began.
+    scanned_at_run: u64,
     fat: BTreeSet<BlockId>,
     /// Every update up to this sequence is inside a published image.
     pub(super) frontier: u64,
@@ -95,6 +101,7 @@ impl Sweep {
             next_run: 0,
             cycle: None,
             scan: None,
+            scanned_at_run: 0,
             fat: BTreeSet::new(),
             frontier,
             requested: 0,
@@ -127,10 +134,9 @@ impl Sweep {
         self.log_fill_allowed
     }
 
-    /// Blocks of runs whose change is not published. A change that is in the log counts too: if a
-    /// power cut takes it away, its blocks wait again.
-    pub(super) fn unpublished_blocks(&self) -> usize {
-        self.runs.values().map(|run| run.blocks.len()).sum()
+    /// Blocks of runs whose change is still to be logged.
+    pub(super) fn unlogged_blocks(&self) -> usize {
+        self.runs.values().map(Run::unlogged_blocks).sum()
     }
 
     /// How far the present cycle has come, from 0 to 1; `None` between cycles.
@@ -182,6 +188,11 @@ impl Core {
     }
 
     pub(super) fn pump_sweep(&mut self, actions: &mut Actions) {
+        if !self.replaying && self.sweep.runs.is_empty() && self.arena.queues() == 0 {
+            // Nothing waits, so every record that is not an update yet to come is dealt with.
+            self.sweep.frontier = self.sweep.frontier.max(self.log.last());
+        }
+        self.rescan();
         self.scan_frontier();
         self.sweep.log_fill_allowed = pacing::log_fill_allowed_percent(self.sweep_progress());
         let pressure = self.queue_fill_percent().max(self.log_claim_percent(0));
@@ -194,7 +205,7 @@ impl Core {
         let urgent = if requested || always { 100 } else { pressure };
         while self.sweep.runs.len() < self.config.runs_in_flight_max && !self.full_wait() {
             let Some(blocks) = self.next_fat() else { break };
-            self.start_run(blocks, actions);
+            self.start_run(&blocks, actions);
         }
         while self.sweep.cycle.is_some()
             && self.sweep.runs.len() < self.config.runs_in_flight_max
@@ -202,7 +213,7 @@ impl Core {
             && self.sweep.pacing.may_start(urgent, self.sweep.runs.is_empty(), self.now_us)
         {
             match self.next_run() {
-                Some(blocks) => self.start_run(blocks, actions),
+                Some(blocks) => self.start_run(&blocks, actions),
                 None if self.sweep.runs.is_empty() => self.end_cycle(),
                 None => break,
             }
@@ -215,6 +226,25 @@ impl Core {
         self.full && !self.sweep.runs.is_empty()
     }
 
+    /// While a cycle runs and the log is half full, the frontier is looked for again and again, so
+    /// that log space comes back as the cycle proceeds and not only at its end.
+    fn rescan(&mut self) {
+        let published = self.statistics.runs;
+        let due = self.sweep.scanned_at_run + SCAN_RUNS_MIN.max(self.directory.len() as u64 / 512);
+        if self.sweep.cycle.is_some()
+            && self.sweep.scan.is_none()
+            && published >= due
+            && self.log_fill_percent() >= pacing::START_PERCENT
+        {
+            self.start_scan();
+        }
+    }
+
+    fn start_scan(&mut self) {
+        self.sweep.scanned_at_run = self.statistics.runs;
+        self.sweep.scan = Some(Scan { next: 0, oldest: self.accepted + 1 });
+    }
+
     fn start_cycle(&mut self) {
         let cursors = vec![Some(0); usize::from(self.config.data_devices)];
         let unplaced = Some((0, Box::default()));
@@ -224,7 +254,8 @@ impl Core {
 
     fn end_cycle(&mut self) {
         self.sweep.cycle = None;
-        self.sweep.scan = Some(Scan { next: 0, oldest: self.accepted + 1 });
+        // A scan that began before the last runs were published would find too little.
+        self.start_scan();
         self.statistics.cycle_ended(self.now_us);
         self.scan_frontier();
     }
@@ -279,13 +310,12 @@ impl Core {
         let cursor = cycle.cursors[device]?;
         let mut run: Vec<BlockId> = Vec::new();
         let (mut start, mut waiting_bytes, mut keep) = (0, 0u64, 0);
-        let mut change_bytes = 0;
         let mut next_cursor = None;
         for (&(_, offset), &id) in self.physical.range((device_id, cursor)..=(device_id, u64::MAX))
         {
             let block = self.directory.block(id);
             let bytes = block.extent.map_or(0, |extent| u64::from(extent.bytes));
-            let waits = block.waits() && !block.busy && block.frontier < cycle.start_seq;
+            let waits = block.waits() && !block.busy && block.queue.first_seq() <= cycle.start_seq;
             if run.is_empty() {
                 if !waits {
                     continue;
@@ -295,10 +325,7 @@ impl Core {
             let span = offset + bytes - start;
             let sparse = (waiting_bytes + if waits { bytes } else { 0 }) * 100
                 < span * u64::from(self.config.run_density_percent_min);
-            change_bytes += change_bytes_of(block);
-            let too_long = run.len() == self.config.run_blocks_max
-                || span > self.span_bytes_max()
-                || change_bytes > self.change_bytes_max();
+            let too_long = run.len() == self.config.run_blocks_max || span > self.span_bytes_max();
             if block.busy || (!run.is_empty() && (too_long || (waits && sparse))) {
                 break;
             }
@@ -322,22 +349,15 @@ impl Core {
         self.config.run_blocks_max as u64 * u64::from(self.config.block_bytes)
     }
 
-    /// Bytes that the blocks of one run may take in the record of its change; splits need the rest.
-    fn change_bytes_max(&self) -> usize {
-        self.log.record_bytes_max() / 2
-    }
-
     /// The next blocks without image, in key order.
     fn next_unplaced(&self, cycle: &mut Cycle) -> Option<Vec<BlockId>> {
         let from = cycle.unplaced.take()?;
         let mut run = Vec::new();
-        let (mut bytes, mut change_bytes) = (0, 0);
+        let mut bytes = 0;
         for (key, &id) in self.unplaced.range(from..) {
             let block = self.directory.block(id);
             bytes += block.queue.bytes() as usize;
-            change_bytes += change_bytes_of(block);
             let full = run.len() == self.config.run_blocks_max
-                || change_bytes > self.change_bytes_max()
                 || bytes > self.config.fat_queue_bytes().max(self.span_bytes_max() as usize);
             if full && !run.is_empty() {
                 cycle.unplaced = Some(key.clone());
@@ -350,10 +370,10 @@ impl Core {
         (!run.is_empty()).then_some(run)
     }
 
-    fn start_run(&mut self, blocks: Vec<BlockId>, actions: &mut Actions) {
+    fn start_run(&mut self, blocks: &[BlockId], actions: &mut Actions) {
         self.sweep.next_run += 1;
         let id = RunId(self.sweep.next_run);
-        for block in &blocks {
+        for block in blocks {
             self.directory.block_mut(*block).busy = true;
             self.sweep.unmark_fat(*block);
         }
@@ -366,15 +386,6 @@ impl Core {
     pub fn job_done(&mut self, output: JobOutput) {
         self.run_applied(output);
     }
-
-    pub(super) fn log_change(&mut self, run: RunId, payload: &[u8]) -> bool {
-        self.append_internal(payload, Publish::Run(run))
-    }
-}
-
-/// Bytes that a block takes in the record of a change, about.
-fn change_bytes_of(block: &Block) -> usize {
-    block.key.len() + 64
 }
 
 /// Blocks without waiting updates at the end of a run are dropped; this many in a row end it.

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use super::job::{JobBlock, JobDone, JobOutput, JobResult, NewBlock, RunJob};
-use super::{Flushing, RunId, change};
-use crate::device::{Buffer, Completion, DeviceId, Durability, Operation, Request};
+use super::job::{JobBlock, JobDone, JobOutput, JobResult, RunJob};
+use super::{Flushing, RunId};
+use crate::device::{Buffer, Completion, DeviceId, Operation, Request};
 use crate::engine::cache::Image;
-use crate::engine::core::{Actions, Core, Publish, Purpose};
+use crate::engine::core::{Actions, Core, Publish, Purpose, Release};
 use crate::engine::directory::{Block, BlockId};
 use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::format::record_format::Change;
 use crate::engine::quarantine;
+use crate::log::AppendError;
 use crate::placement::Extent;
 
 /// A block of a run.
@@ -23,30 +24,40 @@ pub(in crate::engine) struct RunBlock {
     pub(super) damage: Option<String>,
 }
 
+/// The large values that were loaded for a block, by key.
+type LoadedValues = (BlockId, Vec<(Vec<u8>, Vec<u8>)>);
+
 /// Where a run is.
-enum Phase {
-    Reading { pending: usize },
+pub(super) enum Phase {
+    Reading {
+        pending: usize,
+    },
     Applying,
-    LoadingValues { pending: usize, job: Box<RunJob> },
+    LoadingValues {
+        pending: usize,
+        job: Box<RunJob>,
+    },
     Placing(Box<JobDone>),
-    Writing { pending: usize },
+    Writing {
+        pending: usize,
+    },
     Flushing,
-    Logging,
+    /// The change is to be logged; `refused` if the log had no room for it.
+    Logging {
+        refused: bool,
+    },
     Committing,
 }
 
 /// One run.
 pub(in crate::engine) struct Run {
     pub(in crate::engine) blocks: Vec<RunBlock>,
-    phase: Phase,
+    pub(super) phase: Phase,
     pub(super) frontier: u64,
     pub(super) frozen_bytes: usize,
     updates: u64,
     pub(in crate::engine) change: Change,
-    /// Updates that were refused.
-    quarantined: u64,
-    /// Those of them that are not in the log yet, as updates of the quarantine table.
-    puts: Vec<quarantine::Put>,
+    pub(in crate::engine) quarantined: Vec<super::job::Quarantined>,
 }
 
 impl Run {
@@ -65,9 +76,18 @@ impl Run {
             frozen_bytes: 0,
             updates: 0,
             change: Change::default(),
-            quarantined: 0,
-            puts: Vec::new(),
+            quarantined: Vec::new(),
         }
+    }
+
+    /// Blocks whose change is still to be logged.
+    pub(super) fn unlogged_blocks(&self) -> usize {
+        if matches!(self.phase, Phase::Committing) { 0 } else { self.blocks.len() }
+    }
+
+    /// Whether the run is written and the log has no room for its change.
+    fn waits_for_log(&self) -> bool {
+        matches!(self.phase, Phase::Logging { refused: true })
     }
 
     /// Whether the run reads from this data device.
@@ -92,7 +112,7 @@ impl Core {
         self.run_mut(id).phase = Phase::Reading { pending: 1 };
     }
 
-    fn run_mut(&mut self, id: RunId) -> &mut Run {
+    pub(super) fn run_mut(&mut self, id: RunId) -> &mut Run {
         self.sweep.runs.get_mut(&id).expect("a run lives until it is published")
     }
 
@@ -148,7 +168,7 @@ impl Core {
                 Phase::LoadingValues { pending: 0, .. } => self.apply_again(id, actions),
                 Phase::LoadingValues { pending: usize::MAX, .. } => self.load_values(id, actions),
                 Phase::Placing(_) => self.place_run(id, actions),
-                Phase::Logging => self.log_run(id),
+                Phase::Logging { .. } => self.log_run(id),
                 _ => {}
             }
         }
@@ -192,12 +212,7 @@ impl Core {
     }
 
     /// Has the run's sound blocks applied, with these large values at hand.
-    fn send_job(
-        &mut self,
-        id: RunId,
-        mut values: Vec<(BlockId, Vec<(Vec<u8>, Vec<u8>)>)>,
-        actions: &mut Actions,
-    ) {
+    fn send_job(&mut self, id: RunId, mut values: Vec<LoadedValues>, actions: &mut Actions) {
         let run = &self.sweep.runs[&id];
         let sound: Vec<&RunBlock> = run.blocks.iter().filter(|b| b.damage.is_none()).collect();
         let mut blocks = Vec::with_capacity(sound.len());
@@ -329,111 +344,6 @@ impl Core {
         self.send_job(id, values, actions);
     }
 
-    /// Finds room for the run's images and writes them.
-    fn place_run(&mut self, id: RunId, actions: &mut Actions) {
-        let phase = std::mem::replace(&mut self.run_mut(id).phase, Phase::Applying);
-        let Phase::Placing(done) = phase else { return };
-        let Some((extents, values)) = self.allocate_for(id, &done) else {
-            self.no_room_for(id, done, actions);
-            return;
-        };
-        self.full = false;
-        let JobDone { blocks, buffer, values: large, quarantined } = *done;
-        let writes = write_requests(&extents, buffer);
-        let large_writes = large
-            .iter()
-            .zip(&values)
-            .filter_map(|((_, _, image), extent)| Some((extent.as_ref()?, image.as_ref()?)))
-            .map(|(extent, image)| (*extent, Buffer::copy_of(image)));
-        let writes: Vec<(Extent, Buffer)> = writes.into_iter().chain(large_writes).collect();
-        let written: u64 = writes.iter().map(|(_, buffer)| buffer.len() as u64).sum();
-        self.statistics.sweep_written_bytes += written;
-        let large = large.into_iter().map(|(space, key, _)| (space, key)).zip(values).collect();
-        let run = &self.sweep.runs[&id];
-        let change = change::describe(&self.directory, run, &blocks, &extents, large);
-        let mut quarantined = quarantined;
-        quarantined.extend(change::of_damaged(&self.directory, &run.blocks));
-        let pending = writes.len();
-        for (extent, buffer) in writes {
-            let token = self.token(Purpose::RunWrite(id));
-            let (offset, durability) = (extent.offset, Durability::Cached);
-            let operation = Operation::Write { offset, buffer, durability };
-            actions.requests.push(Request { device: extent.device, token, operation });
-        }
-        let run = self.run_mut(id);
-        run.change = change;
-        run.quarantined = quarantined.len() as u64;
-        run.puts = quarantine::puts(&quarantined);
-        run.phase = Phase::Writing { pending };
-        if pending == 0 {
-            self.run_written(id);
-        }
-    }
-
-    /// Extents for the images and the large values of a finished job, or none of them.
-    #[expect(clippy::type_complexity, reason = "a pair of lists, used once")]
-    fn allocate_for(
-        &mut self,
-        id: RunId,
-        done: &JobDone,
-    ) -> Option<(Vec<Extent>, Vec<Option<Extent>>)> {
-        if cfg!(feature = "broken-overwrite-in-place")
-            && let Some(extents) = self.old_places(id, done)
-        {
-            return Some((extents, vec![None; done.values.len()]));
-        }
-        let lengths: Vec<u32> =
-            done.blocks.iter().map(|block| block.bytes).filter(|bytes| *bytes > 0).collect();
-        let images = done.values.iter().filter_map(|(_, _, image)| image.as_ref());
-        let large: u64 = images.map(|image| image.len() as u64).sum();
-        let wanted = lengths.iter().map(|bytes| u64::from(*bytes)).sum::<u64>() + large;
-        let extents_before = self.sweep.runs[&id].blocks.iter().filter_map(|block| block.extent);
-        let before: u64 = extents_before.map(|extent| u64::from(extent.bytes)).sum();
-        if wanted > before && self.space_map.free_bytes() < wanted + self.reserve_bytes() {
-            return None;
-        }
-        let extents = self.space_map.allocate_run(&lengths)?;
-        let mut values = Vec::with_capacity(done.values.len());
-        for (_, _, image) in &done.values {
-            let bytes = image.as_ref().map(|i| u32::try_from(i.len()).expect("below 4 GiB"));
-            let extent = bytes.map(|bytes| self.space_map.allocate_high(bytes));
-            if extent == Some(None) {
-                let taken = extents.iter().copied().chain(values.into_iter().flatten());
-                taken.for_each(|extent| self.space_map.free(extent));
-                return None;
-            }
-            values.push(extent.flatten());
-        }
-        Some((extents, values))
-    }
-
-    /// Where the blocks of the run are now, if each of them has kept its length.
-    fn old_places(&self, id: RunId, done: &JobDone) -> Option<Vec<Extent>> {
-        let old = self.sweep.runs[&id].blocks.iter().map(|block| block.extent);
-        let same = |(old, new): (Option<Extent>, &NewBlock)| {
-            old.filter(|extent| extent.bytes == new.bytes)
-        };
-        let extents: Option<Vec<Extent>> = old.zip(&done.blocks).map(same).collect();
-        let same_count = self.sweep.runs[&id].blocks.len() == done.blocks.len();
-        extents.filter(|_| same_count && done.values.is_empty())
-    }
-
-    /// Space that a run may use only if it frees at least as much: without it, a full store could
-    /// not even take deletions.
-    fn reserve_bytes(&self) -> u64 {
-        let run = self.config.run_blocks_max as u64 * u64::from(self.config.block_bytes);
-        (2 * run).min(self.space_map.capacity_bytes() / 8)
-    }
-
-    /// Waits for the device to grow, or gives the run up and puts its updates back.
-    fn no_room_for(&mut self, id: RunId, done: Box<JobDone>, actions: &mut Actions) {
-        if self.begin_growth(done.buffer.len() as u64, actions) {
-            self.run_mut(id).phase = Phase::Placing(done);
-        } else {
-            self.cancel_run(id);
-        }
-    }
-
     pub(in crate::engine) fn run_write_done(&mut self, id: RunId, completion: &Completion) {
         if completion.result.is_err() {
             self.fail_write(completion, 0);
@@ -446,7 +356,7 @@ impl Core {
         }
     }
 
-    fn run_written(&mut self, id: RunId) {
+    pub(super) fn run_written(&mut self, id: RunId) {
         self.run_mut(id).phase = Phase::Flushing;
         self.sweep.flush.waiting.push(Flushing::Run(id));
     }
@@ -477,7 +387,7 @@ impl Core {
         for covered in std::mem::take(&mut self.sweep.flush.covered) {
             match covered {
                 Flushing::Run(id) => {
-                    self.run_mut(id).phase = Phase::Logging;
+                    self.run_mut(id).phase = Phase::Logging { refused: false };
                     self.log_run(id);
                 }
                 Flushing::Checkpoint => self.checkpoint_flushed(),
@@ -485,41 +395,64 @@ impl Core {
         }
     }
 
-    /// Logs the change; if the log has no room at this moment, the next pump tries again. Refused
-    /// updates that do not fit into the record of the change are logged before it.
+    /// Logs the change. If the log has no room, the run waits here for the next checkpoint to carry
+    /// its change (see [`Core::carry_changes`]), or for room.
     fn log_run(&mut self, id: RunId) {
-        let mut run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
-        let bytes_max = self.log.record_bytes_max();
-        loop {
-            let payload = quarantine::encode_with_change(&run.change, &run.puts);
-            if payload.len() <= bytes_max || run.puts.is_empty() {
-                if self.log_change(id, &payload) {
-                    self.take_quarantined(self.log.last(), &run.puts);
-                    run.phase = Phase::Committing;
-                }
-                break;
-            }
-            let (payload, count) = quarantine::encode_part(&run.puts, bytes_max);
-            if !self.append_internal(&payload, Publish::Nothing) {
-                break;
-            }
-            self.take_quarantined(self.log.last(), &run.puts[..count]);
-            run.puts.drain(..count);
+        if self.checkpoint.carries_changes() {
+            return;
         }
-        self.sweep.runs.insert(id, run);
+        let run = &self.sweep.runs[&id];
+        let payload = quarantine::encode_with_change(&run.change, &run.quarantined);
+        match self.append_internal(&payload, Publish::Run(id)) {
+            Ok(seq) => {
+                let run = self.run_mut(id);
+                run.phase = Phase::Committing;
+                let quarantined = std::mem::take(&mut run.quarantined);
+                self.take_quarantined(seq, &quarantined);
+            }
+            // A block whose damage sends all its updates to the quarantine may exceed a record.
+            Err(AppendError::Full | AppendError::TooLong { .. }) => {
+                self.run_mut(id).phase = Phase::Logging { refused: true };
+            }
+            // The log's pipeline is full for a moment, or a failed write has closed the store.
+            Err(_) => {}
+        }
     }
 
-    pub(in crate::engine) fn publish_run(&mut self, id: RunId) {
-        let run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
+    /// Whether a run waits for log space that is not there.
+    pub(in crate::engine) fn change_waits_for_log(&self) -> bool {
+        self.sweep.runs.values().any(Run::waits_for_log)
+    }
+
+    /// Publishes the runs for whose changes the log has no room. The checkpoint that begins now
+    /// makes them durable; until it is complete no other change is logged, because it might build
+    /// on one of these, and the space they leave behind is not reused. So the sweep can always go
+    /// on and release log space, however full the log is.
+    pub(in crate::engine) fn carry_changes(&mut self) {
+        let carried = self.sweep.runs.iter().filter(|(_, run)| run.waits_for_log());
+        let carried: Vec<RunId> = carried.map(|(id, _)| *id).collect();
+        for id in carried {
+            self.publish_run(id, Release::AfterCheckpoint);
+        }
+    }
+
+    pub(in crate::engine) fn publish_run(&mut self, id: RunId, release: Release) {
+        let mut run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
+        // A damaged block of a space that was dropped meanwhile still has its old image, which goes
+        // with the block.
+        let kept = |extent| run.blocks.iter().any(|b| b.damage.is_some() && b.extent == extent);
+        run.change
+            .placed
+            .retain(|placed| self.directory.space(placed.space).is_some() || !kept(placed.extent));
         self.frozen_bytes -= run.frozen_bytes;
         self.statistics.run_published(&run.summary());
         let mut moved = Vec::new();
         for block in &run.blocks {
             self.take_live(block.id, &mut moved);
         }
-        self.apply_change(&run.change, true);
-        self.push_all(moved);
-        self.statistics.quarantined += run.quarantined;
+        self.apply_change(&run.change, release);
+        self.push_all(&moved);
+        self.carry_quarantined(&run.quarantined);
     }
 }
 
@@ -581,27 +514,4 @@ fn read_request(extent: Extent, token: crate::device::Token) -> Request {
     let buffer = Buffer::zeroed(extent.bytes as usize);
     let operation = Operation::Read { offset: extent.offset, buffer };
     Request { device: extent.device, token, operation }
-}
-
-/// Cuts the images into one write per stretch of neighbouring extents.
-fn write_requests(extents: &[Extent], buffer: Buffer) -> Vec<(Extent, Buffer)> {
-    let follows =
-        |left: &Extent, right: &Extent| left.device == right.device && left.end() == right.offset;
-    let stretches: Vec<&[Extent]> = extents.chunk_by(follows).collect();
-    let whole = |stretch: &[Extent]| {
-        let bytes = stretch.iter().map(|extent| extent.bytes).sum();
-        Extent { bytes, ..stretch[0] }
-    };
-    if let [stretch] = stretches.as_slice() {
-        return vec![(whole(stretch), buffer)];
-    }
-    let mut at = 0;
-    let mut writes = Vec::with_capacity(stretches.len());
-    for stretch in stretches {
-        let extent = whole(stretch);
-        let end = at + extent.bytes as usize;
-        writes.push((extent, Buffer::copy_of(&buffer[at..end])));
-        at = end;
-    }
-    writes
 }

@@ -1,22 +1,11 @@
 //! The built-in modifiers of whole values and byte strings; their rules are in the parent module.
 
-use super::{VALUE_BYTES_MAX, check_length, check_value, patch_operand, split_patch};
+use super::operand_format::{patch_operand, split_patch, split_value};
+use super::{VALUE_BYTES_MAX, check_length};
 use crate::engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
 
 /// Patches are folded up to this many bytes, so that folding n of them costs O(n).
 const FOLDED_PATCH_BYTES_MAX: usize = 4 << 10;
-
-/// Kind and bytes of the operand of `put` and `insert_if_absent`.
-pub(super) fn split_value(operand: &[u8]) -> Result<(ValueKind, &[u8]), Refusal> {
-    let (number, bytes) = operand.split_first().ok_or_else(|| {
-        Refusal("the operand is empty; it is one kind byte and the value".to_owned())
-    })?;
-    let kind = ValueKind::from_number(*number).ok_or_else(|| {
-        Refusal(format!("the operand begins with {number}, which is no value kind (0 to 3)"))
-    })?;
-    check_value(kind, bytes)?;
-    Ok((kind, bytes))
-}
 
 /// The current value as a byte string: empty if absent, refused if it is a number.
 fn byte_string<'a>(name: &str, current: Option<ValueRef<'a>>) -> Result<&'a [u8], Refusal> {

@@ -13,10 +13,11 @@
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::{KEY_BYTES_MAX, PUT, bytes, check_value};
+use super::operand_format::split_value;
+use super::{KEY_BYTES_MAX, PUT, check_value};
 use crate::engine::block_format::UpdateRef;
 use crate::engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
-use crate::engine::registry::{FIRST_USER_ID, ModifierId, Modifiers};
+use crate::engine::registry::{ModifierId, Modifiers};
 
 /// What the updates of one key make of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,26 +74,6 @@ pub fn is_decided(modifiers: &Modifiers, key: &[u8], updates: &[UpdateRef<'_>]) 
     last_decisive(modifiers, key, updates).is_some()
 }
 
-/// Checks an update before it is logged: lengths, operand, and for a blind modifier of the
-/// application that it does not refuse when applied.
-///
-/// # Errors
-/// [`Refusal`] with what is wrong: fix the call.
-pub fn admit(
-    modifiers: &Modifiers,
-    modifier: ModifierId,
-    key: &[u8],
-    operand: &[u8],
-) -> Result<(), Refusal> {
-    check_key(key)?;
-    let found = find(modifiers, modifier)?;
-    guarded(|| found.check_operand(operand))?;
-    if modifier.0 >= FIRST_USER_ID && is_blind(found) {
-        call(modifiers, key, None, &UpdateRef { seq: 0, modifier, key, operand })?;
-    }
-    Ok(())
-}
-
 /// The last blind update that succeeds, and what it makes of the key.
 fn last_decisive<'a>(
     modifiers: &Modifiers,
@@ -133,7 +114,7 @@ fn call<'a>(
     check_key(key)?;
     if update.modifier == PUT {
         // The most frequent modifier, without the copy that the trait's outcome costs.
-        let (kind, bytes) = bytes::split_value(update.operand)?;
+        let (kind, bytes) = split_value(update.operand)?;
         return Ok(Resolved::Put(kind, Cow::Borrowed(bytes)));
     }
     let modifier = find(modifiers, update.modifier)?;

@@ -9,9 +9,8 @@ use super::reader::{self, Lookup};
 use super::scan::{Scan, successor};
 use crate::engine::modifier::{Modifier, ValueKind};
 use crate::engine::registry::ModifierId;
-use crate::engine::{LoggedUpdate, SpaceRecord, Wanted};
-use crate::error::{Damage, Error, RequestError};
-use crate::runtime::{BlockStore, Durability, Ticket};
+use crate::error::{Error, RequestError};
+use crate::runtime::{BlockStore, Durability, LoggedUpdate, SpaceRecord, Ticket, View, Wanted};
 use crate::structures::modifiers as builtin;
 
 /// How often a query that meets a moving large value starts again before it counts as damage.
@@ -81,7 +80,8 @@ impl Table {
     /// cached, else one read; two if the value is a large one.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if the key's block is; [`RequestError::NoTable`] if the table was dropped.
+    /// [`Error::Damaged`] if the key's block is; [`RequestError::NoTable`] if the table was
+    /// dropped.
     pub fn get(&self, key: &[u8]) -> Result<Option<Value>, Error> {
         let modifiers = self.blocks.modifiers();
         let mut large: Option<Vec<u8>> = None;
@@ -99,10 +99,10 @@ impl Table {
                 Ok(Lookup::NeedLarge { .. }) => large = self.large_value(key)?,
                 // A large value that was swept between the two reads no longer fits the leaf.
                 Err(_) if large.is_some() && attempt < ATTEMPTS_MAX => large = None,
-                Err(reason) => return Err(self.damage(key, reason)),
+                Err(reason) => return Err(self.damage(&view, key, reason)),
             }
             if attempt >= ATTEMPTS_MAX {
-                return Err(self.damage(key, "its large value is missing".to_owned()));
+                return Err(self.damage(&view, key, "its large value is missing".to_owned()));
             }
         }
         unreachable!("the loop ends by returning")
@@ -114,10 +114,9 @@ impl Table {
         Ok(view.image.map(|image| image.body().to_vec()))
     }
 
-    pub(super) fn damage(&self, key: &[u8], reason: String) -> Error {
+    pub(super) fn damage(&self, view: &View, key: &[u8], reason: String) -> Error {
         let key = String::from_utf8_lossy(key);
-        let what = format!("record {key:?} of table {:?}", self.name);
-        Damage { device: crate::device::DeviceId(0), offset: 0, what, reason }.into()
+        view.damage(format!("record {key:?} of table {:?}", self.name), reason)
     }
 
     pub(super) fn blocks(&self) -> &BlockStore {
@@ -233,8 +232,8 @@ impl Table {
         self.update(key, builtin::BIT_OR, bits)
     }
 
-    /// The records with keys in `range`, in key order; reversible, from both ends at once if wanted.
-    /// Each block is read as it is when the scan reaches it: a scan is not a snapshot.
+    /// The records with keys in `range`, in key order; reversible, from both ends at once if
+    /// wanted. Each block is read as it is when the scan reaches it: a scan is not a snapshot.
     pub fn scan<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Scan {
         let from = match range.start_bound() {
             Bound::Included(key) => key.as_ref().to_vec(),

@@ -10,9 +10,9 @@
 //! | bytes of a record | content |
 //! |---|---|
 //! | 0 | bits 0 and 1 value kind; bit 7 large value; all others 0 |
-//! | 1 | length of the key; 2 bytes from 128 on: low 7 bits with bit 7 set, then the rest |
+//! | 1 | length of the key; from 128 on 2 bytes: low 7 bits with bit 7 set, then the rest |
 //! | then | key |
-//! | to its end | the value; or, if large, length (4) and crc32c (4) of its companion block's body |
+//! | to its end | the value; or, if large, length (4) and crc32c (4) of the companion body |
 //!
 //! A record ends where the next one begins, so a value needs no length, and gaps and overlaps
 //! cannot be expressed. All integers are little-endian. A leaf without records is an empty body.

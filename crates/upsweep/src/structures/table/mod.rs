@@ -19,6 +19,8 @@ pub mod leaf_format;
 pub mod raw_format;
 pub mod reader;
 mod scan;
+#[cfg(test)]
+mod tests;
 
 pub use handle::{Batch, Table, Value};
 pub use leaf::TableFormat;

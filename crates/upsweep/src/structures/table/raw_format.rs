@@ -55,6 +55,14 @@ impl BlockFormat for RawFormat {
         Ok(Applied { pieces: vec![Piece { key: None, body, records }], refused, values: vec![] })
     }
 
+    /// The value without its kind.
+    fn read(&self, input: &ApplyInput<'_>) -> Result<Vec<u8>, ApplyError> {
+        let pieces = self.apply(input)?.pieces;
+        let body = pieces.first().map_or(&[][..], |piece| &piece.body);
+        let value = decode(body).map_err(ApplyError::Corrupt)?;
+        Ok(value.map(|value| value.bytes.to_vec()).unwrap_or_default())
+    }
+
     fn check(&self, body: &[u8], _low: &[u8], _high: Option<&[u8]>) -> Result<Checked, String> {
         let records = u32::from(decode(body)?.is_some());
         Ok(Checked { records, values: Vec::new() })

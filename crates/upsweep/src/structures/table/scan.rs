@@ -9,8 +9,8 @@ use std::collections::VecDeque;
 use super::handle::{Table, Value};
 use super::reader::{self, Lookup, PageRequest};
 use crate::engine::block_format::UpdateRef;
-use crate::engine::{View, Wanted};
 use crate::error::Error;
+use crate::runtime::{View, Wanted};
 
 /// Records that one step takes out of a block at most.
 const RECORDS_PER_STEP: usize = 4096;
@@ -92,7 +92,7 @@ impl Scan {
         };
         let modifiers = self.table.blocks().modifiers();
         let page = reader::page(body, &updates, &modifiers, &request)
-            .map_err(|reason| self.table.damage(&view.low, reason))?;
+            .map_err(|reason| self.table.damage(view, &view.low, reason))?;
         let last = page.records.last().map(|record| record.key.to_vec());
         let next = match (page.is_complete, reverse, last) {
             (false, false, Some(last)) => Some(successor(&last)),

@@ -1,0 +1,147 @@
+//! Placement of a finished run: where its images go, and the writes that take them there.
+//!
+//! Late binding: places are chosen when the bytes are ready. A run that grows may not use the last
+//! reserve of free space, so that runs which shrink always find room.
+
+use super::job::{JobDone, NewBlock};
+use super::run::Phase;
+use super::{RunId, change};
+use crate::device::{Buffer, Durability, Operation, Request};
+use crate::engine::core::{Actions, Core, Purpose};
+use crate::placement::{Extent, UNIT_BYTES};
+
+impl Core {
+    /// Finds room for the run's images and writes them.
+    pub(super) fn place_run(&mut self, id: RunId, actions: &mut Actions) {
+        let phase = std::mem::replace(&mut self.run_mut(id).phase, Phase::Applying);
+        let Phase::Placing(done) = phase else { return };
+        let Some((extents, values)) = self.allocate_for(id, &done) else {
+            self.no_room_for(id, done, actions);
+            return;
+        };
+        self.full = false;
+        let JobDone { blocks, buffer, values: large, quarantined } = *done;
+        let writes = write_requests(&extents, buffer);
+        let large_writes = large
+            .iter()
+            .zip(&values)
+            .filter_map(|((_, _, image), extent)| Some((extent.as_ref()?, image.as_ref()?)))
+            .map(|(extent, image)| (*extent, Buffer::copy_of(image)));
+        let writes: Vec<(Extent, Buffer)> = writes.into_iter().chain(large_writes).collect();
+        let written: u64 = writes.iter().map(|(_, buffer)| buffer.len() as u64).sum();
+        self.statistics.sweep_written_bytes += written;
+        let large = large.into_iter().map(|(space, key, _)| (space, key)).zip(values).collect();
+        let run = &self.sweep.runs[&id];
+        let change = change::describe(&self.directory, run, &blocks, &extents, large);
+        let mut quarantined = quarantined;
+        quarantined.extend(change::of_damaged(&self.directory, &run.blocks));
+        let pending = writes.len();
+        for (extent, buffer) in writes {
+            let token = self.token(Purpose::RunWrite(id));
+            let (offset, durability) = (extent.offset, Durability::Cached);
+            let operation = Operation::Write { offset, buffer, durability };
+            actions.requests.push(Request { device: extent.device, token, operation });
+        }
+        let run = self.run_mut(id);
+        run.change = change;
+        run.quarantined = quarantined;
+        run.phase = Phase::Writing { pending };
+        if pending == 0 {
+            self.run_written(id);
+        }
+    }
+
+    /// Extents for the images and the large values of a finished job, or none of them.
+    fn allocate_for(
+        &mut self,
+        id: RunId,
+        done: &JobDone,
+    ) -> Option<(Vec<Extent>, Vec<Option<Extent>>)> {
+        if cfg!(feature = "broken-overwrite-in-place")
+            && let Some(extents) = self.old_places(id, done)
+        {
+            return Some((extents, vec![None; done.values.len()]));
+        }
+        let lengths: Vec<u32> =
+            done.blocks.iter().map(|block| block.bytes).filter(|bytes| *bytes > 0).collect();
+        let images = done.values.iter().filter_map(|(_, _, image)| image.as_ref());
+        let large: u64 = images.map(|image| image.len() as u64).sum();
+        let wanted = lengths.iter().map(|bytes| u64::from(*bytes)).sum::<u64>() + large;
+        let extents_before = self.sweep.runs[&id].blocks.iter().filter_map(|block| block.extent);
+        let before: u64 = extents_before.map(|extent| u64::from(extent.bytes)).sum();
+        let kept = self.checkpoint_bytes() + if wanted > before { self.reserve_bytes() } else { 0 };
+        if self.space_map.free_bytes() < wanted + kept {
+            return None;
+        }
+        let extents = self.space_map.allocate_run(&lengths)?;
+        let mut values = Vec::with_capacity(done.values.len());
+        for (_, _, image) in &done.values {
+            let bytes = image.as_ref().map(|i| u32::try_from(i.len()).expect("below 4 GiB"));
+            let extent = bytes.map(|bytes| self.space_map.allocate_high(bytes));
+            if extent == Some(None) {
+                let taken = extents.iter().copied().chain(values.into_iter().flatten());
+                taken.for_each(|extent| self.space_map.free(extent));
+                return None;
+            }
+            values.push(extent.flatten());
+        }
+        Some((extents, values))
+    }
+
+    /// Where the blocks of the run are now, if each of them has kept its length.
+    fn old_places(&self, id: RunId, done: &JobDone) -> Option<Vec<Extent>> {
+        let old = self.sweep.runs[&id].blocks.iter().map(|block| block.extent);
+        let same = |(old, new): (Option<Extent>, &NewBlock)| {
+            old.filter(|extent| extent.bytes == new.bytes)
+        };
+        let extents: Option<Vec<Extent>> = old.zip(&done.blocks).map(same).collect();
+        let same_count = self.sweep.runs[&id].blocks.len() == done.blocks.len();
+        extents.filter(|_| same_count && done.values.is_empty())
+    }
+
+    /// Space that no run may use: a checkpoint needs about this much, and without checkpoints the
+    /// log would not be released.
+    fn checkpoint_bytes(&self) -> u64 {
+        let pages: usize = self.directory.spaces().map(|space| space.pages.len()).sum();
+        UNIT_BYTES * (pages as u64 + 2) + 64 * self.directory.len() as u64
+    }
+
+    /// Space that a run may use only if it frees at least as much: without it, a full store could
+    /// not even take deletions.
+    fn reserve_bytes(&self) -> u64 {
+        let run = self.config.run_blocks_max as u64 * u64::from(self.config.block_bytes);
+        (2 * run).min(self.space_map.capacity_bytes() / 8)
+    }
+
+    /// Waits for the device to grow, or gives the run up and puts its updates back.
+    fn no_room_for(&mut self, id: RunId, done: Box<JobDone>, actions: &mut Actions) {
+        if self.begin_growth(done.buffer.len() as u64, actions) {
+            self.run_mut(id).phase = Phase::Placing(done);
+        } else {
+            self.cancel_run(id);
+        }
+    }
+}
+
+/// Cuts the images into one write per stretch of neighbouring extents.
+fn write_requests(extents: &[Extent], buffer: Buffer) -> Vec<(Extent, Buffer)> {
+    let follows =
+        |left: &Extent, right: &Extent| left.device == right.device && left.end() == right.offset;
+    let stretches: Vec<&[Extent]> = extents.chunk_by(follows).collect();
+    let whole = |stretch: &[Extent]| {
+        let bytes = stretch.iter().map(|extent| extent.bytes).sum();
+        Extent { bytes, ..stretch[0] }
+    };
+    if let [stretch] = stretches.as_slice() {
+        return vec![(whole(stretch), buffer)];
+    }
+    let mut at = 0;
+    let mut writes = Vec::with_capacity(stretches.len());
+    for stretch in stretches {
+        let extent = whole(stretch);
+        let end = at + extent.bytes as usize;
+        writes.push((extent, Buffer::copy_of(&buffer[at..end])));
+        at = end;
+    }
+    writes
+}

@@ -1,0 +1,46 @@
+//! Payloads of log records: any bytes decode or are refused; what decodes encodes to an equal
+//! payload.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use upsweep::engine::LoggedUpdate;
+use upsweep::engine::format::record_format::{self as format, Payload, Updates};
+
+/// All updates of a record; `None` if they are not what a record holds.
+fn collect(mut updates: Updates<'_>) -> Option<Vec<LoggedUpdate<'_>>> {
+    let mut all = Vec::new();
+    while let Some(update) = updates.next_update().ok()? {
+        all.push(update);
+    }
+    Some(all)
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(payload) = format::decode(data) else { return };
+    let mut out = Vec::new();
+    match &payload {
+        Payload::Updates(updates) | Payload::Change(_, updates) => {
+            let Some(updates) = collect(updates.clone()) else { return };
+            match &payload {
+                Payload::Change(change, _) => format::encode_change(change, &updates, &mut out),
+                _ => format::encode_updates(&updates, &mut out),
+            }
+            let bytes: usize = updates.iter().map(format::update_len).sum();
+            assert!(bytes < out.len());
+        }
+        Payload::CreateSpace(space) => format::encode_create_space(space, &mut out),
+        Payload::DropSpace(space) => format::encode_drop_space(*space, &mut out),
+        Payload::Modifier(modifier) => format::encode_modifier(modifier, &mut out),
+    }
+    let same = match (format::decode(&out).expect("it was just encoded"), payload) {
+        (Payload::Updates(left), Payload::Updates(right)) => collect(left) == collect(right),
+        (Payload::Change(left, of_left), Payload::Change(right, of_right)) => {
+            left == right && collect(of_left) == collect(of_right)
+        }
+        (Payload::CreateSpace(left), Payload::CreateSpace(right)) => left == right,
+        (Payload::DropSpace(left), Payload::DropSpace(right)) => left == right,
+        (Payload::Modifier(left), Payload::Modifier(right)) => left == right,
+        _ => false,
+    };
+    assert!(same);
+});

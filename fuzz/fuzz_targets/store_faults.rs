@@ -1,0 +1,62 @@
+//! Operations on a tiny store against a model, while writes fail after some operations and the
+//! power goes at some step; then the store is opened again and compared.
+#![no_main]
+
+#[expect(dead_code, reason = "the tests of faults use more of it")]
+#[path = "../../crates/upsweep/tests/support/mod.rs"]
+mod support;
+
+use libfuzzer_sys::fuzz_target;
+use support::{KEYS, World};
+use upsweep::Error;
+use upsweep::device::FailureKind;
+
+fn perform(world: &mut World, operation: u8, number: u8) -> Result<(), Error> {
+    let key = u32::from(number) % KEYS;
+    match operation % 12 {
+        0..=4 => world.add(key)?,
+        5 => world.flush()?,
+        6 => world.sweep()?,
+        7 => world.checkpoint()?,
+        8 => assert_eq!(world.get(key)?, world.expected(key)),
+        9 => {
+            world.flush()?;
+            world.stop();
+            world.open()?;
+        }
+        10 => world.devices.bank.fail_after(u64::from(number), FailureKind::Writes),
+        _ => {
+            world.cut_during(u64::from(number), |world| {
+                (0..KEYS).try_for_each(|key| world.add(key))?;
+                world.sweep()?;
+                world.checkpoint()
+            });
+            world.open()?;
+            world.check_crash();
+        }
+    }
+    Ok(())
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&seed, operations)) = data.split_first() else { return };
+    let mut world = World::new(u64::from(seed));
+    world.open().expect("a new store");
+    for pair in operations.chunks_exact(2).take(48) {
+        if pair[0] % 12 == 11 {
+            world.devices.bank.stop_failing();
+        }
+        let Err(error) = perform(&mut world, pair[0], pair[1]) else { continue };
+        assert!(matches!(error, Error::Closed(_)), "{error}");
+        world.power_cut();
+        world.open().expect("recovers");
+        world.check_crash();
+    }
+    world.power_cut();
+    world.open().expect("recovers");
+    world.check_crash();
+    world.sweep().expect("sweeps");
+    world.check();
+    world.stop();
+    world.check_sound();
+});
