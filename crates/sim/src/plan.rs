@@ -41,6 +41,8 @@ pub struct Plan {
     pub keys: u64,
     /// Longest ordinary key, in bytes.
     pub key_bytes_max: u64,
+    /// Whether sweeps and checkpoints are asked for, or left to the engine.
+    pub sweeps: bool,
     /// Power cuts in 10,000 steps.
     pub cuts: u64,
     /// Longest time that a job takes, in microseconds.
@@ -87,6 +89,7 @@ impl Plan {
             latency,
             keys: random.pick(&[3, 30, 300, 3000]),
             key_bytes_max: random.pick(&[8, 24, 24, 300]),
+            sweeps: random.percent(60),
             cuts: random.pick(&[0, 10, 30, 100, 300]),
             job_us_max: random.pick(&[0, 50, 1000, 20_000]),
         }

@@ -27,15 +27,15 @@ impl World {
         }
         self.try_waiting()?;
         match self.random.below(1000) {
-            0..380 => self.offer()?,
-            380..470 => self.look_up()?,
-            470..900 => {
+            0..420 => self.offer()?,
+            420..500 => self.look_up()?,
+            500..900 => {
                 self.turn()?;
             }
             900..930 => self.follow_up()?,
             930..945 => self.change_tables()?,
-            945..955 => self.core().request_sweep(),
-            955..960 => self.core().request_checkpoint(),
+            945..955 if self.plan.sweeps => self.core().request_sweep(),
+            955..960 if self.plan.sweeps => self.core().request_checkpoint(),
             960..963 => self.scan_one()?,
             963..968 => self.let_time_pass()?,
             968..970 => self.restart_now_and_then()?,

@@ -12,7 +12,9 @@ pub struct Workload {
     key_bytes_max: u64,
     key_bytes_extreme: u64,
     large_bytes_max: u64,
+    value_bytes_max: u64,
     record_bytes_max: usize,
+    updates_max: u64,
     /// Chance in per cent of a modifier that refuses or panics.
     hostile_percent: u64,
     /// Chance in per cent of a large value.
@@ -30,7 +32,9 @@ impl Workload {
             key_bytes_max: plan.key_bytes_max,
             key_bytes_extreme: if random.percent(20) { 4096 } else { 400 },
             large_bytes_max: segment * 3 / 4,
+            value_bytes_max: random.pick(&[10, 600, 600, 3000]),
             record_bytes_max: segment as usize * 3 / 4 + 512,
+            updates_max: random.pick(&[3, 6, 40]),
             hostile_percent: random.pick(&[0, 0, 2, 10]),
             large_percent: random.pick(&[0, 0, 1, 5]),
             random,
@@ -39,7 +43,8 @@ impl Workload {
 
     /// Updates for one record over the given tables, which are not none.
     pub fn record(&mut self, spaces: &[u32]) -> Vec<Update> {
-        let count = if self.random.percent(70) { 1 } else { self.random.between(2, 6) };
+        let count =
+            if self.random.percent(70) { 1 } else { self.random.between(2, self.updates_max) };
         let mut bytes = 0;
         let mut updates = Vec::new();
         for _ in 0..count {
@@ -154,7 +159,7 @@ impl Workload {
             let length = self.random.below(self.large_bytes_max) as usize;
             return self.random.bytes(length);
         }
-        let longest = self.random.pick(&[10, 10, 100, 600]);
+        let longest = self.random.pick(&[10, 100, self.value_bytes_max]);
         let length = self.random.below(longest + 1) as usize;
         self.random.bytes(length)
     }

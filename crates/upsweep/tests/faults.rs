@@ -3,7 +3,7 @@
 
 mod support;
 
-use support::{DATA, KEYS, LOG, LOG_START, SEGMENT, World};
+use support::{DATA, KEYS, LOG, LOG_START, SEGMENT, SEGMENTS, World};
 use upsweep::device::{DeviceError, FailureKind, Simulated};
 use upsweep::engine::format::checkpoint_format::{SLOT_BYTES, decode_superblock};
 use upsweep::engine::format::image_format::ImageKind;
@@ -106,6 +106,26 @@ fn a_power_cut_at_any_step_of_recovery_loses_nothing_acknowledged() {
         }
         assert!(step > 20, "recovery has only {step} steps");
     }
+}
+
+#[test]
+fn a_power_cut_at_any_step_with_a_full_log_loses_nothing_acknowledged() {
+    // So little log that callers wait for the sweep, and checkpoints carry its changes.
+    let mut step = 0;
+    loop {
+        let mut world = World::with_log(step, 4);
+        let (_, finished) = world.cut_during(step, |world| {
+            world.open()?;
+            world.add_all(9)?;
+            world.checkpoint()
+        });
+        recover_and_go_on(&mut world);
+        if finished {
+            break;
+        }
+        step += 1;
+    }
+    assert!(step > 100, "the workload has only {step} steps");
 }
 
 #[test]
@@ -248,7 +268,7 @@ fn a_torn_superblock_leaves_the_other_one() {
 
 /// Where the whole batches of the log lie, in the order of their numbers.
 fn batches(world: &World) -> Vec<(u64, BatchHeader)> {
-    let ring = world.devices.bank.bank().peek(LOG, LOG_START, 12 * SEGMENT as usize);
+    let ring = world.devices.bank.bank().peek(LOG, LOG_START, (SEGMENTS * SEGMENT) as usize);
     let headers = (0..ring.len() as u64 / 4096).filter_map(|page| {
         let at = page * 4096;
         BatchHeader::decode(&ring[at as usize..]).ok().map(|header| (LOG_START + at, header))

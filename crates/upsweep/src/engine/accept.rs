@@ -50,6 +50,7 @@ impl Core {
         }
         if !self.admit(bytes, updates.len())? {
             self.statistics.waits_for_room += 1;
+            self.make_room();
             return Ok(Accept::Wait);
         }
         let mut payload = std::mem::take(&mut self.scratch);
@@ -70,6 +71,7 @@ impl Core {
             Err(AppendError::Busy) => Ok(Accept::Wait),
             Err(AppendError::Full) => {
                 self.statistics.waits_for_log += 1;
+                self.make_room();
                 if self.full { Err(self.full_error()) } else { Ok(Accept::Wait) }
             }
             Err(AppendError::TooLong { limit }) => {
@@ -112,6 +114,17 @@ impl Core {
             return if self.full { Err(self.full_error()) } else { Ok(false) };
         }
         Ok(self.log_claim_percent(updates) < self.sweep.log_fill_allowed_percent())
+    }
+
+    /// Somebody waits, whatever the fill: a long record may not fit though the thresholds at which
+    /// sweeps and checkpoints start by themselves are far.
+    fn make_room(&mut self) {
+        if !self.sweep.is_active() && !self.checkpoint.is_active() {
+            self.request_sweep();
+            if self.published > self.checkpoint.root_begin {
+                self.request_checkpoint();
+            }
+        }
     }
 
     /// The error that says that the data devices are full.

@@ -243,6 +243,7 @@ impl Core {
         let (offset, durability) = (extent.offset, Durability::Cached);
         let operation = Operation::Write { offset, buffer, durability };
         actions.requests.push(Request { device: extent.device, token, operation });
+        self.full = false;
         self.checkpoint.pending += 1;
         self.statistics.checkpoint_written_bytes += bytes as u64;
         Some(extent)
@@ -251,6 +252,7 @@ impl Core {
     /// Gives this checkpoint up for lack of room. What was written stays valid for the next one.
     fn abandon(&mut self) {
         self.checkpoint.requested = self.growing;
+        self.full |= !self.growing;
         self.checkpoint.phase = Phase::Idle;
         self.checkpoint.pages.clear();
     }
@@ -260,6 +262,7 @@ impl Core {
             spaces: Vec::new(),
             modifiers: std::mem::take(&mut self.checkpoint.modifiers),
             pages: Vec::new(),
+            carried: self.still_carried(),
         };
         for record in std::mem::take(&mut self.checkpoint.spaces) {
             let Some(space) = self.directory.space(record.space) else { continue };

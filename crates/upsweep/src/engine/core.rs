@@ -10,7 +10,7 @@
 //! block is neither split nor moved by anyone but its run. (Design document, "The core is
 //! single-minded and deterministic".)
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::block_format::BlockFormat;
@@ -18,7 +18,7 @@ use super::cache::Cache;
 use super::checkpoint::CheckpointState;
 use super::config::Config;
 use super::directory::{BlockId, Directory};
-use super::format::checkpoint_format::Superblock;
+use super::format::checkpoint_format::{CarriedPut, Superblock};
 use super::format::record_format::{Change, ModifierRecord, SpaceRecord};
 use super::queue::Arena;
 use super::registry::Modifiers;
@@ -27,7 +27,7 @@ use super::sweep::{RunId, RunJob, Sweep};
 use super::view::{View, ViewId, Views};
 use crate::device::{Completion, DeviceId, Request, Token};
 use crate::error::{ClosedError, Error};
-use crate::log::{LOG_TOKEN_BIT, Log, StreamId, Urgency};
+use crate::log::{AppendError, LOG_TOKEN_BIT, Log, StreamId, Urgency};
 use crate::placement::SpaceMap;
 
 /// What the caller of the core has to do.
@@ -102,10 +102,9 @@ pub struct Core {
     pub(super) dropped: VecDeque<BlockId>,
     pub(super) growing: bool,
     pub(super) growth_target: u64,
-    /// Per data device, whether it can be extended.
-    pub(super) growable: Vec<bool>,
-    /// Data devices that refused to grow since the last run was given up.
-    pub(super) refused_growth: BTreeSet<DeviceId>,
+    /// Per data device, the longest step in bytes by which it may be extended: 0 if it cannot grow;
+    /// less than the last one that failed, but at least 1, until the next run is given up.
+    pub(super) growth_steps_max: Vec<u64>,
     /// The data devices had no room for the last run.
     pub(super) full: bool,
     pub(super) closed: Option<ClosedError>,
@@ -117,6 +116,10 @@ pub struct Core {
     pub(super) application_modifiers: Vec<Arc<dyn super::modifier::Modifier>>,
     /// The second pass of recovery is on: updates arrive with the sequences of the log.
     pub(super) replaying: bool,
+    /// Quarantined updates that only checkpoints hold.
+    pub(super) carried: Vec<CarriedPut>,
+    /// Those of the checkpoint that replay has not come to yet, by barrier.
+    pub(super) carried_replay: VecDeque<CarriedPut>,
     /// Quarantined updates of sweeps during replay: sequence, key, operand.
     pub(super) deferred: Vec<(u64, Vec<u8>, Vec<u8>)>,
 }
@@ -297,17 +300,16 @@ impl Core {
     }
 
     /// Appends a record of the engine itself, which may use the log's reserve.
-    pub(super) fn append_internal(&mut self, payload: &[u8], publish: Publish) -> bool {
+    pub(super) fn append_internal(
+        &mut self,
+        payload: &[u8],
+        publish: Publish,
+    ) -> Result<u64, AppendError> {
         let (urgency, space) = (Urgency::Now, crate::log::Space::Internal);
-        let appended =
-            self.log.append_parts(self.change_stream, &[payload], urgency, space, self.now_us);
-        match appended {
-            Ok(seq) => {
-                self.publishes.push_back((seq, publish));
-                true
-            }
-            Err(_) => false,
-        }
+        let stream = self.change_stream;
+        let seq = self.log.append_parts(stream, &[payload], urgency, space, self.now_us)?;
+        self.publishes.push_back((seq, publish));
+        Ok(seq)
     }
 
     /// A device write failed: what was acknowledged is in the log, but no more is taken.

@@ -4,6 +4,7 @@
 //! that publishes the run which refused them: so they are never lost and never there twice.
 
 use super::core::Core;
+use super::format::checkpoint_format::CarriedPut;
 use super::format::quarantine_format::{Entry, encode_entry, encode_key};
 use super::format::record_format::{Change, LoggedUpdate, encode_change};
 use super::registry::ModifierId;
@@ -19,20 +20,59 @@ pub const FIRST_USER_SPACE: u32 = 3;
 pub const PUT: ModifierId = ModifierId(0);
 
 impl Core {
-    /// Puts a quarantined update into the quarantine table, now or when replay is over.
-    pub(super) fn take_quarantined(&mut self, seq: u64, key: &[u8], operand: &[u8]) {
-        if self.replaying {
-            self.deferred.push((seq, key.to_vec(), operand.to_vec()));
-        } else {
-            self.accepted = self.accepted.max(seq);
-            self.enqueue(seq, &put_update(key, operand));
+    /// Puts what a logged change quarantines on the queue of the quarantine table, at the sequence
+    /// of the change; in replay, when that is over. Like any update it is accepted when it is
+    /// appended: a later sweep of the table must not pass it by.
+    pub(super) fn take_quarantined(&mut self, seq: u64, quarantined: &[Quarantined]) {
+        for (key, operand) in puts(quarantined) {
+            if self.replaying {
+                self.deferred.push((seq, key, operand));
+            } else {
+                self.accepted = self.accepted.max(seq);
+                self.enqueue(seq, &put_update(&key, &operand));
+            }
+        }
+        self.statistics.quarantined += quarantined.len() as u64;
+    }
+
+    /// The same for a change that no log record holds: checkpoints carry the puts until they are
+    /// inside their block.
+    pub(super) fn carry_quarantined(&mut self, quarantined: &[Quarantined]) {
+        let barrier = self.accepted;
+        for (key, operand) in puts(quarantined) {
+            self.enqueue(barrier, &put_update(&key, &operand));
+            self.carried.push(CarriedPut { barrier, key, operand });
+        }
+        self.statistics.quarantined += quarantined.len() as u64;
+    }
+
+    /// Forgets carried puts that are inside their block by now, and returns the others.
+    pub(super) fn still_carried(&mut self) -> Vec<CarriedPut> {
+        let mut carried = std::mem::take(&mut self.carried);
+        carried.retain(|put| self.is_carried(put));
+        self.carried.clone_from(&carried);
+        carried
+    }
+
+    fn is_carried(&self, put: &CarriedPut) -> bool {
+        let block = self.directory.floor(QUARANTINE_SPACE, &put.key);
+        block.is_some_and(|id| self.directory.block(id).frontier <= put.barrier)
+    }
+
+    /// In replay, before the record `seq`: puts that a checkpoint carried and that are older.
+    pub(super) fn replay_carried(&mut self, seq: u64) {
+        while let Some(put) = self.carried_replay.pop_front_if(|put| put.barrier < seq) {
+            if self.is_carried(&put) {
+                self.enqueue(put.barrier, &put_update(&put.key, &put.operand));
+            }
         }
     }
 
     /// What [`Core::take_quarantined`] has put off.
     pub(super) fn enqueue_deferred(&mut self) {
         for (seq, key, operand) in std::mem::take(&mut self.deferred) {
-            self.take_quarantined(seq, &key, &operand);
+            self.accepted = self.accepted.max(seq);
+            self.enqueue(seq, &put_update(&key, &operand));
         }
     }
 }
@@ -45,13 +85,6 @@ pub(super) fn encode_with_change(change: &Change, quarantined: &[Quarantined]) -
     let mut payload = Vec::with_capacity(64 + change.placed.len() * 40);
     encode_change(change, &updates, &mut payload);
     payload
-}
-
-/// Calls `visit` with each of the puts that [`encode_with_change`] has logged.
-pub(super) fn for_each_put(quarantined: &[Quarantined], mut visit: impl FnMut(&LoggedUpdate<'_>)) {
-    for (key, operand) in &puts(quarantined) {
-        visit(&put_update(key, operand));
-    }
 }
 
 fn put_update<'a>(key: &'a [u8], operand: &'a [u8]) -> LoggedUpdate<'a> {

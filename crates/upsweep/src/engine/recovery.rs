@@ -11,7 +11,7 @@
 //! If the queues outgrow the memory budget, which happens when a store is opened with less memory
 //! than before, the second pass waits for sweeps as any caller would.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::block_format::BlockFormat;
@@ -162,16 +162,17 @@ pub fn open(
     let ends = (0..config.data_devices)
         .map(|index| (DATA_START, devices.geometry(DeviceId(index)).size_bytes.max(DATA_START)));
     let space_map = SpaceMap::new(&ends.collect::<Vec<_>>());
-    let growable = (0..config.data_devices)
-        .map(|index| devices.geometry(DeviceId(index)).growable && access == Access::ReadWrite);
-    let growable = growable.collect();
+    let growth_steps_max = (0..config.data_devices)
+        .map(|index| devices.geometry(DeviceId(index)).growable && access == Access::ReadWrite)
+        .map(|growable| if growable { u64::MAX >> 1 } else { 0 })
+        .collect();
     let root = read_root(devices, &config, &superblock)?;
     let log = log::recover(devices, &log_config(&config, 1), superblock.replay_from)?;
     let log = match access {
         Access::ReadWrite => log.into_log(devices, log_config(&config, epoch))?,
         Access::ReadOnly => log.into_log_read_only(log_config(&config, epoch))?,
     };
-    let mut core = Core::assemble(config, registry, superblock, log, space_map, growable)?;
+    let mut core = Core::assemble(config, registry, superblock, log, space_map, growth_steps_max)?;
     core.load_checkpoint(devices, &root)?;
     core.replay_changes(devices, &mut reader)?;
     core.claim_space(&root)?;
@@ -232,7 +233,7 @@ impl Core {
         superblock: Superblock,
         mut log: Log,
         space_map: SpaceMap,
-        growable: Vec<bool>,
+        growth_steps_max: Vec<u64>,
     ) -> Result<Self, Error> {
         for needed in [TABLE_FORMAT, LARGE_VALUE_FORMAT] {
             if !registry.formats.contains_key(needed) {
@@ -265,8 +266,7 @@ impl Core {
             dropped: std::collections::VecDeque::new(),
             growing: false,
             growth_target: 0,
-            growable,
-            refused_growth: BTreeSet::new(),
+            growth_steps_max,
             full: false,
             closed: None,
             purposes: BTreeMap::new(),
@@ -275,12 +275,16 @@ impl Core {
             scratch: Vec::new(),
             statistics: Statistics::default(),
             replaying: false,
+            carried: Vec::new(),
+            carried_replay: std::collections::VecDeque::new(),
             deferred: Vec::new(),
             config,
         })
     }
 
     fn load_checkpoint(&mut self, devices: &mut dyn Devices, root: &Root) -> Result<(), Error> {
+        self.carried.clone_from(&root.carried);
+        self.carried_replay = root.carried.iter().cloned().collect();
         for record in &root.modifiers {
             self.bind_modifier(record.clone());
         }
@@ -454,6 +458,7 @@ impl Core {
         self.replaying = true;
         while let Some(record) = reader.next(devices)? {
             let seq = record.seq;
+            self.replay_carried(seq);
             let payload = record_format::decode(record.payload)
                 .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
             let (Payload::Updates(mut updates) | Payload::Change(_, mut updates)) = payload else {
@@ -476,6 +481,7 @@ impl Core {
                 }
             }
         }
+        self.replay_carried(u64::MAX);
         if access == Access::ReadWrite {
             // Runs that replay has started must not be in flight when callers come in: their
             // requests belong to this function's use of the devices.

@@ -95,11 +95,10 @@ impl Core {
         let record = SpaceRecord { space, companion, format, name };
         let mut payload = Vec::new();
         encode_create_space(&record, &mut payload);
-        if !self.append_internal(&payload, Publish::CreateSpace(record)) {
-            return Err(RetryError::Busy.into());
-        }
+        let publish = Publish::CreateSpace(record);
+        let seq = self.append_internal(&payload, publish).map_err(|_| RetryError::Busy)?;
         self.superblock.next_space += 2;
-        Ok((space, self.log.last()))
+        Ok((space, seq))
     }
 
     /// Puts a space into the directory, and its companion.
@@ -132,11 +131,8 @@ impl Core {
         }
         let mut payload = Vec::new();
         encode_drop_space(space, &mut payload);
-        if self.append_internal(&payload, Publish::DropSpace(space)) {
-            Ok(self.log.last())
-        } else {
-            Err(RetryError::Busy.into())
-        }
+        let publish = Publish::DropSpace(space);
+        Ok(self.append_internal(&payload, publish).map_err(|_| RetryError::Busy)?)
     }
 
     pub(super) fn drop_space_now(&mut self, space: u32) {
@@ -186,9 +182,7 @@ impl Core {
         let record = ModifierRecord { id, version, name };
         let mut payload = Vec::new();
         encode_modifier(&record, &mut payload);
-        if !self.append_internal(&payload, Publish::Nothing) {
-            return Err(RetryError::Busy.into());
-        }
+        self.append_internal(&payload, Publish::Nothing).map_err(|_| RetryError::Busy)?;
         self.modifier_records.push(record);
         Arc::make_mut(&mut self.modifiers).bind(id, modifier);
         Ok(id)

@@ -33,7 +33,8 @@ pub const LOG_START: u64 = 4096;
 pub const SEGMENT: u64 = 32 << 10;
 pub const KEYS: u32 = 40;
 const DATA_BYTES: u64 = 4 << 20;
-const LOG_BYTES: u64 = 12 * SEGMENT;
+/// Segments of the log, unless others are asked for.
+pub const SEGMENTS: u64 = 12;
 const STEPS_MAX: u32 = 20_000;
 
 /// What unwinds when the power goes.
@@ -153,11 +154,11 @@ fn registry() -> Registry {
     registry
 }
 
-fn config() -> Config {
+fn config(segments: u64) -> Config {
     Config {
         store: *b"a store of tests",
         data_devices: 1,
-        log_regions: vec![LogRegion { device: LOG, offset: LOG_START, bytes: LOG_BYTES }],
+        log_regions: vec![LogRegion { device: LOG, offset: LOG_START, bytes: segments * SEGMENT }],
         log_segment_bytes: SEGMENT as u32,
         log_batch_bytes: 8 << 10,
         log_depth: 2,
@@ -175,6 +176,12 @@ fn config() -> Config {
 impl World {
     /// An empty store, closed.
     pub fn new(seed: u64) -> Self {
+        Self::with_log(seed, SEGMENTS)
+    }
+
+    /// An empty store with a log of this many segments, at least 4, closed.
+    pub fn with_log(seed: u64, segments: u64) -> Self {
+        let (config, log_bytes) = (config(segments), LOG_START + segments * SEGMENT);
         let geometry = |size_bytes, growable| Geometry {
             size_bytes,
             logical_block_bytes: 512,
@@ -182,17 +189,17 @@ impl World {
             rotational: false,
             growable,
         };
-        let geometries = vec![geometry(DATA_BYTES, true), geometry(LOG_START + LOG_BYTES, false)];
+        let geometries = vec![geometry(DATA_BYTES, true), geometry(log_bytes, false)];
         let bank = HostileDevices::in_memory(geometries, seed);
         let mut devices = Powered { bank, steps: 0, cut_at: None };
-        engine::create(&mut devices, &config()).expect("a new store");
+        engine::create(&mut devices, &config).expect("a new store");
         devices.steps = 0;
         Self {
             devices,
             core: None,
             space: 0,
             registry: registry(),
-            config: config(),
+            config,
             history: Vec::new(),
             acknowledged: 0,
             now_us: 0,

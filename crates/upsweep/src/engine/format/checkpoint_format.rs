@@ -2,7 +2,8 @@
 //!
 //! A *page* (body of a page image) is a count and that many placed blocks, in key order. A *root*
 //! (body of the root image) lists the spaces, the modifiers, and every page by space, lower bound,
-//! image sequence and extent. Both are written by one checkpoint; a page that did not change since
+//! image sequence and extent, and the quarantined updates that no log record holds: barrier, key,
+//! operand. Both are written by one checkpoint; a page that did not change since
 //! the last one stays where it is.
 //!
 //! The *superblock* is written to one of two slots in turn, so that a torn write leaves the other:
@@ -94,6 +95,8 @@ pub fn decode_superblock(slot: &[u8]) -> Result<Superblock, Malformed> {
     if crc32c::crc32c(checked) != checksum {
         return Err(Malformed("superblock checksum"));
     }
+    // Only what the checksum covers is looked at; store, version and length are known by now.
+    let mut reader = Reader::new(checked.get(24..).ok_or(Malformed("superblock length"))?);
     Ok(Superblock {
         store,
         generation: reader.u64()?,
@@ -118,6 +121,18 @@ pub struct PageRecord {
     pub extent: Extent,
 }
 
+/// A quarantined update that only checkpoints hold, because the log had no room for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CarriedPut {
+    /// It is inside its block if and only if the block's frontier is above this sequence, or equal
+    /// and then putting it again changes nothing.
+    pub barrier: u64,
+    /// Key in the quarantine table.
+    pub key: Vec<u8>,
+    /// Operand of the put.
+    pub operand: Vec<u8>,
+}
+
 /// The content of a checkpoint root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Root {
@@ -127,6 +142,8 @@ pub struct Root {
     pub modifiers: Vec<ModifierRecord>,
     /// All pages, by space and lower bound.
     pub pages: Vec<PageRecord>,
+    /// Quarantined updates that are in no log record.
+    pub carried: Vec<CarriedPut>,
 }
 
 /// Encodes the body of a root.
@@ -143,6 +160,12 @@ pub fn encode_root(root: &Root) -> Vec<u8> {
         put_bytes(&mut out, &page.low);
         put_varint(&mut out, page.image_seq);
         put_extent(Some(page.extent), &mut out);
+    }
+    put_varint(&mut out, root.carried.len() as u64);
+    for put in &root.carried {
+        put_varint(&mut out, put.barrier);
+        put_bytes(&mut out, &put.key);
+        put_bytes(&mut out, &put.operand);
     }
     out
 }
@@ -168,6 +191,13 @@ pub fn decode_root(body: &[u8]) -> Result<Root, Malformed> {
             extent: read_extent(&mut reader)?.ok_or(Malformed("page extent"))?,
         });
     }
+    for _ in 0..reader.count(3)? {
+        root.carried.push(CarriedPut {
+            barrier: reader.varint()?,
+            key: reader.bytes()?.to_vec(),
+            operand: reader.bytes()?.to_vec(),
+        });
+    }
     if reader.is_empty() { Ok(root) } else { Err(Malformed("root end")) }
 }
 
@@ -189,4 +219,31 @@ pub fn decode_page(body: &[u8], space: u32) -> Result<Vec<Placed>, Malformed> {
     let count = reader.count(4)?;
     let blocks = (0..count).map(|_| read_placed(&mut reader, space)).collect::<Result<_, _>>()?;
     if reader.is_empty() { Ok(blocks) } else { Err(Malformed("page end")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_superblock_is_not_read_beyond_its_checksum() {
+        let superblock = Superblock {
+            store: [7; 16],
+            generation: 9,
+            epoch: 3,
+            replay_from: 1000,
+            root_seq: 900,
+            next_space: 5,
+            root: None,
+        };
+        let whole = encode_superblock(&superblock);
+        assert_eq!(decode_superblock(&whole), Ok(superblock));
+        for length in 0..whole.len() {
+            let mut slot = whole.clone();
+            slot[28..32].copy_from_slice(&(length as u32).to_le_bytes());
+            let crc = slot.get(8..length).map_or(0, crc32c::crc32c);
+            slot[4..8].copy_from_slice(&crc.to_le_bytes());
+            assert!(decode_superblock(&slot).is_err(), "length {length}");
+        }
+    }
 }

@@ -18,8 +18,10 @@ use crate::placement::Extent;
 /// A large value: space and key, and where it is; no place if it is gone.
 pub(super) type PlacedValue = ((u32, Vec<u8>), Option<Extent>);
 
-/// Smallest step in which a data file grows.
+/// Smallest step in which a data file grows, unless its file system has less.
 const GROWTH_BYTES_MIN: u64 = 16 << 20;
+/// All steps are multiples of this; where not even one fits, the device is full.
+const GROWTH_UNIT_BYTES: u64 = 1 << 20;
 
 /// The change that publishes `run`: `blocks` are its images, whose extents are `extents` in order
 /// (empty blocks have none); `large` are the large values that were written or are gone.
@@ -130,7 +132,8 @@ impl Core {
     /// a rest the next run asks the devices to grow once more: somebody may have made room.
     pub(super) fn cancel_run(&mut self, id: RunId) {
         self.full = true;
-        self.refused_growth.clear();
+        let can_grow = self.growth_steps_max.iter_mut().filter(|most| **most > 0);
+        can_grow.for_each(|most| *most = u64::MAX);
         self.sweep.rest_until(self.now_us);
         let run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
         self.frozen_bytes -= run.frozen_bytes;
@@ -151,14 +154,15 @@ impl Core {
         if self.growing {
             return true;
         }
-        let mut devices = (0..self.config.data_devices).map(DeviceId);
-        let Some(device) = devices.find(|device| {
-            self.growable[usize::from(device.0)] && !self.refused_growth.contains(device)
-        }) else {
+        let needed = bytes.next_multiple_of(GROWTH_UNIT_BYTES);
+        let Some(device) = self.growth_steps_max.iter().position(|most| *most >= needed) else {
             return false;
         };
+        let most = self.growth_steps_max[device];
+        let device = DeviceId(u16::try_from(device).expect("a bank has few devices"));
         let end = self.space_map.end(device);
-        let step = (end / 8).max(GROWTH_BYTES_MIN).max(4 * bytes).next_multiple_of(1 << 20);
+        let step = (end / 8).max(GROWTH_BYTES_MIN).max(4 * bytes).min(most);
+        let step = step.next_multiple_of(GROWTH_UNIT_BYTES);
         let token = self.token(Purpose::Grow);
         let operation = Operation::Grow { bytes: end + step };
         actions.requests.push(Request { device, token, operation });
@@ -169,9 +173,14 @@ impl Core {
 
     pub(in crate::engine) fn grow_done(&mut self, completion: &Completion) {
         self.growing = false;
+        let device = usize::from(completion.device.0);
+        let step = self.growth_target - self.space_map.end(completion.device);
         match completion.result {
             Ok(()) => self.space_map.grow(completion.device, self.growth_target),
-            Err(_) => drop(self.refused_growth.insert(completion.device)),
+            Err(_) => {
+                let less = step / 2 / GROWTH_UNIT_BYTES * GROWTH_UNIT_BYTES;
+                self.growth_steps_max[device] = less.max(1);
+            }
         }
     }
 }

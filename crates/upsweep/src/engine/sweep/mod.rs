@@ -29,7 +29,7 @@ pub(super) use job::Quarantined;
 pub use job::{JobOutput, RunJob};
 pub(super) use run::{Run, RunSummary};
 
-use super::core::{Actions, Core, Publish};
+use super::core::{Actions, Core};
 use super::directory::BlockId;
 use crate::device::DeviceId;
 
@@ -380,10 +380,6 @@ impl Core {
     /// Takes a finished job of a run.
     pub fn job_done(&mut self, output: JobOutput) {
         self.run_applied(output);
-    }
-
-    pub(super) fn log_change(&mut self, run: RunId, payload: &[u8]) -> bool {
-        self.append_internal(payload, Publish::Run(run))
     }
 }
 

@@ -6,11 +6,12 @@ use super::job::{JobBlock, JobDone, JobOutput, JobResult, RunJob};
 use super::{Flushing, RunId};
 use crate::device::{Buffer, Completion, DeviceId, Operation, Request};
 use crate::engine::cache::Image;
-use crate::engine::core::{Actions, Core, Purpose, Release};
+use crate::engine::core::{Actions, Core, Publish, Purpose, Release};
 use crate::engine::directory::{Block, BlockId};
 use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::format::record_format::Change;
 use crate::engine::quarantine;
+use crate::log::AppendError;
 use crate::placement::Extent;
 
 /// A block of a run.
@@ -28,13 +29,23 @@ type LoadedValues = (BlockId, Vec<(Vec<u8>, Vec<u8>)>);
 
 /// Where a run is.
 pub(super) enum Phase {
-    Reading { pending: usize },
+    Reading {
+        pending: usize,
+    },
     Applying,
-    LoadingValues { pending: usize, job: Box<RunJob> },
+    LoadingValues {
+        pending: usize,
+        job: Box<RunJob>,
+    },
     Placing(Box<JobDone>),
-    Writing { pending: usize },
+    Writing {
+        pending: usize,
+    },
     Flushing,
-    Logging,
+    /// The change is to be logged; `refused` if the log had no room for it.
+    Logging {
+        refused: bool,
+    },
     Committing,
 }
 
@@ -74,9 +85,9 @@ impl Run {
         if matches!(self.phase, Phase::Committing) { 0 } else { self.blocks.len() }
     }
 
-    /// Whether the run is written, waits for log space, and leaves nothing to the quarantine.
-    fn can_be_carried(&self) -> bool {
-        matches!(self.phase, Phase::Logging) && self.quarantined.is_empty()
+    /// Whether the run is written and the log has no room for its change.
+    fn waits_for_log(&self) -> bool {
+        matches!(self.phase, Phase::Logging { refused: true })
     }
 
     /// Whether the run reads from this data device.
@@ -157,7 +168,7 @@ impl Core {
                 Phase::LoadingValues { pending: 0, .. } => self.apply_again(id, actions),
                 Phase::LoadingValues { pending: usize::MAX, .. } => self.load_values(id, actions),
                 Phase::Placing(_) => self.place_run(id, actions),
-                Phase::Logging => self.log_run(id),
+                Phase::Logging { .. } => self.log_run(id),
                 _ => {}
             }
         }
@@ -374,7 +385,7 @@ impl Core {
         for covered in std::mem::take(&mut self.sweep.flush.covered) {
             match covered {
                 Flushing::Run(id) => {
-                    self.run_mut(id).phase = Phase::Logging;
+                    self.run_mut(id).phase = Phase::Logging { refused: false };
                     self.log_run(id);
                 }
                 Flushing::Checkpoint => self.checkpoint_flushed(),
@@ -385,27 +396,27 @@ impl Core {
     /// Logs the change. If the log has no room, the run waits here for the next checkpoint to carry
     /// its change (see [`Core::carry_changes`]), or for room.
     fn log_run(&mut self, id: RunId) {
-        let run = &self.sweep.runs[&id];
-        if self.checkpoint.carries_changes() || (run.quarantined.is_empty() && self.log_is_tight())
-        {
+        if self.checkpoint.carries_changes() {
             return;
         }
+        let run = &self.sweep.runs[&id];
         let payload = quarantine::encode_with_change(&run.change, &run.quarantined);
-        if self.log_change(id, &payload) {
-            self.run_mut(id).phase = Phase::Committing;
+        match self.append_internal(&payload, Publish::Run(id)) {
+            Ok(seq) => {
+                let run = self.run_mut(id);
+                run.phase = Phase::Committing;
+                let quarantined = std::mem::take(&mut run.quarantined);
+                self.take_quarantined(seq, &quarantined);
+            }
+            Err(AppendError::Full) => self.run_mut(id).phase = Phase::Logging { refused: true },
+            // The log's pipeline is full for a moment, or a failed write has closed the store.
+            Err(_) => {}
         }
-    }
-
-    /// Whether the rest of the log is for changes that quarantine updates, which only the log holds.
-    fn log_is_tight(&self) -> bool {
-        let regions = self.config.log_regions.len() as u64;
-        let rest = regions * u64::from(self.config.log_segment_bytes);
-        self.log.used_bytes() + rest > self.log.capacity_bytes()
     }
 
     /// Whether a run waits for log space that is not there.
     pub(in crate::engine) fn change_waits_for_log(&self) -> bool {
-        self.sweep.runs.values().any(Run::can_be_carried)
+        self.sweep.runs.values().any(Run::waits_for_log)
     }
 
     /// Publishes the runs for whose changes the log has no room. The checkpoint that begins now
@@ -413,7 +424,7 @@ impl Core {
     /// on one of these, and the space they leave behind is not reused. So the sweep can always go
     /// on and release log space, however full the log is.
     pub(in crate::engine) fn carry_changes(&mut self) {
-        let carried = self.sweep.runs.iter().filter(|(_, run)| run.can_be_carried());
+        let carried = self.sweep.runs.iter().filter(|(_, run)| run.waits_for_log());
         let carried: Vec<RunId> = carried.map(|(id, _)| *id).collect();
         for id in carried {
             self.publish_run(id, Release::AfterCheckpoint);
@@ -430,11 +441,7 @@ impl Core {
         }
         self.apply_change(&run.change, release);
         self.push_all(&moved);
-        let seq = self.published;
-        quarantine::for_each_put(&run.quarantined, |update| {
-            self.take_quarantined(seq, update.key, update.operand);
-        });
-        self.statistics.quarantined += run.quarantined.len() as u64;
+        self.carry_quarantined(&run.quarantined);
     }
 }
 
