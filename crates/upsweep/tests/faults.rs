@@ -499,6 +499,7 @@ fn a_device_that_refuses_writes_for_lack_of_space_closes_the_store() {
         assert!(reported, "{error}");
         world.stop();
         world.devices.bank.set_refusing_writes(device, false);
+        world.power_cut();
         recover_and_go_on(&mut world);
     }
 }
