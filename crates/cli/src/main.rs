@@ -1,2 +1,51 @@
-//! Entry point.
-fn main() {}
+//! The command line of Upsweep: glue over the library, and words for people.
+//!
+//! One module per command, or per few small ones. What all share: `args` (the command line),
+//! `failure` (errors and exit statuses), `text` (escapes, sizes, values), `output` (opening a
+//! store, printing).
+//!
+//! Exit status: 0 all is well; 1 damage found, or no such key; 2 bad input, bad usage, or a store
+//! that cannot be used at this moment.
+
+mod apply;
+mod args;
+mod bench;
+mod create;
+mod failure;
+mod output;
+mod quarantine;
+mod read;
+mod stat;
+mod sweep;
+mod text;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Arguments, Command, QuarantineCommand};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Create(args) => create::run(args),
+        Command::Apply(args) => apply::run(&args),
+        Command::Get(args) => read::get(&args),
+        Command::Scan(args) => read::scan(&args),
+        Command::Tables(args) => stat::tables(&args),
+        Command::Stat(args) => stat::stat(&args),
+        Command::Verify(args) => verify::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
+        Command::Quarantine { command: QuarantineCommand::List(args) } => quarantine::list(&args),
+        Command::Quarantine { command: QuarantineCommand::Retry(args) } => quarantine::retry(&args),
+        Command::Bench(args) => bench::run(&args),
+    }
+}

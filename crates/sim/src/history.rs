@@ -30,11 +30,12 @@ pub struct Outcome {
 pub fn run(seed: u64, steps: u64) -> Outcome {
     let mut world = World::new(Plan::new(seed));
     let verdict = catch_unwind(AssertUnwindSafe(|| live(&mut world, steps)));
+    let trouble = world.plan.trouble;
     let failure = match verdict {
         Ok(Ok(())) => None,
         Ok(Err(reason)) if reason == DAMAGED && world.damaged => None,
-        Ok(Err(reason)) => Some(reason),
-        Err(_) => Some(format!("panic: {}", PANIC.with_borrow(Clone::clone))),
+        Ok(Err(reason)) => Some(format!("{trouble:?}: {reason}")),
+        Err(_) => Some(format!("{trouble:?}: panic: {}", PANIC.with_borrow(Clone::clone))),
     };
     Outcome {
         seed,

@@ -263,7 +263,8 @@ impl World {
     fn check_turn(&mut self) -> Verdict {
         let log_damage = self.plan.trouble == Trouble::LogDamage;
         let core = self.core();
-        let (used, limit) = (core.queue_bytes(), core.queue_limit_bytes());
+        let limit = core.queue_limit_bytes() + core.queue_overdraft_bytes();
+        let used = core.queue_bytes();
         let durable = core.durable();
         let closed = core.closed().map(ToString::to_string);
         if let Some(closed) = closed.filter(|_| !self.failing) {

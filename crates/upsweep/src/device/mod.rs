@@ -238,6 +238,7 @@ pub fn run_alone(
     }
     assert_eq!(completions.len(), 1, "run_alone is used with nothing else in flight");
     let done = completions.remove(0);
+    assert_eq!(done.token, Token(u64::MAX), "run_alone is used with nothing else in flight");
     done.result.map(|()| done.buffer)
 }
 

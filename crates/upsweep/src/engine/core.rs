@@ -102,8 +102,10 @@ pub struct Core {
     pub(super) dropped: VecDeque<BlockId>,
     pub(super) growing: bool,
     pub(super) growth_target: u64,
-    /// Per data device, the longest step in bytes by which it may be extended: 0 if it cannot grow;
-    /// less than the last one that failed, but at least 1, until the next run is given up.
+    /// Per data device, whether it can be extended at all.
+    pub(super) growable: Vec<bool>,
+    /// Per data device, the longest step in bytes by which it may still be extended: less than the
+    /// last one that failed, 0 if it cannot grow at this moment.
     pub(super) growth_steps_max: Vec<u64>,
     /// The data devices had no room for the last run.
     pub(super) full: bool,
@@ -116,6 +118,8 @@ pub struct Core {
     pub(super) application_modifiers: Vec<Arc<dyn super::modifier::Modifier>>,
     /// The second pass of recovery is on: updates arrive with the sequences of the log.
     pub(super) replaying: bool,
+    /// What quarantined updates have added to the queues since they were last inside their limit.
+    pub(super) overdraft_bytes: usize,
     /// Quarantined updates that only checkpoints hold.
     pub(super) carried: Vec<CarriedPut>,
     /// Those of the checkpoint that replay has not come to yet, by barrier.
@@ -230,6 +234,9 @@ impl Core {
     /// other call, and at [`Core::deadline_us`]. Cost: bounded by the runs in flight.
     pub fn pump(&mut self, now_us: u64, actions: &mut Actions) {
         self.now_us = self.now_us.max(now_us);
+        if self.overdraft_bytes > 0 && self.queue_bytes() <= self.queue_limit_bytes() {
+            self.overdraft_bytes = 0;
+        }
         if self.closed.is_none() {
             self.log.dispatch(self.now_us, &mut actions.requests);
             self.publish_durable();
@@ -272,6 +279,11 @@ impl Core {
     /// Whether any record or checkpoint is on its way to a device.
     pub(super) fn is_writing(&self) -> bool {
         self.log.durable() < self.log.last() || !self.purposes.is_empty()
+    }
+
+    /// Whether no request is in flight and no run on its way.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.sweep.runs.is_empty() && !self.is_writing()
     }
 
     /// A token for a new request.

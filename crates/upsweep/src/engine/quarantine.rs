@@ -24,6 +24,7 @@ impl Core {
     /// of the change; in replay, when that is over. Like any update it is accepted when it is
     /// appended: a later sweep of the table must not pass it by.
     pub(super) fn take_quarantined(&mut self, seq: u64, quarantined: &[Quarantined]) {
+        let before = self.arena.used_bytes();
         for (key, operand) in puts(quarantined) {
             if self.replaying {
                 self.deferred.push((seq, key, operand));
@@ -32,18 +33,27 @@ impl Core {
                 self.enqueue(seq, &put_update(&key, &operand));
             }
         }
+        self.overdraft_bytes += self.arena.used_bytes().saturating_sub(before);
         self.statistics.quarantined += quarantined.len() as u64;
     }
 
     /// The same for a change that no log record holds: checkpoints carry the puts until they are
     /// inside their block.
     pub(super) fn carry_quarantined(&mut self, quarantined: &[Quarantined]) {
-        let barrier = self.accepted;
+        let (barrier, before) = (self.accepted, self.arena.used_bytes());
         for (key, operand) in puts(quarantined) {
             self.enqueue(barrier, &put_update(&key, &operand));
             self.carried.push(CarriedPut { barrier, key, operand });
         }
+        self.overdraft_bytes += self.arena.used_bytes().saturating_sub(before);
         self.statistics.quarantined += quarantined.len() as u64;
+    }
+
+    /// By how much quarantined updates may exceed the memory for queues at this moment, in bytes.
+    /// They cannot wait outside as callers do: nobody is there to wait. Callers wait for them.
+    #[must_use]
+    pub fn queue_overdraft_bytes(&self) -> usize {
+        self.overdraft_bytes
     }
 
     /// Forgets carried puts that are inside their block by now, and returns the others.

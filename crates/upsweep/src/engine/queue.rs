@@ -7,7 +7,9 @@
 //!
 //! *Folding* bounds what a hot key costs: when a queue has doubled since it was last folded, its
 //! entries are sorted by key, blind updates drop what they supersede, and neighbouring operands of
-//! one modifier are combined where the modifier can. Cost per update: O(log n) amortised.
+//! one modifier are combined where the modifier can. A combined entry has the sequence of its
+//! earliest part: the oldest sequence that waits bounds how far the log may be released, also after
+//! entries have moved to another queue. Cost per update: O(log n) amortised.
 
 use super::block_format::UpdateRef;
 use super::format::codec_format::{Reader, put_bytes, put_varint};
@@ -259,10 +261,8 @@ fn fold_group<'a>(group: &[UpdateRef<'a>], modifiers: &Modifiers) -> Vec<Folded<
                 modifiers.get(update.modifier)?.fold(last.borrow().operand, update.operand)
             });
         match (folded, kept.last_mut()) {
-            (Some(operand), Some(last)) => {
-                last.operand = Some(operand);
-                last.update.seq = update.seq;
-            }
+            // The sequence stays that of the earliest: recovery needs the log from there on.
+            (Some(operand), Some(last)) => last.operand = Some(operand),
             _ => kept.push(Folded { update: *update, operand: None }),
         }
     }
@@ -342,4 +342,46 @@ fn read_entry<'a>(
     let seq = first_seq + reader.varint()?;
     let modifier = ModifierId(reader.narrow()?);
     Ok(UpdateRef { seq, modifier, key: reader.bytes()?, operand: reader.bytes()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::engine::modifier::{Modifier, Outcome, Refusal, ValueRef};
+
+    struct Latest;
+
+    impl Modifier for Latest {
+        fn name(&self) -> &'static str {
+            "latest"
+        }
+        fn version(&self) -> u16 {
+            1
+        }
+        fn apply(&self, _: &[u8], _: Option<ValueRef<'_>>, _: &[u8]) -> Result<Outcome, Refusal> {
+            Ok(Outcome::Keep)
+        }
+        fn fold(&self, _: &[u8], later: &[u8]) -> Option<Vec<u8>> {
+            Some(later.to_vec())
+        }
+    }
+
+    #[test]
+    fn a_folded_entry_is_as_old_as_its_earliest_part() {
+        let (id, mut modifiers) = (ModifierId(100), Modifiers::default());
+        modifiers.bind(id, Arc::new(Latest));
+        let (mut arena, mut queue) = (Arena::default(), Queue::default());
+        for seq in 7..1007u64 {
+            let key = format!("key{}", seq % 10);
+            let update = UpdateRef { seq, modifier: id, key: key.as_bytes(), operand: b"operand" };
+            arena.push(&mut queue, &update, &modifiers);
+        }
+        let waiting = arena.snapshot(&queue);
+        assert!(waiting.count() < 1000, "it was folded");
+        let oldest = waiting.updates().iter().map(|update| update.seq).min();
+        assert_eq!(oldest, Some(7));
+        assert_eq!(waiting.first_seq(), 7);
+    }
 }

@@ -32,7 +32,7 @@ use super::queue::Arena;
 use super::registry::Modifiers;
 use super::spaces::LARGE_VALUE_FORMAT;
 use super::statistics::Statistics;
-use super::sweep::Sweep;
+use super::sweep::{Sweep, growth_steps};
 use super::view::Views;
 use crate::device::{self, Buffer, DeviceId, Devices};
 use crate::error::{ClosedError, Damage, Error, RequestError};
@@ -162,9 +162,8 @@ pub fn open(
     let ends = (0..config.data_devices)
         .map(|index| (DATA_START, devices.geometry(DeviceId(index)).size_bytes.max(DATA_START)));
     let space_map = SpaceMap::new(&ends.collect::<Vec<_>>());
-    let growth_steps_max = (0..config.data_devices)
+    let growable = (0..config.data_devices)
         .map(|index| devices.geometry(DeviceId(index)).growable && access == Access::ReadWrite)
-        .map(|growable| if growable { u64::MAX >> 1 } else { 0 })
         .collect();
     let root = read_root(devices, &config, &superblock)?;
     let log = log::recover(devices, &log_config(&config, 1), superblock.replay_from)?;
@@ -172,7 +171,7 @@ pub fn open(
         Access::ReadWrite => log.into_log(devices, log_config(&config, epoch))?,
         Access::ReadOnly => log.into_log_read_only(log_config(&config, epoch))?,
     };
-    let mut core = Core::assemble(config, registry, superblock, log, space_map, growth_steps_max)?;
+    let mut core = Core::assemble(config, registry, superblock, log, space_map, growable)?;
     core.load_checkpoint(devices, &root)?;
     core.replay_changes(devices, &mut reader)?;
     core.claim_space(&root)?;
@@ -233,7 +232,7 @@ impl Core {
         superblock: Superblock,
         mut log: Log,
         space_map: SpaceMap,
-        growth_steps_max: Vec<u64>,
+        growable: Vec<bool>,
     ) -> Result<Self, Error> {
         for needed in [TABLE_FORMAT, LARGE_VALUE_FORMAT] {
             if !registry.formats.contains_key(needed) {
@@ -266,7 +265,8 @@ impl Core {
             dropped: std::collections::VecDeque::new(),
             growing: false,
             growth_target: 0,
-            growth_steps_max,
+            growth_steps_max: growth_steps(&growable),
+            growable,
             full: false,
             closed: None,
             purposes: BTreeMap::new(),
@@ -275,6 +275,7 @@ impl Core {
             scratch: Vec::new(),
             statistics: Statistics::default(),
             replaying: false,
+            overdraft_bytes: 0,
             carried: Vec::new(),
             carried_replay: std::collections::VecDeque::new(),
             deferred: Vec::new(),
@@ -379,7 +380,7 @@ impl Core {
     fn index_places(&mut self) {
         self.physical.clear();
         for space in self.directory.spaces() {
-            for id in space.pages.iter().flat_map(|page| page.blocks()) {
+            for id in space.pages.iter().flat_map(Page::blocks) {
                 if let Some(extent) = self.directory.block(*id).extent {
                     self.physical.insert((extent.device, extent.offset), *id);
                 }
@@ -429,7 +430,7 @@ impl Core {
         }
         let spaces = self.directory.spaces();
         let blocks: Vec<_> =
-            spaces.flat_map(|space| &space.pages).flat_map(|page| page.blocks()).copied().collect();
+            spaces.flat_map(|space| &space.pages).flat_map(Page::blocks).copied().collect();
         for id in blocks {
             let block = self.directory.block(id);
             let what =
@@ -473,8 +474,11 @@ impl Core {
             }
             self.accepted = seq;
             if access == Access::ReadWrite && self.queue_bytes() > self.queue_limit_bytes() {
+                // The log is read with nothing else in flight. A full store is opened all the same,
+                // with more memory than it was given: else nothing could be deleted from it.
                 drive::until(self, devices, |core| {
-                    core.queue_bytes() <= core.queue_limit_bytes() / 2 || core.closed.is_some()
+                    let fits = core.queue_bytes() <= core.queue_limit_bytes() / 2 || core.full;
+                    (fits && core.is_quiet()) || core.closed.is_some()
                 });
                 if let Some(closed) = &self.closed {
                     return Err(closed.clone().into());
@@ -485,7 +489,7 @@ impl Core {
         if access == Access::ReadWrite {
             // Runs that replay has started must not be in flight when callers come in: their
             // requests belong to this function's use of the devices.
-            drive::until(self, devices, |core| core.sweep.runs.is_empty() && !core.is_writing());
+            drive::until(self, devices, |core| core.is_quiet() || core.closed.is_some());
         }
         self.replaying = false;
         self.enqueue_deferred();

@@ -94,6 +94,11 @@ pub(super) fn of_damaged(directory: &Directory, blocks: &[RunBlock]) -> Vec<Quar
 /// Updates on their way from one queue to another, with the space they belong to.
 pub(super) type Moved = Vec<(u32, Arc<Waiting>)>;
 
+/// Per device, the longest step of growth in bytes when nothing was refused yet.
+pub(in crate::engine) fn growth_steps(growable: &[bool]) -> Vec<u64> {
+    growable.iter().map(|growable| if *growable { u64::MAX >> 1 } else { 0 }).collect()
+}
+
 impl Core {
     /// Takes the live queue of a block of a run, whose time with the run is over.
     pub(super) fn take_live(&mut self, id: BlockId, moved: &mut Moved) {
@@ -132,8 +137,7 @@ impl Core {
     /// a rest the next run asks the devices to grow once more: somebody may have made room.
     pub(super) fn cancel_run(&mut self, id: RunId) {
         self.full = true;
-        let can_grow = self.growth_steps_max.iter_mut().filter(|most| **most > 0);
-        can_grow.for_each(|most| *most = u64::MAX);
+        self.growth_steps_max = growth_steps(&self.growable);
         self.sweep.rest_until(self.now_us);
         let run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
         self.frozen_bytes -= run.frozen_bytes;
@@ -178,8 +182,7 @@ impl Core {
         match completion.result {
             Ok(()) => self.space_map.grow(completion.device, self.growth_target),
             Err(_) => {
-                let less = step / 2 / GROWTH_UNIT_BYTES * GROWTH_UNIT_BYTES;
-                self.growth_steps_max[device] = less.max(1);
+                self.growth_steps_max[device] = step / 2 / GROWTH_UNIT_BYTES * GROWTH_UNIT_BYTES;
             }
         }
     }

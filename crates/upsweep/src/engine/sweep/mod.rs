@@ -25,6 +25,7 @@ mod run;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub(super) use change::growth_steps;
 pub(super) use job::Quarantined;
 pub use job::{JobOutput, RunJob};
 pub(super) use run::{Run, RunSummary};

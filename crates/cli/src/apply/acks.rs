@@ -1,0 +1,83 @@
+//! Waits for what was handed over, and says how far it is durable.
+//!
+//! One thread takes tickets in order. So counts come out promptly while the input pauses, and
+//! reading the input never waits for the log.
+
+use std::io::{ErrorKind, Write};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use upsweep::Ticket;
+
+use crate::failure::Failure;
+
+/// The thread that waits.
+pub(super) struct Acks {
+    sender: Sender<(u64, Ticket)>,
+    thread: JoinHandle<Acknowledged>,
+}
+
+/// How it ended.
+pub(super) struct Acknowledged {
+    /// Lines that are on stable media.
+    pub(super) durable: u64,
+    /// What kept the others from it.
+    pub(super) result: Result<(), Failure>,
+}
+
+impl Acks {
+    /// Starts the thread, which prints `durable COUNT` for every multiple of `every`.
+    pub(super) fn start(every: Option<u64>) -> Self {
+        let (sender, receiver) = channel();
+        let thread = std::thread::spawn(move || wait_for_all(&receiver, every));
+        Self { sender, thread }
+    }
+
+    /// The first `lines` lines are durable once `ticket` is. Their number is bounded by what fits
+    /// into the log's pipeline.
+    pub(super) fn note(&self, lines: u64, ticket: Ticket) {
+        // The thread ends early only after a failure, which `finish` reports.
+        drop(self.sender.send((lines, ticket)));
+    }
+
+    /// Waits for everything.
+    pub(super) fn finish(self) -> Acknowledged {
+        drop(self.sender);
+        self.thread.join().unwrap_or_else(|_| Acknowledged {
+            durable: 0,
+            result: Err(Failure::Refused("the thread that waits for the log panicked".to_owned())),
+        })
+    }
+}
+
+fn wait_for_all(receiver: &Receiver<(u64, Ticket)>, every: Option<u64>) -> Acknowledged {
+    let mut durable = 0;
+    // Once the reader of the output has gone, the updates still go on.
+    let mut prints = true;
+    for (lines, ticket) in receiver {
+        if let Err(error) = ticket.wait() {
+            return Acknowledged { durable, result: Err(error.into()) };
+        }
+        let before = std::mem::replace(&mut durable, lines);
+        if let Some(every) = every.filter(|_| prints) {
+            match print(before, lines, every) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => prints = false,
+                Err(error) => return Acknowledged { durable, result: Err(error.into()) },
+            }
+        }
+    }
+    Acknowledged { durable, result: Ok(()) }
+}
+
+/// Prints every multiple of `every` above `before`, up to `lines`.
+fn print(before: u64, lines: u64, every: u64) -> std::io::Result<()> {
+    if before / every == lines / every {
+        return Ok(());
+    }
+    let mut out = std::io::stdout().lock();
+    for multiple in before / every + 1..=lines / every {
+        writeln!(out, "durable {}", multiple * every)?;
+    }
+    out.flush()
+}

@@ -1,0 +1,179 @@
+//! `upsweep apply`: a stream of lines into a table, in order and fast.
+//!
+//! Steps: read what is there ([`input`]), cut it into lines and these into updates ([`lines`]),
+//! hand groups of lines to the store under one lock, each line a record of its own, and go on while
+//! their log writes are in flight. A thread ([`acks`]) waits for them and says how far they are.
+//!
+//! Invariants: lines are handed over in input order, so what is durable is always a first part of
+//! the input; a count is printed only once that many lines are on stable media.
+
+mod acks;
+mod input;
+mod lines;
+mod progress;
+
+use std::time::Instant;
+
+use serde::Serialize;
+use upsweep::runtime::BlockStore;
+use upsweep::{Durability, Error, Ticket};
+
+use crate::args::{ApplyArgs, DurabilityChoice};
+use crate::failure::Failure;
+use crate::{output, text};
+use acks::Acks;
+use input::Input;
+use lines::Lines;
+use progress::Progress;
+
+/// Lines that are handed over under one lock at most: half a millisecond's worth.
+const LINES_PER_GROUP: u64 = 512;
+
+/// What was done.
+#[derive(Serialize)]
+struct Summary {
+    applied: u64,
+    durable: u64,
+    seconds: f64,
+    updates_per_second: f64,
+}
+
+pub(crate) fn run(args: &ApplyArgs) -> Result<(), Failure> {
+    // The input comes first: no table is made for a file that is not there.
+    let mut input = Input::open(&args.file)?;
+    let store = output::open(&args.open)?;
+    let table = store.table(&args.table)?;
+    let started = Instant::now();
+    let mut applier = Applier {
+        blocks: store.blocks(),
+        space: table.space(),
+        durability: args.durability,
+        lines_per_group: args.ack_every.unwrap_or(u64::MAX).min(LINES_PER_GROUP),
+        ack_every: args.ack_every,
+        applied: 0,
+        lines: Lines::default(),
+    };
+    let progress = Progress::start(&store, input.length());
+    let acks = Acks::start(args.ack_every);
+    let outcome = apply_all(&mut applier, &mut input, &acks, progress.as_ref());
+    let acknowledged = acks.finish();
+    let seconds = started.elapsed().as_secs_f64();
+    drop(progress);
+    let durable = acknowledged.durable;
+    let updates_per_second = durable as f64 / seconds.max(1e-9);
+    let summary = Summary { applied: applier.applied, durable, seconds, updates_per_second };
+    let printed = print(&summary, args.json);
+    outcome?;
+    acknowledged.result?;
+    printed
+}
+
+fn print(summary: &Summary, json: bool) -> Result<(), Failure> {
+    if json {
+        return output::json(summary);
+    }
+    let Summary { applied, durable, seconds, updates_per_second } = summary;
+    output::line(&format!(
+        "applied {} updates in {seconds:.2} s, {} a second; {} are durable",
+        text::count(*applied),
+        text::rate(*updates_per_second),
+        if applied == durable { "all".to_owned() } else { text::count(*durable) },
+    ))
+}
+
+/// Lines on their way into one table.
+struct Applier<'a> {
+    blocks: &'a BlockStore,
+    space: u32,
+    durability: DurabilityChoice,
+    lines_per_group: u64,
+    ack_every: Option<u64>,
+    /// Lines that the store has accepted.
+    applied: u64,
+    lines: Lines,
+}
+
+fn apply_all(
+    applier: &mut Applier<'_>,
+    input: &mut Input,
+    acks: &Acks,
+    progress: Option<&Progress>,
+) -> Result<(), Failure> {
+    let name = input.name().to_owned();
+    while let Some(mut rest) = input.next()? {
+        while !rest.is_empty() {
+            let taken = applier.apply_some(rest, &name, acks)?;
+            rest = &rest[taken..];
+            if let Some(progress) = progress {
+                progress.note(applier.applied, taken);
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Applier<'_> {
+    /// Applies the first lines of `text`, which is whole lines; returns their length in bytes.
+    fn apply_some(&mut self, text: &[u8], name: &str, acks: &Acks) -> Result<usize, Failure> {
+        let mut lines_max = self.lines_per_group;
+        if let Some(every) = self.ack_every {
+            // Groups end where a count is due, so that no count waits for lines behind it.
+            lines_max = lines_max.min(every - self.applied % every);
+        }
+        if self.durability == DurabilityChoice::Each {
+            lines_max = 1;
+        }
+        let (taken, malformed) = self.lines.parse(text, lines_max);
+        self.submit(name, acks)?;
+        match malformed {
+            Some(reason) => Err(self.refused_line(name, &reason)),
+            None => Ok(taken),
+        }
+    }
+
+    /// Hands the parsed lines over.
+    fn submit(&mut self, name: &str, acks: &Acks) -> Result<(), Failure> {
+        let updates = self.lines.updates(self.space);
+        if updates.is_empty() {
+            return Ok(());
+        }
+        let durability = match self.durability {
+            DurabilityChoice::Each => Durability::Wait,
+            DurabilityChoice::Group => Durability::Ticket,
+            DurabilityChoice::Relaxed => Durability::Relaxed,
+        };
+        let offered = std::cell::Cell::new(0u64);
+        let records = updates.chunks(1).inspect(|_| offered.set(offered.get() + 1));
+        match self.blocks.modify_each(records, durability) {
+            Ok(ticket) => {
+                self.applied += offered.get();
+                acks.note(self.applied, ticket);
+                Ok(())
+            }
+            Err(error) => {
+                let accepted = offered.get().saturating_sub(1);
+                self.applied += accepted;
+                if accepted > 0
+                    && let Some(ticket) = self.ticket_of_accepted()
+                {
+                    acks.note(self.applied, ticket);
+                }
+                Err(match error {
+                    Error::Request(error) => self.refused_line(name, &error.to_string()),
+                    error => error.into(),
+                })
+            }
+        }
+    }
+
+    /// Everything accepted so far; `None` if the store failed, which the acknowledgements report.
+    fn ticket_of_accepted(&self) -> Option<Ticket> {
+        // An empty call gives no sequence, so what is accepted is flushed at once instead.
+        self.blocks.flush().ok()?;
+        self.blocks.modify_each(std::iter::empty(), Durability::Ticket).ok()
+    }
+
+    fn refused_line(&self, name: &str, reason: &str) -> Failure {
+        Failure::Refused(format!("{name}:{}: {reason}", self.applied + 1))
+    }
+}

@@ -1,0 +1,335 @@
+//! The command line: commands, flags and their help.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::text::{Bytes, Size};
+
+const EXAMPLES: &str = "\
+Examples:
+  upsweep create hits.upsweep
+  printf 'add\\t/index.html\\t1\\n' | upsweep apply hits.upsweep
+  upsweep get hits.upsweep /index.html
+  upsweep scan hits.upsweep --prefix / --limit 20
+  upsweep stat hits.upsweep
+
+Exit status:
+  0  all is well
+  1  damage was found, or the key is not there
+  2  bad input, bad usage, or a store that cannot be used at this moment";
+
+/// An update-aware storage engine: declare changes, have them durable at once, query at any moment.
+#[derive(Parser)]
+#[command(name = "upsweep", version, about, after_help = EXAMPLES, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Create(CreateArgs),
+    Apply(ApplyArgs),
+    Get(GetArgs),
+    Scan(ScanArgs),
+    /// List the tables with their sizes
+    Tables(ShowArgs),
+    /// Show what the store is, what was chosen for it and why, and what bounds its speed
+    Stat(ShowArgs),
+    Verify(VerifyArgs),
+    /// Commit everything that waits to the data devices
+    Sweep(ShowArgs),
+    /// See and retry the updates that their modifiers have refused
+    #[command(after_help = QUARANTINE_EXAMPLES)]
+    Quarantine {
+        #[command(subcommand)]
+        command: QuarantineCommand,
+    },
+    Bench(BenchArgs),
+}
+
+/// Make an empty store
+///
+/// The store is a folder. Its data and its log are files inside, unless you name others or raw
+/// block devices; whatever is on a named device is lost. With the log on a device of its own,
+/// updates and sweeps do not disturb each other. The log is written once in full, which takes a
+/// moment.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  upsweep create hits.upsweep
+  upsweep create hits.upsweep --log-size 2GiB
+  upsweep create hits.upsweep --data /dev/sdb --data /dev/sdc --log /dev/nvme0n1p3")]
+pub(crate) struct CreateArgs {
+    /// Folder to make; it must be empty or not there
+    #[arg(value_name = "STORE")]
+    pub(crate) store: PathBuf,
+    /// Data device: a file to make, or an existing raw block device; several may be given
+    #[arg(long, value_name = "PATH")]
+    pub(crate) data: Vec<PathBuf>,
+    /// Log device: a file to make, or an existing raw block device; several may be given
+    #[arg(long, value_name = "PATH")]
+    pub(crate) log: Vec<PathBuf>,
+    /// Target size of a block, 4KiB to 1MiB; without it, what suits the data device
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) block_size: Option<Size>,
+    /// Size of each log file, 1MiB or more; without it 512MiB. A raw log device is used whole
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) log_size: Option<Size>,
+    /// Print what was made as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The store and the memory to open it with.
+#[derive(Args)]
+pub(crate) struct OpenArgs {
+    /// Folder of the store
+    #[arg(value_name = "STORE")]
+    pub(crate) store: PathBuf,
+    /// Memory for waiting updates, directory, cache and buffers together. The more, the more
+    /// updates each visit of a block applies
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    pub(crate) memory: Size,
+}
+
+/// When an update counts as done.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DurabilityChoice {
+    /// Each line is durable before the next one is read
+    Each,
+    /// Lines share log writes, which follow each other without pause
+    Group,
+    /// As group, but a line may wait 5 ms for others, which makes the log writes fuller
+    Relaxed,
+}
+
+/// Apply a stream of updates, one a line
+///
+/// A line is OP<TAB>KEY[<TAB>OPERAND]:
+///
+///   put     KEY  VALUE    give KEY this value
+///   append  KEY  BYTES    append to the value of KEY
+///   add     KEY  NUMBER   add to the number of KEY, from 0 if there is none
+///   max     KEY  NUMBER   raise the number of KEY to at least this
+///   min     KEY  NUMBER   lower the number of KEY to at most this
+///   delete  KEY           remove KEY
+///
+/// Numbers are decimal and signed, of 64 bits; sums wrap around. In keys, values and bytes, \t is a
+/// tab, \n a line feed, \\ a backslash and \xHH the byte with that hexadecimal number; everything
+/// else stands for itself. An empty value is written as a tab and nothing after it. Empty lines are
+/// errors.
+///
+/// Lines take effect in order. After a crash the table is as some first part of the input has left
+/// it, at least as long as the last `durable COUNT` that was printed. A malformed line ends the
+/// command with status 2; the lines before it are applied and durable, the ones after it are not.
+///
+/// An update that does not fit the value that it meets, such as `add` to a text, goes to the
+/// quarantine; see `upsweep quarantine`.
+#[derive(Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  upsweep apply hits.upsweep updates.tsv
+  tail -F access.tsv | upsweep apply hits.upsweep --ack-every 1000
+  upsweep apply hits.upsweep updates.tsv --table archive --memory 4GiB --json"
+)]
+pub(crate) struct ApplyArgs {
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+    /// File with the updates; - or nothing is standard input
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub(crate) file: PathBuf,
+    /// Table to update; made if it is not there
+    #[arg(long, value_name = "NAME", default_value = "main")]
+    pub(crate) table: String,
+    /// When an update counts as done
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "group")]
+    pub(crate) durability: DurabilityChoice,
+    /// Print `durable COUNT` whenever another N lines are on stable media
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) ack_every: Option<u64>,
+    /// Print the summary as JSON, on the last line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How to print values.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ValueFormat {
+    /// Text, with \t, \n, \\ and \xHH for what is not printable
+    #[value(name = "utf8")]
+    Text,
+    /// Hexadecimal digits
+    Hex,
+    /// A signed number of 8 bytes
+    I64,
+    /// An unsigned number of 8 bytes
+    U64,
+    /// A floating-point number of 8 bytes
+    F64,
+}
+
+/// The table to read, and how to print what is in it.
+#[derive(Args)]
+pub(crate) struct ReadArgs {
+    /// Table to read
+    #[arg(long, value_name = "NAME", default_value = "main")]
+    pub(crate) table: String,
+    /// How to print values; without it, numbers as numbers and all else as utf8
+    #[arg(long = "as", value_enum, value_name = "FORMAT")]
+    pub(crate) format: Option<ValueFormat>,
+    /// Print JSON, one object a line; keys and texts with the escapes of utf8
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Print the value of one key
+///
+/// With exit status 1 if there is none.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  upsweep get hits.upsweep /index.html
+  upsweep get hits.upsweep 'two\\twords' --as hex
+  upsweep get hits.upsweep /index.html --table archive --json")]
+pub(crate) struct GetArgs {
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+    /// The key; \t, \n, \\ and \xHH stand for what cannot be typed
+    #[arg(value_name = "KEY", allow_hyphen_values = true)]
+    pub(crate) key: Bytes,
+    #[command(flatten)]
+    pub(crate) read: ReadArgs,
+}
+
+/// Print the records of a range of keys, in key order
+///
+/// A record is KEY<TAB>VALUE.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  upsweep scan hits.upsweep --limit 10
+  upsweep scan hits.upsweep --prefix /docs/ --reverse
+  upsweep scan hits.upsweep --from a --to n --json")]
+pub(crate) struct ScanArgs {
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+    /// First key of the range
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    pub(crate) from: Option<Bytes>,
+    /// End of the range; this key itself is not printed
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    pub(crate) to: Option<Bytes>,
+    /// Only keys that begin with this
+    #[arg(long, value_name = "PREFIX", allow_hyphen_values = true)]
+    pub(crate) prefix: Option<Bytes>,
+    /// At most this many records
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<u64>,
+    /// From the highest key down
+    #[arg(long)]
+    pub(crate) reverse: bool,
+    #[command(flatten)]
+    pub(crate) read: ReadArgs,
+}
+
+/// The store, and whether to print JSON.
+#[derive(Args)]
+pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Read everything and check every checksum and invariant
+///
+/// Prints each damage with block, space, device and offset. Exit status 1 if there is any. Nothing
+/// is written.
+#[derive(Args)]
+pub(crate) struct VerifyArgs {
+    /// Folder of the store
+    #[arg(value_name = "STORE")]
+    pub(crate) store: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const QUARANTINE_EXAMPLES: &str = "\
+Examples:
+  upsweep quarantine list hits.upsweep
+  upsweep quarantine retry hits.upsweep --all";
+
+#[derive(Subcommand)]
+pub(crate) enum QuarantineCommand {
+    /// Print every update that was refused, and why; the first column is its ID
+    List(ShowArgs),
+    /// Declare refused updates anew, once their cause is gone
+    Retry(RetryArgs),
+}
+
+#[derive(Args)]
+pub(crate) struct RetryArgs {
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+    /// The update, as `upsweep quarantine list` names it; several may be given
+    #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    pub(crate) ids: Vec<String>,
+    /// All updates that are in quarantine now
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Measure the engine in a temporary store
+///
+/// Loads a table, applies random durable additions as fast as they are taken, then one at a time,
+/// then reads records at random. Says how near the rate came to the bound that `upsweep stat`
+/// computes. The store is made in a new folder inside DIR and removed at the end.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  upsweep bench /var/tmp
+  upsweep bench /mnt/disk --records 100000000 --memory 512MiB --json
+  upsweep bench /mnt/disk --log-only")]
+pub(crate) struct BenchArgs {
+    /// Folder on the device to measure
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Records of the table
+    #[arg(long, value_name = "N", default_value_t = 10_000_000,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) records: u64,
+    /// Bytes of a record: its key, padded to this length, and its counter of 8 bytes
+    #[arg(long, value_name = "N", default_value_t = 64,
+          value_parser = clap::value_parser!(u32).range(16..=4096))]
+    pub(crate) record_bytes: u32,
+    /// Random updates
+    #[arg(long, value_name = "N", default_value_t = 20_000_000)]
+    pub(crate) updates: u64,
+    /// Memory of the store
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    pub(crate) memory: Size,
+    /// Size of the log
+    #[arg(long, value_name = "SIZE", default_value = "512MiB")]
+    pub(crate) log_size: Size,
+    /// Seconds for each of the measurements of latency, and for those of --log-only
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) seconds: u64,
+    /// Seed of the random keys
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Measure the log by itself: records of 64 bytes at saturation, then one at a time
+    #[arg(long)]
+    pub(crate) log_only: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

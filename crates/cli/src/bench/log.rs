@@ -1,0 +1,194 @@
+//! The benchmark of the log by itself, to be compared with what `fio` reaches on the same file.
+//!
+//! One thread appends records of 64 bytes, dispatches batches and takes completions; what is durable
+//! is released at once. First at saturation, then with one outstanding record.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use upsweep::device::{Devices, HostDevices, HostOptions, HostPath};
+use upsweep::log::{AppendError, Log, LogConfig, LogRegion, Space, StreamId, Urgency};
+
+use super::{Latencies, Random};
+use crate::args::BenchArgs;
+use crate::failure::Failure;
+use crate::{output, text};
+
+/// Bytes of a record's payload.
+const RECORD_BYTES: usize = 64;
+/// Records that are appended between two looks at the device.
+const RECORDS_PER_TURN: usize = 256;
+/// Bytes of a batch.
+const BATCH_BYTES: u32 = 128 << 10;
+/// Batches in flight.
+const DEPTH: u8 = 2;
+
+/// What was measured.
+#[derive(Serialize)]
+struct Outcome {
+    record_bytes: usize,
+    batch_bytes: u32,
+    depth: u8,
+    records_per_second: f64,
+    /// Whole batches, as they went to the device.
+    device_bytes_per_second: f64,
+    payload_bytes_per_second: f64,
+    batch_fill: f64,
+    ack_latency: Latencies,
+    device: Vec<String>,
+}
+
+/// A log with its device, driven by hand.
+struct Bench {
+    devices: HostDevices,
+    log: Log,
+    stream: StreamId,
+    started: Instant,
+    requests: Vec<upsweep::device::Request>,
+    completions: Vec<upsweep::device::Completion>,
+}
+
+pub(super) fn run(args: &BenchArgs, folder: &Path) -> Result<(), Failure> {
+    let mut bench = Bench::new(args, folder)?;
+    let duration = Duration::from_secs(args.seconds);
+    let (seconds, before) = bench.saturate(duration, args.seed)?;
+    let after = bench.log.statistics().clone();
+    let mut record = [0; RECORD_BYTES];
+    let mut random = Random::new(args.seed);
+    let ack_latency = Latencies::measure(duration, || {
+        fill(&mut random, &mut record);
+        bench.append_and_wait(&record)
+    })?;
+    let records = (after.records - before.records) as f64;
+    let bytes = (after.bytes - before.bytes) as f64;
+    let used = (after.used_bytes - before.used_bytes) as f64;
+    let about = bench.devices.description(upsweep::device::DeviceId(0));
+    let outcome = Outcome {
+        record_bytes: RECORD_BYTES,
+        batch_bytes: BATCH_BYTES,
+        depth: DEPTH,
+        records_per_second: records / seconds,
+        device_bytes_per_second: bytes / seconds,
+        payload_bytes_per_second: records * RECORD_BYTES as f64 / seconds,
+        batch_fill: used / bytes.max(1.0),
+        ack_latency,
+        device: about.reasons,
+    };
+    if args.json {
+        return output::json(&outcome);
+    }
+    output::line(&format!(
+        "saturated        {} records/s of {RECORD_BYTES} bytes, {}/s to the device, \
+         batches {:.0} % full\none at a time    {}",
+        text::rate(outcome.records_per_second),
+        text::size(outcome.device_bytes_per_second as u64),
+        100.0 * outcome.batch_fill,
+        outcome.ack_latency.text()
+    ))
+}
+
+/// New content, so that no device can take it for the last one.
+fn fill(random: &mut Random, record: &mut [u8; RECORD_BYTES]) {
+    for word in record.chunks_mut(8) {
+        word.copy_from_slice(&random.next().to_le_bytes());
+    }
+}
+
+impl Bench {
+    fn new(args: &BenchArgs, folder: &Path) -> Result<Self, Failure> {
+        let path = HostPath { path: folder.join("log"), create: true };
+        let mut devices = HostDevices::open(&[path], HostOptions::default())?;
+        let device = upsweep::device::DeviceId(0);
+        let bytes = args.log_size.0 - args.log_size.0 % 4096;
+        let grow = upsweep::device::Operation::Grow { bytes };
+        upsweep::device::run_alone(&mut devices, device, grow)
+            .map_err(|error| Failure::Refused(format!("{}: {error}", folder.display())))?;
+        let region = LogRegion { device, offset: 0, bytes };
+        let segment = u32::try_from((bytes / 64).clamp(1 << 20, 64 << 20)).unwrap_or(1 << 20);
+        let mut config = LogConfig::new([7; 16], 1, vec![region], segment - segment % 4096);
+        config.batch_bytes = BATCH_BYTES;
+        config.depth = DEPTH;
+        Log::format(&mut devices, &config)?;
+        let reader = upsweep::log::recover(&mut devices, &config, 1)?;
+        let mut log = reader.into_log(&mut devices, config)?;
+        let stream = log.open("bench").map_err(upsweep::Error::from)?;
+        let (requests, completions) = (Vec::new(), Vec::new());
+        Ok(Self { devices, log, stream, started: Instant::now(), requests, completions })
+    }
+
+    fn now_us(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// Submits what is due and takes what has completed; waits for something if `wait`.
+    fn turn(&mut self, wait: bool) -> Result<(), Failure> {
+        let now_us = self.now_us();
+        self.log.dispatch(now_us, &mut self.requests);
+        for request in self.requests.drain(..) {
+            self.devices.submit(request);
+        }
+        if wait {
+            self.devices.wait(&mut self.completions);
+        } else {
+            self.devices.reap(&mut self.completions);
+        }
+        for completion in self.completions.drain(..) {
+            self.log.complete(completion).map_err(|failure| {
+                Failure::Refused(format!("a log write failed: {}", failure.error))
+            })?;
+        }
+        self.log.release(self.log.durable() + 1);
+        Ok(())
+    }
+
+    fn append(&mut self, record: &[u8], urgency: Urgency) -> Result<bool, Failure> {
+        let now_us = self.now_us();
+        let copy = |room: &mut [u8]| room.copy_from_slice(record);
+        match self.log.append(self.stream, record.len(), copy, urgency, Space::User, now_us) {
+            Ok(_) => Ok(true),
+            Err(AppendError::Full | AppendError::Busy) => Ok(false),
+            Err(error) => Err(Failure::Refused(format!("the log refuses a record: {error:?}"))),
+        }
+    }
+
+    /// Appends as fast as the log takes it; returns the seconds, and the counts at the start.
+    fn saturate(
+        &mut self,
+        duration: Duration,
+        seed: u64,
+    ) -> Result<(f64, upsweep::log::LogStatistics), Failure> {
+        let mut record = [0; RECORD_BYTES];
+        fill(&mut Random::new(seed), &mut record);
+        let before = self.log.statistics().clone();
+        let started = Instant::now();
+        while started.elapsed() < duration {
+            let mut has_room = true;
+            for _ in 0..RECORDS_PER_TURN {
+                has_room = self.append(&record, Urgency::Relaxed)?;
+                if !has_room {
+                    break;
+                }
+                record[0] = record[0].wrapping_add(1);
+            }
+            self.turn(!has_room)?;
+        }
+        while self.log.durable() < self.log.last() {
+            self.append(&record, Urgency::Now)?;
+            while self.log.durable() < self.log.last() {
+                self.turn(true)?;
+            }
+        }
+        Ok((started.elapsed().as_secs_f64(), before))
+    }
+
+    fn append_and_wait(&mut self, record: &[u8]) -> Result<(), Failure> {
+        while !self.append(record, Urgency::Now)? {
+            self.turn(true)?;
+        }
+        while self.log.durable() < self.log.last() {
+            self.turn(true)?;
+        }
+        Ok(())
+    }
+}

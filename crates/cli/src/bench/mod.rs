@@ -1,0 +1,98 @@
+//! `upsweep bench`: measures the engine, or its log alone, in a temporary store.
+
+mod log;
+mod table;
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::args::BenchArgs;
+use crate::failure::Failure;
+
+pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
+    if !args.dir.is_dir() {
+        let message = format!("{}: no such folder; make it first", args.dir.display());
+        return Err(Failure::Refused(message));
+    }
+    let folder = tempfile::Builder::new()
+        .prefix("upsweep-bench-")
+        .tempdir_in(&args.dir)
+        .map_err(|error| Failure::file(&args.dir, &error))?;
+    let outcome =
+        if args.log_only { log::run(args, folder.path()) } else { table::run(args, folder.path()) };
+    let removed = folder.close().map_err(|error| Failure::file(&args.dir, &error));
+    outcome.and(removed)
+}
+
+/// A sequence of random numbers, the same for the same seed (SplitMix64).
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        scramble(self.0)
+    }
+
+    /// A number below `end`.
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        u64::try_from((u128::from(self.next()) * u128::from(end)) >> 64).unwrap_or(0)
+    }
+}
+
+/// A permutation of all 64-bit numbers that leaves no order behind.
+pub(super) fn scramble(number: u64) -> u64 {
+    let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// Latencies in microseconds.
+#[derive(Serialize)]
+pub(super) struct Latencies {
+    samples: u64,
+    p50_us: f64,
+    p99_us: f64,
+    p999_us: f64,
+    max_us: f64,
+}
+
+impl Latencies {
+    /// Runs `step` again and again for this long and takes its times.
+    pub(super) fn measure(
+        duration: Duration,
+        mut step: impl FnMut() -> Result<(), Failure>,
+    ) -> Result<Self, Failure> {
+        // Nanoseconds up to a minute; what is longer counts as that.
+        let mut histogram =
+            Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are valid");
+        let started = Instant::now();
+        while started.elapsed() < duration {
+            let before = Instant::now();
+            step()?;
+            histogram
+                .saturating_record(u64::try_from(before.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        }
+        let at = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1e3;
+        Ok(Self {
+            samples: histogram.len(),
+            p50_us: at(0.5),
+            p99_us: at(0.99),
+            p999_us: at(0.999),
+            max_us: histogram.max() as f64 / 1e3,
+        })
+    }
+
+    pub(super) fn text(&self) -> String {
+        let Self { samples, p50_us, p99_us, p999_us, max_us } = self;
+        format!(
+            "p50 {p50_us:.1} µs, p99 {p99_us:.1} µs, p99.9 {p999_us:.1} µs, \
+             max {max_us:.1} µs ({samples} samples)"
+        )
+    }
+}

@@ -1,0 +1,38 @@
+//! `upsweep create`: the only command that makes a store.
+
+use serde_json::json;
+use upsweep::{CreateOptions, Store};
+
+use crate::args::CreateArgs;
+use crate::failure::Failure;
+use crate::{output, text};
+
+pub(crate) fn run(args: CreateArgs) -> Result<(), Failure> {
+    let block_bytes = args.block_size.map(|size| u32::try_from(size.0)).transpose();
+    let block_bytes = block_bytes.map_err(|_| {
+        Failure::Refused("--block-size: a block has at most 1MiB; give less".to_owned())
+    })?;
+    let options = CreateOptions {
+        data: args.data,
+        log: args.log,
+        block_bytes,
+        log_bytes: args.log_size.map(|size| size.0),
+    };
+    let store = Store::builder().create(&args.store, &options)?;
+    let status = store.status();
+    let path = args.store.display();
+    if args.json {
+        return output::json(&json!({
+            "store": status.store,
+            "path": path.to_string(),
+            "block_bytes": status.block_bytes,
+            "log_bytes": status.log.capacity_bytes,
+            "devices": status.devices,
+        }));
+    }
+    output::line(&format!(
+        "made {path}: blocks of {}, a log of {}",
+        text::size(u64::from(status.block_bytes)),
+        text::size(status.log.capacity_bytes)
+    ))
+}

@@ -1,0 +1,67 @@
+//! Why a command failed, as one line for people and an exit status for programs.
+
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use upsweep::{Error, RequestError, RetryError};
+
+/// The end of a command that did not go well.
+pub(crate) enum Failure {
+    /// The key is not there.
+    Absent(String),
+    /// Bytes are not what was written; `None` if everything was said already.
+    Damage(Option<String>),
+    /// Bad input, bad usage, or a store that cannot be used at this moment.
+    Refused(String),
+    /// The reader of the output has gone, which is no failure.
+    OutputClosed,
+}
+
+impl Failure {
+    /// A file that could not be read or written.
+    pub(crate) fn file(path: &Path, error: &std::io::Error) -> Self {
+        Self::Refused(format!("{}: {error}", path.display()))
+    }
+
+    /// Says it on standard error and gives the exit status.
+    pub(crate) fn report(&self) -> ExitCode {
+        let (status, message) = match self {
+            Self::Absent(message) => (1, Some(message)),
+            Self::Damage(message) => (1, message.as_ref()),
+            Self::Refused(message) => (2, Some(message)),
+            Self::OutputClosed => (0, None),
+        };
+        if let Some(message) = message {
+            // Nobody is left to tell if standard error is gone too.
+            drop(writeln!(std::io::stderr(), "upsweep: {message}"));
+        }
+        ExitCode::from(status)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let advice = match &error {
+            Error::Damaged(_) => {
+                let advice = "`upsweep verify` lists all damage; restore the store from a copy";
+                return Self::Damage(Some(format!("{error}; {advice}")));
+            }
+            Error::Request(RequestError::NoTable(_)) => "; `upsweep tables` lists those there are",
+            Error::Request(RequestError::AlreadyExists(_)) => "; name a new or an empty folder",
+            Error::Retry(RetryError::InUse { .. }) => ": wait for it to end, then try again",
+            _ => "",
+        };
+        Self::Refused(format!("{error}{advice}"))
+    }
+}
+
+/// For writes to standard output; files have [`Failure::file`].
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::BrokenPipe => Self::OutputClosed,
+            _ => Self::Refused(format!("standard output: {error}")),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! `upsweep stat` and `upsweep tables`.
+
+use std::io::Write;
+
+use serde_json::json;
+use upsweep::Status;
+
+use crate::args::ShowArgs;
+use crate::failure::Failure;
+use crate::{output, text};
+
+pub(crate) fn tables(args: &ShowArgs) -> Result<(), Failure> {
+    let tables = output::open(&args.open)?.tables();
+    let mut out = output::out();
+    if !args.json {
+        let width = tables.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(5);
+        writeln!(out, "{:width$}  {:>14}  {:>12}  {:>14}", "table", "records", "bytes", "waiting")?;
+        for (name, found) in &tables {
+            let (records, waiting) = (text::count(found.records), text::count(found.waiting));
+            let bytes = text::size(found.bytes);
+            writeln!(out, "{name:width$}  {records:>14}  {bytes:>12}  {waiting:>14}")?;
+        }
+        return Ok(out.flush()?);
+    }
+    for (name, found) in &tables {
+        let line = json!({
+            "table": name,
+            "records": found.records,
+            "bytes": found.bytes,
+            "blocks": found.blocks,
+            "waiting": found.waiting,
+        });
+        writeln!(out, "{line}")?;
+    }
+    Ok(out.flush()?)
+}
+
+pub(crate) fn stat(args: &ShowArgs) -> Result<(), Failure> {
+    let store = output::open(&args.open)?;
+    let status = store.status();
+    if args.json {
+        return output::json(&status);
+    }
+    let mut out = output::out();
+    let path = args.open.store.display();
+    writeln!(out, "store {path}")?;
+    show_store(&mut out, &status)?;
+    show_devices(&mut out, &status)?;
+    show_bound(&mut out, &status)?;
+    show_memory(&mut out, &status)?;
+    show_log(&mut out, &status)?;
+    show_sweep(&mut out, &status)?;
+    if !status.damage.is_empty() {
+        writeln!(out, "\ndamage met since the store was opened")?;
+        status.damage.iter().try_for_each(|damage| writeln!(out, "  {damage}"))?;
+    }
+    Ok(out.flush()?)
+}
+
+fn row(out: &mut impl Write, name: &str, value: &str) -> std::io::Result<()> {
+    writeln!(out, "  {name:20}{value}")
+}
+
+/// A part of a whole, in per cent.
+fn percent(part: u64, whole: u64) -> String {
+    format!("{:.1} %", 100.0 * part as f64 / whole.max(1) as f64)
+}
+
+fn show_store(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
+    row(out, "identity", &status.store)?;
+    let (used, whole) = (status.data_bytes, status.data_capacity_bytes);
+    let share = percent(used, whole);
+    row(out, "data", &format!("{} of {}, {share}", text::size(used), text::size(whole)))?;
+    let block = text::size(u64::from(status.block_bytes));
+    row(out, "blocks", &format!("{}, of {block} at best", text::count(status.blocks)))
+}
+
+fn show_devices(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
+    writeln!(out, "\ndevices, and why they are used as they are")?;
+    for device in &status.devices {
+        let cache = if device.direct { "direct" } else { "through the page cache" };
+        let size = text::size(device.size_bytes);
+        let about = format!("{} of {size}, {}, {cache}", device.path, device.engine);
+        row(out, device.role, &about)?;
+        device.reasons.iter().try_for_each(|reason| row(out, "", reason))?;
+    }
+    row(out, "chosen", &status.reason)
+}
+
+fn show_bound(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
+    let bound = &status.bound;
+    writeln!(out, "\nwhat bounds the speed, in updates a second (from {})", bound.source)?;
+    let session = &bound.session;
+    let terms = [
+        ("log", bound.log, format!("{:.1} bytes of log per update", session.log_bytes_per_update)),
+        (
+            "sweep",
+            bound.sweep,
+            format!(
+                "{:.1} bytes of memory per waiting entry, {:.2} updates per entry",
+                session.queue_bytes_per_entry, session.updates_per_entry
+            ),
+        ),
+        (
+            "cpu",
+            bound.cpu,
+            format!("{:.2} µs of processor per update", session.cpu_seconds_per_update * 1e6),
+        ),
+    ];
+    for (name, per_second, why) in terms {
+        let binds = if name == bound.binds { "  <- binds" } else { "" };
+        row(out, name, &format!("{:>14}  {why}{binds}", text::rate(per_second)))?;
+    }
+    Ok(())
+}
+
+fn show_memory(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
+    let memory = &status.memory;
+    writeln!(out, "\nmemory")?;
+    row(out, "budget", &text::size(memory.budget))?;
+    let share = percent(memory.queues, memory.queues_limit);
+    let limit = text::size(memory.queues_limit);
+    row(out, "waiting updates", &format!("{} of {limit}, {share}", text::size(memory.queues)))?;
+    row(out, "directory", &text::size(memory.directory))?;
+    row(out, "cache", &text::size(memory.cache))?;
+    row(out, "buffers", &format!("{} at most", text::size(memory.buffers)))
+}
+
+fn show_log(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
+    let log = &status.log;
+    writeln!(out, "\nlog, since the store was opened")?;
+    let share = percent(log.used_bytes, log.capacity_bytes);
+    let (used, whole) = (text::size(log.used_bytes), text::size(log.capacity_bytes));
+    row(out, "needed by recovery", &format!("{used} of {whole}, {share}"))?;
+    let waiting = log.last.saturating_sub(log.durable);
+    let durable = format!("through {}, {} on their way", log.durable, text::count(waiting));
+    row(out, "durable", &durable)?;
+    let fill = log.batch_fill * 100.0;
+    let written = format!(
+        "{} records in {} batches, {} written, {fill:.0} % of it in use",
+        text::count(log.records),
+        text::count(log.batches),
+        text::size(log.batch_bytes)
+    );
+    row(out, "written", &written)?;
+    row(out, "waits for space", &text::count(log.waits))
+}
+
+fn show_sweep(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
+    let sweep = &status.sweep;
+    writeln!(out, "\nsweep, since the store was opened")?;
+    let progress = match sweep.progress {
+        Some(progress) => format!("{:.0} % of a cycle", progress * 100.0),
+        None => "between cycles".to_owned(),
+    };
+    row(out, "position", &progress)?;
+    let last = match sweep.cycles {
+        0 => "none complete".to_owned(),
+        cycles => format!("{cycles}, the last in {:.2} s", sweep.cycle_seconds_last),
+    };
+    row(out, "cycles", &last)?;
+    row(out, "committed", &format!("through {}", sweep.frontier))?;
+    row(out, "batching degree", &format!("{:.2} updates per visit", sweep.batching_degree))?;
+    let moved = (text::size(sweep.read_bytes), text::size(sweep.written_bytes));
+    let runs = text::count(sweep.runs);
+    row(out, "runs", &format!("{runs}, {} read, {} written", moved.0, moved.1))?;
+    let checkpoints = (text::count(sweep.checkpoints), text::size(sweep.checkpoint_bytes));
+    row(out, "checkpoints", &format!("{}, {} written", checkpoints.0, checkpoints.1))?;
+    row(out, "updates", &text::count(sweep.updates))?;
+    let per_update = format!("{:.1} bytes to all devices", sweep.written_bytes_per_update);
+    row(out, "written per update", &per_update)?;
+    row(out, "longest wait", &format!("{:.3} ms for room", sweep.stall_us_max as f64 / 1e3))?;
+    row(out, "sent to quarantine", &text::count(sweep.quarantined))
+}

@@ -1,0 +1,54 @@
+//! `upsweep sweep`: commits all that waits to the data devices.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use serde_json::json;
+use upsweep::Store;
+
+use crate::args::ShowArgs;
+use crate::failure::Failure;
+use crate::{output, text};
+
+pub(crate) fn run(args: &ShowArgs) -> Result<(), Failure> {
+    let store = output::open(&args.open)?;
+    let started = Instant::now();
+    sweep_with_progress(&store)?;
+    let seconds = started.elapsed().as_secs_f64();
+    let sweep = store.status().sweep;
+    if args.json {
+        return output::json(&json!({
+            "seconds": seconds,
+            "read_bytes": sweep.read_bytes,
+            "written_bytes": sweep.written_bytes,
+            "batching_degree": sweep.batching_degree,
+        }));
+    }
+    output::line(&format!(
+        "committed all that waited in {seconds:.2} s: {} read, {} written",
+        text::size(sweep.read_bytes),
+        text::size(sweep.written_bytes)
+    ))
+}
+
+/// Sweeps, with a bar on a terminal.
+fn sweep_with_progress(store: &Store) -> Result<(), Failure> {
+    let Some(bar) = output::progress(Some(1000), "sweep [{bar:40}] {percent}% {elapsed}") else {
+        return Ok(store.sweep()?);
+    };
+    let done = AtomicBool::new(false);
+    let result = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let progress = store.status().sweep.progress.unwrap_or(0.0);
+                bar.set_position((progress * 1000.0) as u64);
+                std::thread::park_timeout(output::PROGRESS_EVERY);
+            }
+        });
+        let result = store.sweep();
+        done.store(true, Ordering::Relaxed);
+        result
+    });
+    bar.finish_and_clear();
+    Ok(result?)
+}

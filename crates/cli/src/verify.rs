@@ -1,0 +1,55 @@
+//! `upsweep verify`: reads everything, and says where it is not what was written.
+
+use std::io::Write;
+
+use serde_json::json;
+use upsweep::{Damage, Error, Store};
+
+use crate::args::VerifyArgs;
+use crate::failure::Failure;
+use crate::{output, text};
+
+pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
+    let report = match Store::builder().verify(&args.store) {
+        Ok(report) => report,
+        // A device whose very label is damaged is a finding like others.
+        Err(Error::Damaged(damage)) => {
+            upsweep::engine::Report { damage: vec![damage], ..upsweep::engine::Report::default() }
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if args.json {
+        let damage: Vec<_> = report.damage.iter().map(to_json).collect();
+        output::json(&json!({
+            "blocks": report.blocks,
+            "bytes": report.bytes,
+            "records": report.records,
+            "waiting": report.waiting,
+            "damage": damage,
+        }))?;
+    } else {
+        let mut out = output::out();
+        for damage in &report.damage {
+            writeln!(out, "damage: {damage}")?;
+        }
+        writeln!(
+            out,
+            "{} blocks of {} together with {} records, {} waiting updates: {}",
+            text::count(report.blocks),
+            text::size(report.bytes),
+            text::count(report.records),
+            text::count(report.waiting),
+            match report.damage.len() {
+                0 => "all is as it was written".to_owned(),
+                found => format!("{found} damaged"),
+            }
+        )?;
+        out.flush()?;
+    }
+    if report.damage.is_empty() { Ok(()) } else { Err(Failure::Damage(None)) }
+}
+
+fn to_json(damage: &Damage) -> serde_json::Value {
+    let Damage { device, offset, what, reason } = damage;
+    json!({"device": device.0, "offset": offset, "what": what, "reason": reason})
+}

@@ -1,0 +1,178 @@
+//! Every command, its output, its errors and its exit status.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
+
+use common::{Run, World, text, upsweep};
+
+fn refused(run: &Run, message: &str) {
+    assert_eq!(run.status, Some(2), "{} {}", run.out, run.errors);
+    assert_eq!(run.errors.lines().count(), 1, "{}", run.errors);
+    assert!(run.errors.contains(message), "{:?} not in {:?}", message, run.errors);
+}
+
+#[test]
+fn every_operation_does_what_it_says() {
+    let world = World::new();
+    let lines = "add\tn\t5\nadd\tn\t-7\nmax\tm\t3\nmax\tm\t2\nmin\tl\t3\nmin\tl\t2\n\
+                 put\tp\told\nput\tp\tnew\nappend\ta\tx\nappend\ta\ty\nput\td\t1\ndelete\td\n";
+    assert_eq!(world.apply(lines, &[]).status, Some(0));
+    let all = "a\txy\nl\t2\nm\t3\nn\t-2\np\tnew\n";
+    assert_eq!(world.ok("scan", &[]), all);
+    world.ok("sweep", &[]);
+    assert_eq!(world.ok("scan", &[]), all);
+    assert_eq!(world.ok("get", &["n"]), "-2\n");
+    assert_eq!(world.ok("get", &["n", "--as", "u64"]), format!("{}\n", u64::MAX - 1));
+    assert_eq!(world.ok("get", &["p", "--as", "hex"]), "6e6577\n");
+    assert_eq!(world.ok("get", &["n", "--json"]), "{\"key\":\"n\",\"value\":-2}\n");
+    refused(&world.run("get", &["p", "--as", "i64"]), "a number has 8 bytes");
+}
+
+#[test]
+fn keys_and_values_keep_every_byte() {
+    let world = World::new();
+    let lines = "put\ta\\tb\\n\\\\\\x00\\xff\tv\\x01\\tü\nput\t\tempty key\nput\tempty value\t\n";
+    assert_eq!(world.apply(lines, &[]).status, Some(0));
+    let all = "\tempty key\na\\tb\\n\\\\\\x00\\xff\tv\\x01\\tü\nempty value\t\n";
+    assert_eq!(world.ok("scan", &[]), all);
+    assert_eq!(world.ok("get", &["a\\tb\\n\\\\\\x00\\xff"]), "v\\x01\\tü\n");
+    // What scan prints can be applied again.
+    let again: String = all.lines().map(|line| format!("put\t{line}\n")).collect();
+    assert_eq!(world.apply(&again, &["--table", "copy"]).status, Some(0));
+    assert_eq!(world.ok("scan", &["--table", "copy"]), all);
+}
+
+#[test]
+fn scans_have_bounds_in_both_directions() {
+    let world = World::new();
+    let lines: String = (0..2000).map(|key| format!("add\tk{key:04}\t{key}\n")).collect();
+    assert_eq!(world.apply(&lines, &[]).status, Some(0));
+    world.ok("sweep", &[]);
+    let scan = |arguments: &[&str]| world.ok("scan", arguments);
+    assert_eq!(scan(&["--limit", "2"]), "k0000\t0\nk0001\t1\n");
+    assert_eq!(scan(&["--reverse", "--limit", "2"]), "k1999\t1999\nk1998\t1998\n");
+    assert_eq!(scan(&["--from", "k0007", "--to", "k0009"]), "k0007\t7\nk0008\t8\n");
+    assert_eq!(scan(&["--prefix", "k150", "--reverse"]).lines().count(), 10);
+    assert_eq!(scan(&["--prefix", "k150", "--from", "k1508"]), "k1508\t1508\nk1509\t1509\n");
+    assert_eq!(scan(&["--from", "k0009", "--to", "k0007"]), "");
+    let json = scan(&["--prefix", "k0005", "--json"]);
+    assert_eq!(json, "{\"key\":\"k0005\",\"value\":5}\n");
+}
+
+#[test]
+fn nothing_is_made_by_accident() {
+    let world = World::new();
+    let elsewhere = text(&world.path("elsewhere"));
+    for command in ["get", "scan", "apply", "tables", "stat", "verify", "sweep"] {
+        let mut arguments = vec![command, &elsewhere];
+        if command == "get" {
+            arguments.push("key");
+        }
+        let run: Run = upsweep(&arguments).output().expect("runs").into();
+        refused(&run, "no store at");
+    }
+    assert!(!world.path("elsewhere").exists());
+    refused(&world.run("get", &["key", "--table", "other"]), "no table \"other\"");
+    refused(&world.run("apply", &["no-such-file", "--table", "other"]), "no-such-file");
+    assert!(!world.ok("tables", &[]).contains("other"));
+    refused(&world.run("create", &[]), "exists already");
+}
+
+#[test]
+fn an_absent_key_has_its_own_status() {
+    let world = World::new();
+    assert_eq!(world.apply("add\tk\t1\n", &[]).status, Some(0));
+    let run = world.run("get", &["other"]);
+    assert_eq!((run.status, run.out.as_str()), (Some(1), ""));
+    assert_eq!(run.errors, "upsweep: no key \"other\" in table \"main\"\n");
+}
+
+#[test]
+fn a_malformed_line_is_named_and_those_before_it_count() {
+    let world = World::new();
+    let file = world.file("in.tsv", "add\tk\t1\nadd\tk\t2\nadd\tk\tthree\nadd\tk\t4\n");
+    let run = world.run("apply", &[&file, "--json", "--ack-every", "1"]);
+    refused(&run, &format!("{file}:3: \"three\" is no number"));
+    assert!(run.out.starts_with("durable 1\ndurable 2\n{"), "{}", run.out);
+    assert!(run.out.contains("\"applied\":2,\"durable\":2"), "{}", run.out);
+    assert_eq!(world.ok("get", &["k"]), "3\n");
+    let long = "k".repeat(5000);
+    let run = world.apply(&format!("add\tk\t1\nadd\t{long}\t1\nadd\tk\t1\n"), &[]);
+    refused(&run, "standard input:2: key of 5000 bytes; the limit is 4096");
+    assert_eq!(world.ok("get", &["k"]), "4\n");
+}
+
+#[test]
+fn counts_come_while_the_input_pauses() {
+    let world = World::new();
+    for durability in ["each", "group", "relaxed"] {
+        let mut process = world
+            .command("apply", &["--ack-every", "2", "--durability", durability])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program runs");
+        let mut input = process.stdin.take().expect("a pipe");
+        let mut output = BufReader::new(process.stdout.take().expect("a pipe"));
+        for count in [2, 4, 6] {
+            std::io::Write::write_all(&mut input, b"add\tk\t1\nadd\tk\t1\n").expect("written");
+            let mut line = String::new();
+            output.read_line(&mut line).expect("readable");
+            assert_eq!(line, format!("durable {count}\n"), "{durability}");
+        }
+        std::io::Write::write_all(&mut input, b"add\tk\t1").expect("written");
+        drop(input);
+        let mut rest = String::new();
+        output.read_to_string(&mut rest).expect("readable");
+        assert!(rest.starts_with("applied 7 updates in"), "{rest}");
+        assert_eq!(process.wait().expect("ends").code(), Some(0));
+    }
+    assert_eq!(world.ok("get", &["k"]), "21\n");
+}
+
+#[test]
+fn what_is_refused_can_be_listed_and_retried() {
+    let world = World::new();
+    assert_eq!(world.apply("put\tk\ttext\nadd\tk\t5\n", &[]).status, Some(0));
+    world.ok("sweep", &[]);
+    let list = world.ok("quarantine list", &[]);
+    assert!(list.contains("\tmain\tadd_i64\tk\t"), "{list}");
+    assert_eq!(world.apply("delete\tk\n", &[]).status, Some(0));
+    refused(&world.run("quarantine retry", &["00"]), "no update \"00\" in quarantine");
+    let id = list.split('\t').next().expect("an ID");
+    world.ok("quarantine retry", &[id]);
+    assert_eq!(world.ok("get", &["k"]), "5\n");
+    world.ok("quarantine retry", &["--all"]);
+    assert_eq!(world.ok("quarantine list", &[]), "nothing is in quarantine\n");
+}
+
+#[test]
+fn tables_and_stat_tell_what_is_there() {
+    let world = World::new();
+    assert_eq!(world.apply("add\tk\t1\nadd\tl\t1\n", &["--table", "hits"]).status, Some(0));
+    world.ok("sweep", &[]);
+    let tables: serde_json::Value =
+        serde_json::from_str(&world.ok("tables", &["--json"])).expect("JSON");
+    assert_eq!((&tables["table"], &tables["records"]), (&"hits".into(), &2.into()));
+    let stat: serde_json::Value =
+        serde_json::from_str(&world.ok("stat", &["--json"])).expect("JSON");
+    assert!(stat["bound"]["binds"].is_string());
+    assert_eq!(stat["devices"][0]["role"], "data");
+    let shown = world.ok("stat", &[]);
+    for section in ["devices", "what bounds the speed", "memory", "log", "sweep"] {
+        assert!(shown.lines().any(|line| line.starts_with(section)), "{section}: {shown}");
+    }
+}
+
+#[test]
+fn usage_errors_have_status_two() {
+    let world = World::new();
+    for arguments in [&["frobnicate"][..], &["create"], &["stat", "s", "--memory", "much"]] {
+        let run: Run = upsweep(arguments).output().expect("runs").into();
+        assert_eq!(run.status, Some(2), "{arguments:?}");
+        assert!(!run.errors.is_empty());
+    }
+    refused(&world.run("stat", &["--memory", "1KiB"]), "this store needs at least");
+}

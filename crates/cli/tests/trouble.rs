@@ -1,0 +1,113 @@
+//! Crashes, damage, a store in use, and readers that go away.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::process::Stdio;
+use std::time::Duration;
+
+use common::World;
+
+#[test]
+fn a_killed_apply_leaves_a_first_part_of_the_input() {
+    let world = World::new();
+    let lines: String =
+        (1..=300_000).map(|n| format!("max\tline\t{n}\nadd\tsum{}\t{n}\n", n % 100)).collect();
+    let file = world.file("in.tsv", &lines);
+    let mut process = world
+        .command("apply", &[&file, "--ack-every", "1000", "--memory", "8MiB"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    let mut output = BufReader::new(process.stdout.take().expect("a pipe"));
+    let mut line = String::new();
+    output.read_line(&mut line).expect("readable");
+    std::thread::sleep(Duration::from_millis(100));
+    process.kill().expect("killed");
+    output.read_to_string(&mut line).expect("readable");
+    process.wait().expect("ended");
+    let durable = line.lines().filter_map(|line| line.strip_prefix("durable "));
+    let durable: i64 = durable.last().expect("a count").parse().expect("a number");
+    world.ok("verify", &[]);
+    let last: i64 = world.ok("get", &["line"]).trim().parse().expect("a number");
+    let sums = world.ok("scan", &["--prefix", "sum"]);
+    let value = |line: &str| line.split('\t').nth(1).expect("a value").parse::<i64>();
+    let sum: i64 = sums.lines().map(|line| value(line).expect("a number")).sum();
+    let whole = last * (last + 1) / 2;
+    // The last pair may be there in half.
+    assert!(sum == whole || sum == whole - last, "{sum} at {last}");
+    let there = if sum == whole { 2 * last } else { 2 * last - 1 };
+    assert!(there >= durable, "{there} lines are there, {durable} were durable");
+}
+
+#[test]
+fn a_store_in_use_says_by_whom() {
+    let world = World::new();
+    let mut process = world
+        .command("apply", &["--ack-every", "1"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    let mut input = process.stdin.take().expect("a pipe");
+    input.write_all(b"add\tk\t1\n").expect("written");
+    let mut line = String::new();
+    let mut output = BufReader::new(process.stdout.take().expect("a pipe"));
+    output.read_line(&mut line).expect("readable");
+    let run = world.run("get", &["k"]);
+    assert_eq!(run.status, Some(2));
+    let by_whom = format!("is in use by process {}", process.id());
+    assert!(run.errors.contains(&by_whom), "{}", run.errors);
+    drop(input);
+    assert_eq!(process.wait().expect("ends").code(), Some(0));
+    assert_eq!(world.ok("get", &["k"]), "1\n");
+}
+
+#[test]
+fn damage_is_found_and_named() {
+    let world = World::new();
+    let lines: String = (0..5000).map(|n| format!("put\tkey{n:05}\tvalue{n}\n")).collect();
+    assert_eq!(world.apply(&lines, &[]).status, Some(0));
+    world.ok("sweep", &[]);
+    world.ok("verify", &[]);
+    let path = world.store().join("data-0");
+    let content = std::fs::read(&path).expect("readable");
+    let at = content.windows(8).position(|bytes| bytes == b"value123").expect("there");
+    let file = std::fs::OpenOptions::new().write(true).open(&path).expect("writable");
+    file.write_all_at(b"VALUE", at as u64).expect("written");
+    let run = world.run("verify", &[]);
+    assert_eq!(run.status, Some(1), "{}", run.errors);
+    let damage = run.out.lines().next().expect("a line");
+    for part in ["damage: block \"", "of space ", " at offset "] {
+        assert!(damage.contains(part), "{part:?} not in {damage:?}");
+    }
+    let json = world.run("verify", &["--json"]);
+    let found: serde_json::Value = serde_json::from_str(&json.out).expect("JSON");
+    assert_eq!(found["damage"].as_array().expect("a list").len(), 1);
+    let read = world.run("get", &["key00123"]);
+    assert_eq!(read.status, Some(1));
+    assert!(read.errors.contains("damaged: "), "{}", read.errors);
+    assert!(world.ok("get", &["key04999"]).contains("value4999"));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let world = World::new();
+    let lines: String = (0..50_000).map(|n| format!("put\tkey{n:05}\tvalue{n}\n")).collect();
+    assert_eq!(world.apply(&lines, &[]).status, Some(0));
+    let mut process = world
+        .command("scan", &[])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    let mut output = BufReader::new(process.stdout.take().expect("a pipe"));
+    let mut line = String::new();
+    output.read_line(&mut line).expect("readable");
+    drop(output);
+    let run = process.wait_with_output().expect("ends");
+    assert_eq!(String::from_utf8_lossy(&run.stderr), "");
+    assert_eq!(run.status.code(), Some(0));
+    assert_eq!(line, "key00000\tvalue0\n");
+}
