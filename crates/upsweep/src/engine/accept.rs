@@ -24,6 +24,8 @@ pub enum Accept {
 
 /// What the change of one block takes in the log, in a run of usual length.
 const CHANGE_BYTES: u64 = 256;
+/// Queue memory that admission keeps in any case.
+const QUEUE_BYTES_KEPT: usize = 4096;
 /// Longest operand: a value and the byte that tells its kind, or an offset.
 const OPERAND_BYTES_MAX: usize = VALUE_BYTES_MAX + 16;
 
@@ -107,10 +109,14 @@ impl Core {
     fn admit(&self, bytes: usize, updates: usize) -> Result<bool, Error> {
         let needed = bytes + bytes / 8 + CELL_BYTES;
         let limit = self.queue_limit_bytes();
-        if needed > limit {
-            return Err(RequestError::BatchTooLong { bytes, limit: limit * 7 / 8 }.into());
+        // A part is kept for what moves: queues that split take more cells, and new blocks take
+        // directory memory from the queues.
+        let kept = limit / 32 + QUEUE_BYTES_KEPT;
+        if needed + kept > limit {
+            let limit = (limit - kept) * 7 / 8;
+            return Err(RequestError::BatchTooLong { bytes, limit }.into());
         }
-        if self.queue_bytes() + needed > limit {
+        if self.queue_bytes() + needed + kept > limit {
             return if self.full { Err(self.full_error()) } else { Ok(false) };
         }
         Ok(self.log_claim_percent(updates) < self.sweep.log_fill_allowed_percent())

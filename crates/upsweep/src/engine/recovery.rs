@@ -493,6 +493,7 @@ impl Core {
         }
         self.replaying = false;
         self.enqueue_deferred();
+        self.overdraft_bytes = self.queue_bytes().saturating_sub(self.queue_limit_bytes());
         Ok(())
     }
 

@@ -311,7 +311,7 @@ impl Core {
         {
             let block = self.directory.block(id);
             let bytes = block.extent.map_or(0, |extent| u64::from(extent.bytes));
-            let waits = block.waits() && !block.busy && block.frontier < cycle.start_seq;
+            let waits = block.waits() && !block.busy && block.queue.first_seq() <= cycle.start_seq;
             if run.is_empty() {
                 if !waits {
                     continue;

@@ -408,7 +408,10 @@ impl Core {
                 let quarantined = std::mem::take(&mut run.quarantined);
                 self.take_quarantined(seq, &quarantined);
             }
-            Err(AppendError::Full) => self.run_mut(id).phase = Phase::Logging { refused: true },
+            // A block whose damage sends all its updates to the quarantine may exceed a record.
+            Err(AppendError::Full | AppendError::TooLong { .. }) => {
+                self.run_mut(id).phase = Phase::Logging { refused: true };
+            }
             // The log's pipeline is full for a moment, or a failed write has closed the store.
             Err(_) => {}
         }
