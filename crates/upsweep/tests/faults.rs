@@ -453,6 +453,52 @@ fn what_a_sweep_cannot_read_goes_to_the_quarantine_and_is_accounted_for() {
 }
 
 #[test]
+fn updates_of_a_damaged_block_are_quarantined_once_whatever_is_cut() {
+    // With little log, checkpoints carry what goes to the quarantine.
+    for segments in [4, SEGMENTS] {
+        let mut step = 0;
+        loop {
+            let mut world = World::with_log(step, segments);
+            world.open().expect("opens");
+            world.add_all(1).expect("accepted");
+            world.sweep().expect("swept");
+            world.checkpoint().expect("a checkpoint");
+            let (block, _) = world.some_block();
+            let before: Vec<i64> = (0..KEYS).map(|number| world.expected(number)).collect();
+            world.stop();
+            world.devices.bank.flip_bit(DATA, block.offset + 100, 3);
+            let (_, finished) = world.cut_during(step, |world| {
+                world.open()?;
+                world.add_all(5)?;
+                world.sweep()?;
+                world.checkpoint()
+            });
+            world.open().expect("recovers");
+            world.sweep().expect("swept");
+            let mut sums = vec![0; KEYS as usize];
+            for (number, delta) in world.quarantined() {
+                sums[number as usize] += delta;
+            }
+            for number in 0..KEYS {
+                let at = number as usize;
+                sums[at] += match world.get(number) {
+                    Ok(found) => found,
+                    Err(error) => {
+                        damage(error);
+                        before[at]
+                    }
+                };
+            }
+            world.check_moment(&sums);
+            if finished {
+                break;
+            }
+            step += 1;
+        }
+    }
+}
+
+#[test]
 fn a_full_device_refuses_updates_answers_queries_and_goes_on_once_there_is_space() {
     let mut world = World::swept(16);
     world.devices.bank.set_capacity(DATA, 4 << 20);
