@@ -3,7 +3,7 @@
 
 mod support;
 
-use support::{DATA, KEYS, LOG, LOG_START, SEGMENT, World};
+use support::{DATA, KEYS, LOG, LOG_START, SEGMENT, SEGMENTS, World};
 use upsweep::device::{DeviceError, FailureKind, Simulated};
 use upsweep::engine::format::checkpoint_format::{SLOT_BYTES, decode_superblock};
 use upsweep::engine::format::image_format::ImageKind;
@@ -106,6 +106,26 @@ fn a_power_cut_at_any_step_of_recovery_loses_nothing_acknowledged() {
         }
         assert!(step > 20, "recovery has only {step} steps");
     }
+}
+
+#[test]
+fn a_power_cut_at_any_step_with_a_full_log_loses_nothing_acknowledged() {
+    // So little log that callers wait for the sweep, and checkpoints carry its changes.
+    let mut step = 0;
+    loop {
+        let mut world = World::with_log(step, 4);
+        let (_, finished) = world.cut_during(step, |world| {
+            world.open()?;
+            world.add_all(9)?;
+            world.checkpoint()
+        });
+        recover_and_go_on(&mut world);
+        if finished {
+            break;
+        }
+        step += 1;
+    }
+    assert!(step > 100, "the workload has only {step} steps");
 }
 
 #[test]
@@ -248,7 +268,7 @@ fn a_torn_superblock_leaves_the_other_one() {
 
 /// Where the whole batches of the log lie, in the order of their numbers.
 fn batches(world: &World) -> Vec<(u64, BatchHeader)> {
-    let ring = world.devices.bank.bank().peek(LOG, LOG_START, 12 * SEGMENT as usize);
+    let ring = world.devices.bank.bank().peek(LOG, LOG_START, (SEGMENTS * SEGMENT) as usize);
     let headers = (0..ring.len() as u64 / 4096).filter_map(|page| {
         let at = page * 4096;
         BatchHeader::decode(&ring[at as usize..]).ok().map(|header| (LOG_START + at, header))
@@ -433,6 +453,52 @@ fn what_a_sweep_cannot_read_goes_to_the_quarantine_and_is_accounted_for() {
 }
 
 #[test]
+fn updates_of_a_damaged_block_are_quarantined_once_whatever_is_cut() {
+    // With little log, checkpoints carry what goes to the quarantine.
+    for segments in [4, SEGMENTS] {
+        let mut step = 0;
+        loop {
+            let mut world = World::with_log(step, segments);
+            world.open().expect("opens");
+            world.add_all(1).expect("accepted");
+            world.sweep().expect("swept");
+            world.checkpoint().expect("a checkpoint");
+            let (block, _) = world.some_block();
+            let before: Vec<i64> = (0..KEYS).map(|number| world.expected(number)).collect();
+            world.stop();
+            world.devices.bank.flip_bit(DATA, block.offset + 100, 3);
+            let (_, finished) = world.cut_during(step, |world| {
+                world.open()?;
+                world.add_all(5)?;
+                world.sweep()?;
+                world.checkpoint()
+            });
+            world.open().expect("recovers");
+            world.sweep().expect("swept");
+            let mut sums = vec![0; KEYS as usize];
+            for (number, delta) in world.quarantined() {
+                sums[number as usize] += delta;
+            }
+            for number in 0..KEYS {
+                let at = number as usize;
+                sums[at] += match world.get(number) {
+                    Ok(found) => found,
+                    Err(error) => {
+                        damage(error);
+                        before[at]
+                    }
+                };
+            }
+            world.check_moment(&sums);
+            if finished {
+                break;
+            }
+            step += 1;
+        }
+    }
+}
+
+#[test]
 fn a_full_device_refuses_updates_answers_queries_and_goes_on_once_there_is_space() {
     let mut world = World::swept(16);
     world.devices.bank.set_capacity(DATA, 4 << 20);
@@ -479,6 +545,7 @@ fn a_device_that_refuses_writes_for_lack_of_space_closes_the_store() {
         assert!(reported, "{error}");
         world.stop();
         world.devices.bank.set_refusing_writes(device, false);
+        world.power_cut();
         recover_and_go_on(&mut world);
     }
 }

@@ -33,7 +33,8 @@ pub const LOG_START: u64 = 4096;
 pub const SEGMENT: u64 = 32 << 10;
 pub const KEYS: u32 = 40;
 const DATA_BYTES: u64 = 4 << 20;
-const LOG_BYTES: u64 = 12 * SEGMENT;
+/// Segments of the log, unless others are asked for.
+pub const SEGMENTS: u64 = 12;
 const STEPS_MAX: u32 = 20_000;
 
 /// What unwinds when the power goes.
@@ -133,6 +134,8 @@ pub struct World {
     history: Vec<Add>,
     /// Everything up to this sequence was acknowledged.
     acknowledged: u64,
+    /// What that was at the first power cut since the last check: recovery, too, logs.
+    at_cut: Option<u64>,
     now_us: u64,
     next_delta: i64,
     answers: Vec<(ViewId, Result<View, Error>)>,
@@ -153,11 +156,11 @@ fn registry() -> Registry {
     registry
 }
 
-fn config() -> Config {
+fn config(segments: u64) -> Config {
     Config {
         store: *b"a store of tests",
         data_devices: 1,
-        log_regions: vec![LogRegion { device: LOG, offset: LOG_START, bytes: LOG_BYTES }],
+        log_regions: vec![LogRegion { device: LOG, offset: LOG_START, bytes: segments * SEGMENT }],
         log_segment_bytes: SEGMENT as u32,
         log_batch_bytes: 8 << 10,
         log_depth: 2,
@@ -175,6 +178,12 @@ fn config() -> Config {
 impl World {
     /// An empty store, closed.
     pub fn new(seed: u64) -> Self {
+        Self::with_log(seed, SEGMENTS)
+    }
+
+    /// An empty store with a log of this many segments, at least 4, closed.
+    pub fn with_log(seed: u64, segments: u64) -> Self {
+        let (config, log_bytes) = (config(segments), LOG_START + segments * SEGMENT);
         let geometry = |size_bytes, growable| Geometry {
             size_bytes,
             logical_block_bytes: 512,
@@ -182,19 +191,20 @@ impl World {
             rotational: false,
             growable,
         };
-        let geometries = vec![geometry(DATA_BYTES, true), geometry(LOG_START + LOG_BYTES, false)];
+        let geometries = vec![geometry(DATA_BYTES, true), geometry(log_bytes, false)];
         let bank = HostileDevices::in_memory(geometries, seed);
         let mut devices = Powered { bank, steps: 0, cut_at: None };
-        engine::create(&mut devices, &config()).expect("a new store");
+        engine::create(&mut devices, &config).expect("a new store");
         devices.steps = 0;
         Self {
             devices,
             core: None,
             space: 0,
             registry: registry(),
-            config: config(),
+            config,
             history: Vec::new(),
             acknowledged: 0,
+            at_cut: None,
             now_us: 0,
             next_delta: 0,
             answers: Vec::new(),
@@ -344,6 +354,7 @@ impl World {
 
     pub fn power_cut(&mut self) -> PowerCut {
         self.core = None;
+        self.at_cut.get_or_insert(self.acknowledged);
         self.devices.bank.power_cut()
     }
 
@@ -433,10 +444,15 @@ impl World {
         errors
     }
 
-    /// After a crash: asserts that the answers are those of one moment of the history, at or after
-    /// the youngest acknowledged update, and forgets what came after it.
+    /// After a crash: asserts that the answers are those of one moment of the history.
     pub fn check_crash(&mut self) {
         let found: Vec<i64> = (0..KEYS).map(|number| self.get(number).expect("readable")).collect();
+        self.check_moment(&found);
+    }
+
+    /// After a crash: asserts that these sums are those of one moment of the history, at or after
+    /// the youngest acknowledged update, and forgets what came after it.
+    pub fn check_moment(&mut self, found: &[i64]) {
         let total: i64 = found.iter().sum();
         let mut sum = 0;
         let mut kept = 0;
@@ -445,8 +461,9 @@ impl World {
             kept += 1;
         }
         assert_eq!(sum, total, "the sums are of no moment of the history");
-        let lost = self.history.get(kept).is_some_and(|add| add.seq <= self.acknowledged);
-        assert!(!lost, "{} adds kept, but {} acknowledged", kept, self.acknowledged);
+        let promised = self.at_cut.take().expect("after a power cut");
+        let lost = self.history.get(kept).is_some_and(|add| add.seq <= promised);
+        assert!(!lost, "{kept} adds kept, but all up to sequence {promised} acknowledged");
         self.history.truncate(kept);
         let expected: Vec<i64> = (0..KEYS).map(|number| self.expected(number)).collect();
         assert_eq!(found, expected);

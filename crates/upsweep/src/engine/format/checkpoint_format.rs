@@ -95,6 +95,8 @@ pub fn decode_superblock(slot: &[u8]) -> Result<Superblock, Malformed> {
     if crc32c::crc32c(checked) != checksum {
         return Err(Malformed("superblock checksum"));
     }
+    // Only what the checksum covers is looked at; store, version and length are known by now.
+    let mut reader = Reader::new(checked.get(24..).ok_or(Malformed("superblock length"))?);
     Ok(Superblock {
         store,
         generation: reader.u64()?,
@@ -217,4 +219,31 @@ pub fn decode_page(body: &[u8], space: u32) -> Result<Vec<Placed>, Malformed> {
     let count = reader.count(4)?;
     let blocks = (0..count).map(|_| read_placed(&mut reader, space)).collect::<Result<_, _>>()?;
     if reader.is_empty() { Ok(blocks) } else { Err(Malformed("page end")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_superblock_is_not_read_beyond_its_checksum() {
+        let superblock = Superblock {
+            store: [7; 16],
+            generation: 9,
+            epoch: 3,
+            replay_from: 1000,
+            root_seq: 900,
+            next_space: 5,
+            root: None,
+        };
+        let whole = encode_superblock(&superblock);
+        assert_eq!(decode_superblock(&whole), Ok(superblock));
+        for length in 0..whole.len() {
+            let mut slot = whole.clone();
+            slot[28..32].copy_from_slice(&(length as u32).to_le_bytes());
+            let crc = slot.get(8..length).map_or(0, crc32c::crc32c);
+            slot[4..8].copy_from_slice(&crc.to_le_bytes());
+            assert!(decode_superblock(&slot).is_err(), "length {length}");
+        }
+    }
 }
