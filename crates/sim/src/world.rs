@@ -292,6 +292,7 @@ impl World {
         let core = self.core();
         let limit = core.queue_limit_bytes() + core.queue_overdraft_bytes();
         let used = core.queue_bytes();
+        let blocks = core.directory_size().0 as u64;
         let durable = core.durable();
         let closed = core.closed().map(ToString::to_string);
         self.tally.blocks_max = self.tally.blocks_max.max(blocks);
