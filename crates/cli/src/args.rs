@@ -21,7 +21,7 @@ Exit status:
 
 /// An update-aware storage engine: declare changes, have them durable at once, query at any moment.
 #[derive(Parser)]
-#[command(name = "upsweep", version, about, after_help = EXAMPLES, max_term_width = 100)]
+#[command(name = "upsweep", version, after_help = EXAMPLES, max_term_width = 100)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,

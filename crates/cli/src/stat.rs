@@ -50,6 +50,7 @@ pub(crate) fn stat(args: &ShowArgs) -> Result<(), Failure> {
     show_memory(&mut out, &status)?;
     show_log(&mut out, &status)?;
     show_sweep(&mut out, &status)?;
+    show_latencies(&mut out, &status)?;
     if !status.damage.is_empty() {
         writeln!(out, "\ndamage met since the store was opened")?;
         status.damage.iter().try_for_each(|damage| writeln!(out, "  {damage}"))?;
@@ -171,4 +172,25 @@ fn show_sweep(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
     row(out, "written per update", &per_update)?;
     row(out, "longest wait", &format!("{:.3} ms for room", sweep.stall_us_max as f64 / 1e3))?;
     row(out, "sent to quarantine", &text::count(sweep.quarantined))
+}
+
+fn show_latencies(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
+    writeln!(out, "\nlatencies, in µs")?;
+    let latencies = &status.latencies;
+    let rows = [("until durable", &latencies.acknowledge), ("of queries", &latencies.query)];
+    for (name, found) in rows {
+        let shown = match found.count {
+            0 => "nothing measured yet".to_owned(),
+            count => format!(
+                "p50 {}, p99 {}, p99.9 {}, max {} ({} samples)",
+                found.p50,
+                found.p99,
+                found.p999,
+                found.max,
+                text::count(count)
+            ),
+        };
+        row(out, name, &shown)?;
+    }
+    Ok(())
 }

@@ -27,8 +27,8 @@ fn a_killed_apply_leaves_a_first_part_of_the_input() {
     process.kill().expect("killed");
     output.read_to_string(&mut line).expect("readable");
     process.wait().expect("ended");
-    let durable = line.lines().filter_map(|line| line.strip_prefix("durable "));
-    let durable: i64 = durable.last().expect("a count").parse().expect("a number");
+    let mut durable = line.lines().filter_map(|line| line.strip_prefix("durable "));
+    let durable: i64 = durable.next_back().expect("a count").parse().expect("a number");
     world.ok("verify", &[]);
     let last: i64 = world.ok("get", &["line"]).trim().parse().expect("a number");
     let sums = world.ok("scan", &["--prefix", "sum"]);

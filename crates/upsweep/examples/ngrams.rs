@@ -4,7 +4,7 @@
 //!
 //! The text is that of the Rust toolchain and of the Cargo registry on this machine, or of the
 //! given folders. Words are the maximal runs of letters and digits, in lower case, of at most 64
-//! bytes.
+//! bytes; tags of HTML do not count.
 //!
 //! A *parent* makes a store in a temporary folder (in `--dir` if given) and starts this program
 //! again as a *child* that counts. In the middle of the text the parent kills the child with
@@ -44,7 +44,7 @@ const TOP: usize = 20;
 /// What counts as text.
 const EXTENSIONS: [&str; 8] = ["rs", "md", "html", "txt", "toml", "c", "h", "py"];
 /// Memory of the store unless another is given, in MiB: a small part of what the table takes.
-const MEMORY_MIB_DEFAULT: usize = 48;
+const MEMORY_MIB_DEFAULT: usize = 24;
 /// The key under which the position in the text is kept.
 const POSITION: &[u8] = b"position";
 
@@ -143,8 +143,13 @@ fn sequences(path: &Path, mut each: impl FnMut(&str) -> Outcome<()>) -> Outcome<
     let bytes = std::fs::read(path)?;
     let length = bytes.len() as u64;
     let text = String::from_utf8_lossy(&bytes).to_lowercase();
+    let is_html = path.extension().is_some_and(|extension| extension == "html");
+    let mut in_tag = false;
     let mut words = text
-        .split(|letter: char| !letter.is_alphanumeric())
+        .split(|letter: char| {
+            in_tag = is_html && (letter == '<' || (in_tag && letter != '>'));
+            in_tag || !letter.is_alphanumeric()
+        })
         .filter(|word| !word.is_empty() && word.len() <= WORD_BYTES_MAX);
     let (Some(mut first), Some(mut second)) = (words.next(), words.next()) else {
         return Ok(length);

@@ -38,7 +38,7 @@ impl Input {
                 let message = format!("{}: a folder; name a file of updates", path.display());
                 return Err(Failure::Refused(message));
             }
-            let length = found.is_file().then(|| found.len());
+            let length = found.is_file().then_some(found.len());
             (Box::new(file), path.display().to_string(), length)
         };
         let buffer = vec![0; READ_BYTES];

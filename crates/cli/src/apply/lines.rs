@@ -143,7 +143,9 @@ fn unknown_operation(name: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> (Vec<(ModifierId, Vec<u8>, Vec<u8>)>, Option<String>) {
+    type Owned = (ModifierId, Vec<u8>, Vec<u8>);
+
+    fn parse(text: &str) -> (Vec<Owned>, Option<String>) {
         let mut lines = Lines::default();
         let (_, malformed) = lines.parse(text.as_bytes(), u64::MAX);
         let own = |update: &LoggedUpdate<'_>| {

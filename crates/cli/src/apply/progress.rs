@@ -27,8 +27,8 @@ impl Progress {
     /// Starts a bar if standard error is a terminal. `length` is that of the input, in bytes.
     pub(super) fn start(store: &Store, length: Option<u64>) -> Option<Self> {
         let template = match length {
-            Some(_) => "[{bar:24}] {bytes}/{total_bytes}  {msg}",
-            None => "{spinner} {bytes}  {msg}",
+            Some(_) => "[{bar:24}] {bytes}/{total_bytes}  {wide_msg}",
+            None => "{spinner} {bytes}  {wide_msg}",
         };
         let bar = output::progress(length, template)?;
         let (lines, bytes) = (AtomicU64::new(0), AtomicU64::new(0));

@@ -1,7 +1,7 @@
 //! The benchmark of the log by itself, to be compared with what `fio` reaches on the same file.
 //!
-//! One thread appends records of 64 bytes, dispatches batches and takes completions; what is durable
-//! is released at once. First at saturation, then with one outstanding record.
+//! One thread appends records of 64 bytes, dispatches batches and takes completions; what is
+//! durable is released at once. First at saturation, then with one outstanding record.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -3,6 +3,8 @@
 //! They are records of an ordinary table, [`QUARANTINE_SPACE`], put there by the same log record
 //! that publishes the run which refused them: so they are never lost and never there twice.
 
+use std::collections::BTreeMap;
+
 use super::core::Core;
 use super::format::checkpoint_format::CarriedPut;
 use super::format::quarantine_format::{Entry, encode_entry, encode_key};
@@ -102,9 +104,12 @@ fn put_update<'a>(key: &'a [u8], operand: &'a [u8]) -> LoggedUpdate<'a> {
 }
 
 fn puts(quarantined: &[Quarantined]) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let keyed = quarantined.iter().enumerate().map(|(position, update)| {
-        let position = u32::try_from(position).expect("a run holds fewer than 2^32 updates");
-        let key = encode_key(update.seq, update.space, position, &update.key);
+    // Keys do not depend on the run, so that a run which is repeated after a crash puts the same.
+    let mut equal: BTreeMap<(u64, u32, &[u8]), u32> = BTreeMap::new();
+    let keyed = quarantined.iter().map(|update| {
+        let position = equal.entry((update.seq, update.space, &update.key)).or_default();
+        let key = encode_key(update.seq, update.space, *position, &update.key);
+        *position += 1;
         let entry = Entry {
             space: update.space,
             modifier: update.modifier,

@@ -96,9 +96,17 @@ impl Core {
         let mut payload = Vec::new();
         encode_create_space(&record, &mut payload);
         let publish = Publish::CreateSpace(record);
-        let seq = self.append_internal(&payload, publish).map_err(|_| RetryError::Busy)?;
+        let seq = self.append_or_make_room(&payload, publish)?;
         self.superblock.next_space += 2;
         Ok((space, seq))
+    }
+
+    /// Appends a record of the engine; if the log has no room, sees to it that there will be some.
+    fn append_or_make_room(&mut self, payload: &[u8], publish: Publish) -> Result<u64, Error> {
+        self.append_internal(payload, publish).map_err(|_| {
+            self.make_room();
+            RetryError::Busy.into()
+        })
     }
 
     /// Puts a space into the directory, and its companion.
@@ -132,7 +140,7 @@ impl Core {
         let mut payload = Vec::new();
         encode_drop_space(space, &mut payload);
         let publish = Publish::DropSpace(space);
-        Ok(self.append_internal(&payload, publish).map_err(|_| RetryError::Busy)?)
+        self.append_or_make_room(&payload, publish)
     }
 
     pub(super) fn drop_space_now(&mut self, space: u32) {
@@ -182,7 +190,7 @@ impl Core {
         let record = ModifierRecord { id, version, name };
         let mut payload = Vec::new();
         encode_modifier(&record, &mut payload);
-        self.append_internal(&payload, Publish::Nothing).map_err(|_| RetryError::Busy)?;
+        self.append_or_make_room(&payload, Publish::Nothing)?;
         self.modifier_records.push(record);
         Arc::make_mut(&mut self.modifiers).bind(id, modifier);
         Ok(id)

@@ -276,7 +276,7 @@ impl Core {
 
     fn load_values(&mut self, id: RunId, actions: &mut Actions) {
         let phase = std::mem::replace(&mut self.run_mut(id).phase, Phase::Applying);
-        let Phase::LoadingValues { job, .. } = phase else { return };
+        let Phase::LoadingValues { mut job, .. } = phase else { return };
         let mut requests = Vec::new();
         let mut missing = None;
         let mut index = 0;
@@ -291,7 +291,9 @@ impl Core {
             }
         }
         if let Some(block) = missing {
+            // Damage, or its space was dropped meanwhile. The others have to ask again.
             self.condemn(id, block, "a large value of it is not in the directory".to_owned());
+            job.blocks.iter_mut().for_each(|block| block.values.clear());
             requests.clear();
         }
         for &(index, extent) in &requests {
@@ -435,7 +437,13 @@ impl Core {
     }
 
     pub(in crate::engine) fn publish_run(&mut self, id: RunId, release: Release) {
-        let run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
+        let mut run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
+        // A damaged block of a space that was dropped meanwhile still has its old image, which goes
+        // with the block.
+        let kept = |extent| run.blocks.iter().any(|b| b.damage.is_some() && b.extent == extent);
+        run.change
+            .placed
+            .retain(|placed| self.directory.space(placed.space).is_some() || !kept(placed.extent));
         self.frozen_bytes -= run.frozen_bytes;
         self.statistics.run_published(&run.summary());
         let mut moved = Vec::new();
