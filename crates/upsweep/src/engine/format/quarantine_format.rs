@@ -1,8 +1,8 @@
 //! Records of the quarantine table.
 //!
 //! Key: sequence of the update (8 bytes, big-endian), space (4), position among the refused updates
-//! of one record and key (4), crc32c of its key (4). Value: space, modifier (varints), key, operand, reason
-//! (length and bytes each).
+//! of one record and key (4), crc32c of its key (4). Value: space, modifier (varints), key,
+//! operand, reason (length and bytes each).
 
 use super::codec_format::{Malformed, Reader, put_bytes, put_varint};
 use crate::engine::modifier::ValueKind;
