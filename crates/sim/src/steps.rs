@@ -15,6 +15,8 @@ use crate::world::{Asked, PATIENCE_US, Verdict, World};
 const TABLES_MAX: usize = 4;
 /// A record of at most this many bytes always fits.
 const SMALL_RECORD_BYTES: usize = 1024;
+/// And at most this many updates.
+const SMALL_RECORD_UPDATES: usize = 8;
 
 impl World {
     /// One step.
@@ -128,7 +130,9 @@ impl World {
                 self.tally.full += 1;
                 self.plan.may_be_full()
             }
-            Error::Request(RequestError::BatchTooLong { .. }) => bytes > SMALL_RECORD_BYTES,
+            Error::Request(RequestError::BatchTooLong { .. }) => {
+                bytes > SMALL_RECORD_BYTES || updates.len() > SMALL_RECORD_UPDATES
+            }
             Error::Request(RequestError::BadOperand { .. }) => updates.iter().any(refused),
             Error::Request(RequestError::NoTable(_)) => {
                 updates.iter().any(|update| !tables.contains(&update.space))
