@@ -106,7 +106,9 @@ impl World {
     /// Space that is used is used by something that a fresh look at the devices finds, and the
     /// other way round; every image checks.
     fn check_space(&mut self, swept: bool) -> Verdict {
-        if self.damaged || self.plan.trouble == Trouble::LogDamage {
+        // A full store goes on trying; its requests would come back to the reader of the devices.
+        let busy = self.bank.devices.in_flight() > 0;
+        if busy || self.damaged || self.plan.trouble == Trouble::LogDamage {
             return Ok(());
         }
         let used = |map: &SpaceMap| map.used_bytes();

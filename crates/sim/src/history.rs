@@ -37,6 +37,7 @@ pub fn run(seed: u64, steps: u64) -> Outcome {
         Ok(Err(reason)) => Some(format!("{trouble:?}: {reason}")),
         Err(_) => Some(format!("{trouble:?}: panic: {}", PANIC.with_borrow(Clone::clone))),
     };
+    world.tally.refused = world.oracle.refusals.count() as u64;
     Outcome {
         seed,
         failure,

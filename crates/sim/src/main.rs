@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use upsweep_sim::history::{self, Outcome};
+use upsweep_sim::world::Tally;
 
 /// Runs the whole engine in virtual time on hostile devices, and compares it with an oracle.
 #[derive(Parser)]
@@ -39,10 +40,12 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     history::catch_panics(arguments.verbose);
     let (mut passed, mut failed) = (0u64, 0u64);
+    let mut tally = Tally::default();
     let started = Instant::now();
     let mut shown = started;
     for run in 0..arguments.runs {
         let outcome = history::run(arguments.seed.wrapping_add(run), arguments.steps);
+        tally.add(&outcome.tally);
         if arguments.verbose {
             eprintln!("{outcome:?}");
         }
@@ -62,7 +65,7 @@ fn main() -> ExitCode {
         }
     }
     let each_ms = started.elapsed().as_millis() as u64 / (passed + failed).max(1);
-    eprintln!("{each_ms} ms per seed");
+    eprintln!("{each_ms} ms per seed; {tally:?}");
     println!("{passed} passed, {failed} failed");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

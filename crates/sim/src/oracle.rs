@@ -60,11 +60,14 @@ pub type State = BTreeMap<u32, Table>;
 /// A key of a table.
 type Place = (u32, Vec<u8>);
 
+/// A modifier and its operand.
+type Operation = (Op, Vec<u8>);
+
 /// Updates that the model refused: what the quarantine may and must hold.
 #[derive(Clone, Debug, Default)]
 pub struct Refusals {
     /// By key, then sequence; several updates of one record may hit one key.
-    by_place: BTreeMap<Place, BTreeMap<u64, Vec<(Op, Vec<u8>)>>>,
+    by_place: BTreeMap<Place, BTreeMap<u64, Vec<Operation>>>,
     /// Sequence of the last blind update of each key, which may have superseded those before.
     last_blind: BTreeMap<Place, BTreeSet<u64>>,
 }
@@ -110,7 +113,7 @@ impl Refusals {
 }
 
 /// The model and what it has seen.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Oracle {
     durable_state: State,
     recent: VecDeque<(u64, Record)>,
@@ -120,18 +123,6 @@ pub struct Oracle {
     pub refusals: Refusals,
     /// Records accepted, for people.
     pub accepted: u64,
-}
-
-impl Default for Oracle {
-    fn default() -> Self {
-        Self {
-            durable_state: State::new(),
-            recent: VecDeque::new(),
-            state: State::new(),
-            refusals: Refusals::default(),
-            accepted: 0,
-        }
-    }
 }
 
 fn play(state: &mut State, record: &Record, mut refused: impl FnMut(&Update)) {

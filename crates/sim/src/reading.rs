@@ -129,7 +129,10 @@ impl World {
                 Answer::Damaged(reason) => return Ok(Answer::Damaged(reason)),
             };
             match point(layout, &view, &modifiers, key, Some(&large)) {
-                Ok(Row::Has(value)) => return Ok(Answer::Is(value)),
+                Ok(Row::Has(value)) => {
+                    self.tally.large += 1;
+                    return Ok(Answer::Is(value));
+                }
                 Ok(Row::NeedsLarge) => "no image of the value".clone_into(&mut reason),
                 Err(mismatch) => reason = mismatch,
             }

@@ -144,7 +144,7 @@ impl Workload {
             0 => self.random.below(10),
             1 => 0u64.wrapping_sub(self.random.below(10)),
             2 => (self.random.below(1000) as f64).to_bits(),
-            _ => self.random.next() & 0x7fef_ffff_ffff_ffff,
+            _ => self.random.word() & 0x7fef_ffff_ffff_ffff,
         };
         number.to_le_bytes().to_vec()
     }

@@ -64,6 +64,32 @@ pub struct Tally {
     pub runs: u64,
     /// Checkpoints completed.
     pub checkpoints: u64,
+    /// Updates that the model refused.
+    pub refused: u64,
+    /// Large values read to the end.
+    pub large: u64,
+    /// Most blocks at one time.
+    pub blocks_max: u64,
+}
+
+impl Tally {
+    /// Adds what another history did.
+    pub fn add(&mut self, other: &Self) {
+        let Self { cuts, recovery_cuts, opens, compared, waits, .. } = other;
+        self.cuts += cuts;
+        self.recovery_cuts += recovery_cuts;
+        self.opens += opens;
+        self.compared += compared;
+        self.waits += waits;
+        let Self { full, damaged, runs, checkpoints, refused, large, blocks_max, .. } = other;
+        self.full += full;
+        self.damaged += damaged;
+        self.runs += runs;
+        self.checkpoints += checkpoints;
+        self.refused += refused;
+        self.large += large;
+        self.blocks_max = self.blocks_max.max(*blocks_max);
+    }
 }
 
 /// One history in progress.
@@ -266,8 +292,10 @@ impl World {
         let core = self.core();
         let limit = core.queue_limit_bytes() + core.queue_overdraft_bytes();
         let used = core.queue_bytes();
+        let blocks = core.directory_size().0 as u64;
         let durable = core.durable();
         let closed = core.closed().map(ToString::to_string);
+        self.tally.blocks_max = self.tally.blocks_max.max(blocks);
         if let Some(closed) = closed.filter(|_| !self.failing) {
             return Err(format!("the store closed itself: {closed}"));
         }

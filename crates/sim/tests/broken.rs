@@ -1,0 +1,38 @@
+//! A simulator that cannot fail proves nothing: deliberately broken engines must be caught.
+//!
+//! Each variant is the whole simulator, built with a feature that breaks the engine, in a target
+//! folder of its own. It has to report a failure within [`SEEDS`] seeds.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Seeds within which a broken engine is caught.
+const SEEDS: &str = "60";
+
+fn is_caught(feature: &str) {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("broken");
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--package", "upsweep-sim", "--features", feature])
+        .arg("--target-dir")
+        .arg(&target)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .expect("cargo runs");
+    assert!(built.success(), "{feature} does not build");
+    let run = Command::new(target.join("debug/upsweep-sim"))
+        .args(["--seed", "1", "--runs", SEEDS, "--steps", "1000", "--failures-max", "1"])
+        .output()
+        .expect("the simulator runs");
+    let output = String::from_utf8_lossy(&run.stdout);
+    assert!(!run.status.success(), "{feature} was not caught: {output}");
+    let verdict = output.lines().last().unwrap_or_default();
+    assert!(verdict.ends_with(" passed, 1 failed"), "{feature} ended in {verdict:?}");
+}
+
+/// One test for all three: they share a target folder, and so the dependencies.
+#[test]
+fn broken_engines_are_caught() {
+    for feature in ["broken-early-acknowledge", "broken-frontier", "broken-overwrite-in-place"] {
+        is_caught(feature);
+    }
+}

@@ -1,0 +1,38 @@
+//! Seeds that once failed must pass. The history behind a seed changes with the simulator, so a
+//! seed is no substitute for a test of the rule; the list shows what to expect of engine changes.
+
+use upsweep_sim::history;
+
+/// Seed, steps, and what it once found.
+const FOUND: [(u64, u64, &str); 17] = [
+    (2, 2000, "a log full of updates had no room for the changes that would release it"),
+    (36, 2000, "a store that was opened to look at was written to"),
+    (50, 2000, "pages of a dropped space, listed in the root on its way, were given to others"),
+    (86, 2000, "a data device that could grow by less than 16 MiB counted as full"),
+    (103, 2000, "replay of changes that some pages hold lost a block from the index of places"),
+    (147, 2000, "the same, seen as an extent that was freed twice"),
+    (251, 2000, "a long record waited though no threshold had been reached"),
+    (427, 2000, "replay took the completions of its own sweeps for the reads of the log"),
+    (434, 2000, "values of a dropped space left those of other blocks of the run empty"),
+    (459, 2000, "a record waited for the log, and no checkpoint was due"),
+    (561, 2000, "tables that were made and dropped used up the log's reserve"),
+    (702, 2000, "the change record of a damaged block exceeded a segment"),
+    (704, 2000, "a damaged block of a dropped space was freed twice"),
+    (1076, 2000, "a record of many keys claimed more of the log than was left"),
+    (1335, 2000, "the same, with several log devices"),
+    (10_447, 2000, "a log full of quarantined updates"),
+    (10_495, 2000, "the same, with few blocks"),
+];
+
+#[test]
+fn seeds_that_once_failed_pass() {
+    history::catch_panics(false);
+    let failed: Vec<String> = FOUND
+        .iter()
+        .filter_map(|(seed, steps, found)| {
+            let reason = history::run(*seed, *steps).failure?;
+            Some(format!("seed {seed} ({found}): {reason}"))
+        })
+        .collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
