@@ -17,7 +17,6 @@
 
 #![expect(
     clippy::disallowed_methods,
-    clippy::disallowed_types,
     reason = "an example is a program: it reads files, tells the time and starts a child"
 )]
 

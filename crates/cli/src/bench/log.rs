@@ -1,7 +1,8 @@
 //! The benchmark of the log by itself, to be compared with what `fio` reaches on the same file.
 //!
-//! One thread appends records of 64 bytes, dispatches batches and takes completions; what is
-//! durable is released at once. First at saturation, then with one outstanding record.
+//! One thread appends records, dispatches batches and takes completions; what is durable is released
+//! at once. At saturation first with records of 4 KiB, for bandwidth, then of 64 bytes, for their
+//! rate; last with one outstanding record of 64 bytes.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,8 +16,10 @@ use crate::args::BenchArgs;
 use crate::failure::Failure;
 use crate::{output, text};
 
-/// Bytes of a record's payload.
+/// Bytes of a small record's payload.
 const RECORD_BYTES: usize = 64;
+/// Bytes of a record that costs the processor little for its size.
+const LARGE_RECORD_BYTES: usize = 4096;
 /// Records that are appended between two looks at the device.
 const RECORDS_PER_TURN: usize = 256;
 /// Bytes of a batch.
@@ -31,12 +34,19 @@ struct Outcome {
     batch_bytes: u32,
     depth: u8,
     records_per_second: f64,
-    /// Whole batches, as they went to the device.
+    /// Whole batches of large records, as they went to the device.
     device_bytes_per_second: f64,
-    payload_bytes_per_second: f64,
     batch_fill: f64,
     ack_latency: Latencies,
     device: Vec<String>,
+}
+
+/// What the log took at saturation.
+struct Saturation {
+    seconds: f64,
+    records: f64,
+    bytes: f64,
+    used_bytes: f64,
 }
 
 /// A log with its device, driven by hand.
@@ -52,26 +62,22 @@ struct Bench {
 pub(super) fn run(args: &BenchArgs, folder: &Path) -> Result<(), Failure> {
     let mut bench = Bench::new(args, folder)?;
     let duration = Duration::from_secs(args.seconds);
-    let (seconds, before) = bench.saturate(duration, args.seed)?;
-    let after = bench.log.statistics().clone();
+    let large = bench.saturate(duration, args.seed, LARGE_RECORD_BYTES)?;
+    let small = bench.saturate(duration, args.seed, RECORD_BYTES)?;
     let mut record = [0; RECORD_BYTES];
     let mut random = Random::new(args.seed);
     let ack_latency = Latencies::measure(duration, || {
         fill(&mut random, &mut record);
         bench.append_and_wait(&record)
     })?;
-    let records = (after.records - before.records) as f64;
-    let bytes = (after.bytes - before.bytes) as f64;
-    let used = (after.used_bytes - before.used_bytes) as f64;
     let about = bench.devices.description(upsweep::device::DeviceId(0));
     let outcome = Outcome {
         record_bytes: RECORD_BYTES,
         batch_bytes: BATCH_BYTES,
         depth: DEPTH,
-        records_per_second: records / seconds,
-        device_bytes_per_second: bytes / seconds,
-        payload_bytes_per_second: records * RECORD_BYTES as f64 / seconds,
-        batch_fill: used / bytes.max(1.0),
+        records_per_second: small.records / small.seconds,
+        device_bytes_per_second: large.bytes / large.seconds,
+        batch_fill: small.used_bytes / small.bytes.max(1.0),
         ack_latency,
         device: about.reasons,
     };
@@ -79,17 +85,17 @@ pub(super) fn run(args: &BenchArgs, folder: &Path) -> Result<(), Failure> {
         return output::json(&outcome);
     }
     output::line(&format!(
-        "saturated        {} records/s of {RECORD_BYTES} bytes, {}/s to the device, \
+        "large records    {}/s to the device\nsmall records    {}/s of {RECORD_BYTES} bytes, \
          batches {:.0} % full\none at a time    {}",
-        text::rate(outcome.records_per_second),
         text::size(outcome.device_bytes_per_second as u64),
+        text::rate(outcome.records_per_second),
         100.0 * outcome.batch_fill,
         outcome.ack_latency.text()
     ))
 }
 
 /// New content, so that no device can take it for the last one.
-fn fill(random: &mut Random, record: &mut [u8; RECORD_BYTES]) {
+fn fill(random: &mut Random, record: &mut [u8]) {
     for word in record.chunks_mut(8) {
         word.copy_from_slice(&random.next().to_le_bytes());
     }
@@ -152,13 +158,14 @@ impl Bench {
         }
     }
 
-    /// Appends as fast as the log takes it; returns the seconds, and the counts at the start.
+    /// Appends records of this size as fast as the log takes them.
     fn saturate(
         &mut self,
         duration: Duration,
         seed: u64,
-    ) -> Result<(f64, upsweep::log::LogStatistics), Failure> {
-        let mut record = [0; RECORD_BYTES];
+        record_bytes: usize,
+    ) -> Result<Saturation, Failure> {
+        let mut record = vec![0; record_bytes];
         fill(&mut Random::new(seed), &mut record);
         let before = self.log.statistics().clone();
         let started = Instant::now();
@@ -179,7 +186,15 @@ impl Bench {
                 self.turn(true)?;
             }
         }
-        Ok((started.elapsed().as_secs_f64(), before))
+        let seconds = started.elapsed().as_secs_f64();
+        let after = self.log.statistics();
+        let since = |after: u64, before: u64| (after - before) as f64;
+        Ok(Saturation {
+            seconds,
+            records: since(after.records, before.records),
+            bytes: since(after.bytes, before.bytes),
+            used_bytes: since(after.used_bytes, before.used_bytes),
+        })
     }
 
     fn append_and_wait(&mut self, record: &[u8]) -> Result<(), Failure> {

@@ -116,10 +116,10 @@ impl Core {
             let limit = (limit - kept) * 7 / 8;
             return Err(RequestError::BatchTooLong { bytes, limit }.into());
         }
-        if self.queue_bytes() + needed + kept > limit {
-            return if self.full { Err(self.full_error()) } else { Ok(false) };
-        }
-        Ok(self.log_claim_percent(updates) < self.sweep.log_fill_allowed_percent())
+        let fits = self.queue_bytes() + needed + kept <= limit
+            && self.log_claim_percent(updates) < self.sweep.log_fill_allowed_percent();
+        // On full devices no sweep makes room, neither in the queues nor in the log.
+        if !fits && self.full { Err(self.full_error()) } else { Ok(fits) }
     }
 
     /// Somebody waits, whatever the fill: a long record may not fit though the thresholds at which

@@ -16,13 +16,13 @@ use super::format::codec_format::{Reader, put_bytes, put_varint};
 use super::registry::{ModifierId, Modifiers};
 
 /// Bytes of a cell, its link included.
-pub const CELL_BYTES: usize = 64;
+pub const CELL_BYTES: usize = 128;
 const LINK_BYTES: usize = 4;
 const DATA_BYTES: usize = CELL_BYTES - LINK_BYTES;
-const CELLS_PER_PAGE: usize = 4096;
+const CELLS_PER_PAGE: usize = 2048;
 const NONE: u32 = u32::MAX;
 /// A queue is folded for the first time when it reaches this many bytes.
-const FOLD_BYTES_MIN: u32 = 1024;
+const FOLD_BYTES_MIN: u32 = 4096;
 
 /// The waiting updates of one block; its bytes are in an [`Arena`].
 #[derive(Clone, Debug)]

@@ -144,6 +144,9 @@ impl Core {
                 waiting.extend(block.waits().then(|| Arc::new(self.arena.snapshot(&block.queue))));
             }
         }
+        if block.extent.is_some() && block.frontier != block.image_seq {
+            return Err(self.set_aside(id).into());
+        }
         let above = self.directory.above(space, &block.key);
         let high = above.map(|above| self.directory.block(above).key.clone());
         let low = block.key.clone();
@@ -157,6 +160,20 @@ impl Core {
             },
         };
         Ok(Gathered::Complete(View { low, high, extent, image, waiting }))
+    }
+
+    /// The damage of a block that could not be read when it was swept. Its updates went to the
+    /// quarantine, so its image is not the answer even if it can be read by now.
+    fn set_aside(&self, id: BlockId) -> Damage {
+        let block = self.directory.block(id);
+        let key = String::from_utf8_lossy(&block.key);
+        let what = format!("block {key:?} of space {}", block.space);
+        let (device, offset) =
+            block.extent.map_or((DeviceId(0), 0), |extent| (extent.device, extent.offset));
+        let reason = "it could not be read when it was swept, and updates of it are in the \
+                      quarantine: retry them"
+            .to_owned();
+        Damage { device, offset, what, reason }
     }
 
     /// Whether the updates of one key give its value without knowing the one before.
