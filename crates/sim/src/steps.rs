@@ -163,6 +163,10 @@ impl World {
                 }
                 self.settle()
             }
+            Err(Error::Damaged(_)) if self.damaged => {
+                self.tally.damaged += 1;
+                Ok(())
+            }
             Err(error) => Err(format!("a view of table {space} was refused: {error}")),
         }
     }
