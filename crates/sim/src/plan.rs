@@ -69,11 +69,12 @@ impl Plan {
         let data_bytes = (0..config.data_devices)
             .map(|_| match (growable, small) {
                 (true, _) => DATA_START + random.pick(&[0, 64 * KIB, MIB]),
-                (false, true) => random.between(20, 100) * 16 * KIB,
+                (false, true) => random.between(12, 80) * 8 * KIB,
                 (false, false) => random.between(8, 32) * MIB,
             })
             .collect();
-        let capacity_bytes = (growable && random.percent(15)).then(|| random.between(8, 40) * MIB);
+        let capacity_bytes =
+            (growable && random.percent(15)).then(|| random.between(1, 8) * MIB / 2);
         let latency = LatencyModel {
             base_us: random.pick(&[1, 20, 100, 2000]),
             bytes_per_us: random.pick(&[50, 500, 2000]),

@@ -4,13 +4,15 @@ use upsweep::engine::{Accept, LoggedUpdate, ViewPoll, Wanted};
 use upsweep::log::Urgency;
 use upsweep::{Error, RequestError, RetryError};
 
-use upsweep::device::{DeviceId, FailureKind};
+use upsweep::device::{DeviceId, FailureKind, Simulated};
 
 use crate::oracle::{Layout, Record, Update};
 use crate::plan::Trouble;
 use crate::semantics::{self, Op};
 use crate::world::{Asked, PATIENCE_US, Verdict, World};
 
+/// Places at which damage is tried, until one holds something.
+const PLACES_TRIED: usize = 64;
 /// Most tables at one time.
 const TABLES_MAX: usize = 4;
 /// A record of at most this many bytes always fits.
@@ -283,14 +285,24 @@ impl World {
         if bytes <= start || !self.random.one_in(2) {
             return;
         }
+        let Some(offset) = self.written_place(device, start, bytes) else { return };
         self.damaged = true;
-        let reach =
-            if self.random.percent(70) { (bytes - start).min(1 << 20) } else { bytes - start };
-        let offset = start + self.random.below(reach);
         if self.random.percent(50) {
             self.bank.devices.flip_bit(device, offset, self.random.below(8) as u8);
         } else {
             self.bank.devices.make_unreadable(device, offset, 1);
         }
+    }
+
+    /// A place in `start..end` of the device that holds something, if one is found.
+    fn written_place(&mut self, device: DeviceId, start: u64, end: u64) -> Option<u64> {
+        let reach = self.random.pick(&[64 << 10, 1 << 20, end - start]).min(end - start);
+        let low = if self.random.percent(70) { start } else { end - reach };
+        (0..PLACES_TRIED).find_map(|_| {
+            let offset = low + self.random.below(reach);
+            let sector = offset - offset % 512;
+            let content = self.bank.devices.bank().peek(device, sector, 512);
+            content.iter().any(|byte| *byte != 0).then_some(offset)
+        })
     }
 }

@@ -12,6 +12,7 @@ use crate::engine::block_format::UpdateRef;
 use crate::engine::core::{Actions, Core, Purpose};
 use crate::engine::directory::{BlockId, Directory};
 use crate::engine::format::record_format::{Change, Placed};
+use crate::engine::quarantine::QUARANTINE_SPACE;
 use crate::engine::queue::Waiting;
 use crate::placement::Extent;
 
@@ -70,7 +71,9 @@ pub(super) fn describe(
 }
 
 /// Everything that waits for damaged blocks goes to the quarantine: it can be applied neither now
-/// nor later, and must not pin the log.
+/// nor later, and must not pin the log. What waits for a damaged block of the quarantine itself is
+/// lost: put there again, it would come back for ever, one entry inside another. Whoever lists the
+/// quarantine is told of the damage.
 pub(super) fn of_damaged(directory: &Directory, blocks: &[RunBlock]) -> Vec<Quarantined> {
     let mut quarantined = Vec::new();
     for run_block in blocks {
@@ -79,7 +82,9 @@ pub(super) fn of_damaged(directory: &Directory, blocks: &[RunBlock]) -> Vec<Quar
         }
         let damage = run_block.damage.as_deref().unwrap_or_default();
         let block = directory.block(run_block.id);
-        let Some(frozen) = &block.frozen else { continue };
+        let Some(frozen) = block.frozen.as_ref().filter(|_| block.space != QUARANTINE_SPACE) else {
+            continue;
+        };
         frozen.for_each(|update| {
             quarantined.push(Quarantined {
                 space: block.space,
