@@ -163,7 +163,7 @@ impl World {
                 }
                 self.settle()
             }
-            Err(error) => Err(format!("a view of table {space} was refused: {error}")),
+            Err(error) => self.compare_answer(space, key, Err(error)),
         }
     }
 
