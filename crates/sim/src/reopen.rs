@@ -50,7 +50,9 @@ impl World {
         }
         self.turn_until("waiting for a quiet moment", |world| {
             let core = world.core();
-            core.closed().is_some() || (core.durable() == core.last() && !core.is_active())
+            // A full store goes on trying, and is never quiet.
+            let quiet = !core.is_active() || core.is_full();
+            core.closed().is_some() || (core.durable() == core.last() && quiet)
         })?;
         if self.core().closed().is_some() {
             return Ok(());
