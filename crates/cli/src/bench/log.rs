@@ -1,8 +1,8 @@
 //! The benchmark of the log by itself, to be compared with what `fio` reaches on the same file.
 //!
-//! One thread appends records, dispatches batches and takes completions; what is durable is released
-//! at once. At saturation first with records of 4 KiB, for bandwidth, then of 64 bytes, for their
-//! rate; last with one outstanding record of 64 bytes.
+//! One thread appends records, dispatches batches and takes completions; what is durable is
+//! released at once. At saturation first with records of 4 KiB, for bandwidth, then of 64 bytes,
+//! for their rate; last with one outstanding record of 64 bytes.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

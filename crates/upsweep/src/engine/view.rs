@@ -103,7 +103,8 @@ impl Core {
     /// one read, at the next pump.
     ///
     /// # Errors
-    /// [`RequestError::NoTable`] if the space does not exist.
+    /// [`RequestError::NoTable`] if the space does not exist; [`Error::Damaged`] if the block could
+    /// not be read when it was swept.
     pub fn view(&mut self, space: u32, wanted: Wanted) -> Result<ViewPoll, Error> {
         match self.gather(space, &wanted)? {
             Gathered::Complete(view) => Ok(ViewPoll::Ready(view)),

@@ -45,7 +45,7 @@ pub(super) fn describe(
         blocks.iter().map(|block| ((block.space, &*block.key), ())).collect();
     for run_block in &run.blocks {
         let block = directory.block(run_block.id);
-        if run_block.damage.is_some() {
+        if run_block.is_set_aside() {
             let (space, key, records) = (block.space, block.key.clone(), block.records);
             let (image_seq, extent) = (run_block.image_seq, run_block.extent);
             change.placed.push(Placed { space, key, frontier, image_seq, records, extent });
@@ -77,7 +77,10 @@ pub(super) fn describe(
 pub(super) fn of_damaged(directory: &Directory, blocks: &[RunBlock]) -> Vec<Quarantined> {
     let mut quarantined = Vec::new();
     for run_block in blocks {
-        let Some(damage) = &run_block.damage else { continue };
+        if !run_block.is_set_aside() {
+            continue;
+        }
+        let damage = run_block.damage.as_deref().unwrap_or_default();
         let block = directory.block(run_block.id);
         let Some(frozen) = block.frozen.as_ref().filter(|_| block.space != QUARANTINE_SPACE) else {
             continue;

@@ -22,6 +22,9 @@ pub(in crate::engine) struct RunBlock {
     image: Option<Arc<Image>>,
     /// Why the block cannot be used, if so.
     pub(super) damage: Option<String>,
+    /// A damaged block of the quarantine table cannot send its updates to the quarantine, which is
+    /// itself: they go to a new image, and what was in the old one is lost with it.
+    starts_anew: bool,
 }
 
 /// The large values that were loaded for a block, by key.
@@ -68,6 +71,7 @@ impl Run {
             image_seq: block.image_seq,
             image: None,
             damage: None,
+            starts_anew: block.space == quarantine::QUARANTINE_SPACE,
         });
         Self {
             blocks: blocks.collect(),
@@ -214,7 +218,7 @@ impl Core {
     /// Has the run's sound blocks applied, with these large values at hand.
     fn send_job(&mut self, id: RunId, mut values: Vec<LoadedValues>, actions: &mut Actions) {
         let run = &self.sweep.runs[&id];
-        let sound: Vec<&RunBlock> = run.blocks.iter().filter(|b| b.damage.is_none()).collect();
+        let sound: Vec<&RunBlock> = run.blocks.iter().filter(|b| !b.is_set_aside()).collect();
         let mut blocks = Vec::with_capacity(sound.len());
         for (position, run_block) in sound.iter().enumerate() {
             let block = self.directory.block(run_block.id);
@@ -271,6 +275,7 @@ impl Core {
         let run = self.run_mut(id);
         if let Some(block) = run.blocks.iter_mut().find(|block| Some(block.id) == found) {
             block.damage = Some(reason);
+            block.image = None;
         }
     }
 
@@ -440,7 +445,7 @@ impl Core {
         let mut run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
         // A damaged block of a space that was dropped meanwhile still has its old image, which goes
         // with the block.
-        let kept = |extent| run.blocks.iter().any(|b| b.damage.is_some() && b.extent == extent);
+        let kept = |extent| run.blocks.iter().any(|b| b.is_set_aside() && b.extent == extent);
         run.change
             .placed
             .retain(|placed| self.directory.space(placed.space).is_some() || !kept(placed.extent));
@@ -476,6 +481,11 @@ impl Run {
 }
 
 impl RunBlock {
+    /// Whether the block keeps its image, and its updates go to the quarantine.
+    pub(super) fn is_set_aside(&self) -> bool {
+        self.damage.is_some() && !self.starts_anew
+    }
+
     fn check_image(&mut self, buffer: &Arc<Buffer>, at: usize, block: &Block, store: [u8; 16]) {
         let Some(extent) = self.extent else { return };
         let end = at + extent.bytes as usize;
