@@ -44,8 +44,11 @@ impl World {
             Answer::Is(found) => found,
             Answer::Damaged(_) => return Ok(()),
         };
-        let complete = all_swept && !self.damaged;
-        self.oracle.check_quarantine(&found, complete).map_err(|reason| {
+        if self.damaged {
+            // What was set aside because of damage changes what is refused later.
+            return Ok(());
+        }
+        self.oracle.check_quarantine(&found, all_swept).map_err(|reason| {
             let refused = self.oracle.refusals.count();
             format!("quarantine of {}, {refused} refused: {reason}", found.len())
         })
