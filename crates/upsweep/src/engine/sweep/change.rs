@@ -166,7 +166,7 @@ impl Core {
         if self.growing {
             return true;
         }
-        let needed = bytes.next_multiple_of(GROWTH_UNIT_BYTES);
+        let needed = bytes.max(1).next_multiple_of(GROWTH_UNIT_BYTES);
         let Some(device) = self.growth_steps_max.iter().position(|most| *most >= needed) else {
             return false;
         };

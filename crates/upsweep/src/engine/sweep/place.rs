@@ -115,7 +115,9 @@ impl Core {
 
     /// Waits for the device to grow, or gives the run up and puts its updates back.
     fn no_room_for(&mut self, id: RunId, done: Box<JobDone>, actions: &mut Actions) {
-        if self.begin_growth(done.buffer.len() as u64, actions) {
+        let large = done.values.iter().filter_map(|(_, _, image)| image.as_ref());
+        let bytes = done.buffer.len() + large.map(|image| image.len()).sum::<usize>();
+        if self.begin_growth(bytes as u64, actions) {
             self.run_mut(id).phase = Phase::Placing(done);
         } else {
             self.cancel_run(id);
