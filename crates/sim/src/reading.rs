@@ -186,27 +186,12 @@ impl World {
         if wanted == found {
             return Ok(());
         }
-        let shown = format!(
+        Err(format!(
             "table {space}, key {:02x?}: has {}, must have {}",
             &key[..key.len().min(16)],
             shown(found),
             shown(wanted)
-        );
-        if self.damaged && self.is_quarantined(space, key)? {
-            return Ok(());
-        }
-        Err(shown)
-    }
-
-    /// Whether updates of the key are in the quarantine because of damage.
-    fn is_quarantined(&mut self, space: u32, key: &[u8]) -> Verdict<bool> {
-        let found = self.quarantine()?;
-        Ok(match found {
-            Answer::Damaged(_) => true,
-            Answer::Is(found) => {
-                found.iter().any(|entry| entry.damaged && entry.space == space && entry.key == key)
-            }
-        })
+        ))
     }
 
     /// All rows of a table, block by block; `None` for a large value.
