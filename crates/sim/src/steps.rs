@@ -163,15 +163,11 @@ impl World {
                 }
                 self.settle()
             }
-<<<<<<< HEAD
-            Err(error) => self.compare_answer(space, key, Err(error)),
-=======
             Err(Error::Damaged(_)) if self.damaged => {
                 self.tally.damaged += 1;
                 Ok(())
             }
             Err(error) => Err(format!("a view of table {space} was refused: {error}")),
->>>>>>> sim
         }
     }
 
