@@ -76,7 +76,7 @@ impl World {
         self.core().request_checkpoint();
         self.turn_until("waiting for rest", |world| {
             let core = world.core();
-            !core.is_active() || (full && core.is_full())
+            !core.is_active() || (full && core.is_full() && core.durable() == core.last())
         })?;
         self.check_tables()?;
         for reverse in [false, true] {
