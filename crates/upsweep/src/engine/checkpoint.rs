@@ -95,6 +95,7 @@ impl Core {
     pub(super) fn pump_checkpoint(&mut self, actions: &mut Actions) {
         match self.checkpoint.phase {
             Phase::Idle if self.checkpoint.superblock_in_flight => {}
+            Phase::Idle if self.paused && !self.change_waits_for_log() => {}
             Phase::Idle if self.change_waits_for_log() => {
                 self.carry_changes();
                 self.checkpoint.carries = true;

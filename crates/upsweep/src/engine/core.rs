@@ -124,6 +124,8 @@ pub struct Core {
     pub(super) carried: Vec<CarriedPut>,
     /// Those of the checkpoint that replay has not come to yet, by barrier.
     pub(super) carried_replay: VecDeque<CarriedPut>,
+    /// Nothing new begins, no run, checkpoint or growth; what is on its way comes to its end.
+    pub(super) paused: bool,
     /// Quarantined updates of sweeps during replay: sequence, key, operand.
     pub(super) deferred: Vec<(u64, Vec<u8>, Vec<u8>)>,
 }

@@ -275,6 +275,7 @@ impl Core {
             scratch: Vec::new(),
             statistics: Statistics::default(),
             replaying: false,
+            paused: false,
             overdraft_bytes: 0,
             carried: Vec::new(),
             carried_replay: std::collections::VecDeque::new(),
@@ -477,9 +478,10 @@ impl Core {
                 // The log is read with nothing else in flight. A full store is opened all the same,
                 // with more memory than it was given: else nothing could be deleted from it.
                 drive::until(self, devices, |core| {
-                    let fits = core.queue_bytes() <= core.queue_limit_bytes() / 2 || core.full;
-                    (fits && core.is_quiet()) || core.closed.is_some()
+                    let fits = core.queue_bytes() <= core.queue_limit_bytes() / 2;
+                    fits || core.full || core.closed.is_some()
                 });
+                self.come_to_rest(devices);
                 if let Some(closed) = &self.closed {
                     return Err(closed.clone().into());
                 }
@@ -489,12 +491,19 @@ impl Core {
         if access == Access::ReadWrite {
             // Runs that replay has started must not be in flight when callers come in: their
             // requests belong to this function's use of the devices.
-            drive::until(self, devices, |core| core.is_quiet() || core.closed.is_some());
+            self.come_to_rest(devices);
         }
         self.replaying = false;
         self.enqueue_deferred();
         self.overdraft_bytes = self.queue_bytes().saturating_sub(self.queue_limit_bytes());
         Ok(())
+    }
+
+    /// Ends all that is on its way, so that nobody else's completions come in between.
+    fn come_to_rest(&mut self, devices: &mut dyn Devices) {
+        self.paused = true;
+        drive::until(self, devices, |core| core.is_quiet() || core.closed.is_some());
+        self.paused = false;
     }
 
     fn replay_update(

@@ -163,8 +163,8 @@ impl Core {
 
     /// Has a growable data device extended for `bytes` more; `false` if none can be.
     pub(in crate::engine) fn begin_growth(&mut self, bytes: u64, actions: &mut Actions) -> bool {
-        if self.growing {
-            return true;
+        if self.growing || self.paused {
+            return self.growing;
         }
         let needed = bytes.max(1).next_multiple_of(GROWTH_UNIT_BYTES);
         let Some(device) = self.growth_steps_max.iter().position(|most| *most >= needed) else {

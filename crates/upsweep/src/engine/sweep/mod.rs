@@ -188,6 +188,10 @@ impl Core {
     }
 
     pub(super) fn pump_sweep(&mut self, actions: &mut Actions) {
+        if self.paused {
+            self.pump_runs(actions);
+            return;
+        }
         if !self.replaying && self.sweep.runs.is_empty() && self.arena.queues() == 0 {
             // Nothing waits, so every record that is not an update yet to come is dealt with.
             self.sweep.frontier = self.sweep.frontier.max(self.log.last());
