@@ -34,6 +34,8 @@ pub struct LogReader {
     end: Tip,
     /// Per device and segment, the last sequence from the first batch on.
     last_seqs: Vec<Vec<Seq>>,
+    /// The youngest batches: those of which no later one says that they are durable.
+    unattested: Vec<BatchHeader>,
     epoch_seen: u64,
     /// The batch being read and the bytes of it that were read.
     position: Option<(BatchHeader, usize)>,
@@ -46,10 +48,12 @@ impl LogReader {
         replay_from: Seq,
         end: Tip,
         last_seqs: Vec<Vec<Seq>>,
+        unattested: Vec<BatchHeader>,
         epoch_seen: u64,
     ) -> Self {
+        let position = None;
         let mut reader =
-            Self { media, first, replay_from, end, last_seqs, epoch_seen, position: None };
+            Self { media, first, replay_from, end, last_seqs, unattested, epoch_seen, position };
         reader.rewind();
         reader
     }
@@ -173,21 +177,23 @@ impl LogReader {
     }
 
     /// The running log, ready to append behind the last record. Segments from `replay_from` on
-    /// count as used. Wipes the header of a torn batch where the next one would go, if there is
-    /// one: at most two pages per device.
+    /// count as used. Makes what was found certain: writes the youngest batches again where they
+    /// are, those that may not be stable (at most `8 * devices * depth`; one or two as a rule). And
+    /// wipes the header of a torn batch where the next one would go, if there is one: at most two
+    /// pages per device.
     ///
     /// # Errors
     /// [`RequestError::BadConfig`] if `config` is not of this log, or its epoch is not higher than
-    /// every epoch seen; [`ClosedError::WriteFailed`] if wiping fails; [`Error::Damaged`] if
+    /// every epoch seen; [`ClosedError::WriteFailed`] if writing fails; [`Error::Damaged`] if
     /// reading does.
     pub fn into_log(mut self, devices: &mut dyn Devices, config: LogConfig) -> Result<Log, Error> {
         self.check_config(&config)?;
+        for header in std::mem::take(&mut self.unattested) {
+            let bytes = Buffer::copy_of(self.media.batch(devices, &header)?);
+            write_in_place(devices, &config, &header, bytes)?;
+        }
         for torn in self.media.children(devices, &self.end)? {
-            let region = config.regions[usize::from(torn.device)];
-            let offset = region.offset + u64::from(torn.page) * PAGE_BYTES;
-            let device = region.device;
-            device::write_alone(devices, device, offset, Buffer::zeroed(PAGE_BYTES as usize))
-                .map_err(|error| ClosedError::WriteFailed { device, offset, error })?;
+            write_in_place(devices, &config, &torn, Buffer::zeroed(PAGE_BYTES as usize))?;
         }
         Ok(self.resume(config))
     }
@@ -226,6 +232,21 @@ impl LogReader {
         log.release(self.replay_from);
         log
     }
+}
+
+fn write_in_place(
+    devices: &mut dyn Devices,
+    config: &LogConfig,
+    header: &BatchHeader,
+    bytes: Buffer,
+) -> Result<(), ClosedError> {
+    let region = config.regions[usize::from(header.device)];
+    let (device, offset) = (region.device, region.offset + u64::from(header.page) * PAGE_BYTES);
+    device::write_alone(devices, device, offset, bytes).map_err(|error| ClosedError::WriteFailed {
+        device,
+        offset,
+        error,
+    })
 }
 
 /// The youngest `count` records of `stream`, newest first; see [`LogReader::read_back`]. For users

@@ -19,6 +19,12 @@
 //! durable before the first append. Payloads that imitate batches on purpose are not defended
 //! against.
 //!
+//! **Why what was found stays.** A whole batch that no later one attests may be there to read and
+//! yet not be stable: its write, or a flush, failed, and the process goes on without a power cut.
+//! [`LogReader::into_log`](super::LogReader::into_log) writes these batches again before anything
+//! else, each in its place and with the same bytes, so that a power cut in between does no harm.
+//! Else the next batches would attest what a later power cut may take away.
+//!
 //! **The beginning.** `replay_from = 1` starts before batch 1. Otherwise the record before it was
 //! durable once, and is in the ring unless a record from `replay_from` on took its place. The
 //! first pages of all segments (few) are read one by one. A binary search over them would need
@@ -36,6 +42,8 @@
 //! its first page says. (The next one is read whatever it says, for the sake of a device that lost
 //! a write which it had confirmed.) Without evidence, damage to the youngest batches, those whose
 //! durability no later batch attests, is not distinguishable from a torn tail, and ends the log.
+
+use std::collections::VecDeque;
 
 use super::format::{BatchHeader, PAGE_BYTES};
 use super::media::{Head, Media, Tip};
@@ -78,7 +86,10 @@ pub fn recover(
         Some(header) => Some(*header),
         None => media.child(devices, &tip)?,
     };
+    let mut unattested = VecDeque::new();
     while let Some(header) = reached {
+        unattested.push_back(header);
+        while unattested.pop_front_if(|earlier| earlier.number <= header.durable).is_some() {}
         let segment = u64::from(header.page) * PAGE_BYTES / media.segment_bytes();
         last_seqs[usize::from(header.device)][segment as usize] = header.last_seq();
         tip = Tip::of(&header);
@@ -88,7 +99,8 @@ pub fn recover(
         return Err(not_found(&media, replay_from));
     }
     let epoch_seen = check_end(&mut media, devices, &tip, seen)?;
-    Ok(LogReader::new(media, first, replay_from, tip, last_seqs, epoch_seen))
+    let unattested = unattested.into();
+    Ok(LogReader::new(media, first, replay_from, tip, last_seqs, unattested, epoch_seen))
 }
 
 fn not_found(media: &Media, replay_from: Seq) -> Error {
