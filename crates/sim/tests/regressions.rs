@@ -4,7 +4,7 @@
 use upsweep_sim::history;
 
 /// Seed, steps, and what it once found.
-const FOUND: [(u64, u64, &str); 17] = [
+const FOUND: [(u64, u64, &str); 21] = [
     (2, 2000, "a log full of updates had no room for the changes that would release it"),
     (36, 2000, "a store that was opened to look at was written to"),
     (50, 2000, "pages of a dropped space, listed in the root on its way, were given to others"),
@@ -22,6 +22,10 @@ const FOUND: [(u64, u64, &str); 17] = [
     (1335, 2000, "the same, with several log devices"),
     (10_447, 2000, "a log full of quarantined updates"),
     (10_495, 2000, "the same, with few blocks"),
+    (20_027, 2000, "updates of a damaged quarantine block went to the quarantine for ever"),
+    (22_485, 2000, "a device that cannot grow was asked to grow by nothing, for ever"),
+    (70_002, 2000, "log batches whose write had failed were trusted, and taken by the next cut"),
+    (70_057, 2000, "the same: records that were durable are gone"),
 ];
 
 #[test]
