@@ -110,7 +110,9 @@ fn show_bound(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
     ];
     for (name, per_second, why) in terms {
         let binds = if name == bound.binds { "  <- binds" } else { "" };
-        row(out, name, &format!("{:>14}  {why}{binds}", text::rate(per_second)))?;
+        let shown =
+            if per_second.is_finite() { text::rate(per_second) } else { "no data yet".into() };
+        row(out, name, &format!("{shown:>14}  {why}{binds}"))?;
     }
     Ok(())
 }

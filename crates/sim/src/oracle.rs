@@ -177,12 +177,15 @@ impl Oracle {
         }
     }
 
-    /// Goes back to the state after the last record at or below `seq`, which is not below what
-    /// was durable.
+    /// Goes back to the state after the last record at or below `seq`, which is not below what was
+    /// said to be durable. (Where the log gets damaged nothing is: a record that has survived one
+    /// crash may be lost in the next.)
     pub fn crash(&mut self, seq: u64) {
         self.recent.retain(|(at, _)| *at <= seq);
-        self.durable(seq);
         self.state.clone_from(&self.durable_state);
+        for (_, record) in &self.recent {
+            play(&mut self.state, record, |_| {});
+        }
         self.refusals.forget_above(seq);
     }
 

@@ -47,6 +47,8 @@ pub struct Plan {
     pub cuts: u64,
     /// Longest time that a job takes, in microseconds.
     pub job_us_max: u64,
+    /// Whether additions to the same few keys come in bursts, also beside a running sweep.
+    pub bursts: bool,
 }
 
 const KIB: u64 = 1 << 10;
@@ -63,7 +65,9 @@ impl Plan {
             3 => Trouble::LogDamage,
             _ => Trouble::Crashes,
         };
-        let config = config(&mut random);
+        let mut config = config(&mut random);
+        let mut of_queues = Random::new(seed, "queues");
+        config.fold_bytes_min = of_queues.pick(&[64, 512, 4096]);
         let growable = random.percent(60);
         let small = random.percent(30);
         let data_bytes = (0..config.data_devices)
@@ -93,6 +97,7 @@ impl Plan {
             sweeps: random.percent(60),
             cuts: random.pick(&[0, 10, 30, 100, 300]),
             job_us_max: random.pick(&[0, 50, 1000, 20_000]),
+            bursts: of_queues.percent(25),
         }
     }
 
@@ -172,6 +177,7 @@ fn config(random: &mut Random) -> Config {
         block_bytes: random.pick(&[4, 4, 8, 16]) * KIB as u32,
         memory_bytes: 0,
         cache_bytes: 0,
+        fold_bytes_min: 0,
         run_blocks_max: 1,
         run_density_percent_min: 50,
         runs_in_flight_max: 1,
@@ -191,7 +197,6 @@ fn draw_run(config: &mut Config, random: &mut Random) {
 
 fn draw_memory(config: &mut Config, random: &mut Random) {
     config.cache_bytes = random.pick(&[0, 16 * KIB, 256 * KIB]) as usize;
-    let least = config.fixed_bytes() + config.cache_bytes + config.queue_bytes_min();
     let more = random.pick(&[0, 16 * KIB, 256 * KIB, 4 * MIB]);
-    config.memory_bytes = least + random.below(more + 1) as usize;
+    config.memory_bytes = config.memory_bytes_min() + random.below(more + 1) as usize;
 }

@@ -13,12 +13,16 @@ use crate::world::{Asked, PATIENCE_US, Verdict, World};
 
 /// Places at which damage is tried, until one holds something.
 const PLACES_TRIED: usize = 64;
+/// Records in a burst.
+const BURST_RECORDS: u64 = 60;
 /// Most tables at one time.
 const TABLES_MAX: usize = 4;
 /// A record of at most this many bytes always fits.
 const SMALL_RECORD_BYTES: usize = 1024;
 /// And at most this many updates.
 const SMALL_RECORD_UPDATES: usize = 8;
+/// A directory of this many bytes never keeps updates out.
+const DIRECTORY_PROMISED_BYTES: usize = 32 << 10;
 
 impl World {
     /// One step.
@@ -69,7 +73,22 @@ impl World {
             return Ok(());
         }
         let updates = self.workload.record(&tables);
-        self.modify(updates, None)
+        self.modify(updates, None)?;
+        if self.plan.bursts && self.workload.bursts() {
+            self.burst(&tables)?;
+        }
+        Ok(())
+    }
+
+    /// Many small records at once, while nothing else moves.
+    fn burst(&mut self, tables: &[u32]) -> Verdict {
+        let mut left = BURST_RECORDS;
+        while left > 0 && self.waiting.is_none() && self.core().closed().is_none() {
+            let update = self.workload.addition(tables);
+            self.modify(vec![update], None)?;
+            left -= 1;
+        }
+        Ok(())
     }
 
     /// Offers the record that waits once more.
@@ -131,6 +150,11 @@ impl World {
             Error::Retry(RetryError::Full { .. }) => {
                 self.tally.full += 1;
                 self.plan.may_be_full()
+            }
+            Error::Retry(RetryError::Memory { .. }) => {
+                self.tally.memory += 1;
+                let core = self.core();
+                core.directory_size().1 > DIRECTORY_PROMISED_BYTES
             }
             Error::Request(RequestError::BatchTooLong { .. }) => {
                 bytes > SMALL_RECORD_BYTES || updates.len() > SMALL_RECORD_UPDATES

@@ -61,6 +61,18 @@ impl Workload {
         updates
     }
 
+    /// Whether a burst begins now.
+    pub fn bursts(&mut self) -> bool {
+        self.random.one_in(10)
+    }
+
+    /// An addition to one of a few keys, which are scattered over the first of the tables.
+    pub fn addition(&mut self, spaces: &[u32]) -> Update {
+        let number = self.random.below(30) * self.keys / 30;
+        let operand = self.random.below(1000).to_le_bytes().to_vec();
+        Update { space: spaces[0], op: Op::AddI64, key: self.numbered(number), operand }
+    }
+
     fn update(&mut self, space: u32) -> Update {
         let key = self.key();
         let op = self.op();
@@ -74,6 +86,10 @@ impl Workload {
             0..3 => self.random.below(self.keys.min(4)),
             _ => self.random.below(self.keys),
         };
+        self.numbered(number)
+    }
+
+    fn numbered(&self, number: u64) -> Vec<u8> {
         let word = mix(number ^ 0x6b65_7973);
         let length = if word.is_multiple_of(64) {
             word % (self.key_bytes_extreme + 1)

@@ -58,6 +58,8 @@ pub struct Tally {
     pub waits: u64,
     /// Offers refused because the devices were full.
     pub full: u64,
+    /// Offers refused because the directory had outgrown the memory.
+    pub memory: u64,
     /// Reads that gave an error because of injected damage.
     pub damaged: u64,
     /// Runs published.
@@ -81,8 +83,10 @@ impl Tally {
         self.opens += opens;
         self.compared += compared;
         self.waits += waits;
-        let Self { full, damaged, runs, checkpoints, refused, large, blocks_max, .. } = other;
+        let Self { full, memory, damaged, runs, checkpoints, refused, large, blocks_max, .. } =
+            other;
         self.full += full;
+        self.memory += memory;
         self.damaged += damaged;
         self.runs += runs;
         self.checkpoints += checkpoints;

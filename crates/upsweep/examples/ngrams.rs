@@ -1,6 +1,6 @@
 //! Counts every sequence of three words in real text, is killed in the middle, and goes on.
 //!
-//!     cargo run --release --example ngrams -- [--limit MIB] [--memory MIB] [--dir DIR] [FOLDER]...
+//!     cargo run --release --example ngrams -- --help
 //!
 //! The text is that of the Rust toolchain and of the Cargo registry on this machine, or of the
 //! given folders. Words are the maximal runs of letters and digits, in lower case, of at most 64
@@ -28,6 +28,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use bytesize::ByteSize;
+use clap::Parser;
 use upsweep::{CreateOptions, Durability, Store, Table, Ticket};
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -42,16 +44,14 @@ const SAMPLE: usize = 1000;
 const TOP: usize = 20;
 /// What counts as text.
 const EXTENSIONS: [&str; 8] = ["rs", "md", "html", "txt", "toml", "c", "h", "py"];
-/// Memory of the store unless another is given, in MiB: a small part of what the table takes.
-const MEMORY_MIB_DEFAULT: usize = 24;
 /// The key under which the position in the text is kept.
 const POSITION: &[u8] = b"position";
 
 fn main() -> Outcome<()> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match arguments.first().map(String::as_str) {
-        Some("--child") => count(Path::new(&arguments[1]), arguments[2].parse()?),
-        _ => demonstrate(&Options::parse(&arguments)?),
+    let options = Options::parse();
+    match &options.child {
+        Some(work) => count(work, options.memory_bytes()),
+        None => demonstrate(&options),
     }
 }
 
@@ -61,39 +61,29 @@ fn say(text: impl Display) -> Outcome<()> {
     Ok(out.flush()?)
 }
 
-/// What the command line asks for.
+/// Counts every sequence of three words in real text, is killed in the middle, and goes on
+#[derive(Parser)]
 struct Options {
-    limit_bytes: u64,
-    memory_mib: usize,
+    /// Text files of at most so many bytes together, such as 20MiB
+    #[arg(long, value_name = "SIZE")]
+    limit: Option<ByteSize>,
+    /// Memory of the store: a small part of what the table takes
+    #[arg(long, value_name = "SIZE", default_value = "24MiB")]
+    memory: ByteSize,
+    /// Where the temporary store goes
+    #[arg(long, value_name = "FOLDER", default_value_os_t = std::env::temp_dir())]
     dir: PathBuf,
+    /// Count in this folder, as the parent's child
+    #[arg(long, value_name = "FOLDER", hide = true)]
+    child: Option<PathBuf>,
+    /// Folders with text; none: those of the Rust toolchain and of Cargo's registry
+    #[arg(value_name = "FOLDER")]
     folders: Vec<PathBuf>,
 }
 
 impl Options {
-    fn parse(arguments: &[String]) -> Outcome<Self> {
-        let mut options = Self {
-            limit_bytes: u64::MAX,
-            memory_mib: MEMORY_MIB_DEFAULT,
-            dir: std::env::temp_dir(),
-            folders: Vec::new(),
-        };
-        let mut rest = arguments.iter();
-        while let Some(argument) = rest.next() {
-            let mut value = || rest.next().ok_or(format!("{argument} needs a value"));
-            match argument.as_str() {
-                "--limit" => options.limit_bytes = value()?.parse::<u64>()? << 20,
-                "--memory" => options.memory_mib = value()?.parse()?,
-                "--dir" => options.dir = value()?.into(),
-                flag if flag.starts_with('-') => {
-                    return Err(format!("unknown {flag}; known: --limit, --memory, --dir").into());
-                }
-                folder => options.folders.push(folder.into()),
-            }
-        }
-        if options.folders.is_empty() {
-            options.folders = default_folders();
-        }
-        Ok(options)
+    fn memory_bytes(&self) -> usize {
+        usize::try_from(self.memory.as_u64()).unwrap_or(usize::MAX)
     }
 }
 
@@ -227,9 +217,9 @@ impl Counter {
 }
 
 /// Counts the files listed in `work`, from where the store says.
-fn count(work: &Path, memory_mib: usize) -> Outcome<()> {
+fn count(work: &Path, memory_bytes: usize) -> Outcome<()> {
     let opening = Instant::now();
-    let store = Store::builder().memory_bytes(memory_mib << 20).open(work.join("store"))?;
+    let store = Store::builder().memory_bytes(memory_bytes).open(work.join("store"))?;
     let (counts, progress) = (store.table("counts")?, store.table("progress")?);
     let begin = Position::load(&progress)?;
     say(format_args!(
@@ -272,9 +262,11 @@ fn count(work: &Path, memory_mib: usize) -> Outcome<()> {
 // The parent: starts, kills, checks, shows.
 
 fn demonstrate(options: &Options) -> Outcome<()> {
-    let (files, bytes) = find_files(&options.folders, options.limit_bytes);
-    let folders: Vec<String> =
-        options.folders.iter().map(|folder| folder.display().to_string()).collect();
+    let given = &options.folders;
+    let folders = if given.is_empty() { default_folders() } else { given.clone() };
+    let limit_bytes = options.limit.map_or(u64::MAX, |limit| limit.as_u64());
+    let (files, bytes) = find_files(&folders, limit_bytes);
+    let folders: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
     if files.is_empty() {
         return Err(format!("no text in {}: name a folder with some", folders.join(", ")).into());
     }
@@ -289,20 +281,20 @@ fn demonstrate(options: &Options) -> Outcome<()> {
     let log = CreateOptions { log_bytes: Some(256 << 20), ..CreateOptions::default() };
     drop(Store::builder().create(work.path().join("store"), &log)?);
 
-    say(format_args!("\nfirst child, with {} MiB of memory, to be killed", options.memory_mib))?;
-    run_child(work.path(), options.memory_mib, bytes, Some(bytes / 2))?;
+    say(format_args!("\nfirst child, with {} of memory, to be killed", options.memory))?;
+    run_child(work.path(), options.memory, bytes, Some(bytes / 2))?;
     say("\nsecond child, to go on")?;
-    let last = run_child(work.path(), options.memory_mib, bytes, None)?;
+    let last = run_child(work.path(), options.memory, bytes, None)?;
     let last = last.ok_or("the second child said nothing")?;
     check_and_show(options, work.path(), &files, &last)?;
     Ok(work.close()?)
 }
 
-fn start_child(work: &Path, memory_mib: usize) -> Outcome<Child> {
+fn start_child(work: &Path, memory: ByteSize) -> Outcome<Child> {
     let child = Command::new(std::env::current_exe()?)
         .arg("--child")
         .arg(work)
-        .arg(memory_mib.to_string())
+        .args(["--memory", &memory.as_u64().to_string()])
         .stdout(Stdio::piped())
         .spawn()?;
     Ok(child)
@@ -311,11 +303,11 @@ fn start_child(work: &Path, memory_mib: usize) -> Outcome<Child> {
 /// Runs a child to its end, or until it has come so far in the text; returns its last report.
 fn run_child(
     work: &Path,
-    memory_mib: usize,
+    memory: ByteSize,
     bytes: u64,
     kill_at: Option<u64>,
 ) -> Outcome<Option<serde_json::Value>> {
-    let mut child = start_child(work, memory_mib)?;
+    let mut child = start_child(work, memory)?;
     let output = child.stdout.take().ok_or("the child has no output")?;
     let mut last: Option<serde_json::Value> = None;
     let mut shown = Instant::now();
@@ -392,7 +384,7 @@ fn check_and_show(
         })?;
     }
     let path = work.join("store");
-    let store = Store::builder().memory_bytes(options.memory_mib << 20).open(&path)?;
+    let store = Store::builder().memory_bytes(options.memory_bytes()).open(&path)?;
     let counts = store.existing_table("counts")?;
     for ((_, sequence), wanted) in &sample.counts {
         let found = counts.get(sequence.as_bytes())?.and_then(|value| value.as_i64());
@@ -438,8 +430,8 @@ fn check_and_show(
 fn show(options: &Options, last: &serde_json::Value, table_mib: u64) -> Outcome<()> {
     let number = |name: &str| last[name].as_f64().unwrap_or(0.0);
     let rate = number("increments") / number("seconds").max(1e-9);
-    let memory = options.memory_mib;
-    say(format_args!("\nthe table takes {table_mib} MiB, the store had {memory} MiB of memory"))?;
+    let memory = options.memory;
+    say(format_args!("\nthe table takes {table_mib} MiB, the store had {memory} of memory"))?;
     say(format_args!("of the second child:"))?;
     say(format_args!("  throughput            {rate:.0} durable increments a second"))?;
     let bound = number("bound_per_second");

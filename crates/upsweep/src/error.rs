@@ -116,6 +116,15 @@ pub enum RetryError {
         /// Size of the data devices in bytes.
         capacity_bytes: u64,
     },
+    /// The directory leaves no room for waiting updates in the memory budget: open the store with a
+    /// larger one, then try again. Reads and the sweep go on.
+    Memory {
+        /// The budget in bytes.
+        budget_bytes: usize,
+        /// The least budget, in bytes, with which the store would take updates now. The directory
+        /// grows with the data: give more.
+        needed_bytes: usize,
+    },
     /// A bounded internal queue is full at this moment: call again once completions have arrived.
     Busy,
 }
@@ -233,6 +242,11 @@ impl Display for RetryError {
             Self::Full { capacity_bytes } => write!(
                 formatter,
                 "the data devices ({capacity_bytes} bytes) are full: add space or delete data"
+            ),
+            Self::Memory { budget_bytes, needed_bytes } => write!(
+                formatter,
+                "the memory budget of {budget_bytes} bytes is too small for the directory of this \
+                 store: open it with well above {needed_bytes} bytes; it can be read meanwhile"
             ),
             Self::Busy => write!(formatter, "busy: a bounded queue is full at this moment"),
         }

@@ -267,3 +267,30 @@ fn one_process_at_a_time_and_clear_errors() {
     let closed = table.put(b"k", b"v").map(|_| ()).expect_err("closed");
     assert_eq!(closed, Error::Closed(ClosedError::Closed));
 }
+
+#[test]
+fn a_directory_that_outgrows_the_memory_refuses_updates_until_there_is_more() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store");
+    create(&path).close().expect("closed");
+    let open = |mebibytes: usize| Store::builder().memory_bytes(mebibytes << 20).open(&path);
+    let least = (1..64).find(|mebibytes| open(*mebibytes).is_ok()).expect("64 MiB are enough");
+    let store = open(least).expect("opens");
+    let table = store.table("t").expect("a table").with_durability(Durability::Ticket);
+    let put = |table: &Table, number: u32| table.put(&number.to_be_bytes(), &[7; 3000]);
+    let refused = (0..200_000).find_map(|number| Some((number, put(&table, number).err()?)));
+    let (number, error) = refused.expect("refused at some time");
+    let Error::Retry(RetryError::Memory { budget_bytes, needed_bytes }) = error else {
+        panic!("refused for another reason: {error}");
+    };
+    assert_eq!(budget_bytes, least << 20);
+    assert!(needed_bytes > budget_bytes);
+    store.sweep().expect("what was accepted is swept");
+    let value = table.get(&(number - 1).to_be_bytes()).expect("readable");
+    assert_eq!(value.expect("there").len(), 3000);
+    drop(table);
+    store.close().expect("closed");
+    let store = open(least + 1).expect("opens");
+    let table = store.existing_table("t").expect("a table");
+    put(&table, number).expect("there is room").wait().expect("durable");
+}

@@ -35,7 +35,8 @@ impl Core {
     ///
     /// # Errors
     /// A request error with nothing accepted; [`RetryError::Full`] when the data devices have no
-    /// room for a sweep and memory is used up; the closing reason after a failed write.
+    /// room for a sweep and memory is used up; [`RetryError::Memory`] when the directory has
+    /// outgrown the budget; the closing reason after a failed write.
     pub fn modify(
         &mut self,
         updates: &[LoggedUpdate<'_>],
@@ -109,6 +110,11 @@ impl Core {
     fn admit(&self, bytes: usize, updates: usize) -> Result<bool, Error> {
         let needed = bytes + bytes / 8 + CELL_BYTES;
         let limit = self.queue_limit_bytes();
+        let budget_bytes = self.config.memory_bytes;
+        let needed_bytes = self.resident_bytes() + self.config.queue_bytes_min();
+        if needed_bytes > budget_bytes {
+            return Err(RetryError::Memory { budget_bytes, needed_bytes }.into());
+        }
         // A part is kept for what moves: queues that split take more cells, and new blocks take
         // directory memory from the queues.
         let kept = limit / 32 + QUEUE_BYTES_KEPT;
@@ -177,16 +183,21 @@ impl Core {
         self.arena.used_bytes() + self.frozen_bytes
     }
 
-    /// Memory that waiting updates may take: the budget less everything else.
-    #[must_use]
-    pub fn queue_limit_bytes(&self) -> usize {
-        let others = self.config.fixed_bytes()
+    /// Memory that is in use whether updates wait or not: buffers, cache, directory, space map.
+    fn resident_bytes(&self) -> usize {
+        self.config.fixed_bytes()
             + self.config.cache_bytes
             + self.directory.memory_bytes()
             + self.physical.len() * 32
-            + self.space_map.memory_bytes();
+            + self.space_map.memory_bytes()
+    }
+
+    /// Memory that waiting updates may take: the budget less everything else. What waits already
+    /// keeps a minimum also when the directory has outgrown the budget, and no update is accepted.
+    #[must_use]
+    pub fn queue_limit_bytes(&self) -> usize {
         let least = self.config.queue_bytes_min();
-        self.config.memory_bytes.saturating_sub(others).max(least)
+        self.config.memory_bytes.saturating_sub(self.resident_bytes()).max(least)
     }
 
     /// Queue entries that wait, those of running sweeps included.

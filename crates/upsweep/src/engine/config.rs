@@ -13,6 +13,9 @@ pub const DATA_START: u64 = 4 * 4096;
 /// Offsets of the two superblock slots on the first data device.
 pub const SUPERBLOCK_SLOTS: [u64; 2] = [4096, 2 * 4096];
 
+/// Memory for the directory of a small store.
+const DIRECTORY_BYTES_MIN: usize = 64 << 10;
+
 /// Settings of one open store. Sizes are in bytes.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -36,6 +39,8 @@ pub struct Config {
     pub memory_bytes: usize,
     /// Part of the memory for images that were read.
     pub cache_bytes: usize,
+    /// A queue that reaches this many bytes is folded for the first time.
+    pub fold_bytes_min: u32,
     /// Most blocks of a run (paper: 32).
     pub run_blocks_max: usize,
     /// Smallest part of a run that must have waiting updates, in per cent of its bytes (paper: 50).
@@ -71,7 +76,7 @@ impl Config {
                 "a run needs at least one block and the pipeline one run".to_owned(),
             );
         }
-        let least = self.fixed_bytes() + self.cache_bytes + self.queue_bytes_min();
+        let least = self.memory_bytes_min();
         if self.memory_bytes < least {
             let (given, needed) = (self.memory_bytes, least.div_ceil(1 << 20));
             return bad("memory", format!("{given} bytes; this store needs at least {needed}MiB"));
@@ -104,6 +109,12 @@ impl Config {
         let run = self.run_blocks_max * self.block_bytes as usize + self.fat_queue_bytes();
         let batches = self.log_regions.len() * usize::from(self.log_depth) * 2 + 3;
         2 * run * self.runs_in_flight_max + batches * self.log_batch_bytes as usize
+    }
+
+    /// The least budget with which an empty store works.
+    #[must_use]
+    pub fn memory_bytes_min(&self) -> usize {
+        self.fixed_bytes() + self.cache_bytes + self.queue_bytes_min() + DIRECTORY_BYTES_MIN
     }
 
     /// The least memory for queues with which the engine still makes progress.

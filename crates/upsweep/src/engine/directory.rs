@@ -222,6 +222,12 @@ impl Directory {
         self.blocks.len() - self.unused.len()
     }
 
+    /// Bytes of the keys of all blocks.
+    #[must_use]
+    pub fn key_bytes(&self) -> usize {
+        self.key_bytes
+    }
+
     /// Memory of the directory in bytes: blocks, keys, page entries.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {

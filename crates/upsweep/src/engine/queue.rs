@@ -21,8 +21,6 @@ const LINK_BYTES: usize = 4;
 const DATA_BYTES: usize = CELL_BYTES - LINK_BYTES;
 const CELLS_PER_PAGE: usize = 2048;
 const NONE: u32 = u32::MAX;
-/// A queue is folded for the first time when it reaches this many bytes.
-const FOLD_BYTES_MIN: u32 = 4096;
 
 /// The waiting updates of one block; its bytes are in an [`Arena`].
 #[derive(Clone, Debug)]
@@ -38,15 +36,7 @@ pub struct Queue {
 
 impl Default for Queue {
     fn default() -> Self {
-        Self {
-            head: NONE,
-            tail: NONE,
-            tail_used: 0,
-            bytes: 0,
-            fold_at: FOLD_BYTES_MIN,
-            count: 0,
-            first_seq: 0,
-        }
+        Self { head: NONE, tail: NONE, tail_used: 0, bytes: 0, fold_at: 0, count: 0, first_seq: 0 }
     }
 }
 
@@ -84,10 +74,13 @@ pub struct Arena {
     queues: usize,
     next_unused: u32,
     scratch: Vec<u8>,
+    fold_bytes_min: u32,
 }
 
-impl Default for Arena {
-    fn default() -> Self {
+impl Arena {
+    /// An empty arena whose queues are folded for the first time when they reach this many bytes.
+    #[must_use]
+    pub fn new(fold_bytes_min: u32) -> Self {
         Self {
             pages: Vec::new(),
             free: NONE,
@@ -95,11 +88,10 @@ impl Default for Arena {
             queues: 0,
             next_unused: 0,
             scratch: Vec::new(),
+            fold_bytes_min,
         }
     }
-}
 
-impl Arena {
     /// Bytes of cells in use.
     #[must_use]
     pub fn used_bytes(&self) -> usize {
@@ -157,7 +149,7 @@ impl Arena {
         self.append(queue, &scratch);
         self.scratch = scratch;
         queue.count += 1;
-        if queue.bytes >= queue.fold_at {
+        if queue.bytes >= queue.fold_at.max(self.fold_bytes_min) {
             self.fold(queue, modifiers);
         }
     }
@@ -232,7 +224,7 @@ impl Arena {
             }
         }
         self.scratch = scratch;
-        queue.fold_at = queue.bytes.saturating_mul(2).max(FOLD_BYTES_MIN);
+        queue.fold_at = queue.bytes.saturating_mul(2);
     }
 }
 
@@ -372,7 +364,7 @@ mod tests {
     fn a_folded_entry_is_as_old_as_its_earliest_part() {
         let (id, mut modifiers) = (ModifierId(100), Modifiers::default());
         modifiers.bind(id, Arc::new(Latest));
-        let (mut arena, mut queue) = (Arena::default(), Queue::default());
+        let (mut arena, mut queue) = (Arena::new(4096), Queue::default());
         for seq in 7..1007u64 {
             let key = format!("key{}", seq % 10);
             let update = UpdateRef { seq, modifier: id, key: key.as_bytes(), operand: b"operand" };

@@ -249,7 +249,7 @@ impl Core {
             application_modifiers: registry.modifiers.clone(),
             log,
             directory: Directory::default(),
-            arena: Arena::default(),
+            arena: Arena::new(config.fold_bytes_min),
             space_map,
             physical: BTreeMap::new(),
             unplaced: BTreeMap::new(),

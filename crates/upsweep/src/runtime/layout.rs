@@ -109,6 +109,7 @@ impl Description {
             block_bytes: self.block_bytes,
             memory_bytes,
             cache_bytes: memory_bytes / 8,
+            fold_bytes_min: 4096,
             run_blocks_max: 32,
             run_density_percent_min: 50,
             runs_in_flight_max: 4,

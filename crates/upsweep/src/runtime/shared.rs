@@ -239,15 +239,18 @@ impl Shared {
     ) -> Result<u64, Error> {
         let mut guard = self.lock();
         let mut last = 0;
+        let mut now_us = self.clock.now_us();
         for updates in records {
             loop {
-                let now_us = self.clock.now_us();
                 match guard.core.modify(updates, urgency, now_us) {
                     Ok(Accept::Accepted(seq)) => {
                         last = seq;
                         break;
                     }
-                    Ok(Accept::Wait) => guard = self.wait_for_room(guard),
+                    Ok(Accept::Wait) => {
+                        guard = self.wait_for_room(guard);
+                        now_us = self.clock.now_us();
+                    }
                     Err(error) => {
                         self.pump(guard);
                         return Err(error);

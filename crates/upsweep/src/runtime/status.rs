@@ -196,7 +196,8 @@ pub struct Session {
 pub struct Bound {
     /// Log bandwidth over log bytes per update.
     pub log: f64,
-    /// Updates that memory holds over the time to read and write all data once.
+    /// Updates that memory holds over the time to read and write all data once; infinite (`null` in
+    /// JSON) while there is no data.
     pub sweep: f64,
     /// Processors over CPU seconds per update.
     pub cpu: f64,
@@ -327,9 +328,8 @@ fn devices(sources: &Sources<'_>, bank: &HostDevices) -> Vec<DeviceStatus> {
 }
 
 fn reason(profile: &DeviceProfile) -> String {
-    let kind = if profile.rotational { "rotating" } else { "solid state" };
     let sweep = if profile.rotational { "always" } else { "when memory or log space calls for it" };
-    format!("{kind}: {}; sweeps {sweep}", profile.reason)
+    format!("{}; sweeps {sweep}", profile.reason)
 }
 
 /// The measurements of this session, else of the last one, else estimates; and which they are.
@@ -360,7 +360,7 @@ fn bound(
     let held = queue_limit as f64 / session.queue_bytes_per_entry * session.updates_per_entry;
     let cycle_seconds = data_bytes as f64 / read + data_bytes as f64 / write;
     let log = log_bandwidth / session.log_bytes_per_update;
-    let sweep = held / cycle_seconds.max(1e-9);
+    let sweep = held / cycle_seconds;
     let cpu = sources.workers as f64 / session.cpu_seconds_per_update.max(1e-9);
     let binds = if cpu <= log && cpu <= sweep {
         "cpu"

@@ -168,6 +168,7 @@ fn config(segments: u64) -> Config {
         block_bytes: 4096,
         memory_bytes: 2 << 20,
         cache_bytes: 64 << 10,
+        fold_bytes_min: 4096,
         run_blocks_max: 8,
         run_density_percent_min: 50,
         runs_in_flight_max: 2,

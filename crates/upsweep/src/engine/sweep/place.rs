@@ -103,7 +103,8 @@ impl Core {
     /// log would not be released.
     fn checkpoint_bytes(&self) -> u64 {
         let pages: usize = self.directory.spaces().map(|space| space.pages.len()).sum();
-        UNIT_BYTES * (pages as u64 + 2) + 64 * self.directory.len() as u64
+        let blocks = 64 * self.directory.len() + 2 * self.directory.key_bytes();
+        UNIT_BYTES * (pages as u64 + 2) + blocks as u64
     }
 
     /// Space that a run may use only if it frees at least as much: without it, a full store could
