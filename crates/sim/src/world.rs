@@ -68,6 +68,8 @@ pub struct Tally {
     pub checkpoints: u64,
     /// Updates that the model refused.
     pub refused: u64,
+    /// Answers without updates that damage had sent to the quarantine.
+    pub set_aside: u64,
     /// Large values read to the end.
     pub large: u64,
     /// Most blocks at one time.
@@ -83,16 +85,17 @@ impl Tally {
         self.opens += opens;
         self.compared += compared;
         self.waits += waits;
-        let Self { full, memory, damaged, runs, checkpoints, refused, large, blocks_max, .. } =
+        let Self { full, memory, damaged, set_aside, runs, checkpoints, refused, large, .. } =
             other;
         self.full += full;
         self.memory += memory;
+        self.set_aside += set_aside;
         self.damaged += damaged;
         self.runs += runs;
         self.checkpoints += checkpoints;
         self.refused += refused;
         self.large += large;
-        self.blocks_max = self.blocks_max.max(*blocks_max);
+        self.blocks_max = self.blocks_max.max(other.blocks_max);
     }
 }
 

@@ -4,7 +4,7 @@
 use upsweep_sim::history;
 
 /// Seed, steps, and what it once found.
-const FOUND: [(u64, u64, &str); 21] = [
+const FOUND: [(u64, u64, &str); 24] = [
     (2, 2000, "a log full of updates had no room for the changes that would release it"),
     (36, 2000, "a store that was opened to look at was written to"),
     (50, 2000, "pages of a dropped space, listed in the root on its way, were given to others"),
@@ -23,9 +23,12 @@ const FOUND: [(u64, u64, &str); 21] = [
     (10_447, 2000, "a log full of quarantined updates"),
     (10_495, 2000, "the same, with few blocks"),
     (20_027, 2000, "updates of a damaged quarantine block went to the quarantine for ever"),
+    (605, 2000, "the model could not lose what had survived an earlier crash of a damaged log"),
+    (1808, 2000, "a checkpoint had no room, for the keys of its pages were not counted"),
     (22_485, 2000, "a device that cannot grow was asked to grow by nothing, for ever"),
     (70_002, 2000, "log batches whose write had failed were trusted, and taken by the next cut"),
     (70_057, 2000, "the same: records that were durable are gone"),
+    (101_112, 2000, "a large value that was lost is replaced, and the block answers again"),
 ];
 
 #[test]
