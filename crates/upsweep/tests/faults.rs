@@ -175,7 +175,8 @@ fn a_misdirected_block_is_reported_with_its_place_and_the_others_answer() {
 fn a_misdirected_log_batch_is_missed_as_soon_as_a_later_one_attests_it() {
     let mut world = World::swept(8);
     world.devices.bank.misdirect_next_write(LOG, LOG_START + 11 * SEGMENT);
-    world.add_all(2).expect("the device says that all is well");
+    world.add_all(1).expect("the device says that all is well");
+    world.add_all(1).expect("accepted");
     world.check();
     world.stop();
     let found = damage(world.open().expect_err("a batch is missing"));
@@ -507,8 +508,9 @@ fn updates_of_a_damaged_block_are_quarantined_once_whatever_is_cut() {
 
 #[test]
 fn a_full_device_refuses_updates_answers_queries_and_goes_on_once_there_is_space() {
-    let mut world = World::swept(16);
+    let mut world = World::new(16);
     world.devices.bank.set_capacity(DATA, 4 << 20);
+    world.open().expect("opens");
     let mut number = KEYS;
     let error = loop {
         match world.add(number) {
@@ -536,6 +538,42 @@ fn a_full_device_refuses_updates_answers_queries_and_goes_on_once_there_is_space
     }
     world.stop();
     world.check_sound();
+}
+
+#[test]
+fn a_full_device_takes_deletions_until_there_is_space_again() {
+    for reopened in [false, true] {
+        let mut world = World::new(18);
+        world.devices.bank.set_capacity(DATA, 4 << 20);
+        world.open().expect("opens");
+        let mut end = KEYS;
+        while world.add(end).is_ok() {
+            end += 1;
+        }
+        if reopened {
+            world.flush().expect("durable");
+            world.stop();
+            world.open().expect("opens");
+        }
+        let mut patience = 0;
+        for number in 0..end - 100 {
+            while let Err(error) = world.delete(number) {
+                assert!(matches!(error, Error::Retry(RetryError::Full { .. })), "{error}");
+                world.step();
+                patience += 1;
+                assert!(patience < 20_000, "deletion {number} of {end} finds no room");
+            }
+        }
+        world.sweep().expect("there is space again");
+        assert_eq!(world.get(0), Ok(0));
+        assert_eq!(world.get(end - 1), Ok(world.expected(end - 1)));
+        for number in 0..2000 {
+            world.add(number).expect("there is space again");
+        }
+        world.sweep().expect("swept");
+        world.stop();
+        world.check_sound();
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@
 #![expect(clippy::disallowed_methods, reason = "the file device opens and reads files")]
 #![expect(clippy::disallowed_types, reason = "callers grow a file from several threads")]
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{IoSlice, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::{FallocateFlags, OFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
+use super::host::HostOptions;
 use super::{Buffer, DeviceError, Durability, Geometry};
 use crate::error::{Error, RequestError, RetryError};
 
@@ -57,9 +58,9 @@ impl HostFile {
     /// Opens or creates the file at `host_path`.
     ///
     /// # Errors
-    /// `AlreadyExists` when creating; `InUse` for a block device that is mounted or claimed;
-    /// `Path` for whatever else the system says.
-    pub(super) fn open(host_path: &HostPath, direct: bool) -> Result<Self, Error> {
+    /// `AlreadyExists` when creating; `InUse` for a file that another process has locked, or a block
+    /// device that is mounted or claimed; `Path` for whatever else the system says.
+    pub(super) fn open(host_path: &HostPath, options: &HostOptions) -> Result<Self, Error> {
         let path = &host_path.path;
         if host_path.create {
             create(path)?;
@@ -73,7 +74,10 @@ impl HostFile {
         }
         let number = if block_device { metadata.rdev() } else { metadata.dev() };
         let queue = QueueLimits::read(number, &mut reasons);
-        let (file, dio_align) = open_file(path, block_device, direct, &mut reasons)?;
+        let (file, dio_align) = open_file(path, block_device, options, &mut reasons)?;
+        if !block_device {
+            lock(&file, path, options.read_only)?;
+        }
         let logical_block_bytes = queue.logical.max(dio_align.unwrap_or(0)).clamp(512, 4096);
         // For a block device the metadata has no size; its end has.
         let end = (&file).seek(SeekFrom::End(0)).map_err(|error| path_error(path, &error))?;
@@ -244,22 +248,32 @@ fn create(path: &Path) -> Result<(), Error> {
     synced.map_err(|error| path_error(folder, &error))
 }
 
-/// Opens `path`, for direct I/O if `direct` and the file system takes it; then gives also the
+/// Keeps other stores off the file: a copy of a store's folder, say, may name the same devices.
+/// Block devices are opened for exclusive use instead.
+fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), Error> {
+    let locked = if read_only { file.try_lock_shared() } else { file.try_lock() };
+    locked.map_err(|error| match error {
+        TryLockError::WouldBlock => RetryError::InUse { path: path.to_owned(), pid: None }.into(),
+        TryLockError::Error(error) => path_error(path, &error),
+    })
+}
+
+/// Opens `path`, for direct I/O if asked for and the file system takes it; then gives also the
 /// alignment in bytes that direct I/O needs.
 fn open_file(
     path: &Path,
     block_device: bool,
-    direct: bool,
+    options: &HostOptions,
     reasons: &mut Vec<String>,
 ) -> Result<(File, Option<u32>), Error> {
     // On a block device, exclusive means: refuse if it is mounted or has another exclusive user.
     let exclusive = if block_device { OFlags::EXCL } else { OFlags::empty() };
     let open = |flags: OFlags| {
         let flags = (flags | exclusive).bits() as i32;
-        OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)
+        OpenOptions::new().read(true).write(!options.read_only).custom_flags(flags).open(path)
     };
     let buffered = || open(OFlags::empty()).map_err(|error| path_error(path, &error));
-    if !direct {
+    if !options.direct {
         reasons.push("buffered, as asked for".to_owned());
         return Ok((buffered()?, None));
     }

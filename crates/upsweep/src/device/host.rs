@@ -40,11 +40,13 @@ pub struct HostOptions {
     pub engine: EngineChoice,
     /// Whether to bypass the page cache where the file system allows it.
     pub direct: bool,
+    /// Whether the devices are only read: they may then be on read-only media.
+    pub read_only: bool,
 }
 
 impl Default for HostOptions {
     fn default() -> Self {
-        Self { engine: EngineChoice::Automatic, direct: true }
+        Self { engine: EngineChoice::Automatic, direct: true, read_only: false }
     }
 }
 
@@ -99,7 +101,7 @@ impl HostDevices {
             return Err(RequestError::BadConfig { setting: "paths", reason }.into());
         }
         let files: Result<Vec<HostFile>, Error> =
-            paths.iter().map(|path| HostFile::open(path, options.direct)).collect();
+            paths.iter().map(|path| HostFile::open(path, &options)).collect();
         let files: Arc<[HostFile]> = files?.into();
         let (engine, engine_reason) =
             choose(&files, options.engine, || open_ring(Arc::clone(&files)))?;

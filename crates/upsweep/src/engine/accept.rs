@@ -51,7 +51,11 @@ impl Core {
             self.check_update(update)?;
             bytes += update_len(update);
         }
-        if !self.admit(bytes, updates.len())? {
+        let admitted = self.admit(bytes, updates.len())?;
+        if !self.has_room_for(updates, bytes) || !admitted {
+            if self.is_out_of_room() {
+                return Err(self.full_error());
+            }
             self.statistics.waits_for_room += 1;
             self.make_room();
             return Ok(Accept::Wait);

@@ -252,8 +252,8 @@ impl Core {
 
     /// Gives this checkpoint up for lack of room. What was written stays valid for the next one.
     fn abandon(&mut self) {
-        self.checkpoint.requested = self.growing;
-        self.full |= !self.growing;
+        self.checkpoint.requested = self.growth.is_under_way();
+        self.full |= !self.growth.is_under_way();
         self.checkpoint.phase = Phase::Idle;
         self.checkpoint.pages.clear();
     }

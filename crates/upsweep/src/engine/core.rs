@@ -20,6 +20,7 @@ use super::config::Config;
 use super::directory::{BlockId, Directory};
 use super::format::checkpoint_format::{CarriedPut, Superblock};
 use super::format::record_format::{Change, ModifierRecord, SpaceRecord};
+use super::growth::Growth;
 use super::queue::Arena;
 use super::registry::Modifiers;
 use super::statistics::Statistics;
@@ -100,13 +101,7 @@ pub struct Core {
     pub(super) cache: Cache,
     pub(super) frozen_bytes: usize,
     pub(super) dropped: VecDeque<BlockId>,
-    pub(super) growing: bool,
-    pub(super) growth_target: u64,
-    /// Per data device, whether it can be extended at all.
-    pub(super) growable: Vec<bool>,
-    /// Per data device, the longest step in bytes by which it may still be extended: less than the
-    /// last one that failed, 0 if it cannot grow at this moment.
-    pub(super) growth_steps_max: Vec<u64>,
+    pub(super) growth: Growth,
     /// The data devices had no room for the last run.
     pub(super) full: bool,
     pub(super) closed: Option<ClosedError>,
@@ -197,10 +192,11 @@ impl Core {
         self.directory.space(space).map(|space| space.record.clone())
     }
 
-    /// Whether the last run found no room on the data devices, and they cannot grow.
+    /// Whether there is no room on the data devices, for an update that grows or for the last run,
+    /// and they cannot grow.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.full
+        self.full || self.is_out_of_room()
     }
 
     /// Why the store takes no more updates, if it does not.
@@ -245,6 +241,7 @@ impl Core {
             self.pump_dropped();
             self.pump_sweep(actions);
             self.pump_checkpoint(actions);
+            self.pump_growth(actions);
             self.pump_flush(actions);
             self.log.dispatch(self.now_us, &mut actions.requests);
         }

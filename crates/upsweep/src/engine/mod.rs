@@ -13,6 +13,7 @@ mod core;
 mod directory;
 pub mod drive;
 pub mod format;
+mod growth;
 pub mod modifier;
 pub mod quarantine;
 mod queue;

@@ -26,13 +26,14 @@ use super::format::checkpoint_format::{
 };
 use super::format::image_format::{self, Identity, ImageKind};
 use super::format::record_format::{self, Change, ModifierRecord, Payload, SpaceRecord};
+use super::growth::Growth;
 use super::modifier::Modifier;
 use super::quarantine::{FIRST_USER_SPACE, QUARANTINE_COMPANION, QUARANTINE_SPACE};
 use super::queue::Arena;
 use super::registry::Modifiers;
 use super::spaces::LARGE_VALUE_FORMAT;
 use super::statistics::Statistics;
-use super::sweep::{Sweep, growth_steps};
+use super::sweep::Sweep;
 use super::view::Views;
 use crate::device::{self, Buffer, DeviceId, Devices};
 use crate::error::{ClosedError, Damage, Error, RequestError};
@@ -263,10 +264,7 @@ impl Core {
             cache: Cache::new(config.cache_bytes),
             frozen_bytes: 0,
             dropped: std::collections::VecDeque::new(),
-            growing: false,
-            growth_target: 0,
-            growth_steps_max: growth_steps(&growable),
-            growable,
+            growth: Growth::new(growable),
             full: false,
             closed: None,
             purposes: BTreeMap::new(),

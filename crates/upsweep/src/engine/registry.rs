@@ -38,6 +38,12 @@ impl Modifiers {
         self.by_id.get(usize::from(id.0))?.as_deref()
     }
 
+    /// Whether an update can only make its block smaller: it is blind and puts nothing.
+    #[must_use]
+    pub fn is_deletion(&self, id: ModifierId, operand: &[u8]) -> bool {
+        operand.is_empty() && self.get(id).is_some_and(Modifier::blind)
+    }
+
     /// The number of the modifier with this name and version, if it is bound.
     #[must_use]
     pub fn id_of(&self, name: &str, version: u16) -> Option<ModifierId> {

@@ -18,12 +18,13 @@ use upsweep::engine::block_format::{BlockFormat, UpdateRef};
 use upsweep::engine::format::image_format::{self, ImageKind};
 use upsweep::engine::format::quarantine_format::decode_entry;
 use upsweep::engine::quarantine::QUARANTINE_SPACE;
+use upsweep::engine::registry::ModifierId;
 use upsweep::engine::{
     self, Accept, Access, Actions, Config, Core, LoggedUpdate, Registry, Report, View, ViewId,
     ViewPoll, Wanted,
 };
 use upsweep::log::{LogRegion, Urgency};
-use upsweep::structures::modifiers::{ADD_I64, bind_builtins};
+use upsweep::structures::modifiers::{ADD_I64, DELETE, bind_builtins};
 use upsweep::structures::table::{Lookup, PageRequest, RawFormat, TableFormat, get, page};
 
 pub const DATA: DeviceId = DeviceId(0);
@@ -291,16 +292,26 @@ impl World {
     /// Declares one addition and does not wait for it to be durable.
     pub fn add(&mut self, number: u32) -> Result<(), Error> {
         let delta = self.next_delta % 1000 + 1;
-        let (key, operand, space) = (key(number), delta.to_le_bytes(), self.space);
-        let update = LoggedUpdate { space, modifier: ADD_I64, key: &key, operand: &operand };
+        let seq = self.modify(number, ADD_I64, &delta.to_le_bytes())?;
+        self.next_delta += 7;
+        self.history.push(Add { seq, key: number, delta });
+        Ok(())
+    }
+
+    /// Deletes a key and does not wait for that to be durable; for histories without a crash.
+    pub fn delete(&mut self, number: u32) -> Result<(), Error> {
+        self.modify(number, DELETE, &[])?;
+        self.history.retain(|add| add.key != number);
+        Ok(())
+    }
+
+    fn modify(&mut self, number: u32, modifier: ModifierId, operand: &[u8]) -> Result<u64, Error> {
+        let (key, space) = (key(number), self.space);
+        let update = LoggedUpdate { space, modifier, key: &key, operand };
         for _ in 0..STEPS_MAX {
             let now_us = self.now_us;
             match self.core().modify(&[update], Urgency::Now, now_us)? {
-                Accept::Accepted(seq) => {
-                    self.next_delta += 7;
-                    self.history.push(Add { seq, key: number, delta });
-                    return Ok(());
-                }
+                Accept::Accepted(seq) => return Ok(seq),
                 Accept::Wait => drop(self.step()),
             }
         }

@@ -156,11 +156,11 @@ fn host_suite(folder: &std::path::Path, options: HostOptions) {
 
 fn both_folders(engine: EngineChoice) {
     for direct in [true, false] {
-        host_suite(&std::env::temp_dir(), HostOptions { engine, direct });
+        host_suite(&std::env::temp_dir(), HostOptions { engine, direct, read_only: false });
     }
     let memory = std::path::Path::new("/dev/shm");
     if memory.is_dir() {
-        host_suite(memory, HostOptions { engine, direct: true });
+        host_suite(memory, HostOptions { engine, ..HostOptions::default() });
     }
 }
 
@@ -172,7 +172,10 @@ fn thread_pool() {
 #[test]
 fn io_uring() {
     // Where the kernel refuses it, there is nothing to test but that this is said.
-    match HostDevices::open(&[], HostOptions { engine: EngineChoice::IoUring, direct: true }) {
+    match HostDevices::open(
+        &[],
+        HostOptions { engine: EngineChoice::IoUring, ..HostOptions::default() },
+    ) {
         Ok(_) => both_folders(EngineChoice::IoUring),
         Err(error) => assert!(error.to_string().contains("io_uring"), "{error}"),
     }

@@ -23,7 +23,8 @@ fn on_each_engine(test: impl Fn(HostDevices)) {
     for engine in [EngineChoice::ThreadPool, EngineChoice::IoUring] {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let path = HostPath { path: folder.path().join("device"), create: true };
-        let Ok(mut devices) = HostDevices::open(&[path], HostOptions { engine, direct: true })
+        let Ok(mut devices) =
+            HostDevices::open(&[path], HostOptions { engine, ..HostOptions::default() })
         else {
             assert_eq!(engine, EngineChoice::IoUring, "the thread pool always works");
             continue;
@@ -195,7 +196,7 @@ fn the_pool_stands_in_where_the_kernel_refuses_a_ring() {
     run_alone(&mut devices, DEVICE, Operation::Grow { bytes: SIZE }).expect("grown");
     drop(devices);
     let path = HostPath { create: false, ..path };
-    let demanded = HostOptions { engine: EngineChoice::IoUring, direct: true };
+    let demanded = HostOptions { engine: EngineChoice::IoUring, ..HostOptions::default() };
     let error = HostDevices::open_with(&[path], demanded, refuse).map(|_| ());
     assert!(matches!(error, Err(Error::Request(RequestError::BadConfig { .. }))), "{error:?}");
 }

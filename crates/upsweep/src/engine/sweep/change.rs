@@ -7,9 +7,9 @@ use std::sync::Arc;
 use super::RunId;
 use super::job::{NewBlock, Quarantined};
 use super::run::{Run, RunBlock};
-use crate::device::{Completion, DeviceId, Operation, Request};
+
 use crate::engine::block_format::UpdateRef;
-use crate::engine::core::{Actions, Core, Purpose};
+use crate::engine::core::Core;
 use crate::engine::directory::{BlockId, Directory};
 use crate::engine::format::record_format::{Change, Placed};
 use crate::engine::quarantine::QUARANTINE_SPACE;
@@ -18,11 +18,6 @@ use crate::placement::Extent;
 
 /// A large value: space and key, and where it is; no place if it is gone.
 pub(super) type PlacedValue = ((u32, Vec<u8>), Option<Extent>);
-
-/// Smallest step in which a data file grows, unless its file system has less.
-const GROWTH_BYTES_MIN: u64 = 16 << 20;
-/// All steps are multiples of this; where not even one fits, the device is full.
-const GROWTH_UNIT_BYTES: u64 = 1 << 20;
 
 /// The change that publishes `run`: `blocks` are its images, whose extents are `extents` in order
 /// (empty blocks have none); `large` are the large values that were written or are gone.
@@ -102,11 +97,6 @@ pub(super) fn of_damaged(directory: &Directory, blocks: &[RunBlock]) -> Vec<Quar
 /// Updates on their way from one queue to another, with the space they belong to.
 pub(super) type Moved = Vec<(u32, Arc<Waiting>)>;
 
-/// Per device, the longest step of growth in bytes when nothing was refused yet.
-pub(in crate::engine) fn growth_steps(growable: &[bool]) -> Vec<u64> {
-    growable.iter().map(|growable| if *growable { u64::MAX >> 1 } else { 0 }).collect()
-}
-
 impl Core {
     /// Takes the live queue of a block of a run, whose time with the run is over.
     pub(super) fn take_live(&mut self, id: BlockId, moved: &mut Moved) {
@@ -145,7 +135,7 @@ impl Core {
     /// a rest the next run asks the devices to grow once more: somebody may have made room.
     pub(super) fn cancel_run(&mut self, id: RunId) {
         self.full = true;
-        self.growth_steps_max = growth_steps(&self.growable);
+        self.growth.forget_refusals();
         self.sweep.rest_until(self.now_us);
         let run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
         self.frozen_bytes -= run.frozen_bytes;
@@ -159,39 +149,5 @@ impl Core {
             self.take_live(run_block.id, &mut moved);
         }
         self.push_all(&moved);
-    }
-
-    /// Has a growable data device extended for `bytes` more; `false` if none can be.
-    pub(in crate::engine) fn begin_growth(&mut self, bytes: u64, actions: &mut Actions) -> bool {
-        if self.growing || self.paused {
-            return self.growing;
-        }
-        let needed = bytes.max(1).next_multiple_of(GROWTH_UNIT_BYTES);
-        let Some(device) = self.growth_steps_max.iter().position(|most| *most >= needed) else {
-            return false;
-        };
-        let most = self.growth_steps_max[device];
-        let device = DeviceId(u16::try_from(device).expect("a bank has few devices"));
-        let end = self.space_map.end(device);
-        let step = (end / 8).max(GROWTH_BYTES_MIN).max(4 * bytes).min(most);
-        let step = step.next_multiple_of(GROWTH_UNIT_BYTES);
-        let token = self.token(Purpose::Grow);
-        let operation = Operation::Grow { bytes: end + step };
-        actions.requests.push(Request { device, token, operation });
-        self.growing = true;
-        self.growth_target = end + step;
-        true
-    }
-
-    pub(in crate::engine) fn grow_done(&mut self, completion: &Completion) {
-        self.growing = false;
-        let device = usize::from(completion.device.0);
-        let step = self.growth_target - self.space_map.end(completion.device);
-        match completion.result {
-            Ok(()) => self.space_map.grow(completion.device, self.growth_target),
-            Err(_) => {
-                self.growth_steps_max[device] = step / 2 / GROWTH_UNIT_BYTES * GROWTH_UNIT_BYTES;
-            }
-        }
     }
 }

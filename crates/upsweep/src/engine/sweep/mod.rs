@@ -25,7 +25,6 @@ mod run;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(super) use change::growth_steps;
 pub(super) use job::Quarantined;
 pub use job::{JobOutput, RunJob};
 pub(super) use run::{Run, RunSummary};

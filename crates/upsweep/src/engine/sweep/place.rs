@@ -8,7 +8,7 @@ use super::run::Phase;
 use super::{RunId, change};
 use crate::device::{Buffer, Durability, Operation, Request};
 use crate::engine::core::{Actions, Core, Purpose};
-use crate::placement::{Extent, UNIT_BYTES};
+use crate::placement::Extent;
 
 impl Core {
     /// Finds room for the run's images and writes them.
@@ -69,7 +69,8 @@ impl Core {
         let wanted = lengths.iter().map(|bytes| u64::from(*bytes)).sum::<u64>() + large;
         let extents_before = self.sweep.runs[&id].blocks.iter().filter_map(|block| block.extent);
         let before: u64 = extents_before.map(|extent| u64::from(extent.bytes)).sum();
-        let kept = self.checkpoint_bytes() + if wanted > before { self.reserve_bytes() } else { 0 };
+        let grows = if wanted > before { self.shadow_bytes() } else { 0 };
+        let kept = self.checkpoint_bytes() + grows;
         if self.space_map.free_bytes() < wanted + kept {
             return None;
         }
@@ -97,21 +98,6 @@ impl Core {
         let extents: Option<Vec<Extent>> = old.zip(&done.blocks).map(same).collect();
         let same_count = self.sweep.runs[&id].blocks.len() == done.blocks.len();
         extents.filter(|_| same_count && done.values.is_empty())
-    }
-
-    /// Space that no run may use: a checkpoint needs about this much, and without checkpoints the
-    /// log would not be released.
-    fn checkpoint_bytes(&self) -> u64 {
-        let pages: usize = self.directory.spaces().map(|space| space.pages.len()).sum();
-        let blocks = 64 * self.directory.len() + 2 * self.directory.key_bytes();
-        UNIT_BYTES * (pages as u64 + 2) + blocks as u64
-    }
-
-    /// Space that a run may use only if it frees at least as much: without it, a full store could
-    /// not even take deletions.
-    fn reserve_bytes(&self) -> u64 {
-        let run = self.config.run_blocks_max as u64 * u64::from(self.config.block_bytes);
-        (2 * run).min(self.space_map.capacity_bytes() / 8)
     }
 
     /// Waits for the device to grow, or gives the run up and puts its updates back.
