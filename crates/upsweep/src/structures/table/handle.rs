@@ -33,10 +33,10 @@ impl std::ops::Deref for Value {
 }
 
 impl Value {
-    /// The value as a signed integer, if it has 8 bytes and is not of another numeric kind.
+    /// The value as a signed integer, if it is one.
     #[must_use]
     pub fn as_i64(&self) -> Option<i64> {
-        let fits = matches!(self.kind, ValueKind::I64 | ValueKind::Bytes);
+        let fits = self.kind == ValueKind::I64;
         <[u8; 8]>::try_from(&*self.bytes).ok().filter(|_| fits).map(i64::from_le_bytes)
     }
 }
@@ -159,7 +159,8 @@ impl Table {
         self.blocks.modify(&[update], self.durability)
     }
 
-    /// Gives `key` this value (at most 1 MiB).
+    /// Gives `key` these bytes (at most 1 MiB). They are no number, whatever their length: numbers
+    /// are put by a [`TypedTable`](crate::TypedTable), or begin with an addition to nothing.
     ///
     /// # Errors
     /// As [`Table::modify`].

@@ -1,0 +1,50 @@
+//! Calls and updates that do not fit what they meet, through the public API, on files.
+
+#![expect(clippy::disallowed_methods, reason = "tests of a store on files")]
+
+use std::path::Path;
+
+use upsweep::{CreateOptions, Error, RequestError, Store, TableDefinition, ValueKind};
+
+fn small() -> CreateOptions {
+    CreateOptions { log_bytes: Some(8 << 20), ..CreateOptions::default() }
+}
+
+fn create(folder: &Path) -> Store {
+    Store::builder().memory_bytes(32 << 20).create(folder, &small()).expect("a new store")
+}
+
+#[test]
+fn a_number_added_to_a_text_is_quarantined_however_long_the_text() {
+    const NUMBERS: TableDefinition<str, i64> = TableDefinition::new("main");
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = create(&folder.path().join("store"));
+    let (table, numbers) = (store.table("main").expect("a table"), store.typed(NUMBERS));
+    let numbers = numbers.expect("the same table");
+    let texts = [("t7", "2024010"), ("t8", "20240101"), ("t9", "202401011")];
+    for (key, text) in texts {
+        let _put = table.put(key.as_bytes(), text.as_bytes()).expect("durable");
+        let _add = table.add(key.as_bytes(), 1).expect("durable");
+    }
+    let _bits = table.bit_or(b"t8", &[0; 8]).expect("bits of a text");
+    numbers.put("number", &41).expect("durable").wait().expect("durable");
+    let _add = numbers.add("number", 1).expect("durable");
+    let _bits = table.bit_or(b"number", &[0xff; 8]).expect("durable");
+    let check = || {
+        for (key, text) in texts {
+            let value = table.get(key.as_bytes()).expect("readable").expect("there");
+            assert_eq!((value.kind, value.as_i64()), (ValueKind::Bytes, None), "{key}");
+            assert_eq!(*value, *text.as_bytes());
+            let error = numbers.get(key).expect_err("a text is not a number");
+            assert!(matches!(error, Error::Request(RequestError::TypeMismatch { .. })), "{error}");
+        }
+        assert_eq!(numbers.get("number").expect("readable"), Some(42));
+    };
+    check();
+    store.sweep().expect("swept");
+    check();
+    let quarantined = store.quarantined().expect("listed");
+    let mut keys: Vec<&[u8]> = quarantined.iter().map(|update| &*update.key).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, [&b"number"[..], b"t7", b"t8", b"t9"]);
+}
