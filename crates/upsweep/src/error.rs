@@ -46,6 +46,11 @@ pub enum RequestError {
     },
     /// A table name that is empty, too long (255 bytes) or not allowed.
     BadTableName(String),
+    /// A table of another store was given to a batch, which is of one store.
+    WrongStore {
+        /// Name of the table.
+        table: String,
+    },
     /// A key above the limit, in bytes.
     KeyTooLong {
         /// Length of the key in bytes.
@@ -199,6 +204,11 @@ impl Display for RequestError {
             ),
             Self::KeyTooLong { bytes, limit } => {
                 write!(formatter, "key of {bytes} bytes; the limit is {limit}")
+            Self::WrongStore { table } => write!(
+                formatter,
+                "table {table:?} is of another store than the batch: give each store a batch of \
+                 its own; nothing was changed"
+            ),
             }
             Self::ValueTooLong { bytes, limit } => {
                 write!(formatter, "value of {bytes} bytes; the limit is {limit}")

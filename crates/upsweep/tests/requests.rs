@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use upsweep::{CreateOptions, Error, RequestError, Store, TableDefinition, ValueKind};
+use upsweep::{CreateOptions, Durability, Error, RequestError, Store, TableDefinition, ValueKind};
 
 fn small() -> CreateOptions {
     CreateOptions { log_bytes: Some(8 << 20), ..CreateOptions::default() }
@@ -47,4 +47,22 @@ fn a_number_added_to_a_text_is_quarantined_however_long_the_text() {
     let mut keys: Vec<&[u8]> = quarantined.iter().map(|update| &*update.key).collect();
     keys.sort_unstable();
     assert_eq!(keys, [&b"number"[..], b"t7", b"t8", b"t9"]);
+}
+
+#[test]
+fn a_batch_takes_only_tables_of_its_store() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = create(&folder.path().join("store"));
+    let other = create(&folder.path().join("other"));
+    let mine = store.table("mine").expect("a table");
+    let theirs = other.table("theirs").expect("a table");
+    let mut batch = store.batch();
+    batch.put(&mine, b"k", b"v").put(&theirs, b"k", b"v");
+    let error = batch.commit(Durability::Wait).map(|_| ()).expect_err("a foreign table");
+    assert_eq!(error, RequestError::WrongStore { table: "theirs".to_owned() }.into());
+    assert_eq!(mine.get(b"k").expect("readable"), None);
+    assert_eq!(theirs.get(b"k").expect("readable"), None);
+    let mut batch = store.batch();
+    batch.put(&store.table("mine").expect("another handle"), b"k", b"v");
+    batch.commit(Durability::Wait).expect("durable").wait().expect("durable");
 }

@@ -288,6 +288,11 @@ impl BlockStore {
 
     /// The registered modifiers of this store.
     #[must_use]
+    /// Whether both are the same open store.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     pub fn modifiers(&self) -> Arc<Modifiers> {
         self.inner.shared.lock().core.modifiers()
     }

@@ -269,6 +269,8 @@ impl Table {
 pub struct Batch {
     blocks: BlockStore,
     updates: Vec<OwnedUpdate>,
+    /// The first table of another store that was given: its number means another table here.
+    foreign: Option<String>,
 }
 
 struct OwnedUpdate {
@@ -280,10 +282,11 @@ struct OwnedUpdate {
 
 impl Batch {
     pub(crate) fn new(blocks: BlockStore) -> Self {
-        Self { blocks, updates: Vec::new() }
+        Self { blocks, updates: Vec::new(), foreign: None }
     }
 
-    /// Adds an update by the number of its modifier.
+    /// Adds an update by the number of its modifier. [`Batch::commit`] refuses the batch if the
+    /// table is of another store.
     pub fn update(
         &mut self,
         table: &Table,
@@ -291,6 +294,9 @@ impl Batch {
         modifier: ModifierId,
         operand: &[u8],
     ) -> &mut Self {
+        if !self.blocks.is_same(&table.blocks) {
+            self.foreign.get_or_insert_with(|| table.name.clone());
+        }
         let (key, operand) = (key.to_vec(), operand.to_vec());
         self.updates.push(OwnedUpdate { space: table.space, modifier, key, operand });
         self
@@ -342,8 +348,12 @@ impl Batch {
     /// Declares all of it, as one log record.
     ///
     /// # Errors
-    /// As [`Table::modify`]; [`RequestError::BatchTooLong`] when the record exceeds a log segment.
+    /// As [`Table::modify`]; [`RequestError::BatchTooLong`] when the record exceeds a log segment;
+    /// [`RequestError::WrongStore`] if a table is of another store, with nothing changed.
     pub fn commit(self, durability: Durability) -> Result<Ticket, Error> {
+        if let Some(table) = self.foreign {
+            return Err(RequestError::WrongStore { table }.into());
+        }
         let updates: Vec<LoggedUpdate<'_>> = self
             .updates
             .iter()
