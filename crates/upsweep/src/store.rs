@@ -62,6 +62,7 @@ impl StoreBuilder {
         bind_builtins(&mut registry.builtins);
         for modifier in &self.modifiers {
             let (name, version) = (modifier.name(), modifier.version());
+            check_modifier_name(name)?;
             let twice = registry.builtins.id_of(name, version).is_some()
                 || registry.modifiers.iter().any(|m| (m.name(), m.version()) == (name, version));
             if twice {
@@ -82,7 +83,8 @@ impl StoreBuilder {
     ///
     /// # Errors
     /// [`RequestError::NoStore`]; [`RetryError::InUse`](crate::RetryError::InUse) while another
-    /// process has it open; [`RequestError::UnknownModifier`]; [`Error::Damaged`].
+    /// process has it open; [`RequestError::UnknownModifier`]; [`RequestError::BadModifierName`];
+    /// [`Error::Damaged`].
     pub fn open(self, folder: impl AsRef<Path>) -> Result<Store, Error> {
         let registry = self.registry()?;
         let blocks = BlockStore::open(folder.as_ref(), &self.options, &registry)?;
@@ -94,8 +96,10 @@ impl StoreBuilder {
     /// # Errors
     /// [`RequestError::AlreadyExists`], other wrong paths and settings; a failed write.
     pub fn create(self, folder: impl AsRef<Path>, options: &CreateOptions) -> Result<Store, Error> {
+        let registry = self.registry()?;
         BlockStore::create(folder.as_ref(), options)?;
-        self.open(folder)
+        let blocks = BlockStore::open(folder.as_ref(), &self.options, &registry)?;
+        Ok(Store { blocks })
     }
 
     /// Reads everything in the store in `folder` and checks every checksum and invariant. Nothing
@@ -106,6 +110,14 @@ impl StoreBuilder {
     pub fn verify(self, folder: impl AsRef<Path>) -> Result<Report, Error> {
         BlockStore::verify(folder.as_ref(), &self.registry()?)
     }
+}
+
+/// The names that [`Modifier::name`] allows: they stand in the log and in messages.
+fn check_modifier_name(name: &str) -> Result<(), Error> {
+    if !(1..=64).contains(&name.len()) || name.chars().any(char::is_control) {
+        return Err(RequestError::BadModifierName(name.to_owned()).into());
+    }
+    Ok(())
 }
 
 /// An open store. Cheap to clone; usable from any thread. It closes, with everything accepted made

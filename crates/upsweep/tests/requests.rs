@@ -4,7 +4,10 @@
 
 use std::path::Path;
 
-use upsweep::{CreateOptions, Durability, Error, RequestError, Store, TableDefinition, ValueKind};
+use upsweep::{
+    CreateOptions, Durability, Error, Modifier, Outcome, Refusal, RequestError, Store,
+    TableDefinition, ValueKind, ValueRef,
+};
 
 fn small() -> CreateOptions {
     CreateOptions { log_bytes: Some(8 << 20), ..CreateOptions::default() }
@@ -65,4 +68,42 @@ fn a_batch_takes_only_tables_of_its_store() {
     let mut batch = store.batch();
     batch.put(&store.table("mine").expect("another handle"), b"k", b"v");
     batch.commit(Durability::Wait).expect("durable").wait().expect("durable");
+}
+
+/// Puts its operand; has the name and version 1.
+struct Named(&'static str);
+
+impl Modifier for Named {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+
+    fn version(&self) -> u16 {
+        1
+    }
+
+    fn apply(
+        &self,
+        _key: &[u8],
+        _current: Option<ValueRef<'_>>,
+        operand: &[u8],
+    ) -> Result<Outcome, Refusal> {
+        Ok(Outcome::Put(ValueKind::Bytes, operand.to_vec()))
+    }
+}
+
+#[test]
+fn the_name_of_a_modifier_has_1_to_64_bytes_and_no_control_characters() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store");
+    let long: &'static str = "n".repeat(65).leak();
+    for name in ["", long, "with\nnewline", "with\0zero"] {
+        let builder = Store::builder().modifier(Named(name));
+        let error = builder.create(&path, &small()).map(|_| ()).expect_err("a bad name");
+        assert_eq!(error, RequestError::BadModifierName(name.to_owned()).into());
+        assert!(!path.exists(), "nothing is made");
+    }
+    let builder = || Store::builder().memory_bytes(32 << 20);
+    let store = builder().modifier(Named(&long[1..])).create(&path, &small()).expect("64 bytes");
+    drop(store);
 }

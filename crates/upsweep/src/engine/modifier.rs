@@ -59,7 +59,8 @@ pub struct Refusal(pub String);
 /// A modifier that returns [`Refusal`] or panics sends its update to the quarantine; all other
 /// updates of the block go on.
 pub trait Modifier: Send + Sync {
-    /// Stable name, 1 to 64 bytes; written to the log.
+    /// Stable name, 1 to 64 bytes without control characters; written to the log. Opening a store
+    /// refuses others.
     fn name(&self) -> &'static str;
 
     /// Version of the behaviour; raise it whenever equal inputs give other outputs than before.
