@@ -103,10 +103,10 @@ impl StoreBuilder {
     }
 
     /// Reads everything in the store in `folder` and checks every checksum and invariant. Nothing
-    /// is written.
+    /// is written. Needs no modifier of the application.
     ///
     /// # Errors
-    /// As [`StoreBuilder::open`]; damage is in the report.
+    /// As [`StoreBuilder::open`], but for unknown modifiers; damage is in the report.
     pub fn verify(self, folder: impl AsRef<Path>) -> Result<Report, Error> {
         BlockStore::verify(folder.as_ref(), &self.registry()?)
     }

@@ -107,3 +107,24 @@ fn the_name_of_a_modifier_has_1_to_64_bytes_and_no_control_characters() {
     let store = builder().modifier(Named(&long[1..])).create(&path, &small()).expect("64 bytes");
     drop(store);
 }
+
+#[test]
+fn verification_needs_no_modifier_of_the_application() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store");
+    let builder = Store::builder().memory_bytes(32 << 20).modifier(Named("mine"));
+    let store = builder.create(&path, &small()).expect("a new store");
+    let table = store.table("main").expect("a table").with_durability(Durability::Ticket);
+    for number in 0..2000u32 {
+        let _later = table.modify(b"key", &Named("mine"), &number.to_be_bytes()).expect("logged");
+        let _later = table.put(&number.to_be_bytes(), b"value").expect("logged");
+    }
+    drop(table);
+    store.close().expect("closed");
+    let report = Store::builder().verify(&path).expect("verified");
+    assert_eq!(report.damage, []);
+    assert!(report.waiting >= 2001, "{} wait", report.waiting);
+    let error = Store::open(&path).map(|_| ()).expect_err("to work on it, it is needed");
+    let unknown = RequestError::UnknownModifier { name: "mine".to_owned(), version: 1 };
+    assert_eq!(error, unknown.into());
+}

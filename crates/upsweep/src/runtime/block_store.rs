@@ -168,10 +168,11 @@ impl BlockStore {
     }
 
     /// Reads everything in the store in `folder` and checks every checksum and invariant. Nothing
-    /// is written.
+    /// is written. Needs no modifier of the application.
     ///
     /// # Errors
-    /// As [`BlockStore::open`]; what is wrong with the content is in the report.
+    /// As [`BlockStore::open`], but for unregistered modifiers; what is wrong with the content is
+    /// in the report.
     pub fn verify(folder: &Path, registry: &Registry) -> Result<Report, Error> {
         let (folder, description, mut devices) = layout::open(folder)?;
         let config = description.config(&folder.path, usize::MAX / 4)?;
