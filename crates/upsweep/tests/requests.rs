@@ -128,3 +128,19 @@ fn verification_needs_no_modifier_of_the_application() {
     let unknown = RequestError::UnknownModifier { name: "mine".to_owned(), version: 1 };
     assert_eq!(error, unknown.into());
 }
+
+#[test]
+fn a_store_of_the_largest_blocks_opens_with_the_default_memory() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store");
+    let options = CreateOptions { block_bytes: Some(1 << 20), ..small() };
+    let store = Store::builder().create(&path, &options).expect("opens");
+    let table = store.table("main").expect("a table").with_durability(Durability::Ticket);
+    for number in 0..3000u32 {
+        let _later = table.put(&number.to_be_bytes(), &[7; 3000]).expect("accepted");
+    }
+    store.sweep().expect("swept");
+    assert_eq!(table.iter().count(), 3000);
+    drop((store, table));
+    assert_eq!(Store::builder().verify(&path).expect("verified").damage, []);
+}
