@@ -144,3 +144,23 @@ fn a_store_of_the_largest_blocks_opens_with_the_default_memory() {
     drop((store, table));
     assert_eq!(Store::builder().verify(&path).expect("verified").damage, []);
 }
+
+#[test]
+fn latency_until_durable_counts_from_the_call_and_without_anyone_waiting() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = create(&folder.path().join("store"));
+    let table = store.table("main").expect("a table").with_durability(Durability::Relaxed);
+    for number in 0..10_000u32 {
+        let _later = table.add(&number.to_be_bytes(), 1).expect("accepted");
+    }
+    store.flush().expect("durable");
+    let before = store.status().latencies.acknowledge;
+    assert!((1..10_000).contains(&before.count), "one update at a time is measured: {before:?}");
+    let ticket = table.add(b"last", 1).expect("accepted");
+    while !ticket.is_durable() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let found = store.status().latencies.acknowledge;
+    assert_eq!(found.count, before.count + 1, "nobody waited for it");
+    assert!(found.max >= 2000, "it waited up to 5 ms for others: {found:?}");
+}
