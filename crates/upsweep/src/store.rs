@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::engine::block_format::BlockFormat;
 use crate::engine::format::quarantine_format as quarantine;
-use crate::engine::modifier::Modifier;
+use crate::engine::modifier::{Modifier, check_name};
 use crate::engine::quarantine::QUARANTINE_SPACE;
 use crate::engine::registry::Modifiers;
 use crate::engine::{Registry, Report, SpaceSize};
@@ -62,7 +62,7 @@ impl StoreBuilder {
         bind_builtins(&mut registry.builtins);
         for modifier in &self.modifiers {
             let (name, version) = (modifier.name(), modifier.version());
-            check_modifier_name(name)?;
+            check_name(name)?;
             let twice = registry.builtins.id_of(name, version).is_some()
                 || registry.modifiers.iter().any(|m| (m.name(), m.version()) == (name, version));
             if twice {
@@ -110,14 +110,6 @@ impl StoreBuilder {
     pub fn verify(self, folder: impl AsRef<Path>) -> Result<Report, Error> {
         BlockStore::verify(folder.as_ref(), &self.registry()?)
     }
-}
-
-/// The names that [`Modifier::name`] allows: they stand in the log and in messages.
-fn check_modifier_name(name: &str) -> Result<(), Error> {
-    if !(1..=64).contains(&name.len()) || name.chars().any(char::is_control) {
-        return Err(RequestError::BadModifierName(name.to_owned()).into());
-    }
-    Ok(())
 }
 
 /// An open store. Cheap to clone; usable from any thread. It closes, with everything accepted made

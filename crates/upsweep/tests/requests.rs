@@ -3,9 +3,14 @@
 #![expect(clippy::disallowed_methods, reason = "tests of a store on files")]
 
 use std::path::Path;
+use std::sync::Arc;
 
+use upsweep::engine::Registry;
+use upsweep::runtime::BlockStore;
+use upsweep::structures::modifiers::bind_builtins;
+use upsweep::structures::table::{RawFormat, TableFormat};
 use upsweep::{
-    CreateOptions, Durability, Error, Modifier, Outcome, Refusal, RequestError, Store,
+    CreateOptions, Durability, Error, Modifier, OpenOptions, Outcome, Refusal, RequestError, Store,
     TableDefinition, ValueKind, ValueRef,
 };
 
@@ -106,6 +111,15 @@ fn the_name_of_a_modifier_has_1_to_64_bytes_and_no_control_characters() {
     let builder = || Store::builder().memory_bytes(32 << 20);
     let store = builder().modifier(Named(&long[1..])).create(&path, &small()).expect("64 bytes");
     drop(store);
+
+    let mut registry = Registry::default();
+    bind_builtins(&mut registry.builtins);
+    registry.formats.insert("table", Arc::new(TableFormat));
+    registry.formats.insert("raw", Arc::new(RawFormat));
+    registry.modifiers.push(Arc::new(Named(long)));
+    let opened = BlockStore::open(&path, &OpenOptions::default(), &registry);
+    let error = opened.map(|_| ()).expect_err("a bad name for the block API too");
+    assert_eq!(error, RequestError::BadModifierName(long.to_owned()).into());
 }
 
 #[test]
