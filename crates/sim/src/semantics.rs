@@ -172,12 +172,11 @@ fn plain_bytes(current: Option<&Value>) -> Result<&[u8], Refused> {
 
 fn bit_or(current: Option<&Value>, operand: &[u8]) -> Result<Value, Refused> {
     let Some(value) = current else { return within_limit(operand.to_vec()) };
-    let kind_fits = value.kind == kind::BYTES || value.kind == kind::U64;
-    if !kind_fits || value.bytes.len() != operand.len() {
+    if value.kind != kind::BYTES || value.bytes.len() != operand.len() {
         return Err(Refused);
     }
     let bytes = value.bytes.iter().zip(operand).map(|(left, right)| left | right).collect();
-    Ok(Value { kind: value.kind, bytes })
+    Ok(Value::plain(bytes))
 }
 
 fn patch(base: &[u8], operand: &[u8]) -> Result<Value, Refused> {
@@ -201,7 +200,7 @@ fn numeric(op: Op, current: Option<&Value>, operand: &[u8]) -> Result<Value, Ref
     let operand = <[u8; 8]>::try_from(operand).map_err(|_| Refused)?;
     let before = match current {
         None => None,
-        Some(value) if value.kind == wanted || value.kind == kind::BYTES => {
+        Some(value) if value.kind == wanted => {
             Some(<[u8; 8]>::try_from(value.bytes.as_slice()).map_err(|_| Refused)?)
         }
         Some(_) => return Err(Refused),

@@ -46,6 +46,11 @@ pub enum RequestError {
     },
     /// A table name that is empty, too long (255 bytes) or not allowed.
     BadTableName(String),
+    /// A table of another store was given to a batch, which is of one store.
+    WrongStore {
+        /// Name of the table.
+        table: String,
+    },
     /// A key above the limit, in bytes.
     KeyTooLong {
         /// Length of the key in bytes.
@@ -74,6 +79,8 @@ pub enum RequestError {
         /// Why.
         reason: String,
     },
+    /// The name of a modifier is empty, too long (64 bytes) or has control characters.
+    BadModifierName(String),
     /// The log or a table needs a modifier that is not registered: register it and open again.
     UnknownModifier {
         /// Its stable name.
@@ -197,6 +204,11 @@ impl Display for RequestError {
                 formatter,
                 "table name {name:?} must have 1 to 255 bytes and no control characters"
             ),
+            Self::WrongStore { table } => write!(
+                formatter,
+                "table {table:?} is of another store than the batch: give each store a batch of \
+                 its own; nothing was changed"
+            ),
             Self::KeyTooLong { bytes, limit } => {
                 write!(formatter, "key of {bytes} bytes; the limit is {limit}")
             }
@@ -210,6 +222,14 @@ impl Display for RequestError {
             ),
             Self::BadOperand { modifier, reason } => {
                 write!(formatter, "operand of {modifier:?} refused: {reason}")
+            }
+            Self::BadModifierName(name) => {
+                let (start, bytes) = (name.chars().take(64).collect::<String>(), name.len());
+                write!(
+                    formatter,
+                    "modifier name {start:?} of {bytes} bytes: it must have 1 to 64 bytes and no \
+                     control characters"
+                )
             }
             Self::UnknownModifier { name, version } => write!(
                 formatter,

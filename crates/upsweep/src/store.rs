@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::engine::block_format::BlockFormat;
 use crate::engine::format::quarantine_format as quarantine;
-use crate::engine::modifier::Modifier;
+use crate::engine::modifier::{Modifier, check_name};
 use crate::engine::quarantine::QUARANTINE_SPACE;
 use crate::engine::registry::Modifiers;
 use crate::engine::{Registry, Report, SpaceSize};
@@ -62,6 +62,7 @@ impl StoreBuilder {
         bind_builtins(&mut registry.builtins);
         for modifier in &self.modifiers {
             let (name, version) = (modifier.name(), modifier.version());
+            check_name(name)?;
             let twice = registry.builtins.id_of(name, version).is_some()
                 || registry.modifiers.iter().any(|m| (m.name(), m.version()) == (name, version));
             if twice {
@@ -82,7 +83,8 @@ impl StoreBuilder {
     ///
     /// # Errors
     /// [`RequestError::NoStore`]; [`RetryError::InUse`](crate::RetryError::InUse) while another
-    /// process has it open; [`RequestError::UnknownModifier`]; [`Error::Damaged`].
+    /// process has it open; [`RequestError::UnknownModifier`]; [`RequestError::BadModifierName`];
+    /// [`Error::Damaged`].
     pub fn open(self, folder: impl AsRef<Path>) -> Result<Store, Error> {
         let registry = self.registry()?;
         let blocks = BlockStore::open(folder.as_ref(), &self.options, &registry)?;
@@ -94,15 +96,17 @@ impl StoreBuilder {
     /// # Errors
     /// [`RequestError::AlreadyExists`], other wrong paths and settings; a failed write.
     pub fn create(self, folder: impl AsRef<Path>, options: &CreateOptions) -> Result<Store, Error> {
+        let registry = self.registry()?;
         BlockStore::create(folder.as_ref(), options)?;
-        self.open(folder)
+        let blocks = BlockStore::open(folder.as_ref(), &self.options, &registry)?;
+        Ok(Store { blocks })
     }
 
     /// Reads everything in the store in `folder` and checks every checksum and invariant. Nothing
-    /// is written.
+    /// is written. Needs no modifier of the application.
     ///
     /// # Errors
-    /// As [`StoreBuilder::open`]; damage is in the report.
+    /// As [`StoreBuilder::open`], but for unknown modifiers; damage is in the report.
     pub fn verify(self, folder: impl AsRef<Path>) -> Result<Report, Error> {
         BlockStore::verify(folder.as_ref(), &self.registry()?)
     }

@@ -5,6 +5,7 @@
 //! to the store. (Bosc paper, section 3.1; design document, "Modifiers".)
 
 use super::config::VALUE_BYTES_MAX;
+use crate::error::RequestError;
 
 /// What the bytes of a value are, as far as the engine knows: chosen by the modifier that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -59,7 +60,8 @@ pub struct Refusal(pub String);
 /// A modifier that returns [`Refusal`] or panics sends its update to the quarantine; all other
 /// updates of the block go on.
 pub trait Modifier: Send + Sync {
-    /// Stable name, 1 to 64 bytes; written to the log.
+    /// Stable name, 1 to 64 bytes without control characters; written to the log. Opening a store
+    /// refuses others.
     fn name(&self) -> &'static str;
 
     /// Version of the behaviour; raise it whenever equal inputs give other outputs than before.
@@ -97,6 +99,18 @@ pub trait Modifier: Send + Sync {
         let _ = operand;
         Ok(())
     }
+}
+
+/// Checks the name of a modifier by the rule of [`Modifier::name`]: it stands in the log and in
+/// messages.
+///
+/// # Errors
+/// [`RequestError::BadModifierName`].
+pub(crate) fn check_name(name: &str) -> Result<(), RequestError> {
+    if !(1..=64).contains(&name.len()) || name.chars().any(char::is_control) {
+        return Err(RequestError::BadModifierName(name.to_owned()));
+    }
+    Ok(())
 }
 
 /// Checks a value for its kind: numbers have 8 bytes, nothing exceeds [`VALUE_BYTES_MAX`].

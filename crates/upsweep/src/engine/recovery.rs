@@ -65,7 +65,8 @@ pub struct Registry {
 pub enum Access {
     /// Updates and sweeps are allowed.
     ReadWrite,
-    /// Nothing is written, whatever happens; memory may exceed the budget.
+    /// Nothing is written, whatever happens; memory may exceed the budget. Modifiers of the
+    /// application may be missing.
     ReadOnly,
 }
 
@@ -469,7 +470,7 @@ impl Core {
                     .next_update()
                     .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
                 let Some(update) = next else { break };
-                self.replay_update(seq, &update)?;
+                self.replay_update(seq, &update, access)?;
             }
             self.accepted = seq;
             if access == Access::ReadWrite && self.queue_bytes() > self.queue_limit_bytes() {
@@ -508,12 +509,14 @@ impl Core {
         &mut self,
         seq: u64,
         update: &record_format::LoggedUpdate<'_>,
+        access: Access,
     ) -> Result<(), Error> {
         let Some(id) = self.route(update.space, update.key) else { return Ok(()) };
         if self.directory.block(id).frontier >= seq && !cfg!(feature = "broken-frontier") {
             return Ok(());
         }
-        if self.modifiers.get(update.modifier).is_none() {
+        // Who only looks applies nothing: an update may wait whose modifier is not known here.
+        if access == Access::ReadWrite && self.modifiers.get(update.modifier).is_none() {
             let known = self.modifier_records.iter().find(|known| known.id == update.modifier);
             let (name, version) = known.map_or_else(
                 || (format!("number {}", update.modifier.0), 0),

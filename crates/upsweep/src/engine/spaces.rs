@@ -9,7 +9,7 @@ use super::directory::{Page, Space};
 use super::format::record_format::{
     ModifierRecord, SpaceRecord, encode_create_space, encode_drop_space, encode_modifier,
 };
-use super::modifier::Modifier;
+use super::modifier::{Modifier, check_name};
 use super::registry::{FIRST_USER_ID, ModifierId};
 use crate::error::{Error, RequestError, RetryError};
 
@@ -179,11 +179,12 @@ impl Core {
     /// Gives a number to a modifier of the application that has none in this store yet.
     ///
     /// # Errors
-    /// [`RetryError::Busy`] when the log has no room.
+    /// [`RequestError::BadModifierName`]; [`RetryError::Busy`] when the log has no room.
     pub fn register_modifier(&mut self, modifier: Arc<dyn Modifier>) -> Result<ModifierId, Error> {
         if let Some(known) = self.modifiers.id_of(modifier.name(), modifier.version()) {
             return Ok(known);
         }
+        check_name(modifier.name())?;
         let last = self.modifier_records.iter().map(|record| record.id.0).max();
         let id = ModifierId(last.map_or(FIRST_USER_ID, |last| last + 1));
         let (name, version) = (modifier.name().to_owned(), modifier.version());

@@ -34,8 +34,8 @@ pub struct Report {
 /// Verifies a store. Cost: reads everything once.
 ///
 /// # Errors
-/// What keeps the store from being read at all, other than damage: unregistered formats or
-/// modifiers, a setting out of range.
+/// What keeps the store from being read at all, other than damage: unregistered formats, a setting
+/// out of range.
 pub fn verify(
     devices: &mut dyn Devices,
     config: Config,

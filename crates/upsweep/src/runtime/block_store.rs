@@ -46,8 +46,9 @@ pub struct OpenOptions {
     pub memory_bytes: usize,
     /// Threads that apply updates; 0: one per processor, at most 4.
     pub workers: usize,
-    /// Most blocks of a run (1 to 1024; paper: 32).
-    pub run_blocks_max: usize,
+    /// Most blocks of a run (1 to 1024; paper: 32). None: 32, but not more than 4 MiB of blocks,
+    /// because the memory for the buffers of runs grows with their length in bytes.
+    pub run_blocks_max: Option<usize>,
     /// Least part of a run's bytes in blocks with waiting updates, in per cent (paper: 50).
     pub run_density_percent_min: u32,
     /// Batches in flight per log device (1 to 16; paper: 2).
@@ -62,7 +63,7 @@ impl Default for OpenOptions {
         Self {
             memory_bytes: MEMORY_BYTES_DEFAULT,
             workers: 0,
-            run_blocks_max: 32,
+            run_blocks_max: None,
             run_density_percent_min: 50,
             log_depth: 2,
         }
@@ -143,7 +144,7 @@ impl BlockStore {
     pub fn open(folder: &Path, options: &OpenOptions, registry: &Registry) -> Result<Self, Error> {
         let (folder, description, mut devices) = layout::open(folder)?;
         let mut config = description.config(&folder.path, options.memory_bytes)?;
-        config.run_blocks_max = options.run_blocks_max;
+        config.run_blocks_max = options.run_blocks_max.unwrap_or(config.run_blocks_max);
         config.run_density_percent_min = options.run_density_percent_min;
         config.log_depth = options.log_depth;
         let core = engine::open(&mut devices, config, registry, Access::ReadWrite)?;
@@ -168,10 +169,11 @@ impl BlockStore {
     }
 
     /// Reads everything in the store in `folder` and checks every checksum and invariant. Nothing
-    /// is written.
+    /// is written. Needs no modifier of the application.
     ///
     /// # Errors
-    /// As [`BlockStore::open`]; what is wrong with the content is in the report.
+    /// As [`BlockStore::open`], but for unregistered modifiers; what is wrong with the content is
+    /// in the report.
     pub fn verify(folder: &Path, registry: &Registry) -> Result<Report, Error> {
         let (folder, description, mut devices) = layout::open(folder)?;
         let config = description.config(&folder.path, usize::MAX / 4)?;
@@ -284,6 +286,11 @@ impl BlockStore {
         operand.extend_from_slice(bytes);
         let update = LoggedUpdate { space, modifier: PUT, key, operand: &operand };
         self.modify(&[update], durability)
+    }
+
+    /// Whether both are the same open store.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// The registered modifiers of this store.

@@ -37,6 +37,10 @@ const LOG_START: u64 = LABEL_BYTES as u64;
 const DATA_FILE_BYTES: u64 = 16 << 20;
 /// Log size of a new store, in bytes, unless another is given.
 pub const LOG_BYTES_DEFAULT: u64 = 512 << 20;
+/// Most blocks of a run, unless another number is given.
+const RUN_BLOCKS_MAX: usize = 32;
+/// Most bytes of the blocks of a run, likewise.
+const RUN_BYTES_MAX: usize = 4 << 20;
 /// Smallest log of one device, in bytes.
 pub const LOG_BYTES_MIN: u64 = 1 << 20;
 
@@ -110,7 +114,7 @@ impl Description {
             memory_bytes,
             cache_bytes: memory_bytes / 8,
             fold_bytes_min: 4096,
-            run_blocks_max: 32,
+            run_blocks_max: run_blocks_max(self.block_bytes),
             run_density_percent_min: 50,
             runs_in_flight_max: 4,
             sweep_always: self.data_profile.rotational,
@@ -367,6 +371,12 @@ const PROBE_BYTES: u64 = 256 << 20;
 fn segment_bytes(ring_bytes: u64) -> u32 {
     let wanted = (ring_bytes / 64).max((2 << 20).min(ring_bytes / 8)).min(64 << 20);
     u32::try_from(wanted - wanted % 4096).unwrap_or(64 << 20)
+}
+
+/// Bounded in bytes too, because the buffers of runs must fit the default budget of memory however
+/// large the blocks are.
+fn run_blocks_max(block_bytes: u32) -> usize {
+    (RUN_BYTES_MAX / block_bytes.max(1) as usize).clamp(1, RUN_BLOCKS_MAX)
 }
 
 fn write_labels(

@@ -17,22 +17,28 @@ use crate::engine::{Accept, Actions, Core, LoggedUpdate, RunJob, View, ViewId, V
 use crate::error::{ClosedError, Error};
 use crate::log::Urgency;
 
+/// Longest latency that is told apart from longer ones: an hour, in microseconds.
+const LATENCY_US_MAX: u64 = 3_600_000_000;
+
 /// Latencies in microseconds, with two significant digits.
-pub(super) struct Latency(Mutex<Histogram<u64>>);
+pub(super) struct Latency(pub(super) Histogram<u64>);
 
 impl Latency {
     fn new() -> Self {
-        Self(Mutex::new(Histogram::new(2).expect("two significant digits are allowed")))
+        // Of fixed bounds, so that recording never allocates.
+        Self(Histogram::new_with_bounds(1, LATENCY_US_MAX, 2).expect("the bounds are allowed"))
     }
 
-    fn record(&self, us: u64) {
-        self.read(|histogram| histogram.saturating_record(us));
+    fn record(&mut self, us: u64) {
+        self.0.saturating_record(us);
     }
+}
 
-    /// Gives access to the histogram.
-    pub(super) fn read<R>(&self, read: impl FnOnce(&mut Histogram<u64>) -> R) -> R {
-        read(&mut self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
-    }
+/// An accepted record that is watched until it is durable.
+struct Sample {
+    seq: u64,
+    /// When the call that offered it began.
+    began_us: u64,
 }
 
 /// A caller that waits for a view.
@@ -53,6 +59,18 @@ pub(super) struct State {
     /// When the driver will pump by itself.
     pub(super) driver_deadline_us: u64,
     woken: Vec<Thread>,
+    /// The one record whose latency is measured at this time: one after the other are enough to
+    /// know the distribution, and cost nothing per record.
+    sample: Option<Sample>,
+    /// From the begin of a call that offers updates to their being durable.
+    pub(super) acknowledge: Latency,
+}
+
+impl State {
+    /// Measures the record just accepted, unless another is on its way.
+    fn note_accepted(&mut self, seq: u64, began_us: u64) {
+        self.sample.get_or_insert(Sample { seq, began_us });
+    }
 }
 
 /// Shared by all threads of a store.
@@ -68,10 +86,8 @@ pub(super) struct Shared {
     waker: Waker,
     /// Longest time that a caller had to wait for room, in microseconds.
     pub(super) stall_us_max: AtomicU64,
-    /// From the begin of a wait for durability to its end.
-    pub(super) acknowledge: Latency,
     /// From a query that needs the device to its answer.
-    pub(super) query: Latency,
+    query: Mutex<Latency>,
 }
 
 impl Shared {
@@ -92,6 +108,8 @@ impl Shared {
             view_waiters: BTreeMap::new(),
             driver_deadline_us: 0,
             woken: Vec::new(),
+            sample: None,
+            acknowledge: Latency::new(),
         };
         Self {
             state: Mutex::new(state),
@@ -103,8 +121,7 @@ impl Shared {
             clock: Clock::start(),
             waker,
             stall_us_max: AtomicU64::new(0),
-            acknowledge: Latency::new(),
-            query: Latency::new(),
+            query: Mutex::new(Latency::new()),
         }
     }
 
@@ -168,6 +185,9 @@ impl Shared {
         }
         if durable > self.durable.load(Ordering::Relaxed) || closed {
             self.durable.store(durable, Ordering::Release);
+            if let Some(sample) = state.sample.take_if(|sample| sample.seq <= durable) {
+                state.acknowledge.record(self.clock.now_us() - sample.began_us);
+            }
             let later = if closed {
                 BTreeMap::new()
             } else {
@@ -188,7 +208,6 @@ impl Shared {
         if self.durable() >= seq {
             return Ok(());
         }
-        let began = self.clock.now_us();
         let key = {
             let mut state = self.lock();
             state.next_waiter += 1;
@@ -199,7 +218,6 @@ impl Shared {
         };
         loop {
             if self.durable() >= seq {
-                self.acknowledge.record(self.clock.now_us() - began);
                 return Ok(());
             }
             if self.closed.load(Ordering::Acquire) {
@@ -218,11 +236,13 @@ impl Shared {
         updates: &[LoggedUpdate<'_>],
         urgency: Urgency,
     ) -> Result<u64, Error> {
+        let began_us = self.clock.now_us();
         let mut guard = self.lock();
         loop {
             let now_us = self.clock.now_us();
             match guard.core.modify(updates, urgency, now_us)? {
                 Accept::Accepted(seq) => {
+                    guard.note_accepted(seq, began_us);
                     self.pump(guard);
                     return Ok(seq);
                 }
@@ -237,6 +257,7 @@ impl Shared {
         records: &mut dyn Iterator<Item = &'a [LoggedUpdate<'a>]>,
         urgency: Urgency,
     ) -> Result<u64, Error> {
+        let began_us = self.clock.now_us();
         let mut guard = self.lock();
         let mut last = 0;
         let mut now_us = self.clock.now_us();
@@ -244,6 +265,7 @@ impl Shared {
             loop {
                 match guard.core.modify(updates, urgency, now_us) {
                     Ok(Accept::Accepted(seq)) => {
+                        guard.note_accepted(seq, began_us);
                         last = seq;
                         break;
                     }
@@ -296,12 +318,17 @@ impl Shared {
             let mut answer =
                 waiter.answer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             if let Some(answer) = answer.take() {
-                self.query.record(self.clock.now_us() - began);
+                self.read_query(|query| query.record(self.clock.now_us() - began));
                 return answer;
             }
             drop(answer);
             std::thread::park();
         }
+    }
+
+    /// Gives access to the latencies of queries.
+    pub(super) fn read_query<R>(&self, read: impl FnOnce(&mut Latency) -> R) -> R {
+        read(&mut self.query.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
     /// Waits until `done`, looking again whenever something has happened.
@@ -329,5 +356,22 @@ impl Shared {
 
     pub(super) fn wake_driver(&self) {
         self.waker.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LATENCY_US_MAX, Latency};
+
+    #[test]
+    fn latencies_are_told_apart_up_to_an_hour() {
+        let mut latency = Latency::new();
+        let is_near = |found: u64, expected: u64| found.abs_diff(expected) * 50 <= expected;
+        for us in [0, 1, 255, 256, 2_000_000, LATENCY_US_MAX] {
+            latency.record(us);
+            assert!(is_near(latency.0.max(), us), "{us}: {}", latency.0.max());
+        }
+        latency.record(u64::MAX);
+        assert!(is_near(latency.0.max(), LATENCY_US_MAX), "{}", latency.0.max());
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::layout::Description;
-use super::shared::{Latency, Shared};
+use super::shared::{Latency, Shared, State};
 use crate::device::{DeviceId, DeviceProfile, Devices, HostDevices};
 
 /// Everything that is known of a running store.
@@ -132,10 +132,11 @@ pub struct SweepStatus {
     pub stall_us_max: u64,
 }
 
-/// Latencies in microseconds.
+/// Latencies in microseconds. Longer ones than an hour count as an hour.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Latencies {
-    /// Waits until an update was durable.
+    /// From the begin of a call that offers updates to their being on stable media, whether anyone
+    /// waits for that or not. One update after the other is measured, not each.
     pub acknowledge: LatencyStatus,
     /// Queries that had to read a device.
     pub query: LatencyStatus,
@@ -158,20 +159,21 @@ pub struct LatencyStatus {
 
 impl LatencyStatus {
     fn of(latency: &Latency) -> Self {
-        latency.read(|histogram| Self {
+        let histogram = &latency.0;
+        Self {
             count: histogram.len(),
             p50: histogram.value_at_quantile(0.5),
             p99: histogram.value_at_quantile(0.99),
             p999: histogram.value_at_quantile(0.999),
             max: histogram.max(),
-        })
+        }
     }
 }
 
-fn latencies(shared: &Shared) -> Latencies {
+fn latencies(shared: &Shared, state: &State) -> Latencies {
     Latencies {
-        acknowledge: LatencyStatus::of(&shared.acknowledge),
-        query: LatencyStatus::of(&shared.query),
+        acknowledge: LatencyStatus::of(&state.acknowledge),
+        query: shared.read_query(|query| LatencyStatus::of(query)),
     }
 }
 
@@ -242,7 +244,7 @@ fn measured(shared: &Shared, cpu: Duration) -> Option<Session> {
         queue_bytes_per_entry: core.queue_bytes_per_entry(),
         updates_per_entry: updates as f64 / entries.max(1) as f64,
         cpu_seconds_per_update: per_update(cpu.as_secs_f64()),
-        latencies: latencies(shared),
+        latencies: latencies(shared, &state),
     })
 }
 

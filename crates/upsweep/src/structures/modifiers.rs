@@ -12,13 +12,13 @@
 //! | `insert_if_absent` | kind byte, bytes | put | keep | yes, to the earlier |
 //!
 //! Rules:
-//! - Numbers are 8 bytes, little-endian. A number modifier accepts its own kind, and a value of
-//!   kind `Bytes` with 8 bytes, which thereby takes the modifier's kind. All else is refused.
+//! - Numbers are 8 bytes, little-endian. A modifier accepts values of its own kind only: those of
+//!   numbers their kind of number, `bit_or`, `append` and `byte_patch` the kind `Bytes`. What the
+//!   bytes could also be read as does not count: a text of 8 bytes is not a number.
 //! - Floats: an operand that is not a number is refused; `max` and `min` use the IEEE total order
 //!   (-0 below +0); a sum that is not a number is stored as the one quiet NaN `0x7ff8 << 48`,
 //!   because its bits would otherwise differ from machine to machine.
-//! - `bit_or` accepts `Bytes` and `U64` and keeps the kind. `append` and `byte_patch` accept
-//!   `Bytes` only. A patch that begins beyond the end of the value is refused.
+//! - A patch that begins beyond the end of the value is refused.
 //! - A malformed operand is refused by every modifier, at the call and, again, when applied.
 //! - Folding is exact for every current value, refusals included. `append` therefore does not
 //!   fold: near [`VALUE_BYTES_MAX`] the first of two may fit while both together do not. Nor does
@@ -27,7 +27,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
+use crate::engine::modifier::{Modifier, Outcome, Refusal, ValueRef};
 use crate::engine::registry::{ModifierId, Modifiers};
 
 mod bytes;
@@ -126,13 +126,12 @@ impl<N: Number> Numeric<N> {
 
     fn current(&self, value: ValueRef<'_>) -> Result<N, Refusal> {
         let bytes = <[u8; 8]>::try_from(value.bytes).ok();
-        let fits = value.kind == N::KIND || value.kind == ValueKind::Bytes;
-        bytes.filter(|_| fits).map(N::decode).ok_or_else(|| {
+        bytes.filter(|_| value.kind == N::KIND).map(N::decode).ok_or_else(|| {
             let (name, kind, length) = (self.name, value.kind, value.bytes.len());
             let wanted = N::KIND;
             Refusal(format!(
-                "{name} needs a value of kind {wanted:?}, or 8 plain bytes; the value has kind \
-                 {kind:?} and {length} bytes"
+                "{name} needs a value of kind {wanted:?}; the value has kind {kind:?} and {length} \
+                 bytes"
             ))
         })
     }

@@ -332,7 +332,7 @@ fn decode_value<V: Value + ?Sized>(value: &super::table::Value) -> Result<V::Own
         let found = format!("{} bytes of kind {:?}", value.bytes.len(), value.kind);
         Error::from(RequestError::TypeMismatch { wanted: V::NAME, found })
     };
-    let fits = value.kind == V::KIND || value.kind == ValueKind::Bytes;
+    let fits = value.kind == V::KIND;
     V::decode(&value.bytes).filter(|_| fits).ok_or_else(mismatch)
 }
 

@@ -113,6 +113,8 @@ impl Modifier for InsertIfAbsent {
     }
 }
 
+/// Of byte strings only. The operand has no kind, and made into a value where there is none it is
+/// of kind `Bytes`: an unsigned integer whose bits were set before it was put would not be one.
 pub(super) struct BitOr;
 
 impl Modifier for BitOr {
@@ -131,18 +133,16 @@ impl Modifier for BitOr {
         operand: &[u8],
     ) -> Result<Outcome, Refusal> {
         check_length(operand.len())?;
-        let Some(ValueRef { kind, bytes }) = current else {
-            return Ok(Outcome::Put(ValueKind::Bytes, operand.to_vec()));
-        };
-        let is_accepted = matches!(kind, ValueKind::Bytes | ValueKind::U64);
-        if !is_accepted || bytes.len() != operand.len() {
+        let bytes = byte_string("bit_or", current)?;
+        if current.is_some() && bytes.len() != operand.len() {
             let (length, wanted) = (bytes.len(), operand.len());
             return Err(Refusal(format!(
-                "bit_or needs a value of kind Bytes or U64 as long as the operand, {wanted} bytes; \
-                 the value has kind {kind:?} and {length} bytes"
+                "bit_or needs a value as long as the operand, {wanted} bytes; the value has \
+                 {length} bytes"
             )));
         }
-        Ok(Outcome::Put(kind, or(bytes, operand)))
+        let result = if current.is_some() { or(bytes, operand) } else { operand.to_vec() };
+        Ok(Outcome::Put(ValueKind::Bytes, result))
     }
 
     fn fold(&self, earlier: &[u8], later: &[u8]) -> Option<Vec<u8>> {

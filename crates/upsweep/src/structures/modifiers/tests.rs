@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::engine::block_format::UpdateRef;
+use crate::engine::modifier::ValueKind;
 
 fn builtins() -> Modifiers {
     let mut modifiers = Modifiers::default();
@@ -205,10 +206,15 @@ fn numbers_follow_their_rules() {
     assert_eq!(run(MAX_F64, f64_of(1.5), f64::NAN.to_le_bytes()), None);
     let infinite = run(ADD_F64, f64_of(f64::INFINITY), f64::NEG_INFINITY.to_le_bytes());
     assert_eq!(infinite, Some(Some((ValueKind::F64, (0x7ff8u64 << 48).to_le_bytes().to_vec()))));
-    let plain = Some((ValueKind::Bytes, 2i64.to_le_bytes().to_vec()));
-    assert_eq!(run(ADD_I64, plain, 3i64.to_le_bytes()), Some(i64_of(5)), "8 bytes are a number");
     assert_eq!(run(ADD_U64, i64_of(1), 1u64.to_le_bytes()), None, "another kind");
-    assert_eq!(run(ADD_U64, Some((ValueKind::Bytes, vec![1; 7])), [0; 8]), None, "7 bytes");
+    for length in [7, 8, 9] {
+        let text = Some((ValueKind::Bytes, vec![b'1'; length]));
+        for id in (ADD_I64.0..=MIN_F64.0).map(ModifierId) {
+            assert_eq!(run(id, text.clone(), [0; 8]), None, "a text of {length} bytes");
+        }
+    }
+    let unsigned = Some((ValueKind::U64, vec![1; 8]));
+    assert_eq!(run(BIT_OR, unsigned, [2; 8]), None, "a number has no bits to set");
 }
 
 #[test]

@@ -33,10 +33,10 @@ impl std::ops::Deref for Value {
 }
 
 impl Value {
-    /// The value as a signed integer, if it has 8 bytes and is not of another numeric kind.
+    /// The value as a signed integer, if it is one.
     #[must_use]
     pub fn as_i64(&self) -> Option<i64> {
-        let fits = matches!(self.kind, ValueKind::I64 | ValueKind::Bytes);
+        let fits = self.kind == ValueKind::I64;
         <[u8; 8]>::try_from(&*self.bytes).ok().filter(|_| fits).map(i64::from_le_bytes)
     }
 }
@@ -159,7 +159,8 @@ impl Table {
         self.blocks.modify(&[update], self.durability)
     }
 
-    /// Gives `key` this value (at most 1 MiB).
+    /// Gives `key` these bytes (at most 1 MiB). They are no number, whatever their length: numbers
+    /// are put by a [`TypedTable`](crate::TypedTable), or begin with an addition to nothing.
     ///
     /// # Errors
     /// As [`Table::modify`].
@@ -268,6 +269,8 @@ impl Table {
 pub struct Batch {
     blocks: BlockStore,
     updates: Vec<OwnedUpdate>,
+    /// The first table of another store that was given: its number means another table here.
+    foreign: Option<String>,
 }
 
 struct OwnedUpdate {
@@ -279,10 +282,11 @@ struct OwnedUpdate {
 
 impl Batch {
     pub(crate) fn new(blocks: BlockStore) -> Self {
-        Self { blocks, updates: Vec::new() }
+        Self { blocks, updates: Vec::new(), foreign: None }
     }
 
-    /// Adds an update by the number of its modifier.
+    /// Adds an update by the number of its modifier. [`Batch::commit`] refuses the batch if the
+    /// table is of another store.
     pub fn update(
         &mut self,
         table: &Table,
@@ -290,6 +294,9 @@ impl Batch {
         modifier: ModifierId,
         operand: &[u8],
     ) -> &mut Self {
+        if !self.blocks.is_same(&table.blocks) {
+            self.foreign.get_or_insert_with(|| table.name.clone());
+        }
         let (key, operand) = (key.to_vec(), operand.to_vec());
         self.updates.push(OwnedUpdate { space: table.space, modifier, key, operand });
         self
@@ -341,8 +348,12 @@ impl Batch {
     /// Declares all of it, as one log record.
     ///
     /// # Errors
-    /// As [`Table::modify`]; [`RequestError::BatchTooLong`] when the record exceeds a log segment.
+    /// As [`Table::modify`]; [`RequestError::BatchTooLong`] when the record exceeds a log segment;
+    /// [`RequestError::WrongStore`] if a table is of another store, with nothing changed.
     pub fn commit(self, durability: Durability) -> Result<Ticket, Error> {
+        if let Some(table) = self.foreign {
+            return Err(RequestError::WrongStore { table }.into());
+        }
         let updates: Vec<LoggedUpdate<'_>> = self
             .updates
             .iter()

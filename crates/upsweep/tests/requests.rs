@@ -1,0 +1,180 @@
+//! Calls and updates that do not fit what they meet, through the public API, on files.
+
+#![expect(clippy::disallowed_methods, reason = "tests of a store on files")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use upsweep::engine::Registry;
+use upsweep::runtime::BlockStore;
+use upsweep::structures::modifiers::bind_builtins;
+use upsweep::structures::table::{RawFormat, TableFormat};
+use upsweep::{
+    CreateOptions, Durability, Error, Modifier, OpenOptions, Outcome, Refusal, RequestError, Store,
+    TableDefinition, ValueKind, ValueRef,
+};
+
+fn small() -> CreateOptions {
+    CreateOptions { log_bytes: Some(8 << 20), ..CreateOptions::default() }
+}
+
+fn create(folder: &Path) -> Store {
+    Store::builder().memory_bytes(32 << 20).create(folder, &small()).expect("a new store")
+}
+
+#[test]
+fn a_number_added_to_a_text_is_quarantined_however_long_the_text() {
+    const NUMBERS: TableDefinition<str, i64> = TableDefinition::new("main");
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = create(&folder.path().join("store"));
+    let (table, numbers) = (store.table("main").expect("a table"), store.typed(NUMBERS));
+    let numbers = numbers.expect("the same table");
+    let texts = [("t7", "2024010"), ("t8", "20240101"), ("t9", "202401011")];
+    for (key, text) in texts {
+        let _put = table.put(key.as_bytes(), text.as_bytes()).expect("durable");
+        let _add = table.add(key.as_bytes(), 1).expect("durable");
+    }
+    let _bits = table.bit_or(b"t8", &[0; 8]).expect("bits of a text");
+    numbers.put("number", &41).expect("durable").wait().expect("durable");
+    let _add = numbers.add("number", 1).expect("durable");
+    let _bits = table.bit_or(b"number", &[0xff; 8]).expect("durable");
+    let check = || {
+        for (key, text) in texts {
+            let value = table.get(key.as_bytes()).expect("readable").expect("there");
+            assert_eq!((value.kind, value.as_i64()), (ValueKind::Bytes, None), "{key}");
+            assert_eq!(*value, *text.as_bytes());
+            let error = numbers.get(key).expect_err("a text is not a number");
+            assert!(matches!(error, Error::Request(RequestError::TypeMismatch { .. })), "{error}");
+        }
+        assert_eq!(numbers.get("number").expect("readable"), Some(42));
+    };
+    check();
+    store.sweep().expect("swept");
+    check();
+    let quarantined = store.quarantined().expect("listed");
+    let mut keys: Vec<&[u8]> = quarantined.iter().map(|update| &*update.key).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, [&b"number"[..], b"t7", b"t8", b"t9"]);
+}
+
+#[test]
+fn a_batch_takes_only_tables_of_its_store() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = create(&folder.path().join("store"));
+    let other = create(&folder.path().join("other"));
+    let mine = store.table("mine").expect("a table");
+    let theirs = other.table("theirs").expect("a table");
+    let mut batch = store.batch();
+    batch.put(&mine, b"k", b"v").put(&theirs, b"k", b"v");
+    let error = batch.commit(Durability::Wait).map(|_| ()).expect_err("a foreign table");
+    assert_eq!(error, RequestError::WrongStore { table: "theirs".to_owned() }.into());
+    assert_eq!(mine.get(b"k").expect("readable"), None);
+    assert_eq!(theirs.get(b"k").expect("readable"), None);
+    let mut batch = store.batch();
+    batch.put(&store.table("mine").expect("another handle"), b"k", b"v");
+    batch.commit(Durability::Wait).expect("durable").wait().expect("durable");
+}
+
+/// Puts its operand; has the name and version 1.
+struct Named(&'static str);
+
+impl Modifier for Named {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+
+    fn version(&self) -> u16 {
+        1
+    }
+
+    fn apply(
+        &self,
+        _key: &[u8],
+        _current: Option<ValueRef<'_>>,
+        operand: &[u8],
+    ) -> Result<Outcome, Refusal> {
+        Ok(Outcome::Put(ValueKind::Bytes, operand.to_vec()))
+    }
+}
+
+#[test]
+fn the_name_of_a_modifier_has_1_to_64_bytes_and_no_control_characters() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store");
+    let long: &'static str = "n".repeat(65).leak();
+    for name in ["", long, "with\nnewline", "with\0zero"] {
+        let builder = Store::builder().modifier(Named(name));
+        let error = builder.create(&path, &small()).map(|_| ()).expect_err("a bad name");
+        assert_eq!(error, RequestError::BadModifierName(name.to_owned()).into());
+        assert!(!path.exists(), "nothing is made");
+    }
+    let builder = || Store::builder().memory_bytes(32 << 20);
+    let store = builder().modifier(Named(&long[1..])).create(&path, &small()).expect("64 bytes");
+    drop(store);
+
+    let mut registry = Registry::default();
+    bind_builtins(&mut registry.builtins);
+    registry.formats.insert("table", Arc::new(TableFormat));
+    registry.formats.insert("raw", Arc::new(RawFormat));
+    registry.modifiers.push(Arc::new(Named(long)));
+    let opened = BlockStore::open(&path, &OpenOptions::default(), &registry);
+    let error = opened.map(|_| ()).expect_err("a bad name for the block API too");
+    assert_eq!(error, RequestError::BadModifierName(long.to_owned()).into());
+}
+
+#[test]
+fn verification_needs_no_modifier_of_the_application() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store");
+    let builder = Store::builder().memory_bytes(32 << 20).modifier(Named("mine"));
+    let store = builder.create(&path, &small()).expect("a new store");
+    let table = store.table("main").expect("a table").with_durability(Durability::Ticket);
+    for number in 0..2000u32 {
+        let _later = table.modify(b"key", &Named("mine"), &number.to_be_bytes()).expect("logged");
+        let _later = table.put(&number.to_be_bytes(), b"value").expect("logged");
+    }
+    drop(table);
+    store.close().expect("closed");
+    let report = Store::builder().verify(&path).expect("verified");
+    assert_eq!(report.damage, []);
+    assert!(report.waiting >= 2001, "{} wait", report.waiting);
+    let error = Store::open(&path).map(|_| ()).expect_err("to work on it, it is needed");
+    let unknown = RequestError::UnknownModifier { name: "mine".to_owned(), version: 1 };
+    assert_eq!(error, unknown.into());
+}
+
+#[test]
+fn a_store_of_the_largest_blocks_opens_with_the_default_memory() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store");
+    let options = CreateOptions { block_bytes: Some(1 << 20), ..small() };
+    let store = Store::builder().create(&path, &options).expect("opens");
+    let table = store.table("main").expect("a table").with_durability(Durability::Ticket);
+    for number in 0..3000u32 {
+        let _later = table.put(&number.to_be_bytes(), &[7; 3000]).expect("accepted");
+    }
+    store.sweep().expect("swept");
+    assert_eq!(table.iter().count(), 3000);
+    drop((store, table));
+    assert_eq!(Store::builder().verify(&path).expect("verified").damage, []);
+}
+
+#[test]
+fn latency_until_durable_counts_from_the_call_and_without_anyone_waiting() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = create(&folder.path().join("store"));
+    let table = store.table("main").expect("a table").with_durability(Durability::Relaxed);
+    for number in 0..10_000u32 {
+        let _later = table.add(&number.to_be_bytes(), 1).expect("accepted");
+    }
+    store.flush().expect("durable");
+    let before = store.status().latencies.acknowledge;
+    assert!((1..10_000).contains(&before.count), "one update at a time is measured: {before:?}");
+    let ticket = table.add(b"last", 1).expect("accepted");
+    while !ticket.is_durable() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let found = store.status().latencies.acknowledge;
+    assert_eq!(found.count, before.count + 1, "nobody waited for it");
+    assert!(found.max >= 2000, "it waited up to 5 ms for others: {found:?}");
+}
