@@ -10,8 +10,8 @@ use upsweep::runtime::BlockStore;
 use upsweep::structures::modifiers::bind_builtins;
 use upsweep::structures::table::{RawFormat, TableFormat};
 use upsweep::{
-    CreateOptions, Durability, Error, Modifier, OpenOptions, Outcome, Refusal, RequestError, Store,
-    TableDefinition, ValueKind, ValueRef,
+    CreateOptions, Durability, Error, Modifier, OpenOptions, Outcome, Refusal, RequestError,
+    RetryError, Store, TableDefinition, ValueKind, ValueRef,
 };
 
 fn small() -> CreateOptions {
@@ -177,4 +177,54 @@ fn latency_until_durable_counts_from_the_call_and_without_anyone_waiting() {
     let found = store.status().latencies.acknowledge;
     assert_eq!(found.count, before.count + 1, "nobody waited for it");
     assert!(found.max >= 2000, "it waited up to 5 ms for others: {found:?}");
+}
+
+#[test]
+fn a_store_whose_lock_file_is_gone_is_still_in_use() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store");
+    let store = Store::create(&path).expect("a new store");
+    std::fs::remove_file(path.join("lock")).expect("removed");
+    let refused = Store::open(&path).err().expect("its devices are in use");
+    assert!(matches!(refused, Error::Retry(RetryError::InUse { .. })), "{refused}");
+    let refused = Store::builder().verify(&path).expect_err("its devices are in use");
+    assert!(matches!(refused, Error::Retry(RetryError::InUse { .. })), "{refused}");
+    drop(store);
+    Store::open(&path).expect("free again");
+}
+
+#[test]
+fn a_copied_store_folder_that_names_the_same_devices_cannot_be_used_beside_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, copy) = (folder.path().join("store"), folder.path().join("copy"));
+    let options =
+        CreateOptions { data: vec![folder.path().join("data")], ..CreateOptions::default() };
+    let store = Store::builder().create(&path, &options).expect("a new store");
+    std::fs::create_dir(&copy).expect("a folder");
+    for file in ["store.json", "log-0"] {
+        std::fs::copy(path.join(file), copy.join(file)).expect("copied");
+    }
+    let refused = Store::open(&copy).err().expect("its data device is in use");
+    assert!(matches!(refused, Error::Retry(RetryError::InUse { .. })), "{refused}");
+    drop(store);
+}
+
+#[test]
+fn verification_writes_nothing_and_compares_the_description_with_the_labels() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store");
+    drop(Store::create(&path).expect("a new store"));
+    std::fs::remove_file(path.join("lock")).expect("removed");
+    assert_eq!(Store::builder().verify(&path).expect("verified").damage, []);
+    assert!(!path.join("lock").exists(), "verification has written");
+    let description = path.join("store.json");
+    let text = std::fs::read_to_string(&description).expect("readable");
+    assert!(text.contains("16384"));
+    std::fs::write(&description, text.replace("16384", "32768")).expect("written");
+    let damaged = Store::builder().verify(&path).expect_err("the label says something else");
+    assert!(matches!(&damaged, Error::Damaged(damage) if damage.what.contains("label")));
+    assert_eq!(
+        Store::open(&path).err().expect("nor is it opened").to_string(),
+        damaged.to_string()
+    );
 }

@@ -142,7 +142,7 @@ impl BlockStore {
     /// [`RequestError::NoStore`]; [`RetryError::InUse`] while another process has it open;
     /// unregistered formats or modifiers; [`Error::Damaged`].
     pub fn open(folder: &Path, options: &OpenOptions, registry: &Registry) -> Result<Self, Error> {
-        let (folder, description, mut devices) = layout::open(folder)?;
+        let (folder, description, mut devices) = layout::open(folder, Access::ReadWrite)?;
         let mut config = description.config(&folder.path, options.memory_bytes)?;
         config.run_blocks_max = options.run_blocks_max.unwrap_or(config.run_blocks_max);
         config.run_density_percent_min = options.run_density_percent_min;
@@ -175,7 +175,7 @@ impl BlockStore {
     /// As [`BlockStore::open`], but for unregistered modifiers; what is wrong with the content is
     /// in the report.
     pub fn verify(folder: &Path, registry: &Registry) -> Result<Report, Error> {
-        let (folder, description, mut devices) = layout::open(folder)?;
+        let (folder, description, mut devices) = layout::open(folder, Access::ReadOnly)?;
         let config = description.config(&folder.path, usize::MAX / 4)?;
         engine::verify(&mut devices, config, registry)
     }

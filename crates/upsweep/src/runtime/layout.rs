@@ -13,7 +13,7 @@
 #![expect(clippy::disallowed_methods, reason = "the runtime is where files enter the system")]
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ use crate::device::{
     ScratchRange,
 };
 use crate::engine::format::image_format::{self, Identity, ImageKind};
-use crate::engine::{Config, DATA_START};
+use crate::engine::{Access, Config, DATA_START};
 use crate::error::{ClosedError, Damage, Error, RequestError, RetryError};
 use crate::log::LogRegion;
 
@@ -60,7 +60,7 @@ pub struct CreateOptions {
 }
 
 /// What a store consists of.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Description {
     /// Version of this description, 1.
     pub version: u32,
@@ -131,36 +131,61 @@ impl Description {
 #[derive(Debug)]
 pub(super) struct Folder {
     pub(super) path: PathBuf,
-    _lock: File,
+    lock: Option<File>,
 }
 
 fn path_error(path: &Path, error: impl std::fmt::Display) -> Error {
     RequestError::Path { path: path.to_owned(), reason: error.to_string() }.into()
 }
 
+/// The folder with its lock file locked by `try_lock`.
+fn locked(
+    path: &Path,
+    mut lock: File,
+    try_lock: fn(&File) -> Result<(), TryLockError>,
+) -> Result<Folder, Error> {
+    match try_lock(&lock) {
+        Ok(()) => Ok(Folder { path: path.to_owned(), lock: Some(lock) }),
+        Err(TryLockError::WouldBlock) => {
+            let mut text = String::new();
+            let read = lock.read_to_string(&mut text);
+            let pid = read.ok().and_then(|_| text.trim().parse().ok());
+            Err(RetryError::InUse { path: path.to_owned(), pid }.into())
+        }
+        Err(TryLockError::Error(error)) => Err(path_error(&path.join("lock"), error)),
+    }
+}
+
 impl Folder {
+    /// Locks the folder for somebody who only looks, perhaps on read-only media. Without a lock file
+    /// nobody has had the store open; its devices are locked all the same.
+    fn lock_shared(path: &Path) -> Result<Self, Error> {
+        let lock_path = path.join("lock");
+        let lock = match File::open(&lock_path) {
+            Ok(lock) => lock,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Ok(Self { path: path.to_owned(), lock: None });
+            }
+            Err(error) => return Err(path_error(&lock_path, error)),
+        };
+        locked(path, lock, File::try_lock_shared)
+    }
+
     fn lock(path: &Path) -> Result<Self, Error> {
         let lock_path = path.join("lock");
-        let mut lock = OpenOptions::new()
+        let lock = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
             .open(&lock_path)
             .map_err(|error| path_error(&lock_path, error))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut text = String::new();
-                let read = lock.read_to_string(&mut text);
-                let pid = read.ok().and_then(|_| text.trim().parse().ok());
-                return Err(RetryError::InUse { path: path.to_owned(), pid }.into());
-            }
-            Err(TryLockError::Error(error)) => return Err(path_error(&lock_path, error)),
+        let mut folder = locked(path, lock, File::try_lock)?;
+        if let Some(lock) = &mut folder.lock {
+            let written = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+            written.map_err(|error| path_error(&lock_path, error))?;
         }
-        let written = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
-        written.map_err(|error| path_error(&lock_path, error))?;
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        Ok(folder)
     }
 
     /// What the last session measured, as the text of a JSON value.
@@ -175,13 +200,17 @@ impl Folder {
     }
 }
 
-/// Locks the store in `folder` and opens its devices.
-pub(super) fn open(folder: &Path) -> Result<(Folder, Description, HostDevices), Error> {
+/// Locks the store in `folder` and opens its devices, for reading only if that is all.
+pub(super) fn open(
+    folder: &Path,
+    access: Access,
+) -> Result<(Folder, Description, HostDevices), Error> {
     let file = folder.join("store.json");
     if !file.exists() {
         return Err(RequestError::NoStore(folder.to_owned()).into());
     }
-    let locked = Folder::lock(folder)?;
+    let read_only = access == Access::ReadOnly;
+    let locked = if read_only { Folder::lock_shared(folder) } else { Folder::lock(folder) }?;
     let text = fs::read_to_string(&file).map_err(|error| path_error(&file, error))?;
     let description: Description =
         serde_json::from_str(&text).map_err(|error| path_error(&file, error))?;
@@ -194,7 +223,8 @@ pub(super) fn open(folder: &Path) -> Result<(Folder, Description, HostDevices), 
         .into_iter()
         .map(|path| HostPath { path, create: false })
         .collect();
-    let mut devices = HostDevices::open(&paths, HostOptions::default())?;
+    let options = HostOptions { read_only, ..HostOptions::default() };
+    let mut devices = HostDevices::open(&paths, options)?;
     check_labels(&mut devices, &description, folder)?;
     Ok((locked, description, devices))
 }
@@ -210,13 +240,36 @@ fn check_labels(
         let identity = label_identity(store, index);
         let checked = device::read_alone(devices, device, 0, LABEL_BYTES)
             .map_err(|error| error.to_string())
-            .and_then(|label| image_format::decode(&label, &identity).map(|_| ()));
+            .and_then(|label| {
+                let body = image_format::decode(&label, &identity)?;
+                check_description(&label[body], description)
+            });
         if let Err(reason) = checked {
             let what = format!("label of {}", devices.description(device).path.display());
             return Err(Damage { device, offset: 0, what, reason }.into());
         }
     }
     Ok(())
+}
+
+/// Whether the copy of the description in a label agrees with `store.json`. Paths may differ:
+/// whoever moves devices changes them by hand.
+fn check_description(label: &[u8], description: &Description) -> Result<(), String> {
+    if label.is_empty() {
+        return Ok(()); // its paths were too long for a label
+    }
+    let copy: Description = serde_json::from_slice(label).map_err(|error| error.to_string())?;
+    let without_paths = |description: &Description| Description {
+        data: vec![PathBuf::new(); description.data.len()],
+        log: vec![PathBuf::new(); description.log.len()],
+        ..description.clone()
+    };
+    let (copy, found) = (without_paths(&copy), without_paths(description));
+    if copy == found {
+        return Ok(());
+    }
+    let text = |description| serde_json::to_string(description).unwrap_or_default();
+    Err(format!("it says {}, but store.json says {}", text(&copy), text(&found)))
 }
 
 fn label_identity(store: [u8; 16], index: u16) -> Identity<'static> {
