@@ -1,11 +1,9 @@
 //! Every command, its output, its errors and its exit status.
 
-mod common;
-
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
-use common::{Run, World, text, upsweep};
+use super::common::{Run, World, text, upsweep};
 
 fn refused(run: &Run, message: &str) {
     assert_eq!(run.status, Some(2), "{} {}", run.out, run.errors);

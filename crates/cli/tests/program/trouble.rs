@@ -1,13 +1,11 @@
 //! Crashes, damage, a store in use, and readers that go away.
 
-mod common;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::World;
+use super::common::World;
 
 #[test]
 fn a_killed_apply_leaves_a_first_part_of_the_input() {

@@ -1,0 +1,5 @@
+//! Tests of the program as users meet it: commands, output, errors, exit statuses.
+
+mod commands;
+mod common;
+mod trouble;
