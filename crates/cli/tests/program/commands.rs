@@ -3,13 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
-use super::common::{Run, World, text, upsweep};
-
-fn refused(run: &Run, message: &str) {
-    assert_eq!(run.status, Some(2), "{} {}", run.out, run.errors);
-    assert_eq!(run.errors.lines().count(), 1, "{}", run.errors);
-    assert!(run.errors.contains(message), "{:?} not in {:?}", message, run.errors);
-}
+use super::common::{Run, World, refused, text, upsweep};
 
 #[test]
 fn every_operation_does_what_it_says() {
@@ -172,5 +166,5 @@ fn usage_errors_have_status_two() {
         assert_eq!(run.status, Some(2), "{arguments:?}");
         assert!(!run.errors.is_empty());
     }
-    refused(&world.run("stat", &["--memory", "1KiB"]), "this store needs at least");
+    refused(&world.run("stat", &["--memory", "1KiB"]), "--memory: 1024 bytes; this store needs");
 }
