@@ -125,22 +125,6 @@ fn counts_come_while_the_input_pauses() {
 }
 
 #[test]
-fn what_is_refused_can_be_listed_and_retried() {
-    let world = World::new();
-    assert_eq!(world.apply("put\tk\ttext\nadd\tk\t5\n", &[]).status, Some(0));
-    world.ok("sweep", &[]);
-    let list = world.ok("quarantine list", &[]);
-    assert!(list.contains("\tmain\tadd_i64\tk\t"), "{list}");
-    assert_eq!(world.apply("delete\tk\n", &[]).status, Some(0));
-    refused(&world.run("quarantine retry", &["00"]), "no update \"00\" in quarantine");
-    let id = list.split('\t').next().expect("an ID");
-    world.ok("quarantine retry", &[id]);
-    assert_eq!(world.ok("get", &["k"]), "5\n");
-    world.ok("quarantine retry", &["--all"]);
-    assert_eq!(world.ok("quarantine list", &[]), "nothing is in quarantine\n");
-}
-
-#[test]
 fn tables_and_stat_tell_what_is_there() {
     let world = World::new();
     assert_eq!(world.apply("add\tk\t1\nadd\tl\t1\n", &["--table", "hits"]).status, Some(0));

@@ -3,4 +3,5 @@
 mod commands;
 mod common;
 mod create;
+mod quarantine;
 mod trouble;
