@@ -54,7 +54,7 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Failure> {
         lines: Lines::default(),
     };
     let progress = Progress::start(&store, input.length());
-    let acks = Acks::start(args.ack_every);
+    let acks = Acks::start(args.ack_every, progress.as_ref().and_then(Progress::on_output));
     let outcome = apply_all(&mut applier, &mut input, &acks, progress.as_ref());
     let acknowledged = acks.finish();
     let seconds = started.elapsed().as_secs_f64();
