@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use upsweep::runtime::BlockStore;
-use upsweep::{Durability, Error, Ticket};
+use upsweep::{Durability, Error, RequestError, Ticket};
 
 use crate::args::{ApplyArgs, DurabilityChoice};
 use crate::failure::Failure;
@@ -100,7 +100,7 @@ fn apply_all(
     progress: Option<&Progress>,
 ) -> Result<(), Failure> {
     let name = input.name().to_owned();
-    while let Some(mut rest) = input.next()? {
+    while let Some(mut rest) = input.next(applier.applied + 1)? {
         while !rest.is_empty() {
             let taken = applier.apply_some(rest, &name, acks)?;
             rest = &rest[taken..];
@@ -159,6 +159,14 @@ impl Applier<'_> {
                     acks.note(self.applied, ticket);
                 }
                 Err(match error {
+                    Error::Request(RequestError::BatchTooLong { bytes, limit }) => {
+                        let reason = format!(
+                            "the update takes {bytes} bytes, above the limit of {limit}: make a \
+                             store with a larger log (with 16MiB any value fits), or give more \
+                             --memory"
+                        );
+                        self.refused_line(name, &reason)
+                    }
                     Error::Request(error) => self.refused_line(name, &error.to_string()),
                     error => error.into(),
                 })

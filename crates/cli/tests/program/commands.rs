@@ -79,6 +79,8 @@ fn an_absent_key_has_its_own_status() {
     let run = world.run("get", &["other"]);
     assert_eq!((run.status, run.out.as_str()), (Some(1), ""));
     assert_eq!(run.errors, "upsweep: no key \"other\" in table \"main\"\n");
+    let run = world.run("get", &["a\\tb"]);
+    assert_eq!(run.errors, "upsweep: no key \"a\\tb\" in table \"main\"\n");
 }
 
 #[test]
@@ -94,6 +96,28 @@ fn a_malformed_line_is_named_and_those_before_it_count() {
     let run = world.apply(&format!("add\tk\t1\nadd\t{long}\t1\nadd\tk\t1\n"), &[]);
     refused(&run, "standard input:2: key of 5000 bytes; the limit is 4096");
     assert_eq!(world.ok("get", &["k"]), "4\n");
+    let endless = "k".repeat(9 << 20);
+    let file = world.file("long.tsv", &format!("add\tk\t1\nput\tk\t{endless}\n"));
+    refused(&world.run("apply", &[&file]), &format!("{file}:2: the line is longer than 8 MiB"));
+    assert_eq!(world.ok("get", &["k"]), "5\n");
+}
+
+#[test]
+fn a_single_update_that_is_too_long_is_not_called_a_batch() {
+    let world = World::new();
+    let run = world.apply(&format!("put\tk\t{}\n", "v".repeat(1 << 20)), &[]);
+    refused(&run, "standard input:1: the update takes 10485");
+    refused(&run, "make a store with a larger log");
+    assert!(!run.errors.contains("split"), "{}", run.errors);
+    // The log that the help promises to be large enough.
+    let store = text(&world.path("large"));
+    let run: Run =
+        upsweep(&["create", &store, "--log-size", "16MiB"]).output().expect("runs").into();
+    assert_eq!(run.status, Some(0), "{}", run.errors);
+    let line = format!("put\t{}\t{}\n", "k".repeat(4096), "v".repeat(1 << 20));
+    let file = world.file("value.tsv", &line);
+    let run: Run = upsweep(&["apply", &store, &file]).output().expect("runs").into();
+    assert_eq!(run.status, Some(0), "{}", run.errors);
 }
 
 #[test]
@@ -151,4 +175,7 @@ fn usage_errors_have_status_two() {
         assert!(!run.errors.is_empty());
     }
     refused(&world.run("stat", &["--memory", "1KiB"]), "--memory: 1024 bytes; this store needs");
+    let file = world.file("file", "");
+    let run: Run = upsweep(&["bench", &file]).output().expect("runs").into();
+    refused(&run, "not a folder");
 }
