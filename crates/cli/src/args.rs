@@ -51,10 +51,10 @@ pub(crate) enum Command {
 
 /// Make an empty store
 ///
-/// The store is a folder. Its data and its log are files inside, unless you name others or raw
-/// block devices; whatever is on a named device is lost. With the log on a device of its own,
-/// updates and sweeps do not disturb each other. The log is written once in full, which takes a
-/// moment.
+/// The store is a folder inside one that is there. Its data and its log are files inside, unless
+/// you name others or raw block devices; whatever is on a named device is lost. With the log on a
+/// device of its own, updates and sweeps do not disturb each other. The log is written once in
+/// full, which takes a moment.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -65,16 +65,19 @@ pub(crate) struct CreateArgs {
     /// Folder to make; it must be empty or not there
     #[arg(value_name = "STORE")]
     pub(crate) store: PathBuf,
-    /// Data device: a file to make, or an existing raw block device; several may be given
+    /// Data device: a file to make, or an existing raw block device of at least 16MiB; several may
+    /// be given
     #[arg(long, value_name = "PATH")]
     pub(crate) data: Vec<PathBuf>,
-    /// Log device: a file to make, or an existing raw block device; several may be given
+    /// Log device: a file to make, or an existing raw block device; up to 8 may be given
     #[arg(long, value_name = "PATH")]
     pub(crate) log: Vec<PathBuf>,
     /// Target size of a block, 4KiB to 1MiB; without it, what suits the data device
     #[arg(long, value_name = "SIZE")]
     pub(crate) block_size: Option<Size>,
-    /// Size of each log file, 1MiB or more; without it 512MiB. A raw log device is used whole
+    /// Size of each log file, 1MiB to below 16TiB; without it 512MiB. A raw log device is used
+    /// whole. An update takes an eighth of the smallest log device at most: with 16MiB or more,
+    /// any value up to 1MiB fits
     #[arg(long, value_name = "SIZE")]
     pub(crate) log_size: Option<Size>,
     /// Print what was made as JSON
@@ -267,9 +270,15 @@ Examples:
 
 #[derive(Subcommand)]
 pub(crate) enum QuarantineCommand {
-    /// Print every update that was refused, and why; the first column is its ID
+    /// Print every update that was refused, and why
+    ///
+    /// A line is ID<TAB>TABLE<TAB>OPERATION<TAB>KEY<TAB>OPERAND<TAB>REASON, with \t, \n, \\ and
+    /// \xHH for what is not printable. Whether an update is refused is settled by the sweep, so
+    /// those that still wait for one are not in the list; standard error says how many they are.
     List(ShowArgs),
     /// Declare refused updates anew, once their cause is gone
+    ///
+    /// An update whose table was dropped is only removed from the quarantine.
     Retry(RetryArgs),
 }
 
@@ -292,7 +301,8 @@ pub(crate) struct RetryArgs {
 ///
 /// Loads a table, applies random durable additions as fast as they are taken, then one at a time,
 /// then reads records at random. Says how near the rate came to the bound that `upsweep stat`
-/// computes. The store is made in a new folder inside DIR and removed at the end.
+/// computes. The store is made in a new folder inside DIR and removed at the end; after a kill,
+/// remove DIR/upsweep-bench-* yourself.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

@@ -1,11 +1,14 @@
 //! `upsweep create`: the only command that makes a store.
 
 use serde_json::json;
-use upsweep::{CreateOptions, Store};
+use upsweep::{CreateOptions, Error, RequestError, Store};
 
 use crate::args::CreateArgs;
 use crate::failure::Failure;
 use crate::{output, text};
+
+/// What `--data` and `--log` take.
+const FREE_DEVICE: &str = "a new file, or a raw block device";
 
 pub(crate) fn run(args: CreateArgs) -> Result<(), Failure> {
     let block_bytes = args.block_size.map(|size| u32::try_from(size.0)).transpose();
@@ -18,7 +21,14 @@ pub(crate) fn run(args: CreateArgs) -> Result<(), Failure> {
         block_bytes,
         log_bytes: args.log_size.map(|size| size.0),
     };
-    let store = Store::builder().create(&args.store, &options)?;
+    let store = Store::builder().create(&args.store, &options).map_err(|error| match &error {
+        Error::Request(RequestError::AlreadyExists(path)) => {
+            let is_store = *path == args.store;
+            let new = if is_store { "a new or an empty folder" } else { FREE_DEVICE };
+            Failure::Refused(format!("{error}; name {new}"))
+        }
+        _ => error.into(),
+    })?;
     let status = store.status();
     let path = args.store.display();
     if args.json {

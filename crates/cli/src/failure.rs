@@ -47,12 +47,29 @@ impl From<Error> for Failure {
                 let advice = "`upsweep verify` lists all damage; restore the store from a copy";
                 return Self::Damage(Some(format!("{error}; {advice}")));
             }
+            Error::Request(RequestError::BadConfig { setting, reason }) => {
+                return Self::Refused(format!("{}: {reason}", flag(setting)));
+            }
             Error::Request(RequestError::NoTable(_)) => "; `upsweep tables` lists those there are",
-            Error::Request(RequestError::AlreadyExists(_)) => "; name a new or an empty folder",
+            Error::Request(RequestError::NoQuarantined(_)) => {
+                "; `upsweep quarantine list` names all"
+            }
             Error::Retry(RetryError::InUse { .. }) => ": wait for it to end, then try again",
             _ => "",
         };
         Self::Refused(format!("{error}{advice}"))
+    }
+}
+
+/// The flag that gives a setting of the library; the others keep their name.
+fn flag(setting: &'static str) -> &'static str {
+    match setting {
+        "block size" => "--block-size",
+        "data devices" => "--data",
+        "log devices" => "--log",
+        "log size" => "--log-size",
+        "memory" => "--memory",
+        other => other,
     }
 }
 

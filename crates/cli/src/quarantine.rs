@@ -3,63 +3,151 @@
 use std::io::Write;
 
 use serde_json::json;
-use upsweep::QuarantinedUpdate;
+use upsweep::{Error, QuarantinedUpdate, RequestError, Retried, Store, Value, ValueKind};
 
 use crate::args::{RetryArgs, ShowArgs};
 use crate::failure::Failure;
 use crate::{output, text};
 
 pub(crate) fn list(args: &ShowArgs) -> Result<(), Failure> {
-    let updates = output::open(&args.open)?.quarantined()?;
+    let store = output::open(&args.open)?;
+    let updates = store.quarantined()?;
     let mut out = output::out();
     if updates.is_empty() && !args.json {
         writeln!(out, "nothing is in quarantine")?;
     }
     for update in &updates {
         if args.json {
-            writeln!(out, "{}", to_json(update))?;
+            writeln!(out, "{}", to_json(update)?)?;
         } else {
-            let QuarantinedUpdate { id, table, modifier, key, operand, reason } = update;
-            let table = table.as_deref().unwrap_or("(dropped)");
-            let (id, key, operand) = (text::hex(id), text::escape(key), text::escape(operand));
-            writeln!(out, "{id}\t{table}\t{modifier}\t{key}\t{operand}\t{reason}")?;
+            writeln!(out, "{}", to_line(update)?)?;
         }
     }
-    Ok(out.flush()?)
+    out.flush()?;
+    let waiting: u64 = store.tables().iter().map(|(_, size)| size.waiting).sum();
+    if waiting > 0 {
+        let (waiting, path) = (text::count(waiting), args.open.store.display());
+        // For information only: the list itself is complete.
+        drop(writeln!(
+            std::io::stderr(),
+            "{waiting} updates wait for a sweep, which may refuse some of them: \
+             `upsweep sweep {path}` shows"
+        ));
+    }
+    Ok(())
 }
 
-fn to_json(update: &QuarantinedUpdate) -> serde_json::Value {
-    json!({
+fn to_line(update: &QuarantinedUpdate) -> Result<String, Failure> {
+    let QuarantinedUpdate { id, table, modifier, key, reason, .. } = update;
+    let table = table.as_deref().unwrap_or("(dropped)");
+    let (id, key, reason) = (text::hex(id), text::escape(key), text::escape(reason.as_bytes()));
+    let operand = text::value_text(&operand(update), None).map_err(Failure::Refused)?;
+    Ok(format!("{id}\t{table}\t{modifier}\t{key}\t{operand}\t{reason}"))
+}
+
+fn to_json(update: &QuarantinedUpdate) -> Result<serde_json::Value, Failure> {
+    Ok(json!({
         "id": text::hex(&update.id),
         "table": update.table,
         "modifier": update.modifier,
         "key": text::escape(&update.key),
-        "operand": text::escape(&update.operand),
+        "operand": text::json_value(&operand(update), None).map_err(Failure::Refused)?,
         "reason": update.reason,
-    })
+    }))
+}
+
+/// The operand as the value that it stands for: numbers as numbers.
+fn operand(update: &QuarantinedUpdate) -> Value {
+    let whole = &update.operand;
+    let number = |kind| (kind, whole.as_slice());
+    let (kind, bytes) = match (update.modifier.as_str(), whole.split_first()) {
+        ("add_i64" | "max_i64" | "min_i64", _) => number(ValueKind::I64),
+        ("add_u64" | "max_u64" | "min_u64", _) => number(ValueKind::U64),
+        ("add_f64" | "max_f64" | "min_f64", _) => number(ValueKind::F64),
+        ("put" | "insert_if_absent", Some((&kind, bytes))) => {
+            (ValueKind::from_number(kind).unwrap_or(ValueKind::Bytes), bytes)
+        }
+        _ => (ValueKind::Bytes, whole.as_slice()),
+    };
+    // What is malformed is shown byte for byte.
+    let kind = if bytes.len() == 8 { kind } else { ValueKind::Bytes };
+    Value { kind, bytes: bytes.to_vec() }
+}
+
+/// How many updates were taken out of the quarantine.
+#[derive(Default)]
+struct Done {
+    declared: u64,
+    removed: u64,
 }
 
 pub(crate) fn retry(args: &RetryArgs) -> Result<(), Failure> {
-    let unknown = |id: &str| {
-        Failure::Refused(format!(
-            "no update {id:?} in quarantine; `upsweep quarantine list` names all"
-        ))
-    };
-    let named: Result<Vec<Vec<u8>>, Failure> =
-        args.ids.iter().map(|id| text::unhex(id).ok_or_else(|| unknown(id))).collect();
+    let named: Result<Vec<Vec<u8>>, Error> = args
+        .ids
+        .iter()
+        .map(|id| text::unhex(id).ok_or_else(|| RequestError::NoQuarantined(id.clone()).into()))
+        .collect();
     let mut ids = named?;
     let store = output::open(&args.open)?;
-    let there = store.quarantined()?;
     if args.all {
-        ids = there.into_iter().map(|update| update.id).collect();
-    } else if let Some(id) = ids.iter().find(|id| !there.iter().any(|update| update.id == **id)) {
-        return Err(unknown(&text::hex(id)));
+        ids = store.quarantined()?.into_iter().map(|update| update.id).collect();
     }
-    for id in &ids {
-        store.retry_quarantined(id)?;
+    let mut done = Done::default();
+    let outcome = retry_each(&store, &ids, &mut done);
+    // Also before a failure: what was done stays done.
+    let printed = print(&done, args.json);
+    outcome?;
+    printed
+}
+
+fn retry_each(store: &Store, ids: &[Vec<u8>], done: &mut Done) -> Result<(), Error> {
+    for id in ids {
+        match store.retry_quarantined(id)? {
+            Retried::Declared => done.declared += 1,
+            Retried::Removed => done.removed += 1,
+        }
     }
-    if args.json {
-        return output::json(&json!({"retried": ids.len()}));
+    Ok(())
+}
+
+fn print(done: &Done, json: bool) -> Result<(), Failure> {
+    let Done { declared, removed } = done;
+    if json {
+        return output::json(&json!({"retried": declared, "removed": removed}));
     }
-    output::line(&format!("declared {} updates anew", ids.len()))
+    let removed = match removed {
+        0 => String::new(),
+        removed => format!("; {removed} removed, their tables are gone"),
+    };
+    output::line(&format!("declared {declared} updates anew{removed}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_update_is_one_line_of_six_fields() {
+        let update = |modifier: &str, operand: &[u8]| QuarantinedUpdate {
+            id: vec![0, 0xff],
+            table: None,
+            modifier: modifier.to_owned(),
+            key: b"a\tb".to_vec(),
+            operand: operand.to_vec(),
+            reason: "first\nsecond\tthird".to_owned(),
+        };
+        let line = |modifier: &str, operand: &[u8]| to_line(&update(modifier, operand)).ok();
+        let expected = |modifier: &str, operand: &str| {
+            let reason = "first\\nsecond\\tthird";
+            Some(format!("00ff\t(dropped)\t{modifier}\ta\\tb\t{operand}\t{reason}"))
+        };
+        let number = (-5i64).to_le_bytes();
+        assert_eq!(line("min_i64", &number), expected("min_i64", "-5"));
+        assert_eq!(line("max_u64", &5u64.to_le_bytes()), expected("max_u64", "5"));
+        assert_eq!(line("add_f64", &1.5f64.to_le_bytes()), expected("add_f64", "1.5"));
+        assert_eq!(line("append", b"12345678"), expected("append", "12345678"));
+        assert_eq!(line("put", b"\0v\tw"), expected("put", "v\\tw"));
+        // No operand of its modifier, so byte for byte.
+        assert_eq!(line("add_i64", b"12"), expected("add_i64", "12"));
+    }
 }

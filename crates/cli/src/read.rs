@@ -13,12 +13,11 @@ use crate::{output, text};
 pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
     let table = output::open(&args.open)?.existing_table(&args.read.table)?;
     let Some(value) = table.get(&args.key.0)? else {
-        let key = text::escape(&args.key.0);
         if args.read.json {
-            output::json(&json!({"key": key, "value": null}))?;
+            output::json(&json!({"key": text::escape(&args.key.0), "value": null}))?;
         }
-        let table = &args.read.table;
-        return Err(Failure::Absent(format!("no key {key:?} in table {table:?}")));
+        let (key, table) = (text::quote(&args.key.0), &args.read.table);
+        return Err(Failure::Absent(format!("no key {key} in table {table:?}")));
     };
     let mut out = output::out();
     if args.read.json {
@@ -72,7 +71,7 @@ fn show(args: &ReadArgs, key: &[u8], value: &Value) -> Result<String, Failure> {
 }
 
 fn wrong_format(key: &[u8], reason: &str) -> Failure {
-    Failure::Refused(format!("the value of {:?}: {reason}", text::escape(key)))
+    Failure::Refused(format!("the value of {}: {reason}", text::quote(key)))
 }
 
 fn print(out: &mut impl Write, args: &ReadArgs, key: &[u8], value: &Value) -> Result<(), Failure> {

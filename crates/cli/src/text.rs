@@ -117,6 +117,11 @@ pub(crate) fn escape(bytes: &[u8]) -> String {
     out
 }
 
+/// The same in quotation marks, for messages.
+pub(crate) fn quote(bytes: &[u8]) -> String {
+    format!("\"{}\"", escape(bytes))
+}
+
 fn push_hex(bytes: &[u8], before: &str, out: &mut String) {
     for byte in bytes {
         write!(out, "{before}{byte:02x}").expect("writing to a string does not fail");

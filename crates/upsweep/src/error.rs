@@ -35,6 +35,8 @@ pub enum RequestError {
     },
     /// No table of this name.
     NoTable(String),
+    /// No update with this id, in hexadecimal digits, is in the quarantine.
+    NoQuarantined(String),
     /// A table of this name exists, with another kind or typing.
     TableMismatch {
         /// Name of the table.
@@ -65,7 +67,8 @@ pub enum RequestError {
         /// The limit in bytes.
         limit: usize,
     },
-    /// A batch whose log record exceeds what one log segment or the memory budget holds.
+    /// A batch, or a single update, whose log record exceeds what one log segment or the memory
+    /// budget holds.
     BatchTooLong {
         /// Length of the record in bytes.
         bytes: usize,
@@ -197,6 +200,7 @@ impl Display for RequestError {
             }
             Self::Path { path, reason } => write!(formatter, "{}: {reason}", path.display()),
             Self::NoTable(table) => write!(formatter, "no table {table:?} in this store"),
+            Self::NoQuarantined(id) => write!(formatter, "no update {id:?} in quarantine"),
             Self::TableMismatch { table, found, wanted } => {
                 write!(formatter, "table {table:?} is {found}, not {wanted}")
             }
@@ -217,8 +221,8 @@ impl Display for RequestError {
             }
             Self::BatchTooLong { bytes, limit } => write!(
                 formatter,
-                "batch of {bytes} bytes; the limit of this store is {limit}: split the batch, \
-                 or create the store with a larger log"
+                "record of {bytes} bytes; the limit of this store is {limit}: split a batch; a \
+                 single update needs a store with a larger log, or more memory"
             ),
             Self::BadOperand { modifier, reason } => {
                 write!(formatter, "operand of {modifier:?} refused: {reason}")

@@ -210,6 +210,6 @@ pub mod structures;
 pub use engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
 pub use error::{ClosedError, Damage, Error, RequestError, RetryError};
 pub use runtime::{CreateOptions, Durability, OpenOptions, Status, Ticket};
-pub use store::{QuarantinedUpdate, Store, StoreBuilder};
+pub use store::{QuarantinedUpdate, Retried, Store, StoreBuilder};
 pub use structures::table::{Batch, Scan, Table, Value};
 pub use structures::typed::{TableDefinition, TypedTable};

@@ -136,6 +136,16 @@ pub struct QuarantinedUpdate {
     pub reason: String,
 }
 
+/// What [`Store::retry_quarantined`] has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retried {
+    /// The update is declared anew.
+    Declared,
+    /// The table of the update was dropped, so the update is gone from the quarantine, without
+    /// effect.
+    Removed,
+}
+
 impl Store {
     /// Settings for opening a store.
     #[must_use]
@@ -303,15 +313,17 @@ impl Store {
     }
 
     /// Declares a quarantined update anew and takes it out of the quarantine, both or neither. If
-    /// it is refused again it comes back under a new id.
+    /// it is refused again it comes back under a new id. An update whose table was dropped can
+    /// never take effect: it is only taken out.
     ///
     /// # Errors
-    /// [`RequestError::NoTable`] if there is no such update or its table was dropped.
-    pub fn retry_quarantined(&self, id: &[u8]) -> Result<(), Error> {
+    /// [`RequestError::NoQuarantined`]; [`Error::Retry`]; [`Error::Closed`].
+    pub fn retry_quarantined(&self, id: &[u8]) -> Result<Retried, Error> {
         let table = self.quarantine()?;
         let entry = table.get(id)?.and_then(|value| quarantine::decode_entry(&value).ok());
         let Some(entry) = entry else {
-            return Err(RequestError::NoTable("such a quarantined update".to_owned()).into());
+            let shown = id.iter().map(|byte| format!("{byte:02x}")).collect();
+            return Err(RequestError::NoQuarantined(shown).into());
         };
         let update = |space, modifier, key, operand| crate::engine::LoggedUpdate {
             space,
@@ -319,11 +331,15 @@ impl Store {
             key,
             operand,
         };
-        let both = [
-            update(entry.space, entry.modifier, &entry.key, &entry.operand),
-            update(QUARANTINE_SPACE, builtin::DELETE, id, &[]),
-        ];
-        self.blocks.modify(&both, Durability::Wait).map(|_| ())
+        let declared = update(entry.space, entry.modifier, &entry.key, &entry.operand);
+        let removed = update(QUARANTINE_SPACE, builtin::DELETE, id, &[]);
+        match self.blocks.modify(&[declared, removed], Durability::Wait) {
+            Ok(_) => Ok(Retried::Declared),
+            Err(Error::Request(RequestError::NoTable(_))) => {
+                self.blocks.modify(&[removed], Durability::Wait).map(|_| Retried::Removed)
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 
 use upsweep::{
     ClosedError, CreateOptions, Durability, Error, Modifier, Outcome, Refusal, RequestError,
-    RetryError, Store, Table, TableDefinition, ValueKind, ValueRef,
+    Retried, RetryError, Store, Table, TableDefinition, ValueKind, ValueRef,
 };
 
 fn small() -> CreateOptions {
@@ -158,7 +158,7 @@ fn a_modifier_of_the_application_lives_on_the_log_by_its_name() {
     for _ in 0..2 {
         table.modify(b"key", &Count, b"").expect("logged").wait().expect("durable");
     }
-    store.retry_quarantined(&quarantined[1].id).expect("retried");
+    assert_eq!(store.retry_quarantined(&quarantined[1].id), Ok(Retried::Declared));
     assert_eq!(*table.get(b"key").expect("readable").expect("there"), *b"xxxxxx");
     store.sweep().expect("swept");
     assert_eq!(store.quarantined().expect("listed").len(), 1);
@@ -167,6 +167,25 @@ fn a_modifier_of_the_application_lives_on_the_log_by_its_name() {
     assert_eq!(store.quarantined().expect("listed").len(), 1);
     drop(store);
     assert_eq!(builder().verify(&path).expect("verified").damage, []);
+}
+
+#[test]
+fn a_quarantined_update_of_a_dropped_table_is_taken_out() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let builder = Store::builder().memory_bytes(32 << 20).modifier(Count);
+    let store = builder.create(folder.path().join("store"), &small()).expect("a new store");
+    let table = store.table("counts").expect("a table");
+    table.modify(b"key", &Count, b"refuse").expect("logged").wait().expect("durable");
+    store.sweep().expect("swept");
+    store.drop_table("counts").expect("dropped");
+    let quarantined = store.quarantined().expect("listed");
+    assert_eq!(quarantined[0].table, None);
+    let id = &quarantined[0].id;
+    assert_eq!(store.retry_quarantined(id), Ok(Retried::Removed));
+    assert_eq!(store.quarantined().expect("listed"), []);
+    let shown = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let gone = Error::Request(RequestError::NoQuarantined(shown));
+    assert_eq!(store.retry_quarantined(id), Err(gone));
 }
 
 #[test]

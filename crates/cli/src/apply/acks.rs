@@ -7,6 +7,7 @@ use std::io::{ErrorKind, Write};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
+use indicatif::ProgressBar;
 use upsweep::Ticket;
 
 use crate::failure::Failure;
@@ -26,10 +27,11 @@ pub(super) struct Acknowledged {
 }
 
 impl Acks {
-    /// Starts the thread, which prints `durable COUNT` for every multiple of `every`.
-    pub(super) fn start(every: Option<u64>) -> Self {
+    /// Starts the thread, which prints `durable COUNT` for every multiple of `every`. The counts
+    /// go above `bar` if there is one.
+    pub(super) fn start(every: Option<u64>, bar: Option<ProgressBar>) -> Self {
         let (sender, receiver) = channel();
-        let thread = std::thread::spawn(move || wait_for_all(&receiver, every));
+        let thread = std::thread::spawn(move || wait_for_all(&receiver, every, bar.as_ref()));
         Self { sender, thread }
     }
 
@@ -50,7 +52,11 @@ impl Acks {
     }
 }
 
-fn wait_for_all(receiver: &Receiver<(u64, Ticket)>, every: Option<u64>) -> Acknowledged {
+fn wait_for_all(
+    receiver: &Receiver<(u64, Ticket)>,
+    every: Option<u64>,
+    bar: Option<&ProgressBar>,
+) -> Acknowledged {
     let mut durable = 0;
     // Once the reader of the output has gone, the updates still go on.
     let mut prints = true;
@@ -59,8 +65,9 @@ fn wait_for_all(receiver: &Receiver<(u64, Ticket)>, every: Option<u64>) -> Ackno
             return Acknowledged { durable, result: Err(error.into()) };
         }
         let before = std::mem::replace(&mut durable, lines);
-        if let Some(every) = every.filter(|_| prints) {
-            match print(before, lines, every) {
+        if let Some(every) = every.filter(|every| prints && before / every < lines / every) {
+            let print = || print(before, lines, every);
+            match bar.map_or_else(print, |bar| bar.suspend(print)) {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => prints = false,
                 Err(error) => return Acknowledged { durable, result: Err(error.into()) },
@@ -72,9 +79,6 @@ fn wait_for_all(receiver: &Receiver<(u64, Ticket)>, every: Option<u64>) -> Ackno
 
 /// Prints every multiple of `every` above `before`, up to `lines`.
 fn print(before: u64, lines: u64, every: u64) -> std::io::Result<()> {
-    if before / every == lines / every {
-        return Ok(());
-    }
     let mut out = std::io::stdout().lock();
     for multiple in before / every + 1..=lines / every {
         writeln!(out, "durable {}", multiple * every)?;

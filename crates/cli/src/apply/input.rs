@@ -57,7 +57,8 @@ impl Input {
     }
 
     /// The next whole lines; a last line without line feed counts. Waits for one line, no more.
-    pub(super) fn next(&mut self) -> Result<Option<&[u8]>, Failure> {
+    /// `number` is that of the first of them, for messages.
+    pub(super) fn next(&mut self, number: u64) -> Result<Option<&[u8]>, Failure> {
         self.buffer.copy_within(self.given..self.filled, 0);
         self.filled -= self.given;
         self.given = 0;
@@ -75,16 +76,17 @@ impl Input {
                 return Ok(None);
             }
             searched = self.filled;
-            self.read()?;
+            self.read(number)?;
         }
     }
 
     /// Reads what is there, at least one byte unless the input has ended.
-    fn read(&mut self) -> Result<(), Failure> {
+    fn read(&mut self, number: u64) -> Result<(), Failure> {
         if self.filled == self.buffer.len() {
             if self.filled >= LINE_BYTES_MAX {
                 let (name, limit) = (&self.name, LINE_BYTES_MAX >> 20);
-                return Err(Failure::Refused(format!("{name}: a line is longer than {limit} MiB")));
+                let problem = format!("the line is longer than {limit} MiB");
+                return Err(Failure::Refused(format!("{name}:{number}: {problem}")));
             }
             self.buffer.resize(2 * self.filled, 0);
         }

@@ -111,8 +111,8 @@ impl Lines {
     fn convert_number(&mut self, given: &[u8]) -> Result<Range<usize>, String> {
         let number = std::str::from_utf8(given).ok().and_then(|text| text.parse::<i64>().ok());
         let Some(number) = number else {
-            let shown = text::escape(given);
-            return Err(format!("{shown:?} is no number from -2^63 to 2^63-1"));
+            let shown = text::quote(given);
+            return Err(format!("{shown} is no number from -2^63 to 2^63-1"));
         };
         let start = self.converted.len();
         self.converted.extend_from_slice(&number.to_le_bytes());
@@ -135,8 +135,8 @@ fn unknown_operation(name: &[u8]) -> String {
     if name.is_empty() {
         return "an empty line or operation; expected OP, a tab, KEY".to_owned();
     }
-    let shown = text::escape(name);
-    format!("unknown operation {shown:?}; known are put, delete, add, max, min, append")
+    let shown = text::quote(name);
+    format!("unknown operation {shown}; known are put, delete, add, max, min, append")
 }
 
 #[cfg(test)]
@@ -178,10 +178,12 @@ mod tests {
         let reasons = [
             ("", "empty line"),
             ("ad\tk\t1", "unknown operation \"ad\""),
+            ("a\\d\tk\t1", "unknown operation \"a\\\\d\""),
             ("add", "without a key"),
             ("add\tk", "needs a tab and a number"),
             ("put\tk", "needs a tab and a value"),
             ("add\tk\tone", "\"one\" is no number"),
+            ("add\tk\t\x07", "\"\\x07\" is no number"),
             ("add\tk\t9223372036854775808", "is no number"),
             ("delete\tk\tv", "takes nothing after"),
             ("put\tk\tv\tw", "too many tabs"),

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use upsweep::runtime::BlockStore;
-use upsweep::{Durability, Error, Ticket};
+use upsweep::{Durability, Error, RequestError, Ticket};
 
 use crate::args::{ApplyArgs, DurabilityChoice};
 use crate::failure::Failure;
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Failure> {
         lines: Lines::default(),
     };
     let progress = Progress::start(&store, input.length());
-    let acks = Acks::start(args.ack_every);
+    let acks = Acks::start(args.ack_every, progress.as_ref().and_then(Progress::on_output));
     let outcome = apply_all(&mut applier, &mut input, &acks, progress.as_ref());
     let acknowledged = acks.finish();
     let seconds = started.elapsed().as_secs_f64();
@@ -100,7 +100,7 @@ fn apply_all(
     progress: Option<&Progress>,
 ) -> Result<(), Failure> {
     let name = input.name().to_owned();
-    while let Some(mut rest) = input.next()? {
+    while let Some(mut rest) = input.next(applier.applied + 1)? {
         while !rest.is_empty() {
             let taken = applier.apply_some(rest, &name, acks)?;
             rest = &rest[taken..];
@@ -159,6 +159,14 @@ impl Applier<'_> {
                     acks.note(self.applied, ticket);
                 }
                 Err(match error {
+                    Error::Request(RequestError::BatchTooLong { bytes, limit }) => {
+                        let reason = format!(
+                            "the update takes {bytes} bytes, above the limit of {limit}: make a \
+                             store with a larger log (with 16MiB any value fits), or give more \
+                             --memory"
+                        );
+                        self.refused_line(name, &reason)
+                    }
                     Error::Request(error) => self.refused_line(name, &error.to_string()),
                     error => error.into(),
                 })

@@ -1,12 +1,13 @@
 //! The progress bar of `apply`: lines, rate, queue memory, position of the sweep.
 
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use indicatif::ProgressBar;
-use upsweep::{Status, Store};
+use upsweep::Store;
 
 use crate::{output, text};
 
@@ -27,8 +28,8 @@ impl Progress {
     /// Starts a bar if standard error is a terminal. `length` is that of the input, in bytes.
     pub(super) fn start(store: &Store, length: Option<u64>) -> Option<Self> {
         let template = match length {
-            Some(_) => "[{bar:24}] {bytes}/{total_bytes}  {wide_msg}",
-            None => "{spinner} {bytes}  {wide_msg}",
+            Some(_) => "[{bar:7}] {percent:>3}%  {wide_msg}",
+            None => "{spinner} {bytes:>10}  {wide_msg}",
         };
         let bar = output::progress(length, template)?;
         let (lines, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -36,6 +37,11 @@ impl Progress {
         let (seen, store) = (Arc::clone(&shared), store.clone());
         let thread = Some(std::thread::spawn(move || draw(&seen, &store)));
         Some(Self { shared, thread })
+    }
+
+    /// The bar, if it is on the terminal that standard output goes to as well.
+    pub(super) fn on_output(&self) -> Option<ProgressBar> {
+        std::io::stdout().is_terminal().then(|| self.shared.bar.clone())
     }
 
     /// `lines` lines were taken by now, `more_bytes` of input more than before.
@@ -63,17 +69,33 @@ fn draw(shared: &Shared, store: &Store) {
         let lines = shared.lines.load(Ordering::Relaxed);
         let rate = lines as f64 / started.elapsed().as_secs_f64().max(1e-3);
         shared.bar.set_position(shared.bytes.load(Ordering::Relaxed));
-        shared.bar.set_message(message(lines, rate, &store.status()));
+        let status = store.status();
+        let (queues, sweep) = (status.memory.queues, status.sweep.progress);
+        shared.bar.set_message(message(lines, rate, queues, sweep));
         std::thread::park_timeout(output::PROGRESS_EVERY);
     }
 }
 
-fn message(lines: u64, rate: f64, status: &Status) -> String {
-    let sweep = match status.sweep.progress {
-        Some(progress) => format!("sweep at {:.0} %", progress * 100.0),
+/// All that moves, short enough to stand beside a bar on 80 columns.
+fn message(lines: u64, rate: f64, queues: u64, sweep: Option<f64>) -> String {
+    let sweep = match sweep {
+        Some(progress) => format!("sweep {:.0}%", progress * 100.0),
         None => "no sweep".to_owned(),
     };
-    let queues = text::size(status.memory.queues);
+    let queues = text::size(queues);
     let (lines, rate) = (text::count(lines), text::rate(rate));
     format!("{lines} lines  {rate}/s  queues {queues}  {sweep}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_whole_message_fits_beside_a_bar() {
+        let message = message(9_999_999_999, 9_999_999.0, (1 << 30) - 1, Some(1.0));
+        assert_eq!(message, "9,999,999,999 lines  9,999,999/s  queues 1024.0 MiB  sweep 100%");
+        let bar = "[=======] 100%  ".len();
+        assert!(bar + message.len() <= 80, "{message}");
+    }
 }

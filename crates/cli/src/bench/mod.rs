@@ -13,8 +13,10 @@ use crate::failure::Failure;
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     if !args.dir.is_dir() {
-        let message = format!("{}: no such folder; make it first", args.dir.display());
-        return Err(Failure::Refused(message));
+        let is_there = args.dir.exists();
+        let problem =
+            if is_there { "not a folder; name one" } else { "no such folder; make it first" };
+        return Err(Failure::Refused(format!("{}: {problem}", args.dir.display())));
     }
     let folder = tempfile::Builder::new()
         .prefix("upsweep-bench-")

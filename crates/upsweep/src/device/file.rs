@@ -15,6 +15,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, OFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -54,12 +55,16 @@ pub(super) struct HostFile {
     growing: Mutex<()>,
 }
 
+/// How often, and after which pause each time, a file that is in use is tried again.
+const IN_USE_TRIES: u32 = 50;
+const IN_USE_PAUSE: Duration = Duration::from_millis(20);
+
 impl HostFile {
     /// Opens or creates the file at `host_path`.
     ///
     /// # Errors
-    /// `AlreadyExists` when creating; `InUse` for a file that another process has locked, or a block
-    /// device that is mounted or claimed; `Path` for whatever else the system says.
+    /// `AlreadyExists` when creating; `InUse` for a file that another process has locked, or a
+    /// block device that is mounted or claimed; `Path` for whatever else the system says.
     pub(super) fn open(host_path: &HostPath, options: &HostOptions) -> Result<Self, Error> {
         let path = &host_path.path;
         if host_path.create {
@@ -72,12 +77,16 @@ impl HostFile {
             let reason = "neither a file nor a block device".to_owned();
             return Err(RequestError::Path { path: path.clone(), reason }.into());
         }
+        let (file, dio_align) = patiently(|| {
+            reasons.clear();
+            let (file, dio_align) = open_file(path, block_device, options, &mut reasons)?;
+            if !block_device {
+                lock(&file, path, options.read_only)?;
+            }
+            Ok((file, dio_align))
+        })?;
         let number = if block_device { metadata.rdev() } else { metadata.dev() };
         let queue = QueueLimits::read(number, &mut reasons);
-        let (file, dio_align) = open_file(path, block_device, options, &mut reasons)?;
-        if !block_device {
-            lock(&file, path, options.read_only)?;
-        }
         let logical_block_bytes = queue.logical.max(dio_align.unwrap_or(0)).clamp(512, 4096);
         // For a block device the metadata has no size; its end has.
         let end = (&file).seek(SeekFrom::End(0)).map_err(|error| path_error(path, &error))?;
@@ -246,6 +255,18 @@ fn create(path: &Path) -> Result<(), Error> {
     };
     let synced = File::open(folder).and_then(|folder| folder.sync_all());
     synced.map_err(|error| path_error(folder, &error))
+}
+
+/// Tries again for a moment while the file is in use: the kernel lets go of the files of a ring
+/// only some time after the process that had it is gone.
+fn patiently<T>(mut open: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    for _ in 0..IN_USE_TRIES {
+        match open() {
+            Err(Error::Retry(RetryError::InUse { .. })) => std::thread::sleep(IN_USE_PAUSE),
+            answer => return answer,
+        }
+    }
+    open()
 }
 
 /// Keeps other stores off the file: a copy of a store's folder, say, may name the same devices.

@@ -1,13 +1,14 @@
 //! Room on the data devices: what is kept for updates that wait, and how the devices grow.
 //!
-//! An update is accepted only if the devices have room for what a sweep will make of it. So no sweep
-//! fails for lack of space, however late the device says that it is full, and the log can always be
-//! released. (In the manner of delayed allocation in file systems, which reserve at the write what
-//! they place at the flush.) Deletions reserve nothing: they are the way out of full devices.
+//! An update is accepted only if the devices have room for what a sweep will make of it. So no
+//! sweep fails for lack of space, however late the device says that it is full, and the log can
+//! always be released. (In the manner of delayed allocation in file systems, which reserve at the
+//! write what they place at the flush.) Deletions reserve nothing: they are the way out of full
+//! devices.
 //!
-//! Invariant: the free bytes are at least [`Core::reserved_bytes`] when a growing update is accepted.
-//! Its terms are estimates from above; should they ever be too low, the run that finds no room is
-//! cancelled, its updates wait again, and the store counts as full.
+//! Invariant: the free bytes are at least [`Core::reserved_bytes`] when an update that may grow its
+//! block is accepted. Its terms are estimates from above; should they ever be too low, the run that
+//! finds no room is cancelled, its updates wait again, and the store counts as full.
 
 use super::core::{Actions, Core, Purpose};
 use super::format::record_format::LoggedUpdate;

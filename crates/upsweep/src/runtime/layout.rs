@@ -20,8 +20,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::clock::Clock;
+use super::new_devices::{NewDevices, check_parent};
 use crate::device::{
-    self, Buffer, DeviceId, DeviceProfile, Devices, HostDevices, HostOptions, HostPath, Operation,
+    self, Buffer, DeviceId, DeviceProfile, Devices, HostDevices, HostOptions, HostPath,
     ScratchRange,
 };
 use crate::engine::format::image_format::{self, Identity, ImageKind};
@@ -32,9 +33,7 @@ use crate::log::LogRegion;
 /// Bytes at the start of every device that the label may take.
 const LABEL_BYTES: usize = 4096;
 /// Where the ring of a log device starts.
-const LOG_START: u64 = LABEL_BYTES as u64;
-/// First size of a data file.
-const DATA_FILE_BYTES: u64 = 16 << 20;
+pub(super) const LOG_START: u64 = LABEL_BYTES as u64;
 /// Log size of a new store, in bytes, unless another is given.
 pub const LOG_BYTES_DEFAULT: u64 = 512 << 20;
 /// Most blocks of a run, unless another number is given.
@@ -49,13 +48,14 @@ pub const LOG_BYTES_MIN: u64 = 1 << 20;
 pub struct CreateOptions {
     /// Data devices: files to be made, or existing raw block devices. None: one file in the store.
     pub data: Vec<PathBuf>,
-    /// Log devices, likewise.
+    /// Log devices, likewise, 8 at most.
     pub log: Vec<PathBuf>,
     /// Target size of a block in bytes (4 KiB to 1 MiB, a multiple of 4 KiB). None: 16 KiB on
     /// solid-state devices, 64 KiB on rotating ones.
     pub block_bytes: Option<u32>,
-    /// Size of each log device that is a file, in bytes (1 MiB and more). None: 512 MiB; a raw
-    /// device is used whole.
+    /// Size of each log device that is a file, in bytes (1 MiB to below 16 TiB). None: 512 MiB; a
+    /// raw device is used whole. Values up to 1 MiB need a log of 16 MiB or more: a record takes an
+    /// eighth of the smallest log device at most.
     pub log_bytes: Option<u64>,
 }
 
@@ -134,7 +134,7 @@ pub(super) struct Folder {
     lock: Option<File>,
 }
 
-fn path_error(path: &Path, error: impl std::fmt::Display) -> Error {
+pub(super) fn path_error(path: &Path, error: impl std::fmt::Display) -> Error {
     RequestError::Path { path: path.to_owned(), reason: error.to_string() }.into()
 }
 
@@ -157,8 +157,8 @@ fn locked(
 }
 
 impl Folder {
-    /// Locks the folder for somebody who only looks, perhaps on read-only media. Without a lock file
-    /// nobody has had the store open; its devices are locked all the same.
+    /// Locks the folder for somebody who only looks, perhaps on read-only media. Without a lock
+    /// file nobody has had the store open; its devices are locked all the same.
     fn lock_shared(path: &Path) -> Result<Self, Error> {
         let lock_path = path.join("lock");
         let lock = match File::open(&lock_path) {
@@ -190,7 +190,7 @@ impl Folder {
 
     /// What the last session measured, as the text of a JSON value.
     pub(super) fn read_session(&self) -> Option<String> {
-        fs::read_to_string(self.path.join("session.json")).ok()
+        read_file(&self.path.join("session.json")).ok()
     }
 
     /// Keeps what this session measured. Nothing depends on it, so failing is harmless.
@@ -200,18 +200,29 @@ impl Folder {
     }
 }
 
+/// The text of a regular file: reading a pipe might never end.
+fn read_file(path: &Path) -> std::io::Result<String> {
+    if fs::metadata(path)?.is_file() {
+        fs::read_to_string(path)
+    } else {
+        Err(std::io::Error::other("not a regular file; restore it from a copy"))
+    }
+}
+
 /// Locks the store in `folder` and opens its devices, for reading only if that is all.
 pub(super) fn open(
     folder: &Path,
     access: Access,
 ) -> Result<(Folder, Description, HostDevices), Error> {
     let file = folder.join("store.json");
-    if !file.exists() {
-        return Err(RequestError::NoStore(folder.to_owned()).into());
-    }
+    let text = read_file(&file).map_err(|error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => {
+            RequestError::NoStore(folder.to_owned()).into()
+        }
+        _ => path_error(&file, error),
+    })?;
     let read_only = access == Access::ReadOnly;
     let locked = if read_only { Folder::lock_shared(folder) } else { Folder::lock(folder) }?;
-    let text = fs::read_to_string(&file).map_err(|error| path_error(&file, error))?;
     let description: Description =
         serde_json::from_str(&text).map_err(|error| path_error(&file, error))?;
     if description.version != 1 {
@@ -282,18 +293,22 @@ pub(super) fn create(
     options: &CreateOptions,
     format: impl FnOnce(&mut HostDevices, &Config) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let occupied = folder.exists()
+    let was_there = folder.exists();
+    let occupied = was_there
         && (!folder.is_dir() || fs::read_dir(folder).is_ok_and(|mut d| d.next().is_some()));
     if occupied {
         return Err(RequestError::AlreadyExists(folder.to_owned()).into());
     }
-    let was_there = folder.exists();
-    fs::create_dir_all(folder).map_err(|error| path_error(folder, error))?;
-    let mut made = Vec::new();
-    let result = create_inside(folder, options, format, &mut made);
+    check_parent(folder)?;
+    let devices = NewDevices::check(folder, options)?;
+    if !was_there {
+        fs::create_dir(folder).map_err(|error| path_error(folder, error))?;
+    }
+    let result = create_inside(folder, options, format, &devices);
     if result.is_err() {
         // Best effort: what cannot be removed is reported by the next attempt to create.
-        made.iter().for_each(|path| drop(fs::remove_file(path)));
+        let made = devices.paths.iter().filter(|path| path.create);
+        made.for_each(|made| drop(fs::remove_file(&made.path)));
         for file in ["store.json", "lock"] {
             drop(fs::remove_file(folder.join(file)));
         }
@@ -308,42 +323,12 @@ fn create_inside(
     folder: &Path,
     options: &CreateOptions,
     format: impl FnOnce(&mut HostDevices, &Config) -> Result<(), Error>,
-    made: &mut Vec<PathBuf>,
+    new: &NewDevices,
 ) -> Result<(), Error> {
     let _lock = Folder::lock(folder)?;
-    let or_file = |paths: &[PathBuf], name: &str| {
-        if paths.is_empty() { vec![PathBuf::from(name)] } else { absolute(paths) }
-    };
-    let data = or_file(&options.data, "data-0");
-    let log = or_file(&options.log, "log-0");
-    let log_bytes = options.log_bytes.unwrap_or(LOG_BYTES_DEFAULT);
-    if log_bytes < LOG_BYTES_MIN {
-        let reason = format!("{log_bytes} bytes; at least {LOG_BYTES_MIN} (1MiB)");
-        return Err(RequestError::BadConfig { setting: "log size", reason }.into());
-    }
-    let mut paths = Vec::new();
-    let mut growths = Vec::new();
-    let sizes = std::iter::repeat_n(DATA_FILE_BYTES, data.len())
-        .chain(std::iter::repeat_n(log_bytes.next_multiple_of(4096) + LOG_START, log.len()));
-    for (path, bytes) in data.iter().chain(&log).zip(sizes) {
-        let path = folder.join(path);
-        if path.exists() {
-            if path.is_file() {
-                return Err(RequestError::AlreadyExists(path).into());
-            }
-            paths.push(HostPath { path, create: false });
-        } else {
-            made.push(path.clone());
-            growths.push((DeviceId(u16::try_from(paths.len()).unwrap_or(u16::MAX)), bytes));
-            paths.push(HostPath { path, create: true });
-        }
-    }
-    let mut devices = HostDevices::open(&paths, HostOptions::default())?;
-    for (device, bytes) in growths {
-        device::run_alone(&mut devices, device, Operation::Grow { bytes })
-            .map_err(|error| path_error(&devices.description(device).path, error))?;
-    }
-    let description = describe(folder, options, data, log, &mut devices)?;
+    let mut devices = HostDevices::open(&new.paths, HostOptions::default())?;
+    new.size(&mut devices)?;
+    let description = describe(folder, options, new, &mut devices)?;
     let config = description.config(folder, usize::MAX / 4)?;
     config.check()?;
     write_labels(&mut devices, &description, config.store)?;
@@ -352,12 +337,8 @@ fn create_inside(
     File::open(folder).and_then(|dir| dir.sync_all()).map_err(|error| path_error(folder, error))
 }
 
-fn absolute(paths: &[PathBuf]) -> Vec<PathBuf> {
-    paths.iter().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())).collect()
-}
-
 fn to_json(description: &Description) -> String {
-    serde_json::to_string_pretty(description).expect("a description has only plain values")
+    serde_json::to_string_pretty(description).expect("its paths are UTF-8")
 }
 
 /// Writes a file so that it is whole or not there after a crash.
@@ -372,10 +353,10 @@ fn sync_file(path: &Path, text: &str) -> Result<(), Error> {
 fn describe(
     folder: &Path,
     options: &CreateOptions,
-    data: Vec<PathBuf>,
-    log: Vec<PathBuf>,
+    new: &NewDevices,
     devices: &mut HostDevices,
 ) -> Result<Description, Error> {
+    let (data, log) = (new.data.clone(), new.log.clone());
     let first_log = u16::try_from(data.len()).unwrap_or(u16::MAX);
     let profile = |devices: &mut HostDevices, device: DeviceId| {
         let bytes = devices.geometry(device).size_bytes;

@@ -10,6 +10,7 @@
 mod block_store;
 mod clock;
 pub mod layout;
+mod new_devices;
 mod shared;
 mod status;
 mod threads;

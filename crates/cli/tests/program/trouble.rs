@@ -1,13 +1,11 @@
 //! Crashes, damage, a store in use, and readers that go away.
 
-mod common;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::World;
+use super::common::{World, refused};
 
 #[test]
 fn a_killed_apply_leaves_a_first_part_of_the_input() {
@@ -110,4 +108,36 @@ fn a_reader_that_goes_away_is_no_error() {
     assert_eq!(String::from_utf8_lossy(&run.stderr), "");
     assert_eq!(run.status.code(), Some(0));
     assert_eq!(line, "key00000\tvalue0\n");
+}
+
+#[test]
+fn a_description_that_is_no_file_is_refused() {
+    let world = World::new();
+    let description = world.store().join("store.json");
+    std::fs::remove_file(&description).expect("removed");
+    // A pipe that nobody writes to: reading it would never end.
+    let made = std::process::Command::new("mkfifo").arg(&description).status().expect("runs");
+    assert!(made.success());
+    for command in ["verify", "stat"] {
+        let mut process = world.command(command, &[]).stderr(Stdio::piped()).spawn().expect("runs");
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        while process.try_wait().expect("observable").is_none() {
+            if std::time::Instant::now() > deadline {
+                process.kill().expect("killed");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let run = process.wait_with_output().expect("ended").into();
+        refused(&run, "store.json: not a regular file");
+    }
+}
+
+#[test]
+fn a_store_that_cannot_be_reached_is_not_called_absent() {
+    let world = World::empty();
+    // As with a missing permission, which tests that root runs cannot meet: the system refuses to
+    // say what is there.
+    std::os::unix::fs::symlink("store", world.store()).expect("made");
+    let run = world.run("stat", &[]);
+    refused(&run, "store.json: Too many levels of symbolic links");
 }

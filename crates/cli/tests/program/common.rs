@@ -33,10 +33,22 @@ pub fn upsweep(arguments: &[&str]) -> Command {
     command
 }
 
+/// The run was refused with one line that contains `message`.
+pub fn refused(run: &Run, message: &str) {
+    assert_eq!(run.status, Some(2), "{} {}", run.out, run.errors);
+    assert_eq!(run.errors.lines().count(), 1, "{}", run.errors);
+    assert!(run.errors.contains(message), "{:?} not in {:?}", message, run.errors);
+}
+
 impl World {
+    /// A folder without a store.
+    pub fn empty() -> Self {
+        Self { folder: tempfile::tempdir().expect("a temporary folder") }
+    }
+
     /// An empty store with small blocks and a small log.
     pub fn new() -> Self {
-        let world = Self { folder: tempfile::tempdir().expect("a temporary folder") };
+        let world = Self::empty();
         let size = ["--log-size", "4MiB", "--block-size", "4KiB"];
         let made = world.run("create", &size);
         assert_eq!(made.status, Some(0), "{}", made.errors);

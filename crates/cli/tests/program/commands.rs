@@ -1,17 +1,9 @@
 //! Every command, its output, its errors and its exit status.
 
-mod common;
-
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
-use common::{Run, World, text, upsweep};
-
-fn refused(run: &Run, message: &str) {
-    assert_eq!(run.status, Some(2), "{} {}", run.out, run.errors);
-    assert_eq!(run.errors.lines().count(), 1, "{}", run.errors);
-    assert!(run.errors.contains(message), "{:?} not in {:?}", message, run.errors);
-}
+use super::common::{Run, World, refused, text, upsweep};
 
 #[test]
 fn every_operation_does_what_it_says() {
@@ -87,6 +79,8 @@ fn an_absent_key_has_its_own_status() {
     let run = world.run("get", &["other"]);
     assert_eq!((run.status, run.out.as_str()), (Some(1), ""));
     assert_eq!(run.errors, "upsweep: no key \"other\" in table \"main\"\n");
+    let run = world.run("get", &["a\\tb"]);
+    assert_eq!(run.errors, "upsweep: no key \"a\\tb\" in table \"main\"\n");
 }
 
 #[test]
@@ -102,6 +96,28 @@ fn a_malformed_line_is_named_and_those_before_it_count() {
     let run = world.apply(&format!("add\tk\t1\nadd\t{long}\t1\nadd\tk\t1\n"), &[]);
     refused(&run, "standard input:2: key of 5000 bytes; the limit is 4096");
     assert_eq!(world.ok("get", &["k"]), "4\n");
+    let endless = "k".repeat(9 << 20);
+    let file = world.file("long.tsv", &format!("add\tk\t1\nput\tk\t{endless}\n"));
+    refused(&world.run("apply", &[&file]), &format!("{file}:2: the line is longer than 8 MiB"));
+    assert_eq!(world.ok("get", &["k"]), "5\n");
+}
+
+#[test]
+fn a_single_update_that_is_too_long_is_not_called_a_batch() {
+    let world = World::new();
+    let run = world.apply(&format!("put\tk\t{}\n", "v".repeat(1 << 20)), &[]);
+    refused(&run, "standard input:1: the update takes 10485");
+    refused(&run, "make a store with a larger log");
+    assert!(!run.errors.contains("split"), "{}", run.errors);
+    // The log that the help promises to be large enough.
+    let store = text(&world.path("large"));
+    let run: Run =
+        upsweep(&["create", &store, "--log-size", "16MiB"]).output().expect("runs").into();
+    assert_eq!(run.status, Some(0), "{}", run.errors);
+    let line = format!("put\t{}\t{}\n", "k".repeat(4096), "v".repeat(1 << 20));
+    let file = world.file("value.tsv", &line);
+    let run: Run = upsweep(&["apply", &store, &file]).output().expect("runs").into();
+    assert_eq!(run.status, Some(0), "{}", run.errors);
 }
 
 #[test]
@@ -133,22 +149,6 @@ fn counts_come_while_the_input_pauses() {
 }
 
 #[test]
-fn what_is_refused_can_be_listed_and_retried() {
-    let world = World::new();
-    assert_eq!(world.apply("put\tk\ttext\nadd\tk\t5\n", &[]).status, Some(0));
-    world.ok("sweep", &[]);
-    let list = world.ok("quarantine list", &[]);
-    assert!(list.contains("\tmain\tadd_i64\tk\t"), "{list}");
-    assert_eq!(world.apply("delete\tk\n", &[]).status, Some(0));
-    refused(&world.run("quarantine retry", &["00"]), "no update \"00\" in quarantine");
-    let id = list.split('\t').next().expect("an ID");
-    world.ok("quarantine retry", &[id]);
-    assert_eq!(world.ok("get", &["k"]), "5\n");
-    world.ok("quarantine retry", &["--all"]);
-    assert_eq!(world.ok("quarantine list", &[]), "nothing is in quarantine\n");
-}
-
-#[test]
 fn tables_and_stat_tell_what_is_there() {
     let world = World::new();
     assert_eq!(world.apply("add\tk\t1\nadd\tl\t1\n", &["--table", "hits"]).status, Some(0));
@@ -174,5 +174,8 @@ fn usage_errors_have_status_two() {
         assert_eq!(run.status, Some(2), "{arguments:?}");
         assert!(!run.errors.is_empty());
     }
-    refused(&world.run("stat", &["--memory", "1KiB"]), "this store needs at least");
+    refused(&world.run("stat", &["--memory", "1KiB"]), "--memory: 1024 bytes; this store needs");
+    let file = world.file("file", "");
+    let run: Run = upsweep(&["bench", &file]).output().expect("runs").into();
+    refused(&run, "not a folder");
 }

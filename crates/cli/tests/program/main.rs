@@ -1,0 +1,7 @@
+//! Tests of the program as users meet it: commands, output, errors, exit statuses.
+
+mod commands;
+mod common;
+mod create;
+mod quarantine;
+mod trouble;

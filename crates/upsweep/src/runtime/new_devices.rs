@@ -1,0 +1,164 @@
+//! The devices of a store that is to be made: their paths and sizes, checked before anything is
+//! made or written.
+
+#![expect(clippy::disallowed_methods, reason = "the runtime is where files enter the system")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::layout::{CreateOptions, LOG_BYTES_DEFAULT, LOG_BYTES_MIN, LOG_START, path_error};
+use crate::device::{self, DeviceId, Devices, HostDevices, HostPath, Operation};
+use crate::error::{Error, RequestError};
+
+/// First size of a data file, and the least of a raw data device: neither is of use with less.
+const DATA_BYTES_MIN: u64 = 16 << 20;
+/// Largest log of one device, in bytes: the log numbers its pages by 32 bits.
+const LOG_BYTES_MAX: u64 = u32::MAX as u64 * 4096;
+/// Most log devices of a store.
+const LOG_DEVICES_MAX: usize = 8;
+
+/// What a new store will lie on.
+pub(super) struct NewDevices {
+    /// Data devices as the description names them.
+    pub(super) data: Vec<PathBuf>,
+    /// Log devices, likewise.
+    pub(super) log: Vec<PathBuf>,
+    /// All of them in the order of the bank. Those that are not there are files to be made.
+    pub(super) paths: Vec<HostPath>,
+    /// Size of a log file.
+    log_bytes: u64,
+}
+
+impl NewDevices {
+    /// What `options` ask for, if it can be had.
+    pub(super) fn check(folder: &Path, options: &CreateOptions) -> Result<Self, Error> {
+        let log_bytes = options.log_bytes.unwrap_or(LOG_BYTES_DEFAULT);
+        if !(LOG_BYTES_MIN..=LOG_BYTES_MAX).contains(&log_bytes) {
+            let reason = format!("{log_bytes} bytes; give 1MiB to below 16TiB");
+            return Err(RequestError::BadConfig { setting: "log size", reason }.into());
+        }
+        if options.log.len() > LOG_DEVICES_MAX {
+            let reason = format!("{} devices; give 1 to {LOG_DEVICES_MAX}", options.log.len());
+            return Err(RequestError::BadConfig { setting: "log devices", reason }.into());
+        }
+        let data = named(&options.data, "data-0")?;
+        let log = named(&options.log, "log-0")?;
+        let folder = absolute(folder)?;
+        let (mut paths, mut places) = (Vec::new(), BTreeSet::new());
+        for path in data.iter().chain(&log) {
+            let path = folder.join(path);
+            if !places.insert(place(&path)) {
+                return Err(path_error(&path, "given twice; each device needs its own"));
+            }
+            let create = is_new(&path)?;
+            if create && path.parent().map(place) != Some(place(&folder)) {
+                check_parent(&path)?;
+            }
+            paths.push(HostPath { path, create });
+        }
+        Ok(Self { data, log, paths, log_bytes })
+    }
+
+    /// Gives new files their size, and checks that of devices that were there.
+    pub(super) fn size(&self, devices: &mut HostDevices) -> Result<(), Error> {
+        let all = || (0..).map(DeviceId).zip(&self.paths);
+        let is_data = |device: DeviceId| usize::from(device.0) < self.data.len();
+        for (device, HostPath { path, .. }) in all().filter(|(_, path)| !path.create) {
+            let bytes = devices.geometry(device).size_bytes;
+            check_raw(is_data(device), bytes).map_err(|reason| path_error(path, reason))?;
+        }
+        for (device, HostPath { path, .. }) in all().filter(|(_, path)| path.create) {
+            let log_bytes = self.log_bytes.next_multiple_of(4096) + LOG_START;
+            let bytes = if is_data(device) { DATA_BYTES_MIN } else { log_bytes };
+            device::run_alone(devices, device, Operation::Grow { bytes })
+                .map_err(|error| path_error(path, error))?;
+        }
+        Ok(())
+    }
+}
+
+/// The paths as a description has them: what was given in full, or a file inside the store.
+fn named(paths: &[PathBuf], file: &str) -> Result<Vec<PathBuf>, Error> {
+    if paths.is_empty() {
+        return Ok(vec![PathBuf::from(file)]);
+    }
+    let text = |path: &PathBuf| {
+        let path = absolute(path)?;
+        match path.to_str() {
+            Some(_) => Ok(path),
+            // The description is JSON, which has no other text.
+            None => Err(path_error(&path, "not UTF-8; give a path that is")),
+        }
+    };
+    paths.iter().map(text).collect()
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Error> {
+    std::path::absolute(path).map_err(|error| path_error(path, error))
+}
+
+/// The path without links and detours, as far as it is there.
+fn place(path: &Path) -> PathBuf {
+    match (fs::canonicalize(path), path.parent(), path.file_name()) {
+        (Ok(found), _, _) => found,
+        (Err(_), Some(parent), Some(name)) => place(parent).join(name),
+        (Err(_), _, _) => path.to_owned(),
+    }
+}
+
+/// Whether nothing is at the path yet; a file there is an error, because it would be lost.
+fn is_new(path: &Path) -> Result<bool, Error> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_file() => Err(RequestError::AlreadyExists(path.to_owned()).into()),
+        Ok(_) => Ok(false),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(path_error(path, error)),
+    }
+}
+
+/// Checks that there is a folder for `path` to be made in.
+pub(super) fn check_parent(path: &Path) -> Result<(), Error> {
+    let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) else {
+        return Ok(());
+    };
+    match fs::metadata(parent) {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => Err(path_error(parent, "not a folder; name one")),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Err(path_error(parent, "no such folder; make it first"))
+        }
+        Err(error) => Err(path_error(parent, error)),
+    }
+}
+
+fn check_raw(is_data: bool, bytes: u64) -> Result<(), String> {
+    let (role, range) = if is_data {
+        ("data", DATA_BYTES_MIN..=u64::MAX)
+    } else {
+        ("log", LOG_BYTES_MIN..=LOG_BYTES_MAX)
+    };
+    if range.contains(&bytes) {
+        return Ok(());
+    }
+    let needed = if is_data { "at least 16MiB" } else { "1MiB to below 16TiB" };
+    Err(format!("{bytes} bytes; a {role} device needs {needed}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raw_devices_of_no_use_are_refused_with_the_size_they_need() {
+        assert_eq!(check_raw(true, 16 << 20), Ok(()));
+        assert_eq!(check_raw(false, 1 << 20), Ok(()));
+        let small = check_raw(true, 4096).expect_err("too small");
+        assert_eq!(small, "4096 bytes; a data device needs at least 16MiB");
+        for bytes in [4096, 16 << 40] {
+            let refused = check_raw(false, bytes).expect_err("out of range");
+            assert!(refused.ends_with("a log device needs 1MiB to below 16TiB"), "{refused}");
+        }
+    }
+}
