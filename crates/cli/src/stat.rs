@@ -4,6 +4,7 @@ use std::io::Write;
 
 use serde_json::json;
 use upsweep::Status;
+use upsweep::runtime::{Latencies, LogStatus, SweepStatus};
 
 use crate::args::ShowArgs;
 use crate::failure::Failure;
@@ -48,9 +49,7 @@ pub(crate) fn stat(args: &ShowArgs) -> Result<(), Failure> {
     show_devices(&mut out, &status)?;
     show_bound(&mut out, &status)?;
     show_memory(&mut out, &status)?;
-    show_log(&mut out, &status)?;
-    show_sweep(&mut out, &status)?;
-    show_latencies(&mut out, &status)?;
+    show_activity(&mut out, &status)?;
     if !status.damage.is_empty() {
         writeln!(out, "\ndamage met since the store was opened")?;
         status.damage.iter().try_for_each(|damage| writeln!(out, "  {damage}"))?;
@@ -98,8 +97,9 @@ fn show_bound(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
             "sweep",
             bound.sweep,
             format!(
-                "{:.1} bytes of memory per waiting entry, {:.2} updates per entry",
-                session.queue_bytes_per_entry, session.updates_per_entry
+                "{:.1} bytes of memory per waiting entry, {:.2} updates per entry; the {} limits \
+                 how many wait",
+                session.queue_bytes_per_entry, session.updates_per_entry, bound.held_by
             ),
         ),
         (
@@ -129,15 +129,33 @@ fn show_memory(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
     row(out, "buffers", &format!("{} at most", text::size(memory.buffers)))
 }
 
-fn show_log(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
-    let log = &status.log;
-    writeln!(out, "\nlog, since the store was opened")?;
-    let share = percent(log.used_bytes, log.capacity_bytes);
-    let (used, whole) = (text::size(log.used_bytes), text::size(log.capacity_bytes));
-    row(out, "needed by recovery", &format!("{used} of {whole}, {share}"))?;
-    let waiting = log.last.saturating_sub(log.durable);
-    let durable = format!("through {}, {} on their way", log.durable, text::count(waiting));
+/// What was done: since the store was opened, or, if that is nothing, in the last session. One
+/// process has a store at a time, so in the program it is the last session as a rule.
+fn show_activity(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
+    let is_idle = status.sweep.updates == 0 && status.sweep.runs == 0;
+    let (log, sweep, latencies, when) = match &status.last_session {
+        Some(last) if is_idle => (&last.log, &last.sweep, &last.latencies, "in the last session"),
+        _ => (&status.log, &status.sweep, &status.latencies, "since the store was opened"),
+    };
+    writeln!(out, "\nlog, {when}")?;
+    let (used, whole) = (status.log.used_bytes, status.log.capacity_bytes);
+    let share = percent(used, whole);
+    let used = format!("{} of {}, {share}, now", text::size(used), text::size(whole));
+    row(out, "needed by recovery", &used)?;
+    let log_now = &status.log;
+    let waiting = log_now.last.saturating_sub(log_now.durable);
+    let durable =
+        format!("through {}, {} on their way, now", log_now.durable, text::count(waiting));
     row(out, "durable", &durable)?;
+    show_log(out, log)?;
+    writeln!(out, "\nsweep, {when}")?;
+    show_sweep(out, sweep)?;
+    row(out, "in quarantine", &format!("{}, now", text::count(status.quarantined)))?;
+    writeln!(out, "\nlatencies, in µs, {when}")?;
+    show_latencies(out, latencies)
+}
+
+fn show_log(out: &mut impl Write, log: &LogStatus) -> std::io::Result<()> {
     let fill = log.batch_fill * 100.0;
     let written = format!(
         "{} records in {} batches, {} written, {fill:.0} % of it in use",
@@ -149,9 +167,7 @@ fn show_log(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
     row(out, "waits for space", &text::count(log.waits))
 }
 
-fn show_sweep(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
-    let sweep = &status.sweep;
-    writeln!(out, "\nsweep, since the store was opened")?;
+fn show_sweep(out: &mut impl Write, sweep: &SweepStatus) -> std::io::Result<()> {
     let progress = match sweep.progress {
         Some(progress) => format!("{:.0} % of a cycle", progress * 100.0),
         None => "between cycles".to_owned(),
@@ -170,15 +186,16 @@ fn show_sweep(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
     let checkpoints = (text::count(sweep.checkpoints), text::size(sweep.checkpoint_bytes));
     row(out, "checkpoints", &format!("{}, {} written", checkpoints.0, checkpoints.1))?;
     row(out, "updates", &text::count(sweep.updates))?;
-    let per_update = format!("{:.1} bytes to all devices", sweep.written_bytes_per_update);
+    let per_update = match sweep.updates {
+        0 => "no updates".to_owned(),
+        _ => format!("{:.1} bytes to all devices", sweep.written_bytes_per_update),
+    };
     row(out, "written per update", &per_update)?;
     row(out, "longest wait", &format!("{:.3} ms for room", sweep.stall_us_max as f64 / 1e3))?;
     row(out, "sent to quarantine", &text::count(sweep.quarantined))
 }
 
-fn show_latencies(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
-    writeln!(out, "\nlatencies, in µs")?;
-    let latencies = &status.latencies;
+fn show_latencies(out: &mut impl Write, latencies: &Latencies) -> std::io::Result<()> {
     let rows = [("until durable", &latencies.acknowledge), ("of queries", &latencies.query)];
     for (name, found) in rows {
         let shown = match found.count {

@@ -179,3 +179,23 @@ fn usage_errors_have_status_two() {
     let run: Run = upsweep(&["bench", &file]).output().expect("runs").into();
     refused(&run, "not a folder");
 }
+
+#[test]
+fn stat_tells_of_the_last_session_and_of_the_quarantine() {
+    let world = World::new();
+    let status = || {
+        let run = world.run("stat", &["--json"]);
+        serde_json::from_str::<serde_json::Value>(&run.out).expect("one JSON object")
+    };
+    assert_eq!(status()["last_session"], serde_json::Value::Null);
+    assert_eq!(status()["bound"]["sweep"], serde_json::Value::Null, "nothing is there to sweep");
+    assert_eq!(world.apply("put\tt\ttext\nadd\tt\t1\nadd\tn\t1\n", &[]).status, Some(0));
+    assert_eq!(status()["last_session"]["sweep"]["updates"], 3);
+    assert_eq!(status()["quarantined"], 0);
+    assert_eq!(world.run("sweep", &[]).status, Some(0));
+    let found = status();
+    assert_eq!(found["last_session"]["sweep"]["quarantined"], 1);
+    assert_eq!(found["quarantined"], 1);
+    assert!(found["bound"]["sweep"].is_f64());
+    assert!(world.run("stat", &[]).out.contains("sweep, in the last session"));
+}

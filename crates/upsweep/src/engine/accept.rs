@@ -75,7 +75,10 @@ impl Core {
                 self.statistics.updates += updates.len() as u64;
                 Ok(Accept::Accepted(seq))
             }
-            Err(AppendError::Busy) => Ok(Accept::Wait),
+            Err(AppendError::Busy) => {
+                self.waits_for_log = true;
+                Ok(Accept::Wait)
+            }
             Err(AppendError::Full) => {
                 self.statistics.waits_for_log += 1;
                 self.make_room();
@@ -225,6 +228,16 @@ impl Core {
     #[must_use]
     pub fn log_fill_percent(&self) -> u32 {
         percent(self.log.used_bytes(), self.log.capacity_bytes())
+    }
+
+    /// How many updates of so many bytes can wait before the log is full of them and of the changes
+    /// that their sweep will log, if they are scattered evenly over all blocks.
+    #[must_use]
+    pub fn updates_in_log_max(&self, log_bytes_per_update: f64) -> f64 {
+        let (capacity, change) = (self.log.capacity_bytes() as f64, CHANGE_BYTES as f64);
+        let blocks = self.directory.len() as f64;
+        let one_per_block = capacity / (log_bytes_per_update + change);
+        one_per_block.max((capacity - blocks * change) / log_bytes_per_update)
     }
 
     /// How full the log will be, in per cent, when everything has been swept that waits, and

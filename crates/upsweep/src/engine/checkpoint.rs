@@ -254,6 +254,7 @@ impl Core {
     fn abandon(&mut self) {
         self.checkpoint.requested = self.growth.is_under_way();
         self.full |= !self.growth.is_under_way();
+        self.room_events += 1;
         self.checkpoint.phase = Phase::Idle;
         self.checkpoint.pages.clear();
     }
@@ -345,5 +346,6 @@ impl Core {
             self.statistics.checkpoints += 1;
         }
         self.log.release(self.superblock.replay_from);
+        self.room_events += 1;
     }
 }

@@ -104,6 +104,9 @@ pub struct Core {
     pub(super) growth: Growth,
     /// The data devices had no room for the last run.
     pub(super) full: bool,
+    pub(super) room_events: u64,
+    /// An update had to wait for the pipeline of the log.
+    pub(super) waits_for_log: bool,
     pub(super) closed: Option<ClosedError>,
     pub(super) purposes: BTreeMap<Token, Purpose>,
     pub(super) next_token: u64,
@@ -199,6 +202,12 @@ impl Core {
         self.full || self.is_out_of_room()
     }
 
+    /// Changes whenever an update that had to wait may find room, or be refused for good.
+    #[must_use]
+    pub fn room_events(&self) -> u64 {
+        self.room_events
+    }
+
     /// Why the store takes no more updates, if it does not.
     #[must_use]
     pub fn closed(&self) -> Option<&ClosedError> {
@@ -208,6 +217,7 @@ impl Core {
     /// Refuses updates from now on, for this reason (the first one counts).
     pub fn close(&mut self, reason: ClosedError) {
         self.closed.get_or_insert(reason);
+        self.room_events += 1;
     }
 
     /// When [`Core::pump`] wants to be called even if nothing happens, in microseconds.
@@ -296,6 +306,9 @@ impl Core {
     /// Puts what has become durable into effect, in log order.
     fn publish_durable(&mut self) {
         let durable = self.log.durable();
+        if std::mem::take(&mut self.waits_for_log) {
+            self.room_events += 1;
+        }
         while let Some((seq, publish)) = self.publishes.pop_front_if(|next| next.0 <= durable) {
             self.published = seq;
             match publish {

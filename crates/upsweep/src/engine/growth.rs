@@ -115,6 +115,7 @@ impl Core {
         }
         if !self.begin_growth(wanted, actions) {
             self.growth.refused_until = Some(self.now_us + REFUSAL_US);
+            self.room_events += 1;
         }
     }
 
@@ -144,6 +145,7 @@ impl Core {
     }
 
     pub(super) fn grow_done(&mut self, completion: &Completion) {
+        self.room_events += 1;
         let target = self.growth.target.take().expect("one device grows at a time");
         let device = usize::from(completion.device.0);
         let step = target - self.space_map.end(completion.device);

@@ -267,6 +267,8 @@ impl Core {
             dropped: std::collections::VecDeque::new(),
             growth: Growth::new(growable),
             full: false,
+            room_events: 0,
+            waits_for_log: false,
             closed: None,
             purposes: BTreeMap::new(),
             next_token: 0,

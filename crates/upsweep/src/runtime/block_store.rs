@@ -446,7 +446,8 @@ impl Drop for Inner {
         // If it fails, nobody was promised durability for what is lost.
         drop(self.shared.wait_durable(last));
         let cpu = process_cpu().saturating_sub(self.cpu_at_open);
-        if let Some(session) = status::session(&self.shared, cpu) {
+        let last = self.folder.read_session();
+        if let Some(session) = status::session(&self.shared, cpu, last.as_deref()) {
             self.folder.write_session(&session);
         }
         let threads = self.threads.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);

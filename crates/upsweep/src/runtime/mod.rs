@@ -1,8 +1,9 @@
 //! The runtime: threads, clock and files around the deterministic core, and the block API.
 //!
-//! One mutex guards the core and the submitting side of the devices. Callers take it for the short
-//! time of a call; one *driver* thread waits for completions without it; *worker* threads run jobs
-//! without it. Nobody holds it while waiting for a device, so reads do not block behind the sweep.
+//! One mutex guards the core, another the submitting side of the devices, where system calls take
+//! long. Callers take the first for the short time of a call; one *driver* thread waits for
+//! completions without it; *worker* threads run jobs without it. Nobody holds it while waiting for
+//! a device, so reads do not block behind the sweep.
 //!
 //! A store is a folder with a description (`store.json`), a lock file, and by default its data and
 //! log files; see [`layout`].
@@ -18,4 +19,7 @@ mod threads;
 pub use crate::engine::{Image, LoggedUpdate, SpaceRecord, SpaceSize, View, Waiting, Wanted};
 pub use block_store::{BlockStore, Durability, OpenOptions, Ticket};
 pub use layout::CreateOptions;
-pub use status::{Bound, LogStatus, Status, SweepStatus};
+pub use status::{
+    Bound, DeviceStatus, LastSession, Latencies, LatencyStatus, LogStatus, MemoryStatus, Session,
+    Status, SweepStatus,
+};

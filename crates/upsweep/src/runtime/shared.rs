@@ -1,4 +1,4 @@
-//! What callers, driver and workers share: the core and the devices under one mutex, and who waits.
+//! What callers, driver and workers share: the core under a mutex, the devices, and who waits.
 
 #![expect(clippy::disallowed_types, reason = "the runtime is where threads meet")]
 #![expect(clippy::disallowed_methods, reason = "the runtime is where threads meet")]
@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 
 use hdrhistogram::Histogram;
 
 use super::clock::Clock;
-use crate::device::{Devices, HostDevices, Waker};
+use crate::device::{Devices, HostDevices, Request, Waker};
 use crate::engine::{Accept, Actions, Core, LoggedUpdate, RunJob, View, ViewId, ViewPoll, Wanted};
 use crate::error::{ClosedError, Error};
 use crate::log::Urgency;
@@ -47,10 +47,24 @@ pub(super) struct ViewWaiter {
     thread: Thread,
 }
 
+/// Something that threads wait for. Telling it costs nothing while nobody waits.
+#[derive(Default)]
+struct Event {
+    condvar: Condvar,
+    waiters: AtomicU64,
+}
+
+impl Event {
+    fn happened(&self) {
+        if self.waiters.load(Ordering::Relaxed) > 0 {
+            self.condvar.notify_all();
+        }
+    }
+}
+
 /// Everything under the mutex.
 pub(super) struct State {
     pub(super) core: Core,
-    pub(super) devices: HostDevices,
     actions: Actions,
     jobs: Option<Sender<RunJob>>,
     durable_waiters: BTreeMap<(u64, u64), Thread>,
@@ -59,6 +73,8 @@ pub(super) struct State {
     /// When the driver will pump by itself.
     pub(super) driver_deadline_us: u64,
     woken: Vec<Thread>,
+    /// What [`Core::room_events`] was when callers who wait for room were last woken.
+    room_events: u64,
     /// The one record whose latency is measured at this time: one after the other are enough to
     /// know the distribution, and cost nothing per record.
     sample: Option<Sample>,
@@ -76,9 +92,12 @@ impl State {
 /// Shared by all threads of a store.
 pub(super) struct Shared {
     state: Mutex<State>,
-    /// Signalled when there may be room for an update that had to wait.
-    room: Condvar,
-    room_waiters: AtomicU64,
+    /// Taken for the system calls that submit requests, which are long, and never before `state`.
+    devices: Mutex<HostDevices>,
+    /// There may be room for an update that had to wait.
+    room: Event,
+    /// Something has happened.
+    progress: Event,
     durable: AtomicU64,
     closed: AtomicBool,
     pub(super) stopping: AtomicBool,
@@ -100,7 +119,6 @@ impl Shared {
         let durable = AtomicU64::new(core.durable());
         let state = State {
             core,
-            devices,
             actions: Actions::default(),
             jobs: Some(jobs),
             durable_waiters: BTreeMap::new(),
@@ -108,13 +126,15 @@ impl Shared {
             view_waiters: BTreeMap::new(),
             driver_deadline_us: 0,
             woken: Vec::new(),
+            room_events: 0,
             sample: None,
             acknowledge: Latency::new(),
         };
         Self {
             state: Mutex::new(state),
-            room: Condvar::new(),
-            room_waiters: AtomicU64::new(0),
+            devices: Mutex::new(devices),
+            room: Event::default(),
+            progress: Event::default(),
             durable,
             closed: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -137,24 +157,44 @@ impl Shared {
 
     /// Moves the core on after an event, carries its actions out, and lets the lock go.
     pub(super) fn pump(&self, mut guard: MutexGuard<'_, State>) {
-        self.pump_locked(&mut guard);
+        let requests = self.pump_locked(&mut guard);
         let woken = std::mem::take(&mut guard.woken);
+        let room_events = guard.core.room_events();
+        let may_have_room = std::mem::replace(&mut guard.room_events, room_events) != room_events;
         drop(guard);
+        self.submit_requests(requests);
         for thread in woken {
             thread.unpark();
         }
-        if self.room_waiters.load(Ordering::Relaxed) > 0 {
-            self.room.notify_all();
+        if may_have_room {
+            self.room.happened();
+        }
+        self.progress.happened();
+    }
+
+    /// The devices, to submit to or to describe.
+    pub(super) fn devices(&self) -> MutexGuard<'_, HostDevices> {
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The order in which threads come here does not matter: the core has no two requests on their
+    /// way of which one must follow the other.
+    fn submit_requests(&self, requests: Vec<Request>) {
+        if requests.is_empty() {
+            return;
+        }
+        let mut devices = self.devices();
+        for request in requests {
+            devices.submit(request);
         }
     }
 
-    fn pump_locked(&self, state: &mut State) {
+    #[must_use]
+    fn pump_locked(&self, state: &mut State) -> Vec<Request> {
         let now_us = self.clock.now_us();
         let mut actions = std::mem::take(&mut state.actions);
         state.core.pump(now_us, &mut actions);
-        for request in actions.requests.drain(..) {
-            state.devices.submit(request);
-        }
+        let requests = std::mem::take(&mut actions.requests);
         for job in actions.jobs.drain(..) {
             // Workers outlive every job: they end when the sender is dropped, at the very end.
             if let Some(jobs) = &state.jobs {
@@ -163,8 +203,7 @@ impl Shared {
         }
         for (id, answer) in actions.views.drain(..) {
             if let Some(waiter) = state.view_waiters.remove(&id) {
-                *waiter.answer.lock().unwrap_or_else(std::sync::PoisonError::into_inner) =
-                    Some(answer);
+                *waiter.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
                 state.woken.push(waiter.thread.clone());
             }
         }
@@ -175,6 +214,7 @@ impl Shared {
             state.driver_deadline_us = deadline;
             self.waker.wake();
         }
+        requests
     }
 
     fn note_durable(&self, state: &mut State) {
@@ -284,21 +324,25 @@ impl Shared {
         Ok(last)
     }
 
-    /// Waits until something was published or dispatched that may have made room.
-    pub(super) fn wait_for_room<'a>(
-        &self,
-        mut guard: MutexGuard<'a, State>,
-    ) -> MutexGuard<'a, State> {
+    /// Waits until there may be room again.
+    fn wait_for_room<'a>(&'a self, guard: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let began = self.clock.now_us();
-        self.room_waiters.fetch_add(1, Ordering::Relaxed);
-        self.pump_locked(&mut guard);
+        let guard = self.wait(guard, &self.room);
+        self.stall_us_max.fetch_max(self.clock.now_us() - began, Ordering::Relaxed);
+        guard
+    }
+
+    /// Moves the core on, and waits for `event`, or a while.
+    fn wait<'a>(&self, mut guard: MutexGuard<'a, State>, event: &Event) -> MutexGuard<'a, State> {
+        event.waiters.fetch_add(1, Ordering::Relaxed);
+        let requests = self.pump_locked(&mut guard);
+        self.submit_requests(requests);
         for thread in std::mem::take(&mut guard.woken) {
             thread.unpark();
         }
-        let waited = self.room.wait_timeout(guard, std::time::Duration::from_millis(50));
-        let (guard, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
-        self.room_waiters.fetch_sub(1, Ordering::Relaxed);
-        self.stall_us_max.fetch_max(self.clock.now_us() - began, Ordering::Relaxed);
+        let waited = event.condvar.wait_timeout(guard, std::time::Duration::from_millis(50));
+        let (guard, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        event.waiters.fetch_sub(1, Ordering::Relaxed);
         guard
     }
 
@@ -315,8 +359,7 @@ impl Shared {
         guard.view_waiters.insert(id, Arc::clone(&waiter));
         self.pump(guard);
         loop {
-            let mut answer =
-                waiter.answer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut answer = waiter.answer.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(answer) = answer.take() {
                 self.read_query(|query| query.record(self.clock.now_us() - began));
                 return answer;
@@ -328,7 +371,7 @@ impl Shared {
 
     /// Gives access to the latencies of queries.
     pub(super) fn read_query<R>(&self, read: impl FnOnce(&mut Latency) -> R) -> R {
-        read(&mut self.query.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+        read(&mut self.query.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Waits until `done`, looking again whenever something has happened.
@@ -345,7 +388,7 @@ impl Shared {
             if let Some(closed) = guard.core.closed() {
                 return Err(closed.clone().into());
             }
-            guard = self.wait_for_room(guard);
+            guard = self.wait(guard, &self.progress);
         }
     }
 

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::layout::Description;
 use super::shared::{Latency, Shared, State};
 use crate::device::{DeviceId, DeviceProfile, Devices, HostDevices};
+use crate::engine::Core;
+use crate::engine::quarantine::QUARANTINE_SPACE;
 
 /// Everything that is known of a running store.
 #[derive(Clone, Debug, Serialize)]
@@ -34,8 +36,12 @@ pub struct Status {
     pub log: LogStatus,
     /// The sweep.
     pub sweep: SweepStatus,
-    /// Latencies of this session; of the last one if this has none.
+    /// Latencies of this session.
     pub latencies: Latencies,
+    /// What the last session did that changed anything, if it ended in order.
+    pub last_session: Option<LastSession>,
+    /// Updates in quarantine, those that a sweep has still to bring into its table included.
+    pub quarantined: u64,
     /// What bounds the rate of updates.
     pub bound: Bound,
     /// Damage that was met since the store was opened.
@@ -76,8 +82,19 @@ pub struct MemoryStatus {
     pub buffers: u64,
 }
 
+/// What a session was like at its end.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LastSession {
+    /// The log.
+    pub log: LogStatus,
+    /// The sweep.
+    pub sweep: SweepStatus,
+    /// Latencies.
+    pub latencies: Latencies,
+}
+
 /// The log.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LogStatus {
     /// Bytes that recovery would need.
     pub used_bytes: u64,
@@ -100,7 +117,7 @@ pub struct LogStatus {
 }
 
 /// The sweep.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SweepStatus {
     /// Complete cycles since the store was opened.
     pub cycles: u64,
@@ -177,7 +194,7 @@ fn latencies(shared: &Shared, state: &State) -> Latencies {
     }
 }
 
-/// What was measured of a session.
+/// What the updates of a session have cost.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Session {
     /// Bytes of log per update.
@@ -188,9 +205,13 @@ pub struct Session {
     pub updates_per_entry: f64,
     /// CPU seconds per update.
     pub cpu_seconds_per_update: f64,
-    /// Latencies.
-    #[serde(default)]
-    pub latencies: Latencies,
+}
+
+/// What `session.json` keeps.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    costs: Option<Session>,
+    session: LastSession,
 }
 
 /// The three terms that bound the rate of updates, in updates per second.
@@ -198,9 +219,11 @@ pub struct Session {
 pub struct Bound {
     /// Log bandwidth over log bytes per update.
     pub log: f64,
-    /// Updates that memory holds over the time to read and write all data once; infinite (`null` in
+    /// Updates that can wait over the time to read and write all data once; infinite (`null` in
     /// JSON) while there is no data.
     pub sweep: f64,
+    /// What limits the updates that can wait: `memory`, or the `log`.
+    pub held_by: &'static str,
     /// Processors over CPU seconds per update.
     pub cpu: f64,
     /// The smallest: `log`, `sweep`, `cpu`, or `nothing measured yet`.
@@ -225,9 +248,21 @@ pub(super) struct Sources<'a> {
 /// A session with fewer updates than this says little about costs.
 const SESSION_UPDATES_MIN: u64 = 10_000;
 
-/// What this session has measured, as JSON; `None` if too little happened.
-pub(super) fn session(shared: &Shared, cpu: Duration) -> Option<String> {
-    measured(shared, cpu).and_then(|session| serde_json::to_string(&session).ok())
+/// What this session did and measured, as JSON; `None` if it changed nothing. `last` is what was
+/// kept of the one before: its costs stay if this session did too little to tell.
+pub(super) fn session(shared: &Shared, cpu: Duration, last: Option<&str>) -> Option<String> {
+    let costs = measured(shared, cpu).or_else(|| kept(last)?.costs);
+    let state = shared.lock();
+    let (log, sweep) = (log_status(&state.core), sweep_status(shared, &state.core));
+    if sweep.updates == 0 && sweep.runs == 0 {
+        return None;
+    }
+    let session = LastSession { log, sweep, latencies: latencies(shared, &state) };
+    serde_json::to_string(&Kept { costs, session }).ok()
+}
+
+fn kept(text: Option<&str>) -> Option<Kept> {
+    serde_json::from_str(text?).ok()
 }
 
 fn measured(shared: &Shared, cpu: Duration) -> Option<Session> {
@@ -244,22 +279,56 @@ fn measured(shared: &Shared, cpu: Duration) -> Option<Session> {
         queue_bytes_per_entry: core.queue_bytes_per_entry(),
         updates_per_entry: updates as f64 / entries.max(1) as f64,
         cpu_seconds_per_update: per_update(cpu.as_secs_f64()),
-        latencies: latencies(shared, &state),
     })
 }
 
+fn log_status(core: &Core) -> LogStatus {
+    let log = core.log().statistics();
+    LogStatus {
+        used_bytes: core.log().used_bytes(),
+        capacity_bytes: core.log().capacity_bytes(),
+        batches: log.batches,
+        batch_bytes: log.bytes,
+        records: log.records,
+        batch_fill: log.used_bytes as f64 / log.bytes.max(1) as f64,
+        durable: core.durable(),
+        last: core.last(),
+        waits: core.statistics().waits_for_log,
+    }
+}
+
+fn sweep_status(shared: &Shared, core: &Core) -> SweepStatus {
+    let (log, counters) = (core.log().statistics(), core.statistics());
+    let written = log.bytes + counters.sweep_written_bytes + counters.checkpoint_written_bytes;
+    SweepStatus {
+        cycles: counters.cycles,
+        cycle_seconds_last: counters.cycle_us_last as f64 / 1e6,
+        progress: core.sweep_progress(),
+        frontier: core.sweep_frontier(),
+        runs: counters.runs,
+        batching_degree: counters.batching_degree(),
+        read_bytes: counters.sweep_read_bytes,
+        written_bytes: counters.sweep_written_bytes,
+        checkpoint_bytes: counters.checkpoint_written_bytes,
+        checkpoints: counters.checkpoints,
+        updates: counters.updates,
+        written_bytes_per_update: written as f64 / counters.updates.max(1) as f64,
+        quarantined: counters.quarantined,
+        stall_us_max: shared.stall_us_max.load(Ordering::Relaxed),
+    }
+}
+
 pub(super) fn gather(sources: &Sources<'_>) -> Status {
+    let kept = kept(sources.last_session);
     let this_session = measured(sources.shared, sources.cpu);
-    let bound_inputs = session_or_last(sources, this_session);
+    let costs = session_or_last(this_session, kept.as_ref().and_then(|kept| kept.costs));
     let state = sources.shared.lock();
     let core = &state.core;
     let description = sources.description;
-    let log = core.log().statistics();
-    let counters = core.statistics();
     let (blocks, directory_bytes) = core.directory_size();
     let data_bytes = core.space_map().used_bytes();
-    let written = log.bytes + counters.sweep_written_bytes + counters.checkpoint_written_bytes;
-    let devices = devices(sources, &state.devices);
+    let in_quarantine = core.space_size(QUARANTINE_SPACE);
+    let devices = devices(sources, &sources.shared.devices());
     Status {
         store: description.store.clone(),
         devices,
@@ -276,36 +345,13 @@ pub(super) fn gather(sources: &Sources<'_>) -> Status {
             cache: core.cache_bytes() as u64,
             buffers: core.config().fixed_bytes() as u64,
         },
-        log: LogStatus {
-            used_bytes: core.log().used_bytes(),
-            capacity_bytes: core.log().capacity_bytes(),
-            batches: log.batches,
-            batch_bytes: log.bytes,
-            records: log.records,
-            batch_fill: log.used_bytes as f64 / log.bytes.max(1) as f64,
-            durable: core.durable(),
-            last: core.last(),
-            waits: counters.waits_for_log,
-        },
-        sweep: SweepStatus {
-            cycles: counters.cycles,
-            cycle_seconds_last: counters.cycle_us_last as f64 / 1e6,
-            progress: core.sweep_progress(),
-            frontier: core.sweep_frontier(),
-            runs: counters.runs,
-            batching_degree: counters.batching_degree(),
-            read_bytes: counters.sweep_read_bytes,
-            written_bytes: counters.sweep_written_bytes,
-            checkpoint_bytes: counters.checkpoint_written_bytes,
-            checkpoints: counters.checkpoints,
-            updates: counters.updates,
-            written_bytes_per_update: written as f64 / counters.updates.max(1) as f64,
-            quarantined: counters.quarantined,
-            stall_us_max: sources.shared.stall_us_max.load(Ordering::Relaxed),
-        },
-        latencies: bound_inputs.0.latencies,
-        bound: bound(sources, bound_inputs, data_bytes, core.queue_limit_bytes()),
-        damage: counters.damage.iter().map(|(_, reason)| reason.clone()).collect(),
+        log: log_status(core),
+        sweep: sweep_status(sources.shared, core),
+        latencies: latencies(sources.shared, &state),
+        last_session: kept.map(|kept| kept.session),
+        quarantined: in_quarantine.records + in_quarantine.waiting,
+        bound: bound(sources, costs, core),
+        damage: core.statistics().damage.iter().map(|(_, reason)| reason.clone()).collect(),
     }
 }
 
@@ -334,32 +380,30 @@ fn reason(profile: &DeviceProfile) -> String {
     format!("{}; sweeps {sweep}", profile.reason)
 }
 
-/// The measurements of this session, else of the last one, else estimates; and which they are.
+/// The costs in this session, else in the last one, else estimates; and which they are.
 fn session_or_last(
-    sources: &Sources<'_>,
     this_session: Option<Session>,
+    last_session: Option<Session>,
 ) -> (Session, &'static str) {
-    let last = sources.last_session.and_then(|text| serde_json::from_str(text).ok());
-    match (this_session, last) {
+    match (this_session, last_session) {
         (Some(session), _) => (session, "this session"),
         (None, Some(session)) => (session, "the last session"),
         (None, None) => (ESTIMATE, "estimates"),
     }
 }
 
-fn bound(
-    sources: &Sources<'_>,
-    (session, source): (Session, &'static str),
-    data_bytes: u64,
-    queue_limit: usize,
-) -> Bound {
+fn bound(sources: &Sources<'_>, (session, source): (Session, &'static str), core: &Core) -> Bound {
     let Description { data_profile, log_profile, data, log, .. } = sources.description;
     let bandwidth =
         |bytes_per_second: u64, devices: usize| (bytes_per_second as f64 * devices as f64).max(1.0);
     let log_bandwidth = bandwidth(log_profile.sequential_write_bytes_per_second, log.len());
     let read = bandwidth(data_profile.sequential_read_bytes_per_second, data.len());
     let write = bandwidth(data_profile.sequential_write_bytes_per_second, data.len());
-    let held = queue_limit as f64 / session.queue_bytes_per_entry * session.updates_per_entry;
+    let in_memory = core.queue_limit_bytes() as f64 / session.queue_bytes_per_entry;
+    let in_memory = in_memory * session.updates_per_entry;
+    let in_log = core.updates_in_log_max(session.log_bytes_per_update);
+    let (held, held_by) = if in_log < in_memory { (in_log, "log") } else { (in_memory, "memory") };
+    let data_bytes = core.space_map().used_bytes();
     let cycle_seconds = data_bytes as f64 / read + data_bytes as f64 / write;
     let log = log_bandwidth / session.log_bytes_per_update;
     let sweep = held / cycle_seconds;
@@ -371,15 +415,11 @@ fn bound(
     } else {
         "sweep"
     };
-    Bound { log, sweep, cpu, binds, source, session }
+    Bound { log, sweep, held_by, cpu, binds, source, session }
 }
-
-const NO_LATENCY: LatencyStatus = LatencyStatus { count: 0, p50: 0, p99: 0, p999: 0, max: 0 };
-const NO_LATENCIES: Latencies = Latencies { acknowledge: NO_LATENCY, query: NO_LATENCY };
 
 /// Costs of an 8-byte counter increment, before anything was measured.
 const ESTIMATE: Session = Session {
-    latencies: NO_LATENCIES,
     log_bytes_per_update: 48.0,
     queue_bytes_per_entry: 32.0,
     updates_per_entry: 1.0,

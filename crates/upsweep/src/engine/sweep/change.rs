@@ -135,6 +135,7 @@ impl Core {
     /// a rest the next run asks the devices to grow once more: somebody may have made room.
     pub(super) fn cancel_run(&mut self, id: RunId) {
         self.full = true;
+        self.room_events += 1;
         self.growth.forget_refusals();
         self.sweep.rest_until(self.now_us);
         let run = self.sweep.runs.remove(&id).expect("a run lives until it is published");

@@ -206,12 +206,12 @@ impl Core {
             self.start_cycle();
         }
         let urgent = if requested || always { 100 } else { pressure };
-        while self.sweep.runs.len() < self.config.runs_in_flight_max && !self.full_wait() {
+        while self.has_buffers_for_a_run() && !self.full_wait() {
             let Some(blocks) = self.next_fat() else { break };
             self.start_run(&blocks, actions);
         }
         while self.sweep.cycle.is_some()
-            && self.sweep.runs.len() < self.config.runs_in_flight_max
+            && self.has_buffers_for_a_run()
             && !self.full_wait()
             && self.sweep.pacing.may_start(urgent, self.sweep.runs.is_empty(), self.now_us)
         {
@@ -222,6 +222,12 @@ impl Core {
             }
         }
         self.pump_runs(actions);
+    }
+
+    /// A run that waits for a flush or the log has its bytes on the device, and holds no buffer.
+    fn has_buffers_for_a_run(&self) -> bool {
+        let holding = self.sweep.runs.values().filter(|run| run.holds_buffers()).count();
+        holding < self.config.runs_in_flight_max
     }
 
     /// With full devices one run at a time is tried, so that what it frees can be used.

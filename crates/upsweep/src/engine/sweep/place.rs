@@ -4,7 +4,7 @@
 //! reserve of free space, so that runs which shrink always find room.
 
 use super::job::{JobDone, NewBlock};
-use super::run::Phase;
+use super::run::{Phase, RunBlock};
 use super::{RunId, change};
 use crate::device::{Buffer, Durability, Operation, Request};
 use crate::engine::core::{Actions, Core, Purpose};
@@ -43,6 +43,7 @@ impl Core {
             actions.requests.push(Request { device: extent.device, token, operation });
         }
         let run = self.run_mut(id);
+        run.blocks.iter_mut().for_each(RunBlock::forget_image);
         run.change = change;
         run.quarantined = quarantined;
         run.phase = Phase::Writing { pending };

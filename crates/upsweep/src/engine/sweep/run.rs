@@ -89,6 +89,11 @@ impl Run {
         if matches!(self.phase, Phase::Committing) { 0 } else { self.blocks.len() }
     }
 
+    /// Whether images of the run are in memory: those that were read, or those to be written.
+    pub(super) fn holds_buffers(&self) -> bool {
+        !matches!(self.phase, Phase::Flushing | Phase::Logging { .. } | Phase::Committing)
+    }
+
     /// Whether the run is written and the log has no room for its change.
     fn waits_for_log(&self) -> bool {
         matches!(self.phase, Phase::Logging { refused: true })
@@ -451,6 +456,7 @@ impl Core {
             .retain(|placed| self.directory.space(placed.space).is_some() || !kept(placed.extent));
         self.frozen_bytes -= run.frozen_bytes;
         self.statistics.run_published(&run.summary());
+        self.room_events += 1;
         let mut moved = Vec::new();
         for block in &run.blocks {
             self.take_live(block.id, &mut moved);
@@ -484,6 +490,11 @@ impl RunBlock {
     /// Whether the block keeps its image, and its updates go to the quarantine.
     pub(super) fn is_set_aside(&self) -> bool {
         self.damage.is_some() && !self.starts_anew
+    }
+
+    /// Gives the bytes back that were read: what comes of them has a place.
+    pub(super) fn forget_image(&mut self) {
+        self.image = None;
     }
 
     fn check_image(&mut self, buffer: &Arc<Buffer>, at: usize, block: &Block, store: [u8; 16]) {
