@@ -268,6 +268,7 @@ impl Core {
                     error: failure.error,
                 });
             }
+            self.room_events += u64::from(std::mem::take(&mut self.waits_for_log));
             self.publish_durable();
             return;
         }
@@ -306,9 +307,6 @@ impl Core {
     /// Puts what has become durable into effect, in log order.
     fn publish_durable(&mut self) {
         let durable = self.log.durable();
-        if std::mem::take(&mut self.waits_for_log) {
-            self.room_events += 1;
-        }
         while let Some((seq, publish)) = self.publishes.pop_front_if(|next| next.0 <= durable) {
             self.published = seq;
             match publish {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
@@ -46,6 +47,9 @@ pub(super) struct ViewWaiter {
     answer: Mutex<Option<Result<View, Error>>>,
     thread: Thread,
 }
+
+/// Longest time between two looks of a thread that waits.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Something that threads wait for. Telling it costs nothing while nobody waits.
 #[derive(Default)]
@@ -327,21 +331,29 @@ impl Shared {
     /// Waits until there may be room again.
     fn wait_for_room<'a>(&'a self, guard: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let began = self.clock.now_us();
-        let guard = self.wait(guard, &self.room);
+        let guard = self.wait(guard, &self.room, Core::room_events);
         self.stall_us_max.fetch_max(self.clock.now_us() - began, Ordering::Relaxed);
         guard
     }
 
-    /// Moves the core on, and waits for `event`, or a while.
-    fn wait<'a>(&self, mut guard: MutexGuard<'a, State>, event: &Event) -> MutexGuard<'a, State> {
+    /// Moves the core on, and waits for `event`, or a while; not if that alone has changed `state`.
+    fn wait<'a>(
+        &self,
+        mut guard: MutexGuard<'a, State>,
+        event: &Event,
+        state: impl Fn(&Core) -> u64,
+    ) -> MutexGuard<'a, State> {
         event.waiters.fetch_add(1, Ordering::Relaxed);
+        let before = state(&guard.core);
         let requests = self.pump_locked(&mut guard);
         self.submit_requests(requests);
         for thread in std::mem::take(&mut guard.woken) {
             thread.unpark();
         }
-        let waited = event.condvar.wait_timeout(guard, std::time::Duration::from_millis(50));
-        let (guard, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if state(&guard.core) == before {
+            let waited = event.condvar.wait_timeout(guard, LOOK_AGAIN);
+            guard = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
         event.waiters.fetch_sub(1, Ordering::Relaxed);
         guard
     }
@@ -388,7 +400,7 @@ impl Shared {
             if let Some(closed) = guard.core.closed() {
                 return Err(closed.clone().into());
             }
-            guard = self.wait(guard, &self.progress);
+            guard = self.wait(guard, &self.progress, Core::sweep_frontier);
         }
     }
 
