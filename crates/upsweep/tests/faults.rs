@@ -542,12 +542,20 @@ fn a_full_device_refuses_updates_answers_queries_and_goes_on_once_there_is_space
 
 #[test]
 fn a_full_device_takes_deletions_until_there_is_space_again() {
-    for reopened in [false, true] {
-        let mut world = World::new(18);
+    // Keys in any order, and blocks of several units, leave the free space in pieces.
+    for (seed, block_bytes, reopened) in [
+        (18, 4096, false),
+        (18, 4096, true),
+        (19, 65_536, true),
+        (20, 65_536, true),
+        (21, 32_768, true),
+    ] {
+        let mut world = World::with_blocks(seed, block_bytes);
         world.devices.bank.set_capacity(DATA, 4 << 20);
         world.open().expect("opens");
-        let mut end = KEYS;
-        while world.add(end).is_ok() {
+        let number = |index: u32| index * 7919 % 32_749;
+        let mut end = 0;
+        while world.add(number(end)).is_ok() {
             end += 1;
         }
         if reopened {
@@ -556,19 +564,20 @@ fn a_full_device_takes_deletions_until_there_is_space_again() {
             world.open().expect("opens");
         }
         let mut patience = 0;
-        for number in 0..end - 100 {
-            while let Err(error) = world.delete(number) {
+        for index in 0..end - 100 {
+            while let Err(error) = world.delete(number(index)) {
                 assert!(matches!(error, Error::Retry(RetryError::Full { .. })), "{error}");
                 world.step();
                 patience += 1;
-                assert!(patience < 20_000, "deletion {number} of {end} finds no room");
+                assert!(patience < 20_000, "deletion {index} of {end} finds no room");
             }
         }
         world.sweep().expect("there is space again");
-        assert_eq!(world.get(0), Ok(0));
-        assert_eq!(world.get(end - 1), Ok(world.expected(end - 1)));
-        for number in 0..2000 {
-            world.add(number).expect("there is space again");
+        assert_eq!(world.get(number(0)), Ok(0));
+        let last = number(end - 1);
+        assert_eq!(world.get(last), Ok(world.expected(last)));
+        for index in 0..2000 {
+            world.add(number(index)).expect("there is space again");
         }
         world.sweep().expect("swept");
         world.stop();

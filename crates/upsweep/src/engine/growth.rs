@@ -75,7 +75,7 @@ impl Core {
     pub(super) fn is_out_of_room(&self) -> bool {
         let refused = self.growth.refused_until.is_some_and(|until| self.now_us < until);
         let waits = self.arena.queues() > 0 || !self.sweep.runs.is_empty();
-        self.growth.wanted > 0 && refused && !waits
+        self.growth.wanted > 0 && refused && (self.full || !waits)
     }
 
     /// Bytes that have to stay free for what waits, and for `more` bytes of updates of so many

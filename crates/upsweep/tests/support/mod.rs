@@ -213,6 +213,14 @@ impl World {
         }
     }
 
+    /// An empty store with blocks of this many bytes, closed.
+    pub fn with_blocks(seed: u64, block_bytes: u32) -> Self {
+        let mut world = Self::new(seed);
+        world.config.block_bytes = block_bytes;
+        world.config.memory_bytes = world.config.memory_bytes_min() + (1 << 20);
+        world
+    }
+
     /// An open store with the table, its first keys swept and in a checkpoint.
     pub fn swept(seed: u64) -> Self {
         let mut world = Self::new(seed);

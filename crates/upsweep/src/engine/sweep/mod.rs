@@ -389,7 +389,8 @@ impl Core {
             self.directory.block_mut(*block).busy = true;
             self.sweep.unmark_fat(*block);
         }
-        let run = Run::new(blocks.iter().map(|&id| (id, self.directory.block(id))));
+        let found = blocks.iter().map(|&id| (id, self.directory.block(id)));
+        let run = Run::new(found, self.config.block_bytes);
         self.sweep.runs.insert(id, run);
         self.begin_read(id, actions);
     }

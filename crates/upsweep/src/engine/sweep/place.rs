@@ -8,7 +8,7 @@ use super::run::{Phase, RunBlock};
 use super::{RunId, change};
 use crate::device::{Buffer, Durability, Operation, Request};
 use crate::engine::core::{Actions, Core, Purpose};
-use crate::placement::Extent;
+use crate::placement::{Extent, UNIT_BYTES};
 
 impl Core {
     /// Finds room for the run's images and writes them.
@@ -101,12 +101,18 @@ impl Core {
         extents.filter(|_| same_count && done.values.is_empty())
     }
 
-    /// Waits for the device to grow, or gives the run up and puts its updates back.
+    /// Waits for the device to grow, cuts smaller blocks if it is only that free space is in
+    /// pieces, or gives the run up and puts its updates back.
     fn no_room_for(&mut self, id: RunId, done: Box<JobDone>, actions: &mut Actions) {
         let large = done.values.iter().filter_map(|(_, _, image)| image.as_ref());
-        let bytes = done.buffer.len() + large.map(|image| image.len()).sum::<usize>();
-        if self.begin_growth(bytes as u64, actions) {
+        let bytes = (done.buffer.len() + large.map(|image| image.len()).sum::<usize>()) as u64;
+        let half = u64::from(self.sweep.runs[&id].block_bytes) / 2;
+        let in_pieces = self.space_map.free_bytes() >= bytes + self.checkpoint_bytes();
+        if self.begin_growth(bytes, actions) {
             self.run_mut(id).phase = Phase::Placing(done);
+        } else if in_pieces && half >= UNIT_BYTES {
+            self.run_mut(id).block_bytes = (half - half % UNIT_BYTES) as u32;
+            self.send_job(id, Vec::new(), actions);
         } else {
             self.cancel_run(id);
         }

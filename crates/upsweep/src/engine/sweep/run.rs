@@ -58,13 +58,19 @@ pub(in crate::engine) struct Run {
     pub(super) phase: Phase,
     pub(super) frontier: u64,
     pub(super) frozen_bytes: usize,
+    /// Target size of the blocks that come out, in bytes: less than the store's where free space is
+    /// in pieces.
+    pub(super) block_bytes: u32,
     updates: u64,
     pub(in crate::engine) change: Change,
     pub(in crate::engine) quarantined: Vec<super::job::Quarantined>,
 }
 
 impl Run {
-    pub(super) fn new<'a>(blocks: impl Iterator<Item = (BlockId, &'a Block)>) -> Self {
+    pub(super) fn new<'a>(
+        blocks: impl Iterator<Item = (BlockId, &'a Block)>,
+        block_bytes: u32,
+    ) -> Self {
         let blocks = blocks.map(|(id, block)| RunBlock {
             id,
             extent: block.extent,
@@ -78,6 +84,7 @@ impl Run {
             phase: Phase::Reading { pending: 0 },
             frontier: 0,
             frozen_bytes: 0,
+            block_bytes,
             updates: 0,
             change: Change::default(),
             quarantined: Vec::new(),
@@ -221,7 +228,12 @@ impl Core {
     }
 
     /// Has the run's sound blocks applied, with these large values at hand.
-    fn send_job(&mut self, id: RunId, mut values: Vec<LoadedValues>, actions: &mut Actions) {
+    pub(super) fn send_job(
+        &mut self,
+        id: RunId,
+        mut values: Vec<LoadedValues>,
+        actions: &mut Actions,
+    ) {
         let run = &self.sweep.runs[&id];
         let sound: Vec<&RunBlock> = run.blocks.iter().filter(|b| !b.is_set_aside()).collect();
         let mut blocks = Vec::with_capacity(sound.len());
@@ -246,7 +258,7 @@ impl Core {
             run: id,
             store: self.config.store,
             frontier: run.frontier,
-            block_bytes: self.config.block_bytes as usize,
+            block_bytes: run.block_bytes as usize,
             inline_value_bytes_max: self.config.inline_value_bytes_max(),
             modifiers: Arc::clone(&self.modifiers),
             blocks,
