@@ -35,8 +35,9 @@ impl Core {
     ///
     /// # Errors
     /// A request error with nothing accepted; [`RetryError::Full`] when the data devices have no
-    /// room for a sweep and memory is used up; [`RetryError::Memory`] when the directory has
-    /// outgrown the budget; the closing reason after a failed write.
+    /// room for what may grow, and neither growth nor a sweep makes any;
+    /// [`RetryError::Memory`] when the directory has outgrown the budget; the closing reason after
+    /// a failed write.
     pub fn modify(
         &mut self,
         updates: &[LoggedUpdate<'_>],

@@ -45,7 +45,7 @@ pub struct Config {
     pub run_blocks_max: usize,
     /// Smallest part of a run that must have waiting updates, in per cent of its bytes (paper: 50).
     pub run_density_percent_min: u32,
-    /// Runs in the pipeline at one time.
+    /// Runs at one time that hold buffers: that are read, applied or written.
     pub runs_in_flight_max: usize,
     /// Sweep whenever anything waits, instead of when memory or log space calls for it.
     pub sweep_always: bool,
