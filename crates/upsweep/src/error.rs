@@ -93,6 +93,13 @@ pub enum RequestError {
     },
     /// The store uses a block format that is not registered: register it and open again.
     UnknownFormat(String),
+    /// The parameters of a block format are not ones that it has.
+    BadFormat {
+        /// The name with its parameters, as it was given.
+        format: String,
+        /// What is wrong, and which there are.
+        reason: String,
+    },
     /// Two modifiers or formats registered under one name and version.
     RegisteredTwice(String),
     /// A configuration value outside its range.
@@ -240,6 +247,9 @@ impl Display for RequestError {
                 "the store needs modifier {name:?} version {version}, which is not registered: \
                  register it before opening"
             ),
+            Self::BadFormat { format, reason } => {
+                write!(formatter, "block format {format:?}: {reason}")
+            }
             Self::UnknownFormat(name) => write!(
                 formatter,
                 "the store needs block format {name:?}, which is not registered: register it \

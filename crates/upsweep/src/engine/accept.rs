@@ -176,12 +176,10 @@ impl Core {
     /// The block of a key; a block of exact routing comes into being here.
     pub(super) fn route(&mut self, space: u32, key: &[u8]) -> Option<BlockId> {
         let found = self.directory.space(space)?;
-        match found.format.routing() {
-            Routing::Ordered => self.directory.floor(space, key),
-            Routing::Exact => {
-                let block_key = found.format.block_key(key);
-                Some(self.directory.insert(space, block_key.into()))
-            }
+        let (routing, position) = (found.format.routing(), found.format.position(key));
+        match routing {
+            Routing::Ordered => self.directory.floor(space, &position),
+            Routing::Exact => Some(self.directory.insert(space, Box::from(&*position))),
         }
     }
 

@@ -5,6 +5,9 @@
 //! equal inputs give equal bytes on every machine. It runs on worker threads on owned memory, and
 //! must never panic on any bytes. (Bosc paper, sections 3 and 4.)
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use super::registry::{ModifierId, Modifiers};
 
 /// One waiting update, as a format sees it.
@@ -23,11 +26,11 @@ pub struct UpdateRef<'a> {
 /// How the directory finds the block of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Routing {
-    /// A block covers all keys from its block key up to the next block's; the first block of a
-    /// space has the empty key. Blocks of such a format may split and merge.
+    /// A block covers all positions from its block key up to the next block's; the first block of
+    /// a space has the empty key. Blocks of such a format may split and merge.
     Ordered,
-    /// A block holds exactly the keys that [`BlockFormat::block_key`] maps to it, and comes into
-    /// being with its first update.
+    /// A block holds exactly the keys whose position is its block key, and comes into being with
+    /// its first update.
     Exact,
 }
 
@@ -95,9 +98,19 @@ pub trait BlockFormat: Send + Sync {
     /// How keys find their block.
     fn routing(&self) -> Routing;
 
-    /// Under [`Routing::Exact`], the part or transformation of `key` that names its block.
-    fn block_key(&self, key: &[u8]) -> Vec<u8> {
-        key.to_vec()
+    /// The same format with these parameters, which follow its name and a colon in the record of a
+    /// space (as in `array:u32`).
+    ///
+    /// # Errors
+    /// Which parameters there are, for people.
+    fn configure(&self, parameters: &str) -> Result<Arc<dyn BlockFormat>, String> {
+        Err(format!("format {:?} takes no parameters, but {parameters:?} is given", self.name()))
+    }
+
+    /// Where `key` lies among the blocks of its space: what [`Routing`] compares with block keys.
+    /// The key itself, unless the format has a better idea.
+    fn position<'a>(&self, key: &'a [u8]) -> Cow<'a, [u8]> {
+        Cow::Borrowed(key)
     }
 
     /// Applies all `updates` to the body. Cost: one pass over the body and the updates.

@@ -301,15 +301,12 @@ impl Core {
             return Ok(());
         }
         for record in &root.spaces {
-            let Some(format) = self.formats.get(record.format.as_str()) else {
-                return Err(RequestError::UnknownFormat(record.format.clone()).into());
-            };
+            let format = self.format_named(&record.format)?;
             let of_space = root.pages.iter().filter(|page| page.space == record.space);
             let pages = of_space
                 .clone()
                 .map(|page| Page::restored(page.low.clone(), page.extent, page.image_seq))
                 .collect();
-            let format = Arc::clone(format);
             self.directory.restore_space(record.clone(), format, pages);
             for page in of_space {
                 let identity = Identity {
@@ -362,9 +359,7 @@ impl Core {
                     self.apply_change(&change, Release::Never);
                 }
                 Payload::CreateSpace(record) => {
-                    if !self.formats.contains_key(record.format.as_str()) {
-                        return Err(RequestError::UnknownFormat(record.format).into());
-                    }
+                    self.format_named(&record.format)?;
                     self.add_space(record);
                 }
                 Payload::DropSpace(space) => self.drop_space_in_replay(space),

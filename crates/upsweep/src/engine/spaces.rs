@@ -74,9 +74,7 @@ impl Core {
         if bad_name {
             return Err(RequestError::BadTableName(name.to_owned()).into());
         }
-        if !self.formats.contains_key(format) {
-            return Err(RequestError::UnknownFormat(format.to_owned()).into());
-        }
+        self.format_named(format)?;
         if let Some(taken) = self.space_named(name) {
             let (table, found) =
                 (name.to_owned(), format!("there, with format {:?}", taken.format));
@@ -119,10 +117,21 @@ impl Core {
             let large = Arc::clone(&self.formats[LARGE_VALUE_FORMAT]);
             self.directory.add_space(companion_record(record.companion), large);
         }
-        if let Some(format) = self.formats.get(record.format.as_str()) {
-            let format = Arc::clone(format);
+        if let Ok(format) = self.format_named(&record.format) {
             self.directory.add_space(record, format);
         }
+    }
+
+    /// The format of this name, which may be followed by a colon and parameters.
+    pub(super) fn format_named(&self, name: &str) -> Result<Arc<dyn BlockFormat>, Error> {
+        let unknown = || RequestError::UnknownFormat(name.to_owned());
+        let (base, parameters) = name.split_once(':').unwrap_or((name, ""));
+        let format = self.formats.get(base).ok_or_else(unknown)?;
+        if parameters.is_empty() {
+            return Ok(Arc::clone(format));
+        }
+        let bad = |reason| RequestError::BadFormat { format: name.to_owned(), reason };
+        Ok(format.configure(parameters).map_err(bad)?)
     }
 
     /// Drops a space with all that is in it, once the returned sequence is durable; its memory and

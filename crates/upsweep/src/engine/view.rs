@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::block_format::Routing;
 use super::cache::Image;
 use super::core::{Actions, Core, Purpose};
 use super::directory::BlockId;
@@ -29,9 +30,9 @@ pub struct ViewId(pub u64);
 pub enum Wanted {
     /// What concerns this one key.
     Point(Vec<u8>),
-    /// The whole block that covers this key.
+    /// The whole block that covers this position (of a table, a position is a key).
     Covering(Vec<u8>),
-    /// The whole last block with keys below this one (`None`: the last of the space).
+    /// The whole last block with positions below this one (`None`: the last of the space).
     Below(Option<Vec<u8>>),
 }
 
@@ -121,14 +122,14 @@ impl Core {
     fn gather(&mut self, space: u32, wanted: &Wanted) -> Result<Gathered, Error> {
         let no_table = || RequestError::NoTable(format!("number {space}"));
         let routing = self.directory.space(space).ok_or_else(no_table)?;
+        let covering = |position: &[u8]| match routing.format.routing() {
+            Routing::Ordered => self.directory.floor(space, position),
+            Routing::Exact => self.directory.exact(space, position),
+        };
         let found = match wanted {
-            Wanted::Point(key) | Wanted::Covering(key) => match routing.format.routing() {
-                super::block_format::Routing::Ordered => self.directory.floor(space, key),
-                super::block_format::Routing::Exact => {
-                    self.directory.exact(space, &routing.format.block_key(key))
-                }
-            },
-            Wanted::Below(key) => self.directory.below(space, key.as_deref()),
+            Wanted::Point(key) => covering(&routing.format.position(key)),
+            Wanted::Covering(position) => covering(position),
+            Wanted::Below(position) => self.directory.below(space, position.as_deref()),
         };
         let Some(id) = found else { return Ok(Gathered::Complete(View::default())) };
         let block = self.directory.block(id);

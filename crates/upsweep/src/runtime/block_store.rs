@@ -249,7 +249,10 @@ impl BlockStore {
     /// As [`BlockStore::view`]; [`Error::Damaged`] also if the block refers to large values, which
     /// only its structure can follow.
     pub fn read(&self, space: u32, key: &[u8]) -> Result<Vec<u8>, Error> {
-        let view = self.view(space, Wanted::Covering(key.to_vec()))?;
+        let Some(format) = self.inner.shared.lock().core.format_of(space) else {
+            return Err(RequestError::NoTable(format!("number {space}")).into());
+        };
+        let view = self.view(space, Wanted::Covering(format.position(key).into_owned()))?;
         let modifiers = self.modifiers();
         let mut updates = Vec::new();
         view.waiting.iter().for_each(|part| part.for_each(|update| updates.push(update)));
@@ -261,9 +264,6 @@ impl BlockStore {
             values: &[],
             body_bytes_max: usize::MAX,
             inline_value_bytes_max: usize::MAX,
-        };
-        let Some(format) = self.inner.shared.lock().core.format_of(space) else {
-            return Err(RequestError::NoTable(format!("number {space}")).into());
         };
         format.read(&input).map_err(|error| {
             view.damage(format!("block {:?}", String::from_utf8_lossy(key)), format!("{error:?}"))
