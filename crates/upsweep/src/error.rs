@@ -93,6 +93,17 @@ pub enum RequestError {
     },
     /// The store uses a block format that is not registered: register it and open again.
     UnknownFormat(String),
+    /// The space never changes: it belongs to a snapshot, or to the store itself. Clone the table of
+    /// the snapshot and change the clone.
+    ReadOnly(String),
+    /// The space does not keep its records in key order, so there are no ranges of keys.
+    NotOrdered(String),
+    /// There is no snapshot of this name or number.
+    NoSnapshot(String),
+    /// There is a snapshot of this name already: drop it first or choose another name.
+    SnapshotExists(String),
+    /// The name of a snapshot is empty, too long (255 bytes) or has control characters.
+    BadSnapshotName(String),
     /// The parameters of a block format are not ones that it has.
     BadFormat {
         /// The name with its parameters, as it was given.
@@ -246,6 +257,24 @@ impl Display for RequestError {
                 formatter,
                 "the store needs modifier {name:?} version {version}, which is not registered: \
                  register it before opening"
+            ),
+            Self::ReadOnly(name) => write!(
+                formatter,
+                "{name:?} never changes: it belongs to a snapshot or to the store itself; clone the \
+                 table of a snapshot and change the clone"
+            ),
+            Self::NotOrdered(name) => write!(
+                formatter,
+                "{name:?} does not keep its records in key order, so it has no ranges of keys"
+            ),
+            Self::NoSnapshot(name) => write!(formatter, "there is no snapshot {name:?}"),
+            Self::SnapshotExists(name) => write!(
+                formatter,
+                "there is a snapshot {name:?} already: drop it first or choose another name"
+            ),
+            Self::BadSnapshotName(name) => write!(
+                formatter,
+                "bad name of a snapshot: {name:?}; give 1 to 255 bytes without control characters"
             ),
             Self::BadFormat { format, reason } => {
                 write!(formatter, "block format {format:?}: {reason}")

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::registry::{ModifierId, Modifiers};
 
 /// One waiting update, as a format sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpdateRef<'a> {
     /// Sequence number of its log record; after folding, that of the youngest folded one.
     pub seq: u64,
@@ -35,6 +35,7 @@ pub enum Routing {
 }
 
 /// What one block holds when its updates are applied.
+#[derive(Clone, Copy)]
 pub struct ApplyInput<'a> {
     /// The present body; `None` if the block has no image yet.
     pub body: Option<&'a [u8]>,
@@ -111,6 +112,12 @@ pub trait BlockFormat: Send + Sync {
     /// The key itself, unless the format has a better idea.
     fn position<'a>(&self, key: &'a [u8]) -> Cow<'a, [u8]> {
         Cow::Borrowed(key)
+    }
+
+    /// Whether blocks cover ranges of keys, so that a range of keys can be removed: position and key
+    /// are the same, and [`BlockFormat::apply`] takes updates that remove ranges.
+    fn keeps_key_order(&self) -> bool {
+        false
     }
 
     /// Applies all `updates` to the body. Cost: one pass over the body and the updates.

@@ -19,8 +19,7 @@ use super::status::{self, Status};
 use super::threads::Threads;
 use crate::engine::block_format::ApplyInput;
 use crate::engine::modifier::{Modifier, ValueKind};
-use crate::engine::quarantine::PUT;
-use crate::engine::registry::{ModifierId, Modifiers};
+use crate::engine::registry::{ModifierId, Modifiers, PUT};
 use crate::engine::{
     self, Access, Core, LoggedUpdate, Registry, Report, SpaceRecord, SpaceSize, View, Wanted,
 };

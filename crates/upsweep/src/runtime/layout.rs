@@ -26,7 +26,7 @@ use crate::device::{
     ScratchRange,
 };
 use crate::engine::format::image_format::{self, Identity, ImageKind};
-use crate::engine::{Access, Config, DATA_START};
+use crate::engine::{Access, Config, DATA_START, FANOUT_MIN};
 use crate::error::{ClosedError, Damage, Error, RequestError, RetryError};
 use crate::log::LogRegion;
 
@@ -117,6 +117,7 @@ impl Description {
             run_blocks_max: run_blocks_max(self.block_bytes),
             run_density_percent_min: 50,
             runs_in_flight_max: 4,
+            fanout_min: FANOUT_MIN,
             sweep_always: self.data_profile.rotational,
         })
     }

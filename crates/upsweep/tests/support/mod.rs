@@ -173,6 +173,7 @@ fn config(segments: u64) -> Config {
         run_blocks_max: 8,
         run_density_percent_min: 50,
         runs_in_flight_max: 2,
+        fanout_min: 6,
         sweep_always: false,
     }
 }

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::leaf_format::{Leaf, LeafBuilder, RECORD_OVERHEAD_BYTES_MAX, Stored};
-use super::raw_format;
+use super::{ranges, raw_format};
 use crate::engine::block_format::{
     Applied, ApplyError, ApplyInput, BlockFormat, Checked, Piece, Refused, Routing, UpdateRef,
 };
@@ -34,14 +34,21 @@ impl BlockFormat for TableFormat {
         Routing::Ordered
     }
 
+    fn keeps_key_order(&self) -> bool {
+        true
+    }
+
     fn apply(&self, input: &ApplyInput<'_>) -> Result<Applied, ApplyError> {
         let leaf = Leaf::parse(input.body.unwrap_or_default()).map_err(ApplyError::Corrupt)?;
+        let expanded = ranges::expand(&leaf, input.updates).map_err(ApplyError::Corrupt)?;
+        let input = &ApplyInput { updates: &expanded.updates, ..*input };
         let mut merge = Merge::new(input, leaf);
         merge.run().map_err(ApplyError::Corrupt)?;
         if !merge.needed.is_empty() {
             return Err(ApplyError::NeedValues(merge.needed));
         }
-        let Merge { builder, values, refused, .. } = merge;
+        let Merge { builder, values, mut refused, .. } = merge;
+        refused.iter_mut().for_each(|refused| refused.index = expanded.position(refused.index));
         let count = builder.count();
         let body = builder.finish();
         let pieces = if body.len() <= input.body_bytes_max {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`leaf_format`] | the bytes of a leaf |
 //! | [`leaf`] | [`TableFormat`]: applies updates to a leaf, splits and joins leaves |
+//! | `ranges` | ranges of keys that are removed |
 //! | [`raw_format`] | [`RawFormat`]: a block that is one value; also the home of large values |
 //! | [`reader`] | answers from a leaf and the updates that wait for it |
 //! | [`Table`], [`Scan`], [`Batch`] | the table of an open store, over the block API |
@@ -16,6 +17,7 @@
 mod handle;
 pub mod leaf;
 pub mod leaf_format;
+mod ranges;
 pub mod raw_format;
 pub mod reader;
 mod scan;

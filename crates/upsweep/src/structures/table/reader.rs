@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::leaf::{large_value, resolved_value};
 use super::leaf_format::{Leaf, Stored};
-use super::raw_format;
+use super::{ranges, raw_format};
 use crate::engine::block_format::UpdateRef;
 use crate::engine::modifier::{ValueKind, ValueRef};
 use crate::engine::registry::Modifiers;
@@ -153,7 +153,9 @@ pub fn page<'a>(
     modifiers: &Modifiers,
     request: &PageRequest<'_>,
 ) -> Result<Page<'a>, String> {
-    let mut walk = Walk::new(body, waiting, request)?;
+    let leaf = Leaf::parse(body.unwrap_or_default())?;
+    let expanded = ranges::expand(&leaf, waiting)?;
+    let mut walk = Walk::new(leaf, &expanded.updates, request)?;
     let mut page = Page::default();
     let mut bytes = 0usize;
     while let Some((key, stored, updates)) = walk.next()? {
@@ -187,11 +189,10 @@ type Step<'w, 'a> = (&'a [u8], Option<Stored<'a>>, &'w [UpdateRef<'a>]);
 
 impl<'w, 'a> Walk<'w, 'a> {
     fn new(
-        body: Option<&'a [u8]>,
+        leaf: Leaf<'a>,
         waiting: &'w [UpdateRef<'a>],
         request: &PageRequest<'_>,
     ) -> Result<Self, String> {
-        let leaf = Leaf::parse(body.unwrap_or_default())?;
         let below = |bound: &[u8]| waiting.partition_point(|update| update.key < bound);
         let first = leaf.lower_bound(0, request.from)?.0;
         let first_update = below(request.from);
