@@ -34,6 +34,8 @@ pub enum Wanted {
     Covering(Vec<u8>),
     /// The whole last block with positions below this one (`None`: the last of the space).
     Below(Option<Vec<u8>>),
+    /// The whole first block whose key is at or above this position.
+    AtOrAbove(Vec<u8>),
 }
 
 /// What is known of a block.
@@ -130,6 +132,10 @@ impl Core {
             Wanted::Point(key) => covering(&routing.format.position(key)),
             Wanted::Covering(position) => covering(position),
             Wanted::Below(position) => self.directory.below(space, position.as_deref()),
+            Wanted::AtOrAbove(position) => {
+                let exact = self.directory.exact(space, position);
+                exact.or_else(|| self.directory.above(space, position))
+            }
         };
         let Some(id) = found else { return Ok(Gathered::Complete(View::default())) };
         let block = self.directory.block(id);
