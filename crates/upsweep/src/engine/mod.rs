@@ -24,6 +24,7 @@ mod statistics;
 mod sweep;
 mod verify;
 mod view;
+mod visitor;
 
 pub use accept::Accept;
 pub use cache::Image;
@@ -37,3 +38,4 @@ pub use statistics::Statistics;
 pub use sweep::{JobOutput, RunId, RunJob};
 pub use verify::{Report, verify};
 pub use view::{View, ViewId, ViewPoll, Wanted};
+pub use visitor::{BlockVisitor, VisitedBlock};

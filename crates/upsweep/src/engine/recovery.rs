@@ -262,6 +262,7 @@ impl Core {
             published: 0,
             accepted: frontier,
             views: Views::default(),
+            visitors: Arc::default(),
             cache: Cache::new(config.cache_bytes),
             frozen_bytes: 0,
             dropped: std::collections::VecDeque::new(),

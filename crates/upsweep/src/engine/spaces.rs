@@ -11,6 +11,7 @@ use super::format::record_format::{
 };
 use super::modifier::{Modifier, check_name};
 use super::registry::{FIRST_USER_ID, ModifierId};
+use super::visitor::BlockVisitor;
 use crate::error::{Error, RequestError, RetryError};
 
 /// Longest name of a space, in bytes.
@@ -154,6 +155,7 @@ impl Core {
 
     pub(super) fn drop_space_now(&mut self, space: u32) {
         let Some(dropped) = self.directory.remove_space(space) else { return };
+        Arc::make_mut(&mut self.visitors).set(space, None);
         let companion = self.directory.remove_space(dropped.record.companion);
         for space in [Some(dropped), companion].into_iter().flatten() {
             for Space { pages, .. } in [space] {
@@ -163,6 +165,29 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// Has every block of a space that is swept from now on shown to `visitor`, in place of the
+    /// one before; `None`: to nobody.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`].
+    pub fn set_visitor(
+        &mut self,
+        space: u32,
+        visitor: Option<Arc<dyn BlockVisitor>>,
+    ) -> Result<(), Error> {
+        if self.directory.space(space).is_none() {
+            return Err(RequestError::NoTable(format!("number {space}")).into());
+        }
+        Arc::make_mut(&mut self.visitors).set(space, visitor);
+        Ok(())
+    }
+
+    /// The message of the panic for which the visitor of a space is called no more, if so.
+    #[must_use]
+    pub fn visitor_panic(&self, space: u32) -> Option<String> {
+        self.visitors.panic(space).map(str::to_owned)
     }
 
     /// Gives back a portion of what dropped spaces held.
