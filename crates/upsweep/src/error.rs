@@ -37,7 +37,7 @@ pub enum RequestError {
     NoTable(String),
     /// No update with this id, in hexadecimal digits, is in the quarantine.
     NoQuarantined(String),
-    /// A table of this name exists, with another kind or typing.
+    /// A table or array of this name exists, with another kind or typing.
     TableMismatch {
         /// Name of the table.
         table: String,
@@ -52,6 +52,13 @@ pub enum RequestError {
     WrongStore {
         /// Name of the table.
         table: String,
+    },
+    /// The index of a cell above the limit.
+    IndexTooLarge {
+        /// The index.
+        index: u64,
+        /// The largest one that there is.
+        limit: u64,
     },
     /// A key above the limit, in bytes.
     KeyTooLong {
@@ -231,6 +238,9 @@ impl Display for RequestError {
                 "table {table:?} is of another store than the batch: give each store a batch of \
                  its own; nothing was changed"
             ),
+            Self::IndexTooLarge { index, limit } => {
+                write!(formatter, "index {index}; the largest of an array is {limit}")
+            }
             Self::KeyTooLong { bytes, limit } => {
                 write!(formatter, "key of {bytes} bytes; the limit is {limit}")
             }

@@ -1,4 +1,4 @@
-//! A store with tables: what most applications use.
+//! A store with tables and arrays: what most applications use.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use crate::engine::format::quarantine_format as quarantine;
 use crate::engine::modifier::{Modifier, check_name};
 use crate::engine::quarantine::QUARANTINE_SPACE;
 use crate::engine::registry::Modifiers;
-use crate::engine::{Registry, Report, SpaceSize};
+use crate::engine::{Registry, Report, SpaceRecord, SpaceSize};
 use crate::error::{Error, RequestError};
 use crate::runtime::{BlockStore, CreateOptions, Durability, OpenOptions, Status};
+use crate::structures::array::{Array, ArrayFormat, Cell};
+use crate::structures::batch::Batch;
+use crate::structures::kind::Kind;
 use crate::structures::modifiers::{self as builtin, bind_builtins};
-use crate::structures::table::{Batch, RawFormat, Table, TableFormat};
+use crate::structures::table::{RawFormat, Table, TableFormat};
 use crate::structures::typed::{Key, TableDefinition, TypedTable, Value};
-
-/// Name of the block format of tables.
-const TABLE_FORMAT: &str = "table";
 
 /// How to open a store: memory, pipeline, and what the application brings along.
 #[derive(Clone, Default)]
@@ -70,7 +70,8 @@ impl StoreBuilder {
             }
             registry.modifiers.push(Arc::clone(modifier));
         }
-        let own: [Arc<dyn BlockFormat>; 2] = [Arc::new(TableFormat), Arc::new(RawFormat)];
+        let own: [Arc<dyn BlockFormat>; 3] =
+            [Arc::new(TableFormat), Arc::new(RawFormat), Arc::new(ArrayFormat::default())];
         for format in own.into_iter().chain(self.formats.iter().cloned()) {
             if let Some(twice) = registry.formats.insert(format.name(), format) {
                 return Err(RequestError::RegisteredTwice(twice.name().to_owned()).into());
@@ -181,16 +182,7 @@ impl Store {
     /// [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if the name belongs to
     /// something other than a table; [`Error::Closed`].
     pub fn table(&self, name: &str) -> Result<Table, Error> {
-        match self.existing_table(name) {
-            Err(Error::Request(RequestError::NoTable(_))) => {}
-            other => return other,
-        }
-        match self.blocks.create_space(name, TABLE_FORMAT, true) {
-            Ok(record) => Ok(Table::new(self.blocks.clone(), record)),
-            // Another caller was faster.
-            Err(Error::Request(RequestError::TableMismatch { .. })) => self.existing_table(name),
-            Err(error) => Err(error),
-        }
+        Ok(Table::new(self.blocks.clone(), self.open_or_create(name, Kind::Table, true)?))
     }
 
     /// The table of this name.
@@ -198,16 +190,53 @@ impl Store {
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`].
     pub fn existing_table(&self, name: &str) -> Result<Table, Error> {
+        Ok(Table::new(self.blocks.clone(), self.open_space(name, Kind::Table)?))
+    }
+
+    /// The array of this name with cells of type `T`, made if it is not there.
+    ///
+    /// # Errors
+    /// [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if the name belongs to an
+    /// array of other cells or to something other than an array; [`Error::Closed`].
+    pub fn array<T: Cell>(&self, name: &str) -> Result<Array<T>, Error> {
+        let record = self.open_or_create(name, Kind::Array(T::KIND), false)?;
+        Ok(Array::new(self.blocks.clone(), record))
+    }
+
+    /// The array of this name with cells of type `T`.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`].
+    pub fn existing_array<T: Cell>(&self, name: &str) -> Result<Array<T>, Error> {
+        let record = self.open_space(name, Kind::Array(T::KIND))?;
+        Ok(Array::new(self.blocks.clone(), record))
+    }
+
+    /// The space of this name for a structure of this kind, made if it is not there.
+    fn open_or_create(&self, name: &str, kind: Kind, large: bool) -> Result<SpaceRecord, Error> {
+        match self.open_space(name, kind) {
+            Err(Error::Request(RequestError::NoTable(_))) => {}
+            other => return other,
+        }
+        match self.blocks.create_space(name, &kind.format(), large) {
+            // Another caller was faster.
+            Err(Error::Request(RequestError::TableMismatch { .. })) => self.open_space(name, kind),
+            other => other,
+        }
+    }
+
+    /// The space of this name, which must be that of a structure of this kind.
+    fn open_space(&self, name: &str, kind: Kind) -> Result<SpaceRecord, Error> {
         let Some(record) = self.blocks.space(name) else {
             return Err(RequestError::NoTable(name.to_owned()).into());
         };
-        if record.format != TABLE_FORMAT {
-            let (table, found) =
-                (name.to_owned(), format!("a space of format {:?}", record.format));
-            let wanted = "a table".to_owned();
-            return Err(RequestError::TableMismatch { table, found, wanted }.into());
+        let found = Kind::of_format(&record.format);
+        if found == Some(kind) {
+            return Ok(record);
         }
-        Ok(Table::new(self.blocks.clone(), record))
+        let other = || format!("a space of format {:?}", record.format);
+        let (table, found) = (name.to_owned(), found.map_or_else(other, |kind| kind.to_string()));
+        Err(RequestError::TableMismatch { table, found, wanted: kind.to_string() }.into())
     }
 
     /// The typed table that `definition` describes, made if it is not there.
@@ -224,10 +253,18 @@ impl Store {
     /// Names and sizes of all tables, by order of creation. Cost: a pass over the directory.
     #[must_use]
     pub fn tables(&self) -> Vec<(String, SpaceSize)> {
-        let tables = self.blocks.spaces().into_iter();
-        tables
-            .filter(|(space, _)| space.format == TABLE_FORMAT && space.space != QUARANTINE_SPACE)
-            .map(|(space, size)| (space.name, size))
+        let tables = self.structures().into_iter().filter(|(_, kind, _)| *kind == Kind::Table);
+        tables.map(|(name, _, size)| (name, size)).collect()
+    }
+
+    /// Names, kinds and sizes of all tables and arrays, by order of creation. Cost: a pass over the
+    /// directory.
+    #[must_use]
+    pub fn structures(&self) -> Vec<(String, Kind, SpaceSize)> {
+        let spaces = self.blocks.spaces().into_iter();
+        spaces
+            .filter(|(space, _)| space.space != QUARANTINE_SPACE)
+            .filter_map(|(space, size)| Some((space.name, Kind::of_format(&space.format)?, size)))
             .collect()
     }
 
@@ -236,11 +273,23 @@ impl Store {
     /// # Errors
     /// [`RequestError::NoTable`]; [`Error::Closed`].
     pub fn drop_table(&self, name: &str) -> Result<(), Error> {
-        let table = self.existing_table(name)?;
-        if table.space() == QUARANTINE_SPACE {
+        self.existing_table(name)?;
+        self.drop_structure(name)
+    }
+
+    /// Drops a table or an array with all that is in it; its room comes back in the background.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`] if there is neither of this name; [`Error::Closed`].
+    pub fn drop_structure(&self, name: &str) -> Result<(), Error> {
+        let found = self.blocks.space(name);
+        let Some(record) = found.filter(|record| Kind::of_format(&record.format).is_some()) else {
+            return Err(RequestError::NoTable(name.to_owned()).into());
+        };
+        if record.space == QUARANTINE_SPACE {
             return Err(RequestError::BadTableName(name.to_owned()).into());
         }
-        self.blocks.drop_space(table.space())
+        self.blocks.drop_space(record.space)
     }
 
     /// An empty batch: several changes that take effect together.

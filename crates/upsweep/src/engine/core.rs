@@ -27,6 +27,7 @@ use super::registry::Modifiers;
 use super::statistics::Statistics;
 use super::sweep::{RunId, RunJob, Sweep};
 use super::view::{View, ViewId, Views};
+use super::visitor::Visitors;
 use crate::device::{Completion, DeviceId, Request, Token};
 use crate::error::{ClosedError, Error};
 use crate::log::{AppendError, LOG_TOKEN_BIT, Log, StreamId, Urgency};
@@ -100,6 +101,7 @@ pub struct Core {
     /// The last update that is in the queues.
     pub(super) accepted: u64,
     pub(super) views: Views,
+    pub(super) visitors: Arc<Visitors>,
     pub(super) cache: Cache,
     pub(super) frozen_bytes: usize,
     /// Memory of updates that wait for their record: see `pending.rs`.

@@ -28,6 +28,7 @@ mod sweep;
 mod tree;
 mod verify;
 mod view;
+mod visitor;
 
 pub use accept::Accept;
 pub use cache::Image;
@@ -41,3 +42,4 @@ pub use statistics::Statistics;
 pub use sweep::{JobOutput, RunId, RunJob};
 pub use verify::{Report, verify};
 pub use view::{View, ViewId, ViewPoll, Wanted};
+pub use visitor::{BlockVisitor, VisitedBlock};

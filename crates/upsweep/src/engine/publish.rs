@@ -210,6 +210,7 @@ impl Core {
     fn drop_space_now(&mut self, space: u32) {
         let Some(dropped) = self.directory.remove_space(space) else { return };
         self.pending_bytes -= dropped.pending.bytes();
+        Arc::make_mut(&mut self.visitors).set(space, None);
         self.directory.remove_space(dropped.record.companion);
     }
 

@@ -276,6 +276,7 @@ impl Core {
             published: 0,
             accepted: frontier,
             views: Views::default(),
+            visitors: Arc::default(),
             cache: Cache::new(config.cache_bytes),
             frozen_bytes: 0,
             pending_bytes: 0,

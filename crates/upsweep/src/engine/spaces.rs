@@ -17,6 +17,7 @@ use super::modifier::{Modifier, check_name};
 use super::publish::Event;
 use super::quarantine::{FIRST_USER_SPACE, REFERENCES_SPACE};
 use super::registry::{ADD_I64, FIRST_USER_ID, ModifierId};
+use super::visitor::BlockVisitor;
 use crate::error::{Error, RequestError, RetryError};
 
 /// Longest name of a space, in bytes.
@@ -374,6 +375,28 @@ impl Core {
             self.accepted = seq;
             self.enqueue_all(seq, &updates);
         }
+    }
+
+    /// Has every block of a space that is swept from now on shown to `visitor`, in place of the
+    /// one before; `None`: to nobody. A block that a space shares with others is shown to the visitor
+    /// of one of them.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`].
+    pub fn set_visitor(
+        &mut self,
+        space: u32,
+        visitor: Option<Arc<dyn BlockVisitor>>,
+    ) -> Result<(), Error> {
+        self.check_space(space)?;
+        Arc::make_mut(&mut self.visitors).set(space, visitor);
+        Ok(())
+    }
+
+    /// The message of the panic for which the visitor of a space is called no more, if so.
+    #[must_use]
+    pub fn visitor_panic(&self, space: u32) -> Option<String> {
+        self.visitors.panic(space).map(str::to_owned)
     }
 
     /// Takes blocks of exact routing out of the directory that hold nothing, and whose deletion no

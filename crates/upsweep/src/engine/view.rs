@@ -35,6 +35,8 @@ pub enum Wanted {
     Covering(Vec<u8>),
     /// The whole last block with positions below this one (`None`: the last of the space).
     Below(Option<Vec<u8>>),
+    /// The whole first block whose key is at or above this position.
+    AtOrAbove(Vec<u8>),
 }
 
 /// What is known of a block.
@@ -127,6 +129,10 @@ impl Core {
             Wanted::Point(key) => self.directory.covering(space, &found_space.format.position(key)),
             Wanted::Covering(position) => self.directory.covering(space, position),
             Wanted::Below(position) => self.directory.below(space, position.as_deref()),
+            Wanted::AtOrAbove(position) => {
+                let exact = self.directory.exact(space, position);
+                exact.or_else(|| self.directory.above(space, position))
+            }
         };
         if let Some(view) = self.pending_without_block(found_space, wanted, found) {
             return Ok(Gathered::Complete(view));
@@ -184,7 +190,7 @@ impl Core {
             return None;
         }
         let low: Box<[u8]> = match wanted {
-            _ if found.is_some() && !matches!(wanted, Wanted::Below(_)) => return None,
+            Wanted::Point(_) | Wanted::Covering(_) if found.is_some() => return None,
             Wanted::Point(key) => Box::from(&*space.format.position(key)),
             Wanted::Covering(position) => position.clone().into(),
             Wanted::Below(position) => {
@@ -193,6 +199,13 @@ impl Core {
                     return None;
                 }
                 last.into()
+            }
+            Wanted::AtOrAbove(position) => {
+                let first = space.pending.first_from(position)?;
+                if found.is_some_and(|id| *self.directory.block(id).key <= *first) {
+                    return None;
+                }
+                first.into()
             }
         };
         let after = [&*low, &[0]].concat();

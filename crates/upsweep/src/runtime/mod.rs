@@ -16,7 +16,9 @@ mod shared;
 mod status;
 mod threads;
 
-pub use crate::engine::{Image, LoggedUpdate, SpaceRecord, SpaceSize, View, Waiting, Wanted};
+pub use crate::engine::{
+    BlockVisitor, Image, LoggedUpdate, SpaceRecord, SpaceSize, View, VisitedBlock, Waiting, Wanted,
+};
 pub use block_store::{BlockStore, Durability, OpenOptions, Ticket};
 pub use layout::CreateOptions;
 pub use status::{

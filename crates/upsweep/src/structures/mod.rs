@@ -1,9 +1,12 @@
-//! Structures over the engine's blocks: the built-in modifiers and the ordered table.
+//! Structures over the engine's blocks: the built-in modifiers, the ordered table and the array.
 //!
 //! Formats, modifiers and readers are pure: no I/O, no threads, no clocks. The handles on top of
 //! them use the public block API and nothing else, which proves that others can build structures
 //! too.
 
+pub mod array;
+pub mod batch;
+pub mod kind;
 pub mod modifiers;
 pub mod table;
 pub mod typed;

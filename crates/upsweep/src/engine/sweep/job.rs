@@ -1,8 +1,9 @@
 //! The work of a run that needs no engine state: apply frozen updates, split, merge, encode.
 //!
 //! A job owns all it needs, runs on any thread, and is deterministic. Steps: sort each block's
-//! updates by key; let the format apply them; merge thin neighbours; lay the images of the run out
-//! one after another, each in whole units, and seal them with their checksums.
+//! updates by key; let the format apply them; merge thin neighbours; show the blocks to visitors;
+//! lay the images of the run out one after another, each in whole units, and seal them with their
+//! checksums.
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use crate::engine::cache::Image;
 use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::queue::Waiting;
 use crate::engine::registry::{ModifierId, Modifiers};
+use crate::engine::visitor::{VisitedBlock, Visitors};
 use crate::placement::UNIT_BYTES;
 
 /// A large value: its key, and its bytes unless it is gone.
@@ -42,6 +44,7 @@ pub struct RunJob {
     pub(in crate::engine) block_bytes: usize,
     pub(in crate::engine) inline_value_bytes_max: usize,
     pub(in crate::engine) modifiers: Arc<Modifiers>,
+    pub(in crate::engine) visitors: Arc<Visitors>,
     pub(in crate::engine) blocks: Vec<JobBlock>,
 }
 
@@ -133,6 +136,10 @@ impl RunJob {
         }
         if !needed.is_empty() {
             return JobResult::NeedValues(needed);
+        }
+        for Laid { block, key, body, .. } in &laid {
+            let space = self.blocks[*block].space;
+            self.visitors.visit(&VisitedBlock { space, key, body });
         }
         JobResult::Done(Box::new(self.encode(&laid, joined, values, quarantined)))
     }

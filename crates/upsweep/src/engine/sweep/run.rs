@@ -313,6 +313,7 @@ impl Core {
             block_bytes: run.block_bytes as usize,
             inline_value_bytes_max: self.config.inline_value_bytes_max(),
             modifiers: Arc::clone(&self.modifiers),
+            visitors: Arc::clone(&self.visitors),
             blocks,
         };
         self.run_mut(id).phase = Phase::Applying;

@@ -9,8 +9,9 @@ use super::reader::{self, Lookup};
 use super::scan::{Scan, successor};
 use crate::engine::modifier::{Modifier, ValueKind};
 use crate::engine::registry::ModifierId;
-use crate::error::{Error, RequestError};
+use crate::error::Error;
 use crate::runtime::{BlockStore, Durability, LoggedUpdate, SpaceRecord, Ticket, View, Wanted};
+use crate::structures::batch::{Sums, Target, sealed};
 use crate::structures::modifiers as builtin;
 
 /// How often a query that meets a moving large value starts again before it counts as damage.
@@ -80,8 +81,8 @@ impl Table {
     /// cached, else one read; two if the value is a large one.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if the key's block is; [`RequestError::NoTable`] if the table was
-    /// dropped.
+    /// [`Error::Damaged`] if the key's block is;
+    /// [`RequestError::NoTable`](crate::RequestError::NoTable) if the table was dropped.
     pub fn get(&self, key: &[u8]) -> Result<Option<Value>, Error> {
         let modifiers = self.blocks.modifiers();
         let mut large: Option<Vec<u8>> = None;
@@ -265,109 +266,29 @@ impl Table {
     }
 }
 
-/// Several changes, of one or more tables of a store, that take effect together or not at all.
-pub struct Batch {
-    blocks: BlockStore,
-    updates: Vec<OwnedUpdate>,
-    /// The first table of another store that was given: its number means another table here.
-    foreign: Option<String>,
+impl sealed::Structure for Table {
+    fn place(&self) -> (&BlockStore, u32, &str) {
+        (&self.blocks, self.space, &self.name)
+    }
 }
 
-struct OwnedUpdate {
-    space: u32,
-    modifier: ModifierId,
-    key: Vec<u8>,
-    operand: Vec<u8>,
+impl Target for Table {
+    type Key = [u8];
+    type Value = [u8];
+
+    fn key_bytes(key: &[u8]) -> Vec<u8> {
+        key.to_vec()
+    }
+
+    fn put_operand(value: &[u8]) -> Vec<u8> {
+        builtin::value_operand(ValueKind::Bytes, value)
+    }
 }
 
-impl Batch {
-    pub(crate) fn new(blocks: BlockStore) -> Self {
-        Self { blocks, updates: Vec::new(), foreign: None }
-    }
+impl Sums for Table {
+    type Amount = i64;
 
-    /// Adds an update by the number of its modifier. [`Batch::commit`] refuses the batch if the
-    /// table is of another store.
-    pub fn update(
-        &mut self,
-        table: &Table,
-        key: &[u8],
-        modifier: ModifierId,
-        operand: &[u8],
-    ) -> &mut Self {
-        if !self.blocks.is_same(&table.blocks) {
-            self.foreign.get_or_insert_with(|| table.name.clone());
-        }
-        let (key, operand) = (key.to_vec(), operand.to_vec());
-        self.updates.push(OwnedUpdate { space: table.space, modifier, key, operand });
-        self
-    }
-
-    /// Adds an update by its modifier.
-    ///
-    /// # Errors
-    /// [`RequestError::UnknownModifier`] if it is not registered with the store.
-    pub fn modify(
-        &mut self,
-        table: &Table,
-        key: &[u8],
-        modifier: &dyn Modifier,
-        operand: &[u8],
-    ) -> Result<&mut Self, Error> {
-        let id = self.blocks.modifier_id(modifier)?;
-        Ok(self.update(table, key, id, operand))
-    }
-
-    /// Adds a [`Table::put`].
-    pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> &mut Self {
-        let operand = builtin::value_operand(ValueKind::Bytes, value);
-        self.update(table, key, builtin::PUT, &operand)
-    }
-
-    /// Adds a [`Table::delete`].
-    pub fn delete(&mut self, table: &Table, key: &[u8]) -> &mut Self {
-        self.update(table, key, builtin::DELETE, &[])
-    }
-
-    /// Adds a [`Table::add`].
-    pub fn add(&mut self, table: &Table, key: &[u8], amount: i64) -> &mut Self {
-        self.update(table, key, builtin::ADD_I64, &amount.to_le_bytes())
-    }
-
-    /// Number of updates so far.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.updates.len()
-    }
-
-    /// Whether there is nothing in it.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.updates.is_empty()
-    }
-
-    /// Declares all of it, as one log record.
-    ///
-    /// # Errors
-    /// As [`Table::modify`]; [`RequestError::BatchTooLong`] when the record exceeds a log segment;
-    /// [`RequestError::WrongStore`] if a table is of another store, with nothing changed.
-    pub fn commit(self, durability: Durability) -> Result<Ticket, Error> {
-        if let Some(table) = self.foreign {
-            return Err(RequestError::WrongStore { table }.into());
-        }
-        let updates: Vec<LoggedUpdate<'_>> = self
-            .updates
-            .iter()
-            .map(|update| LoggedUpdate {
-                space: update.space,
-                modifier: update.modifier,
-                key: &update.key,
-                operand: &update.operand,
-            })
-            .collect();
-        if updates.is_empty() {
-            let reason = "an empty batch changes nothing: add updates to it".to_owned();
-            return Err(RequestError::BadConfig { setting: "batch", reason }.into());
-        }
-        self.blocks.modify(&updates, durability)
+    fn sum(amount: i64) -> (ModifierId, Vec<u8>) {
+        (builtin::ADD_I64, amount.to_le_bytes().to_vec())
     }
 }

@@ -7,7 +7,7 @@
 //! | `ranges` | ranges of keys that are removed |
 //! | [`raw_format`] | [`RawFormat`]: a block that is one value; also the home of large values |
 //! | [`reader`] | answers from a leaf and the updates that wait for it |
-//! | [`Table`], [`Scan`], [`Batch`] | the table of an open store, over the block API |
+//! | [`Table`], [`Scan`] | the table of an open store, over the block API |
 //!
 //! A value too large for a leaf lives in the table's companion space, under the same key, as a
 //! block of [`RawFormat`]; the leaf keeps that block's length and checksum.
@@ -24,7 +24,7 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
-pub use handle::{Batch, Table, Value};
+pub use handle::{Table, Value};
 pub use leaf::TableFormat;
 pub use raw_format::RawFormat;
 pub use reader::{Lookup, Page, PageRequest, Record, get, get_block, page};

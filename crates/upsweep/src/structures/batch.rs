@@ -1,0 +1,177 @@
+//! Batches: changes of several structures of a store that take effect together or not at all.
+
+use crate::engine::modifier::Modifier;
+use crate::engine::registry::ModifierId;
+use crate::error::{Error, RequestError};
+use crate::runtime::{BlockStore, Durability, LoggedUpdate, Ticket};
+use crate::structures::modifiers as builtin;
+
+pub(crate) mod sealed {
+    //! What a batch has to know of a structure; not for applications.
+
+    use crate::runtime::BlockStore;
+
+    /// A structure of an open store.
+    pub trait Structure {
+        /// Its store, the number of its space, and its name.
+        fn place(&self) -> (&BlockStore, u32, &str);
+    }
+}
+
+/// A structure that a [`Batch`] can change: a [`Table`](crate::Table) or an
+/// [`Array`](crate::Array).
+pub trait Target: sealed::Structure {
+    /// What names a record: bytes in a table, an index in an array.
+    type Key: ?Sized;
+    /// What a record holds.
+    type Value: ?Sized;
+
+    /// The key of a record as bytes.
+    #[doc(hidden)]
+    fn key_bytes(key: &Self::Key) -> Vec<u8>;
+
+    /// The operand with which `put` gives a record this value.
+    #[doc(hidden)]
+    fn put_operand(value: &Self::Value) -> Vec<u8>;
+
+    /// Refuses an update that the structure can never take.
+    #[doc(hidden)]
+    fn check(&self, key: &Self::Key, modifier: ModifierId, operand: &[u8]) -> Result<(), Error> {
+        let _ = (key, modifier, operand);
+        Ok(())
+    }
+}
+
+/// A [`Target`] whose records can be numbers.
+pub trait Sums: Target {
+    /// What can be added to a record.
+    type Amount;
+
+    /// Modifier and operand that add so much.
+    #[doc(hidden)]
+    fn sum(amount: Self::Amount) -> (ModifierId, Vec<u8>);
+}
+
+/// Several changes, of one or more structures of a store, that take effect together or not at all.
+pub struct Batch {
+    blocks: BlockStore,
+    updates: Vec<OwnedUpdate>,
+    /// What is wrong with the first update that is.
+    fault: Option<Error>,
+}
+
+struct OwnedUpdate {
+    space: u32,
+    modifier: ModifierId,
+    key: Vec<u8>,
+    operand: Vec<u8>,
+}
+
+impl Batch {
+    pub(crate) fn new(blocks: BlockStore) -> Self {
+        Self { blocks, updates: Vec::new(), fault: None }
+    }
+
+    /// Adds an update by the number of its modifier. [`Batch::commit`] refuses the batch if
+    /// `target` is of another store, or can never take the update.
+    pub fn update<S: Target + ?Sized>(
+        &mut self,
+        target: &S,
+        key: &S::Key,
+        modifier: ModifierId,
+        operand: &[u8],
+    ) -> &mut Self {
+        let (blocks, space, name) = target.place();
+        let checked = if self.blocks.is_same(blocks) {
+            target.check(key, modifier, operand)
+        } else {
+            Err(RequestError::WrongStore { table: name.to_owned() }.into())
+        };
+        if let Err(error) = checked {
+            self.fault.get_or_insert(error);
+        }
+        let (key, operand) = (S::key_bytes(key), operand.to_vec());
+        self.updates.push(OwnedUpdate { space, modifier, key, operand });
+        self
+    }
+
+    /// Adds an update by its modifier.
+    ///
+    /// # Errors
+    /// [`RequestError::UnknownModifier`] if it is not registered with the store.
+    pub fn modify<S: Target + ?Sized>(
+        &mut self,
+        target: &S,
+        key: &S::Key,
+        modifier: &dyn Modifier,
+        operand: &[u8],
+    ) -> Result<&mut Self, Error> {
+        let id = self.blocks.modifier_id(modifier)?;
+        Ok(self.update(target, key, id, operand))
+    }
+
+    /// Adds a [`Table::put`](crate::Table::put) or [`Array::set`](crate::Array::set).
+    pub fn put<S: Target + ?Sized>(
+        &mut self,
+        target: &S,
+        key: &S::Key,
+        value: &S::Value,
+    ) -> &mut Self {
+        self.update(target, key, builtin::PUT, &S::put_operand(value))
+    }
+
+    /// Adds a [`Table::delete`](crate::Table::delete) or [`Array::clear`](crate::Array::clear).
+    pub fn delete<S: Target + ?Sized>(&mut self, target: &S, key: &S::Key) -> &mut Self {
+        self.update(target, key, builtin::DELETE, &[])
+    }
+
+    /// Adds a [`Table::add`](crate::Table::add) or [`Array::add`](crate::Array::add).
+    pub fn add<S: Sums + ?Sized>(
+        &mut self,
+        target: &S,
+        key: &S::Key,
+        amount: S::Amount,
+    ) -> &mut Self {
+        let (modifier, operand) = S::sum(amount);
+        self.update(target, key, modifier, &operand)
+    }
+
+    /// Number of updates so far.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.updates.len()
+    }
+
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.updates.is_empty()
+    }
+
+    /// Declares all of it, as one log record.
+    ///
+    /// # Errors
+    /// As [`Table::modify`](crate::Table::modify); [`RequestError::BatchTooLong`] when the record
+    /// exceeds a log segment; [`RequestError::WrongStore`] if a structure is of another store; what
+    /// an [`Array`](crate::Array) refuses; all with nothing changed.
+    pub fn commit(self, durability: Durability) -> Result<Ticket, Error> {
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        let updates: Vec<LoggedUpdate<'_>> = self
+            .updates
+            .iter()
+            .map(|update| LoggedUpdate {
+                space: update.space,
+                modifier: update.modifier,
+                key: &update.key,
+                operand: &update.operand,
+            })
+            .collect();
+        if updates.is_empty() {
+            let reason = "an empty batch changes nothing: add updates to it".to_owned();
+            return Err(RequestError::BadConfig { setting: "batch", reason }.into());
+        }
+        self.blocks.modify(&updates, durability)
+    }
+}

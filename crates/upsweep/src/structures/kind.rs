@@ -1,0 +1,48 @@
+//! The kinds of structures, as the block format of their space tells them.
+
+use std::fmt::{self, Display, Formatter};
+
+use super::array::CellKind;
+
+/// Name of the block format of tables.
+const TABLE_FORMAT: &str = "table";
+
+/// What a structure of a store is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A [`Table`](crate::Table).
+    Table,
+    /// An [`Array`](crate::Array) with such cells.
+    Array(CellKind),
+}
+
+impl Kind {
+    /// The kind of the structures in spaces with this block format, parameters included; `None` if
+    /// it is a format of the application, or of no structure.
+    #[must_use]
+    pub fn of_format(format: &str) -> Option<Self> {
+        match format.split_once(':') {
+            None if format == TABLE_FORMAT => Some(Self::Table),
+            Some((super::array::ARRAY_FORMAT, cells)) => cells.parse().ok().map(Self::Array),
+            _ => None,
+        }
+    }
+
+    /// The block format of its spaces, parameters included.
+    #[must_use]
+    pub fn format(self) -> String {
+        match self {
+            Self::Table => TABLE_FORMAT.to_owned(),
+            Self::Array(cells) => format!("{}:{cells}", super::array::ARRAY_FORMAT),
+        }
+    }
+}
+
+impl Display for Kind {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Table => formatter.write_str("a table"),
+            Self::Array(cells) => write!(formatter, "an array of {cells}"),
+        }
+    }
+}
