@@ -6,6 +6,7 @@
 //! | [`leaf`] | [`TableFormat`]: applies updates to a leaf, splits and joins leaves |
 //! | [`raw_format`] | [`RawFormat`]: a block that is one value; also the home of large values |
 //! | [`reader`] | answers from a leaf and the updates that wait for it |
+//! | [`TableLoader`] | packs records in key order into whole leaves, for bulk loads |
 //! | [`Table`], [`Scan`], [`Batch`] | the table of an open store, over the block API |
 //!
 //! A value too large for a leaf lives in the table's companion space, under the same key, as a
@@ -16,6 +17,8 @@
 mod handle;
 pub mod leaf;
 pub mod leaf_format;
+mod load;
+mod load_by_updates;
 pub mod raw_format;
 pub mod reader;
 mod scan;
@@ -24,6 +27,7 @@ mod tests;
 
 pub use handle::{Batch, Table, Value};
 pub use leaf::TableFormat;
+pub use load::{LoadOptions, TableLoader};
 pub use raw_format::RawFormat;
 pub use reader::{Lookup, Page, PageRequest, Record, get, get_block, page};
 pub use scan::Scan;
