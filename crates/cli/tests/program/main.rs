@@ -3,5 +3,6 @@
 mod commands;
 mod common;
 mod create;
+mod load;
 mod quarantine;
 mod trouble;
