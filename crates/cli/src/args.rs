@@ -1,10 +1,13 @@
 //! The command line: commands, flags and their help.
 
+mod bench;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::text::{Bytes, Size};
+pub(crate) use bench::{BenchArgs, BenchCommand, PaperBench, RodehArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,7 +51,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: QuarantineCommand,
     },
-    Bench(BenchArgs),
+    Bench(BenchCommand),
 }
 
 /// Make an empty store
@@ -379,53 +382,6 @@ pub(crate) struct RetryArgs {
     /// All updates that are in quarantine now
     #[arg(long)]
     pub(crate) all: bool,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// Measure the engine in a temporary store
-///
-/// Loads a table, applies random durable additions as fast as they are taken, then one at a time,
-/// then reads records at random. Says how near the rate came to the bound that `upsweep stat`
-/// computes. The store is made in a new folder inside DIR and removed at the end; after a kill,
-/// remove DIR/upsweep-bench-* yourself.
-#[derive(Args)]
-#[command(after_help = "\
-Examples:
-  upsweep bench /var/tmp
-  upsweep bench /mnt/disk --records 100000000 --memory 512MiB --json
-  upsweep bench /mnt/disk --log-only")]
-pub(crate) struct BenchArgs {
-    /// Folder on the device to measure
-    #[arg(value_name = "DIR")]
-    pub(crate) dir: PathBuf,
-    /// Records of the table
-    #[arg(long, value_name = "N", default_value_t = 10_000_000,
-          value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) records: u64,
-    /// Bytes of a record: its key, padded to this length, and its counter of 8 bytes
-    #[arg(long, value_name = "N", default_value_t = 64,
-          value_parser = clap::value_parser!(u32).range(16..=4096))]
-    pub(crate) record_bytes: u32,
-    /// Random updates
-    #[arg(long, value_name = "N", default_value_t = 20_000_000)]
-    pub(crate) updates: u64,
-    /// Memory of the store
-    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
-    pub(crate) memory: Size,
-    /// Size of the log
-    #[arg(long, value_name = "SIZE", default_value = "512MiB")]
-    pub(crate) log_size: Size,
-    /// Seconds for each of the measurements of latency, and for those of --log-only
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    pub(crate) seconds: u64,
-    /// Seed of the random keys
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Measure the log by itself: records of 64 bytes at saturation, then one at a time
-    #[arg(long)]
-    pub(crate) log_only: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
