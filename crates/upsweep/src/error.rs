@@ -35,6 +35,15 @@ pub enum RequestError {
     },
     /// No table of this name.
     NoTable(String),
+    /// A bulk load into a table that has records: load into a new one, or delete them first.
+    NotEmpty(String),
+    /// A bulk load met a record that it cannot take; nothing was loaded.
+    BadRecord {
+        /// Which record, counted from 1.
+        number: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// No update with this id, in hexadecimal digits, is in the quarantine.
     NoQuarantined(String),
     /// A table or array of this name exists, with another kind or typing.
@@ -225,6 +234,11 @@ impl Display for RequestError {
             }
             Self::Path { path, reason } => write!(formatter, "{}: {reason}", path.display()),
             Self::NoTable(table) => write!(formatter, "no table {table:?} in this store"),
+            Self::NotEmpty(table) => write!(
+                formatter,
+                "table {table:?} has records; a load needs a table that is new or empty"
+            ),
+            Self::BadRecord { number, reason } => write!(formatter, "record {number}: {reason}"),
             Self::NoQuarantined(id) => write!(formatter, "no update {id:?} in quarantine"),
             Self::TableMismatch { table, found, wanted } => {
                 write!(formatter, "table {table:?} is {found}, not {wanted}")

@@ -68,6 +68,30 @@
 //! # }
 //! ```
 //!
+//! # Many records at once
+//!
+//! [`Table::load`] fills an empty table with records in key order, all of them or none.
+//!
+//! ```
+//! # use upsweep::{CreateOptions, Store};
+//! use upsweep::{LoadOptions, Value, ValueKind};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+//! # let builder = Store::builder().memory_bytes(64 << 20);
+//! # let store = builder.create(folder.path().join("store"), &small)?;
+//! let squares = store.table("squares")?;
+//! let records = (0u32..1000).map(|number| {
+//!     let bytes = u64::from(number).pow(2).to_le_bytes().to_vec();
+//!     Ok((number.to_be_bytes().to_vec(), Value { kind: ValueKind::U64, bytes }))
+//! });
+//! let loaded = squares.load(records, LoadOptions::default())?;
+//! assert_eq!(loaded.records, 1000);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # When a call returns
 //!
 //! A change returns when it is on stable media, which is [`Durability::Wait`], the default. With
@@ -247,10 +271,10 @@ pub mod structures;
 
 pub use engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
 pub use error::{ClosedError, Damage, Error, RequestError, RetryError};
-pub use runtime::{CreateOptions, Durability, OpenOptions, Status, Ticket};
+pub use runtime::{CreateOptions, Durability, LoadSummary, OpenOptions, Status, Ticket};
 pub use store::{QuarantinedUpdate, Retried, Store, StoreBuilder};
 pub use structures::array::{Array, ArrayScan, BlockCells, Cell, CellKind, NumberCell};
 pub use structures::batch::Batch;
 pub use structures::kind::Kind;
-pub use structures::table::{Scan, Table, Value};
+pub use structures::table::{LoadOptions, Scan, Table, Value};
 pub use structures::typed::{TableDefinition, TypedTable};

@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::modifier::ValueRef;
 use super::registry::{ModifierId, Modifiers};
 
 /// One waiting update, as a format sees it.
@@ -135,6 +136,18 @@ pub trait BlockFormat: Send + Sync {
         let pieces = self.apply(input)?.pieces;
         Ok(pieces.into_iter().next().map(|piece| piece.body).unwrap_or_default())
     }
+
+    /// Calls `visit` for each record of a body with its key and value, in the order in which they lie
+    /// there. Large values are left out.
+    ///
+    /// # Errors
+    /// What is wrong with the body, for people.
+    fn for_each(
+        &self,
+        low: &[u8],
+        body: &[u8],
+        visit: &mut dyn FnMut(&[u8], ValueRef<'_>),
+    ) -> Result<(), String>;
 
     /// Joins two neighbouring bodies, `left` below `right` and either may be empty, if together
     /// they are thin enough to be one block of at most `body_bytes_max`; `None` if not.

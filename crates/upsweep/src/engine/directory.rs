@@ -16,7 +16,8 @@ pub use super::blocks::{Block, BlockId, BlockTable};
 use super::format::checkpoint_format::CloneEvent;
 use super::format::record_format::{Placement, SnapshotRecord, SpaceRecord};
 use super::pending::Pending;
-use super::tree::{Found, NodeId, Trees};
+use super::tree::{Found, NodeId, Reference, Trees};
+use crate::placement::{Extent, UNIT_BYTES};
 
 /// A space: a table, the large values of one, or an application's own blocks.
 pub struct Space {
@@ -52,6 +53,8 @@ pub struct Directory {
     pub table: BlockTable,
     /// Snapshots, and the sequence that each of them shows.
     pub snapshots: BTreeMap<u32, (SnapshotRecord, u64)>,
+    /// Images that several blocks share, and how many besides the first.
+    shared_images: BTreeMap<Extent, u32>,
     /// Which space was cloned from which, as long as updates in the log may concern both.
     pub clones: Vec<CloneEvent>,
 }
@@ -65,8 +68,73 @@ impl Directory {
             trees: Trees::new(b),
             table: BlockTable::default(),
             snapshots: BTreeMap::new(),
+            shared_images: BTreeMap::new(),
             clones: Vec::new(),
         }
+    }
+
+    /// One more block shares this image.
+    pub fn share_image(&mut self, extent: Extent) {
+        *self.shared_images.entry(extent).or_default() += 1;
+        self.trees.owe(reference(extent).index(), 1);
+    }
+
+    /// A block has left this image; returns whether others have it still.
+    pub fn leave_image(&mut self, extent: Extent) -> bool {
+        let Some(others) = self.shared_images.get_mut(&extent) else { return false };
+        *others -= 1;
+        if *others == 0 {
+            self.shared_images.remove(&extent);
+        }
+        self.trees.owe(reference(extent).index(), -1);
+        true
+    }
+
+    /// Whether several blocks share this image.
+    #[must_use]
+    pub fn is_image_shared(&self, extent: Extent) -> bool {
+        self.shared_images.contains_key(&extent)
+    }
+
+    /// Counts anew how many blocks share each image.
+    #[must_use]
+    pub fn count_images(&self) -> BTreeMap<Extent, u32> {
+        let mut counted: BTreeMap<Extent, u32> = BTreeMap::new();
+        for id in self.table.ids() {
+            if let Some(extent) = self.block(id).placement.extent {
+                *counted.entry(extent).or_default() += 1;
+            }
+        }
+        counted.retain(|_, blocks| *blocks > 1);
+        counted.values_mut().for_each(|blocks| *blocks -= 1);
+        counted
+    }
+
+    /// Learns from the blocks of a checkpoint which images are shared.
+    pub fn restore_images(&mut self) {
+        self.shared_images = self.count_images();
+    }
+
+    /// What is wrong with the directory, and what the reference array has to say: every cell that is
+    /// not zero. Cost: a pass over the directory.
+    #[must_use]
+    pub fn audit(&self) -> (Vec<String>, BTreeMap<u64, i64>) {
+        let audit = self.trees.audit(&self.roots(), &self.table);
+        let mut cells = audit.cells();
+        let mut faults = audit.faults;
+        for id in self.table.ids().filter(|id| !audit.items.contains_key(&id.0)) {
+            faults.push(format!("block {} is in no space: a leak", id.0));
+        }
+        for item in audit.items.keys().filter(|item| self.block(BlockId(**item)).birth == 0) {
+            faults.push(format!("block {item} is in a space, and does not exist"));
+        }
+        let images = self.count_images();
+        if images != self.shared_images {
+            faults.push("images are shared by other numbers of blocks than it says".to_owned());
+        }
+        let images = images.into_iter();
+        cells.extend(images.map(|(image, more)| (reference(image).index(), i64::from(more))));
+        (faults, cells)
     }
 
     /// Adds a space with this tree.
@@ -293,4 +361,8 @@ impl Directory {
         }
         holders
     }
+}
+
+fn reference(extent: Extent) -> Reference {
+    Reference::Image(extent.device.0, extent.offset / UNIT_BYTES)
 }

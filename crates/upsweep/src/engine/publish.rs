@@ -117,6 +117,7 @@ impl Core {
         let waiting = [block.frozen.clone(), Some(Arc::new(self.arena.snapshot(&block.queue)))];
         let id = self.directory.replace(space, key, seq, placement);
         self.enter(id, placement.extent, release);
+        placement.extent.into_iter().for_each(|extent| self.directory.share_image(extent));
         let copied_bytes = placement.extent.map_or(0, |extent| extent.bytes);
         self.directory.block_mut(id).copied_bytes = copied_bytes;
         self.copy_bytes += u64::from(copied_bytes);
@@ -426,14 +427,9 @@ impl Core {
         let Some(extent) = extent else { return };
         let (device, offset) = (extent.device, extent.offset);
         self.physical.remove(&(device, offset, id));
-        if !self.is_occupied(extent) {
+        if !self.directory.leave_image(extent) {
             self.discard(Some(extent), release);
         }
-    }
-
-    /// Whether a block is at this extent.
-    pub(super) fn is_occupied(&self, extent: Extent) -> bool {
-        self.blocks_at(extent).next().is_some()
     }
 
     /// The blocks that are at this extent.

@@ -54,6 +54,8 @@ const UPDATE_STREAM: &str = "updates";
 const CHANGE_STREAM: &str = "changes";
 /// Name of the format of the quarantine table.
 const TABLE_FORMAT: &str = "table";
+/// Name of the format of arrays.
+const ARRAY_FORMAT: &str = "array";
 /// Name of the format of the reference array.
 const REFERENCES_FORMAT: &str = "array:i64";
 /// What the reference array is called.
@@ -250,7 +252,7 @@ impl Core {
         space_map: SpaceMap,
         growable: Vec<bool>,
     ) -> Result<Self, Error> {
-        for needed in [TABLE_FORMAT, LARGE_VALUE_FORMAT] {
+        for needed in [TABLE_FORMAT, LARGE_VALUE_FORMAT, ARRAY_FORMAT] {
             if !registry.formats.contains_key(needed) {
                 return Err(RequestError::UnknownFormat(needed.to_owned()).into());
             }
@@ -365,6 +367,7 @@ impl Core {
             return Err(Damage { device, offset, what, reason }.into());
         }
         self.directory.name_spaces();
+        self.directory.restore_images();
         self.directory.clones.clone_from(&root.clones);
         let snapshots = root.snapshots.iter().cloned();
         self.directory.snapshots =

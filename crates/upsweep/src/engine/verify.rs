@@ -10,10 +10,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::block_format::ApplyInput;
 use super::config::Config;
 use super::core::Core;
 use super::directory::{BlockId, Space};
 use super::format::image_format::{self, Identity, ImageKind};
+use super::quarantine::REFERENCES_SPACE;
 use super::recovery::{self, Access, Registry};
 use crate::device::{self, Buffer, DeviceId, Devices};
 use crate::error::{Damage, Error};
@@ -61,6 +63,18 @@ pub fn verify(
 /// Large values that a block refers to: their keys and lengths in bytes.
 type Values = Vec<(Vec<u8>, u32)>;
 
+/// How the reference array differs from what was counted from the roots, if it does.
+fn difference(said: &BTreeMap<u64, i64>, counted: &BTreeMap<u64, i64>) -> Option<String> {
+    let indexes = said.keys().chain(counted.keys());
+    let index = indexes.into_iter().find(|index| said.get(index) != counted.get(index))?;
+    let count = |cells: &BTreeMap<u64, i64>| cells.get(index).copied().unwrap_or(0);
+    Some(format!(
+        "cell {index} of the reference array says {}; counted from the roots it is {}",
+        count(said),
+        count(counted)
+    ))
+}
+
 struct Verifier<'a> {
     core: &'a Core,
     devices: &'a mut dyn Devices,
@@ -74,15 +88,7 @@ impl Core {
     /// Cost: a pass over the directory.
     #[must_use]
     pub fn audit(&self) -> Vec<String> {
-        let (directory, table) = (&self.directory, &self.directory.table);
-        let audit = directory.trees.audit(&directory.roots(), table);
-        let mut faults = audit.faults;
-        for id in table.ids().filter(|id| !audit.items.contains_key(&id.0)) {
-            faults.push(format!("block {} is in no space: a leak", id.0));
-        }
-        for item in audit.items.keys().filter(|item| table.get(BlockId(**item)).birth == 0) {
-            faults.push(format!("block {item} is in a space, and does not exist"));
-        }
+        let (mut faults, _) = self.directory.audit();
         faults.extend(self.audit_places());
         faults
     }
@@ -121,13 +127,52 @@ impl Core {
 
 impl Verifier<'_> {
     fn check_directory(&mut self) {
-        for reason in self.core.audit() {
+        let mut faults = self.core.audit();
+        let (_, counted) = self.core.directory.audit();
+        match self.references() {
+            Ok(said) => faults.extend(difference(&said, &counted)),
+            Err(reason) => faults.push(format!("the reference array: {reason}")),
+        }
+        for reason in faults {
             let extent = self.core.superblock.root;
             let (device, offset) =
                 extent.map_or((DeviceId(0), 0), |extent| (extent.device, extent.offset));
             let what = "the directory".to_owned();
             self.report.damage.push(Damage { device, offset, what, reason });
         }
+    }
+
+    /// The cells of the reference array that are not zero, with all that waits for them and what
+    /// they are still owed.
+    fn references(&mut self) -> Result<BTreeMap<u64, i64>, String> {
+        let core = self.core;
+        let mut cells = core.directory.trees.owed().clone();
+        let Some(space) = core.directory.space(REFERENCES_SPACE) else { return Ok(cells) };
+        for id in core.directory.blocks_of(space) {
+            let block = core.directory.block(id);
+            let read = block.placement.extent.map(|_| self.read(id)).transpose()?;
+            let waiting = core.arena.snapshot(&block.queue);
+            let mut updates = waiting.updates();
+            updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
+            let input = ApplyInput {
+                body: read.as_ref().map(|(buffer, body)| &buffer[body.clone()]),
+                updates: &updates,
+                modifiers: &core.modifiers,
+                values: &[],
+                body_bytes_max: usize::MAX,
+                inline_value_bytes_max: usize::MAX,
+            };
+            let body = space.format.read(&input).map_err(|error| format!("{error:?}"))?;
+            space.format.for_each(&block.key, &body, &mut |key, value| {
+                let index = <[u8; 8]>::try_from(key).map(u64::from_be_bytes);
+                let count = <[u8; 8]>::try_from(value.bytes).map(i64::from_le_bytes);
+                if let (Ok(index), Ok(count)) = (index, count) {
+                    *cells.entry(index).or_default() += count;
+                }
+            })?;
+        }
+        cells.retain(|_, count| *count != 0);
+        Ok(cells)
     }
 
     fn check_spaces(&mut self) {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use super::clock::process_cpu;
 use super::layout::{self, CreateOptions, Description, Folder};
+use super::load::BlockLimits;
 use super::shared::Shared;
 use super::status::{self, Status};
 use super::threads::Threads;
@@ -291,6 +292,12 @@ impl BlockStore {
     /// Whether both are the same open store.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// What fits into a block of this store.
+    #[must_use]
+    pub fn limits(&self) -> BlockLimits {
+        BlockLimits::of(self.inner.shared.lock().core.config())
     }
 
     /// The registered modifiers of this store.

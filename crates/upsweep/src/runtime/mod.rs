@@ -11,6 +11,7 @@
 mod block_store;
 mod clock;
 pub mod layout;
+mod load;
 mod new_devices;
 mod shared;
 mod status;
@@ -21,6 +22,7 @@ pub use crate::engine::{
 };
 pub use block_store::{BlockStore, Durability, OpenOptions, Ticket};
 pub use layout::CreateOptions;
+pub use load::{BlockLimits, LoadSummary, LoadedBlock};
 pub use status::{
     Bound, DeviceStatus, LastSession, Latencies, LatencyStatus, LogStatus, MemoryStatus, Session,
     Status, SweepStatus,

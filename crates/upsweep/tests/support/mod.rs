@@ -24,6 +24,7 @@ use upsweep::engine::{
     ViewPoll, Wanted,
 };
 use upsweep::log::{LogRegion, Urgency};
+use upsweep::structures::array::ArrayFormat;
 use upsweep::structures::modifiers::{ADD_I64, DELETE, bind_builtins};
 use upsweep::structures::table::{Lookup, PageRequest, RawFormat, TableFormat, get, page};
 
@@ -152,7 +153,8 @@ pub fn key(number: u32) -> Vec<u8> {
 fn registry() -> Registry {
     let mut registry = Registry::default();
     bind_builtins(&mut registry.builtins);
-    let formats: [Arc<dyn BlockFormat>; 2] = [Arc::new(TableFormat), Arc::new(RawFormat)];
+    let formats: [Arc<dyn BlockFormat>; 3] =
+        [Arc::new(TableFormat), Arc::new(RawFormat), Arc::new(ArrayFormat::default())];
     registry.formats.extend(formats.map(|format| (format.name(), format)));
     registry
 }

@@ -347,7 +347,7 @@ impl Core {
             if !waits && too_sparse_to_go_on(run.len() - keep) {
                 break;
             }
-            let shares = |extent| self.blocks_at(extent).nth(1).is_some();
+            let shares = |extent| self.directory.is_image_shared(extent);
             if !waits && block.placement.extent.is_some_and(shares) {
                 continue; // Moved by itself it would share its image no longer.
             }

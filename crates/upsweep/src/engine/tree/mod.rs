@@ -70,10 +70,14 @@ pub enum Reference {
     Node(u32),
     /// A block.
     Block(u32),
+    /// An image of a block: device, and offset in units of 4 KiB.
+    Image(u16, u64),
 }
 
-/// Bits of the number within an index of the reference array.
-const NUMBER_BITS: u32 = 40;
+/// Bits of the number within an index of the reference array, whose indexes have 48.
+const NUMBER_BITS: u32 = 46;
+/// Bits of the offset within the number of an image: 64 TiB a device, 4096 devices.
+const OFFSET_BITS: u32 = 34;
 
 impl Reference {
     /// The cell of the reference array that counts these references.
@@ -82,6 +86,11 @@ impl Reference {
         match self {
             Self::Node(number) => u64::from(number),
             Self::Block(number) => 1 << NUMBER_BITS | u64::from(number),
+            Self::Image(device, unit) => {
+                2 << NUMBER_BITS
+                    | u64::from(device) << OFFSET_BITS
+                    | unit & ((1 << OFFSET_BITS) - 1)
+            }
         }
     }
 }

@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::body_format::{Body, BodyEditor, index_of};
+use super::body_format::{Body, BodyEditor, index_of, key_of};
 use super::cell_format::CellKind;
 use crate::engine::block_format::{
     Applied, ApplyError, ApplyInput, BlockFormat, Checked, Piece, Refused, Routing, UpdateRef,
@@ -86,6 +86,20 @@ impl BlockFormat for ArrayFormat {
         let (body, count) = editor.finish();
         let records = u32::try_from(count).expect("a block has fewer cells than bytes");
         Ok(Applied { pieces: vec![Piece { key: None, body, records }], refused, values: vec![] })
+    }
+
+    fn for_each(
+        &self,
+        low: &[u8],
+        body: &[u8],
+        visit: &mut dyn FnMut(&[u8], ValueRef<'_>),
+    ) -> Result<(), String> {
+        let first = self.kind.place_of(low).map_or(0, |place| place.first);
+        for (offset, cell) in Body::parse(self.kind, body)?.iter() {
+            let mut wide = [0; 8];
+            visit(&key_of(first + offset as u64), self.kind.value(cell, &mut wide));
+        }
+        Ok(())
     }
 
     fn check(&self, body: &[u8], low: &[u8], _high: Option<&[u8]>) -> Result<Checked, String> {

@@ -60,6 +60,22 @@ impl BlockFormat for TableFormat {
         Ok(Applied { pieces, values, refused })
     }
 
+    fn for_each(
+        &self,
+        _low: &[u8],
+        body: &[u8],
+        visit: &mut dyn FnMut(&[u8], ValueRef<'_>),
+    ) -> Result<(), String> {
+        let leaf = Leaf::parse(body)?;
+        for index in 0..leaf.count() {
+            let record = leaf.record(index)?;
+            if let Stored::Inline(value) = record.value {
+                visit(record.key, value);
+            }
+        }
+        Ok(())
+    }
+
     /// Joins neighbours of at most 60 % of `body_bytes_max` together, and any leaf with an empty
     /// neighbour.
     fn merge(&self, left: &[u8], right: &[u8], body_bytes_max: usize) -> Option<Vec<u8>> {
@@ -121,6 +137,13 @@ fn check_stored(value: &Stored<'_>) -> Result<(), String> {
             is_sound.then_some(()).ok_or(format!("large value of {bytes} bytes, kind {kind:?}"))
         }
     }
+}
+
+/// What a leaf stores of a value that lives apart, and the body of that one's companion block.
+pub(super) fn stored_apart(kind: ValueKind, bytes: &[u8]) -> (Stored<'static>, Vec<u8>) {
+    let body = raw_format::encode(kind, bytes);
+    let length = u32::try_from(body.len()).expect("values are far below 4 GiB");
+    (Stored::Large { kind, bytes: length, crc: crc32c::crc32c(&body) }, body)
 }
 
 /// The value in the companion block `body` to which a leaf refers by kind, length and checksum.
@@ -235,10 +258,8 @@ impl<'i, 'a> Merge<'i, 'a> {
             self.free(key, was_large);
             return;
         }
-        let body = raw_format::encode(kind, bytes);
-        let length = u32::try_from(body.len()).expect("values are far below 4 GiB");
-        let crc = crc32c::crc32c(&body);
-        self.builder.push(key, &Stored::Large { kind, bytes: length, crc });
+        let (stored, body) = stored_apart(kind, bytes);
+        self.builder.push(key, &stored);
         self.values.push((key.to_vec(), Some(body)));
     }
 
@@ -323,7 +344,7 @@ fn cut(leaf: &Leaf<'_>, body_bytes_max: usize, fill: Fill) -> Vec<Range<usize>> 
 }
 
 /// The shortest prefix of `right` that is above `left`; `left` is below `right`.
-fn separator<'a>(left: &[u8], right: &'a [u8]) -> &'a [u8] {
+pub(super) fn separator<'a>(left: &[u8], right: &'a [u8]) -> &'a [u8] {
     let common = left.iter().zip(right).take_while(|(left, right)| left == right).count();
     right.get(..=common).unwrap_or(right)
 }

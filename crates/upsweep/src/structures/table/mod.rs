@@ -7,6 +7,7 @@
 //! | `ranges` | ranges of keys that are removed |
 //! | [`raw_format`] | [`RawFormat`]: a block that is one value; also the home of large values |
 //! | [`reader`] | answers from a leaf and the updates that wait for it |
+//! | [`TableLoader`] | packs records in key order into whole leaves, for bulk loads |
 //! | [`Table`], [`Scan`] | the table of an open store, over the block API |
 //!
 //! A value too large for a leaf lives in the table's companion space, under the same key, as a
@@ -17,6 +18,8 @@
 mod handle;
 pub mod leaf;
 pub mod leaf_format;
+mod load;
+mod load_by_updates;
 mod ranges;
 pub mod raw_format;
 pub mod reader;
@@ -26,6 +29,7 @@ mod tests;
 
 pub use handle::{Table, Value};
 pub use leaf::TableFormat;
+pub use load::{LoadOptions, TableLoader};
 pub use raw_format::RawFormat;
 pub use reader::{Lookup, Page, PageRequest, Record, get, get_block, page};
 pub use scan::Scan;
