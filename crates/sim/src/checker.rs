@@ -1,5 +1,6 @@
 //! What must hold after every recovery, and at the end of a history.
 
+use upsweep::engine::quarantine::FIRST_USER_SPACE;
 use upsweep::engine::{self, Access};
 use upsweep::placement::SpaceMap;
 
@@ -14,6 +15,7 @@ impl World {
     /// The first difference.
     pub fn check_recovered(&mut self) -> Verdict {
         self.check_tables()?;
+        self.check_directory()?;
         for reverse in [false, true] {
             for space in self.oracle.state.keys().copied().collect::<Vec<_>>() {
                 self.scan(space, reverse).map_err(|reason| format!("recovered: {reason}"))?;
@@ -27,7 +29,7 @@ impl World {
         let found: Vec<(u32, String)> = self
             .core()
             .spaces()
-            .filter(|record| record.space > 1)
+            .filter(|record| record.space >= FIRST_USER_SPACE)
             .map(|record| (record.space, record.name.clone()))
             .collect();
         let wanted: Vec<(u32, String)> =
@@ -36,6 +38,18 @@ impl World {
             Ok(())
         } else {
             Err(format!("recovered: has the tables {found:?}, must have {wanted:?}"))
+        }
+    }
+
+    /// The directory is sound: its trees, its references, the places of its blocks; nothing is leaked
+    /// and nothing is freed that is referred to.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check_directory(&mut self) -> Verdict {
+        match self.core().audit().first() {
+            Some(fault) => Err(format!("directory: {fault}")),
+            None => Ok(()),
         }
     }
 
@@ -88,6 +102,7 @@ impl World {
             }
         }
         self.check_quarantine(swept)?;
+        self.check_directory()?;
         self.check_space(swept)?;
         self.restart_at_the_end()
     }

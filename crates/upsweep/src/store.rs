@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::engine::block_format::BlockFormat;
 use crate::engine::format::quarantine_format as quarantine;
 use crate::engine::modifier::{Modifier, check_name};
-use crate::engine::quarantine::QUARANTINE_SPACE;
+use crate::engine::quarantine::{FIRST_USER_SPACE, QUARANTINE_SPACE};
 use crate::engine::registry::Modifiers;
 use crate::engine::{Registry, Report, SpaceRecord, SpaceSize};
 use crate::error::{Error, RequestError};
@@ -263,7 +263,7 @@ impl Store {
     pub fn structures(&self) -> Vec<(String, Kind, SpaceSize)> {
         let spaces = self.blocks.spaces().into_iter();
         spaces
-            .filter(|(space, _)| space.space != QUARANTINE_SPACE)
+            .filter(|(space, _)| space.space >= FIRST_USER_SPACE && space.snapshot == 0)
             .filter_map(|(space, size)| Some((space.name, Kind::of_format(&space.format)?, size)))
             .collect()
     }
@@ -286,7 +286,7 @@ impl Store {
         let Some(record) = found.filter(|record| Kind::of_format(&record.format).is_some()) else {
             return Err(RequestError::NoTable(name.to_owned()).into());
         };
-        if record.space == QUARANTINE_SPACE {
+        if record.space < FIRST_USER_SPACE {
             return Err(RequestError::BadTableName(name.to_owned()).into());
         }
         self.blocks.drop_space(record.space)

@@ -37,7 +37,7 @@ pub use core::{Actions, Core};
 pub use format::record_format::{LoggedUpdate, SpaceRecord};
 pub use queue::Waiting;
 pub use recovery::{Access, Registry, create, open};
-pub use spaces::SpaceSize;
+pub use spaces::{NewSnapshot, SpaceSize};
 pub use statistics::Statistics;
 pub use sweep::{JobOutput, RunId, RunJob};
 pub use verify::{Report, verify};

@@ -187,9 +187,8 @@ impl Core {
         Ok((space, self.append_clone(clone)?))
     }
 
-    /// Keeps spaces as they are at this moment: those given, or all of the application. The number
-    /// of the snapshot is good once the returned sequence is durable. Cost: as
-    /// [`Core::clone_space`], per space.
+    /// Keeps spaces as they are at this moment: those given, or all of the application. The snapshot
+    /// is there once its sequence is durable. Cost: as [`Core::clone_space`], per space.
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; a bad or taken name of the snapshot; [`RetryError::Busy`] when the
@@ -198,7 +197,7 @@ impl Core {
         &mut self,
         name: Option<&str>,
         spaces: Option<&[u32]>,
-    ) -> Result<(u32, u64), Error> {
+    ) -> Result<NewSnapshot, Error> {
         self.check_open()?;
         if let Some(name) = name {
             self.check_snapshot_name(name)?;
@@ -214,8 +213,9 @@ impl Core {
         let temporary = name.is_none();
         let name = name.unwrap_or_default().to_owned();
         let snapshot = Some(SnapshotRecord { number, temporary, name });
+        let clones = pairs.iter().map(|(source, clone)| (*source, clone.space)).collect();
         let seq = self.append_clone(CloneRecord { snapshot, pairs })?;
-        Ok((number, seq))
+        Ok(NewSnapshot { number, seq, clones })
     }
 
     fn check_snapshot_name(&self, name: &str) -> Result<(), Error> {
@@ -333,7 +333,8 @@ impl Core {
     /// Gives back a portion of what was dropped, and tells the reference array a portion of what it
     /// is owed, if that is not under way.
     pub(super) fn pump_dropped(&mut self) {
-        if self.paused || self.checkpoint.carries_changes() {
+        // Replay puts older updates on queues: what is new has to wait for its end.
+        if self.paused || self.replaying || self.checkpoint.carries_changes() {
             return;
         }
         if !self.release_in_flight && !self.directory.trees.condemned().is_empty() {
@@ -402,7 +403,7 @@ impl Core {
     /// Takes blocks of exact routing out of the directory that hold nothing, and whose deletion no
     /// replay can see any more.
     pub(super) fn forget_empty_blocks(&mut self) {
-        if self.checkpoint.carries_changes() {
+        if self.replaying || self.checkpoint.carries_changes() {
             return;
         }
         let mut change = Change::default();
@@ -471,6 +472,17 @@ impl Core {
 pub(super) fn companion_record(space: u32, snapshot: u32) -> SpaceRecord {
     let format = LARGE_VALUE_FORMAT.to_owned();
     SpaceRecord { space, companion: 0, snapshot, format, name: String::new() }
+}
+
+/// A snapshot on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewSnapshot {
+    /// Its number.
+    pub number: u32,
+    /// It is there once this sequence is durable, and shows everything that was accepted before.
+    pub seq: u64,
+    /// What it keeps: the space, and the number under which the snapshot has it.
+    pub clones: Vec<(u32, u32)>,
 }
 
 /// How large a space is.
