@@ -71,6 +71,15 @@ type Place = (u32, Vec<u8>);
 /// A modifier and its operand.
 type Operation = (Op, Vec<u8>);
 
+/// A range of keys that was removed.
+#[derive(Clone, Debug)]
+struct Removed {
+    space: u32,
+    from: Vec<u8>,
+    to: Option<Vec<u8>>,
+    seq: u64,
+}
+
 /// Updates that the model refused: what the quarantine may and must hold.
 #[derive(Clone, Debug, Default)]
 pub struct Refusals {
@@ -78,8 +87,8 @@ pub struct Refusals {
     by_place: BTreeMap<Place, BTreeMap<u64, Vec<Operation>>>,
     /// Sequence of the last blind update of each key, which may have superseded those before.
     last_blind: BTreeMap<Place, BTreeSet<u64>>,
-    /// Ranges that were removed, which supersede all before: table, bounds, sequence.
-    ranges: Vec<(u32, Vec<u8>, Option<Vec<u8>>, u64)>,
+    /// Ranges that were removed, which supersede all before.
+    ranges: Vec<Removed>,
     /// Clones: source, clone, sequence. What waited then may be refused for each of them.
     clones: Vec<(u32, u32, u64)>,
 }
@@ -97,6 +106,8 @@ pub struct Found {
     pub key: Vec<u8>,
     /// Its operand, folded ones excepted.
     pub operand: Vec<u8>,
+    /// Whether it removes all keys from its own on, up to one that is not looked at.
+    pub is_range: bool,
     /// Whether it is there because its block is damaged.
     pub damaged: bool,
 }
@@ -115,7 +126,7 @@ impl Refusals {
         for blind in self.last_blind.values_mut() {
             blind.split_off(&(seq + 1));
         }
-        self.ranges.retain(|range| range.3 <= seq);
+        self.ranges.retain(|range| range.seq <= seq);
         self.clones.retain(|clone| clone.2 <= seq);
     }
 
@@ -222,7 +233,8 @@ impl Oracle {
                 refusals.clones.extend(clones);
             }
             Record::RemoveRange(space, from, to) => {
-                refusals.ranges.push((*space, from.clone(), to.clone(), seq));
+                let (space, from, to) = (*space, from.clone(), to.clone());
+                refusals.ranges.push(Removed { space, from, to, seq });
             }
             _ => {}
         }
@@ -310,10 +322,11 @@ impl Oracle {
                 continue;
             }
             let blind = self.refusals.last_blind.get(&(*space, key.clone()));
-            let ranges = self.refusals.ranges.iter().filter(|(of, from, to, _)| {
-                of == space && key >= from && to.as_ref().is_none_or(|to| key < to)
+            let ranges = self.refusals.ranges.iter().filter(|range| {
+                let is_below = range.to.as_ref().is_none_or(|to| key < to);
+                range.space == *space && *key >= range.from && is_below
             });
-            let last_range = ranges.map(|range| range.3).max().unwrap_or(0);
+            let last_range = ranges.map(|range| range.seq).max().unwrap_or(0);
             let last_blind = blind.and_then(BTreeSet::last).copied().unwrap_or(0).max(last_range);
             for (seq, updates) in refused.range(last_blind + 1..) {
                 if seen.contains(&(*space, key.clone(), *seq)) {

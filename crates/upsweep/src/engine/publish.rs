@@ -310,6 +310,8 @@ impl Core {
         for (block, placement) in &change.moved {
             match self.directory.table.find(*block) {
                 Some(id) => self.place(id, *placement, release),
+                // A damaged block would have stayed where it was.
+                None if placement.frontier > placement.image_seq => {}
                 None => self.discard(placement.extent, release),
             }
         }

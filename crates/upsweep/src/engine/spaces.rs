@@ -17,6 +17,7 @@ use super::modifier::{Modifier, check_name};
 use super::publish::Event;
 use super::quarantine::{FIRST_USER_SPACE, REFERENCES_SPACE};
 use super::registry::{ADD_I64, FIRST_USER_ID, ModifierId};
+use super::tree::Differing;
 use super::visitor::BlockVisitor;
 use crate::error::{Error, RequestError, RetryError};
 
@@ -279,6 +280,28 @@ impl Core {
     /// The spaces of a snapshot.
     pub fn spaces_of(&self, snapshot: u32) -> impl Iterator<Item = &SpaceRecord> {
         self.spaces().filter(move |record| record.snapshot == snapshot)
+    }
+
+    /// Ranges of positions, from `from` on, in which two spaces have different blocks: at most
+    /// `count` of them, in order. Outside of them both hold the same. Cost: in proportion to what the
+    /// two do not share, and to the depth of their trees; reads nothing.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`].
+    pub fn differences(
+        &self,
+        left: u32,
+        right: u32,
+        from: &[u8],
+        count: usize,
+    ) -> Result<Vec<Differing>, Error> {
+        let space = |number| {
+            let no_table = || RequestError::NoTable(format!("number {number}"));
+            self.directory.space(number).ok_or_else(no_table)
+        };
+        let (left, right) = (space(left)?, space(right)?);
+        let (trees, table) = (&self.directory.trees, &self.directory.table);
+        Ok(trees.difference(table, left.root, right.root, from).take(count).collect())
     }
 
     /// Drops a snapshot, once the returned sequence is durable; what only it had comes back in the

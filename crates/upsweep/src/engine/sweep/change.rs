@@ -70,8 +70,10 @@ pub(super) fn describe(
         first += joined + 1;
     }
     for block in run.blocks.iter().filter(|block| block.is_set_aside()) {
-        if let Some(id) = directory.table.find(block.reference()) {
-            let placement = directory.block(id).placement;
+        let Some(id) = directory.table.find(block.reference()) else { continue };
+        let block_now = directory.block(id);
+        if block_now.frozen.as_ref().is_some_and(|frozen| frozen.count() > 0) {
+            let placement = block_now.placement;
             let set_aside = Placement { frontier: run.frontier, ..placement };
             change.moved.push((block.reference(), set_aside));
         }
