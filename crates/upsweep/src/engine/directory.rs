@@ -242,8 +242,9 @@ impl Directory {
     pub fn target(&self, space: &Space, position: &[u8]) -> Target {
         let found = self.find(space, position);
         let id = found.map(|found| BlockId(found.item));
+        let in_place = cfg!(feature = "broken-shared-in-place");
         match found {
-            Some(Found { item, shared: false }) if space.fences.is_empty() => {
+            Some(Found { item, shared }) if (!shared || in_place) && space.fences.is_empty() => {
                 let id = BlockId(item);
                 // What is pending for the block is older, and has to go first.
                 let key = &self.block(id).key;

@@ -192,7 +192,9 @@ impl Trees {
 
     /// A new tree without items; returns its root.
     pub fn create(&mut self) -> NodeId {
-        self.add_node(Node::new(0))
+        let root = self.add_node(Node::new(0));
+        self.check_bound(1);
+        root
     }
 
     /// One more reference to a root: a clone, in O(1).
