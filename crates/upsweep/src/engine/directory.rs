@@ -313,6 +313,15 @@ impl Directory {
         self.change_tree(space, |trees, table, root| trees.remove_range(root, table, from, to));
     }
 
+    /// Gives each of two spaces the blocks of the other.
+    pub fn swap_trees(&mut self, left: u32, right: u32) {
+        let roots = [left, right].map(|space| self.spaces.get(&space).map(|space| space.root));
+        if let [Some(of_left), Some(of_right)] = roots {
+            self.spaces.get_mut(&left).expect("looked up above").root = of_right;
+            self.spaces.get_mut(&right).expect("looked up above").root = of_left;
+        }
+    }
+
     fn change_tree(
         &mut self,
         space: u32,

@@ -41,6 +41,13 @@ pub(super) enum Event {
     DropSnapshot(u32),
     /// A range of keys goes.
     RemoveRange(RangeRecord),
+    /// A space gets the blocks of another, which ends.
+    Adopt {
+        /// The space, which is empty.
+        space: u32,
+        /// Where its blocks come from.
+        source: u32,
+    },
     /// A portion of what was dropped is given back.
     Release(usize),
     /// Cells of the reference array were told of these references.
@@ -73,6 +80,10 @@ impl Core {
                 let of_it = spaces.filter(|record| record.snapshot == snapshot);
                 let of_it: Vec<u32> = of_it.map(|record| record.space).collect();
                 of_it.into_iter().for_each(|space| self.drop_space_now(space));
+            }
+            Event::Adopt { space, source } => {
+                self.lower_fence(space, seq);
+                self.adopt_now(space, source);
             }
             Event::RemoveRange(range) => self.remove_range_now(&range, seq, release),
             Event::Release(portion) => {
@@ -217,6 +228,16 @@ impl Core {
         }
     }
 
+    /// Swaps the trees of two spaces and of their companions, and drops the second.
+    fn adopt_now(&mut self, space: u32, source: u32) {
+        let spaces = [space, source].map(|number| self.directory.space(number));
+        let [Some(target), Some(found)] = spaces else { return };
+        let companions = (target.record.companion, found.record.companion);
+        self.directory.swap_trees(space, source);
+        self.directory.swap_trees(companions.0, companions.1);
+        self.drop_space_now(source);
+    }
+
     fn drop_space_now(&mut self, space: u32) {
         let Some(dropped) = self.directory.remove_space(space) else { return };
         self.pending_bytes -= dropped.pending.bytes();
@@ -352,7 +373,8 @@ impl Core {
                 None => self.directory.remove(group.space, &key),
             }
         }
-        for (key, placement) in group.news.iter().skip(1) {
+        let taken = usize::from(!olds.is_empty());
+        for (key, placement) in group.news.iter().skip(taken) {
             let id = self.directory.insert(group.space, key.clone(), seq, *placement);
             self.enter(id, placement.extent, release);
             news.push(id);

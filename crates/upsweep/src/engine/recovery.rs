@@ -444,6 +444,7 @@ impl Core {
                 Payload::Clone(clone) => Event::Clone(clone),
                 Payload::DropSnapshot(snapshot) => Event::DropSnapshot(snapshot),
                 Payload::RemoveRange(range) => Event::RemoveRange(range),
+                Payload::Adopt(space, source) => Event::Adopt { space, source },
                 Payload::Release(portion) => Event::Release(portion),
             };
             self.apply_event(seq, event, Release::Never);

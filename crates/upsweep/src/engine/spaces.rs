@@ -70,7 +70,7 @@ impl Core {
         size
     }
 
-    fn check_open(&self) -> Result<(), Error> {
+    pub(super) fn check_open(&self) -> Result<(), Error> {
         match &self.closed {
             Some(closed) => Err(closed.clone().into()),
             None => Ok(()),
@@ -101,7 +101,7 @@ impl Core {
         if waiting { Err(RetryError::Busy.into()) } else { Ok(()) }
     }
 
-    fn check_space(&self, space: u32) -> Result<&SpaceRecord, Error> {
+    pub(super) fn check_space(&self, space: u32) -> Result<&SpaceRecord, Error> {
         let no_table = || RequestError::NoTable(format!("number {space}")).into();
         self.directory.space(space).map(|space| &space.record).ok_or_else(no_table)
     }
@@ -133,7 +133,11 @@ impl Core {
     }
 
     /// Appends a record of the engine; if the log has no room, sees to it that there will be some.
-    fn append_or_make_room(&mut self, payload: &[u8], publish: Publish) -> Result<u64, Error> {
+    pub(super) fn append_or_make_room(
+        &mut self,
+        payload: &[u8],
+        publish: Publish,
+    ) -> Result<u64, Error> {
         if self.checkpoint.carries_changes() {
             return Err(RetryError::Busy.into());
         }
@@ -266,7 +270,7 @@ impl Core {
 
     /// From now on updates of a space wait until the record of this sequence has taken effect: they
     /// come after it.
-    fn raise_fence(&mut self, space: u32, seq: u64) {
+    pub(super) fn raise_fence(&mut self, space: u32, seq: u64) {
         if let Some(space) = self.directory.space_mut(space) {
             space.fences.push_back(seq);
         }

@@ -167,11 +167,20 @@ impl BlockStore {
             workers,
         };
         let store = Self { inner: Arc::new(inner) };
-        // Nobody is left who could use them.
-        for snapshot in store.snapshots().into_iter().filter(|found| found.name.is_none()) {
-            store.drop_snapshot(snapshot.number)?;
-        }
+        store.end_what_was_left()?;
         Ok(store)
+    }
+
+    /// Drops what the last process has left and nobody can use any more.
+    fn end_what_was_left(&self) -> Result<(), Error> {
+        for snapshot in self.snapshots().into_iter().filter(|found| found.name.is_none()) {
+            self.drop_snapshot(snapshot.number)?;
+        }
+        let loads = self.inner.shared.lock().core.abandoned_loads();
+        for space in loads {
+            self.structural(|core| core.abandon_load(space))?;
+        }
+        Ok(())
     }
 
     /// Reads everything in the store in `folder` and checks every checksum and invariant. Nothing

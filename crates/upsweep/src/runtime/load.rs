@@ -1,7 +1,16 @@
-//! What a bulk load hands over, and what fits into a block.
+//! Bulk loads: what they hand over, what fits into a block, and how they are carried out.
 
-use crate::engine::Config;
+use std::collections::VecDeque;
+
+use super::block_store::BlockStore;
 use crate::engine::format::image_format;
+use crate::engine::{Chunk, ChunkBlock, Config, LoadTarget, RunId};
+use crate::error::{Error, RequestError};
+
+/// Bytes of images that are written together.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Chunks on their way at one time: while one is filled, others are written or wait for a flush.
+const CHUNKS_MAX: usize = 8;
 
 /// One block that a bulk load writes as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,5 +72,102 @@ impl BlockLimits {
     pub fn body_bytes_max(&self, block_key: &[u8]) -> usize {
         let header = image_format::image_bytes(block_key, &[]);
         self.block_bytes.saturating_sub(header).max(self.block_bytes / 2)
+    }
+}
+
+impl BlockStore {
+    /// Fills an empty space of ordered blocks with whole `blocks`, in the order of their keys: all
+    /// of them, or none if this returns an error, now and after any crash. An error among the blocks
+    /// ends the load and comes back. When it returns, everything is on stable media. Updates of the
+    /// space meanwhile are accepted, and keep it from being filled.
+    ///
+    /// Cost: every block is written once, in the order in which they come; one log record per
+    /// megabyte. Memory: up to 8 chunks of a megabyte, of which those that are being written are
+    /// part of the budget.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; [`RequestError::NotEmpty`]; [`RequestError::ReadOnly`];
+    /// [`RetryError::Full`](crate::RetryError::Full); [`Error::Closed`].
+    pub fn load(
+        &self,
+        space: u32,
+        blocks: &mut dyn Iterator<Item = Result<LoadedBlock, Error>>,
+    ) -> Result<LoadSummary, Error> {
+        let (target, seq) = self.structural(|core| core.begin_load(space))?;
+        self.wait_published(seq)?;
+        let loaded = self.load_all(&target, blocks).and_then(|summary| {
+            let seq = self.structural(|core| core.finish_load(&target, space))?;
+            self.wait_published(seq)?;
+            Ok(summary)
+        });
+        if loaded.is_err() {
+            // If this fails too, the store is closed, and the next open drops what was loaded.
+            drop(self.structural(|core| core.abandon_load(target.space)));
+        }
+        loaded
+    }
+
+    fn load_all(
+        &self,
+        target: &LoadTarget,
+        blocks: &mut dyn Iterator<Item = Result<LoadedBlock, Error>>,
+    ) -> Result<LoadSummary, Error> {
+        let mut summary = LoadSummary::default();
+        let mut on_their_way: VecDeque<RunId> = VecDeque::new();
+        let mut chunk: Vec<LoadedBlock> = Vec::new();
+        let mut bytes = 0;
+        for block in blocks {
+            let block = block?;
+            let out_of_order = chunk.last().is_some_and(|last| last.key >= block.key);
+            let first = summary.blocks == 0;
+            if out_of_order || first != block.key.is_empty() || block.body.is_empty() {
+                let reason = "blocks come in the order of their keys, none is empty, and the first \
+                              has the empty key";
+                let (number, reason) = (summary.blocks + 1, reason.to_owned());
+                return Err(RequestError::BadRecord { number, reason }.into());
+            }
+            summary.add(&block);
+            bytes += block.body.len() + block.values.iter().map(|(_, v)| v.len()).sum::<usize>();
+            chunk.push(block);
+            if bytes >= CHUNK_BYTES {
+                self.load_chunk(target, &chunk, &mut on_their_way)?;
+                chunk.clear();
+                bytes = 0;
+            }
+        }
+        if !chunk.is_empty() {
+            self.load_chunk(target, &chunk, &mut on_their_way)?;
+        }
+        on_their_way.into_iter().try_for_each(|id| self.wait_loaded(id))?;
+        Ok(summary)
+    }
+
+    fn load_chunk(
+        &self,
+        target: &LoadTarget,
+        blocks: &[LoadedBlock],
+        on_their_way: &mut VecDeque<RunId>,
+    ) -> Result<(), Error> {
+        let blocks: Vec<ChunkBlock<'_>> = blocks
+            .iter()
+            .map(|block| ChunkBlock {
+                key: &block.key,
+                body: &block.body,
+                records: block.records,
+                values: &block.values,
+            })
+            .collect();
+        let mut chunk = Some(Chunk::new(target, &blocks));
+        while on_their_way.len() >= CHUNKS_MAX {
+            let first = on_their_way.pop_front();
+            first.map_or(Ok(()), |first| self.wait_loaded(first))?;
+        }
+        let id = self.inner.shared.wait_until(|core| Some(core.load(chunk.take()?)))?;
+        on_their_way.push_back(id);
+        Ok(())
+    }
+
+    fn wait_loaded(&self, id: RunId) -> Result<(), Error> {
+        self.inner.shared.wait_until(|core| core.load_ended(id))?
     }
 }

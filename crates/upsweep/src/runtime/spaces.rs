@@ -37,7 +37,7 @@ impl BlockStore {
     }
 
     /// Has a record of the engine appended, waiting while the log has no room for it.
-    fn structural<T>(
+    pub(super) fn structural<T>(
         &self,
         mut attempt: impl FnMut(&mut Core) -> Result<T, Error>,
     ) -> Result<T, Error> {
@@ -48,7 +48,7 @@ impl BlockStore {
     }
 
     /// Waits until the record of this sequence has taken effect, which is when it is durable.
-    fn wait_published(&self, seq: u64) -> Result<(), Error> {
+    pub(super) fn wait_published(&self, seq: u64) -> Result<(), Error> {
         self.inner.shared.wait_until(|core| (core.published() >= seq).then_some(()))
     }
 

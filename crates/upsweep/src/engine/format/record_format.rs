@@ -14,6 +14,7 @@
 //! | 8 remove range | space, first key, 0, or 1 and the first key beyond |
 //! | 9 settle | updates of the reference array as in kind 1 |
 //! | 10 drop snapshot | snapshot |
+//! | 11 adopt | space, and the one whose blocks it gets, which ends |
 //!
 //! A *space* is its number, its companion space (0: none), the snapshot it belongs to (0: none),
 //! format and name. A *snapshot* is its number, whether it is temporary, and its name. A *moved
@@ -173,6 +174,8 @@ pub enum Payload<'a> {
     Settle(Updates<'a>),
     /// The end of a snapshot.
     DropSnapshot(u32),
+    /// A space gets the blocks of another, which ends.
+    Adopt(u32, u32),
 }
 
 /// The encoded updates of a record, in order.
@@ -209,6 +212,7 @@ const RELEASE: u8 = 7;
 const REMOVE_RANGE: u8 = 8;
 const SETTLE: u8 = 9;
 const DROP_SNAPSHOT: u8 = 10;
+const ADOPT: u8 = 11;
 
 /// Encoded length of one update in a record.
 #[must_use]
@@ -473,6 +477,13 @@ pub fn encode_drop_snapshot(snapshot: u32, out: &mut Vec<u8>) {
     put_varint(out, u64::from(snapshot));
 }
 
+/// Appends a record of kind 11.
+pub fn encode_adopt(space: u32, source: u32, out: &mut Vec<u8>) {
+    out.push(ADOPT);
+    put_varint(out, u64::from(space));
+    put_varint(out, u64::from(source));
+}
+
 /// Decodes any payload.
 ///
 /// # Errors
@@ -499,6 +510,7 @@ pub fn decode(payload: &[u8]) -> Result<Payload<'_>, Malformed> {
         RELEASE => Payload::Release(reader.narrow()?),
         REMOVE_RANGE => Payload::RemoveRange(read_range(&mut reader)?),
         DROP_SNAPSHOT => Payload::DropSnapshot(reader.narrow()?),
+        ADOPT => Payload::Adopt(reader.narrow()?, reader.narrow()?),
         _ => return Err(Malformed("record kind")),
     };
     if reader.is_empty() { Ok(decoded) } else { Err(Malformed("record end")) }

@@ -30,6 +30,11 @@ pub(super) fn describe(
     values: &[Option<Extent>],
 ) -> Change {
     let mut change = Change::default();
+    if let Some(space) = run.load {
+        let placements = Placements { frontier: run.frontier, space };
+        change.rebuilt.push(describe_load(directory, &placements, done, extents, values));
+        return change;
+    }
     let sound: Vec<&RunBlock> = run.blocks.iter().filter(|block| block.is_sound()).collect();
     let mut extents = extents.iter().copied();
     let mut news = done.blocks.iter().peekable();
@@ -79,6 +84,43 @@ pub(super) fn describe(
         }
     }
     change
+}
+
+/// What the images of a load say of themselves.
+struct Placements {
+    frontier: u64,
+    space: u32,
+}
+
+/// The blocks of a chunk: new ones, but for the first of a space, which is always there.
+fn describe_load(
+    directory: &Directory,
+    of: &Placements,
+    done: &JobDone,
+    extents: &[Extent],
+    values: &[Option<Extent>],
+) -> Rebuilt {
+    let companion = directory.space(of.space).map_or(0, |space| space.record.companion);
+    let placement = |image_space, records, extent| Placement {
+        frontier: of.frontier,
+        image_seq: of.frontier,
+        image_space,
+        records,
+        extent,
+    };
+    let mut group = Rebuilt { space: of.space, ..Rebuilt::default() };
+    for (block, extent) in done.blocks.iter().zip(extents) {
+        if block.key.is_empty() {
+            let first = directory.exact(of.space, &[]);
+            group.olds.extend(first.map(|id| directory.table.reference(id)));
+        }
+        group.news.push((block.key.clone(), placement(of.space, block.records, Some(*extent))));
+    }
+    for ((_, key, _), extent) in done.values.iter().zip(values) {
+        let value = placement(companion, 1, *extent);
+        group.values.push((key.clone().into_boxed_slice(), Some(value)));
+    }
+    group
 }
 
 /// Everything that waits for damaged blocks goes to the quarantine: it can be applied neither now

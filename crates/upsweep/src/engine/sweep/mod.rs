@@ -19,6 +19,7 @@
 
 mod change;
 mod job;
+mod load;
 mod pacing;
 mod place;
 mod run;
@@ -27,6 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) use job::Quarantined;
 pub use job::{JobOutput, RunJob};
+pub use load::{Chunk, ChunkBlock, LoadTarget};
 pub(super) use run::{Run, RunSummary};
 
 use super::core::{Actions, Core};
@@ -60,6 +62,7 @@ struct Scan {
 /// State of the sweep.
 pub(super) struct Sweep {
     pub(super) runs: BTreeMap<RunId, Run>,
+    loads: load::Loads,
     next_run: u64,
     cycle: Option<Cycle>,
     scan: Option<Scan>,
@@ -97,6 +100,7 @@ impl Sweep {
     pub(super) fn new(frontier: u64) -> Self {
         Self {
             runs: BTreeMap::new(),
+            loads: load::Loads::default(),
             next_run: 0,
             cycle: None,
             scan: None,
@@ -111,7 +115,16 @@ impl Sweep {
     }
 
     pub(super) fn is_active(&self) -> bool {
-        self.cycle.is_some() || self.scan.is_some() || !self.runs.is_empty() || !self.fat.is_empty()
+        self.cycle.is_some()
+            || self.scan.is_some()
+            || !self.runs.is_empty()
+            || !self.fat.is_empty()
+            || !self.loads.is_empty()
+    }
+
+    fn new_run_id(&mut self) -> RunId {
+        self.next_run += 1;
+        RunId(self.next_run)
     }
 
     pub(super) fn mark_fat(&mut self, block: BlockId) {
@@ -225,6 +238,7 @@ impl Core {
                 None => break,
             }
         }
+        self.start_loads();
         self.pump_runs(actions);
     }
 
@@ -392,8 +406,7 @@ impl Core {
     }
 
     fn start_run(&mut self, blocks: &[BlockId], actions: &mut Actions) {
-        self.sweep.next_run += 1;
-        let id = RunId(self.sweep.next_run);
+        let id = self.sweep.new_run_id();
         for block in blocks {
             self.directory.block_mut(*block).busy = true;
             self.sweep.unmark_fat(*block);

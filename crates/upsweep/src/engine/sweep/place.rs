@@ -110,6 +110,8 @@ impl Core {
         let in_pieces = self.space_map.free_bytes() >= bytes + self.checkpoint_bytes();
         if self.begin_growth(bytes, actions) {
             self.run_mut(id).phase = Phase::Placing(done);
+        } else if self.sweep.runs[&id].load.is_some() {
+            self.fail_load(id);
         } else if in_pieces && half >= UNIT_BYTES {
             let run = self.run_mut(id);
             run.block_bytes = (half - half % UNIT_BYTES) as u32;

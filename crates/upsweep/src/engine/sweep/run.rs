@@ -66,6 +66,8 @@ pub(in crate::engine) struct Run {
     /// Target size of the blocks that come out, in bytes: less than the store's where free space is
     /// in pieces.
     pub(super) block_bytes: u32,
+    /// The space whose blocks these are, if they are loaded and nothing was there before.
+    pub(super) load: Option<u32>,
     /// Shared blocks may be split as well, for one space, because there is no room for whole ones.
     pub(super) may_split_shared: bool,
     updates: u64,
@@ -94,6 +96,23 @@ impl Run {
             frontier: 0,
             frozen_bytes: 0,
             block_bytes,
+            load: None,
+            may_split_shared: false,
+            updates: 0,
+            change: Change::default(),
+            quarantined: Vec::new(),
+        }
+    }
+
+    /// A chunk of a load, whose images are made.
+    pub(super) fn of_load(space: u32, seq: u64, done: Box<JobDone>) -> Self {
+        Self {
+            blocks: Vec::new(),
+            phase: Phase::Placing(done),
+            frontier: seq,
+            frozen_bytes: 0,
+            block_bytes: 0,
+            load: Some(space),
             may_split_shared: false,
             updates: 0,
             change: Change::default(),

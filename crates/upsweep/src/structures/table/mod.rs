@@ -19,7 +19,6 @@ mod handle;
 pub mod leaf;
 pub mod leaf_format;
 mod load;
-mod load_by_updates;
 mod ranges;
 pub mod raw_format;
 pub mod reader;

@@ -1,0 +1,213 @@
+//! Bulk loads: blocks that somebody else has filled go to the data devices as they are.
+//!
+//! A load fills a space of its own that nobody sees. Its blocks come in *chunks*, and a chunk goes
+//! the way of a run from the moment at which its images are made: place, write, flush, log, publish.
+//! No update is logged, only where the blocks are. At its end the tree of the hidden space becomes
+//! that of the space to be filled, by one log record: so a load is there whole or not at all.
+
+use std::collections::VecDeque;
+
+use super::RunId;
+use super::job::{JobDone, NewBlock};
+use super::run::Run;
+use crate::device::Buffer;
+use crate::engine::core::{Core, Publish};
+use crate::engine::format::image_format::{self, Identity, ImageKind};
+use crate::engine::format::record_format::{
+    SpaceRecord, encode_adopt, encode_create_space, encode_drop_space,
+};
+use crate::engine::publish::Event;
+use crate::error::{Error, RequestError};
+use crate::placement::UNIT_BYTES;
+
+/// The snapshot number of spaces that are being loaded: nobody may change or list them, and they
+/// end when the store is opened again.
+pub const LOADING: u32 = u32::MAX;
+
+/// One block of a chunk.
+#[derive(Clone, Copy, Debug)]
+pub struct ChunkBlock<'a> {
+    /// Its key.
+    pub key: &'a [u8],
+    /// Its body, not empty.
+    pub body: &'a [u8],
+    /// Records in it.
+    pub records: u32,
+    /// Large values that it refers to: key and body.
+    pub values: &'a [(Vec<u8>, Vec<u8>)],
+}
+
+/// Where a load puts its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadTarget {
+    /// Which store.
+    pub store: [u8; 16],
+    /// The hidden space.
+    pub space: u32,
+    /// That of its large values.
+    pub companion: u32,
+    /// The sequence that its images name: nothing older waits for them.
+    pub seq: u64,
+}
+
+/// Images of blocks, ready to be written.
+pub struct Chunk {
+    space: u32,
+    seq: u64,
+    done: Box<JobDone>,
+}
+
+impl Chunk {
+    /// Makes the images of `blocks`, which follow one another. Pure work: a copy and a checksum.
+    #[must_use]
+    pub fn new(target: &LoadTarget, blocks: &[ChunkBlock<'_>]) -> Self {
+        let identity = |space, key| {
+            let LoadTarget { store, seq, .. } = *target;
+            Identity { store, kind: ImageKind::Block, space, seq, key }
+        };
+        let padded = |key: &[u8], body: &[u8]| {
+            image_format::image_bytes(key, body).next_multiple_of(UNIT_BYTES as usize)
+        };
+        let total = blocks.iter().map(|block| padded(block.key, block.body)).sum();
+        let mut buffer = Buffer::zeroed(total);
+        let mut news = Vec::with_capacity(blocks.len());
+        let mut values = Vec::new();
+        let mut offset = 0;
+        for block in blocks {
+            let end = offset + padded(block.key, block.body);
+            let named = identity(target.space, block.key);
+            image_format::encode(&named, block.body, &mut buffer[offset..end]);
+            let bytes = u32::try_from(end - offset).expect("a block is below 4 GiB");
+            let (key, records) = (block.key.into(), block.records);
+            news.push(NewBlock { position: 0, key, records, bytes });
+            offset = end;
+            for (key, body) in block.values {
+                let mut image = Buffer::zeroed(padded(key, body));
+                image_format::encode(&identity(target.companion, key), body, &mut image);
+                values.push((0, key.clone(), Some(image)));
+            }
+        }
+        let quarantined = Vec::new();
+        let done = JobDone { blocks: news, joined: Vec::new(), buffer, values, quarantined };
+        Self { space: target.space, seq: target.seq, done: Box::new(done) }
+    }
+}
+
+/// Chunks on their way.
+#[derive(Default)]
+pub(super) struct Loads {
+    waiting: VecDeque<(RunId, Chunk)>,
+    failed: Vec<RunId>,
+}
+
+impl Loads {
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+impl Core {
+    /// Makes a hidden space to load blocks into that are to become those of `space`.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; [`RequestError::NotEmpty`]; [`RequestError::ReadOnly`];
+    /// [`RetryError::Busy`](crate::RetryError::Busy) when the log has no room.
+    pub fn begin_load(&mut self, space: u32) -> Result<(LoadTarget, u64), Error> {
+        self.check_empty(space)?;
+        let source = self.check_space(space)?.clone();
+        let number = self.superblock.next_space;
+        let companion = if source.companion == 0 { 0 } else { number + 1 };
+        let record = SpaceRecord { space: number, companion, snapshot: LOADING, ..source };
+        let mut payload = Vec::new();
+        encode_create_space(&record, &mut payload);
+        let seq = self.append_or_make_room(&payload, Publish::Event(Event::Create(record)))?;
+        self.superblock.next_space += 2;
+        let store = self.config.store;
+        Ok((LoadTarget { store, space: number, companion, seq }, seq))
+    }
+
+    /// Whether a space can be filled: nothing is in it, and nothing on its way.
+    fn check_empty(&self, space: u32) -> Result<(), Error> {
+        self.check_open()?;
+        let record = self.check_space(space)?;
+        if record.snapshot != 0 {
+            return Err(RequestError::ReadOnly(record.name.clone()).into());
+        }
+        let not_empty = || Err(RequestError::NotEmpty(record.name.clone()).into());
+        let Some(found) = self.directory.space(space) else { return not_empty() };
+        let mut blocks = self.directory.blocks_of(found);
+        let is_idle = blocks.next().is_none_or(|id| {
+            let block = self.directory.block(id);
+            block.placement.extent.is_none() && !block.waits() && !block.busy
+        });
+        let is_settled = found.pending.len() == 0 && found.fences.is_empty();
+        if is_idle && is_settled && blocks.next().is_none() { Ok(()) } else { not_empty() }
+    }
+
+    /// Has a chunk written; [`Core::load_ended`] tells when.
+    pub fn load(&mut self, chunk: Chunk) -> RunId {
+        let id = self.sweep.new_run_id();
+        self.sweep.loads.waiting.push_back((id, chunk));
+        id
+    }
+
+    /// Whether a chunk is on stable media and in the directory, or why it never will be.
+    ///
+    /// # Errors
+    /// [`RetryError::Full`](crate::RetryError::Full).
+    pub fn load_ended(&mut self, id: RunId) -> Option<Result<(), Error>> {
+        let loads = &mut self.sweep.loads;
+        if let Some(failed) = loads.failed.iter().position(|failed| *failed == id) {
+            loads.failed.swap_remove(failed);
+            return Some(Err(self.full_error()));
+        }
+        let on_its_way = loads.waiting.iter().any(|(waiting, _)| *waiting == id)
+            || self.sweep.runs.contains_key(&id);
+        (!on_its_way).then_some(Ok(()))
+    }
+
+    /// Makes what was loaded the content of `space`, once the returned sequence is durable.
+    ///
+    /// # Errors
+    /// As [`Core::begin_load`]: the space must still be empty.
+    pub fn finish_load(&mut self, target: &LoadTarget, space: u32) -> Result<u64, Error> {
+        self.check_empty(space)?;
+        let mut payload = Vec::new();
+        encode_adopt(space, target.space, &mut payload);
+        let publish = Publish::Event(Event::Adopt { space, source: target.space });
+        let seq = self.append_or_make_room(&payload, publish)?;
+        self.raise_fence(space, seq);
+        Ok(seq)
+    }
+
+    /// Gives up what was loaded.
+    ///
+    /// # Errors
+    /// [`RetryError::Busy`](crate::RetryError::Busy) when the log has no room.
+    pub fn abandon_load(&mut self, space: u32) -> Result<u64, Error> {
+        let mut payload = Vec::new();
+        encode_drop_space(space, &mut payload);
+        self.append_or_make_room(&payload, Publish::Event(Event::Drop(space)))
+    }
+
+    /// The hidden spaces that loads have left.
+    #[must_use]
+    pub fn abandoned_loads(&self) -> Vec<u32> {
+        self.spaces_of(LOADING).map(|record| record.space).collect()
+    }
+
+    /// Starts chunks while there are buffers for them.
+    pub(super) fn start_loads(&mut self) {
+        while self.has_buffers_for_a_run() {
+            let Some((id, chunk)) = self.sweep.loads.waiting.pop_front() else { return };
+            self.sweep.runs.insert(id, Run::of_load(chunk.space, chunk.seq, chunk.done));
+        }
+    }
+
+    /// Ends a chunk for which there is no room.
+    pub(super) fn fail_load(&mut self, id: RunId) {
+        self.sweep.runs.remove(&id);
+        self.sweep.loads.failed.push(id);
+        self.room_events += 1;
+    }
+}
