@@ -7,7 +7,7 @@ use upsweep::engine::block_format::{ApplyInput, BlockFormat, UpdateRef};
 use upsweep::engine::registry::{ModifierId, Modifiers};
 use upsweep::structures::modifiers::bind_builtins;
 use upsweep::structures::table::leaf_format::{Leaf, LeafBuilder};
-use upsweep::structures::table::{PageRequest, TableFormat, get, page};
+use upsweep::structures::table::{ByKey, PageRequest, TableFormat, get, page};
 
 /// Bytes of a key, modifier and operand length in front of each update.
 fn updates(mut data: &[u8]) -> Vec<UpdateRef<'_>> {
@@ -32,11 +32,11 @@ fuzz_target!(|data: &[u8]| {
     let waiting = updates(rest);
     let sound = TableFormat.check(body, &[], None).is_ok();
     for key in waiting.iter().map(|update| update.key).chain([&[][..]]) {
-        let _ = get(Some(body), &waiting, &modifiers, key, None);
+        let _ = get::<ByKey>(Some(body), &waiting, &modifiers, key, None);
         for reverse in [false, true] {
             let (from, to) = (key, None);
             let request = PageRequest { from, to, reverse, records_max: 3, bytes_max: 100 };
-            assert!(page(Some(body), &waiting, &modifiers, &request).is_ok() || !sound);
+            assert!(page::<ByKey>(Some(body), &waiting, &modifiers, &request).is_ok() || !sound);
         }
     }
     if sound {

@@ -8,7 +8,7 @@ use upsweep::engine::format::quarantine_format::decode_entry;
 use upsweep::engine::quarantine::QUARANTINE_SPACE;
 use upsweep::engine::registry::Modifiers;
 use upsweep::engine::{View, ViewPoll, Wanted};
-use upsweep::structures::table::{Lookup, PageRequest, get, get_block, page};
+use upsweep::structures::table::{ByKey, Lookup, PageRequest, get, get_block, page};
 
 use crate::oracle::{Found, Layout};
 use crate::semantics::Value;
@@ -64,7 +64,7 @@ fn point(
     let waiting = updates(view);
     let found = match layout {
         Layout::Raw => get_block(body(view), &waiting, modifiers, key),
-        Layout::Table => get(body(view), &waiting, modifiers, key, large.and_then(body)),
+        Layout::Table => get::<ByKey>(body(view), &waiting, modifiers, key, large.and_then(body)),
     };
     found.map(row)
 }
@@ -343,7 +343,7 @@ fn add_page(view: &View, modifiers: &Modifiers, cursor: Cursor<'_>, rows: &mut R
     let (from, to, reverse) = cursor;
     let (records_max, bytes_max) = (usize::MAX, usize::MAX);
     let request = PageRequest { from, to, reverse, records_max, bytes_max };
-    let page = page(body(view), &waiting, modifiers, &request)?;
+    let page = page::<ByKey>(body(view), &waiting, modifiers, &request)?;
     if !page.is_complete {
         return Err("a page without limits is not complete".to_owned());
     }

@@ -211,5 +211,6 @@ pub use engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
 pub use error::{ClosedError, Damage, Error, RequestError, RetryError};
 pub use runtime::{CreateOptions, Durability, OpenOptions, Status, Ticket};
 pub use store::{QuarantinedUpdate, Retried, Store, StoreBuilder};
-pub use structures::table::{Batch, Scan, Table, Value};
+pub use structures::batch::{Batch, Structure};
+pub use structures::table::{Scan, Table, Value};
 pub use structures::typed::{TableDefinition, TypedTable};

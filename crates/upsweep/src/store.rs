@@ -11,8 +11,9 @@ use crate::engine::registry::Modifiers;
 use crate::engine::{Registry, Report, SpaceSize};
 use crate::error::{Error, RequestError};
 use crate::runtime::{BlockStore, CreateOptions, Durability, OpenOptions, Status};
+use crate::structures::batch::Batch;
 use crate::structures::modifiers::{self as builtin, bind_builtins};
-use crate::structures::table::{Batch, RawFormat, Table, TableFormat};
+use crate::structures::table::{RawFormat, Table, TableFormat};
 use crate::structures::typed::{Key, TableDefinition, TypedTable, Value};
 
 /// Name of the block format of tables.

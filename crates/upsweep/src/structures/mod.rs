@@ -4,6 +4,13 @@
 //! them use the public block API and nothing else, which proves that others can build structures
 //! too.
 
+pub mod batch;
+pub mod kind;
 pub mod modifiers;
 pub mod table;
 pub mod typed;
+
+mod sealed {
+    /// A type of this library: no other implements a trait that asks for it.
+    pub trait Sealed {}
+}

@@ -25,7 +25,7 @@ use upsweep::engine::{
 };
 use upsweep::log::{LogRegion, Urgency};
 use upsweep::structures::modifiers::{ADD_I64, DELETE, bind_builtins};
-use upsweep::structures::table::{Lookup, PageRequest, RawFormat, TableFormat, get, page};
+use upsweep::structures::table::{ByKey, Lookup, PageRequest, RawFormat, TableFormat, get, page};
 
 pub const DATA: DeviceId = DeviceId(0);
 pub const LOG: DeviceId = DeviceId(1);
@@ -399,7 +399,7 @@ impl World {
         let waiting = sorted(&view);
         let modifiers = self.core().modifiers();
         let body = view.image.as_ref().map(|image| image.body());
-        match get(body, &waiting, &modifiers, &key, None).expect("the checksum held") {
+        match get::<ByKey>(body, &waiting, &modifiers, &key, None).expect("the checksum held") {
             Lookup::Absent => Ok(0),
             Lookup::Value { bytes, .. } => {
                 Ok(i64::from_le_bytes(bytes.as_ref().try_into().expect("a number")))
@@ -425,7 +425,8 @@ impl World {
                 bytes_max: usize::MAX,
             };
             let body = view.image.as_ref().map(|image| image.body());
-            let page = page(body, &waiting, &modifiers, &request).expect("the checksum held");
+            let page =
+                page::<ByKey>(body, &waiting, &modifiers, &request).expect("the checksum held");
             for record in &page.records {
                 let Lookup::Value { bytes, .. } = &record.value else { panic!("a small value") };
                 let entry = decode_entry(bytes).expect("an entry");

@@ -1,17 +1,21 @@
-//! A table: an ordered map from keys to values, changed by declared updates.
+//! A table: a map from keys to values, changed by declared updates.
 //!
 //! Built on the public block API and nothing else. A block is a leaf, its key the lower bound of
-//! the leaf's keys, so the directory is the tree above the leaves. (Bosc paper, section 5.)
+//! the leaf's positions, so the directory is the tree above the leaves. (Bosc paper, section 5.)
 
+use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
+use super::order::{ByKey, Order};
 use super::reader::{self, Lookup};
 use super::scan::{Scan, successor};
 use crate::engine::modifier::{Modifier, ValueKind};
 use crate::engine::registry::ModifierId;
-use crate::error::{Error, RequestError};
+use crate::error::Error;
 use crate::runtime::{BlockStore, Durability, LoggedUpdate, SpaceRecord, Ticket, View, Wanted};
+use crate::structures::batch::Structure;
 use crate::structures::modifiers as builtin;
+use crate::structures::sealed::Sealed;
 
 /// How often a query that meets a moving large value starts again before it counts as damage.
 const ATTEMPTS_MAX: u32 = 1000;
@@ -41,20 +45,40 @@ impl Value {
     }
 }
 
-/// A table of an open store. Cheap to clone; usable from any thread.
+/// A table of an open store: a map from keys to values. Cheap to clone; usable from any thread.
+///
+/// Its records are ordered by key. All tables have the same updates and point queries; ranges of
+/// keys need the order of keys.
 #[derive(Clone)]
-pub struct Table {
+pub struct Table<O: Order = ByKey> {
     blocks: BlockStore,
     space: u32,
     companion: u32,
     name: String,
     durability: Durability,
+    order: PhantomData<O>,
 }
 
-impl Table {
+impl<O: Order> Sealed for Table<O> {}
+
+impl<O: Order> Structure for Table<O> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn space(&self) -> u32 {
+        self.space
+    }
+
+    fn blocks(&self) -> &BlockStore {
+        &self.blocks
+    }
+}
+
+impl<O: Order> Table<O> {
     pub(crate) fn new(blocks: BlockStore, record: SpaceRecord) -> Self {
         let SpaceRecord { space, companion, name, .. } = record;
-        Self { blocks, space, companion, name, durability: Durability::Wait }
+        Self { blocks, space, companion, name, durability: Durability::Wait, order: PhantomData }
     }
 
     /// The table's name.
@@ -80,8 +104,8 @@ impl Table {
     /// cached, else one read; two if the value is a large one.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if the key's block is; [`RequestError::NoTable`] if the table was
-    /// dropped.
+    /// [`Error::Damaged`] if the key's block is: restore it from a backup;
+    /// [`RequestError::NoTable`](crate::RequestError::NoTable) if the table was dropped.
     pub fn get(&self, key: &[u8]) -> Result<Option<Value>, Error> {
         let modifiers = self.blocks.modifiers();
         let mut large: Option<Vec<u8>> = None;
@@ -90,7 +114,7 @@ impl Table {
             let body = view.image.as_ref().map(|image| image.body());
             let mut updates = Vec::new();
             view.waiting.iter().for_each(|part| part.for_each(|update| updates.push(update)));
-            let found = reader::get(body, &updates, &modifiers, key, large.as_deref());
+            let found = reader::get::<O>(body, &updates, &modifiers, key, large.as_deref());
             match found {
                 Ok(Lookup::Absent) => return Ok(None),
                 Ok(Lookup::Value { kind, bytes }) => {
@@ -117,10 +141,6 @@ impl Table {
     pub(super) fn damage(&self, view: &View, key: &[u8], reason: String) -> Error {
         let key = String::from_utf8_lossy(key);
         view.damage(format!("record {key:?} of table {:?}", self.name), reason)
-    }
-
-    pub(super) fn blocks(&self) -> &BlockStore {
-        &self.blocks
     }
 
     /// Whether the table has a value for `key`. Cost: as [`Table::get`].
@@ -233,6 +253,15 @@ impl Table {
         self.update(key, builtin::BIT_OR, bits)
     }
 
+    /// All records, in the order of the table. Reversible, from both ends at once if wanted. Each
+    /// block is read as it is when the iterator reaches it: what it shows is not a snapshot. Cost:
+    /// one read for each block that is not cached.
+    pub fn iter(&self) -> Scan<O> {
+        Scan::new(self.clone(), Vec::new(), None)
+    }
+}
+
+impl Table {
     /// The records with keys in `range`, in key order; reversible, from both ends at once if
     /// wanted. Each block is read as it is when the scan reaches it: a scan is not a snapshot.
     pub fn scan<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Scan {
@@ -249,11 +278,6 @@ impl Table {
         Scan::new(self.clone(), from, to)
     }
 
-    /// All records, in key order; see [`Table::scan`].
-    pub fn iter(&self) -> Scan {
-        Scan::new(self.clone(), Vec::new(), None)
-    }
-
     /// The records whose keys begin with `prefix`; see [`Table::scan`].
     pub fn scan_prefix(&self, prefix: &[u8]) -> Scan {
         let mut end = prefix.to_vec();
@@ -262,112 +286,5 @@ impl Table {
         }
         let to = end.last_mut().map(|last| *last += 1).map(|()| end);
         Scan::new(self.clone(), prefix.to_vec(), to)
-    }
-}
-
-/// Several changes, of one or more tables of a store, that take effect together or not at all.
-pub struct Batch {
-    blocks: BlockStore,
-    updates: Vec<OwnedUpdate>,
-    /// The first table of another store that was given: its number means another table here.
-    foreign: Option<String>,
-}
-
-struct OwnedUpdate {
-    space: u32,
-    modifier: ModifierId,
-    key: Vec<u8>,
-    operand: Vec<u8>,
-}
-
-impl Batch {
-    pub(crate) fn new(blocks: BlockStore) -> Self {
-        Self { blocks, updates: Vec::new(), foreign: None }
-    }
-
-    /// Adds an update by the number of its modifier. [`Batch::commit`] refuses the batch if the
-    /// table is of another store.
-    pub fn update(
-        &mut self,
-        table: &Table,
-        key: &[u8],
-        modifier: ModifierId,
-        operand: &[u8],
-    ) -> &mut Self {
-        if !self.blocks.is_same(&table.blocks) {
-            self.foreign.get_or_insert_with(|| table.name.clone());
-        }
-        let (key, operand) = (key.to_vec(), operand.to_vec());
-        self.updates.push(OwnedUpdate { space: table.space, modifier, key, operand });
-        self
-    }
-
-    /// Adds an update by its modifier.
-    ///
-    /// # Errors
-    /// [`RequestError::UnknownModifier`] if it is not registered with the store.
-    pub fn modify(
-        &mut self,
-        table: &Table,
-        key: &[u8],
-        modifier: &dyn Modifier,
-        operand: &[u8],
-    ) -> Result<&mut Self, Error> {
-        let id = self.blocks.modifier_id(modifier)?;
-        Ok(self.update(table, key, id, operand))
-    }
-
-    /// Adds a [`Table::put`].
-    pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> &mut Self {
-        let operand = builtin::value_operand(ValueKind::Bytes, value);
-        self.update(table, key, builtin::PUT, &operand)
-    }
-
-    /// Adds a [`Table::delete`].
-    pub fn delete(&mut self, table: &Table, key: &[u8]) -> &mut Self {
-        self.update(table, key, builtin::DELETE, &[])
-    }
-
-    /// Adds a [`Table::add`].
-    pub fn add(&mut self, table: &Table, key: &[u8], amount: i64) -> &mut Self {
-        self.update(table, key, builtin::ADD_I64, &amount.to_le_bytes())
-    }
-
-    /// Number of updates so far.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.updates.len()
-    }
-
-    /// Whether there is nothing in it.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.updates.is_empty()
-    }
-
-    /// Declares all of it, as one log record.
-    ///
-    /// # Errors
-    /// As [`Table::modify`]; [`RequestError::BatchTooLong`] when the record exceeds a log segment;
-    /// [`RequestError::WrongStore`] if a table is of another store, with nothing changed.
-    pub fn commit(self, durability: Durability) -> Result<Ticket, Error> {
-        if let Some(table) = self.foreign {
-            return Err(RequestError::WrongStore { table }.into());
-        }
-        let updates: Vec<LoggedUpdate<'_>> = self
-            .updates
-            .iter()
-            .map(|update| LoggedUpdate {
-                space: update.space,
-                modifier: update.modifier,
-                key: &update.key,
-                operand: &update.operand,
-            })
-            .collect();
-        if updates.is_empty() {
-            let reason = "an empty batch changes nothing: add updates to it".to_owned();
-            return Err(RequestError::BadConfig { setting: "batch", reason }.into());
-        }
-        self.blocks.modify(&updates, durability)
     }
 }

@@ -1,12 +1,15 @@
-//! The ordered table: its leaves are blocks, and the engine's directory is the inner tree.
+//! Tables: their leaves are blocks, and the engine's directory is the inner tree.
+//!
+//! All of it is for any [`Order`] of records; that of keys is here.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`leaf_format`] | the bytes of a leaf |
-//! | [`leaf`] | [`TableFormat`]: applies updates to a leaf, splits and joins leaves |
+//! | [`leaf`] | applies updates to a leaf, splits and joins leaves; [`TableFormat`] |
+//! | [`order`] | [`Order`]: how records and leaves are ordered |
 //! | [`raw_format`] | [`RawFormat`]: a block that is one value; also the home of large values |
 //! | [`reader`] | answers from a leaf and the updates that wait for it |
-//! | [`Table`], [`Scan`], [`Batch`] | the table of an open store, over the block API |
+//! | [`Table`], [`Scan`] | the table of an open store, over the block API |
 //!
 //! A value too large for a leaf lives in the table's companion space, under the same key, as a
 //! block of [`RawFormat`]; the leaf keeps that block's length and checksum.
@@ -16,14 +19,16 @@
 mod handle;
 pub mod leaf;
 pub mod leaf_format;
+pub mod order;
 pub mod raw_format;
 pub mod reader;
 mod scan;
 #[cfg(test)]
 mod tests;
 
-pub use handle::{Batch, Table, Value};
+pub use handle::{Table, Value};
 pub use leaf::TableFormat;
+pub use order::{ByKey, Order};
 pub use raw_format::RawFormat;
-pub use reader::{Lookup, Page, PageRequest, Record, get, get_block, page};
+pub use reader::{Lookup, Page, PageRequest, Record, get, get_block, page, sort};
 pub use scan::Scan;

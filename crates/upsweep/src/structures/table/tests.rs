@@ -186,10 +186,11 @@ impl Table {
 
     fn value(&self, body: &[u8], waiting: &[UpdateRef<'_>], key: &[u8]) -> Option<Owned> {
         let loaded = self.companion.get(key).map(Vec::as_slice);
-        let mut found = get(Some(body), waiting, &self.modifiers, key, None).expect("sound");
+        let mut found =
+            get::<ByKey>(Some(body), waiting, &self.modifiers, key, None).expect("sound");
         if let Lookup::NeedLarge { bytes, .. } = found {
             assert_eq!(loaded.map(<[u8]>::len), Some(bytes as usize));
-            found = get(Some(body), waiting, &self.modifiers, key, loaded).expect("sound");
+            found = get::<ByKey>(Some(body), waiting, &self.modifiers, key, loaded).expect("sound");
         }
         match found {
             Lookup::Value { kind, bytes } => Some((kind, bytes.into_owned())),
@@ -219,7 +220,8 @@ impl Table {
                 let (from_ref, to_ref) = (&from[..], to.as_deref());
                 let request =
                     PageRequest { from: from_ref, to: to_ref, reverse, records_max, bytes_max };
-                let page = page(Some(body), &waiting, &self.modifiers, &request).expect("sound");
+                let page =
+                    page::<ByKey>(Some(body), &waiting, &self.modifiers, &request).expect("sound");
                 assert!(page.records.len() <= records_max.max(1));
                 let last = page.records.last().map(|record| record.key.to_vec());
                 for record in &page.records {
@@ -391,13 +393,13 @@ fn survive(body: &[u8], updates: &[Update], key: &[u8]) {
     let updates = sorted(updates);
     let _ = TableFormat.check(body, b"", None);
     let _ = TableFormat.merge(body, body, 1 << 20);
-    let _ = get(Some(body), &updates, &modifiers, key, Some(body));
+    let _ = get::<ByKey>(Some(body), &updates, &modifiers, key, Some(body));
     let _ = RawFormat.check(body, b"", None);
     let _ = get_block(Some(body), &updates, &modifiers, key);
     for reverse in [false, true] {
         let (records_max, bytes_max) = (1000, 1 << 20);
         let request = PageRequest { from: b"", to: Some(key), reverse, records_max, bytes_max };
-        let _ = page(Some(body), &updates, &modifiers, &request);
+        let _ = page::<ByKey>(Some(body), &updates, &modifiers, &request);
     }
     for body_bytes_max in [0, 100, 1 << 20] {
         let input = ApplyInput {
@@ -513,7 +515,8 @@ fn large_values_are_asked_for_only_when_they_matter() {
     assert_eq!(applied.values, [(key(1), None)], "the value moved into the leaf");
     let needed = apply(&[(key(2), APPEND, vec![1]), (key(0), BIT_OR, vec![1])]);
     assert_eq!(needed, Err(ApplyError::NeedValues(vec![key(0), key(2)])));
-    let wrong = get(Some(&table.blocks[&[][..]]), &[], &table.modifiers, &key(0), Some(b"\0else"));
+    let wrong =
+        get::<ByKey>(Some(&table.blocks[&[][..]]), &[], &table.modifiers, &key(0), Some(b"\0else"));
     assert!(wrong.is_err(), "not the value that the leaf refers to");
 }
 
