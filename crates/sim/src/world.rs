@@ -15,6 +15,7 @@ use upsweep::device::{Completion, Devices, Operation, Request};
 use upsweep::engine::block_format::BlockFormat;
 use upsweep::engine::registry::{ModifierId, Modifiers};
 use upsweep::engine::{Actions, Core, Registry, RunJob, View, ViewId};
+use upsweep::structures::hash::HashFormat;
 use upsweep::structures::modifiers::bind_builtins;
 use upsweep::structures::table::{RawFormat, TableFormat};
 
@@ -145,7 +146,8 @@ pub struct World {
 #[must_use]
 pub fn registry() -> Registry {
     let mut registry = Registry::default();
-    let formats: [Arc<dyn BlockFormat>; 2] = [Arc::new(TableFormat), Arc::new(RawFormat)];
+    let formats: [Arc<dyn BlockFormat>; 3] =
+        [Arc::new(TableFormat), Arc::new(HashFormat), Arc::new(RawFormat)];
     registry.formats.extend(formats.into_iter().map(|format| (format.name(), format)));
     let mut builtins = Modifiers::default();
     bind_builtins(&mut builtins);

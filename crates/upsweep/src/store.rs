@@ -1,4 +1,4 @@
-//! A store with tables: what most applications use.
+//! A store with tables and other structures: what most applications use.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,14 +10,13 @@ use crate::engine::quarantine::QUARANTINE_SPACE;
 use crate::engine::registry::Modifiers;
 use crate::engine::{Registry, Report, SpaceSize};
 use crate::error::{Error, RequestError};
-use crate::runtime::{BlockStore, CreateOptions, Durability, OpenOptions, Status};
+use crate::runtime::{BlockStore, CreateOptions, Durability, OpenOptions, SpaceRecord, Status};
 use crate::structures::batch::Batch;
+use crate::structures::hash::{HashFormat, HashTable, TypedHashTable};
+use crate::structures::kind::Kind;
 use crate::structures::modifiers::{self as builtin, bind_builtins};
-use crate::structures::table::{RawFormat, Table, TableFormat};
+use crate::structures::table::{Order, RawFormat, Table, TableFormat};
 use crate::structures::typed::{Key, TableDefinition, TypedTable, Value};
-
-/// Name of the block format of tables.
-const TABLE_FORMAT: &str = "table";
 
 /// How to open a store: memory, pipeline, and what the application brings along.
 #[derive(Clone, Default)]
@@ -71,7 +70,8 @@ impl StoreBuilder {
             }
             registry.modifiers.push(Arc::clone(modifier));
         }
-        let own: [Arc<dyn BlockFormat>; 2] = [Arc::new(TableFormat), Arc::new(RawFormat)];
+        let own: [Arc<dyn BlockFormat>; 3] =
+            [Arc::new(TableFormat), Arc::new(HashFormat), Arc::new(RawFormat)];
         for format in own.into_iter().chain(self.formats.iter().cloned()) {
             if let Some(twice) = registry.formats.insert(format.name(), format) {
                 return Err(RequestError::RegisteredTwice(twice.name().to_owned()).into());
@@ -170,45 +170,73 @@ impl Store {
         Self::builder().create(folder, &CreateOptions::default())
     }
 
-    /// The block API under the tables.
+    /// The block API under the structures.
     #[must_use]
     pub fn blocks(&self) -> &BlockStore {
         &self.blocks
     }
 
-    /// The table of this name, made if it is not there.
+    /// The ordered table of this name (1 to 255 bytes without control characters), made if it is
+    /// not there. Cost: making it waits for the log.
     ///
     /// # Errors
     /// [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if the name belongs to
-    /// something other than a table; [`Error::Closed`].
+    /// something other than a table: take another; [`Error::Closed`].
     pub fn table(&self, name: &str) -> Result<Table, Error> {
-        match self.existing_table(name) {
-            Err(Error::Request(RequestError::NoTable(_))) => {}
-            other => return other,
-        }
-        match self.blocks.create_space(name, TABLE_FORMAT, true) {
-            Ok(record) => Ok(Table::new(self.blocks.clone(), record)),
-            // Another caller was faster.
-            Err(Error::Request(RequestError::TableMismatch { .. })) => self.existing_table(name),
-            Err(error) => Err(error),
-        }
+        self.made(name)
     }
 
-    /// The table of this name.
+    /// The ordered table of this name.
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`].
     pub fn existing_table(&self, name: &str) -> Result<Table, Error> {
-        let Some(record) = self.blocks.space(name) else {
-            return Err(RequestError::NoTable(name.to_owned()).into());
-        };
-        if record.format != TABLE_FORMAT {
-            let (table, found) =
-                (name.to_owned(), format!("a space of format {:?}", record.format));
-            let wanted = "a table".to_owned();
-            return Err(RequestError::TableMismatch { table, found, wanted }.into());
+        self.existing(name)
+    }
+
+    /// The hash table of this name (1 to 255 bytes without control characters), made if it is not
+    /// there. Cost: making it waits for the log.
+    ///
+    /// # Errors
+    /// [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if the name belongs to
+    /// something other than a hash table: take another; [`Error::Closed`].
+    pub fn hash_table(&self, name: &str) -> Result<HashTable, Error> {
+        self.made(name)
+    }
+
+    /// The hash table of this name.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`].
+    pub fn existing_hash_table(&self, name: &str) -> Result<HashTable, Error> {
+        self.existing(name)
+    }
+
+    /// The table of this name and order, made if it is not there.
+    fn made<O: Order>(&self, name: &str) -> Result<Table<O>, Error> {
+        match self.existing(name) {
+            Err(Error::Request(RequestError::NoTable(_))) => {}
+            other => return other,
+        }
+        match self.blocks.create_space(name, O::KIND.format(), true) {
+            Ok(record) => Ok(Table::new(self.blocks.clone(), record)),
+            // Another caller was faster.
+            Err(Error::Request(RequestError::TableMismatch { .. })) => self.existing(name),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn existing<O: Order>(&self, name: &str) -> Result<Table<O>, Error> {
+        let record = self.record(name)?;
+        if Kind::of_format(&record.format) != Some(O::KIND) {
+            return Err(mismatch(record, O::KIND.to_string()));
         }
         Ok(Table::new(self.blocks.clone(), record))
+    }
+
+    fn record(&self, name: &str) -> Result<SpaceRecord, Error> {
+        let missing = || RequestError::NoTable(name.to_owned()).into();
+        self.blocks.space(name).ok_or_else(missing)
     }
 
     /// The typed table that `definition` describes, made if it is not there.
@@ -222,26 +250,52 @@ impl Store {
         Ok(TypedTable::new(self.table(definition.name())?))
     }
 
-    /// Names and sizes of all tables, by order of creation. Cost: a pass over the directory.
+    /// The typed hash table that `definition` describes, made if it is not there.
+    ///
+    /// # Errors
+    /// As [`Store::hash_table`].
+    pub fn typed_hash_table<K: Key + ?Sized, V: Value + ?Sized>(
+        &self,
+        definition: TableDefinition<K, V>,
+    ) -> Result<TypedHashTable<K, V>, Error> {
+        Ok(TypedHashTable::new(self.hash_table(definition.name())?))
+    }
+
+    /// Names and sizes of all ordered tables, by order of creation. Cost: a pass over the
+    /// directory.
     #[must_use]
     pub fn tables(&self) -> Vec<(String, SpaceSize)> {
-        let tables = self.blocks.spaces().into_iter();
-        tables
-            .filter(|(space, _)| space.format == TABLE_FORMAT && space.space != QUARANTINE_SPACE)
-            .map(|(space, size)| (space.name, size))
+        let tables = self.structures().into_iter().filter(|(_, kind, _)| *kind == Kind::Table);
+        tables.map(|(name, _, size)| (name, size)).collect()
+    }
+
+    /// Names, kinds and sizes of all structures, by order of creation. Cost: a pass over the
+    /// directory.
+    #[must_use]
+    pub fn structures(&self) -> Vec<(String, Kind, SpaceSize)> {
+        let spaces = self.blocks.spaces().into_iter();
+        spaces
+            .filter(|(space, _)| space.space != QUARANTINE_SPACE)
+            .filter_map(|(space, size)| Some((space.name, Kind::of_format(&space.format)?, size)))
             .collect()
     }
 
-    /// Drops a table with all that is in it; its room comes back in the background.
+    /// Drops a table, of whatever kind, with all that is in it; its room comes back in the
+    /// background.
     ///
     /// # Errors
-    /// [`RequestError::NoTable`]; [`Error::Closed`].
+    /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`] for a space of the block API:
+    /// drop it there; [`RequestError::BadTableName`] for what the store itself needs;
+    /// [`Error::Closed`].
     pub fn drop_table(&self, name: &str) -> Result<(), Error> {
-        let table = self.existing_table(name)?;
-        if table.space() == QUARANTINE_SPACE {
+        let record = self.record(name)?;
+        if record.space == QUARANTINE_SPACE {
             return Err(RequestError::BadTableName(name.to_owned()).into());
         }
-        self.blocks.drop_space(table.space())
+        if Kind::of_format(&record.format).is_none() {
+            return Err(mismatch(record, "a table of any kind".to_owned()));
+        }
+        self.blocks.drop_space(record.space)
     }
 
     /// An empty batch: several changes that take effect together.
@@ -342,6 +396,13 @@ impl Store {
             Err(error) => Err(error),
         }
     }
+}
+
+/// The error that says that a space is not what the call took it for.
+fn mismatch(record: SpaceRecord, wanted: String) -> Error {
+    let block_format = || format!("a space of format {:?}", record.format);
+    let found = Kind::of_format(&record.format).map_or_else(block_format, |kind| kind.to_string());
+    RequestError::TableMismatch { table: record.name, found, wanted }.into()
 }
 
 fn name_of(modifiers: &Modifiers, entry: &quarantine::Entry) -> String {

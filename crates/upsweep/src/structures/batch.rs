@@ -7,7 +7,7 @@ use crate::engine::registry::ModifierId;
 use crate::error::{Error, RequestError};
 use crate::runtime::{BlockStore, Durability, LoggedUpdate, Ticket};
 
-/// A named part of a store that takes updates of its keys: a table. Sealed.
+/// A named part of a store that takes updates of its keys: a table, a hash table. Sealed.
 pub trait Structure: Sealed {
     /// Its name.
     fn name(&self) -> &str;

@@ -7,6 +7,8 @@ use std::fmt::{self, Display, Formatter};
 pub enum Kind {
     /// An ordered table, [`Table`](crate::Table).
     Table,
+    /// A hash table, [`HashTable`](crate::HashTable).
+    HashTable,
 }
 
 impl Kind {
@@ -15,21 +17,23 @@ impl Kind {
     pub fn format(self) -> &'static str {
         match self {
             Self::Table => "table",
+            Self::HashTable => "hash",
         }
     }
 
     /// The structure with blocks of this format; `None` for formats of the block API.
     #[must_use]
     pub fn of_format(format: &str) -> Option<Self> {
-        [Self::Table].into_iter().find(|kind| kind.format() == format)
+        [Self::Table, Self::HashTable].into_iter().find(|kind| kind.format() == format)
     }
 }
 
-/// With its article: `a table`.
+/// With its article: `a hash table`.
 impl Display for Kind {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Table => "a table",
+            Self::HashTable => "a hash table",
         })
     }
 }

@@ -1,10 +1,11 @@
-//! Structures over the engine's blocks: the built-in modifiers and the ordered table.
+//! Structures over the engine's blocks: the built-in modifiers, the ordered table, the hash table.
 //!
 //! Formats, modifiers and readers are pure: no I/O, no threads, no clocks. The handles on top of
 //! them use the public block API and nothing else, which proves that others can build structures
 //! too.
 
 pub mod batch;
+pub mod hash;
 pub mod kind;
 pub mod modifiers;
 pub mod table;

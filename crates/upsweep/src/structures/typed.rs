@@ -209,7 +209,8 @@ impl<K: ?Sized, V: ?Sized> TableDefinition<K, V> {
     }
 }
 
-/// A table with typed keys and values.
+/// A table with typed keys and values, ordered by key unless it is a
+/// [`TypedHashTable`](crate::TypedHashTable).
 pub struct TypedTable<K: ?Sized, V: ?Sized, O: Order = ByKey> {
     table: Table<O>,
     types: PhantomData<fn(&K, &V)>,

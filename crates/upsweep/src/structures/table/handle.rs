@@ -47,8 +47,8 @@ impl Value {
 
 /// A table of an open store: a map from keys to values. Cheap to clone; usable from any thread.
 ///
-/// Its records are ordered by key. All tables have the same updates and point queries; ranges of
-/// keys need the order of keys.
+/// Its records are ordered by key, unless it is a [`HashTable`](crate::HashTable). All tables have
+/// the same updates and point queries; ranges of keys need the order of keys.
 #[derive(Clone)]
 pub struct Table<O: Order = ByKey> {
     blocks: BlockStore,
@@ -253,9 +253,9 @@ impl<O: Order> Table<O> {
         self.update(key, builtin::BIT_OR, bits)
     }
 
-    /// All records, in the order of the table. Reversible, from both ends at once if wanted. Each
-    /// block is read as it is when the iterator reaches it: what it shows is not a snapshot. Cost:
-    /// one read for each block that is not cached.
+    /// All records, in the order of the table: of keys, or of their hashes. Reversible, from both
+    /// ends at once if wanted. Each block is read as it is when the iterator reaches it: what it
+    /// shows is not a snapshot. Cost: one read for each block that is not cached.
     pub fn iter(&self) -> Scan<O> {
         Scan::new(self.clone(), Vec::new(), None)
     }

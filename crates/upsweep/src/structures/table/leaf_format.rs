@@ -5,7 +5,7 @@
 //! |---|---|
 //! | 0..4 | number of records, at least 1 |
 //! | 4..8 | end of the records |
-//! | 8.. | records, without gaps, strictly ascending by key |
+//! | 8.. | records, without gaps, strictly ascending: by key, or by hash and key |
 //! | end.. | offset of each record: 2 bytes if the records end at or below 65535, else 4 |
 //!
 //! | bytes of a record | content |

@@ -1,6 +1,7 @@
 //! Tables: their leaves are blocks, and the engine's directory is the inner tree.
 //!
-//! All of it is for any [`Order`] of records; that of keys is here.
+//! All of it is for any [`Order`] of records; that of keys is here, that of hashes is a
+//! [hash table](super::hash).
 //!
 //! | module | content |
 //! |---|---|

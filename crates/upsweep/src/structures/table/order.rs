@@ -2,7 +2,7 @@
 //!
 //! Leaves, their updates and their readers are the same for every order: records ascend by rank,
 //! then by key. Ordered tables have no rank, so all that is left of a comparison is that of the
-//! keys.
+//! keys; the rank of a hash table is the hash of the key.
 //!
 //! Invariant: positions, compared as bytes, are in the order of (rank, key), and a key of its own
 //! has a position of its own. So a leaf can be cut between any two records.
