@@ -49,6 +49,8 @@ pub struct Plan {
     pub job_us_max: u64,
     /// Whether additions to the same few keys come in bursts, also beside a running sweep.
     pub bursts: bool,
+    /// Whether some of the tables are hash tables.
+    pub hash_tables: bool,
 }
 
 const KIB: u64 = 1 << 10;
@@ -68,6 +70,7 @@ impl Plan {
         let mut config = config(&mut random);
         let mut of_queues = Random::new(seed, "queues");
         config.fold_bytes_min = of_queues.pick(&[64, 512, 4096]);
+        let mut of_tables = Random::new(seed, "tables");
         let growable = random.percent(60);
         let small = random.percent(30);
         let data_bytes = (0..config.data_devices)
@@ -98,6 +101,7 @@ impl Plan {
             cuts: random.pick(&[0, 10, 30, 100, 300]),
             job_us_max: random.pick(&[0, 50, 1000, 20_000]),
             bursts: of_queues.percent(25),
+            hash_tables: of_tables.percent(40),
         }
     }
 
