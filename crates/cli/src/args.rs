@@ -1,10 +1,13 @@
 //! The command line: commands, flags and their help.
 
+mod bench;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::text::{Bytes, Size};
+pub(crate) use bench::{BenchArgs, BenchCommand, PaperBench, RodehArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,6 +36,8 @@ pub(crate) enum Command {
     Apply(ApplyArgs),
     Get(GetArgs),
     Scan(ScanArgs),
+    Dump(DumpArgs),
+    Load(LoadArgs),
     /// List the tables with their sizes
     Tables(ShowArgs),
     /// Show what the store is, what was chosen for it and why, and what bounds its speed
@@ -46,7 +51,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: QuarantineCommand,
     },
-    Bench(BenchArgs),
+    Bench(BenchCommand),
 }
 
 /// Make an empty store
@@ -239,6 +244,91 @@ pub(crate) struct ScanArgs {
     pub(crate) read: ReadArgs,
 }
 
+/// How records are written as lines.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RecordFormat {
+    /// KEY<TAB>VALUE, and for numbers <TAB>KIND
+    Tsv,
+    /// {"key":"KEY","value":"VALUE"}, and for numbers "kind":"KIND"
+    Jsonl,
+}
+
+/// Write all records of a table as lines, in key order
+///
+/// A line is KEY<TAB>VALUE[<TAB>KIND] or, with --format jsonl, a JSON object of these as strings:
+/// {"key":"KEY","value":"VALUE","kind":"KIND"}.
+///
+/// KIND is i64, u64 or f64 for numbers of 8 bytes, which are written in decimal; without it, VALUE
+/// is bytes. In keys and bytes, \t is a tab, \n a line feed, \\ a backslash and \xHH the byte with
+/// that hexadecimal number; in JSON, that is so inside of the strings. Infinite numbers are inf and
+/// -inf; of what is not a number, only that (NaN).
+///
+/// `upsweep load` makes an equal table of it. A FILE that is there already is refused; one that
+/// could not be written whole is removed.
+#[derive(Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  upsweep dump hits.upsweep hits.tsv
+  upsweep dump hits.upsweep --format jsonl | head
+  upsweep dump hits.upsweep | upsweep load copy.upsweep"
+)]
+pub(crate) struct DumpArgs {
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+    /// File to make; - or nothing is standard output
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub(crate) file: PathBuf,
+    /// Table to read
+    #[arg(long, value_name = "NAME", default_value = "main")]
+    pub(crate) table: String,
+    /// How to write records
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "tsv")]
+    pub(crate) format: RecordFormat,
+}
+
+/// Fill a new table with records in key order, one a line
+///
+/// Lines are as `upsweep dump` writes them: KEY<TAB>VALUE[<TAB>KIND] or, with --format jsonl,
+/// {"key":"KEY","value":"VALUE","kind":"KIND"}. KIND is i64, u64 or f64; without it, VALUE is
+/// bytes. In keys and bytes, \t is a tab, \n a line feed, \\ a backslash and \xHH the byte with
+/// that hexadecimal number. Empty lines are errors.
+///
+/// Keys must ascend by the bytes that they stand for, and the table must be empty or not there. At
+/// a line that is malformed or out of order the command ends with status 2, and nothing of the
+/// input is in the table; a table that it has made is gone again. At the end, everything is
+/// durable.
+#[derive(Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  upsweep load hits.upsweep hits.tsv
+  upsweep load hits.upsweep hits.jsonl --format jsonl --table archive --fill 100
+  LC_ALL=C sort -t \"$(printf '\\t')\" -k 1,1 words.tsv | upsweep load words.upsweep"
+)]
+pub(crate) struct LoadArgs {
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+    /// File with the records; - or nothing is standard input
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub(crate) file: PathBuf,
+    /// Table to fill; made if it is not there
+    #[arg(long, value_name = "NAME", default_value = "main")]
+    pub(crate) table: String,
+    /// How records are written
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "tsv")]
+    pub(crate) format: RecordFormat,
+    /// How full the blocks are made, 50 to 100 per cent; room delays their first splits
+    #[arg(long, value_name = "PERCENT", default_value_t = 90,
+          value_parser = clap::value_parser!(u32).range(50..=100))]
+    pub(crate) fill: u32,
+    /// Print the summary as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// The store, and whether to print JSON.
 #[derive(Args)]
 pub(crate) struct ShowArgs {
@@ -292,53 +382,6 @@ pub(crate) struct RetryArgs {
     /// All updates that are in quarantine now
     #[arg(long)]
     pub(crate) all: bool,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// Measure the engine in a temporary store
-///
-/// Loads a table, applies random durable additions as fast as they are taken, then one at a time,
-/// then reads records at random. Says how near the rate came to the bound that `upsweep stat`
-/// computes. The store is made in a new folder inside DIR and removed at the end; after a kill,
-/// remove DIR/upsweep-bench-* yourself.
-#[derive(Args)]
-#[command(after_help = "\
-Examples:
-  upsweep bench /var/tmp
-  upsweep bench /mnt/disk --records 100000000 --memory 512MiB --json
-  upsweep bench /mnt/disk --log-only")]
-pub(crate) struct BenchArgs {
-    /// Folder on the device to measure
-    #[arg(value_name = "DIR")]
-    pub(crate) dir: PathBuf,
-    /// Records of the table
-    #[arg(long, value_name = "N", default_value_t = 10_000_000,
-          value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) records: u64,
-    /// Bytes of a record: its key, padded to this length, and its counter of 8 bytes
-    #[arg(long, value_name = "N", default_value_t = 64,
-          value_parser = clap::value_parser!(u32).range(16..=4096))]
-    pub(crate) record_bytes: u32,
-    /// Random updates
-    #[arg(long, value_name = "N", default_value_t = 20_000_000)]
-    pub(crate) updates: u64,
-    /// Memory of the store
-    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
-    pub(crate) memory: Size,
-    /// Size of the log
-    #[arg(long, value_name = "SIZE", default_value = "512MiB")]
-    pub(crate) log_size: Size,
-    /// Seconds for each of the measurements of latency, and for those of --log-only
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    pub(crate) seconds: u64,
-    /// Seed of the random keys
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Measure the log by itself: records of 64 bytes at saturation, then one at a time
-    #[arg(long)]
-    pub(crate) log_only: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -51,6 +51,7 @@ impl From<Error> for Failure {
                 return Self::Refused(format!("{}: {reason}", flag(setting)));
             }
             Error::Request(RequestError::NoTable(_)) => "; `upsweep tables` lists those there are",
+            Error::Request(RequestError::NotEmpty(_)) => "; give another --table",
             Error::Request(RequestError::NoQuarantined(_)) => {
                 "; `upsweep quarantine list` names all"
             }
@@ -66,6 +67,7 @@ fn flag(setting: &'static str) -> &'static str {
     match setting {
         "block size" => "--block-size",
         "data devices" => "--data",
+        "fill" => "--fill",
         "log devices" => "--log",
         "log size" => "--log-size",
         "memory" => "--memory",

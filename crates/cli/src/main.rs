@@ -2,7 +2,7 @@
 //!
 //! One module per command, or per few small ones. What all share: `args` (the command line),
 //! `failure` (errors and exit statuses), `text` (escapes, sizes, values), `output` (opening a
-//! store, printing).
+//! store, printing), `input` (lines to read), `record` (records as lines).
 //!
 //! Exit status: 0 all is well; 1 damage found, or no such key; 2 bad input, bad usage, or a store
 //! that cannot be used at this moment.
@@ -11,10 +11,14 @@ mod apply;
 mod args;
 mod bench;
 mod create;
+mod dump;
 mod failure;
+mod input;
+mod load;
 mod output;
 mod quarantine;
 mod read;
+mod record;
 mod stat;
 mod sweep;
 mod text;
@@ -40,6 +44,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Apply(args) => apply::run(&args),
         Command::Get(args) => read::get(&args),
         Command::Scan(args) => read::scan(&args),
+        Command::Dump(args) => dump::run(&args),
+        Command::Load(args) => load::run(&args),
         Command::Tables(args) => stat::tables(&args),
         Command::Stat(args) => stat::stat(&args),
         Command::Verify(args) => verify::run(&args),

@@ -1,5 +1,6 @@
 //! What must hold after every recovery, and at the end of a history.
 
+use upsweep::engine::quarantine::FIRST_USER_SPACE;
 use upsweep::engine::{self, Access};
 use upsweep::placement::SpaceMap;
 
@@ -27,7 +28,7 @@ impl World {
         let found: Vec<(u32, String)> = self
             .core()
             .spaces()
-            .filter(|record| record.space > 1)
+            .filter(|record| record.space >= FIRST_USER_SPACE)
             .map(|record| (record.space, record.name.clone()))
             .collect();
         let wanted: Vec<(u32, String)> =

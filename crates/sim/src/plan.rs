@@ -185,6 +185,7 @@ fn config(random: &mut Random) -> Config {
         run_blocks_max: 1,
         run_density_percent_min: 50,
         runs_in_flight_max: 1,
+        fanout_min: 6,
         sweep_always: false,
     };
     draw_run(&mut config, random);

@@ -336,7 +336,7 @@ type Cursor<'a> = (&'a [u8], Option<&'a [u8]>, bool);
 /// What of the answer to a view has not been read yet: a block may have grown since the last one.
 fn cursor_of(asked: &Wanted) -> Cursor<'_> {
     match asked {
-        Wanted::Covering(key) | Wanted::Point(key) => (key, None, false),
+        Wanted::Covering(key) | Wanted::Point(key) | Wanted::AtOrAbove(key) => (key, None, false),
         Wanted::Below(key) => (&[], key.as_deref(), true),
     }
 }

@@ -35,9 +35,18 @@ pub enum RequestError {
     },
     /// No table of this name.
     NoTable(String),
+    /// A bulk load into a table that has records: load into a new one, or delete them first.
+    NotEmpty(String),
+    /// A bulk load met a record that it cannot take; nothing was loaded.
+    BadRecord {
+        /// Which record, counted from 1.
+        number: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// No update with this id, in hexadecimal digits, is in the quarantine.
     NoQuarantined(String),
-    /// A table of this name exists, with another kind or typing.
+    /// A table or array of this name exists, with another kind or typing.
     TableMismatch {
         /// Name of the table.
         table: String,
@@ -52,6 +61,13 @@ pub enum RequestError {
     WrongStore {
         /// Name of the table.
         table: String,
+    },
+    /// The index of a cell above the limit.
+    IndexTooLarge {
+        /// The index.
+        index: u64,
+        /// The largest one that there is.
+        limit: u64,
     },
     /// A key above the limit, in bytes.
     KeyTooLong {
@@ -93,6 +109,17 @@ pub enum RequestError {
     },
     /// The store uses a block format that is not registered: register it and open again.
     UnknownFormat(String),
+    /// The space never changes: it belongs to a snapshot, or to the store itself. Clone the table of
+    /// the snapshot and change the clone.
+    ReadOnly(String),
+    /// The space does not keep its records in key order, so there are no ranges of keys.
+    NotOrdered(String),
+    /// There is no snapshot of this name or number.
+    NoSnapshot(String),
+    /// There is a snapshot of this name already: drop it first or choose another name.
+    SnapshotExists(String),
+    /// The name of a snapshot is empty, too long (255 bytes) or has control characters.
+    BadSnapshotName(String),
     /// The parameters of a block format are not ones that it has.
     BadFormat {
         /// The name with its parameters, as it was given.
@@ -207,6 +234,11 @@ impl Display for RequestError {
             }
             Self::Path { path, reason } => write!(formatter, "{}: {reason}", path.display()),
             Self::NoTable(table) => write!(formatter, "no table {table:?} in this store"),
+            Self::NotEmpty(table) => write!(
+                formatter,
+                "table {table:?} has records; a load needs a table that is new or empty"
+            ),
+            Self::BadRecord { number, reason } => write!(formatter, "record {number}: {reason}"),
             Self::NoQuarantined(id) => write!(formatter, "no update {id:?} in quarantine"),
             Self::TableMismatch { table, found, wanted } => {
                 write!(formatter, "table {table:?} is {found}, not {wanted}")
@@ -220,6 +252,9 @@ impl Display for RequestError {
                 "table {table:?} is of another store than the batch: give each store a batch of \
                  its own; nothing was changed"
             ),
+            Self::IndexTooLarge { index, limit } => {
+                write!(formatter, "index {index}; the largest of an array is {limit}")
+            }
             Self::KeyTooLong { bytes, limit } => {
                 write!(formatter, "key of {bytes} bytes; the limit is {limit}")
             }
@@ -246,6 +281,24 @@ impl Display for RequestError {
                 formatter,
                 "the store needs modifier {name:?} version {version}, which is not registered: \
                  register it before opening"
+            ),
+            Self::ReadOnly(name) => write!(
+                formatter,
+                "{name:?} never changes: it belongs to a snapshot or to the store itself; clone the \
+                 table of a snapshot and change the clone"
+            ),
+            Self::NotOrdered(name) => write!(
+                formatter,
+                "{name:?} does not keep its records in key order, so it has no ranges of keys"
+            ),
+            Self::NoSnapshot(name) => write!(formatter, "there is no snapshot {name:?}"),
+            Self::SnapshotExists(name) => write!(
+                formatter,
+                "there is a snapshot {name:?} already: drop it first or choose another name"
+            ),
+            Self::BadSnapshotName(name) => write!(
+                formatter,
+                "bad name of a snapshot: {name:?}; give 1 to 255 bytes without control characters"
             ),
             Self::BadFormat { format, reason } => {
                 write!(formatter, "block format {format:?}: {reason}")

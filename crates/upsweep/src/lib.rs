@@ -92,6 +92,30 @@
 //! # }
 //! ```
 //!
+//! # Many records at once
+//!
+//! [`Table::load`] fills an empty table with records in key order, all of them or none.
+//!
+//! ```
+//! # use upsweep::{CreateOptions, Store};
+//! use upsweep::{LoadOptions, Value, ValueKind};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+//! # let builder = Store::builder().memory_bytes(64 << 20);
+//! # let store = builder.create(folder.path().join("store"), &small)?;
+//! let squares = store.table("squares")?;
+//! let records = (0u32..1000).map(|number| {
+//!     let bytes = u64::from(number).pow(2).to_le_bytes().to_vec();
+//!     Ok((number.to_be_bytes().to_vec(), Value { kind: ValueKind::U64, bytes }))
+//! });
+//! let loaded = squares.load(records, LoadOptions::default())?;
+//! assert_eq!(loaded.records, 1000);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # When a call returns
 //!
 //! A change returns when it is on stable media, which is [`Durability::Wait`], the default. With
@@ -141,6 +165,44 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Arrays
+//!
+//! An [`Array`] has a cell of fixed size for every index below 2^48. All cells are there from the
+//! start and zero, and only those that are not zero take space. A *visitor* sees each block while
+//! the sweep has it in memory: so a garbage collector finds the counts of zero without reading.
+//!
+//! ```
+//! # use upsweep::{CreateOptions, Store};
+//! use std::sync::mpsc;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+//! # let builder = Store::builder().memory_bytes(64 << 20);
+//! # let store = builder.create(folder.path().join("store"), &small)?;
+//! // 1 more than the number of references; 0 if there is no such object.
+//! let counts = store.array::<i64>("counts")?;
+//! let (garbage, found) = mpsc::channel();
+//! counts.set_visitor(move |first, cells| {
+//!     for (index, _) in (first..).zip(cells).filter(|(_, cell)| *cell == 1) {
+//!         let _ = garbage.send(index);
+//!     }
+//! })?;
+//! let names = store.table("names")?;
+//! let mut batch = store.batch();
+//! batch.put(&names, b"new object", b"700").add(&counts, &700, 2);
+//! batch.commit(upsweep::Durability::Wait)?.wait()?;
+//! counts.add(700, -1)?;
+//! store.sweep()?;
+//! assert_eq!(found.try_recv(), Ok(700));
+//! counts.clear(700)?;
+//! assert_eq!(counts.get(700)?, 0);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A cell can also be a struct: see [`Cell`].
 //!
 //! # Modifiers of your own
 //!
@@ -233,10 +295,11 @@ pub mod structures;
 
 pub use engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
 pub use error::{ClosedError, Damage, Error, RequestError, RetryError};
-pub use runtime::{CreateOptions, Durability, OpenOptions, Status, Ticket};
+pub use runtime::{CreateOptions, Durability, LoadSummary, OpenOptions, Status, Ticket};
 pub use store::{QuarantinedUpdate, Retried, Store, StoreBuilder};
-pub use structures::batch::{Batch, Structure};
+pub use structures::array::{Array, ArrayScan, BlockCells, Cell, CellKind, NumberCell};
+pub use structures::batch::{Batch, Structure, Sums};
 pub use structures::hash::{HashTable, TypedHashTable};
 pub use structures::kind::Kind;
-pub use structures::table::{Scan, Table, Value};
+pub use structures::table::{LoadOptions, Scan, Table, Value};
 pub use structures::typed::{TableDefinition, TypedTable};

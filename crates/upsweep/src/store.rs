@@ -1,4 +1,4 @@
-//! A store with tables and other structures: what most applications use.
+//! A store with tables, hash tables and arrays: what most applications use.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,16 +6,18 @@ use std::sync::Arc;
 use crate::engine::block_format::BlockFormat;
 use crate::engine::format::quarantine_format as quarantine;
 use crate::engine::modifier::{Modifier, check_name};
-use crate::engine::quarantine::QUARANTINE_SPACE;
+use crate::engine::quarantine::{FIRST_USER_SPACE, QUARANTINE_SPACE};
 use crate::engine::registry::Modifiers;
 use crate::engine::{Registry, Report, SpaceSize};
 use crate::error::{Error, RequestError};
 use crate::runtime::{BlockStore, CreateOptions, Durability, OpenOptions, SpaceRecord, Status};
+use crate::structures::array::{Array, Cell};
 use crate::structures::batch::Batch;
-use crate::structures::hash::{HashFormat, HashTable, TypedHashTable};
+use crate::structures::formats;
+use crate::structures::hash::{HashTable, TypedHashTable};
 use crate::structures::kind::Kind;
 use crate::structures::modifiers::{self as builtin, bind_builtins};
-use crate::structures::table::{Order, RawFormat, Table, TableFormat};
+use crate::structures::table::Table;
 use crate::structures::typed::{Key, TableDefinition, TypedTable, Value};
 
 /// How to open a store: memory, pipeline, and what the application brings along.
@@ -70,9 +72,7 @@ impl StoreBuilder {
             }
             registry.modifiers.push(Arc::clone(modifier));
         }
-        let own: [Arc<dyn BlockFormat>; 3] =
-            [Arc::new(TableFormat), Arc::new(HashFormat), Arc::new(RawFormat)];
-        for format in own.into_iter().chain(self.formats.iter().cloned()) {
+        for format in formats().into_iter().chain(self.formats.iter().cloned()) {
             if let Some(twice) = registry.formats.insert(format.name(), format) {
                 return Err(RequestError::RegisteredTwice(twice.name().to_owned()).into());
             }
@@ -183,7 +183,7 @@ impl Store {
     /// [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if the name belongs to
     /// something other than a table: take another; [`Error::Closed`].
     pub fn table(&self, name: &str) -> Result<Table, Error> {
-        self.made(name)
+        Ok(Table::new(self.blocks.clone(), self.made(name, Kind::Table)?))
     }
 
     /// The ordered table of this name.
@@ -191,7 +191,7 @@ impl Store {
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`].
     pub fn existing_table(&self, name: &str) -> Result<Table, Error> {
-        self.existing(name)
+        Ok(Table::new(self.blocks.clone(), self.existing(name, Kind::Table)?))
     }
 
     /// The hash table of this name (1 to 255 bytes without control characters), made if it is not
@@ -201,7 +201,7 @@ impl Store {
     /// [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if the name belongs to
     /// something other than a hash table: take another; [`Error::Closed`].
     pub fn hash_table(&self, name: &str) -> Result<HashTable, Error> {
-        self.made(name)
+        Ok(HashTable::new(self.blocks.clone(), self.made(name, Kind::HashTable)?))
     }
 
     /// The hash table of this name.
@@ -209,29 +209,48 @@ impl Store {
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`].
     pub fn existing_hash_table(&self, name: &str) -> Result<HashTable, Error> {
-        self.existing(name)
+        Ok(HashTable::new(self.blocks.clone(), self.existing(name, Kind::HashTable)?))
     }
 
-    /// The table of this name and order, made if it is not there.
-    fn made<O: Order>(&self, name: &str) -> Result<Table<O>, Error> {
-        match self.existing(name) {
+    /// The array of this name (1 to 255 bytes without control characters) with cells of type `T`,
+    /// made if it is not there. Cost: making it waits for the log.
+    ///
+    /// # Errors
+    /// [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if the name belongs to an
+    /// array of other cells or to something other than an array: take another; [`Error::Closed`].
+    pub fn array<T: Cell>(&self, name: &str) -> Result<Array<T>, Error> {
+        Ok(Array::new(self.blocks.clone(), self.made(name, Kind::Array(T::KIND))?))
+    }
+
+    /// The array of this name with cells of type `T`.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`].
+    pub fn existing_array<T: Cell>(&self, name: &str) -> Result<Array<T>, Error> {
+        Ok(Array::new(self.blocks.clone(), self.existing(name, Kind::Array(T::KIND))?))
+    }
+
+    /// The space of this name for a structure of this kind, made if it is not there.
+    fn made(&self, name: &str, kind: Kind) -> Result<SpaceRecord, Error> {
+        match self.existing(name, kind) {
             Err(Error::Request(RequestError::NoTable(_))) => {}
             other => return other,
         }
-        match self.blocks.create_space(name, O::KIND.format(), true) {
-            Ok(record) => Ok(Table::new(self.blocks.clone(), record)),
+        let has_large_values = !matches!(kind, Kind::Array(_));
+        match self.blocks.create_space(name, &kind.format(), has_large_values) {
             // Another caller was faster.
-            Err(Error::Request(RequestError::TableMismatch { .. })) => self.existing(name),
-            Err(error) => Err(error),
+            Err(Error::Request(RequestError::TableMismatch { .. })) => self.existing(name, kind),
+            other => other,
         }
     }
 
-    fn existing<O: Order>(&self, name: &str) -> Result<Table<O>, Error> {
+    /// The space of this name, which must be that of a structure of this kind.
+    fn existing(&self, name: &str, kind: Kind) -> Result<SpaceRecord, Error> {
         let record = self.record(name)?;
-        if Kind::of_format(&record.format) != Some(O::KIND) {
-            return Err(mismatch(record, O::KIND.to_string()));
+        if Kind::of_format(&record.format) != Some(kind) {
+            return Err(mismatch(record, kind.to_string()));
         }
-        Ok(Table::new(self.blocks.clone(), record))
+        Ok(record)
     }
 
     fn record(&self, name: &str) -> Result<SpaceRecord, Error> {
@@ -275,25 +294,33 @@ impl Store {
     pub fn structures(&self) -> Vec<(String, Kind, SpaceSize)> {
         let spaces = self.blocks.spaces().into_iter();
         spaces
-            .filter(|(space, _)| space.space != QUARANTINE_SPACE)
+            .filter(|(space, _)| space.space >= FIRST_USER_SPACE && space.snapshot == 0)
             .filter_map(|(space, size)| Some((space.name, Kind::of_format(&space.format)?, size)))
             .collect()
     }
 
-    /// Drops a table, of whatever kind, with all that is in it; its room comes back in the
-    /// background.
+    /// Drops an ordered table with all that is in it; its room comes back in the background.
+    ///
+    /// # Errors
+    /// As [`Store::drop_structure`]; [`RequestError::TableMismatch`] for another structure.
+    pub fn drop_table(&self, name: &str) -> Result<(), Error> {
+        self.existing(name, Kind::Table)?;
+        self.drop_structure(name)
+    }
+
+    /// Drops a structure of any kind with all that is in it; its room comes back in the background.
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`] for a space of the block API:
     /// drop it there; [`RequestError::BadTableName`] for what the store itself needs;
     /// [`Error::Closed`].
-    pub fn drop_table(&self, name: &str) -> Result<(), Error> {
+    pub fn drop_structure(&self, name: &str) -> Result<(), Error> {
         let record = self.record(name)?;
-        if record.space == QUARANTINE_SPACE {
+        if record.space < FIRST_USER_SPACE {
             return Err(RequestError::BadTableName(name.to_owned()).into());
         }
         if Kind::of_format(&record.format).is_none() {
-            return Err(mismatch(record, "a table of any kind".to_owned()));
+            return Err(mismatch(record, "a table or an array".to_owned()));
         }
         self.blocks.drop_space(record.space)
     }

@@ -186,7 +186,7 @@ fn large_values_live_outside_of_their_bucket() {
     drop((store, table));
     let store = Store::open(&path).expect("opens again");
     check(&store.existing_hash_table("large").expect("the table"));
-    store.drop_table("large").expect("dropped");
+    store.drop_structure("large").expect("dropped");
     assert_eq!(store.structures(), []);
     drop(store);
     assert_eq!(verified_records(&path), 0);
@@ -208,7 +208,7 @@ fn a_name_is_of_one_kind() {
     assert_eq!(store.hash_table("ordered").err(), mismatch("ordered", "a table", "a hash table"));
     let raw = "a space of format \"raw\"";
     assert_eq!(store.hash_table("raw").err(), mismatch("raw", raw, "a hash table"));
-    assert_eq!(store.drop_table("raw").err(), mismatch("raw", raw, "a table of any kind"));
+    assert_eq!(store.drop_structure("raw").err(), mismatch("raw", raw, "a table or an array"));
     assert_eq!(store.existing_hash_table("none").err(), missing);
     let found = store.structures();
     let kinds: Vec<_> = found.iter().map(|(name, kind, _)| (name.as_str(), *kind)).collect();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use upsweep::engine::Registry;
 use upsweep::runtime::BlockStore;
+use upsweep::structures::array::ArrayFormat;
 use upsweep::structures::modifiers::bind_builtins;
 use upsweep::structures::table::{RawFormat, TableFormat};
 use upsweep::{
@@ -116,6 +117,7 @@ fn the_name_of_a_modifier_has_1_to_64_bytes_and_no_control_characters() {
     bind_builtins(&mut registry.builtins);
     registry.formats.insert("table", Arc::new(TableFormat));
     registry.formats.insert("raw", Arc::new(RawFormat));
+    registry.formats.insert("array", Arc::new(ArrayFormat::default()));
     registry.modifiers.push(Arc::new(Named(long)));
     let opened = BlockStore::open(&path, &OpenOptions::default(), &registry);
     let error = opened.map(|_| ()).expect_err("a bad name for the block API too");

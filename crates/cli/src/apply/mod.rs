@@ -1,6 +1,6 @@
 //! `upsweep apply`: a stream of lines into a table, in order and fast.
 //!
-//! Steps: read what is there ([`input`]), cut it into lines and these into updates ([`lines`]),
+//! Steps: read what is there ([`Input`]), cut it into lines and these into updates ([`lines`]),
 //! hand groups of lines to the store under one lock, each line a record of its own, and go on while
 //! their log writes are in flight. A thread ([`acks`]) waits for them and says how far they are.
 //!
@@ -8,7 +8,6 @@
 //! the input; a count is printed only once that many lines are on stable media.
 
 mod acks;
-mod input;
 mod lines;
 mod progress;
 
@@ -20,9 +19,9 @@ use upsweep::{Durability, Error, RequestError, Ticket};
 
 use crate::args::{ApplyArgs, DurabilityChoice};
 use crate::failure::Failure;
+use crate::input::Input;
 use crate::{output, text};
 use acks::Acks;
-use input::Input;
 use lines::Lines;
 use progress::Progress;
 

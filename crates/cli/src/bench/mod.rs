@@ -1,31 +1,54 @@
-//! `upsweep bench`: measures the engine, or its log alone, in a temporary store.
+//! `upsweep bench`: measures the engine, or its log alone, in a temporary store; `upsweep bench
+//! rodeh` repeats the measurements of a paper.
 
 mod log;
+mod rodeh;
 mod table;
 
+use std::io::Write;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::args::BenchArgs;
+use crate::args::{BenchCommand, PaperBench};
 use crate::failure::Failure;
 
-pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
-    if !args.dir.is_dir() {
-        let is_there = args.dir.exists();
+pub(crate) fn run(command: &BenchCommand) -> Result<(), Failure> {
+    if let Some(PaperBench::Rodeh(args)) = &command.of_paper {
+        return in_new_folder(&args.dir, |folder| rodeh::run(args, folder));
+    }
+    let Some(args) = &command.own else { return Ok(()) };
+    in_new_folder(&args.dir, |folder| {
+        if args.log_only { log::run(args, folder) } else { table::run(args, folder) }
+    })
+}
+
+/// Measures in a new folder inside `dir`, which is removed at the end.
+fn in_new_folder(
+    dir: &Path,
+    measure: impl FnOnce(&Path) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    if !dir.is_dir() {
+        let is_there = dir.exists();
         let problem =
             if is_there { "not a folder; name one" } else { "no such folder; make it first" };
-        return Err(Failure::Refused(format!("{}: {problem}", args.dir.display())));
+        return Err(Failure::Refused(format!("{}: {problem}", dir.display())));
     }
     let folder = tempfile::Builder::new()
         .prefix("upsweep-bench-")
-        .tempdir_in(&args.dir)
-        .map_err(|error| Failure::file(&args.dir, &error))?;
-    let outcome =
-        if args.log_only { log::run(args, folder.path()) } else { table::run(args, folder.path()) };
-    let removed = folder.close().map_err(|error| Failure::file(&args.dir, &error));
+        .tempdir_in(dir)
+        .map_err(|error| Failure::file(dir, &error))?;
+    let outcome = measure(folder.path());
+    let removed = folder.close().map_err(|error| Failure::file(dir, &error));
     outcome.and(removed)
+}
+
+/// Says on standard error what takes so long.
+fn note(step: &str) {
+    // Nobody misses it if standard error is gone.
+    drop(writeln!(std::io::stderr(), "{step} ..."));
 }
 
 /// A sequence of random numbers, the same for the same seed (SplitMix64).

@@ -12,7 +12,7 @@ use upsweep::engine::LoggedUpdate;
 use upsweep::structures::modifiers::ADD_I64;
 use upsweep::{CreateOptions, Durability, Store, Table};
 
-use super::{Latencies, Random, scramble};
+use super::{Latencies, Random, note, scramble};
 use crate::args::BenchArgs;
 use crate::failure::Failure;
 use crate::{output, text};
@@ -129,13 +129,6 @@ pub(super) fn run(args: &BenchArgs, folder: &Path) -> Result<(), Failure> {
         device: status.reason.clone(),
     };
     if args.json { output::json(&outcome) } else { show(&outcome) }
-}
-
-/// Says on standard error what takes so long.
-fn note(step: &str) {
-    use std::io::Write;
-    // Nobody misses it if standard error is gone.
-    drop(writeln!(std::io::stderr(), "{step} ..."));
 }
 
 /// Adds 1 to `number` keys, in groups, and waits until all of it is durable.

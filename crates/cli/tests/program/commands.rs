@@ -175,9 +175,6 @@ fn usage_errors_have_status_two() {
         assert!(!run.errors.is_empty());
     }
     refused(&world.run("stat", &["--memory", "1KiB"]), "--memory: 1024 bytes; this store needs");
-    let file = world.file("file", "");
-    let run: Run = upsweep(&["bench", &file]).output().expect("runs").into();
-    refused(&run, "not a folder");
 }
 
 #[test]

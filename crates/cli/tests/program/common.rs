@@ -86,15 +86,21 @@ impl World {
 
     /// Applies lines from standard input.
     pub fn apply(&self, lines: &str, arguments: &[&str]) -> Run {
+        self.feed("apply", lines, arguments)
+    }
+
+    /// Runs a command on the store that reads lines from standard input.
+    pub fn feed(&self, command: &str, lines: &str, arguments: &[&str]) -> Run {
         let mut process = self
-            .command("apply", arguments)
+            .command(command, arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .expect("the program runs");
         let mut input = process.stdin.take().expect("standard input is a pipe");
-        input.write_all(lines.as_bytes()).expect("the program reads all");
+        // A program that refuses a line need not read the rest.
+        drop(input.write_all(lines.as_bytes()));
         drop(input);
         process.wait_with_output().expect("the program ends").into()
     }

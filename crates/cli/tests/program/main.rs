@@ -1,7 +1,9 @@
 //! Tests of the program as users meet it: commands, output, errors, exit statuses.
 
+mod bench;
 mod commands;
 mod common;
 mod create;
+mod load;
 mod quarantine;
 mod trouble;

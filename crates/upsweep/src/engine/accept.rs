@@ -1,14 +1,17 @@
 //! Accepting updates: admission, routing, the log record and the queues.
 //!
-//! Invariants: an update is in its queue if and only if its record is in the log; memory stays in
-//! the budget because an update that does not fit waits outside; updates of one record are accepted
-//! together. (Bosc paper, section 4.2; design document, "Accept".)
+//! Invariants: an update is in its queue, or pending for it, if and only if its record is in the log;
+//! memory stays in the budget because an update that does not fit waits outside; updates of one
+//! record are accepted together. (Bosc paper, section 4.2; design document, "Accept".)
 
-use super::block_format::{Routing, UpdateRef};
+use super::block_format::UpdateRef;
 use super::config::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use super::core::Core;
-use super::directory::BlockId;
+use super::core::{Core, Publish};
+use super::directory::{BlockId, Target};
 use super::format::record_format::{LoggedUpdate, encode_updates, update_len};
+use super::pending::Pending;
+use super::publish::Event;
+use super::quarantine::REFERENCES_SPACE;
 use super::queue::CELL_BYTES;
 use crate::error::{Error, RequestError, RetryError};
 use crate::log::{AppendError, Space, Urgency};
@@ -20,6 +23,13 @@ pub enum Accept {
     Accepted(u64),
     /// There is no room at this moment: offer it again after the next publication.
     Wait,
+}
+
+/// What a block takes that becomes one of its own: memory of its queue, room of its image.
+#[derive(Default)]
+struct Copy {
+    queue_bytes: usize,
+    image_bytes: u64,
 }
 
 /// What the change of one block takes in the log, in a run of usual length.
@@ -47,13 +57,15 @@ impl Core {
         if let Some(closed) = &self.closed {
             return Err(closed.clone().into());
         }
-        let mut bytes = 0;
+        let (mut bytes, mut copies) = (0, 0);
         for update in updates {
             self.check_update(update)?;
-            bytes += update_len(update);
+            let copy = self.copy_for(update);
+            bytes += update_len(update) + copy.queue_bytes;
+            copies += copy.image_bytes;
         }
         let admitted = self.admit(bytes, updates.len())?;
-        if !self.has_room_for(updates, bytes) || !admitted {
+        if !self.has_room_for(updates, bytes, copies) || !admitted {
             if self.is_out_of_room() {
                 return Err(self.full_error());
             }
@@ -70,9 +82,7 @@ impl Core {
         match appended {
             Ok(seq) => {
                 self.accepted = seq;
-                for update in updates {
-                    self.enqueue(seq, update);
-                }
+                self.enqueue_all(seq, updates);
                 self.statistics.updates += updates.len() as u64;
                 Ok(Accept::Accepted(seq))
             }
@@ -103,8 +113,11 @@ impl Core {
         if bytes > OPERAND_BYTES_MAX {
             return Err(RequestError::ValueTooLong { bytes, limit: VALUE_BYTES_MAX }.into());
         }
-        if self.directory.space(update.space).is_none() {
+        let Some(space) = self.directory.space(update.space) else {
             return Err(RequestError::NoTable(format!("number {}", update.space)).into());
+        };
+        if space.record.snapshot != 0 || update.space == REFERENCES_SPACE {
+            return Err(RequestError::ReadOnly(space.record.name.clone()).into());
         }
         self.modifiers.admit(update.modifier, update.key, update.operand).map_err(|refusal| {
             let found = self.modifiers.get(update.modifier);
@@ -153,11 +166,45 @@ impl Core {
         RetryError::Full { capacity_bytes: self.space_map.capacity_bytes() }.into()
     }
 
-    /// Puts one update on the queue of its block.
-    pub(super) fn enqueue(&mut self, seq: u64, update: &LoggedUpdate<'_>) {
-        let Some(id) = self.route(update.space, update.key) else { return };
-        let LoggedUpdate { modifier, key, operand, .. } = *update;
-        self.push(id, &UpdateRef { seq, modifier, key, operand });
+    /// What has to be copied for an update that needs a block of its own.
+    fn copy_for(&self, update: &LoggedUpdate<'_>) -> Copy {
+        if !self.directory.trees.has_sharing() {
+            return Copy::default();
+        }
+        let Some(space) = self.directory.space(update.space) else { return Copy::default() };
+        match self.directory.target(space, &space.format.position(update.key)) {
+            Target::Later(Some(id)) => {
+                let block = self.directory.block(id);
+                let frozen = block.frozen.as_ref().map_or(0, |frozen| frozen.memory_bytes());
+                let image_bytes = block.placement.extent.map_or(0, |e| u64::from(e.bytes));
+                Copy { queue_bytes: block.queue.bytes() as usize + frozen, image_bytes }
+            }
+            _ => Copy::default(),
+        }
+    }
+
+    /// Puts the updates of a record on the queues of their blocks, or on the way there.
+    pub(super) fn enqueue_all(&mut self, seq: u64, updates: &[LoggedUpdate<'_>]) {
+        let mut later = Vec::new();
+        for (order, update) in (0..).zip(updates) {
+            let LoggedUpdate { space, modifier, key, operand } = *update;
+            let Some(found) = self.directory.space(space) else { continue };
+            let position = found.format.position(key);
+            let update = UpdateRef { seq, modifier, key, operand };
+            match self.directory.target(found, &position) {
+                Target::Block(id) => self.push(id, &update),
+                Target::Later(_) => {
+                    later.push((space, Box::from(&*position)));
+                    self.pending_bytes += Pending::bytes_of(&position, &update);
+                    if let Some(found) = self.directory.space_mut(space) {
+                        found.pending.push(&position, order, &update);
+                    }
+                }
+            }
+        }
+        if !later.is_empty() {
+            self.publishes.push_back((seq, Publish::Event(Event::Blocks(later))));
+        }
     }
 
     /// Puts one update on the queue of this block.
@@ -165,28 +212,18 @@ impl Core {
         let block = self.directory.block_mut(id);
         let first = block.queue.is_empty();
         self.arena.push(&mut block.queue, update, &self.modifiers);
-        if first && block.extent.is_none() {
-            self.unplaced.insert((block.space, block.key.clone()), id);
+        if first && block.placement.extent.is_none() {
+            self.unplaced.insert((block.space, block.key.clone(), id));
         }
         if block.queue.bytes() as usize >= self.config.fat_queue_bytes() {
             self.sweep.mark_fat(id);
         }
     }
 
-    /// The block of a key; a block of exact routing comes into being here.
-    pub(super) fn route(&mut self, space: u32, key: &[u8]) -> Option<BlockId> {
-        let found = self.directory.space(space)?;
-        let (routing, position) = (found.format.routing(), found.format.position(key));
-        match routing {
-            Routing::Ordered => self.directory.floor(space, &position),
-            Routing::Exact => Some(self.directory.insert(space, Box::from(&*position))),
-        }
-    }
-
     /// Memory that waiting updates take, those of running sweeps included.
     #[must_use]
     pub fn queue_bytes(&self) -> usize {
-        self.arena.used_bytes() + self.frozen_bytes
+        self.arena.used_bytes() + self.frozen_bytes + self.pending_bytes
     }
 
     /// Memory that is in use whether updates wait or not: buffers, cache, directory, space map.
@@ -213,7 +250,8 @@ impl Core {
             let frozen = block.frozen.as_ref().map_or(0, |frozen| frozen.count());
             u64::from(frozen) + u64::from(block.queue.count())
         };
-        self.directory.blocks_from(0).map(of_block).sum()
+        let pending: usize = self.directory.spaces().map(|space| space.pending.len()).sum();
+        self.directory.table.from(0).map(of_block).sum::<u64>() + pending as u64
     }
 
     /// Memory that one waiting entry takes on average, in bytes.

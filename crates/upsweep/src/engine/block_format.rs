@@ -8,10 +8,11 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::modifier::ValueRef;
 use super::registry::{ModifierId, Modifiers};
 
 /// One waiting update, as a format sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpdateRef<'a> {
     /// Sequence number of its log record; after folding, that of the youngest folded one.
     pub seq: u64,
@@ -35,6 +36,7 @@ pub enum Routing {
 }
 
 /// What one block holds when its updates are applied.
+#[derive(Clone, Copy)]
 pub struct ApplyInput<'a> {
     /// The present body; `None` if the block has no image yet.
     pub body: Option<&'a [u8]>,
@@ -113,6 +115,12 @@ pub trait BlockFormat: Send + Sync {
         Cow::Borrowed(key)
     }
 
+    /// Whether blocks cover ranges of keys, so that a range of keys can be removed: position and key
+    /// are the same, and [`BlockFormat::apply`] takes updates that remove ranges.
+    fn keeps_key_order(&self) -> bool {
+        false
+    }
+
     /// Applies all `updates` to the body. Cost: one pass over the body and the updates.
     ///
     /// # Errors
@@ -128,6 +136,18 @@ pub trait BlockFormat: Send + Sync {
         let pieces = self.apply(input)?.pieces;
         Ok(pieces.into_iter().next().map(|piece| piece.body).unwrap_or_default())
     }
+
+    /// Calls `visit` for each record of a body with its key and value, in the order in which they lie
+    /// there. Large values are left out.
+    ///
+    /// # Errors
+    /// What is wrong with the body, for people.
+    fn for_each(
+        &self,
+        low: &[u8],
+        body: &[u8],
+        visit: &mut dyn FnMut(&[u8], ValueRef<'_>),
+    ) -> Result<(), String>;
 
     /// Joins two neighbouring bodies, `left` below `right` and either may be empty, if together
     /// they are thin enough to be one block of at most `body_bytes_max`; `None` if not.

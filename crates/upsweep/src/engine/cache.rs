@@ -1,13 +1,12 @@
 //! Images of blocks that were read, kept while there is room: CLOCK with a second chance.
 //!
-//! Invariant: an image is handed out only for the extent that it was read from; a block that moved
-//! misses. The bytes of all images stay within the limit.
+//! Invariants: an image is kept by the extent that it was read from, until that is given back; blocks
+//! that share an image share it here too. The bytes of all images stay within the limit.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::directory::BlockId;
 use crate::device::Buffer;
 use crate::placement::Extent;
 
@@ -33,18 +32,17 @@ impl Image {
 }
 
 struct Entry {
-    extent: Extent,
     image: Arc<Image>,
     used: bool,
 }
 
 /// The cache of one store.
 pub struct Cache {
-    entries: BTreeMap<BlockId, Entry>,
-    ring: VecDeque<BlockId>,
+    entries: BTreeMap<Extent, Entry>,
+    ring: VecDeque<Extent>,
     bytes: usize,
     limit_bytes: usize,
-    held: Option<(BlockId, Extent, Arc<Image>)>,
+    held: Option<(Extent, Arc<Image>)>,
 }
 
 impl Cache {
@@ -60,38 +58,34 @@ impl Cache {
         self.bytes
     }
 
-    /// The image of `block` at `extent`, if it is here.
-    pub fn get(&mut self, block: BlockId, extent: Extent) -> Option<Arc<Image>> {
-        if let Some((held, at, image)) = &self.held
-            && (*held, *at) == (block, extent)
+    /// The image at `extent`, if it is here.
+    pub fn get(&mut self, extent: Extent) -> Option<Arc<Image>> {
+        if let Some((at, image)) = &self.held
+            && *at == extent
         {
             return Some(Arc::clone(image));
         }
-        let entry = self.entries.get_mut(&block)?;
-        if entry.extent != extent {
-            self.remove(block);
-            return None;
-        }
+        let entry = self.entries.get_mut(&extent)?;
         entry.used = true;
         Some(Arc::clone(&entry.image))
     }
 
     /// Has an image at hand until [`Cache::release`], whatever the limit, and then puts it.
-    pub fn hold(&mut self, block: BlockId, extent: Extent, image: Arc<Image>) {
-        self.held = Some((block, extent, image));
+    pub fn hold(&mut self, extent: Extent, image: Arc<Image>) {
+        self.held = Some((extent, image));
     }
 
     /// Ends [`Cache::hold`].
     pub fn release(&mut self) {
-        if let Some((block, extent, image)) = self.held.take() {
-            self.put(block, extent, image);
+        if let Some((extent, image)) = self.held.take() {
+            self.put(extent, image);
         }
     }
 
     /// Keeps an image, and drops others to make room.
-    fn put(&mut self, block: BlockId, extent: Extent, image: Arc<Image>) {
+    fn put(&mut self, extent: Extent, image: Arc<Image>) {
         let bytes = extent.bytes as usize;
-        self.remove(block);
+        self.remove(extent);
         if bytes > self.limit_bytes {
             return;
         }
@@ -106,20 +100,20 @@ impl Cache {
                 None => {}
             }
         }
-        if self.entries.insert(block, Entry { extent, image, used: false }).is_none() {
-            self.ring.push_back(block);
+        if self.entries.insert(extent, Entry { image, used: false }).is_none() {
+            self.ring.push_back(extent);
         }
         self.bytes += bytes;
     }
 
-    /// Drops the image of a block that has moved or is no more.
-    pub fn remove(&mut self, block: BlockId) {
-        if let Some(entry) = self.entries.remove(&block) {
-            self.bytes -= entry.extent.bytes as usize;
+    /// Drops the image of an extent that is given back.
+    pub fn remove(&mut self, extent: Extent) {
+        if self.entries.remove(&extent).is_some() {
+            self.bytes -= extent.bytes as usize;
         }
         if self.ring.len() > 2 * self.entries.len() + 16 {
             let entries = &self.entries;
-            self.ring.retain(|block| entries.contains_key(block));
+            self.ring.retain(|extent| entries.contains_key(extent));
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Checkpoints: the directory goes to the data devices, a page at a time, so that the log holds a
 //! bounded amount.
 //!
-//! Steps: note the published sequence (*begin*); write each changed page to free space; flush;
-//! write the root, which lists all pages; flush; write the superblock, which names the root. Each
-//! page is written as it is at its own moment and carries the sequence of that moment, so the
-//! foreground never waits for a consistent image: replay skips, page by page, what a page already
-//! holds. Only when the superblock is stable are the old pages free and the log released.
+//! Steps: note the published sequence (*begin*); write each node and each page of the block table
+//! that has changed to free space; flush; write the root, which lists them all; flush; write the
+//! superblock, which names the root. What is written is the directory as it is at the begin, exactly:
+//! a node or page that is about to change is written before it changes, and publication waits while
+//! many such writes are under way. Only when the superblock is stable is free what the last root
+//! lists and this one does not, and is the log released.
 //!
 //! When the log has no room for the changes of the sweep, which alone can release it, a checkpoint
 //! *carries* them: they are published in memory when it begins, and become durable with its
@@ -14,23 +15,52 @@
 //! Recovery needs the log from `min(begin, global frontier) + 1` on. A frontier that moves without
 //! a checkpoint is published by a superblock alone. (Design document, "Checkpoint".)
 
-use super::block_format::Routing;
+use std::collections::BTreeMap;
+
 use super::config::SUPERBLOCK_SLOTS;
 use super::core::{Actions, Core, Purpose};
-use super::directory::{BlockId, Page};
+use super::directory::Directory;
 use super::format::checkpoint_format::{
-    PageRecord, Root, SLOT_BYTES, encode_page, encode_root, encode_superblock,
+    ImageRecord, Root, SLOT_BYTES, encode_root, encode_superblock,
 };
 use super::format::image_format::{self, Identity, ImageKind};
-use super::format::record_format::{ModifierRecord, Placed, SpaceRecord};
 use super::sweep::Flushing;
+use super::tree::NodeId;
 use crate::device::{Buffer, Completion, DeviceId, Durability, Operation, Request};
 use crate::placement::{Extent, UNIT_BYTES};
 
 /// Page writes in flight.
 const PAGES_IN_FLIGHT: usize = 4;
+/// Publication waits while so many writes of the checkpoint are under way.
+const WRITES_MAX: usize = 64;
 /// A checkpoint is due when the log since the last one takes this part of the ring, in per cent.
 const DUE_PERCENT: u64 = 20;
+
+/// Where the images of nodes and of pages of the block table are, by number.
+#[derive(Clone, Default)]
+pub(super) struct Listing {
+    pub(super) nodes: BTreeMap<u32, ImageRecord>,
+    pub(super) pages: BTreeMap<u32, ImageRecord>,
+}
+
+impl Listing {
+    /// All images.
+    pub(super) fn images(&self) -> impl Iterator<Item = (ImageKind, &ImageRecord)> {
+        let nodes = self.nodes.values().map(|image| (ImageKind::Node, image));
+        nodes.chain(self.pages.values().map(|image| (ImageKind::Page, image)))
+    }
+
+    /// The extents of those that another listing does not have.
+    fn missing_in<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = Extent> + 'a {
+        let missing = self.images().filter(|(kind, image)| !other.has(*kind, image));
+        missing.map(|(_, image)| image.extent)
+    }
+
+    fn has(&self, kind: ImageKind, image: &ImageRecord) -> bool {
+        let list = if kind == ImageKind::Node { &self.nodes } else { &self.pages };
+        list.get(&image.number) == Some(image)
+    }
+}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
@@ -41,6 +71,8 @@ enum Phase {
     Root,
     RootFlush,
     Superblock,
+    /// There was no room; writes are still under way.
+    Abandoned,
 }
 
 /// Where the checkpoint is.
@@ -51,14 +83,16 @@ pub(super) struct CheckpointState {
     /// The begin of the checkpoint whose root is in the superblock.
     pub(super) root_begin: u64,
     requested: bool,
-    /// Images that nothing refers to once the next checkpoint is complete.
+    /// Images of blocks that only the last checkpoint refers to, since changes were carried.
     pub(super) outdated: Vec<Extent>,
-    /// The part of them that the root on its way does not list: free once that root counts. A page
-    /// whose space is dropped after the root was written is listed in it, and stays one more time.
-    unlisted: Vec<Extent>,
-    spaces: Vec<SpaceRecord>,
-    modifiers: Vec<ModifierRecord>,
-    pages: Vec<(u32, usize)>,
+    /// The part of them that the checkpoint on its way gives free.
+    carried_extents: Vec<Extent>,
+    /// What the last root lists.
+    pub(super) listed: Listing,
+    /// What the root on its way will list.
+    next: Listing,
+    /// That root but for its images: the directory at the begin.
+    next_root: Root,
     pending: usize,
     root: Option<Extent>,
     root_seq: u64,
@@ -74,6 +108,11 @@ impl CheckpointState {
     /// The state of a store that was opened from a root of this sequence.
     pub(super) fn after_open(root_seq: u64) -> Self {
         Self { root_begin: root_seq, ..Self::default() }
+    }
+
+    /// Whether nodes and pages are being written.
+    fn is_writing(&self) -> bool {
+        self.phase == Phase::Pages
     }
 
     /// Whether changes were published that only the next checkpoint makes durable.
@@ -136,102 +175,105 @@ impl Core {
 
     fn begin_checkpoint(&mut self) {
         self.forget_empty_blocks();
-        let outdated = self.directory.balance_pages();
+        let directory = &mut self.directory;
+        directory.trees.changes().begin_checkpoint();
+        directory.table.changes().begin_checkpoint();
+        let replay_from = self.superblock.replay_from;
+        directory.clones.retain(|event| event.seq >= replay_from);
         let checkpoint = &mut self.checkpoint;
-        checkpoint.outdated.extend(outdated);
         checkpoint.requested = false;
         checkpoint.phase = Phase::Pages;
         checkpoint.begin = self.published;
         checkpoint.bytes_at_last = self.log.statistics().bytes;
-        checkpoint.modifiers.clone_from(&self.modifier_records);
-        checkpoint.spaces = self.directory.spaces().map(|space| space.record.clone()).collect();
-        checkpoint.pages.clear();
-        for space in self.directory.spaces() {
-            let dirty = (0..space.pages.len()).rev().filter(|&page| space.pages[page].dirty);
-            checkpoint.pages.extend(dirty.map(|page| (space.record.space, page)));
-        }
+        checkpoint.carried_extents.append(&mut checkpoint.outdated);
+        checkpoint.next.clone_from(&checkpoint.listed);
+        let in_use = |number: &u32| directory.trees.is_used(NodeId(*number));
+        checkpoint.next.nodes.retain(|number, _| in_use(number));
+        let carried = self.still_carried();
+        let directory = &self.directory;
+        let spaces = directory.spaces().map(|space| (space.record.clone(), space.root.0));
+        self.checkpoint.next_root = Root {
+            spaces: spaces.collect(),
+            snapshots: directory.snapshots.values().cloned().collect(),
+            modifiers: self.modifier_records.clone(),
+            nodes: Vec::new(),
+            pages: Vec::new(),
+            condemned: directory.trees.condemned().iter().map(|node| node.0).collect(),
+            owed: directory.trees.owed().iter().map(|(index, owed)| (*index, *owed)).collect(),
+            clones: directory.clones.clone(),
+            carried,
+        };
     }
 
-    /// Blocks of exact routing that hold nothing, and whose deletion no replay can see any more.
-    fn forget_empty_blocks(&mut self) {
-        let replay_from = self.superblock.replay_from;
-        let exact = self.directory.spaces().filter(|space| {
-            space.format.routing() == Routing::Exact && !space.record.name.is_empty()
-        });
-        let ids: Vec<BlockId> =
-            exact.flat_map(|space| space.pages.iter().flat_map(Page::blocks)).copied().collect();
-        for id in ids {
-            let block = self.directory.block(id);
-            let empty = block.extent.is_none() && !block.busy && !block.waits();
-            if empty && block.frontier < replay_from {
-                self.sweep.unmark_fat(id);
-                self.directory.remove(id);
-            }
-        }
+    /// Whether publication has to wait for the checkpoint to write what would change.
+    pub(super) fn checkpoint_is_behind(&self) -> bool {
+        self.checkpoint.is_writing() && self.checkpoint.pending >= WRITES_MAX
     }
 
+    /// Writes what has changed since the begin, as it was, and then a part of all the rest.
     fn write_pages(&mut self, actions: &mut Actions) {
-        while self.checkpoint.pending < PAGES_IN_FLIGHT {
-            let Some((space, page)) = self.checkpoint.pages.pop() else {
-                if self.checkpoint.pending == 0 {
-                    self.checkpoint.phase = Phase::PagesFlush;
-                    self.sweep.flush.waiting.push(Flushing::Checkpoint);
-                }
-                return;
-            };
-            if !self.write_page(space, page, actions) {
+        loop {
+            let saved_node = self.directory.trees.changes().take_saved();
+            let saved = saved_node.map(|(number, body)| (ImageKind::Node, number, body));
+            let saved = saved.or_else(|| {
+                let page = self.directory.table.changes().take_saved();
+                page.map(|(number, body)| (ImageKind::Page, number, body))
+            });
+            let next = saved.or_else(|| {
+                if self.checkpoint.pending < PAGES_IN_FLIGHT { self.next_unwritten() } else { None }
+            });
+            let Some((kind, number, body)) = next else { break };
+            if !self.write_listed(kind, number, &body, actions) {
+                self.mark_unwritten(kind, number);
                 self.abandon();
                 return;
             }
         }
+        if self.checkpoint.pending == 0 {
+            self.checkpoint.phase = Phase::PagesFlush;
+            self.sweep.flush.waiting.push(Flushing::Checkpoint);
+        }
     }
 
-    /// Writes one page; `false` if there is no room.
-    fn write_page(&mut self, space: u32, page: usize, actions: &mut Actions) -> bool {
-        let Some(found) = self.directory.space(space) else { return true };
-        let page_ref = &found.pages[page];
-        let placed: Vec<Placed> = page_ref
-            .blocks()
-            .iter()
-            .map(|id| {
-                let block = self.directory.block(*id);
-                Placed {
-                    space,
-                    key: block.key.clone(),
-                    frontier: block.frontier,
-                    image_seq: block.image_seq,
-                    records: block.records,
-                    extent: block.extent,
-                }
-            })
-            .collect();
-        let low = page_ref.low.clone();
-        let body = encode_page(placed.iter());
-        let seq = self.published;
-        let Some(extent) = self.write_image(ImageKind::Page, space, seq, &low, &body, actions)
-        else {
+    fn next_unwritten(&mut self) -> Option<(ImageKind, u32, Vec<u8>)> {
+        let directory = &mut self.directory;
+        if let Some(number) = directory.trees.changes().next_unwritten() {
+            let body = directory.trees.node(NodeId(number)).encode();
+            return Some((ImageKind::Node, number, body));
+        }
+        let page = directory.table.changes().next_unwritten()?;
+        Some((ImageKind::Page, page, directory.table.encode_page(page)))
+    }
+
+    /// Writes one node or page; `false` if there is no room.
+    fn write_listed(
+        &mut self,
+        kind: ImageKind,
+        number: u32,
+        body: &[u8],
+        actions: &mut Actions,
+    ) -> bool {
+        let image_seq = self.checkpoint.begin;
+        let Some(extent) = self.write_image(kind, number, image_seq, body, actions) else {
             return false;
         };
-        let found = self.directory.space_mut(space).expect("looked up above");
-        let page = &mut found.pages[page];
-        page.dirty = false;
-        page.image_seq = seq;
-        let before = page.image.replace(extent);
-        self.checkpoint.outdated.extend(before);
+        let image = ImageRecord { number, image_seq, extent };
+        let next = &mut self.checkpoint.next;
+        let list = if kind == ImageKind::Node { &mut next.nodes } else { &mut next.pages };
+        list.insert(number, image);
         true
     }
 
-    /// Writes a page or root to free space; `None` if there is no room.
+    /// Writes a node, page or root to free space; `None` if there is no room.
     fn write_image(
         &mut self,
         kind: ImageKind,
-        space: u32,
+        number: u32,
         seq: u64,
-        key: &[u8],
         body: &[u8],
         actions: &mut Actions,
     ) -> Option<Extent> {
-        let bytes = image_format::image_bytes(key, body).next_multiple_of(UNIT_BYTES as usize);
+        let bytes = image_format::image_bytes(&[], body).next_multiple_of(UNIT_BYTES as usize);
         let extent = self.space_map.allocate_high(u32::try_from(bytes).ok()?);
         let Some(extent) = extent else {
             self.begin_growth(bytes as u64, actions);
@@ -239,7 +281,8 @@ impl Core {
         };
         let mut buffer = Buffer::zeroed(bytes);
         let store = self.config.store;
-        image_format::encode(&Identity { store, kind, space, seq, key }, body, &mut buffer);
+        let identity = Identity { store, kind, space: number, seq, key: &[] };
+        image_format::encode(&identity, body, &mut buffer);
         let token = self.token(Purpose::CheckpointWrite);
         let (offset, durability) = (extent.offset, Durability::Cached);
         let operation = Operation::Write { offset, buffer, durability };
@@ -250,38 +293,52 @@ impl Core {
         Some(extent)
     }
 
-    /// Gives this checkpoint up for lack of room. What was written stays valid for the next one.
+    /// Gives this checkpoint up for lack of room. Its places are free once its writes are done.
     fn abandon(&mut self) {
         self.checkpoint.requested = self.growth.is_under_way();
         self.full |= !self.growth.is_under_way();
         self.room_events += 1;
-        self.checkpoint.phase = Phase::Idle;
-        self.checkpoint.pages.clear();
+        self.directory.trees.changes().abandon_checkpoint();
+        self.directory.table.changes().abandon_checkpoint();
+        self.checkpoint.phase = Phase::Abandoned;
+        self.end_abandoned();
+    }
+
+    /// Frees what an abandoned checkpoint has written, for no root will list it.
+    fn end_abandoned(&mut self) {
+        if self.checkpoint.phase == Phase::Abandoned && self.checkpoint.pending == 0 {
+            let next = std::mem::take(&mut self.checkpoint.next);
+            let unlisted: Vec<Extent> = next.missing_in(&self.checkpoint.listed).collect();
+            unlisted.into_iter().for_each(|extent| self.space_map.free(extent));
+            // What was written is not in the root that counts.
+            for (kind, image) in next.images() {
+                if !self.checkpoint.listed.has(kind, image) {
+                    self.mark_unwritten(kind, image.number);
+                }
+            }
+            self.checkpoint.phase = Phase::Idle;
+        }
+    }
+
+    /// The next checkpoint has to write this node or page, if it is still there.
+    fn mark_unwritten(&mut self, kind: ImageKind, number: u32) {
+        let Directory { trees, table, .. } = &mut self.directory;
+        if kind == ImageKind::Page {
+            table.changes().mark_dirty(number);
+        } else if trees.is_used(NodeId(number)) {
+            trees.changes().mark_dirty(number);
+        }
     }
 
     fn write_root(&mut self, actions: &mut Actions) {
-        let mut root = Root {
-            spaces: Vec::new(),
-            modifiers: std::mem::take(&mut self.checkpoint.modifiers),
-            pages: Vec::new(),
-            carried: self.still_carried(),
-        };
-        for record in std::mem::take(&mut self.checkpoint.spaces) {
-            let Some(space) = self.directory.space(record.space) else { continue };
-            for page in &space.pages {
-                let extent = page.image.expect("every page was written by now");
-                let (low, image_seq) = (page.low.clone(), page.image_seq);
-                root.pages.push(PageRecord { space: record.space, low, image_seq, extent });
-            }
-            root.spaces.push(record);
-        }
+        let mut root = std::mem::take(&mut self.checkpoint.next_root);
+        root.nodes = self.checkpoint.next.nodes.values().copied().collect();
+        root.pages = self.checkpoint.next.pages.values().copied().collect();
         let (body, seq) = (encode_root(&root), self.checkpoint.begin);
-        let Some(extent) = self.write_image(ImageKind::Root, 0, seq, &[], &body, actions) else {
+        let Some(extent) = self.write_image(ImageKind::Root, 0, seq, &body, actions) else {
             self.abandon();
             return;
         };
-        let outdated = std::mem::take(&mut self.checkpoint.outdated);
-        self.checkpoint.unlisted.extend(outdated);
         self.checkpoint.root = Some(extent);
         self.checkpoint.root_seq = seq;
         self.checkpoint.phase = Phase::RootFlush;
@@ -294,6 +351,7 @@ impl Core {
         } else if self.checkpoint.phase == Phase::RootFlush {
             self.sweep.flush.waiting.push(Flushing::Checkpoint);
         }
+        self.end_abandoned();
     }
 
     pub(super) fn checkpoint_flushed(&mut self) {
@@ -341,8 +399,12 @@ impl Core {
             self.checkpoint.root_begin = self.checkpoint.begin;
             self.superblock.root_seq = self.checkpoint.root_seq;
             let before = std::mem::replace(&mut self.superblock.root, self.checkpoint.root);
-            let unlisted = std::mem::take(&mut self.checkpoint.unlisted);
-            unlisted.into_iter().chain(before).for_each(|extent| self.space_map.free(extent));
+            let next = std::mem::take(&mut self.checkpoint.next);
+            let last = std::mem::replace(&mut self.checkpoint.listed, next);
+            let outdated = std::mem::take(&mut self.checkpoint.carried_extents);
+            let unlisted = last.missing_in(&self.checkpoint.listed);
+            let free: Vec<Extent> = unlisted.chain(outdated).chain(before).collect();
+            free.into_iter().for_each(|extent| self.space_map.free(extent));
             self.statistics.checkpoints += 1;
         }
         self.log.release(self.superblock.replay_from);

@@ -13,6 +13,10 @@ pub const DATA_START: u64 = 4 * 4096;
 /// Offsets of the two superblock slots on the first data device.
 pub const SUPERBLOCK_SLOTS: [u64; 2] = [4096, 2 * 4096];
 
+/// Least number of entries of a node of the directory: the most, 192, with short keys take the space
+/// of one image.
+pub const FANOUT_MIN: usize = 64;
+
 /// Memory for the directory of a small store.
 const DIRECTORY_BYTES_MIN: usize = 64 << 10;
 
@@ -47,6 +51,9 @@ pub struct Config {
     pub run_density_percent_min: u32,
     /// Runs at one time that hold buffers: that are read, applied or written.
     pub runs_in_flight_max: usize,
+    /// Least number of entries of a node of the directory; the most are three times as many. The
+    /// same at every open of a store.
+    pub fanout_min: usize,
     /// Sweep whenever anything waits, instead of when memory or log space calls for it.
     pub sweep_always: bool,
 }

@@ -4,13 +4,13 @@
 //! request, run this job, answer this view). Steps of an update: [`Core::modify`] appends it to the
 //! log and to the queue of its block; [`Core::pump`] moves batches, runs and the checkpoint on;
 //! [`Core::complete`] takes what devices have done, and *publishes* in log order what has become
-//! durable: only then does the directory change.
+//! durable: only then does the directory change (see `publish.rs`).
 //!
 //! Invariants: what is published is durable; what is free is referenced by nothing durable; a busy
 //! block is neither split nor moved by anyone but its run. (Design document, "The core is
 //! single-minded and deterministic".)
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::block_format::BlockFormat;
@@ -19,13 +19,15 @@ use super::checkpoint::CheckpointState;
 use super::config::Config;
 use super::directory::{BlockId, Directory};
 use super::format::checkpoint_format::{CarriedPut, Superblock};
-use super::format::record_format::{Change, ModifierRecord, SpaceRecord};
+use super::format::record_format::{ModifierRecord, SpaceRecord};
 use super::growth::Growth;
+use super::publish::Event;
 use super::queue::Arena;
 use super::registry::Modifiers;
 use super::statistics::Statistics;
 use super::sweep::{RunId, RunJob, Sweep};
 use super::view::{View, ViewId, Views};
+use super::visitor::Visitors;
 use crate::device::{Completion, DeviceId, Request, Token};
 use crate::error::{ClosedError, Error};
 use crate::log::{AppendError, LOG_TOKEN_BIT, Log, StreamId, Urgency};
@@ -70,8 +72,7 @@ pub(super) enum Release {
 /// What takes effect when a log record is durable.
 pub(super) enum Publish {
     Run(RunId),
-    CreateSpace(SpaceRecord),
-    DropSpace(u32),
+    Event(Event),
     Nothing,
 }
 
@@ -87,8 +88,10 @@ pub struct Core {
     pub(super) directory: Directory,
     pub(super) arena: Arena,
     pub(super) space_map: SpaceMap,
-    pub(super) physical: BTreeMap<(DeviceId, u64), BlockId>,
-    pub(super) unplaced: BTreeMap<(u32, Box<[u8]>), BlockId>,
+    /// Which blocks are where; several may share a place.
+    pub(super) physical: BTreeSet<(DeviceId, u64, BlockId)>,
+    /// Blocks without image for which something waits: space, key.
+    pub(super) unplaced: BTreeSet<(u32, Box<[u8]>, BlockId)>,
     pub(super) sweep: Sweep,
     pub(super) checkpoint: CheckpointState,
     pub(super) superblock: Superblock,
@@ -98,9 +101,17 @@ pub struct Core {
     /// The last update that is in the queues.
     pub(super) accepted: u64,
     pub(super) views: Views,
+    pub(super) visitors: Arc<Visitors>,
     pub(super) cache: Cache,
     pub(super) frozen_bytes: usize,
-    pub(super) dropped: VecDeque<BlockId>,
+    /// Memory of updates that wait for their record: see `pending.rs`.
+    pub(super) pending_bytes: usize,
+    /// Bytes of images that blocks which wait share with others: their next images are separate.
+    pub(super) copy_bytes: u64,
+    /// A portion of what was dropped is on its way to be given back.
+    pub(super) release_in_flight: bool,
+    /// The reference array is being told what it is owed.
+    pub(super) settle_in_flight: bool,
     pub(super) growth: Growth,
     /// The data devices had no room for the last run.
     pub(super) full: bool,
@@ -251,6 +262,7 @@ impl Core {
             self.pump_dropped();
             self.pump_sweep(actions);
             self.pump_checkpoint(actions);
+            self.publish_durable();
             self.pump_growth(actions);
             self.pump_flush(actions);
             self.log.dispatch(self.now_us, &mut actions.requests);
@@ -304,15 +316,17 @@ impl Core {
         token
     }
 
-    /// Puts what has become durable into effect, in log order.
-    fn publish_durable(&mut self) {
+    /// Puts what has become durable into effect, in log order. What the running checkpoint still has
+    /// to write of what changes is written first, so this waits while many such writes are under way.
+    pub(super) fn publish_durable(&mut self) {
         let durable = self.log.durable();
-        while let Some((seq, publish)) = self.publishes.pop_front_if(|next| next.0 <= durable) {
+        while !self.checkpoint_is_behind()
+            && let Some((seq, publish)) = self.publishes.pop_front_if(|next| next.0 <= durable)
+        {
             self.published = seq;
             match publish {
-                Publish::Run(run) => self.publish_run(run, Release::Now),
-                Publish::CreateSpace(record) => self.add_space(record),
-                Publish::DropSpace(space) => self.drop_space_now(space),
+                Publish::Run(run) => self.publish_run(run, seq, Release::Now),
+                Publish::Event(event) => self.apply_event(seq, event, Release::Now),
                 Publish::Nothing => {}
             }
         }
@@ -339,52 +353,6 @@ impl Core {
         if let Err(error) = &completion.result {
             let (device, error) = (completion.device, error.clone());
             self.close(ClosedError::WriteFailed { device, offset, error });
-        }
-    }
-
-    /// Applies a change to blocks, places and map.
-    pub(super) fn apply_change(&mut self, change: &Change, release: Release) {
-        for (space, key) in &change.removed {
-            if let Some(id) = self.directory.exact(*space, key) {
-                let block = self.directory.remove(id);
-                self.cache.remove(id);
-                self.sweep.unmark_fat(id);
-                self.unplaced.remove(&(*space, key.clone()));
-                self.release_extent(block.extent, release);
-            }
-        }
-        for placed in &change.placed {
-            if self.directory.space(placed.space).is_none() {
-                if release != Release::Never {
-                    placed.extent.into_iter().for_each(|extent| self.space_map.free(extent));
-                }
-                continue;
-            }
-            let id = self.directory.insert(placed.space, placed.key.clone());
-            let block = self.directory.block_mut(id);
-            let before = std::mem::replace(&mut block.extent, placed.extent);
-            block.frontier = placed.frontier;
-            block.image_seq = placed.image_seq;
-            block.records = placed.records;
-            if before != placed.extent {
-                self.cache.remove(id);
-                self.release_extent(before, release);
-            }
-            if let Some(extent) = placed.extent {
-                self.physical.insert((extent.device, extent.offset), id);
-                self.unplaced.remove(&(placed.space, placed.key.clone()));
-            }
-            self.directory.touch(id);
-        }
-    }
-
-    fn release_extent(&mut self, extent: Option<crate::placement::Extent>, release: Release) {
-        let Some(extent) = extent else { return };
-        self.physical.remove(&(extent.device, extent.offset));
-        match release {
-            Release::Now => self.space_map.free(extent),
-            Release::AfterCheckpoint => self.checkpoint.outdated.push(extent),
-            Release::Never => {}
         }
     }
 }

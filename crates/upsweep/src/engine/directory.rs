@@ -1,187 +1,154 @@
-//! The ordered directory of blocks, resident in memory.
+//! The ordered directory of blocks, resident in memory: spaces, their trees, and the block table.
 //!
-//! Two levels: a space is a sorted list of *pages*, a page a sorted list of blocks. A page is also
-//! the unit of the checkpoint: it knows whether it changed and where its image is. Searching
-//! compares 8-byte prefixes of the keys first, which lie densely in memory, and looks at whole keys
-//! only where prefixes are equal.
+//! The directory is a function of the log: it changes when a record is durable, in log order, by
+//! the functions of `publish.rs`, and in no other way. Recovery runs the same records through the
+//! same functions. So numbers, nodes and references come out equal after any crash.
 //!
-//! Invariants: pages of a space cover all keys without gap or overlap, the first from the empty
-//! key; blocks in a page are in strict key order and inside the page's range; while a checkpoint
-//! runs no page is split, so that the ranges on disk and in memory agree.
-//! Cost of a search: two binary searches, O(log n) prefix comparisons.
+//! Invariants: those of [`super::tree`] and [`super::blocks`]; the blocks of an ordered space cover
+//! all keys, the first from the empty key.
+//! Cost of a search: a binary search per level of the tree.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::block_format::{BlockFormat, Routing};
-use super::format::record_format::SpaceRecord;
-use super::queue::{Queue, Waiting};
-use crate::placement::Extent;
+pub use super::blocks::{Block, BlockId, BlockTable};
+use super::format::checkpoint_format::CloneEvent;
+use super::format::record_format::{Placement, SnapshotRecord, SpaceRecord};
+use super::pending::Pending;
+use super::tree::{Found, NodeId, Reference, Trees};
+use crate::placement::{Extent, UNIT_BYTES};
 
-/// Index of a block in [`Directory::block`]; reused after the block is removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BlockId(u32);
-
-/// A page is split when it holds more blocks than this.
-const PAGE_BLOCKS_MAX: usize = 128;
-
-/// What an allocator adds to a short key.
-const KEY_OVERHEAD_BYTES: usize = 24;
-
-/// Everything that is known of one block.
-#[derive(Debug)]
-pub struct Block {
-    /// Its space.
-    pub space: u32,
-    /// Its key: the lower bound of what it covers, or its exact key.
-    pub key: Box<[u8]>,
-    /// Where its image is; `None` while it has none.
-    pub extent: Option<Extent>,
-    /// Updates through this sequence are inside the image, or in the quarantine.
-    pub frontier: u64,
-    /// The frontier when the image was written; the image names itself by it.
-    pub image_seq: u64,
-    /// Records in the image.
-    pub records: u32,
-    /// Updates that wait.
-    pub queue: Queue,
-    /// Updates that a running sweep is applying; older than those in `queue`.
-    pub frozen: Option<Arc<Waiting>>,
-    /// Whether a sweep or split has the block in hand.
-    pub busy: bool,
-}
-
-impl Block {
-    fn new(space: u32, key: Box<[u8]>) -> Self {
-        Self {
-            space,
-            key,
-            extent: None,
-            frontier: 0,
-            image_seq: 0,
-            records: 0,
-            queue: Queue::default(),
-            frozen: None,
-            busy: false,
-        }
-    }
-
-    /// Whether any update waits for a sweep that has not begun.
-    #[must_use]
-    pub fn waits(&self) -> bool {
-        !self.queue.is_empty()
-    }
-
-    /// Sequence of the oldest update that is not inside a published image; `None` if there is none.
-    #[must_use]
-    pub fn oldest_waiting(&self) -> Option<u64> {
-        let frozen = self.frozen.as_ref().filter(|frozen| frozen.count() > 0);
-        match frozen {
-            Some(frozen) => Some(frozen.first_seq()),
-            None => self.waits().then(|| self.queue.first_seq()),
-        }
-    }
-}
-
-/// A page of the directory.
-#[derive(Debug)]
-pub struct Page {
-    /// Lower bound of its keys.
-    pub low: Box<[u8]>,
-    low_prefix: u64,
-    prefixes: Vec<u64>,
-    blocks: Vec<BlockId>,
-    /// Whether it differs from its image.
-    pub dirty: bool,
-    /// Where its image is.
-    pub image: Option<Extent>,
-    /// Directory changes through this log sequence are inside the image.
-    pub image_seq: u64,
-}
-
-impl Page {
-    fn new(low: Box<[u8]>) -> Self {
-        Self {
-            low_prefix: prefix(&low),
-            low,
-            prefixes: Vec::new(),
-            blocks: Vec::new(),
-            dirty: true,
-            image: None,
-            image_seq: 0,
-        }
-    }
-
-    /// An empty page that has an image.
-    #[must_use]
-    pub fn restored(low: Box<[u8]>, image: Extent, image_seq: u64) -> Self {
-        Self { image: Some(image), image_seq, dirty: false, ..Self::new(low) }
-    }
-
-    /// The blocks in key order.
-    #[must_use]
-    pub fn blocks(&self) -> &[BlockId] {
-        &self.blocks
-    }
-}
-
-/// One space: a table, the large values of one, or an application's own blocks.
+/// A space: a table, the large values of one, or an application's own blocks.
 pub struct Space {
     /// What the log says of it.
     pub record: SpaceRecord,
     /// How its blocks are laid out.
     pub format: Arc<dyn BlockFormat>,
-    /// Its pages, in key order; never empty.
-    pub pages: Vec<Page>,
+    /// Its tree.
+    pub root: NodeId,
+    /// Updates that are accepted and wait for their record to be durable, because their block is
+    /// not this space's alone, or not there.
+    pub pending: Pending,
+    /// Sequences of records on their way that will change the space as a whole.
+    pub fences: VecDeque<u64>,
 }
 
-/// A place in a space: page and position within it.
+/// Where an update goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
-    page: usize,
-    slot: usize,
+pub enum Target {
+    /// On the queue of this block, which belongs to the space alone.
+    Block(BlockId),
+    /// It has to wait for its record; the block that it will find, if there is one, has something
+    /// to copy.
+    Later(Option<BlockId>),
 }
 
 /// The blocks of all spaces.
-#[derive(Default)]
 pub struct Directory {
     spaces: BTreeMap<u32, Space>,
-    blocks: Vec<Block>,
-    unused: Vec<BlockId>,
-    key_bytes: usize,
-}
-
-fn prefix(key: &[u8]) -> u64 {
-    let mut bytes = [0; 8];
-    let length = key.len().min(8);
-    bytes[..length].copy_from_slice(&key[..length]);
-    u64::from_be_bytes(bytes)
+    /// All trees.
+    pub trees: Trees,
+    /// All blocks.
+    pub table: BlockTable,
+    /// Snapshots, and the sequence that each of them shows.
+    pub snapshots: BTreeMap<u32, (SnapshotRecord, u64)>,
+    /// Images that several blocks share, and how many besides the first.
+    shared_images: BTreeMap<Extent, u32>,
+    /// Which space was cloned from which, as long as updates in the log may concern both.
+    pub clones: Vec<CloneEvent>,
 }
 
 impl Directory {
-    /// Adds an empty space. An ordered space starts with one empty block that covers all keys.
-    pub fn add_space(&mut self, record: SpaceRecord, format: Arc<dyn BlockFormat>) {
-        let number = record.space;
-        let ordered = format.routing() == Routing::Ordered;
-        self.restore_space(record, format, vec![Page::new(Box::default())]);
-        if ordered {
-            self.insert(number, Box::default());
+    /// A directory without spaces, whose nodes will have `b` to `3b` entries.
+    #[must_use]
+    pub fn new(b: usize) -> Self {
+        Self {
+            spaces: BTreeMap::new(),
+            trees: Trees::new(b),
+            table: BlockTable::default(),
+            snapshots: BTreeMap::new(),
+            shared_images: BTreeMap::new(),
+            clones: Vec::new(),
         }
     }
 
-    /// Adds a space with empty pages, as a checkpoint describes them.
-    pub fn restore_space(
-        &mut self,
-        record: SpaceRecord,
-        format: Arc<dyn BlockFormat>,
-        pages: Vec<Page>,
-    ) {
-        self.spaces.insert(record.space, Space { record, format, pages });
+    /// One more block shares this image.
+    pub fn share_image(&mut self, extent: Extent) {
+        *self.shared_images.entry(extent).or_default() += 1;
+        self.trees.owe(reference(extent).index(), 1);
     }
 
-    /// Takes a space out; its blocks stay until [`Directory::forget`] is called for each.
+    /// A block has left this image; returns whether others have it still.
+    pub fn leave_image(&mut self, extent: Extent) -> bool {
+        let Some(others) = self.shared_images.get_mut(&extent) else { return false };
+        *others -= 1;
+        if *others == 0 {
+            self.shared_images.remove(&extent);
+        }
+        self.trees.owe(reference(extent).index(), -1);
+        true
+    }
+
+    /// Whether several blocks share this image.
+    #[must_use]
+    pub fn is_image_shared(&self, extent: Extent) -> bool {
+        self.shared_images.contains_key(&extent)
+    }
+
+    /// Counts anew how many blocks share each image.
+    #[must_use]
+    pub fn count_images(&self) -> BTreeMap<Extent, u32> {
+        let mut counted: BTreeMap<Extent, u32> = BTreeMap::new();
+        for id in self.table.ids() {
+            if let Some(extent) = self.block(id).placement.extent {
+                *counted.entry(extent).or_default() += 1;
+            }
+        }
+        counted.retain(|_, blocks| *blocks > 1);
+        counted.values_mut().for_each(|blocks| *blocks -= 1);
+        counted
+    }
+
+    /// Learns from the blocks of a checkpoint which images are shared.
+    pub fn restore_images(&mut self) {
+        self.shared_images = self.count_images();
+    }
+
+    /// What is wrong with the directory, and what the reference array has to say: every cell that is
+    /// not zero. Cost: a pass over the directory.
+    #[must_use]
+    pub fn audit(&self) -> (Vec<String>, BTreeMap<u64, i64>) {
+        let audit = self.trees.audit(&self.roots(), &self.table);
+        let mut cells = audit.cells();
+        let mut faults = audit.faults;
+        for id in self.table.ids().filter(|id| !audit.items.contains_key(&id.0)) {
+            faults.push(format!("block {} is in no space: a leak", id.0));
+        }
+        for item in audit.items.keys().filter(|item| self.block(BlockId(**item)).birth == 0) {
+            faults.push(format!("block {item} is in a space, and does not exist"));
+        }
+        let images = self.count_images();
+        if images != self.shared_images {
+            faults.push("images are shared by other numbers of blocks than it says".to_owned());
+        }
+        let images = images.into_iter();
+        cells.extend(images.map(|(image, more)| (reference(image).index(), i64::from(more))));
+        (faults, cells)
+    }
+
+    /// Adds a space with this tree.
+    pub fn add_space(&mut self, record: SpaceRecord, format: Arc<dyn BlockFormat>, root: NodeId) {
+        let number = record.space;
+        let (pending, fences) = (Pending::default(), VecDeque::new());
+        self.spaces.insert(number, Space { record, format, root, pending, fences });
+    }
+
+    /// Takes a space out and condemns its tree; [`Trees::release`] gives its blocks back.
     pub fn remove_space(&mut self, space: u32) -> Option<Space> {
-        self.spaces.remove(&space)
+        let space = self.spaces.remove(&space)?;
+        self.trees.condemn(space.root);
+        Some(space)
     }
 
     /// The space with this number.
@@ -203,217 +170,199 @@ impl Directory {
     /// The block with this number.
     #[must_use]
     pub fn block(&self, id: BlockId) -> &Block {
-        &self.blocks[id.0 as usize]
+        self.table.get(id)
     }
 
-    /// The block with this number. Changes of place, frontier or records need [`Self::touch`].
+    /// The block with this number; for its queue only.
     pub fn block_mut(&mut self, id: BlockId) -> &mut Block {
-        &mut self.blocks[id.0 as usize]
-    }
-
-    /// All blocks in the order of their numbers from `start` on, unused numbers included.
-    pub fn blocks_from(&self, start: usize) -> impl Iterator<Item = &Block> {
-        self.blocks[start.min(self.blocks.len())..].iter()
+        self.table.get_mut(id)
     }
 
     /// Number of blocks.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.blocks.len() - self.unused.len()
+        self.table.len()
     }
 
-    /// Bytes of the keys of all blocks.
-    #[must_use]
-    pub fn key_bytes(&self) -> usize {
-        self.key_bytes
-    }
-
-    /// Memory of the directory in bytes: blocks, keys, page entries.
+    /// Memory of the directory in bytes: blocks, keys, nodes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.blocks.capacity() * (size_of::<Block>() + 12)
-            + self.len() * KEY_OVERHEAD_BYTES
-            + self.key_bytes
+        self.table.memory_bytes() + self.trees.memory_bytes(self.table.len())
     }
 
-    /// The last block whose key is at most `key`.
+    /// The roots of all spaces.
     #[must_use]
-    pub fn floor(&self, space: u32, key: &[u8]) -> Option<BlockId> {
-        let pages = &self.spaces.get(&space)?.pages;
-        let place = self.upper(pages, key);
-        before(pages, place).map(|place| pages[place.page].blocks[place.slot])
+    pub fn roots(&self) -> Vec<NodeId> {
+        self.spaces.values().map(|space| space.root).collect()
+    }
+
+    /// The blocks of a space in key order.
+    pub fn blocks_of(&self, space: &Space) -> impl Iterator<Item = BlockId> {
+        self.trees.iter(space.root).map(BlockId)
+    }
+
+    /// The block that covers `position`, and whether other spaces have it too.
+    #[must_use]
+    pub fn find(&self, space: &Space, position: &[u8]) -> Option<Found> {
+        match space.format.routing() {
+            Routing::Ordered => self.trees.floor(space.root, &self.table, position),
+            Routing::Exact => self.trees.exact(space.root, &self.table, position),
+        }
+    }
+
+    /// The block that covers `position`.
+    #[must_use]
+    pub fn covering(&self, space: u32, position: &[u8]) -> Option<BlockId> {
+        self.find(self.spaces.get(&space)?, position).map(|found| BlockId(found.item))
     }
 
     /// The block with exactly this key.
     #[must_use]
     pub fn exact(&self, space: u32, key: &[u8]) -> Option<BlockId> {
-        self.floor(space, key).filter(|id| *self.block(*id).key == *key)
+        let root = self.spaces.get(&space)?.root;
+        self.trees.exact(root, &self.table, key).map(|found| BlockId(found.item))
     }
 
     /// The first block whose key is greater than `key`.
     #[must_use]
     pub fn above(&self, space: u32, key: &[u8]) -> Option<BlockId> {
-        let pages = &self.spaces.get(&space)?.pages;
-        let mut place = self.upper(pages, key);
-        while pages[place.page].blocks.len() <= place.slot {
-            place = Place { page: place.page + 1, slot: 0 };
-            if place.page == pages.len() {
-                return None;
-            }
-        }
-        Some(pages[place.page].blocks[place.slot])
+        let root = self.spaces.get(&space)?.root;
+        self.trees.above(root, &self.table, key).map(BlockId)
     }
 
     /// The last block whose key is below `key` (`None`: the last of the space).
     #[must_use]
     pub fn below(&self, space: u32, key: Option<&[u8]>) -> Option<BlockId> {
-        let pages = &self.spaces.get(&space)?.pages;
-        let end = Place { page: pages.len() - 1, slot: pages[pages.len() - 1].blocks.len() };
-        let place = before(pages, key.map_or(end, |key| self.upper(pages, key)))?;
-        let id = pages[place.page].blocks[place.slot];
-        if key.is_none_or(|key| *self.block(id).key < *key) {
-            return Some(id);
-        }
-        before(pages, place).map(|place| pages[place.page].blocks[place.slot])
+        let root = self.spaces.get(&space)?.root;
+        self.trees.below(root, &self.table, key).map(BlockId)
     }
 
-    /// The place behind the last block whose key is at most `key`, in the page that covers `key`.
-    fn upper(&self, pages: &[Page], key: &[u8]) -> Place {
-        let wanted = prefix(key);
-        let after = pages.partition_point(|page| {
-            page.low_prefix < wanted || (page.low_prefix == wanted && *page.low <= *key)
-        });
-        let page = after.saturating_sub(1);
-        let Page { prefixes, blocks, .. } = &pages[page];
-        let mut slot = prefixes.partition_point(|&prefix| prefix < wanted);
-        if prefixes.get(slot) == Some(&wanted) {
-            let equal = prefixes[slot..].partition_point(|&prefix| prefix == wanted);
-            slot += blocks[slot..slot + equal].partition_point(|id| *self.block(*id).key <= *key);
+    /// Where an update of `space` at `position` goes.
+    #[must_use]
+    pub fn target(&self, space: &Space, position: &[u8]) -> Target {
+        let found = self.find(space, position);
+        let id = found.map(|found| BlockId(found.item));
+        match found {
+            Some(Found { item, shared: false }) if space.fences.is_empty() => {
+                let id = BlockId(item);
+                // What is pending for the block is older, and has to go first.
+                let key = &self.block(id).key;
+                let pending = space.pending.first_from(key);
+                let waits = pending.and_then(|position| self.find(space, position));
+                if waits.is_some_and(|waits| waits.item == item) {
+                    Target::Later(None)
+                } else {
+                    Target::Block(id)
+                }
+            }
+            Some(Found { shared: true, .. }) => Target::Later(id),
+            _ => Target::Later(None),
         }
-        Place { page, slot }
     }
 
-    /// Adds a block with no image and nothing waiting, and returns it; an existing one is returned
-    /// as it is.
-    ///
-    /// # Panics
-    /// When the space does not exist.
-    pub fn insert(&mut self, space: u32, key: Box<[u8]>) -> BlockId {
-        if let Some(found) = self.exact(space, &key) {
-            return found;
-        }
-        let pages = &self.spaces.get(&space).expect("the space of a block exists").pages;
-        let place = self.upper(pages, &key);
-        let key_prefix = prefix(&key);
-        self.key_bytes += key.len();
-        let block = Block::new(space, key);
-        let id = match self.unused.pop() {
-            Some(id) => {
-                self.blocks[id.0 as usize] = block;
-                id
-            }
-            None => {
-                self.blocks.push(block);
-                BlockId(u32::try_from(self.blocks.len() - 1).expect("fewer than 2^32 blocks"))
-            }
+    /// A space that has the block: the one that it names, or else any; and whether it is shared.
+    #[must_use]
+    pub fn owner(&self, id: BlockId) -> Option<(&Space, bool)> {
+        let block = self.block(id);
+        let in_space = |space: &'_ Space| {
+            let found = self.trees.exact(space.root, &self.table, &block.key)?;
+            (found.item == id.0).then_some(found.shared)
         };
-        let pages = &mut self.spaces.get_mut(&space).expect("looked up above").pages;
-        let page = &mut pages[place.page];
-        page.prefixes.insert(place.slot, key_prefix);
-        page.blocks.insert(place.slot, id);
-        page.dirty = true;
+        if let Some(space) = self.spaces.get(&block.space)
+            && let Some(shared) = in_space(space)
+        {
+            return Some((space, shared));
+        }
+        self.spaces.values().find_map(|space| Some((space, in_space(space)?)))
+    }
+
+    /// Adds a block to a space.
+    pub fn insert(
+        &mut self,
+        space: u32,
+        key: Box<[u8]>,
+        birth: u64,
+        placement: Placement,
+    ) -> BlockId {
+        let id = self.table.add(space, key, birth, placement);
+        self.change_tree(space, |trees, table, root| trees.insert(root, table, id.0));
         id
     }
 
-    /// Removes a block, and returns what it was.
-    ///
-    /// # Panics
-    /// When the block is not in the directory.
-    pub fn remove(&mut self, id: BlockId) -> Block {
-        let (space, key) = (self.block(id).space, self.block(id).key.clone());
-        let pages = &self.spaces.get(&space).expect("the space of a block exists").pages;
-        let place = before(pages, self.upper(pages, &key)).expect("the block is in its space");
-        let pages = &mut self.spaces.get_mut(&space).expect("looked up above").pages;
-        let page = &mut pages[place.page];
-        assert_eq!(page.blocks[place.slot], id, "a block is found under its key");
-        page.prefixes.remove(place.slot);
-        page.blocks.remove(place.slot);
-        page.dirty = true;
-        self.forget(id)
+    /// Gives a space a block of its own in place of the one with the same key, which others keep.
+    pub fn replace(
+        &mut self,
+        space: u32,
+        key: Box<[u8]>,
+        birth: u64,
+        placement: Placement,
+    ) -> BlockId {
+        let id = self.table.add(space, key, birth, placement);
+        self.change_tree(space, |trees, table, root| trees.replace(root, table, id.0));
+        id
     }
 
-    /// Frees the number of a block that no page lists any more, and returns what it was.
-    pub fn forget(&mut self, id: BlockId) -> Block {
-        let nothing = Block::new(0, Box::default());
-        let block = std::mem::replace(&mut self.blocks[id.0 as usize], nothing);
-        self.key_bytes -= block.key.len();
-        self.unused.push(id);
-        block
+    /// Takes the block with this key out of a space.
+    pub fn remove(&mut self, space: u32, key: &[u8]) {
+        self.change_tree(space, |trees, table, root| trees.remove(root, table, key));
     }
 
-    /// Marks the page of a block as changed.
-    pub fn touch(&mut self, id: BlockId) {
-        let block = &self.blocks[id.0 as usize];
-        let pages = &self.spaces.get(&block.space).expect("the space of a block exists").pages;
-        let place = before(pages, self.upper(pages, &block.key)).expect("the block is there");
-        let space = block.space;
-        self.spaces.get_mut(&space).expect("looked up above").pages[place.page].dirty = true;
+    /// Takes all blocks with keys in a range out of a space.
+    pub fn remove_range(&mut self, space: u32, from: &[u8], to: Option<&[u8]>) {
+        self.change_tree(space, |trees, table, root| trees.remove_range(root, table, from, to));
     }
 
-    /// Marks all pages of a space as equal to their images.
-    pub fn mark_clean(&mut self, space: u32) {
-        let pages = self.spaces.get_mut(&space).into_iter().flat_map(|space| &mut space.pages);
-        pages.for_each(|page| page.dirty = false);
+    fn change_tree(
+        &mut self,
+        space: u32,
+        change: impl FnOnce(&mut Trees, &BlockTable, NodeId) -> NodeId,
+    ) {
+        let space = self.spaces.get_mut(&space).expect("the space that changes is there");
+        space.root = change(&mut self.trees, &self.table, space.root);
     }
 
-    /// Cuts pages that have grown too long; done between checkpoints only. Returns the images of
-    /// the pages that were cut, which no longer describe one page.
-    pub fn balance_pages(&mut self) -> Vec<Extent> {
-        let mut outdated = Vec::new();
-        let Self { spaces, blocks, .. } = self;
-        for space in spaces.values_mut() {
-            if space.pages.iter().all(|page| page.blocks.len() <= PAGE_BLOCKS_MAX) {
-                continue;
-            }
-            let mut balanced = Vec::with_capacity(space.pages.len() + 8);
-            for mut page in std::mem::take(&mut space.pages) {
-                if page.blocks.len() <= PAGE_BLOCKS_MAX {
-                    balanced.push(page);
+    /// The blocks that no space has any more since the last call. Their numbers are free.
+    pub fn take_freed(&mut self) -> Vec<(BlockId, Block)> {
+        let items = self.trees.take_freed_items();
+        items.into_iter().map(|item| (BlockId(item), self.table.remove(BlockId(item)))).collect()
+    }
+
+    /// Tells every block of a space that has it: what a checkpoint does not hold.
+    pub fn name_spaces(&mut self) {
+        let mut seen = std::collections::BTreeSet::new();
+        for space in self.spaces.values() {
+            let mut path = vec![space.root];
+            while let Some(node) = path.pop() {
+                if !seen.insert(node) {
                     continue;
                 }
-                outdated.extend(page.image.take());
-                let parts = page.blocks.len().div_ceil(PAGE_BLOCKS_MAX / 2);
-                let size = page.blocks.len().div_ceil(parts);
-                for (part, ids) in page.blocks.chunks(size).enumerate() {
-                    let low = match part {
-                        0 => page.low.clone(),
-                        _ => blocks[ids[0].0 as usize].key.clone(),
-                    };
-                    let mut cut = Page::new(low);
-                    cut.blocks = ids.to_vec();
-                    cut.prefixes =
-                        ids.iter().map(|id| prefix(&blocks[id.0 as usize].key)).collect();
-                    balanced.push(cut);
+                let node = self.trees.node(node);
+                for child in node.children() {
+                    if node.level() > 0 {
+                        path.push(NodeId(*child));
+                    } else if self.table.get(BlockId(*child)).space == 0 {
+                        self.table.get_mut(BlockId(*child)).space = space.record.space;
+                    }
                 }
             }
-            space.pages = balanced;
         }
-        outdated
     }
 
-    /// The page that covers `key`.
+    /// The spaces that an update of `space` at `seq` concerns: itself, and what was cloned from it
+    /// afterwards, to any depth.
     #[must_use]
-    pub fn page_of(&self, space: u32, key: &[u8]) -> Option<&Page> {
-        let pages = &self.spaces.get(&space)?.pages;
-        Some(&pages[self.upper(pages, key).page])
+    pub fn holders(&self, space: u32, seq: u64) -> Vec<u32> {
+        let mut holders = vec![space];
+        let mut next = 0;
+        while let Some(&source) = holders.get(next) {
+            next += 1;
+            let later = self.clones.iter().filter(|e| e.source == source && e.seq >= seq);
+            holders.extend(later.map(|event| event.clone));
+        }
+        holders
     }
 }
 
-/// The place before `place`, skipping empty pages.
-fn before(pages: &[Page], place: Place) -> Option<Place> {
-    if place.slot > 0 {
-        return Some(Place { slot: place.slot - 1, ..place });
-    }
-    let page = (0..place.page).rev().find(|&page| !pages[page].blocks.is_empty())?;
-    Some(Place { page, slot: pages[page].blocks.len() - 1 })
+fn reference(extent: Extent) -> Reference {
+    Reference::Image(extent.device.0, extent.offset / UNIT_BYTES)
 }

@@ -10,8 +10,10 @@
 //! block is accepted. Its terms are estimates from above; should they ever be too low, the run that
 //! finds no room is cancelled, its updates wait again, and the store counts as full.
 
+use super::block_format::UpdateRef;
 use super::core::{Actions, Core, Purpose};
 use super::format::record_format::LoggedUpdate;
+use super::pending::Pending;
 use crate::device::{Completion, DeviceId, Operation, Request};
 use crate::placement::UNIT_BYTES;
 
@@ -62,11 +64,17 @@ fn steps_max(growable: &[bool]) -> Vec<u64> {
 impl Core {
     /// Whether there is room for what a sweep will make of these updates, besides all that waits.
     /// If not, growth is asked for.
-    pub(super) fn has_room_for(&mut self, updates: &[LoggedUpdate<'_>], bytes: usize) -> bool {
+    /// `copies` are bytes of images that become separate ones.
+    pub(super) fn has_room_for(
+        &mut self,
+        updates: &[LoggedUpdate<'_>],
+        bytes: usize,
+        copies: u64,
+    ) -> bool {
         let deletes = |u: &LoggedUpdate<'_>| self.modifiers.is_deletion(u.modifier, u.operand);
         let free = self.space_map.free_bytes();
-        let reserved = self.reserved_bytes(bytes, updates.len());
-        let fits = reserved <= free || updates.iter().all(deletes);
+        let reserved = self.reserved_bytes(bytes, updates.len()) + copies;
+        let fits = reserved <= free || (copies == 0 && updates.iter().all(deletes));
         self.growth.wanted = if fits { 0 } else { reserved - free };
         fits
     }
@@ -79,18 +87,26 @@ impl Core {
     }
 
     /// Bytes that have to stay free for what waits, and for `more` bytes of updates of so many
-    /// blocks. A leaf that splits is half full, hence twice; an image is rounded to whole units.
+    /// blocks. A leaf that splits is half full, hence twice; an image is rounded to whole units. The
+    /// images that blocks still share with others will be separate ones.
     fn reserved_bytes(&self, more: usize, blocks: usize) -> u64 {
         let waiting = (self.queue_bytes() + more) as u64;
         let blocks = self.arena.queues() + self.sweep.unlogged_blocks() + blocks;
-        2 * waiting + UNIT_BYTES * blocks as u64 + self.growth.kept
+        let copies = self.copy_bytes + self.pending_images_bytes();
+        2 * waiting + UNIT_BYTES * blocks as u64 + copies + self.growth.kept
+    }
+
+    /// Images that blocks will have of which updates are pending, at most.
+    fn pending_images_bytes(&self) -> u64 {
+        let updates = self.pending_bytes / Pending::bytes_of(&[], &UpdateRef::default());
+        updates as u64 * u64::from(self.config.block_bytes)
     }
 
     /// Space that no run may use: a checkpoint needs about this much, and without checkpoints the
     /// log would not be released.
     pub(super) fn checkpoint_bytes(&self) -> u64 {
-        let pages: usize = self.directory.spaces().map(|space| space.pages.len()).sum();
-        let blocks = 64 * self.directory.len() + 2 * self.directory.key_bytes();
+        let pages = self.directory.table.pages() + self.directory.trees.node_count();
+        let blocks = 64 * self.directory.len() + 2 * self.directory.table.key_bytes();
         UNIT_BYTES * (pages as u64 + 2) + blocks as u64
     }
 

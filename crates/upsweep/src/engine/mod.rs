@@ -6,6 +6,7 @@
 
 mod accept;
 pub mod block_format;
+mod blocks;
 mod cache;
 mod checkpoint;
 pub mod config;
@@ -15,6 +16,8 @@ pub mod drive;
 pub mod format;
 mod growth;
 pub mod modifier;
+mod pending;
+mod publish;
 pub mod quarantine;
 mod queue;
 mod recovery;
@@ -22,12 +25,14 @@ pub mod registry;
 mod spaces;
 mod statistics;
 mod sweep;
+mod tree;
 mod verify;
 mod view;
+mod visitor;
 
 pub use accept::Accept;
 pub use cache::Image;
-pub use config::{Config, DATA_START, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use config::{Config, DATA_START, FANOUT_MIN, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use core::{Actions, Core};
 pub use format::record_format::{LoggedUpdate, SpaceRecord};
 pub use queue::Waiting;
@@ -37,3 +42,4 @@ pub use statistics::Statistics;
 pub use sweep::{JobOutput, RunId, RunJob};
 pub use verify::{Report, verify};
 pub use view::{View, ViewId, ViewPoll, Wanted};
+pub use visitor::{BlockVisitor, VisitedBlock};

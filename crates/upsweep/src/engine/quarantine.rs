@@ -1,7 +1,8 @@
 //! The quarantine: updates that their modifier refused, or whose block is damaged.
 //!
 //! They are records of an ordinary table, [`QUARANTINE_SPACE`], put there by the same log record
-//! that publishes the run which refused them: so they are never lost and never there twice.
+//! that publishes the run which refused them: so they are never lost and never there twice. The table
+//! is never cloned, so what is put there reaches its queue at once.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +10,17 @@ use super::core::Core;
 use super::format::checkpoint_format::CarriedPut;
 use super::format::quarantine_format::{Entry, encode_entry, encode_key};
 use super::format::record_format::{Change, LoggedUpdate, encode_change};
-use super::registry::ModifierId;
+use super::registry::PUT;
 use super::sweep::Quarantined;
 
 /// The space of the quarantine table; its large values are in the next one.
 pub const QUARANTINE_SPACE: u32 = 1;
 /// The space of the quarantine table's large values.
 pub const QUARANTINE_COMPANION: u32 = 2;
+/// The space of the reference array.
+pub const REFERENCES_SPACE: u32 = 3;
 /// The first space of the application.
-pub const FIRST_USER_SPACE: u32 = 3;
-/// Number of the built-in modifier that puts a value.
-pub const PUT: ModifierId = ModifierId(0);
+pub const FIRST_USER_SPACE: u32 = 5;
 
 impl Core {
     /// Puts what a logged change quarantines on the queue of the quarantine table, at the sequence
@@ -32,7 +33,7 @@ impl Core {
                 self.deferred.push((seq, key, operand));
             } else {
                 self.accepted = self.accepted.max(seq);
-                self.enqueue(seq, &put_update(&key, &operand));
+                self.enqueue_all(seq, &[put_update(&key, &operand)]);
             }
         }
         self.overdraft_bytes += self.arena.used_bytes().saturating_sub(before);
@@ -44,7 +45,7 @@ impl Core {
     pub(super) fn carry_quarantined(&mut self, quarantined: &[Quarantined]) {
         let (barrier, before) = (self.accepted, self.arena.used_bytes());
         for (key, operand) in puts(quarantined) {
-            self.enqueue(barrier, &put_update(&key, &operand));
+            self.enqueue_all(barrier, &[put_update(&key, &operand)]);
             self.carried.push(CarriedPut { barrier, key, operand });
         }
         self.overdraft_bytes += self.arena.used_bytes().saturating_sub(before);
@@ -67,15 +68,15 @@ impl Core {
     }
 
     fn is_carried(&self, put: &CarriedPut) -> bool {
-        let block = self.directory.floor(QUARANTINE_SPACE, &put.key);
-        block.is_some_and(|id| self.directory.block(id).frontier <= put.barrier)
+        let block = self.directory.covering(QUARANTINE_SPACE, &put.key);
+        block.is_some_and(|id| self.directory.block(id).placement.frontier <= put.barrier)
     }
 
     /// In replay, before the record `seq`: puts that a checkpoint carried and that are older.
     pub(super) fn replay_carried(&mut self, seq: u64) {
         while let Some(put) = self.carried_replay.pop_front_if(|put| put.barrier < seq) {
             if self.is_carried(&put) {
-                self.enqueue(put.barrier, &put_update(&put.key, &put.operand));
+                self.enqueue_all(put.barrier, &[put_update(&put.key, &put.operand)]);
             }
         }
     }
@@ -84,7 +85,7 @@ impl Core {
     pub(super) fn enqueue_deferred(&mut self) {
         for (seq, key, operand) in std::mem::take(&mut self.deferred) {
             self.accepted = self.accepted.max(seq);
-            self.enqueue(seq, &put_update(&key, &operand));
+            self.enqueue_all(seq, &[put_update(&key, &operand)]);
         }
     }
 }
@@ -94,7 +95,7 @@ pub(super) fn encode_with_change(change: &Change, quarantined: &[Quarantined]) -
     let puts = puts(quarantined);
     let updates: Vec<LoggedUpdate<'_>> =
         puts.iter().map(|(key, operand)| put_update(key, operand)).collect();
-    let mut payload = Vec::with_capacity(64 + change.placed.len() * 40);
+    let mut payload = Vec::with_capacity(64 + change.moved.len() * 24);
     encode_change(change, &updates, &mut payload);
     payload
 }

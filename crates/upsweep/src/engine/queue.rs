@@ -10,10 +10,13 @@
 //! one modifier are combined where the modifier can. A combined entry has the sequence of its
 //! earliest part: the oldest sequence that waits bounds how far the log may be released, also after
 //! entries have moved to another queue. Cost per update: O(log n) amortised.
+//!
+//! An update that removes a range of keys is an entry like any other, under the first key of the
+//! range. What it covers is dropped when it arrives, so all that it covers is younger than it.
 
 use super::block_format::UpdateRef;
 use super::format::codec_format::{Reader, put_bytes, put_varint};
-use super::registry::{ModifierId, Modifiers};
+use super::registry::{DELETE, KeyRange, ModifierId, Modifiers};
 
 /// Bytes of a cell, its link included.
 pub const CELL_BYTES: usize = 128;
@@ -139,6 +142,9 @@ impl Arena {
 
     /// Appends one update. Updates are pushed in the order of their sequences.
     pub fn push(&mut self, queue: &mut Queue, update: &UpdateRef<'_>, modifiers: &Modifiers) {
+        if let Some(range) = KeyRange::of(update) {
+            self.drop_covered(queue, &range);
+        }
         if queue.is_empty() {
             queue.first_seq = update.seq;
             self.queues += 1;
@@ -208,23 +214,43 @@ impl Arena {
 
     fn fold(&mut self, queue: &mut Queue, modifiers: &Modifiers) {
         let waiting = self.snapshot(queue);
-        let mut updates = waiting.updates();
+        let (ranges, mut updates): (Vec<_>, Vec<_>) =
+            waiting.updates().into_iter().partition(|update| KeyRange::of(update).is_some());
         updates.sort_by(|left, right| left.key.cmp(right.key));
-        let first_seq = queue.first_seq;
+        let groups = updates.chunk_by(|left, right| left.key == right.key);
+        let folded = groups.flat_map(|group| fold_group(group, modifiers));
+        let ranges = ranges.into_iter().map(|update| Folded { update, operand: None });
+        self.refill(queue, ranges.chain(folded));
+        queue.fold_at = queue.bytes.saturating_mul(2);
+    }
+
+    /// Drops what a range of keys covers.
+    fn drop_covered(&mut self, queue: &mut Queue, range: &KeyRange<'_>) {
+        let waiting = self.snapshot(queue);
+        let updates = waiting.updates().into_iter();
+        let left: Vec<_> = updates.filter(|update| !range.contains(update.key)).collect();
+        if left.len() < waiting.count() as usize {
+            let left = left.into_iter().map(|update| Folded { update, operand: None });
+            self.refill(queue, left);
+        }
+    }
+
+    /// Replaces the content of a queue; it is as old as before.
+    fn refill<'a>(&mut self, queue: &mut Queue, updates: impl Iterator<Item = Folded<'a>>) {
+        let (first_seq, fold_at) = (queue.first_seq, queue.fold_at);
         self.clear(queue);
-        self.queues += 1;
-        queue.first_seq = first_seq;
         let mut scratch = std::mem::take(&mut self.scratch);
-        for group in updates.chunk_by(|left, right| left.key == right.key) {
-            for update in &fold_group(group, modifiers) {
-                scratch.clear();
-                encode_entry(&update.borrow(), first_seq, &mut scratch);
-                self.append(queue, &scratch);
-                queue.count += 1;
+        for update in updates {
+            if queue.is_empty() {
+                self.queues += 1;
+                (queue.first_seq, queue.fold_at) = (first_seq, fold_at);
             }
+            scratch.clear();
+            encode_entry(&update.borrow(), first_seq, &mut scratch);
+            self.append(queue, &scratch);
+            queue.count += 1;
         }
         self.scratch = scratch;
-        queue.fold_at = queue.bytes.saturating_mul(2);
     }
 }
 
@@ -269,6 +295,27 @@ fn encode_entry(update: &UpdateRef<'_>, first_seq: u64, out: &mut Vec<u8>) {
     put_bytes(out, update.operand);
 }
 
+/// Collects updates in the order of their sequences.
+#[derive(Default)]
+pub struct WaitingBuilder(Waiting);
+
+impl WaitingBuilder {
+    /// Appends one update.
+    pub fn push(&mut self, update: &UpdateRef<'_>) {
+        if self.0.count == 0 {
+            self.0.first_seq = update.seq;
+        }
+        encode_entry(update, self.0.first_seq, &mut self.0.bytes);
+        self.0.count += 1;
+    }
+
+    /// What was collected.
+    #[must_use]
+    pub fn finish(self) -> Waiting {
+        self.0
+    }
+}
+
 /// A copy of waiting updates, owned and immutable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
@@ -304,15 +351,20 @@ impl Waiting {
         updates
     }
 
-    /// The updates of one key.
+    /// The updates of one key; the removal of a range that covers it is one that deletes it.
     #[must_use]
     pub fn of_key(&self, key: &[u8]) -> Self {
         let mut found = Self { first_seq: self.first_seq, ..Self::default() };
         self.for_each(|update| {
-            if update.key == key {
-                encode_entry(&update, found.first_seq, &mut found.bytes);
-                found.count += 1;
-            }
+            let update = match KeyRange::of(&update) {
+                Some(range) if range.contains(key) => {
+                    UpdateRef { modifier: DELETE, key, operand: &[], ..update }
+                }
+                None if update.key == key => update,
+                _ => return,
+            };
+            encode_entry(&update, found.first_seq, &mut found.bytes);
+            found.count += 1;
         });
         found
     }

@@ -1,44 +1,52 @@
 //! Creation and recovery: from bytes on devices to a running core.
 //!
 //! Steps of recovery: choose the younger valid superblock; load the directory from its checkpoint;
-//! find the end of the log; first pass over the log: changes of the directory, spaces, modifiers,
-//! each page skipping what its image holds already; claim the space of everything that the
-//! directory names; raise the epoch durably; second pass: every update that is younger than the
-//! frontier of its block goes to the queue of its block. Two passes, because a frontier must be
-//! known before updates are queued and folded. Recovery rebuilds queues and stops there: the next
+//! find the end of the log; first pass over the log: everything that changes the directory, through
+//! the same functions that changed it then (see `publish.rs`); claim the space of everything that
+//! the directory names; raise the epoch durably; second pass: every update that is younger than the
+//! frontier of its block goes to the queue of its block, and to those of the clones that were made
+//! later. Two passes, because a frontier must be known before updates are queued and folded. Recovery rebuilds queues and stops there: the next
 //! sweep does the writing. (Bosc paper, section 4.3.)
 //!
 //! If the queues outgrow the memory budget, which happens when a store is opened with less memory
 //! than before, the second pass waits for sweeps as any caller would.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::block_format::BlockFormat;
+use super::block_format::{BlockFormat, Routing, UpdateRef};
+use super::blocks::BlockId;
 use super::cache::Cache;
-use super::checkpoint::CheckpointState;
+use super::checkpoint::{CheckpointState, Listing};
 use super::config::{Config, DATA_START, SUPERBLOCK_SLOTS};
 use super::core::{Core, Release};
-use super::directory::{Directory, Page};
+use super::directory::Directory;
 use super::drive;
 use super::format::checkpoint_format::{
-    self, Root, SLOT_BYTES, Superblock, decode_superblock, encode_superblock,
+    self, ImageRecord, Root, SLOT_BYTES, Superblock, decode_superblock, encode_superblock,
 };
+use super::format::codec_format::Malformed;
 use super::format::image_format::{self, Identity, ImageKind};
-use super::format::record_format::{self, Change, ModifierRecord, Payload, SpaceRecord};
+use super::format::record_format::{
+    self, LoggedUpdate, ModifierRecord, Payload, RangeRecord, SpaceRecord, Updates,
+};
 use super::growth::Growth;
 use super::modifier::Modifier;
-use super::quarantine::{FIRST_USER_SPACE, QUARANTINE_COMPANION, QUARANTINE_SPACE};
+use super::publish::Event;
+use super::quarantine::{
+    FIRST_USER_SPACE, QUARANTINE_COMPANION, QUARANTINE_SPACE, REFERENCES_SPACE,
+};
 use super::queue::Arena;
-use super::registry::Modifiers;
+use super::registry::{KeyRange, Modifiers};
 use super::spaces::LARGE_VALUE_FORMAT;
 use super::statistics::Statistics;
 use super::sweep::Sweep;
+use super::tree::{Node, NodeId};
 use super::view::Views;
 use crate::device::{self, Buffer, DeviceId, Devices};
 use crate::error::{ClosedError, Damage, Error, RequestError};
 use crate::log::{self, Log, LogConfig, LogReader};
-use crate::placement::{Extent, SpaceMap};
+use crate::placement::{Extent, SpaceMap, UNIT_BYTES};
 
 /// Name of the log stream of updates.
 const UPDATE_STREAM: &str = "updates";
@@ -46,6 +54,14 @@ const UPDATE_STREAM: &str = "updates";
 const CHANGE_STREAM: &str = "changes";
 /// Name of the format of the quarantine table.
 const TABLE_FORMAT: &str = "table";
+/// Name of the format of arrays.
+const ARRAY_FORMAT: &str = "array";
+/// Name of the format of the reference array.
+const REFERENCES_FORMAT: &str = "array:i64";
+/// What the reference array is called.
+const REFERENCES_NAME: &str = "(references)";
+/// Numbers of nodes and blocks beyond what the devices have units are damage.
+const NUMBERS_BEYOND_UNITS: u64 = 1 << 20;
 /// What the quarantine table is called.
 pub const QUARANTINE_NAME: &str = "(quarantine)";
 
@@ -176,7 +192,7 @@ pub fn open(
     let mut core = Core::assemble(config, registry, superblock, log, space_map, growable)?;
     core.load_checkpoint(devices, &root)?;
     core.replay_changes(devices, &mut reader)?;
-    core.claim_space(&root)?;
+    core.claim_space()?;
     core.published = last;
     core.replay_updates(devices, &mut reader, access)?;
     core.accepted = core.accepted.max(last);
@@ -236,7 +252,7 @@ impl Core {
         space_map: SpaceMap,
         growable: Vec<bool>,
     ) -> Result<Self, Error> {
-        for needed in [TABLE_FORMAT, LARGE_VALUE_FORMAT] {
+        for needed in [TABLE_FORMAT, LARGE_VALUE_FORMAT, ARRAY_FORMAT] {
             if !registry.formats.contains_key(needed) {
                 return Err(RequestError::UnknownFormat(needed.to_owned()).into());
             }
@@ -250,11 +266,11 @@ impl Core {
             modifier_records: Vec::new(),
             application_modifiers: registry.modifiers.clone(),
             log,
-            directory: Directory::default(),
+            directory: Directory::new(config.fanout_min),
             arena: Arena::new(config.fold_bytes_min),
             space_map,
-            physical: BTreeMap::new(),
-            unplaced: BTreeMap::new(),
+            physical: BTreeSet::new(),
+            unplaced: BTreeSet::new(),
             sweep: Sweep::new(frontier),
             checkpoint: CheckpointState::after_open(superblock.root_seq),
             superblock,
@@ -262,9 +278,13 @@ impl Core {
             published: 0,
             accepted: frontier,
             views: Views::default(),
+            visitors: Arc::default(),
             cache: Cache::new(config.cache_bytes),
             frozen_bytes: 0,
-            dropped: std::collections::VecDeque::new(),
+            pending_bytes: 0,
+            copy_bytes: 0,
+            release_in_flight: false,
+            settle_in_flight: false,
             growth: Growth::new(growable),
             full: false,
             room_events: 0,
@@ -292,39 +312,86 @@ impl Core {
             self.bind_modifier(record.clone());
         }
         if root.spaces.is_empty() {
-            self.add_space(SpaceRecord {
-                space: QUARANTINE_SPACE,
-                companion: QUARANTINE_COMPANION,
-                format: TABLE_FORMAT.to_owned(),
-                name: QUARANTINE_NAME.to_owned(),
-            });
+            for record in own_spaces() {
+                self.add_space(record, 1);
+            }
             return Ok(());
         }
-        for record in &root.spaces {
-            let format = self.format_named(&record.format)?;
-            let of_space = root.pages.iter().filter(|page| page.space == record.space);
-            let pages = of_space
-                .clone()
-                .map(|page| Page::restored(page.low.clone(), page.extent, page.image_seq))
-                .collect();
-            self.directory.restore_space(record.clone(), format, pages);
-            for page in of_space {
-                let identity = Identity {
-                    store: self.config.store,
-                    kind: ImageKind::Page,
-                    space: page.space,
-                    seq: page.image_seq,
-                    key: &page.low,
-                };
-                let decode = |body: &[u8]| {
-                    checkpoint_format::decode_page(body, page.space).map_err(|e| e.to_string())
-                };
-                let placed = read_image(devices, page.extent, &identity, decode)?;
-                self.apply_change(&Change { removed: Vec::new(), placed }, Release::Never);
+        let mut listing = Listing::default();
+        for page in &root.pages {
+            listing.pages.insert(page.number, *page);
+            let identity = self.identity_of(ImageKind::Page, page);
+            let decode = |body: &[u8]| {
+                checkpoint_format::decode_page(body).map_err(|error| error.to_string())
+            };
+            for record in read_image(devices, page.extent, &identity, decode)? {
+                self.check_number(record.block.number, page)?;
+                self.directory.table.restore(record);
             }
-            self.directory.mark_clean(record.space);
         }
+        for node in &root.nodes {
+            listing.nodes.insert(node.number, *node);
+            self.check_number(node.number, node)?;
+            let identity = self.identity_of(ImageKind::Node, node);
+            let decode = |body: &[u8]| {
+                checkpoint_format::decode_node(body).map_err(|error| error.to_string())
+            };
+            let record = read_image(devices, node.extent, &identity, decode)?;
+            if record.level == 0 {
+                for child in &record.children {
+                    self.check_number(*child, node)?;
+                }
+            }
+            let restored = Node::restored(record, &self.directory.table);
+            self.directory.trees.restore_node(node.number, restored);
+        }
+        self.checkpoint.listed = listing;
+        self.restore_spaces(root)
+    }
+
+    fn restore_spaces(&mut self, root: &Root) -> Result<(), Error> {
+        for (record, node) in &root.spaces {
+            let format = self.format_named(&record.format)?;
+            self.directory.add_space(record.clone(), format, NodeId(*node));
+        }
+        for (index, amount) in &root.owed {
+            self.directory.trees.owe(*index, *amount);
+        }
+        let condemned = root.condemned.iter().map(|node| NodeId(*node)).collect();
+        let roots = self.directory.roots();
+        if let Err(reason) = self.directory.trees.restore_references(&roots, condemned) {
+            let extent =
+                self.superblock.root.unwrap_or(Extent { device: DeviceId(0), offset: 0, bytes: 0 });
+            let (device, offset) = (extent.device, extent.offset);
+            let what = "the trees of the checkpoint".to_owned();
+            return Err(Damage { device, offset, what, reason }.into());
+        }
+        self.directory.name_spaces();
+        self.directory.restore_images();
+        self.directory.clones.clone_from(&root.clones);
+        let snapshots = root.snapshots.iter().cloned();
+        self.directory.snapshots =
+            snapshots.map(|snapshot| (snapshot.0.number, snapshot)).collect();
+        self.directory.table.changes().mark_clean();
+        self.directory.trees.changes().mark_clean();
         Ok(())
+    }
+
+    fn identity_of(&self, kind: ImageKind, image: &ImageRecord) -> Identity<'static> {
+        let store = self.config.store;
+        Identity { store, kind, space: image.number, seq: image.image_seq, key: &[] }
+    }
+
+    /// Whether a number may be one of this store: it decides on how much memory is taken.
+    fn check_number(&self, number: u32, image: &ImageRecord) -> Result<(), Error> {
+        let units = self.space_map.capacity_bytes() / UNIT_BYTES;
+        if u64::from(number) < units + NUMBERS_BEYOND_UNITS {
+            return Ok(());
+        }
+        let (device, offset) = (image.extent.device, image.extent.offset);
+        let what = "the directory".to_owned();
+        let reason = format!("number {number} is out of all proportion");
+        Err(Damage { device, offset, what, reason }.into())
     }
 
     fn bind_modifier(&mut self, record: ModifierRecord) {
@@ -340,99 +407,98 @@ impl Core {
         }
     }
 
-    /// First pass: everything but updates.
+    /// First pass: everything that changes the directory.
     fn replay_changes(
         &mut self,
         devices: &mut dyn Devices,
         reader: &mut LogReader,
     ) -> Result<(), Error> {
+        let begin = self.superblock.root_seq;
         while let Some(record) = reader.next(devices)? {
-            if record.stream != self.change_stream {
+            let seq = record.seq;
+            if seq <= begin {
                 continue;
             }
-            let seq = record.seq;
             let payload = record_format::decode(record.payload)
                 .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
-            match payload {
+            let event = match payload {
                 Payload::Change(change, _) => {
-                    let change = self.not_in_pages(change, seq);
-                    self.apply_change(&change, Release::Never);
+                    self.apply_change(seq, &change, Release::Never);
+                    continue;
+                }
+                Payload::Modifier(record) => {
+                    self.bind_modifier(record);
+                    continue;
+                }
+                Payload::Updates(updates) => self.blocks_for(seq, updates)?,
+                Payload::Settle(updates) => {
+                    let blocks = self.blocks_for(seq, updates.clone())?;
+                    self.apply_event(seq, blocks, Release::Never);
+                    Event::Settle(settled(&self.config, seq, updates)?)
                 }
                 Payload::CreateSpace(record) => {
                     self.format_named(&record.format)?;
-                    self.add_space(record);
+                    Event::Create(record)
                 }
-                Payload::DropSpace(space) => self.drop_space_in_replay(space),
-                Payload::Modifier(record) => self.bind_modifier(record),
-                Payload::Updates(_) => {}
-            }
+                Payload::DropSpace(space) => Event::Drop(space),
+                Payload::Clone(clone) => Event::Clone(clone),
+                Payload::DropSnapshot(snapshot) => Event::DropSnapshot(snapshot),
+                Payload::RemoveRange(range) => Event::RemoveRange(range),
+                Payload::Release(portion) => Event::Release(portion),
+            };
+            self.apply_event(seq, event, Release::Never);
         }
         reader.rewind();
         self.index_places();
         Ok(())
     }
 
-    /// Builds the index of places anew. Changes that some pages hold already and others do not are
-    /// replayed in part, so on the way two blocks may seem to be in one place.
+    /// The blocks that updates needed when they were accepted.
+    fn blocks_for(&self, seq: u64, mut updates: Updates<'_>) -> Result<Event, Error> {
+        let mut wanted = Vec::new();
+        let has_sharing = self.directory.trees.has_sharing();
+        loop {
+            let next = updates
+                .next_update()
+                .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
+            let Some(update) = next else { return Ok(Event::Blocks(wanted)) };
+            let Some(space) = self.directory.space(update.space) else { continue };
+            if has_sharing || space.format.routing() == Routing::Exact {
+                let position = space.format.position(update.key);
+                wanted.push((update.space, Box::from(&*position)));
+            }
+        }
+    }
+
+    /// Builds the index of places, which replay does not keep.
     fn index_places(&mut self) {
         self.physical.clear();
-        for space in self.directory.spaces() {
-            for id in space.pages.iter().flat_map(Page::blocks) {
-                if let Some(extent) = self.directory.block(*id).extent {
-                    self.physical.insert((extent.device, extent.offset), *id);
-                }
+        for id in self.directory.table.ids() {
+            if let Some(extent) = self.directory.block(id).placement.extent {
+                self.physical.insert((extent.device, extent.offset, id));
             }
         }
     }
 
-    /// What of a change the page images do not hold yet.
-    fn not_in_pages(&self, mut change: Change, seq: u64) -> Change {
-        let is_new = |space: u32, key: &[u8]| {
-            self.directory.page_of(space, key).is_some_and(|page| page.image_seq < seq)
-        };
-        change.removed.retain(|(space, key)| is_new(*space, key));
-        change.placed.retain(|placed| is_new(placed.space, &placed.key));
-        change
-    }
-
-    fn drop_space_in_replay(&mut self, space: u32) {
-        let Some(dropped) = self.directory.remove_space(space) else { return };
-        let companion = self.directory.remove_space(dropped.record.companion);
-        for space in [Some(dropped), companion].into_iter().flatten() {
-            for id in space.pages.iter().flat_map(Page::blocks) {
-                let block = self.directory.forget(*id);
-                if let Some(extent) = block.extent {
-                    self.physical.remove(&(extent.device, extent.offset));
-                }
-            }
-        }
-    }
-
-    /// Marks the space of all blocks, of all pages and of the root as used.
-    ///
-    /// Pages of spaces that were dropped since the checkpoint stay used until the next one.
-    fn claim_space(&mut self, root: &Root) -> Result<(), Error> {
+    /// Marks the space of all blocks, nodes and pages and of the root as used.
+    fn claim_space(&mut self) -> Result<(), Error> {
         let mut claims: Vec<(Extent, String)> = Vec::new();
         if let Some(extent) = self.superblock.root {
             claims.push((extent, "checkpoint root".to_owned()));
         }
-        for page in &root.pages {
-            claims.push((page.extent, format!("page of space {}", page.space)));
-            if self.directory.space(page.space).is_none() {
-                self.checkpoint.outdated.push(page.extent);
+        for (kind, image) in self.checkpoint.listed.images() {
+            claims.push((image.extent, format!("{kind:?} {}", image.number)));
+        }
+        let mut claimed: BTreeSet<Extent> = BTreeSet::new();
+        for id in self.directory.table.ids() {
+            let block = self.directory.block(id);
+            let Some(extent) = block.placement.extent else { continue };
+            let (key, space) = (String::from_utf8_lossy(&block.key), block.space);
+            if claimed.insert(extent) {
+                claims.push((extent, format!("block {key:?} of space {space}")));
             }
         }
         for (extent, what) in claims {
-            self.claim(extent, &what)?;
-        }
-        let spaces = self.directory.spaces();
-        let blocks: Vec<_> =
-            spaces.flat_map(|space| &space.pages).flat_map(Page::blocks).copied().collect();
-        for id in blocks {
-            let block = self.directory.block(id);
-            let what =
-                format!("block {:?} of space {}", String::from_utf8_lossy(&block.key), block.space);
-            let Some(extent) = block.extent else { continue };
             self.claim(extent, &what)?;
         }
         Ok(())
@@ -459,8 +525,16 @@ impl Core {
             self.replay_carried(seq);
             let payload = record_format::decode(record.payload)
                 .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
-            let (Payload::Updates(mut updates) | Payload::Change(_, mut updates)) = payload else {
-                continue;
+            let mut updates = match payload {
+                Payload::Updates(updates)
+                | Payload::Change(_, updates)
+                | Payload::Settle(updates) => updates,
+                Payload::RemoveRange(range) => {
+                    self.replay_range(seq, &range);
+                    self.accepted = seq;
+                    continue;
+                }
+                _ => continue,
             };
             loop {
                 let next = updates
@@ -505,32 +579,78 @@ impl Core {
     fn replay_update(
         &mut self,
         seq: u64,
-        update: &record_format::LoggedUpdate<'_>,
+        update: &LoggedUpdate<'_>,
         access: Access,
     ) -> Result<(), Error> {
-        let Some(id) = self.route(update.space, update.key) else { return Ok(()) };
-        if self.directory.block(id).frontier >= seq && !cfg!(feature = "broken-frontier") {
-            return Ok(());
+        let mut told: BTreeSet<BlockId> = BTreeSet::new();
+        for space in self.directory.holders(update.space, seq) {
+            let Some(found) = self.directory.space(space) else { continue };
+            let position = found.format.position(update.key);
+            let Some(id) = self.directory.covering(space, &position) else { continue };
+            let inside = self.directory.block(id).placement.frontier >= seq;
+            if (inside && !cfg!(feature = "broken-frontier")) || !told.insert(id) {
+                continue;
+            }
+            // Who only looks applies nothing: an update may wait whose modifier is not known here.
+            if access == Access::ReadWrite && self.modifiers.get(update.modifier).is_none() {
+                return Err(self.unknown_modifier(update));
+            }
+            let LoggedUpdate { modifier, key, operand, .. } = *update;
+            self.push(id, &UpdateRef { seq, modifier, key, operand });
         }
-        // Who only looks applies nothing: an update may wait whose modifier is not known here.
-        if access == Access::ReadWrite && self.modifiers.get(update.modifier).is_none() {
-            let known = self.modifier_records.iter().find(|known| known.id == update.modifier);
-            let (name, version) = known.map_or_else(
-                || (format!("number {}", update.modifier.0), 0),
-                |known| (known.name.clone(), known.version),
-            );
-            return Err(RequestError::UnknownModifier { name, version }.into());
-        }
-        self.enqueue(seq, update);
         Ok(())
+    }
+
+    fn unknown_modifier(&self, update: &LoggedUpdate<'_>) -> Error {
+        let known = self.modifier_records.iter().find(|known| known.id == update.modifier);
+        let (name, version) = known.map_or_else(
+            || (format!("number {}", update.modifier.0), 0),
+            |known| (known.name.clone(), known.version),
+        );
+        RequestError::UnknownModifier { name, version }.into()
+    }
+
+    /// The removal of a range, for all that share what it concerns.
+    fn replay_range(&mut self, seq: u64, record: &RangeRecord) {
+        let range = KeyRange { from: &record.from, to: record.to.as_deref() };
+        let mut told = BTreeSet::new();
+        for space in self.directory.holders(record.space, seq) {
+            self.push_range(seq, space, &range, &mut told);
+        }
     }
 }
 
-fn malformed_record(
-    config: &Config,
-    seq: u64,
-    malformed: super::format::codec_format::Malformed,
-) -> Error {
+/// The spaces that the engine keeps for itself.
+fn own_spaces() -> [SpaceRecord; 2] {
+    let own = |space, companion, format: &str, name: &str| SpaceRecord {
+        space,
+        companion,
+        snapshot: 0,
+        format: format.to_owned(),
+        name: name.to_owned(),
+    };
+    [
+        own(QUARANTINE_SPACE, QUARANTINE_COMPANION, TABLE_FORMAT, QUARANTINE_NAME),
+        own(REFERENCES_SPACE, 0, REFERENCES_FORMAT, REFERENCES_NAME),
+    ]
+}
+
+/// What cells of the reference array a record tells, and how much.
+fn settled(config: &Config, seq: u64, mut updates: Updates<'_>) -> Result<Vec<(u64, i64)>, Error> {
+    let mut cells = Vec::new();
+    let malformed = |malformed| malformed_record(config, seq, malformed);
+    while let Some(update) = updates.next_update().map_err(malformed)? {
+        let index = <[u8; 8]>::try_from(update.key).map(u64::from_be_bytes);
+        let amount = <[u8; 8]>::try_from(update.operand).map(i64::from_le_bytes);
+        let (Ok(index), Ok(amount)) = (index, amount) else {
+            return Err(malformed(Malformed("cell of the reference array")));
+        };
+        cells.push((index, amount));
+    }
+    Ok(cells)
+}
+
+fn malformed_record(config: &Config, seq: u64, malformed: Malformed) -> Error {
     let region = config.log_regions[0];
     let what = format!("log record {seq}");
     let reason = format!("checksum holds, but the content is not known here: {malformed}");

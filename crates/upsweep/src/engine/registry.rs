@@ -7,11 +7,56 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use super::block_format::UpdateRef;
 use super::modifier::{Modifier, Outcome, Refusal, check_value};
 
 /// Number of a modifier within a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModifierId(pub u16);
+
+/// Number of the built-in modifier that puts a value.
+pub const PUT: ModifierId = ModifierId(0);
+/// Number of the built-in modifier that deletes a record.
+pub const DELETE: ModifierId = ModifierId(1);
+/// Number of the built-in modifier that adds to a signed integer.
+pub const ADD_I64: ModifierId = ModifierId(2);
+/// Number of what removes a range of keys. It is no modifier, for it concerns many records: the
+/// engine makes such updates, callers cannot.
+pub const DELETE_RANGE: ModifierId = ModifierId(15);
+
+/// The keys that an update with [`DELETE_RANGE`] removes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyRange<'a> {
+    /// The first one.
+    pub from: &'a [u8],
+    /// The first one beyond; `None` for no bound.
+    pub to: Option<&'a [u8]>,
+}
+
+impl<'a> KeyRange<'a> {
+    /// The range that an update removes, if it does.
+    #[must_use]
+    #[inline]
+    pub fn of(update: &UpdateRef<'a>) -> Option<Self> {
+        if update.modifier != DELETE_RANGE {
+            return None;
+        }
+        let to = update.operand.split_first().map(|(_, to)| to);
+        Some(Self { from: update.key, to })
+    }
+
+    /// The operand of an update that removes the range; its key is the first one.
+    #[must_use]
+    pub fn operand(&self) -> Vec<u8> {
+        self.to.map(|to| [&[1], to].concat()).unwrap_or_default()
+    }
+
+    /// Whether the range has this key.
+    #[must_use]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        key >= self.from && self.to.is_none_or(|to| key < to)
+    }
+}
 
 /// First number that is given to modifiers of the application.
 pub const FIRST_USER_ID: u16 = 256;

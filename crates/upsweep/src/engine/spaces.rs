@@ -1,22 +1,35 @@
-//! Spaces come and go: creation, lookup by name, dropping in the background, and modifiers that get
-//! their numbers.
+//! Spaces come and go: creation, clones and snapshots, lookup by name, dropping in the background,
+//! ranges that are removed, and modifiers that get their numbers.
+//!
+//! Each is one log record, and takes effect when that is durable: see `publish.rs`.
 
 use std::sync::Arc;
 
-use super::block_format::BlockFormat;
+use super::block_format::{BlockFormat, Routing};
 use super::core::{Core, Publish};
-use super::directory::{Page, Space};
 use super::format::record_format::{
-    ModifierRecord, SpaceRecord, encode_create_space, encode_drop_space, encode_modifier,
+    BlockRef, Change, CloneRecord, LoggedUpdate, ModifierRecord, RangeRecord, Rebuilt,
+    SnapshotRecord, SpaceRecord, encode_change, encode_clone, encode_create_space,
+    encode_drop_snapshot, encode_drop_space, encode_modifier, encode_release, encode_remove_range,
+    encode_settle,
 };
 use super::modifier::{Modifier, check_name};
-use super::registry::{FIRST_USER_ID, ModifierId};
+use super::publish::Event;
+use super::quarantine::{FIRST_USER_SPACE, REFERENCES_SPACE};
+use super::registry::{ADD_I64, FIRST_USER_ID, ModifierId};
+use super::visitor::BlockVisitor;
 use crate::error::{Error, RequestError, RetryError};
 
 /// Longest name of a space, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
-/// Blocks of dropped spaces that one pump gives back.
-const DROPPED_PER_PUMP: usize = 256;
+/// Nodes and blocks of what was dropped that one record gives back.
+const RELEASE_PORTION: usize = 256;
+/// Empty blocks that one record takes out of the directory.
+const FORGET_PORTION: usize = 256;
+/// Cells of the reference array that one record tells.
+const SETTLE_PORTION: usize = 256;
+/// Above this fill of the queues the reference array has to wait, for nobody pushes it back.
+const SETTLE_FILL_PERCENT_MAX: u32 = 75;
 /// Name of the format of spaces that hold large values.
 pub const LARGE_VALUE_FORMAT: &str = "raw";
 
@@ -24,7 +37,7 @@ impl Core {
     /// The space of this name, if it is there.
     #[must_use]
     pub fn space_named(&self, name: &str) -> Option<&SpaceRecord> {
-        self.spaces().find(|record| record.name == name)
+        self.spaces().find(|record| record.name == name && record.snapshot == 0)
     }
 
     /// How the blocks of a space are laid out.
@@ -33,7 +46,7 @@ impl Core {
         self.directory.space(space).map(|space| Arc::clone(&space.format))
     }
 
-    /// All spaces of the application: number, name, format.
+    /// All spaces of the application, those of snapshots included: number, name, format.
     pub fn spaces(&self) -> impl Iterator<Item = &SpaceRecord> {
         let companions = |space: &&SpaceRecord| !space.name.is_empty();
         self.directory.spaces().map(|space| &space.record).filter(companions)
@@ -44,15 +57,52 @@ impl Core {
     pub fn space_size(&self, space: u32) -> SpaceSize {
         let mut size = SpaceSize::default();
         let Some(found) = self.directory.space(space) else { return size };
-        for id in found.pages.iter().flat_map(Page::blocks) {
-            let block = self.directory.block(*id);
+        for id in self.directory.blocks_of(found) {
+            let block = self.directory.block(id);
             size.blocks += 1;
-            size.records += u64::from(block.records);
-            size.bytes += block.extent.map_or(0, |extent| u64::from(extent.bytes));
+            size.records += u64::from(block.placement.records);
+            size.bytes += block.placement.extent.map_or(0, |extent| u64::from(extent.bytes));
             let frozen = block.frozen.as_ref().map_or(0, |frozen| frozen.count());
             size.waiting += u64::from(block.queue.count() + frozen);
         }
+        size.waiting += found.pending.len() as u64;
         size
+    }
+
+    fn check_open(&self) -> Result<(), Error> {
+        match &self.closed {
+            Some(closed) => Err(closed.clone().into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a space may get this name.
+    fn check_new_name(&self, name: &str) -> Result<(), Error> {
+        let bad_name =
+            name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control);
+        if bad_name {
+            return Err(RequestError::BadTableName(name.to_owned()).into());
+        }
+        if let Some(taken) = self.space_named(name) {
+            let (table, found) =
+                (name.to_owned(), format!("there, with format {:?}", taken.format));
+            let wanted = "a new one".to_owned();
+            return Err(RequestError::TableMismatch { table, found, wanted }.into());
+        }
+        let takes = |record: &SpaceRecord| record.snapshot == 0 && record.name == name;
+        let waiting = self.publishes.iter().any(|(_, publish)| match publish {
+            Publish::Event(Event::Create(record)) => takes(record),
+            Publish::Event(Event::Clone(clone)) => {
+                clone.pairs.iter().any(|(_, record)| takes(record))
+            }
+            _ => false,
+        });
+        if waiting { Err(RetryError::Busy.into()) } else { Ok(()) }
+    }
+
+    fn check_space(&self, space: u32) -> Result<&SpaceRecord, Error> {
+        let no_table = || RequestError::NoTable(format!("number {space}")).into();
+        self.directory.space(space).map(|space| &space.record).ok_or_else(no_table)
     }
 
     /// Creates a space for application blocks of the registered format `format`, with a companion
@@ -66,34 +116,16 @@ impl Core {
         format: &str,
         large_values: bool,
     ) -> Result<(u32, u64), Error> {
-        if let Some(closed) = &self.closed {
-            return Err(closed.clone().into());
-        }
-        let bad_name =
-            name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control);
-        if bad_name {
-            return Err(RequestError::BadTableName(name.to_owned()).into());
-        }
+        self.check_open()?;
         self.format_named(format)?;
-        if let Some(taken) = self.space_named(name) {
-            let (table, found) =
-                (name.to_owned(), format!("there, with format {:?}", taken.format));
-            let wanted = "a new one".to_owned();
-            return Err(RequestError::TableMismatch { table, found, wanted }.into());
-        }
-        let waiting = self.publishes.iter().any(
-            |(_, publish)| matches!(publish, Publish::CreateSpace(record) if record.name == name),
-        );
-        if waiting {
-            return Err(RetryError::Busy.into());
-        }
+        self.check_new_name(name)?;
         let space = self.superblock.next_space;
         let companion = if large_values { space + 1 } else { 0 };
         let (format, name) = (format.to_owned(), name.to_owned());
-        let record = SpaceRecord { space, companion, format, name };
+        let record = SpaceRecord { space, companion, snapshot: 0, format, name };
         let mut payload = Vec::new();
         encode_create_space(&record, &mut payload);
-        let publish = Publish::CreateSpace(record);
+        let publish = Publish::Event(Event::Create(record));
         let seq = self.append_or_make_room(&payload, publish)?;
         self.superblock.next_space += 2;
         Ok((space, seq))
@@ -101,25 +133,13 @@ impl Core {
 
     /// Appends a record of the engine; if the log has no room, sees to it that there will be some.
     fn append_or_make_room(&mut self, payload: &[u8], publish: Publish) -> Result<u64, Error> {
+        if self.checkpoint.carries_changes() {
+            return Err(RetryError::Busy.into());
+        }
         self.append_internal(payload, publish).map_err(|_| {
             self.make_room();
             RetryError::Busy.into()
         })
-    }
-
-    /// Puts a space into the directory, and its companion.
-    pub(super) fn add_space(&mut self, record: SpaceRecord) {
-        if self.directory.space(record.space).is_some() {
-            return;
-        }
-        self.superblock.next_space = self.superblock.next_space.max(record.space + 2);
-        if record.companion != 0 {
-            let large = Arc::clone(&self.formats[LARGE_VALUE_FORMAT]);
-            self.directory.add_space(companion_record(record.companion), large);
-        }
-        if let Ok(format) = self.format_named(&record.format) {
-            self.directory.add_space(record, format);
-        }
     }
 
     /// The format of this name, which may be followed by a colon and parameters.
@@ -135,54 +155,294 @@ impl Core {
     }
 
     /// Drops a space with all that is in it, once the returned sequence is durable; its memory and
-    /// room on the devices come back in the background.
+    /// room on the devices come back in the background. One log record, whatever the size.
     ///
     /// # Errors
-    /// [`RequestError::NoTable`]; [`RetryError::Busy`] when the log has no room.
+    /// [`RequestError::NoTable`]; [`RequestError::ReadOnly`] for a space of a snapshot, which goes
+    /// with the snapshot; [`RetryError::Busy`] when the log has no room.
     pub fn drop_space(&mut self, space: u32) -> Result<u64, Error> {
-        if let Some(closed) = &self.closed {
-            return Err(closed.clone().into());
-        }
-        if self.directory.space(space).is_none() {
-            return Err(RequestError::NoTable(format!("number {space}")).into());
+        self.check_open()?;
+        let record = self.check_space(space)?;
+        if record.snapshot != 0 || space < FIRST_USER_SPACE {
+            return Err(RequestError::ReadOnly(record.name.clone()).into());
         }
         let mut payload = Vec::new();
         encode_drop_space(space, &mut payload);
-        let publish = Publish::DropSpace(space);
-        self.append_or_make_room(&payload, publish)
+        self.append_or_make_room(&payload, Publish::Event(Event::Drop(space)))
     }
 
-    pub(super) fn drop_space_now(&mut self, space: u32) {
-        let Some(dropped) = self.directory.remove_space(space) else { return };
-        let companion = self.directory.remove_space(dropped.record.companion);
-        for space in [Some(dropped), companion].into_iter().flatten() {
-            for Space { pages, .. } in [space] {
-                for page in pages {
-                    self.checkpoint.outdated.extend(page.image);
-                    self.dropped.extend(page.blocks());
-                }
+    /// Makes `name` a clone of the space `source`, which may be one of a snapshot: both have all that
+    /// was accepted so far, and go separate ways from then on. It is there once the returned sequence
+    /// is durable. One log record and no other write, whatever the size; memory: nothing but the
+    /// name. (Rodeh, section 5: a clone is one more reference to a root.)
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; a bad or taken name; [`RetryError::Busy`] when the log has no room.
+    pub fn clone_space(&mut self, source: u32, name: &str) -> Result<(u32, u64), Error> {
+        self.check_open()?;
+        self.check_new_name(name)?;
+        let record = SpaceRecord { name: name.to_owned(), ..self.new_clone_of(source, 0, 0)? };
+        let space = record.space;
+        let clone = CloneRecord { snapshot: None, pairs: vec![(source, record)] };
+        Ok((space, self.append_clone(clone)?))
+    }
+
+    /// Keeps spaces as they are at this moment: those given, or all of the application. The number
+    /// of the snapshot is good once the returned sequence is durable. Cost: as
+    /// [`Core::clone_space`], per space.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; a bad or taken name of the snapshot; [`RetryError::Busy`] when the
+    /// log has no room.
+    pub fn create_snapshot(
+        &mut self,
+        name: Option<&str>,
+        spaces: Option<&[u32]>,
+    ) -> Result<(u32, u64), Error> {
+        self.check_open()?;
+        if let Some(name) = name {
+            self.check_snapshot_name(name)?;
+        }
+        let number = self.superblock.next_space;
+        let all = self.spaces().filter(|record| record.snapshot == 0);
+        let all = all.map(|record| record.space).filter(|space| *space >= FIRST_USER_SPACE);
+        let sources = spaces.map_or_else(|| all.collect(), <[u32]>::to_vec);
+        let mut pairs = Vec::with_capacity(sources.len());
+        for (position, source) in (1..).zip(sources) {
+            pairs.push((source, self.new_clone_of(source, number, position)?));
+        }
+        let temporary = name.is_none();
+        let name = name.unwrap_or_default().to_owned();
+        let snapshot = Some(SnapshotRecord { number, temporary, name });
+        let seq = self.append_clone(CloneRecord { snapshot, pairs })?;
+        Ok((number, seq))
+    }
+
+    fn check_snapshot_name(&self, name: &str) -> Result<(), Error> {
+        let bad =
+            name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control);
+        if bad {
+            return Err(RequestError::BadSnapshotName(name.to_owned()).into());
+        }
+        let on_its_way = |publish: &Publish| match publish {
+            Publish::Event(Event::Clone(clone)) => {
+                clone.snapshot.as_ref().is_some_and(|snapshot| snapshot.name == name)
             }
+            _ => false,
+        };
+        let taken = self.snapshots().any(|(snapshot, _)| snapshot.name == name);
+        if taken || self.publishes.iter().any(|(_, publish)| on_its_way(publish)) {
+            return Err(RequestError::SnapshotExists(name.to_owned()).into());
+        }
+        Ok(())
+    }
+
+    /// The record of the `position`-th new clone, which has the name of its source.
+    fn new_clone_of(
+        &self,
+        source: u32,
+        snapshot: u32,
+        position: u32,
+    ) -> Result<SpaceRecord, Error> {
+        let found = self.check_space(source)?;
+        let space = self.superblock.next_space + 2 * position;
+        let companion = if found.companion == 0 { 0 } else { space + 1 };
+        let (format, name) = (found.format.clone(), found.name.clone());
+        Ok(SpaceRecord { space, companion, snapshot, format, name })
+    }
+
+    fn append_clone(&mut self, clone: CloneRecord) -> Result<u64, Error> {
+        let mut payload = Vec::new();
+        encode_clone(&clone, &mut payload);
+        let sources: Vec<u32> = clone.pairs.iter().map(|(source, _)| *source).collect();
+        let snapshots = usize::from(clone.snapshot.is_some());
+        let count = u32::try_from(sources.len() + snapshots).expect("spaces are few");
+        let seq = self.append_or_make_room(&payload, Publish::Event(Event::Clone(clone)))?;
+        self.superblock.next_space += 2 * count;
+        sources.into_iter().for_each(|source| self.raise_fence(source, seq));
+        Ok(seq)
+    }
+
+    /// From now on updates of a space wait until the record of this sequence has taken effect: they
+    /// come after it.
+    fn raise_fence(&mut self, space: u32, seq: u64) {
+        if let Some(space) = self.directory.space_mut(space) {
+            space.fences.push_back(seq);
         }
     }
 
-    /// Gives back a portion of what dropped spaces held.
+    /// All snapshots, with the sequence that each of them shows.
+    pub fn snapshots(&self) -> impl Iterator<Item = (&SnapshotRecord, u64)> {
+        self.directory.snapshots.values().map(|(record, seq)| (record, *seq))
+    }
+
+    /// The spaces of a snapshot.
+    pub fn spaces_of(&self, snapshot: u32) -> impl Iterator<Item = &SpaceRecord> {
+        self.spaces().filter(move |record| record.snapshot == snapshot)
+    }
+
+    /// Drops a snapshot, once the returned sequence is durable; what only it had comes back in the
+    /// background.
+    ///
+    /// # Errors
+    /// [`RequestError::NoSnapshot`]; [`RetryError::Busy`] when the log has no room.
+    pub fn drop_snapshot(&mut self, snapshot: u32) -> Result<u64, Error> {
+        self.check_open()?;
+        if !self.directory.snapshots.contains_key(&snapshot) {
+            return Err(RequestError::NoSnapshot(format!("number {snapshot}")).into());
+        }
+        let mut payload = Vec::new();
+        encode_drop_snapshot(snapshot, &mut payload);
+        self.append_or_make_room(&payload, Publish::Event(Event::DropSnapshot(snapshot)))
+    }
+
+    /// Removes all records with keys from `from` to below `to` (`None`: to the end), those that
+    /// updates still wait for included, once the returned sequence is durable. Later updates come
+    /// after it. One log record; changes at most `4 x depth` nodes, reads nothing. (Rodeh, section
+    /// 5.7.)
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; [`RequestError::ReadOnly`]; [`RequestError::NotOrdered`] if the
+    /// space does not keep its records in key order; [`RetryError::Busy`] when the log has no room.
+    pub fn remove_range(
+        &mut self,
+        space: u32,
+        from: &[u8],
+        to: Option<&[u8]>,
+    ) -> Result<u64, Error> {
+        self.check_open()?;
+        let record = self.check_space(space)?;
+        if record.snapshot != 0 || space < FIRST_USER_SPACE {
+            return Err(RequestError::ReadOnly(record.name.clone()).into());
+        }
+        let format = self.format_of(space);
+        if !format.is_some_and(|format| format.keeps_key_order()) {
+            return Err(RequestError::NotOrdered(record.name.clone()).into());
+        }
+        let (from, to) = (from.to_vec(), to.map(<[u8]>::to_vec));
+        let range = RangeRecord { space, from, to };
+        let mut payload = Vec::new();
+        encode_remove_range(&range, &mut payload);
+        let publish = Publish::Event(Event::RemoveRange(range));
+        let seq = self.append_or_make_room(&payload, publish)?;
+        self.accepted = seq;
+        self.raise_fence(space, seq);
+        Ok(seq)
+    }
+
+    /// Gives back a portion of what was dropped, and tells the reference array a portion of what it
+    /// is owed, if that is not under way.
     pub(super) fn pump_dropped(&mut self) {
-        for _ in 0..self.dropped.len().min(DROPPED_PER_PUMP) {
-            let Some(id) = self.dropped.pop_front() else { return };
-            if self.directory.block(id).busy {
-                self.dropped.push_back(id);
+        if self.paused || self.checkpoint.carries_changes() {
+            return;
+        }
+        if !self.release_in_flight && !self.directory.trees.condemned().is_empty() {
+            let mut payload = Vec::new();
+            encode_release(RELEASE_PORTION, &mut payload);
+            let publish = Publish::Event(Event::Release(RELEASE_PORTION));
+            self.release_in_flight = self.append_internal(&payload, publish).is_ok();
+        }
+        if !self.settle_in_flight && !self.directory.trees.owed().is_empty() {
+            self.settle();
+        }
+    }
+
+    /// Tells the reference array what it is owed: blind additions, as any other updates.
+    fn settle(&mut self) {
+        if self.queue_fill_percent() >= SETTLE_FILL_PERCENT_MAX {
+            return;
+        }
+        let owed = self.directory.trees.owed().iter().take(SETTLE_PORTION);
+        let cells: Vec<(u64, i64)> = owed.map(|(index, amount)| (*index, *amount)).collect();
+        let encoded: Vec<([u8; 8], [u8; 8])> = cells
+            .iter()
+            .map(|(index, amount)| (index.to_be_bytes(), amount.to_le_bytes()))
+            .collect();
+        let updates: Vec<LoggedUpdate<'_>> = encoded
+            .iter()
+            .map(|(key, operand)| LoggedUpdate {
+                space: REFERENCES_SPACE,
+                modifier: ADD_I64,
+                key,
+                operand,
+            })
+            .collect();
+        let mut payload = Vec::new();
+        encode_settle(&updates, &mut payload);
+        let publish = Publish::Event(Event::Settle(cells));
+        if let Ok(seq) = self.append_internal(&payload, publish) {
+            self.settle_in_flight = true;
+            self.accepted = seq;
+            self.enqueue_all(seq, &updates);
+        }
+    }
+
+    /// Has every block of a space that is swept from now on shown to `visitor`, in place of the
+    /// one before; `None`: to nobody. A block that a space shares with others is shown to the visitor
+    /// of one of them.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`].
+    pub fn set_visitor(
+        &mut self,
+        space: u32,
+        visitor: Option<Arc<dyn BlockVisitor>>,
+    ) -> Result<(), Error> {
+        self.check_space(space)?;
+        Arc::make_mut(&mut self.visitors).set(space, visitor);
+        Ok(())
+    }
+
+    /// The message of the panic for which the visitor of a space is called no more, if so.
+    #[must_use]
+    pub fn visitor_panic(&self, space: u32) -> Option<String> {
+        self.visitors.panic(space).map(str::to_owned)
+    }
+
+    /// Takes blocks of exact routing out of the directory that hold nothing, and whose deletion no
+    /// replay can see any more.
+    pub(super) fn forget_empty_blocks(&mut self) {
+        if self.checkpoint.carries_changes() {
+            return;
+        }
+        let mut change = Change::default();
+        let mut left = FORGET_PORTION;
+        for space in self.directory.spaces() {
+            let companion = space.record.name.is_empty();
+            let whole = space.record.snapshot == 0 && space.fences.is_empty() && !companion;
+            if !whole || space.format.routing() != Routing::Exact || left == 0 {
                 continue;
             }
-            self.sweep.unmark_fat(id);
-            self.cache.remove(id);
-            let mut block = self.directory.forget(id);
-            self.arena.clear(&mut block.queue);
-            self.unplaced.remove(&(block.space, block.key));
-            if let Some(extent) = block.extent {
-                self.physical.remove(&(extent.device, extent.offset));
-                self.space_map.free(extent);
-            }
+            let empty = self.directory.blocks_of(space).filter(|id| self.is_forgettable(*id));
+            let olds: Vec<BlockRef> =
+                empty.take(left).map(|id| self.directory.table.reference(id)).collect();
+            left -= olds.len();
+            // Each by itself: they are no neighbours.
+            let space = space.record.space;
+            let group = |old| Rebuilt { space, olds: vec![old], ..Rebuilt::default() };
+            change.rebuilt.extend(olds.into_iter().map(group));
         }
+        if change.rebuilt.is_empty() {
+            return;
+        }
+        let mut payload = Vec::new();
+        encode_change(&change, &[], &mut payload);
+        let spaces: Vec<u32> = change.rebuilt.iter().map(|group| group.space).collect();
+        let publish = Publish::Event(Event::Forget(change));
+        if let Ok(seq) = self.append_internal(&payload, publish) {
+            spaces.into_iter().for_each(|space| self.raise_fence(space, seq));
+        }
+    }
+
+    fn is_forgettable(&self, id: super::directory::BlockId) -> bool {
+        let block = self.directory.block(id);
+        let Some((space, shared)) = self.directory.owner(id) else { return false };
+        block.placement.extent.is_none()
+            && !block.busy
+            && !block.waits()
+            && !shared
+            && block.placement.frontier < self.superblock.replay_from
+            && space.pending.first_from(&block.key).is_none_or(|position| *position != *block.key)
     }
 
     /// Gives a number to a modifier of the application that has none in this store yet.
@@ -208,9 +468,9 @@ impl Core {
 }
 
 /// The record of a companion space: it has no name of its own.
-pub(super) fn companion_record(space: u32) -> SpaceRecord {
+pub(super) fn companion_record(space: u32, snapshot: u32) -> SpaceRecord {
     let format = LARGE_VALUE_FORMAT.to_owned();
-    SpaceRecord { space, companion: 0, format, name: String::new() }
+    SpaceRecord { space, companion: 0, snapshot, format, name: String::new() }
 }
 
 /// How large a space is.

@@ -1,19 +1,23 @@
 //! Verification: reads everything a store refers to and checks every checksum and invariant.
 //!
-//! Checked: superblock, checkpoint root and pages, the log from the replay point on, the directory
-//! against the map of free space (no two images overlap, all lie inside their devices), every
-//! block: readable, checksum, names itself as the directory does, layout, order, keys inside the
-//! block's range, number of records; every large value: there, of the right length, and referred
-//! to. Nothing is written. Memory: the directory and the waiting updates, whatever the budget.
+//! Checked: superblock, checkpoint root, nodes and pages, the log from the replay point on, the
+//! shape of the trees and all references, counted from the roots; the directory against the map of
+//! free space (no two images overlap, all lie inside their devices); every block: readable,
+//! checksum, names itself as the directory does, layout, order, keys inside the block's range in
+//! every space that has it, number of records; every large value: there, of the right length, and
+//! referred to. Blocks that several spaces share are read once. Nothing is written. Memory: the
+//! directory and the waiting updates, whatever the budget.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::block_format::ApplyInput;
 use super::config::Config;
 use super::core::Core;
-use super::directory::{BlockId, Page};
+use super::directory::{BlockId, Space};
 use super::format::image_format::{self, Identity, ImageKind};
+use super::quarantine::REFERENCES_SPACE;
 use super::recovery::{self, Access, Registry};
-use crate::device::{self, Buffer, Devices};
+use crate::device::{self, Buffer, DeviceId, Devices};
 use crate::error::{Damage, Error};
 
 /// What verification found.
@@ -50,105 +54,246 @@ pub fn verify(
         }
         Err(error) => return Err(error),
     };
-    let mut verifier = Verifier { core: &core, devices, report, referred: BTreeSet::new() };
+    let mut verifier = Verifier { core: &core, devices, report, read: BTreeMap::new() };
+    verifier.check_directory();
     verifier.check_spaces();
     Ok(verifier.report)
+}
+
+/// Large values that a block refers to: their keys and lengths in bytes.
+type Values = Vec<(Vec<u8>, u32)>;
+
+/// How the reference array differs from what was counted from the roots, if it does.
+fn difference(said: &BTreeMap<u64, i64>, counted: &BTreeMap<u64, i64>) -> Option<String> {
+    let indexes = said.keys().chain(counted.keys());
+    let index = indexes.into_iter().find(|index| said.get(index) != counted.get(index))?;
+    let count = |cells: &BTreeMap<u64, i64>| cells.get(index).copied().unwrap_or(0);
+    Some(format!(
+        "cell {index} of the reference array says {}; counted from the roots it is {}",
+        count(said),
+        count(counted)
+    ))
 }
 
 struct Verifier<'a> {
     core: &'a Core,
     devices: &'a mut dyn Devices,
     report: Report,
-    /// Large values that blocks refer to: space and key.
-    referred: BTreeSet<(u32, Vec<u8>)>,
+    /// Blocks that were read, with the large values that they refer to.
+    read: BTreeMap<BlockId, Values>,
+}
+
+impl Core {
+    /// What is wrong with the directory: its trees, its references, and the places of its blocks.
+    /// Cost: a pass over the directory.
+    #[must_use]
+    pub fn audit(&self) -> Vec<String> {
+        let (mut faults, _) = self.directory.audit();
+        faults.extend(self.audit_places());
+        faults
+    }
+
+    /// Used space is what blocks, nodes, pages and the root take, and no more.
+    fn audit_places(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        let table = &self.directory.table;
+        let mut extents = BTreeSet::new();
+        for id in table.ids() {
+            let Some(extent) = table.get(id).placement.extent else { continue };
+            extents.insert(extent);
+            if !self.physical.contains(&(extent.device, extent.offset, id)) {
+                faults.push(format!("block {} is not in the index of places", id.0));
+            }
+        }
+        if self.physical.len()
+            != table.ids().filter(|id| table.get(*id).placement.extent.is_some()).count()
+        {
+            faults.push("the index of places names blocks that are not there".to_owned());
+        }
+        if self.is_active() {
+            return faults; // Runs and checkpoints on their way have space of their own.
+        }
+        let images = self.checkpoint.listed.images().map(|(_, image)| image.extent);
+        let carried = self.checkpoint.outdated.iter().copied();
+        let all = extents.into_iter().chain(images).chain(self.superblock.root).chain(carried);
+        let referenced: u64 = all.map(|extent| u64::from(extent.bytes)).sum();
+        let used = self.space_map.used_bytes();
+        if referenced != used {
+            faults.push(format!("{used} bytes are used, and {referenced} are referred to"));
+        }
+        faults
+    }
 }
 
 impl Verifier<'_> {
+    fn check_directory(&mut self) {
+        let mut faults = self.core.audit();
+        let (_, counted) = self.core.directory.audit();
+        match self.references() {
+            Ok(said) => faults.extend(difference(&said, &counted)),
+            Err(reason) => faults.push(format!("the reference array: {reason}")),
+        }
+        for reason in faults {
+            let extent = self.core.superblock.root;
+            let (device, offset) =
+                extent.map_or((DeviceId(0), 0), |extent| (extent.device, extent.offset));
+            let what = "the directory".to_owned();
+            self.report.damage.push(Damage { device, offset, what, reason });
+        }
+    }
+
+    /// The cells of the reference array that are not zero, with all that waits for them and what
+    /// they are still owed.
+    fn references(&mut self) -> Result<BTreeMap<u64, i64>, String> {
+        let core = self.core;
+        let mut cells = core.directory.trees.owed().clone();
+        let Some(space) = core.directory.space(REFERENCES_SPACE) else { return Ok(cells) };
+        for id in core.directory.blocks_of(space) {
+            let block = core.directory.block(id);
+            let read = block.placement.extent.map(|_| self.read(id)).transpose()?;
+            let waiting = core.arena.snapshot(&block.queue);
+            let mut updates = waiting.updates();
+            updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
+            let input = ApplyInput {
+                body: read.as_ref().map(|(buffer, body)| &buffer[body.clone()]),
+                updates: &updates,
+                modifiers: &core.modifiers,
+                values: &[],
+                body_bytes_max: usize::MAX,
+                inline_value_bytes_max: usize::MAX,
+            };
+            let body = space.format.read(&input).map_err(|error| format!("{error:?}"))?;
+            space.format.for_each(&block.key, &body, &mut |key, value| {
+                let index = <[u8; 8]>::try_from(key).map(u64::from_be_bytes);
+                let count = <[u8; 8]>::try_from(value.bytes).map(i64::from_le_bytes);
+                if let (Ok(index), Ok(count)) = (index, count) {
+                    *cells.entry(index).or_default() += count;
+                }
+            })?;
+        }
+        cells.retain(|_, count| *count != 0);
+        Ok(cells)
+    }
+
     fn check_spaces(&mut self) {
-        // A companion has a higher number than its space, so its references are known by then.
-        for space in self.core.directory.spaces() {
-            let ids: Vec<BlockId> = space.pages.iter().flat_map(Page::blocks).copied().collect();
-            let is_companion = space.record.name.is_empty();
+        let is_companion = |space: &&Space| space.record.name.is_empty();
+        let directory = &self.core.directory;
+        for space in directory.spaces().filter(|space| !is_companion(space)) {
+            let ids: Vec<BlockId> = directory.blocks_of(space).collect();
+            let mut referred: BTreeSet<Vec<u8>> = BTreeSet::new();
             for (position, id) in ids.iter().enumerate() {
-                let block = self.core.directory.block(*id);
-                self.report.waiting += u64::from(block.queue.count());
-                let Some(extent) = block.extent else { continue };
-                let high = ids.get(position + 1).map(|next| &*self.core.directory.block(*next).key);
-                let checked = self.read(*id).and_then(|(buffer, body)| {
-                    let body = &buffer[body];
-                    if is_companion {
-                        return self.check_large_value(space.record.space, &block.key, body);
-                    }
-                    let found = space.format.check(body, &block.key, high)?;
-                    if found.records != block.records {
-                        let (found, listed) = (found.records, block.records);
-                        return Err(format!("{found} records; the directory says {listed}"));
-                    }
-                    let values = found.values.into_iter();
-                    self.note_values(space.record.companion, values)?;
-                    Ok(())
-                });
-                self.report.blocks += 1;
-                self.report.bytes += u64::from(extent.bytes);
-                self.report.records += u64::from(block.records);
-                if let Err(reason) = checked {
+                let high = ids.get(position + 1).map(|next| &*directory.block(*next).key);
+                if let Err(reason) = self.check_block(space, *id, high, &mut referred) {
                     self.damaged(*id, reason);
                 }
             }
+            self.report.waiting += space.pending.len() as u64;
+            if let Some(values) = directory.space(space.record.companion) {
+                for id in directory.blocks_of(values) {
+                    if let Err(reason) = self.check_large_value(id, &mut referred) {
+                        self.damaged(id, reason);
+                    }
+                }
+            }
         }
+    }
+
+    /// Checks a block in one of its spaces; reads it in the first.
+    fn check_block(
+        &mut self,
+        space: &Space,
+        id: BlockId,
+        high: Option<&[u8]>,
+        referred: &mut BTreeSet<Vec<u8>>,
+    ) -> Result<(), String> {
+        let block = self.core.directory.block(id);
+        if !self.read.contains_key(&id) {
+            self.report.waiting += u64::from(block.queue.count());
+            let values = self.read_block(space, id, high)?;
+            self.read.insert(id, values);
+        }
+        for (key, bytes) in self.read[&id].clone() {
+            self.check_reference(space.record.companion, &key, bytes)?;
+            referred.insert(key);
+        }
+        Ok(())
+    }
+
+    fn read_block(
+        &mut self,
+        space: &Space,
+        id: BlockId,
+        high: Option<&[u8]>,
+    ) -> Result<Values, String> {
+        let block = self.core.directory.block(id);
+        let Some(extent) = block.placement.extent else { return Ok(Values::new()) };
+        self.report.blocks += 1;
+        self.report.bytes += u64::from(extent.bytes);
+        self.report.records += u64::from(block.placement.records);
+        let (buffer, body) = self.read(id)?;
+        let found = space.format.check(&buffer[body], &block.key, high)?;
+        if found.records != block.placement.records {
+            let (found, listed) = (found.records, block.placement.records);
+            return Err(format!("{found} records; the directory says {listed}"));
+        }
+        Ok(found.values)
     }
 
     fn damaged(&mut self, id: BlockId, reason: String) {
         let block = self.core.directory.block(id);
         let key = String::from_utf8_lossy(&block.key);
         let what = format!("block {key:?} of space {}", block.space);
-        let Some(extent) = block.extent else { return };
+        let Some(extent) = block.placement.extent else { return };
         let (device, offset) = (extent.device, extent.offset);
         self.report.damage.push(Damage { device, offset, what, reason });
     }
 
     fn read(&mut self, id: BlockId) -> Result<(Buffer, std::ops::Range<usize>), String> {
         let block = self.core.directory.block(id);
-        let extent = block.extent.ok_or("it has no image")?;
+        let extent = block.placement.extent.ok_or("it has no image")?;
         let buffer =
             device::read_alone(self.devices, extent.device, extent.offset, extent.bytes as usize)
                 .map_err(|error| error.to_string())?;
         let identity = Identity {
             store: self.core.config.store,
             kind: ImageKind::Block,
-            space: block.space,
-            seq: block.image_seq,
+            space: block.placement.image_space,
+            seq: block.placement.image_seq,
             key: &block.key,
         };
         let body = image_format::decode(&buffer, &identity)?;
         Ok((buffer, body))
     }
 
-    fn note_values(
-        &mut self,
-        companion: u32,
-        values: impl Iterator<Item = (Vec<u8>, u32)>,
-    ) -> Result<(), String> {
-        for (key, bytes) in values {
-            let found = self.core.directory.exact(companion, &key);
-            let extent = found.and_then(|found| self.core.directory.block(found).extent);
-            let least = image_format::HEADER_BYTES + key.len() + bytes as usize;
-            if extent.is_none_or(|extent| (extent.bytes as usize) < least) {
-                let key = String::from_utf8_lossy(&key).into_owned();
-                return Err(format!("its large value {key:?} of {bytes} bytes is missing"));
-            }
-            self.referred.insert((companion, key));
+    fn check_reference(&self, companion: u32, key: &[u8], bytes: u32) -> Result<(), String> {
+        let found = self.core.directory.exact(companion, key);
+        let extent = found.and_then(|found| self.core.directory.block(found).placement.extent);
+        let least = image_format::HEADER_BYTES + key.len() + bytes as usize;
+        if extent.is_none_or(|extent| (extent.bytes as usize) < least) {
+            let key = String::from_utf8_lossy(key).into_owned();
+            return Err(format!("its large value {key:?} of {bytes} bytes is missing"));
         }
         Ok(())
     }
 
-    fn check_large_value(&mut self, space: u32, key: &[u8], body: &[u8]) -> Result<(), String> {
-        if body.is_empty() {
-            return Err("a large value without content".to_owned());
-        }
-        if !self.referred.remove(&(space, key.to_vec())) {
+    fn check_large_value(
+        &mut self,
+        id: BlockId,
+        referred: &mut BTreeSet<Vec<u8>>,
+    ) -> Result<(), String> {
+        let block = self.core.directory.block(id);
+        let Some(extent) = block.placement.extent else { return Ok(()) };
+        if !referred.remove(&*block.key) {
             return Err("a large value that no record refers to".to_owned());
         }
-        Ok(())
+        if self.read.contains_key(&id) {
+            return Ok(());
+        }
+        self.read.insert(id, Values::new());
+        self.report.blocks += 1;
+        self.report.bytes += u64::from(extent.bytes);
+        self.report.records += u64::from(block.placement.records);
+        let (_, body) = self.read(id)?;
+        if body.is_empty() { Err("a large value without content".to_owned()) } else { Ok(()) }
     }
 }

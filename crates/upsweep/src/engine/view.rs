@@ -13,8 +13,9 @@ use std::sync::Arc;
 use super::block_format::Routing;
 use super::cache::Image;
 use super::core::{Actions, Core, Purpose};
-use super::directory::BlockId;
+use super::directory::{BlockId, Space};
 use super::format::image_format::{self, Identity, ImageKind};
+use super::format::record_format::Placement;
 use super::modifier::Modifier;
 use super::queue::Waiting;
 use crate::device::{Buffer, Completion, DeviceId, Operation, Request, Token};
@@ -34,6 +35,8 @@ pub enum Wanted {
     Covering(Vec<u8>),
     /// The whole last block with positions below this one (`None`: the last of the space).
     Below(Option<Vec<u8>>),
+    /// The whole first block whose key is at or above this position.
+    AtOrAbove(Vec<u8>),
 }
 
 /// What is known of a block.
@@ -76,9 +79,9 @@ struct PendingView {
 }
 
 struct PendingRead {
-    block: BlockId,
     extent: Extent,
-    image_seq: u64,
+    /// What the image has to say of itself: space, key, sequence.
+    identity: (u32, Box<[u8]>, u64),
     waiters: Vec<ViewId>,
 }
 
@@ -121,47 +124,98 @@ impl Core {
 
     fn gather(&mut self, space: u32, wanted: &Wanted) -> Result<Gathered, Error> {
         let no_table = || RequestError::NoTable(format!("number {space}"));
-        let routing = self.directory.space(space).ok_or_else(no_table)?;
-        let covering = |position: &[u8]| match routing.format.routing() {
-            Routing::Ordered => self.directory.floor(space, position),
-            Routing::Exact => self.directory.exact(space, position),
-        };
+        let found_space = self.directory.space(space).ok_or_else(no_table)?;
         let found = match wanted {
-            Wanted::Point(key) => covering(&routing.format.position(key)),
-            Wanted::Covering(position) => covering(position),
+            Wanted::Point(key) => self.directory.covering(space, &found_space.format.position(key)),
+            Wanted::Covering(position) => self.directory.covering(space, position),
             Wanted::Below(position) => self.directory.below(space, position.as_deref()),
+            Wanted::AtOrAbove(position) => {
+                let exact = self.directory.exact(space, position);
+                exact.or_else(|| self.directory.above(space, position))
+            }
         };
+        if let Some(view) = self.pending_without_block(found_space, wanted, found) {
+            return Ok(Gathered::Complete(view));
+        }
         let Some(id) = found else { return Ok(Gathered::Complete(View::default())) };
-        let block = self.directory.block(id);
         let mut waiting = Vec::with_capacity(2);
+        let block = self.directory.block(id);
+        let low = block.key.clone();
+        let high = self.high_of(space, &low);
         match wanted {
             Wanted::Point(key) => {
                 let of_key = block.frozen.as_ref().map(|frozen| frozen.of_key(key));
-                waiting.extend(of_key.filter(|updates| updates.count() > 0).map(Arc::new));
-                let live = self.arena.snapshot(&block.queue).of_key(key);
-                waiting.extend((live.count() > 0).then(|| Arc::new(live)));
+                waiting.extend(of_key.map(Arc::new));
+                waiting.push(Arc::new(self.arena.snapshot(&block.queue).of_key(key)));
+                let position = found_space.format.position(key);
+                let pending = &found_space.pending;
+                let after = [&position, &[0][..]].concat();
+                let of_key = pending.in_range(&position, Some(&after), |found| found == key);
+                waiting.push(Arc::new(of_key));
             }
             _ => {
                 waiting.extend(block.frozen.clone());
-                waiting.extend(block.waits().then(|| Arc::new(self.arena.snapshot(&block.queue))));
+                waiting.push(Arc::new(self.arena.snapshot(&block.queue)));
+                let pending = found_space.pending.in_range(&low, high.as_deref(), |_| true);
+                waiting.push(Arc::new(pending));
             }
         }
-        if block.extent.is_some() && block.frontier != block.image_seq {
+        waiting.retain(|part| part.count() > 0);
+        let placement = block.placement;
+        if placement.extent.is_some() && placement.frontier != placement.image_seq {
             return Err(self.set_aside(id).into());
         }
-        let above = self.directory.above(space, &block.key);
-        let high = above.map(|above| self.directory.block(above).key.clone());
-        let low = block.key.clone();
-        let extent = block.extent;
+        let extent = placement.extent;
         let decided = matches!(wanted, Wanted::Point(_)) && self.is_decided(&waiting);
         let image = match extent.filter(|_| !decided) {
             None => None,
-            Some(extent) => match self.cache.get(id, extent) {
+            Some(extent) => match self.cache.get(extent) {
                 Some(image) => Some(image),
                 None => return Ok(Gathered::NeedsRead(id, extent)),
             },
         };
         Ok(Gathered::Complete(View { low, high, extent, image, waiting }))
+    }
+
+    /// The view of a block of exact routing that is wanted, is not there yet, and for which updates
+    /// are pending; `found` is the block that is there.
+    fn pending_without_block(
+        &self,
+        space: &Space,
+        wanted: &Wanted,
+        found: Option<BlockId>,
+    ) -> Option<View> {
+        let is_exact = space.format.routing() == Routing::Exact;
+        if !is_exact || space.pending.len() == 0 {
+            return None;
+        }
+        let low: Box<[u8]> = match wanted {
+            Wanted::Point(_) | Wanted::Covering(_) if found.is_some() => return None,
+            Wanted::Point(key) => Box::from(&*space.format.position(key)),
+            Wanted::Covering(position) => position.clone().into(),
+            Wanted::Below(position) => {
+                let last = space.pending.last_below(position.as_deref())?;
+                if found.is_some_and(|id| *self.directory.block(id).key >= *last) {
+                    return None;
+                }
+                last.into()
+            }
+            Wanted::AtOrAbove(position) => {
+                let first = space.pending.first_from(position)?;
+                if found.is_some_and(|id| *self.directory.block(id).key <= *first) {
+                    return None;
+                }
+                first.into()
+            }
+        };
+        let after = [&*low, &[0]].concat();
+        let is_wanted = |found: &[u8]| match wanted {
+            Wanted::Point(key) => key == found,
+            _ => true,
+        };
+        let pending = space.pending.in_range(&low, Some(&after), is_wanted);
+        let waiting = vec![Arc::new(pending)];
+        Some(View { low, waiting, ..View::default() })
     }
 
     /// The damage of a block that could not be read when it was swept. Its updates went to the
@@ -170,8 +224,9 @@ impl Core {
         let block = self.directory.block(id);
         let key = String::from_utf8_lossy(&block.key);
         let what = format!("block {key:?} of space {}", block.space);
+        let extent = block.placement.extent;
         let (device, offset) =
-            block.extent.map_or((DeviceId(0), 0), |extent| (extent.device, extent.offset));
+            extent.map_or((DeviceId(0), 0), |extent| (extent.device, extent.offset));
         let reason = "it could not be read when it was swept, and updates of it are in the \
                       quarantine: retry them"
             .to_owned();
@@ -197,15 +252,16 @@ impl Core {
                 read.waiters.push(id);
                 continue;
             }
-            let image_seq = self.directory.block(block).image_seq;
+            let found = self.directory.block(block);
+            let (placement, key) = (found.placement, found.key.clone());
+            let identity = (placement.image_space, key, placement.image_seq);
             let token = self.token(Purpose::View);
             let buffer = Buffer::zeroed(extent.bytes as usize);
             let operation = Operation::Read { offset: extent.offset, buffer };
             actions.requests.push(Request { device: extent.device, token, operation });
             self.views.by_extent.insert(extent, token);
-            self.views
-                .reads
-                .insert(token, PendingRead { block, extent, image_seq, waiters: vec![id] });
+            let read = PendingRead { extent, identity, waiters: vec![id] };
+            self.views.reads.insert(token, read);
             self.statistics.view_reads += 1;
         }
         actions.views.append(&mut self.views.answered);
@@ -214,17 +270,17 @@ impl Core {
     pub(super) fn view_read_done(&mut self, completion: Completion) {
         let read = self.views.reads.remove(&completion.token).expect("a view read is listed");
         self.views.by_extent.remove(&read.extent);
-        let block = self.directory.block(read.block);
-        let moved = (block.extent, block.image_seq) != (Some(read.extent), read.image_seq);
+        let (space, key, seq) = &read.identity;
+        let stayed = self.blocks_at(read.extent).any(|id| {
+            let block = self.directory.block(id);
+            let Placement { image_space, image_seq, extent, .. } = block.placement;
+            (image_space, &block.key, image_seq, extent) == (*space, key, *seq, Some(read.extent))
+        });
         let mut damage = None;
-        if !moved {
-            let identity = Identity {
-                store: self.config.store,
-                kind: ImageKind::Block,
-                space: block.space,
-                seq: block.image_seq,
-                key: &block.key,
-            };
+        if stayed {
+            let store = self.config.store;
+            let identity =
+                Identity { store, kind: ImageKind::Block, space: *space, seq: *seq, key };
             let checked = match (&completion.result, completion.buffer) {
                 (Ok(()), Some(buffer)) => {
                     image_format::decode(&buffer, &identity).map(|body| (buffer, body))
@@ -235,11 +291,11 @@ impl Core {
             match checked {
                 Ok((buffer, body)) => {
                     let image = Arc::new(Image::new(Arc::new(buffer), body));
-                    self.cache.hold(read.block, read.extent, image);
+                    self.cache.hold(read.extent, image);
                 }
                 Err(reason) => {
-                    let key = String::from_utf8_lossy(&block.key);
-                    let what = format!("block {key:?} of space {}", block.space);
+                    let key = String::from_utf8_lossy(key);
+                    let what = format!("block {key:?} of space {space}");
                     let (device, offset) = (read.extent.device, read.extent.offset);
                     damage = Some(Damage { device, offset, what, reason });
                 }

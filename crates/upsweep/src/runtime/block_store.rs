@@ -14,15 +14,16 @@ use std::sync::Arc;
 
 use super::clock::process_cpu;
 use super::layout::{self, CreateOptions, Description, Folder};
+use super::load::BlockLimits;
 use super::shared::Shared;
 use super::status::{self, Status};
 use super::threads::Threads;
 use crate::engine::block_format::ApplyInput;
 use crate::engine::modifier::{Modifier, ValueKind};
-use crate::engine::quarantine::PUT;
-use crate::engine::registry::{ModifierId, Modifiers};
+use crate::engine::registry::{ModifierId, Modifiers, PUT};
 use crate::engine::{
-    self, Access, Core, LoggedUpdate, Registry, Report, SpaceRecord, SpaceSize, View, Wanted,
+    self, Access, BlockVisitor, Core, LoggedUpdate, Registry, Report, SpaceRecord, SpaceSize, View,
+    Wanted,
 };
 use crate::error::{ClosedError, Error, RequestError, RetryError};
 use crate::log::Urgency;
@@ -293,6 +294,12 @@ impl BlockStore {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
+    /// What fits into a block of this store.
+    #[must_use]
+    pub fn limits(&self) -> BlockLimits {
+        BlockLimits::of(self.inner.shared.lock().core.config())
+    }
+
     /// The registered modifiers of this store.
     #[must_use]
     pub fn modifiers(&self) -> Arc<Modifiers> {
@@ -353,6 +360,28 @@ impl BlockStore {
         let state = self.inner.shared.lock();
         let core = &state.core;
         core.spaces().map(|space| (space.clone(), core.space_size(space.space))).collect()
+    }
+
+    /// Has every block of a space that is swept from now on shown to `visitor`, in place of the
+    /// one before; `None`: to nobody. Visitors are not part of the store: register them after every
+    /// open. A visit that is on its way may end after this call. A visitor that panics is called no
+    /// more: see [`BlockStore::visitor_panic`].
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`] if there is no such space.
+    pub fn set_visitor(
+        &self,
+        space: u32,
+        visitor: Option<Arc<dyn BlockVisitor>>,
+    ) -> Result<(), Error> {
+        self.inner.shared.lock().core.set_visitor(space, visitor)
+    }
+
+    /// The message of the panic for which the visitor of a space is called no more; `None` if it
+    /// did not panic, or there is none.
+    #[must_use]
+    pub fn visitor_panic(&self, space: u32) -> Option<String> {
+        self.inner.shared.lock().core.visitor_panic(space)
     }
 
     /// Commits everything that was accepted so far to the data devices, and waits for it.

@@ -26,7 +26,7 @@ use crate::device::{
     ScratchRange,
 };
 use crate::engine::format::image_format::{self, Identity, ImageKind};
-use crate::engine::{Access, Config, DATA_START};
+use crate::engine::{Access, Config, DATA_START, FANOUT_MIN};
 use crate::error::{ClosedError, Damage, Error, RequestError, RetryError};
 use crate::log::LogRegion;
 
@@ -40,6 +40,8 @@ pub const LOG_BYTES_DEFAULT: u64 = 512 << 20;
 const RUN_BLOCKS_MAX: usize = 32;
 /// Most bytes of the blocks of a run, likewise.
 const RUN_BYTES_MAX: usize = 4 << 20;
+/// One part in so many of a store's memory caches images of blocks.
+pub const CACHE_PART: usize = 8;
 /// Smallest log of one device, in bytes.
 pub const LOG_BYTES_MIN: u64 = 1 << 20;
 
@@ -112,11 +114,12 @@ impl Description {
             log_delay_us_max: 5_000,
             block_bytes: self.block_bytes,
             memory_bytes,
-            cache_bytes: memory_bytes / 8,
+            cache_bytes: memory_bytes / CACHE_PART,
             fold_bytes_min: 4096,
             run_blocks_max: run_blocks_max(self.block_bytes),
             run_density_percent_min: 50,
             runs_in_flight_max: 4,
+            fanout_min: FANOUT_MIN,
             sweep_always: self.data_profile.rotational,
         })
     }

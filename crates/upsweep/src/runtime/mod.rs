@@ -11,14 +11,18 @@
 mod block_store;
 mod clock;
 pub mod layout;
+mod load;
 mod new_devices;
 mod shared;
 mod status;
 mod threads;
 
-pub use crate::engine::{Image, LoggedUpdate, SpaceRecord, SpaceSize, View, Waiting, Wanted};
+pub use crate::engine::{
+    BlockVisitor, Image, LoggedUpdate, SpaceRecord, SpaceSize, View, VisitedBlock, Waiting, Wanted,
+};
 pub use block_store::{BlockStore, Durability, OpenOptions, Ticket};
 pub use layout::CreateOptions;
+pub use load::{BlockLimits, LoadSummary, LoadedBlock};
 pub use status::{
     Bound, DeviceStatus, LastSession, Latencies, LatencyStatus, LogStatus, MemoryStatus, Session,
     Status, SweepStatus,

@@ -1,14 +1,20 @@
-//! Batches: changes of several structures of a store as one change.
+//! Batches: changes of several structures of a store that take effect together or not at all.
 
 use super::modifiers as builtin;
 use super::sealed::Sealed;
-use crate::engine::modifier::{Modifier, ValueKind};
+use crate::engine::modifier::Modifier;
 use crate::engine::registry::ModifierId;
 use crate::error::{Error, RequestError};
 use crate::runtime::{BlockStore, Durability, LoggedUpdate, Ticket};
 
-/// A named part of a store that takes updates of its keys: a table, a hash table. Sealed.
+/// A named part of a store that takes updates of its records: a [`Table`](crate::Table), a
+/// [`HashTable`](crate::HashTable) or an [`Array`](crate::Array). Sealed.
 pub trait Structure: Sealed {
+    /// What names a record: bytes in a table, an index in an array.
+    type Key: ?Sized;
+    /// What a record holds.
+    type Value: ?Sized;
+
     /// Its name.
     fn name(&self) -> &str;
 
@@ -17,14 +23,39 @@ pub trait Structure: Sealed {
 
     /// The store that it is part of.
     fn blocks(&self) -> &BlockStore;
+
+    /// The key of a record as bytes.
+    #[doc(hidden)]
+    fn key_bytes(key: &Self::Key) -> Vec<u8>;
+
+    /// The operand with which `put` gives a record this value.
+    #[doc(hidden)]
+    fn put_operand(value: &Self::Value) -> Vec<u8>;
+
+    /// Refuses an update that the structure can never take.
+    #[doc(hidden)]
+    fn check(&self, key: &Self::Key, modifier: ModifierId, operand: &[u8]) -> Result<(), Error> {
+        let _ = (key, modifier, operand);
+        Ok(())
+    }
+}
+
+/// A [`Structure`] whose records can be numbers.
+pub trait Sums: Structure {
+    /// What can be added to a record.
+    type Amount;
+
+    /// Modifier and operand that add so much.
+    #[doc(hidden)]
+    fn sum(amount: Self::Amount) -> (ModifierId, Vec<u8>);
 }
 
 /// Several changes, of one or more structures of a store, that take effect together or not at all.
 pub struct Batch {
     blocks: BlockStore,
     updates: Vec<OwnedUpdate>,
-    /// The first structure of another store that was given: its number means another one here.
-    foreign: Option<String>,
+    /// What is wrong with the first update that is.
+    fault: Option<Error>,
 }
 
 struct OwnedUpdate {
@@ -36,23 +67,28 @@ struct OwnedUpdate {
 
 impl Batch {
     pub(crate) fn new(blocks: BlockStore) -> Self {
-        Self { blocks, updates: Vec::new(), foreign: None }
+        Self { blocks, updates: Vec::new(), fault: None }
     }
 
-    /// Adds an update by the number of its modifier. [`Batch::commit`] refuses the batch if the
-    /// structure is of another store.
-    pub fn update(
+    /// Adds an update by the number of its modifier. [`Batch::commit`] refuses the batch if
+    /// `structure` is of another store, or can never take the update.
+    pub fn update<S: Structure>(
         &mut self,
-        structure: &impl Structure,
-        key: &[u8],
+        structure: &S,
+        key: &S::Key,
         modifier: ModifierId,
         operand: &[u8],
     ) -> &mut Self {
-        if !self.blocks.is_same(structure.blocks()) {
-            self.foreign.get_or_insert_with(|| structure.name().to_owned());
+        let checked = if self.blocks.is_same(structure.blocks()) {
+            structure.check(key, modifier, operand)
+        } else {
+            Err(RequestError::WrongStore { table: structure.name().to_owned() }.into())
+        };
+        if let Err(error) = checked {
+            self.fault.get_or_insert(error);
         }
-        let (key, operand) = (key.to_vec(), operand.to_vec());
-        self.updates.push(OwnedUpdate { space: structure.space(), modifier, key, operand });
+        let (space, key, operand) = (structure.space(), S::key_bytes(key), operand.to_vec());
+        self.updates.push(OwnedUpdate { space, modifier, key, operand });
         self
     }
 
@@ -60,10 +96,10 @@ impl Batch {
     ///
     /// # Errors
     /// [`RequestError::UnknownModifier`] if it is not registered with the store.
-    pub fn modify(
+    pub fn modify<S: Structure>(
         &mut self,
-        structure: &impl Structure,
-        key: &[u8],
+        structure: &S,
+        key: &S::Key,
         modifier: &dyn Modifier,
         operand: &[u8],
     ) -> Result<&mut Self, Error> {
@@ -71,20 +107,25 @@ impl Batch {
         Ok(self.update(structure, key, id, operand))
     }
 
-    /// Adds a put, as [`Table::put`](crate::Table::put).
-    pub fn put(&mut self, structure: &impl Structure, key: &[u8], value: &[u8]) -> &mut Self {
-        let operand = builtin::value_operand(ValueKind::Bytes, value);
-        self.update(structure, key, builtin::PUT, &operand)
+    /// Adds a [`Table::put`](crate::Table::put) or [`Array::set`](crate::Array::set).
+    pub fn put<S: Structure>(
+        &mut self,
+        structure: &S,
+        key: &S::Key,
+        value: &S::Value,
+    ) -> &mut Self {
+        self.update(structure, key, builtin::PUT, &S::put_operand(value))
     }
 
-    /// Adds a deletion, as [`Table::delete`](crate::Table::delete).
-    pub fn delete(&mut self, structure: &impl Structure, key: &[u8]) -> &mut Self {
+    /// Adds a [`Table::delete`](crate::Table::delete) or [`Array::clear`](crate::Array::clear).
+    pub fn delete<S: Structure>(&mut self, structure: &S, key: &S::Key) -> &mut Self {
         self.update(structure, key, builtin::DELETE, &[])
     }
 
-    /// Adds an addition, as [`Table::add`](crate::Table::add).
-    pub fn add(&mut self, structure: &impl Structure, key: &[u8], amount: i64) -> &mut Self {
-        self.update(structure, key, builtin::ADD_I64, &amount.to_le_bytes())
+    /// Adds a [`Table::add`](crate::Table::add) or [`Array::add`](crate::Array::add).
+    pub fn add<S: Sums>(&mut self, structure: &S, key: &S::Key, amount: S::Amount) -> &mut Self {
+        let (modifier, operand) = S::sum(amount);
+        self.update(structure, key, modifier, &operand)
     }
 
     /// Number of updates so far.
@@ -104,10 +145,10 @@ impl Batch {
     /// # Errors
     /// As [`Table::modify`](crate::Table::modify); [`RequestError::BatchTooLong`] when the record
     /// exceeds a log segment: split the batch; [`RequestError::WrongStore`] if a structure is of
-    /// another store, with nothing changed.
+    /// another store; what an [`Array`](crate::Array) refuses; all with nothing changed.
     pub fn commit(self, durability: Durability) -> Result<Ticket, Error> {
-        if let Some(table) = self.foreign {
-            return Err(RequestError::WrongStore { table }.into());
+        if let Some(fault) = self.fault {
+            return Err(fault);
         }
         let updates: Vec<LoggedUpdate<'_>> = self
             .updates

@@ -7,14 +7,13 @@
 //! history, at or after the youngest acknowledged update.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 
 use upsweep::Error;
 use upsweep::device::{
     Completion, DeviceId, Devices, Geometry, HostileDevices, Operation, PowerCut, Request,
     Simulated,
 };
-use upsweep::engine::block_format::{BlockFormat, UpdateRef};
+use upsweep::engine::block_format::UpdateRef;
 use upsweep::engine::format::image_format::{self, ImageKind};
 use upsweep::engine::format::quarantine_format::decode_entry;
 use upsweep::engine::quarantine::QUARANTINE_SPACE;
@@ -24,8 +23,9 @@ use upsweep::engine::{
     ViewPoll, Wanted,
 };
 use upsweep::log::{LogRegion, Urgency};
+use upsweep::structures::formats;
 use upsweep::structures::modifiers::{ADD_I64, DELETE, bind_builtins};
-use upsweep::structures::table::{ByKey, Lookup, PageRequest, RawFormat, TableFormat, get, page};
+use upsweep::structures::table::{ByKey, Lookup, PageRequest, get, page};
 
 pub const DATA: DeviceId = DeviceId(0);
 pub const LOG: DeviceId = DeviceId(1);
@@ -152,8 +152,7 @@ pub fn key(number: u32) -> Vec<u8> {
 fn registry() -> Registry {
     let mut registry = Registry::default();
     bind_builtins(&mut registry.builtins);
-    let formats: [Arc<dyn BlockFormat>; 2] = [Arc::new(TableFormat), Arc::new(RawFormat)];
-    registry.formats.extend(formats.map(|format| (format.name(), format)));
+    registry.formats.extend(formats().map(|format| (format.name(), format)));
     registry
 }
 
@@ -173,6 +172,7 @@ fn config(segments: u64) -> Config {
         run_blocks_max: 8,
         run_density_percent_min: 50,
         runs_in_flight_max: 2,
+        fanout_min: 6,
         sweep_always: false,
     }
 }

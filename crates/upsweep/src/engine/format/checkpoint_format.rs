@@ -1,10 +1,13 @@
-//! Directory pages, the checkpoint root and the superblock.
+//! Nodes, pages of the block table, the checkpoint root and the superblock.
 //!
-//! A *page* (body of a page image) is a count and that many placed blocks, in key order. A *root*
-//! (body of the root image) lists the spaces, the modifiers, and every page by space, lower bound,
-//! image sequence and extent, and the quarantined updates that no log record holds: barrier, key,
-//! operand. Both are written by one checkpoint; a page that did not change since
-//! the last one stays where it is.
+//! A *node* (body of a node image) is its level, a count, and that many children; above level 0 each
+//! with its key. A *page* of the block table is a count and that many blocks: number, birth, key,
+//! placement. A *root* (body of the root image) lists the spaces and the node that is the root of
+//! each, the snapshots, the modifiers, all nodes and pages (number, image sequence, extent), nodes
+//! that are still to be dropped, what the reference array is owed, which space was cloned from which
+//! and when, and the quarantined updates that no log record holds: barrier, key, operand. All are
+//! written by one checkpoint; a node or page that did not change since the last one stays where it
+//! is. Together they are the directory as it was at one log sequence.
 //!
 //! The *superblock* is written to one of two slots in turn, so that a torn write leaves the other:
 //!
@@ -13,7 +16,7 @@
 //! | 0..4 | magic `UPSS` |
 //! | 4..8 | crc32c over bytes 8..end of the slot's content |
 //! | 8..24 | store id |
-//! | 24..28 | version, 1 |
+//! | 24..28 | version, 2 |
 //! | 28..32 | length of the content |
 //! | 32..40 | generation: the valid slot with the higher one counts |
 //! | 40..48 | epoch: raised at every open, before anything is logged |
@@ -24,15 +27,16 @@
 
 use super::codec_format::{Malformed, Reader, put_bytes, put_u32, put_u64, put_varint};
 use super::record_format::{
-    ModifierRecord, Placed, SpaceRecord, put_extent, put_modifier, put_placed, put_space,
-    read_extent, read_modifier, read_placed, read_space,
+    BlockRef, ModifierRecord, Placement, SnapshotRecord, SpaceRecord, put_extent, put_modifier,
+    put_placement, put_snapshot, put_space, read_extent, read_modifier, read_placement,
+    read_snapshot, read_space,
 };
 use crate::placement::Extent;
 
 /// Bytes of one superblock slot on the device.
 pub const SLOT_BYTES: usize = 4096;
 const MAGIC: [u8; 4] = *b"UPSS";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Where recovery starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,17 +112,48 @@ pub fn decode_superblock(slot: &[u8]) -> Result<Superblock, Malformed> {
     })
 }
 
-/// Where one page of the directory is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PageRecord {
-    /// The space.
-    pub space: u32,
-    /// Lower bound of the block keys in the page.
-    pub low: Box<[u8]>,
-    /// Directory changes through this log sequence are inside the page.
+/// Where the image of a node or of a page of the block table is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageRecord {
+    /// Number of the node or page.
+    pub number: u32,
+    /// Begin of the checkpoint that wrote it.
     pub image_seq: u64,
-    /// Where the page is.
+    /// Where it is.
     pub extent: Extent,
+}
+
+/// A node as its image has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeRecord {
+    /// Distance from the leaves.
+    pub level: u8,
+    /// Lower bounds of the children; empty at level 0.
+    pub keys: Vec<Box<[u8]>>,
+    /// Numbers of nodes or, at level 0, of blocks.
+    pub children: Vec<u32>,
+}
+
+/// A block as the block table has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockRecord {
+    /// Its number and birth.
+    pub block: BlockRef,
+    /// Its key.
+    pub key: Box<[u8]>,
+    /// Where it is.
+    pub placement: Placement,
+}
+
+/// A space was cloned from another at this sequence: updates up to it concern both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CloneEvent {
+    /// What was cloned.
+    pub source: u32,
+    /// The clone.
+    pub clone: u32,
+    /// Sequence of the log record.
+    pub seq: u64,
 }
 
 /// A quarantined update that only checkpoints hold, because the log had no room for it.
@@ -136,12 +171,22 @@ pub struct CarriedPut {
 /// The content of a checkpoint root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Root {
-    /// All spaces at the begin of the checkpoint.
-    pub spaces: Vec<SpaceRecord>,
+    /// All spaces at the begin of the checkpoint, and the number of the root node of each.
+    pub spaces: Vec<(SpaceRecord, u32)>,
+    /// All snapshots, with the sequence that each of them shows.
+    pub snapshots: Vec<(SnapshotRecord, u64)>,
     /// All modifiers of the application that were given a number.
     pub modifiers: Vec<ModifierRecord>,
-    /// All pages, by space and lower bound.
-    pub pages: Vec<PageRecord>,
+    /// All nodes, by number.
+    pub nodes: Vec<ImageRecord>,
+    /// All pages of the block table, by number.
+    pub pages: Vec<ImageRecord>,
+    /// Nodes to which a reference is still to be dropped, the next one last.
+    pub condemned: Vec<u32>,
+    /// What cells of the reference array are owed, by index.
+    pub owed: Vec<(u64, i64)>,
+    /// Clones that updates in the log may still concern.
+    pub clones: Vec<CloneEvent>,
     /// Quarantined updates that are in no log record.
     pub carried: Vec<CarriedPut>,
 }
@@ -151,15 +196,37 @@ pub struct Root {
 pub fn encode_root(root: &Root) -> Vec<u8> {
     let mut out = Vec::new();
     put_varint(&mut out, root.spaces.len() as u64);
-    root.spaces.iter().for_each(|space| put_space(space, &mut out));
+    for (space, node) in &root.spaces {
+        put_space(space, &mut out);
+        put_varint(&mut out, u64::from(*node));
+    }
+    put_varint(&mut out, root.snapshots.len() as u64);
+    for (snapshot, seq) in &root.snapshots {
+        put_snapshot(snapshot, &mut out);
+        put_varint(&mut out, *seq);
+    }
     put_varint(&mut out, root.modifiers.len() as u64);
     root.modifiers.iter().for_each(|modifier| put_modifier(modifier, &mut out));
-    put_varint(&mut out, root.pages.len() as u64);
-    for page in &root.pages {
-        put_varint(&mut out, u64::from(page.space));
-        put_bytes(&mut out, &page.low);
-        put_varint(&mut out, page.image_seq);
-        put_extent(Some(page.extent), &mut out);
+    for images in [&root.nodes, &root.pages] {
+        put_varint(&mut out, images.len() as u64);
+        for image in images {
+            put_varint(&mut out, u64::from(image.number));
+            put_varint(&mut out, image.image_seq);
+            put_extent(Some(image.extent), &mut out);
+        }
+    }
+    put_varint(&mut out, root.condemned.len() as u64);
+    root.condemned.iter().for_each(|node| put_varint(&mut out, u64::from(*node)));
+    put_varint(&mut out, root.owed.len() as u64);
+    for (index, amount) in &root.owed {
+        put_varint(&mut out, *index);
+        put_u64(&mut out, amount.cast_unsigned());
+    }
+    put_varint(&mut out, root.clones.len() as u64);
+    for event in &root.clones {
+        put_varint(&mut out, u64::from(event.source));
+        put_varint(&mut out, u64::from(event.clone));
+        put_varint(&mut out, event.seq);
     }
     put_varint(&mut out, root.carried.len() as u64);
     for put in &root.carried {
@@ -170,6 +237,18 @@ pub fn encode_root(root: &Root) -> Vec<u8> {
     out
 }
 
+fn read_images(reader: &mut Reader<'_>) -> Result<Vec<ImageRecord>, Malformed> {
+    let mut images = Vec::new();
+    for _ in 0..reader.count(5)? {
+        images.push(ImageRecord {
+            number: reader.narrow()?,
+            image_seq: reader.varint()?,
+            extent: read_extent(reader)?.ok_or(Malformed("image extent"))?,
+        });
+    }
+    Ok(images)
+}
+
 /// Decodes the body of a root.
 ///
 /// # Errors
@@ -177,19 +256,26 @@ pub fn encode_root(root: &Root) -> Vec<u8> {
 pub fn decode_root(body: &[u8]) -> Result<Root, Malformed> {
     let mut reader = Reader::new(body);
     let mut root = Root::default();
+    for _ in 0..reader.count(6)? {
+        root.spaces.push((read_space(&mut reader)?, reader.narrow()?));
+    }
     for _ in 0..reader.count(4)? {
-        root.spaces.push(read_space(&mut reader)?);
+        root.snapshots.push((read_snapshot(&mut reader)?, reader.varint()?));
     }
     for _ in 0..reader.count(3)? {
         root.modifiers.push(read_modifier(&mut reader)?);
     }
-    for _ in 0..reader.count(6)? {
-        root.pages.push(PageRecord {
-            space: reader.narrow()?,
-            low: reader.bytes()?.into(),
-            image_seq: reader.varint()?,
-            extent: read_extent(&mut reader)?.ok_or(Malformed("page extent"))?,
-        });
+    root.nodes = read_images(&mut reader)?;
+    root.pages = read_images(&mut reader)?;
+    for _ in 0..reader.count(1)? {
+        root.condemned.push(reader.narrow()?);
+    }
+    for _ in 0..reader.count(9)? {
+        root.owed.push((reader.varint()?, reader.u64()?.cast_signed()));
+    }
+    for _ in 0..reader.count(3)? {
+        let (source, clone) = (reader.narrow()?, reader.narrow()?);
+        root.clones.push(CloneEvent { source, clone, seq: reader.varint()? });
     }
     for _ in 0..reader.count(3)? {
         root.carried.push(CarriedPut {
@@ -201,23 +287,61 @@ pub fn decode_root(body: &[u8]) -> Result<Root, Malformed> {
     if reader.is_empty() { Ok(root) } else { Err(Malformed("root end")) }
 }
 
-/// Encodes the body of a page.
+/// Encodes the body of a node.
 #[must_use]
-pub fn encode_page<'a>(blocks: impl ExactSizeIterator<Item = &'a Placed>) -> Vec<u8> {
-    let mut out = Vec::new();
-    put_varint(&mut out, blocks.len() as u64);
-    blocks.for_each(|placed| put_placed(placed, &mut out));
+pub fn encode_node(level: u8, keys: &[Box<[u8]>], children: &[u32]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(8 + 12 * children.len());
+    out.push(level);
+    put_varint(&mut out, children.len() as u64);
+    for (slot, child) in children.iter().enumerate() {
+        put_varint(&mut out, u64::from(*child));
+        keys.get(slot).iter().for_each(|key| put_bytes(&mut out, key));
+    }
     out
 }
 
-/// Decodes the body of a page of `space`.
+/// Decodes the body of a node.
+///
+/// # Errors
+/// [`Malformed`] when the bytes are not a node.
+pub fn decode_node(body: &[u8]) -> Result<NodeRecord, Malformed> {
+    let mut reader = Reader::new(body);
+    let mut node = NodeRecord { level: reader.byte()?, ..NodeRecord::default() };
+    for _ in 0..reader.count(1)? {
+        node.children.push(reader.narrow()?);
+        if node.level > 0 {
+            node.keys.push(reader.bytes()?.into());
+        }
+    }
+    if reader.is_empty() { Ok(node) } else { Err(Malformed("node end")) }
+}
+
+/// Encodes the body of a page of the block table.
+#[must_use]
+pub fn encode_page(blocks: &[BlockRecord]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(8 + 48 * blocks.len());
+    put_varint(&mut out, blocks.len() as u64);
+    for block in blocks {
+        put_varint(&mut out, u64::from(block.block.number));
+        put_varint(&mut out, block.block.birth);
+        put_bytes(&mut out, &block.key);
+        put_placement(&block.placement, &mut out);
+    }
+    out
+}
+
+/// Decodes the body of a page of the block table.
 ///
 /// # Errors
 /// [`Malformed`] when the bytes are not a page.
-pub fn decode_page(body: &[u8], space: u32) -> Result<Vec<Placed>, Malformed> {
+pub fn decode_page(body: &[u8]) -> Result<Vec<BlockRecord>, Malformed> {
     let mut reader = Reader::new(body);
-    let count = reader.count(4)?;
-    let blocks = (0..count).map(|_| read_placed(&mut reader, space)).collect::<Result<_, _>>()?;
+    let mut blocks = Vec::new();
+    for _ in 0..reader.count(8)? {
+        let block = BlockRef { number: reader.narrow()?, birth: reader.varint()? };
+        let key = reader.bytes()?.into();
+        blocks.push(BlockRecord { block, key, placement: read_placement(&mut reader)? });
+    }
     if reader.is_empty() { Ok(blocks) } else { Err(Malformed("page end")) }
 }
 

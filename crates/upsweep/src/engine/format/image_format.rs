@@ -1,5 +1,5 @@
-//! The envelope of everything but superblocks and log batches: blocks, directory pages, checkpoint
-//! roots, and the label of every device.
+//! The envelope of everything but superblocks and log batches: blocks, nodes and pages of the
+//! directory, checkpoint roots, and the label of every device.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -9,8 +9,8 @@
 //! | 24 | kind ([`ImageKind`]) |
 //! | 25 | version of this layout, 1 |
 //! | 26..28 | length of the key |
-//! | 28..32 | space |
-//! | 32..40 | sequence: the frontier of a block, the image sequence of a page or root |
+//! | 28..32 | space, or number of a node or page |
+//! | 32..40 | sequence: frontier of a block, begin of the checkpoint that wrote all else |
 //! | 40..44 | length of the body |
 //! | 44..48 | 0 |
 //! | 48.. | key, then body, then zeros up to a whole unit |
@@ -31,12 +31,14 @@ const VERSION: u8 = 1;
 pub enum ImageKind {
     /// A block of a space.
     Block = 1,
-    /// A page of the directory.
-    Page = 2,
+    /// A node of the directory.
+    Node = 2,
     /// The root of a checkpoint.
     Root = 3,
     /// The label at the start of a device.
     Label = 4,
+    /// A page of the block table.
+    Page = 5,
 }
 
 /// What an image says of itself.
@@ -46,11 +48,11 @@ pub struct Identity<'a> {
     pub store: [u8; 16],
     /// What it is.
     pub kind: ImageKind,
-    /// Which space (0 for roots).
+    /// Which space a block was written through; number of a node or page; 0 for a root.
     pub space: u32,
-    /// Frontier of a block, image sequence of a page or root.
+    /// Frontier of a block, begin of the checkpoint that wrote a node, page or root.
     pub seq: u64,
-    /// Block key, or lower bound of a page.
+    /// Block key; empty for all else.
     pub key: &'a [u8],
 }
 
@@ -120,9 +122,10 @@ pub fn parse(bytes: &[u8]) -> Result<(Identity<'_>, std::ops::Range<usize>), Mal
     let store = reader.array()?;
     let kind = match reader.byte()? {
         1 => ImageKind::Block,
-        2 => ImageKind::Page,
+        2 => ImageKind::Node,
         3 => ImageKind::Root,
         4 => ImageKind::Label,
+        5 => ImageKind::Page,
         _ => return Err(Malformed("image kind")),
     };
     if reader.byte()? != VERSION {

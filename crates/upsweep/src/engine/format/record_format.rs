@@ -5,14 +5,24 @@
 //! | kind | content |
 //! |---|---|
 //! | 1 updates | count, then per update: space, modifier, key, operand |
-//! | 2 change | removed blocks (space, key), placed blocks, then updates as in kind 1 |
-//! | 3 create space | space, companion space (0: none), format, name |
+//! | 2 change | moved blocks, rebuilt groups, then updates as in kind 1 |
+//! | 3 create space | a space |
 //! | 4 drop space | space |
 //! | 5 modifier | number, version, name |
+//! | 6 clone | 0, or 1 and a snapshot; then pairs of a source and the space that is its clone |
+//! | 7 release | how much of what was dropped is given back |
+//! | 8 remove range | space, first key, 0, or 1 and the first key beyond |
+//! | 9 settle | updates of the reference array as in kind 1 |
+//! | 10 drop snapshot | snapshot |
 //!
-//! A placed block is space, key, frontier, distance from the image's sequence up to the frontier,
-//! records, and its extent: length in units (0: no image),
-//! then device and offset in units. Integers are varints, keys and operands byte strings.
+//! A *space* is its number, its companion space (0: none), the snapshot it belongs to (0: none),
+//! format and name. A *snapshot* is its number, whether it is temporary, and its name. A *moved
+//! block* is its number, its birth, and its placement. A *rebuilt group* is a space, blocks that it
+//! gives up (number, birth), blocks that it gets (key, placement), and large values of its companion
+//! (key, 0, or 1 and a placement). A *placement* is the frontier, the distance from the image's
+//! sequence up to it, the space that the image names, records, and the extent: length in units (0:
+//! no image), then device and offset in units. Integers are varints, keys and operands byte strings.
+//!
 //! The updates of a change are quarantined ones, put into the quarantine table at the sequence of
 //! the change itself, so that they are published with the sweep that refused them or not at all.
 
@@ -34,30 +44,53 @@ pub struct LoggedUpdate<'a> {
     pub operand: &'a [u8],
 }
 
-/// One block at its new place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
-    /// The space.
-    pub space: u32,
-    /// The block key.
-    pub key: Box<[u8]>,
+/// Where a block is, and what is in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Placement {
     /// Updates through this sequence are inside the image, or in the quarantine.
     pub frontier: u64,
     /// The frontier when the image was written.
     pub image_seq: u64,
+    /// The space that the image names: the one through which it was written.
+    pub image_space: u32,
     /// Records in the image.
     pub records: u32,
     /// Where the image is; `None` if the block is empty.
     pub extent: Option<Extent>,
 }
 
+/// A block of the directory and when it came into being, for numbers are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BlockRef {
+    /// Its number.
+    pub number: u32,
+    /// The sequence at which it got this number.
+    pub birth: u64,
+}
+
+/// A large value: its key, and where it is unless it is gone.
+pub type PlacedValue = (Box<[u8]>, Option<Placement>);
+
+/// Neighbouring blocks of a space that give way to others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rebuilt {
+    /// The space, for which alone it is so: others that share the blocks keep them.
+    pub space: u32,
+    /// The blocks that were there, in key order.
+    pub olds: Vec<BlockRef>,
+    /// Those that take their place, in key order; the first one has the key of the first old one.
+    pub news: Vec<(Box<[u8]>, Placement)>,
+    /// Large values that were written or are gone.
+    pub values: Vec<PlacedValue>,
+}
+
 /// A change of the directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// Blocks that are no more: space and key.
-    pub removed: Vec<(u32, Box<[u8]>)>,
-    /// Blocks that are new or have moved.
-    pub placed: Vec<Placed>,
+    /// Blocks that are as before but for their place, for all spaces that share them.
+    pub moved: Vec<(BlockRef, Placement)>,
+    /// Blocks that have split, merged or gone.
+    pub rebuilt: Vec<Rebuilt>,
 }
 
 /// A space comes into being.
@@ -67,10 +100,43 @@ pub struct SpaceRecord {
     pub space: u32,
     /// Number of the space that holds its large values, or 0.
     pub companion: u32,
+    /// The snapshot that it belongs to, or 0. What belongs to a snapshot never changes.
+    pub snapshot: u32,
     /// Name of its block format.
     pub format: String,
     /// Its name.
     pub name: String,
+}
+
+/// A moment of some spaces, kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotRecord {
+    /// Its number; never used again.
+    pub number: u32,
+    /// Whether it ends with the process that made it.
+    pub temporary: bool,
+    /// Its name; empty if it is temporary.
+    pub name: String,
+}
+
+/// Spaces that come into being as clones of others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CloneRecord {
+    /// The snapshot that they make up, if they do.
+    pub snapshot: Option<SnapshotRecord>,
+    /// What is cloned, and the new space.
+    pub pairs: Vec<(u32, SpaceRecord)>,
+}
+
+/// A range of keys of a space goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeRecord {
+    /// The space.
+    pub space: u32,
+    /// The first key.
+    pub from: Vec<u8>,
+    /// The first key beyond; `None` for no bound.
+    pub to: Option<Vec<u8>>,
 }
 
 /// A modifier gets its number.
@@ -97,6 +163,16 @@ pub enum Payload<'a> {
     DropSpace(u32),
     /// A new modifier.
     Modifier(ModifierRecord),
+    /// New spaces that are clones.
+    Clone(CloneRecord),
+    /// A portion of what was dropped is given back.
+    Release(usize),
+    /// A range of keys goes.
+    RemoveRange(RangeRecord),
+    /// The reference array is told what it is owed.
+    Settle(Updates<'a>),
+    /// The end of a snapshot.
+    DropSnapshot(u32),
 }
 
 /// The encoded updates of a record, in order.
@@ -128,6 +204,11 @@ const CHANGE: u8 = 2;
 const CREATE_SPACE: u8 = 3;
 const DROP_SPACE: u8 = 4;
 const MODIFIER: u8 = 5;
+const CLONE: u8 = 6;
+const RELEASE: u8 = 7;
+const REMOVE_RANGE: u8 = 8;
+const SETTLE: u8 = 9;
+const DROP_SNAPSHOT: u8 = 10;
 
 /// Encoded length of one update in a record.
 #[must_use]
@@ -159,35 +240,80 @@ fn put_updates(updates: &[LoggedUpdate<'_>], out: &mut Vec<u8>) {
 /// Appends a record of kind 2.
 pub fn encode_change(change: &Change, quarantined: &[LoggedUpdate<'_>], out: &mut Vec<u8>) {
     out.push(CHANGE);
-    put_varint(out, change.removed.len() as u64);
-    for (space, key) in &change.removed {
-        put_varint(out, u64::from(*space));
-        put_bytes(out, key);
+    put_varint(out, change.moved.len() as u64);
+    for (block, placement) in &change.moved {
+        put_block_ref(*block, out);
+        put_placement(placement, out);
     }
-    put_varint(out, change.placed.len() as u64);
-    for placed in &change.placed {
-        put_varint(out, u64::from(placed.space));
-        put_placed(placed, out);
+    put_varint(out, change.rebuilt.len() as u64);
+    for group in &change.rebuilt {
+        put_rebuilt(group, out);
     }
     put_updates(quarantined, out);
 }
 
-/// Appends a placed block without its space.
-pub(super) fn put_placed(placed: &Placed, out: &mut Vec<u8>) {
-    put_bytes(out, &placed.key);
-    put_varint(out, placed.frontier);
-    put_varint(out, placed.frontier - placed.image_seq);
-    put_varint(out, u64::from(placed.records));
-    put_extent(placed.extent, out);
+fn put_block_ref(block: BlockRef, out: &mut Vec<u8>) {
+    put_varint(out, u64::from(block.number));
+    put_varint(out, block.birth);
 }
 
-/// Reads what [`put_placed`] wrote.
-pub(super) fn read_placed(reader: &mut Reader<'_>, space: u32) -> Result<Placed, Malformed> {
-    let key = reader.bytes()?.into();
+fn read_block_ref(reader: &mut Reader<'_>) -> Result<BlockRef, Malformed> {
+    Ok(BlockRef { number: reader.narrow()?, birth: reader.varint()? })
+}
+
+fn put_rebuilt(group: &Rebuilt, out: &mut Vec<u8>) {
+    put_varint(out, u64::from(group.space));
+    put_varint(out, group.olds.len() as u64);
+    group.olds.iter().for_each(|block| put_block_ref(*block, out));
+    put_varint(out, group.news.len() as u64);
+    for (key, placement) in &group.news {
+        put_bytes(out, key);
+        put_placement(placement, out);
+    }
+    put_varint(out, group.values.len() as u64);
+    for (key, placement) in &group.values {
+        put_bytes(out, key);
+        out.push(u8::from(placement.is_some()));
+        placement.iter().for_each(|placement| put_placement(placement, out));
+    }
+}
+
+fn read_rebuilt(reader: &mut Reader<'_>) -> Result<Rebuilt, Malformed> {
+    let mut group = Rebuilt { space: reader.narrow()?, ..Rebuilt::default() };
+    for _ in 0..reader.count(2)? {
+        group.olds.push(read_block_ref(reader)?);
+    }
+    for _ in 0..reader.count(6)? {
+        group.news.push((reader.bytes()?.into(), read_placement(reader)?));
+    }
+    for _ in 0..reader.count(2)? {
+        let key = reader.bytes()?.into();
+        let placement = match reader.byte()? {
+            0 => None,
+            1 => Some(read_placement(reader)?),
+            _ => return Err(Malformed("large value")),
+        };
+        group.values.push((key, placement));
+    }
+    Ok(group)
+}
+
+/// Appends a placement.
+pub(super) fn put_placement(placement: &Placement, out: &mut Vec<u8>) {
+    put_varint(out, placement.frontier);
+    put_varint(out, placement.frontier - placement.image_seq);
+    put_varint(out, u64::from(placement.image_space));
+    put_varint(out, u64::from(placement.records));
+    put_extent(placement.extent, out);
+}
+
+/// Reads what [`put_placement`] wrote.
+pub(super) fn read_placement(reader: &mut Reader<'_>) -> Result<Placement, Malformed> {
     let frontier = reader.varint()?;
     let image_seq = frontier.checked_sub(reader.varint()?).ok_or(Malformed("image sequence"))?;
-    let (records, extent) = (reader.narrow()?, read_extent(reader)?);
-    Ok(Placed { space, key, frontier, image_seq, records, extent })
+    let (image_space, records) = (reader.narrow()?, reader.narrow()?);
+    let extent = read_extent(reader)?;
+    Ok(Placement { frontier, image_seq, image_space, records, extent })
 }
 
 /// Appends an extent or its absence.
@@ -225,6 +351,7 @@ pub fn encode_create_space(space: &SpaceRecord, out: &mut Vec<u8>) {
 pub(super) fn put_space(space: &SpaceRecord, out: &mut Vec<u8>) {
     put_varint(out, u64::from(space.space));
     put_varint(out, u64::from(space.companion));
+    put_varint(out, u64::from(space.snapshot));
     put_bytes(out, space.format.as_bytes());
     put_bytes(out, space.name.as_bytes());
 }
@@ -234,6 +361,7 @@ pub(super) fn read_space(reader: &mut Reader<'_>) -> Result<SpaceRecord, Malform
     Ok(SpaceRecord {
         space: reader.narrow()?,
         companion: reader.narrow()?,
+        snapshot: reader.narrow()?,
         format: reader.text()?.to_owned(),
         name: reader.text()?.to_owned(),
     })
@@ -267,6 +395,84 @@ pub(super) fn read_modifier(reader: &mut Reader<'_>) -> Result<ModifierRecord, M
     })
 }
 
+/// Appends a record of kind 6.
+pub fn encode_clone(clone: &CloneRecord, out: &mut Vec<u8>) {
+    out.push(CLONE);
+    out.push(u8::from(clone.snapshot.is_some()));
+    clone.snapshot.iter().for_each(|snapshot| put_snapshot(snapshot, out));
+    put_varint(out, clone.pairs.len() as u64);
+    for (source, space) in &clone.pairs {
+        put_varint(out, u64::from(*source));
+        put_space(space, out);
+    }
+}
+
+fn read_clone(reader: &mut Reader<'_>) -> Result<CloneRecord, Malformed> {
+    let snapshot = match reader.byte()? {
+        0 => None,
+        1 => Some(read_snapshot(reader)?),
+        _ => return Err(Malformed("snapshot")),
+    };
+    let mut clone = CloneRecord { snapshot, pairs: Vec::new() };
+    for _ in 0..reader.count(6)? {
+        clone.pairs.push((reader.narrow()?, read_space(reader)?));
+    }
+    Ok(clone)
+}
+
+/// Appends the description of a snapshot.
+pub(super) fn put_snapshot(snapshot: &SnapshotRecord, out: &mut Vec<u8>) {
+    put_varint(out, u64::from(snapshot.number));
+    out.push(u8::from(snapshot.temporary));
+    put_bytes(out, snapshot.name.as_bytes());
+}
+
+/// Reads what [`put_snapshot`] wrote.
+pub(super) fn read_snapshot(reader: &mut Reader<'_>) -> Result<SnapshotRecord, Malformed> {
+    Ok(SnapshotRecord {
+        number: reader.narrow()?,
+        temporary: reader.byte()? != 0,
+        name: reader.text()?.to_owned(),
+    })
+}
+
+/// Appends a record of kind 7.
+pub fn encode_release(portion: usize, out: &mut Vec<u8>) {
+    out.push(RELEASE);
+    put_varint(out, portion as u64);
+}
+
+/// Appends a record of kind 8.
+pub fn encode_remove_range(range: &RangeRecord, out: &mut Vec<u8>) {
+    out.push(REMOVE_RANGE);
+    put_varint(out, u64::from(range.space));
+    put_bytes(out, &range.from);
+    out.push(u8::from(range.to.is_some()));
+    range.to.iter().for_each(|to| put_bytes(out, to));
+}
+
+fn read_range(reader: &mut Reader<'_>) -> Result<RangeRecord, Malformed> {
+    let (space, from) = (reader.narrow()?, reader.bytes()?.to_vec());
+    let to = match reader.byte()? {
+        0 => None,
+        1 => Some(reader.bytes()?.to_vec()),
+        _ => return Err(Malformed("range")),
+    };
+    Ok(RangeRecord { space, from, to })
+}
+
+/// Appends a record of kind 9.
+pub fn encode_settle(updates: &[LoggedUpdate<'_>], out: &mut Vec<u8>) {
+    out.push(SETTLE);
+    put_updates(updates, out);
+}
+
+/// Appends a record of kind 10.
+pub fn encode_drop_snapshot(snapshot: u32, out: &mut Vec<u8>) {
+    out.push(DROP_SNAPSHOT);
+    put_varint(out, u64::from(snapshot));
+}
+
 /// Decodes any payload.
 ///
 /// # Errors
@@ -275,20 +481,24 @@ pub fn decode(payload: &[u8]) -> Result<Payload<'_>, Malformed> {
     let mut reader = Reader::new(payload);
     let decoded = match reader.byte()? {
         UPDATES => return Ok(Payload::Updates(read_updates(reader)?)),
+        SETTLE => return Ok(Payload::Settle(read_updates(reader)?)),
         CHANGE => {
             let mut change = Change::default();
-            for _ in 0..reader.count(2)? {
-                change.removed.push((reader.narrow()?, reader.bytes()?.into()));
+            for _ in 0..reader.count(7)? {
+                change.moved.push((read_block_ref(&mut reader)?, read_placement(&mut reader)?));
             }
-            for _ in 0..reader.count(5)? {
-                let space = reader.narrow()?;
-                change.placed.push(read_placed(&mut reader, space)?);
+            for _ in 0..reader.count(4)? {
+                change.rebuilt.push(read_rebuilt(&mut reader)?);
             }
             return Ok(Payload::Change(change, read_updates(reader)?));
         }
         CREATE_SPACE => Payload::CreateSpace(read_space(&mut reader)?),
         DROP_SPACE => Payload::DropSpace(reader.narrow()?),
         MODIFIER => Payload::Modifier(read_modifier(&mut reader)?),
+        CLONE => Payload::Clone(read_clone(&mut reader)?),
+        RELEASE => Payload::Release(reader.narrow()?),
+        REMOVE_RANGE => Payload::RemoveRange(read_range(&mut reader)?),
+        DROP_SNAPSHOT => Payload::DropSnapshot(reader.narrow()?),
         _ => return Err(Malformed("record kind")),
     };
     if reader.is_empty() { Ok(decoded) } else { Err(Malformed("record end")) }

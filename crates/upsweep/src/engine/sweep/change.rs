@@ -1,65 +1,80 @@
 //! From a finished run to the change of the directory that it stands for, and the way back: what
 //! happens to queues when blocks split, merge, or keep their old image because there is no room.
+//!
+//! A block that comes out as one block has *moved*, for all spaces that share it. Blocks that split
+//! or merged, or whose large values changed, are *rebuilt* for one space: that changes trees, and
+//! whoever shares them keeps the blocks and what waits for them.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::RunId;
-use super::job::{NewBlock, Quarantined};
+use super::job::{JobDone, Quarantined};
 use super::run::{Run, RunBlock};
 
 use crate::engine::block_format::UpdateRef;
 use crate::engine::core::Core;
 use crate::engine::directory::{BlockId, Directory};
-use crate::engine::format::record_format::{Change, Placed};
+use crate::engine::format::record_format::{Change, Placement, Rebuilt};
 use crate::engine::quarantine::QUARANTINE_SPACE;
 use crate::engine::queue::Waiting;
+use crate::engine::registry::KeyRange;
 use crate::placement::Extent;
 
-/// A large value: space and key, and where it is; no place if it is gone.
-pub(super) type PlacedValue = ((u32, Vec<u8>), Option<Extent>);
-
-/// The change that publishes `run`: `blocks` are its images, whose extents are `extents` in order
-/// (empty blocks have none); `large` are the large values that were written or are gone.
+/// The change that publishes `run`: `extents` are those of its images in order (empty blocks have
+/// none), `values` those of its large values (`None` for those that are gone).
 pub(super) fn describe(
     directory: &Directory,
     run: &Run,
-    blocks: &[NewBlock],
+    done: &JobDone,
     extents: &[Extent],
-    large: Vec<PlacedValue>,
+    values: &[Option<Extent>],
 ) -> Change {
-    let frontier = run.frontier;
     let mut change = Change::default();
+    let sound: Vec<&RunBlock> = run.blocks.iter().filter(|block| block.is_sound()).collect();
     let mut extents = extents.iter().copied();
-    for block in blocks {
-        let extent = if block.bytes > 0 { extents.next() } else { None };
-        let (space, key, records) = (block.space, block.key.clone(), block.records);
-        change.placed.push(Placed { space, key, frontier, image_seq: frontier, records, extent });
-    }
-    let kept: BTreeMap<(u32, &[u8]), ()> =
-        blocks.iter().map(|block| ((block.space, &*block.key), ())).collect();
-    for run_block in &run.blocks {
-        let block = directory.block(run_block.id);
-        if run_block.is_set_aside() {
-            let (space, key, records) = (block.space, block.key.clone(), block.records);
-            let (image_seq, extent) = (run_block.image_seq, run_block.extent);
-            change.placed.push(Placed { space, key, frontier, image_seq, records, extent });
-        } else if !kept.contains_key(&(block.space, &*block.key)) {
-            change.removed.push((block.space, block.key.clone()));
+    let mut news = done.blocks.iter().peekable();
+    let mut first = 0;
+    while first < sound.len() {
+        let joined = done.joined[first + 1..].iter().take_while(|joined| **joined).count();
+        let blocks = &sound[first..=first + joined];
+        let space = blocks[0].owner;
+        let placement = |records, extent| Placement {
+            frontier: run.frontier,
+            image_seq: run.frontier,
+            image_space: space,
+            records,
+            extent,
+        };
+        let mut group = Rebuilt { space, ..Rebuilt::default() };
+        group.olds = blocks.iter().map(|block| block.reference()).collect();
+        while let Some(block) = news.next_if(|block| block.position <= first + joined) {
+            let extent = if block.bytes > 0 { extents.next() } else { None };
+            group.news.push((block.key.clone(), placement(block.records, extent)));
         }
+        let companion = directory.space(space).map_or(0, |space| space.record.companion);
+        for ((position, key, _), extent) in done.values.iter().zip(values) {
+            if (first..=first + joined).contains(position) {
+                let value = extent.map(|extent| Placement {
+                    image_space: companion,
+                    ..placement(1, Some(extent))
+                });
+                group.values.push((key.clone().into_boxed_slice(), value));
+            }
+        }
+        match (group.olds.as_slice(), group.news.as_slice()) {
+            ([old], [(_, placement)]) if group.values.is_empty() => {
+                change.moved.push((*old, *placement));
+            }
+            _ => change.rebuilt.push(group),
+        }
+        first += joined + 1;
     }
-    for ((space, key), extent) in large {
-        let key = key.into_boxed_slice();
-        match extent {
-            Some(_) => change.placed.push(Placed {
-                space,
-                key,
-                frontier,
-                image_seq: frontier,
-                records: 1,
-                extent,
-            }),
-            None => change.removed.push((space, key)),
+    for block in run.blocks.iter().filter(|block| block.is_set_aside()) {
+        if let Some(id) = directory.table.find(block.reference()) {
+            let placement = directory.block(id).placement;
+            let set_aside = Placement { frontier: run.frontier, ..placement };
+            change.moved.push((block.reference(), set_aside));
         }
     }
     change
@@ -76,13 +91,14 @@ pub(super) fn of_damaged(directory: &Directory, blocks: &[RunBlock]) -> Vec<Quar
             continue;
         }
         let damage = run_block.damage.as_deref().unwrap_or_default();
+        let space = run_block.owner;
         let block = directory.block(run_block.id);
-        let Some(frozen) = block.frozen.as_ref().filter(|_| block.space != QUARANTINE_SPACE) else {
+        let Some(frozen) = block.frozen.as_ref().filter(|_| space != QUARANTINE_SPACE) else {
             continue;
         };
         frozen.for_each(|update| {
             quarantined.push(Quarantined {
-                space: block.space,
+                space,
                 seq: update.seq,
                 modifier: update.modifier,
                 key: update.key.to_vec(),
@@ -94,26 +110,19 @@ pub(super) fn of_damaged(directory: &Directory, blocks: &[RunBlock]) -> Vec<Quar
     quarantined
 }
 
-/// Updates on their way from one queue to another, with the space they belong to.
-pub(super) type Moved = Vec<(u32, Arc<Waiting>)>;
-
 impl Core {
-    /// Takes the live queue of a block of a run, whose time with the run is over.
-    pub(super) fn take_live(&mut self, id: BlockId, moved: &mut Moved) {
+    /// What a run has applied to a block is in its image now; what came since is taken out of its
+    /// queue, for it may have to go elsewhere.
+    pub(in crate::engine) fn applied(&mut self, id: BlockId) {
         let block = self.directory.block_mut(id);
         block.busy = false;
         block.frozen = None;
-        if block.queue.is_empty() {
-            return;
-        }
-        let waiting = self.arena.snapshot(&block.queue);
         self.arena.clear(&mut block.queue);
-        self.unplaced.remove(&(block.space, block.key.clone()));
-        moved.push((block.space, Arc::new(waiting)));
+        self.unplaced.remove(&(block.space, block.key.clone(), id));
     }
 
-    /// Puts updates back on the queues of the blocks that cover their keys now.
-    pub(super) fn push_all(&mut self, moved: &[(u32, Arc<Waiting>)]) {
+    /// Puts updates on the queues of the blocks that cover their keys now.
+    pub(in crate::engine) fn push_all(&mut self, moved: &[(u32, Arc<Waiting>)]) {
         let by_space = |left: &(u32, Arc<Waiting>), right: &(u32, Arc<Waiting>)| left.0 == right.0;
         for group in moved.chunk_by(by_space) {
             let space = group[0].0;
@@ -124,31 +133,58 @@ impl Core {
                 self.sweep.note_moved(first.seq);
             }
             for update in &updates {
-                if let Some(id) = self.route(space, update.key) {
-                    self.push(id, update);
-                }
+                self.push_where_it_belongs(space, update);
             }
         }
     }
 
-    /// Gives a run up for lack of room: its updates wait again, before those that came since. After
-    /// a rest the next run asks the devices to grow once more: somebody may have made room.
+    /// A range that is removed may concern several of the blocks.
+    fn push_where_it_belongs(&mut self, space: u32, update: &UpdateRef<'_>) {
+        if let Some(range) = KeyRange::of(update) {
+            self.push_range(update.seq, space, &range, &mut BTreeSet::new());
+            return;
+        }
+        let Some(found) = self.directory.space(space) else { return };
+        let position = found.format.position(update.key);
+        if let Some(id) = self.directory.covering(space, &position) {
+            self.push(id, update);
+        }
+    }
+
+    /// Ends the time of a block with a run that was not applied to it: its updates wait again,
+    /// before those that came since.
+    pub(in crate::engine) fn unfreeze(&mut self, id: BlockId) {
+        let block = self.directory.block_mut(id);
+        block.busy = false;
+        let Some(frozen) = block.frozen.take() else { return };
+        let live = self.arena.snapshot(&block.queue);
+        self.arena.clear(&mut block.queue);
+        self.push_waiting(id, &[frozen, Arc::new(live)]);
+    }
+
+    /// Gives a run up for lack of room. After a rest the next run asks the devices to grow once more:
+    /// somebody may have made room.
     pub(super) fn cancel_run(&mut self, id: RunId) {
         self.full = true;
         self.room_events += 1;
         self.growth.forget_refusals();
         self.sweep.rest_until(self.now_us);
+        self.give_run_up(id);
+    }
+
+    /// Ends a run that changes nothing.
+    pub(super) fn give_run_up(&mut self, id: RunId) {
         let run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
         self.frozen_bytes -= run.frozen_bytes;
-        let mut moved = Moved::new();
-        for run_block in &run.blocks {
-            let block = self.directory.block_mut(run_block.id);
-            let space = block.space;
-            if let Some(frozen) = block.frozen.take() {
-                moved.push((space, frozen));
+        self.unfreeze_all(&run);
+    }
+
+    /// Ends the time of all blocks with a run whose updates it has not applied.
+    pub(super) fn unfreeze_all(&mut self, run: &Run) {
+        for block in &run.blocks {
+            if let Some(id) = self.directory.table.find(block.reference()) {
+                self.unfreeze(id);
             }
-            self.take_live(run_block.id, &mut moved);
         }
-        self.push_all(&moved);
     }
 }

@@ -1,8 +1,9 @@
 //! The work of a run that needs no engine state: apply frozen updates, split, merge, encode.
 //!
 //! A job owns all it needs, runs on any thread, and is deterministic. Steps: sort each block's
-//! updates by key; let the format apply them; merge thin neighbours; lay the images of the run out
-//! one after another, each in whole units, and seal them with their checksums.
+//! updates by key; let the format apply them; merge thin neighbours; show the blocks to visitors;
+//! lay the images of the run out one after another, each in whole units, and seal them with their
+//! checksums.
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use crate::engine::cache::Image;
 use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::queue::Waiting;
 use crate::engine::registry::{ModifierId, Modifiers};
+use crate::engine::visitor::{VisitedBlock, Visitors};
 use crate::placement::UNIT_BYTES;
 
 /// A large value: its key, and its bytes unless it is gone.
@@ -28,8 +30,10 @@ pub(in crate::engine) struct JobBlock {
     pub(in crate::engine) frozen: Arc<Waiting>,
     /// Large values that were loaded because a first attempt needed them.
     pub(in crate::engine) values: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Whether the next block of the job is also the next one by key.
+    /// Whether the next block of the job is also the next one by key, of one space alone.
     pub(in crate::engine) next_is_neighbour: bool,
+    /// The block is shared and is not to be split, so that all who share it can have the result.
+    pub(in crate::engine) keep_whole: bool,
 }
 
 /// Work for a worker thread: [`RunJob::run`] does it.
@@ -40,12 +44,14 @@ pub struct RunJob {
     pub(in crate::engine) block_bytes: usize,
     pub(in crate::engine) inline_value_bytes_max: usize,
     pub(in crate::engine) modifiers: Arc<Modifiers>,
+    pub(in crate::engine) visitors: Arc<Visitors>,
     pub(in crate::engine) blocks: Vec<JobBlock>,
 }
 
 /// A block after the run, not yet placed.
 pub(in crate::engine) struct NewBlock {
-    pub(in crate::engine) space: u32,
+    /// Position in the job of the block that it comes from; of the first, if several were merged.
+    pub(in crate::engine) position: usize,
     pub(in crate::engine) key: Box<[u8]>,
     pub(in crate::engine) records: u32,
     /// Length in the run's buffer, in whole units; 0 if the block is empty.
@@ -76,10 +82,12 @@ pub(in crate::engine) enum JobResult {
 pub(in crate::engine) struct JobDone {
     /// New and kept blocks, in the order of their images in `buffer`.
     pub(in crate::engine) blocks: Vec<NewBlock>,
+    /// Per block of the job, whether its records begin in the block before it.
+    pub(in crate::engine) joined: Vec<bool>,
     /// Images one after another.
     pub(in crate::engine) buffer: Buffer,
-    /// Large values: space, value, and the encoded image if there is one.
-    pub(in crate::engine) values: Vec<(u32, Vec<u8>, Option<Buffer>)>,
+    /// Large values: position of the block in the job, key, and the encoded image if there is one.
+    pub(in crate::engine) values: Vec<(usize, Vec<u8>, Option<Buffer>)>,
     pub(in crate::engine) quarantined: Vec<Quarantined>,
 }
 
@@ -108,6 +116,7 @@ impl RunJob {
     fn work(&self) -> JobResult {
         let mut needed = Vec::new();
         let mut laid: Vec<Laid> = Vec::new();
+        let mut joined = vec![false; self.blocks.len()];
         let mut values = Vec::new();
         let mut quarantined = Vec::new();
         for (position, block) in self.blocks.iter().enumerate() {
@@ -117,7 +126,7 @@ impl RunJob {
                 Ok(applied) => {
                     quarantined.extend(refused(block, &updates, &applied));
                     values.extend(applied.values.into_iter().map(|value| (position, value)));
-                    self.lay(position, applied.pieces, &mut laid);
+                    joined[position] = self.lay(position, applied.pieces, &mut laid);
                 }
                 Err(ApplyError::NeedValues(keys)) => {
                     needed.extend(keys.into_iter().map(|key| (position, key)));
@@ -128,7 +137,11 @@ impl RunJob {
         if !needed.is_empty() {
             return JobResult::NeedValues(needed);
         }
-        JobResult::Done(Box::new(self.encode(&laid, values, quarantined)))
+        for Laid { block, key, body, .. } in &laid {
+            let space = self.blocks[*block].space;
+            self.visitors.visit(&VisitedBlock { space, key, body });
+        }
+        JobResult::Done(Box::new(self.encode(&laid, joined, values, quarantined)))
     }
 
     fn apply(&self, block: &JobBlock, updates: &[UpdateRef<'_>]) -> Result<Applied, ApplyError> {
@@ -143,12 +156,17 @@ impl RunJob {
     }
 
     fn body_bytes_max(&self, block: &JobBlock) -> usize {
+        if block.keep_whole {
+            return usize::MAX;
+        }
         let header = image_format::HEADER_BYTES + block.key.len();
         self.block_bytes.saturating_sub(header).max(self.block_bytes / 2)
     }
 
-    /// Appends the pieces of a block, or merges the first of them into its left neighbour.
-    fn lay(&self, position: usize, pieces: Vec<Piece>, laid: &mut Vec<Laid>) {
+    /// Appends the pieces of a block, or merges the first of them into its left neighbour; returns
+    /// whether it did so.
+    fn lay(&self, position: usize, pieces: Vec<Piece>, laid: &mut Vec<Laid>) -> bool {
+        let mut joined = false;
         let block = &self.blocks[position];
         let is_neighbour = position > 0 && self.blocks[position - 1].next_is_neighbour;
         for (index, piece) in pieces.into_iter().enumerate() {
@@ -161,41 +179,43 @@ impl RunJob {
             {
                 left.body = merged;
                 left.records += records;
+                joined = true;
                 continue;
             }
             let key = key.map_or_else(|| block.key.clone(), Vec::into_boxed_slice);
             laid.push(Laid { block: position, key, body, records });
         }
+        joined
     }
 
     fn encode(
         &self,
         laid: &[Laid],
+        joined: Vec<bool>,
         values: Vec<(usize, LargeValue)>,
         quarantined: Vec<Quarantined>,
     ) -> JobDone {
         let mut blocks = Vec::with_capacity(laid.len());
         for piece in laid {
-            let space = self.blocks[piece.block].space;
             let bytes = if piece.body.is_empty() { 0 } else { padded(&piece.key, &piece.body) };
-            let (key, records) = (piece.key.clone(), piece.records);
-            blocks.push(NewBlock { space, key, records, bytes });
+            let (position, key, records) = (piece.block, piece.key.clone(), piece.records);
+            blocks.push(NewBlock { position, key, records, bytes });
         }
         let total: usize = blocks.iter().map(|block| block.bytes as usize).sum();
         let mut buffer = Buffer::zeroed(total);
         let mut offset = 0;
         for (piece, block) in laid.iter().zip(&blocks).filter(|(_, block)| block.bytes > 0) {
             let end = offset + block.bytes as usize;
-            let identity = self.identity(block.space, &block.key);
+            let identity = self.identity(self.blocks[piece.block].space, &block.key);
             image_format::encode(&identity, &piece.body, &mut buffer[offset..end]);
             offset = end;
         }
         let values = values.into_iter().map(|(position, (key, value))| {
             let space = self.blocks[position].companion;
             let image = value.map(|value| self.encode_value(space, &key, &value));
-            (space, key, image)
+            (position, key, image)
         });
-        JobDone { blocks, buffer, values: values.collect(), quarantined }
+        JobDone { blocks, joined, buffer, values: values.collect(), quarantined }
     }
 
     fn encode_value(&self, space: u32, key: &[u8], value: &[u8]) -> Buffer {

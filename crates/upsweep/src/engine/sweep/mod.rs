@@ -48,7 +48,7 @@ pub(super) struct Cycle {
     /// Per device: the next offset to look at; `None` when done.
     cursors: Vec<Option<u64>>,
     /// Where the pass over blocks without image is; `None` when done.
-    unplaced: Option<(u32, Box<[u8]>)>,
+    unplaced: Option<(u32, Box<[u8]>, BlockId)>,
 }
 
 /// The scan for the global frontier.
@@ -194,7 +194,8 @@ impl Core {
             self.pump_runs(actions);
             return;
         }
-        if !self.replaying && self.sweep.runs.is_empty() && self.arena.queues() == 0 {
+        let nothing_waits = self.arena.queues() == 0 && self.pending_bytes == 0;
+        if !self.replaying && self.sweep.runs.is_empty() && nothing_waits {
             // Nothing waits, so every record that is not an update yet to come is dealt with.
             self.sweep.frontier = self.sweep.frontier.max(self.log.last());
         }
@@ -254,12 +255,14 @@ impl Core {
 
     fn start_scan(&mut self) {
         self.sweep.scanned_at_run = self.statistics.runs;
-        self.sweep.scan = Some(Scan { next: 0, oldest: self.accepted + 1 });
+        let pending = self.directory.spaces().filter_map(|space| space.pending.oldest()).min();
+        let oldest = pending.map_or(self.accepted + 1, |seq| seq.min(self.accepted + 1));
+        self.sweep.scan = Some(Scan { next: 0, oldest });
     }
 
     fn start_cycle(&mut self) {
         let cursors = vec![Some(0); usize::from(self.config.data_devices)];
-        let unplaced = Some((0, Box::default()));
+        let unplaced = Some((0, Box::default(), BlockId(0)));
         self.sweep.cycle = Some(Cycle { start_seq: self.accepted, cursors, unplaced });
         self.statistics.cycle_started(self.now_us);
     }
@@ -276,7 +279,7 @@ impl Core {
     fn scan_frontier(&mut self) {
         let Some(scan) = &mut self.sweep.scan else { return };
         let mut seen = 0;
-        for block in self.directory.blocks_from(scan.next).take(SCAN_BLOCKS) {
+        for block in self.directory.table.from(scan.next).take(SCAN_BLOCKS) {
             seen += 1;
             scan.oldest = block.oldest_waiting().map_or(scan.oldest, |seq| scan.oldest.min(seq));
         }
@@ -290,7 +293,7 @@ impl Core {
     fn next_fat(&mut self) -> Option<Vec<BlockId>> {
         while let Some(id) = self.sweep.fat.pop_first() {
             let block = self.directory.block(id);
-            if !block.busy && block.waits() && self.directory.space(block.space).is_some() {
+            if !block.busy && block.waits() {
                 return Some(vec![id]);
             }
         }
@@ -323,10 +326,10 @@ impl Core {
         let mut run: Vec<BlockId> = Vec::new();
         let (mut start, mut waiting_bytes, mut keep) = (0, 0u64, 0);
         let mut next_cursor = None;
-        for (&(_, offset), &id) in self.physical.range((device_id, cursor)..=(device_id, u64::MAX))
-        {
+        let places = (device_id, cursor, BlockId(0))..=(device_id, u64::MAX, BlockId(u32::MAX));
+        for &(_, offset, id) in self.physical.range(places) {
             let block = self.directory.block(id);
-            let bytes = block.extent.map_or(0, |extent| u64::from(extent.bytes));
+            let bytes = block.placement.extent.map_or(0, |extent| u64::from(extent.bytes));
             let waits = block.waits() && !block.busy && block.queue.first_seq() <= cycle.start_seq;
             if run.is_empty() {
                 if !waits {
@@ -343,6 +346,10 @@ impl Core {
             }
             if !waits && too_sparse_to_go_on(run.len() - keep) {
                 break;
+            }
+            let shares = |extent| self.directory.is_image_shared(extent);
+            if !waits && block.placement.extent.is_some_and(shares) {
+                continue; // Moved by itself it would share its image no longer.
             }
             run.push(id);
             if waits {
@@ -366,13 +373,14 @@ impl Core {
         let from = cycle.unplaced.take()?;
         let mut run = Vec::new();
         let mut bytes = 0;
-        for (key, &id) in self.unplaced.range(from..) {
+        for entry in self.unplaced.range(from..) {
+            let id = entry.2;
             let block = self.directory.block(id);
             bytes += block.queue.bytes() as usize;
             let full = run.len() == self.config.run_blocks_max
                 || bytes > self.config.fat_queue_bytes().max(self.span_bytes_max() as usize);
             if full && !run.is_empty() {
-                cycle.unplaced = Some(key.clone());
+                cycle.unplaced = Some(entry.clone());
                 break;
             }
             if block.waits() && !block.busy {
@@ -389,8 +397,7 @@ impl Core {
             self.directory.block_mut(*block).busy = true;
             self.sweep.unmark_fat(*block);
         }
-        let found = blocks.iter().map(|&id| (id, self.directory.block(id)));
-        let run = Run::new(found, self.config.block_bytes);
+        let run = Run::new(blocks, &self.directory.table, self.config.block_bytes);
         self.sweep.runs.insert(id, run);
         self.begin_read(id, actions);
     }

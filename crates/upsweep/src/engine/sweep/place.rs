@@ -14,15 +14,20 @@ impl Core {
     /// Finds room for the run's images and writes them.
     pub(super) fn place_run(&mut self, id: RunId, actions: &mut Actions) {
         let phase = std::mem::replace(&mut self.run_mut(id).phase, Phase::Applying);
-        let Phase::Placing(done) = phase else { return };
+        let Phase::Placing(mut done) = phase else { return };
         let Some((extents, values)) = self.allocate_for(id, &done) else {
             self.no_room_for(id, done, actions);
             return;
         };
         self.full = false;
-        let JobDone { blocks, buffer, values: large, quarantined } = *done;
-        let writes = write_requests(&extents, buffer);
-        let large_writes = large
+        let run = &self.sweep.runs[&id];
+        let change = change::describe(&self.directory, run, &done, &extents, &values);
+        let mut quarantined = std::mem::take(&mut done.quarantined);
+        quarantined.extend(change::of_damaged(&self.directory, &run.blocks));
+        let writes =
+            write_requests(&extents, std::mem::replace(&mut done.buffer, Buffer::zeroed(0)));
+        let large_writes = done
+            .values
             .iter()
             .zip(&values)
             .filter_map(|((_, _, image), extent)| Some((extent.as_ref()?, image.as_ref()?)))
@@ -30,11 +35,6 @@ impl Core {
         let writes: Vec<(Extent, Buffer)> = writes.into_iter().chain(large_writes).collect();
         let written: u64 = writes.iter().map(|(_, buffer)| buffer.len() as u64).sum();
         self.statistics.sweep_written_bytes += written;
-        let large = large.into_iter().map(|(space, key, _)| (space, key)).zip(values).collect();
-        let run = &self.sweep.runs[&id];
-        let change = change::describe(&self.directory, run, &blocks, &extents, large);
-        let mut quarantined = quarantined;
-        quarantined.extend(change::of_damaged(&self.directory, &run.blocks));
         let pending = writes.len();
         for (extent, buffer) in writes {
             let token = self.token(Purpose::RunWrite(id));
@@ -68,7 +68,7 @@ impl Core {
         let images = done.values.iter().filter_map(|(_, _, image)| image.as_ref());
         let large: u64 = images.map(|image| image.len() as u64).sum();
         let wanted = lengths.iter().map(|bytes| u64::from(*bytes)).sum::<u64>() + large;
-        let extents_before = self.sweep.runs[&id].blocks.iter().filter_map(|block| block.extent);
+        let extents_before = self.sweep.runs[&id].blocks.iter().filter_map(RunBlock::extent);
         let before: u64 = extents_before.map(|extent| u64::from(extent.bytes)).sum();
         let grows = if wanted > before { self.shadow_bytes() } else { 0 };
         let kept = self.checkpoint_bytes() + grows;
@@ -92,7 +92,7 @@ impl Core {
 
     /// Where the blocks of the run are now, if each of them has kept its length.
     fn old_places(&self, id: RunId, done: &JobDone) -> Option<Vec<Extent>> {
-        let old = self.sweep.runs[&id].blocks.iter().map(|block| block.extent);
+        let old = self.sweep.runs[&id].blocks.iter().map(RunBlock::extent);
         let same = |(old, new): (Option<Extent>, &NewBlock)| {
             old.filter(|extent| extent.bytes == new.bytes)
         };
@@ -111,7 +111,9 @@ impl Core {
         if self.begin_growth(bytes, actions) {
             self.run_mut(id).phase = Phase::Placing(done);
         } else if in_pieces && half >= UNIT_BYTES {
-            self.run_mut(id).block_bytes = (half - half % UNIT_BYTES) as u32;
+            let run = self.run_mut(id);
+            run.block_bytes = (half - half % UNIT_BYTES) as u32;
+            run.may_split_shared = true;
             self.send_job(id, Vec::new(), actions);
         } else {
             self.cancel_run(id);

@@ -7,9 +7,9 @@ use super::{Flushing, RunId};
 use crate::device::{Buffer, Completion, DeviceId, Operation, Request};
 use crate::engine::cache::Image;
 use crate::engine::core::{Actions, Core, Publish, Purpose, Release};
-use crate::engine::directory::{Block, BlockId};
+use crate::engine::directory::{BlockId, BlockTable};
 use crate::engine::format::image_format::{self, Identity, ImageKind};
-use crate::engine::format::record_format::Change;
+use crate::engine::format::record_format::{BlockRef, Change, Placement};
 use crate::engine::quarantine;
 use crate::log::AppendError;
 use crate::placement::Extent;
@@ -17,8 +17,13 @@ use crate::placement::Extent;
 /// A block of a run.
 pub(in crate::engine) struct RunBlock {
     pub(in crate::engine) id: BlockId,
-    pub(super) extent: Option<Extent>,
-    pub(super) image_seq: u64,
+    birth: u64,
+    /// Where it was when the run began; it moves by no other way than this run.
+    placement: Placement,
+    /// The space through which the run sees it, from the time at which its updates are frozen.
+    pub(super) owner: u32,
+    /// No space has it any more.
+    is_gone: bool,
     image: Option<Arc<Image>>,
     /// Why the block cannot be used, if so.
     pub(super) damage: Option<String>,
@@ -61,23 +66,27 @@ pub(in crate::engine) struct Run {
     /// Target size of the blocks that come out, in bytes: less than the store's where free space is
     /// in pieces.
     pub(super) block_bytes: u32,
+    /// Shared blocks may be split as well, for one space, because there is no room for whole ones.
+    pub(super) may_split_shared: bool,
     updates: u64,
     pub(in crate::engine) change: Change,
     pub(in crate::engine) quarantined: Vec<super::job::Quarantined>,
 }
 
 impl Run {
-    pub(super) fn new<'a>(
-        blocks: impl Iterator<Item = (BlockId, &'a Block)>,
-        block_bytes: u32,
-    ) -> Self {
-        let blocks = blocks.map(|(id, block)| RunBlock {
-            id,
-            extent: block.extent,
-            image_seq: block.image_seq,
-            image: None,
-            damage: None,
-            starts_anew: block.space == quarantine::QUARANTINE_SPACE,
+    pub(super) fn new(ids: &[BlockId], table: &BlockTable, block_bytes: u32) -> Self {
+        let blocks = ids.iter().map(|&id| {
+            let block = table.get(id);
+            RunBlock {
+                id,
+                birth: block.birth,
+                placement: block.placement,
+                owner: block.space,
+                is_gone: false,
+                image: None,
+                damage: None,
+                starts_anew: block.space == quarantine::QUARANTINE_SPACE,
+            }
         });
         Self {
             blocks: blocks.collect(),
@@ -85,6 +94,7 @@ impl Run {
             frontier: 0,
             frozen_bytes: 0,
             block_bytes,
+            may_split_shared: false,
             updates: 0,
             change: Change::default(),
             quarantined: Vec::new(),
@@ -108,7 +118,7 @@ impl Run {
 
     /// Whether the run reads from this data device.
     pub(super) fn reads_from(&self, device: usize) -> bool {
-        let first = self.blocks.iter().find_map(|block| block.extent);
+        let first = self.blocks.iter().find_map(RunBlock::extent);
         matches!(self.phase, Phase::Reading { .. })
             && first.is_some_and(|extent| usize::from(extent.device.0) == device)
     }
@@ -117,7 +127,7 @@ impl Run {
 impl Core {
     pub(super) fn begin_read(&mut self, id: RunId, actions: &mut Actions) {
         let run = &self.sweep.runs[&id];
-        let extents: Vec<Extent> = run.blocks.iter().filter_map(|block| block.extent).collect();
+        let extents: Vec<Extent> = run.blocks.iter().filter_map(RunBlock::extent).collect();
         let (Some(first), Some(last)) = (extents.first(), extents.last()) else { return };
         let (device, offset) = (first.device, first.offset);
         let buffer = Buffer::zeroed((last.end() - offset) as usize);
@@ -141,12 +151,11 @@ impl Core {
             return;
         };
         let buffer = Arc::new(buffer);
-        let start = run.blocks.iter().find_map(|block| block.extent).map_or(0, |e| e.offset);
+        let start = run.blocks.iter().find_map(RunBlock::extent).map_or(0, |e| e.offset);
         for block in &mut run.blocks {
-            let Some(extent) = block.extent else { continue };
+            let Some(extent) = block.extent() else { continue };
             let at = (extent.offset - start) as usize;
-            let found = self.directory.block(block.id);
-            block.check_image(&buffer, at, found, store);
+            block.check_image(&buffer, at, &self.directory.table, store);
         }
         run.phase = Phase::Reading { pending: 0 };
     }
@@ -162,8 +171,7 @@ impl Core {
         let block = &mut run.blocks[position];
         match (completion.result, completion.buffer) {
             (Ok(()), Some(buffer)) => {
-                let found = self.directory.block(block.id);
-                block.check_image(&Arc::new(buffer), 0, found, store);
+                block.check_image(&Arc::new(buffer), 0, &self.directory.table, store);
             }
             (result, _) => {
                 block.damage = Some(result.err().map_or_else(String::new, |e| e.to_string()));
@@ -195,7 +203,7 @@ impl Core {
             .blocks
             .iter()
             .enumerate()
-            .filter_map(|(position, block)| block.extent.map(|extent| (position, extent)))
+            .filter_map(|(position, block)| block.extent().map(|extent| (position, extent)))
             .collect();
         for &(position, extent) in &extents {
             let token = self.token(Purpose::BlockRead(id, position));
@@ -205,26 +213,62 @@ impl Core {
     }
 
     /// Takes the waiting updates of the run's blocks out of their queues and has them applied.
+    ///
+    /// The frontier of the run says that everything up to it is applied. So a block waits for which
+    /// accepted updates are still on their way to the queue.
     fn freeze(&mut self, id: RunId, actions: &mut Actions) {
         let mut run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
+        let mut expects = false;
+        for block in &mut run.blocks {
+            match self
+                .directory
+                .table
+                .find(block.reference())
+                .and_then(|id| self.directory.owner(id))
+            {
+                None => block.is_gone = true,
+                Some((space, shared)) => {
+                    block.owner = space.record.space;
+                    let key = &self.directory.block(block.id).key;
+                    expects |= !shared && self.expects_updates(space.record.space, block.id, key);
+                }
+            }
+        }
+        if expects {
+            self.sweep.runs.insert(id, run);
+            return;
+        }
         run.frontier = self.accepted;
-        let directory = &self.directory;
+        let table = &self.directory.table;
         run.blocks.sort_by(|left, right| {
-            let (left, right) = (directory.block(left.id), directory.block(right.id));
-            (left.space, &left.key).cmp(&(right.space, &right.key))
+            let key = |block: &RunBlock| (block.is_gone, block.owner, &table.get(block.id).key);
+            key(left).cmp(&key(right))
         });
-        for run_block in &run.blocks {
+        for run_block in run.blocks.iter().filter(|block| !block.is_gone) {
             let block = self.directory.block_mut(run_block.id);
             let frozen = self.arena.snapshot(&block.queue);
             self.arena.clear(&mut block.queue);
-            self.unplaced.remove(&(block.space, block.key.clone()));
+            self.unplaced.remove(&(block.space, block.key.clone(), run_block.id));
             run.frozen_bytes += frozen.memory_bytes();
             run.updates += u64::from(frozen.count());
             block.frozen = Some(Arc::new(frozen));
         }
         self.frozen_bytes += run.frozen_bytes;
+        let is_empty = run.blocks.iter().all(|block| block.is_gone);
         self.sweep.runs.insert(id, run);
-        self.send_job(id, Vec::new(), actions);
+        if is_empty {
+            self.give_run_up(id);
+        } else {
+            self.send_job(id, Vec::new(), actions);
+        }
+    }
+
+    /// Whether updates for a block of one space alone are accepted and not on its queue yet.
+    fn expects_updates(&self, space: u32, id: BlockId, key: &[u8]) -> bool {
+        let Some(found) = self.directory.space(space) else { return false };
+        let pending = found.pending.first_from(key);
+        let covers = |position: &[u8]| self.directory.covering(space, position) == Some(id);
+        !found.fences.is_empty() || pending.is_some_and(covers)
     }
 
     /// Has the run's sound blocks applied, with these large values at hand.
@@ -235,23 +279,31 @@ impl Core {
         actions: &mut Actions,
     ) {
         let run = &self.sweep.runs[&id];
-        let sound: Vec<&RunBlock> = run.blocks.iter().filter(|b| !b.is_set_aside()).collect();
+        let sound: Vec<&RunBlock> = run.blocks.iter().filter(|b| b.is_sound()).collect();
+        let shared: Vec<bool> =
+            sound.iter().map(|block| self.is_shared(block.owner, block.id)).collect();
         let mut blocks = Vec::with_capacity(sound.len());
         for (position, run_block) in sound.iter().enumerate() {
             let block = self.directory.block(run_block.id);
-            let Some(space) = self.directory.space(block.space) else { continue };
-            let next = sound.get(position + 1).map(|next| next.id);
+            let Some(space) = self.directory.space(run_block.owner) else {
+                // Dropped meanwhile: nothing of the run is to be kept for it.
+                return self.give_run_up(id);
+            };
+            let next = sound.get(position + 1).filter(|next| next.owner == run_block.owner);
+            let next = next.filter(|_| !shared[position] && !shared[position + 1]);
             let loaded = values.iter_mut().find(|(id, _)| *id == run_block.id);
             blocks.push(JobBlock {
-                space: block.space,
+                space: run_block.owner,
                 companion: space.record.companion,
                 key: block.key.clone(),
                 format: Arc::clone(&space.format),
                 image: run_block.image.clone(),
                 frozen: block.frozen.clone().unwrap_or_default(),
                 values: loaded.map(|(_, values)| std::mem::take(values)).unwrap_or_default(),
-                next_is_neighbour: next.is_some()
-                    && self.directory.above(block.space, &block.key) == next,
+                next_is_neighbour: next.is_some_and(|next| {
+                    self.directory.above(run_block.owner, &block.key) == Some(next.id)
+                }),
+                keep_whole: shared[position] && !run.may_split_shared,
             });
         }
         let job = RunJob {
@@ -261,6 +313,7 @@ impl Core {
             block_bytes: run.block_bytes as usize,
             inline_value_bytes_max: self.config.inline_value_bytes_max(),
             modifiers: Arc::clone(&self.modifiers),
+            visitors: Arc::clone(&self.visitors),
             blocks,
         };
         self.run_mut(id).phase = Phase::Applying;
@@ -286,6 +339,12 @@ impl Core {
         }
     }
 
+    fn is_shared(&self, space: u32, id: BlockId) -> bool {
+        let Some(found) = self.directory.space(space) else { return false };
+        let key = &self.directory.block(id).key;
+        self.directory.find(found, key).is_none_or(|found| found.shared || found.item != id.0)
+    }
+
     /// Marks the block of a job as damaged, so that the next attempt leaves it out.
     fn condemn(&mut self, id: RunId, job_block: &JobBlock, reason: String) {
         let found = self.directory.exact(job_block.space, &job_block.key);
@@ -305,7 +364,7 @@ impl Core {
         for block in &job.blocks {
             for (key, _) in &block.values {
                 let found = self.directory.exact(block.companion, key);
-                match found.and_then(|found| self.directory.block(found).extent) {
+                match found.and_then(|found| self.directory.block(found).placement.extent) {
                     Some(extent) => requests.push((index, extent)),
                     None => missing = Some(block),
                 }
@@ -348,7 +407,9 @@ impl Core {
         done.result.map_err(|error| error.to_string())?;
         let buffer = done.buffer.ok_or("no buffer came back")?;
         let found = self.directory.exact(space, key).ok_or("a large value has vanished")?;
-        let (store, seq) = (self.config.store, self.directory.block(found).image_seq);
+        let Placement { image_seq: seq, image_space: space, .. } =
+            self.directory.block(found).placement;
+        let store = self.config.store;
         let identity = Identity { store, kind: ImageKind::Block, space, seq, key };
         image_format::decode(&buffer, &identity).map(|body| buffer[body].to_vec())
     }
@@ -454,27 +515,32 @@ impl Core {
         let carried = self.sweep.runs.iter().filter(|(_, run)| run.waits_for_log());
         let carried: Vec<RunId> = carried.map(|(id, _)| *id).collect();
         for id in carried {
-            self.publish_run(id, Release::AfterCheckpoint);
+            // Blocks that come into being here are born at a sequence that no record has.
+            let birth = 1 << 63 | self.superblock.generation;
+            self.publish_run(id, birth, Release::AfterCheckpoint);
         }
     }
 
-    pub(in crate::engine) fn publish_run(&mut self, id: RunId, release: Release) {
-        let mut run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
-        // A damaged block of a space that was dropped meanwhile still has its old image, which goes
-        // with the block.
-        let kept = |extent| run.blocks.iter().any(|b| b.is_set_aside() && b.extent == extent);
-        run.change
-            .placed
-            .retain(|placed| self.directory.space(placed.space).is_some() || !kept(placed.extent));
+    pub(in crate::engine) fn publish_run(&mut self, id: RunId, seq: u64, release: Release) {
+        let run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
         self.frozen_bytes -= run.frozen_bytes;
         self.statistics.run_published(&run.summary());
         self.room_events += 1;
-        let mut moved = Vec::new();
-        for block in &run.blocks {
-            self.take_live(block.id, &mut moved);
+        for (block, _) in &run.change.moved {
+            if let Some(id) = self.directory.table.find(*block) {
+                let block = self.directory.block_mut(id);
+                block.busy = false;
+                block.frozen = None;
+            }
         }
-        self.apply_change(&run.change, release);
-        self.push_all(&moved);
+        self.apply_change(seq, &run.change, release);
+        // What is still busy was not changed: it is shared, or has left its space.
+        let busy = |block: &RunBlock| {
+            let found = self.directory.table.find(block.reference());
+            found.filter(|id| self.directory.block(*id).busy)
+        };
+        let left: Vec<BlockId> = run.blocks.iter().filter_map(busy).collect();
+        left.into_iter().for_each(|id| self.unfreeze(id));
         self.carry_quarantined(&run.quarantined);
     }
 }
@@ -489,7 +555,7 @@ pub(in crate::engine) struct RunSummary {
 impl Run {
     fn summary(&self) -> RunSummary {
         let damaged =
-            self.blocks.iter().filter_map(|block| Some((block.extent, block.damage.clone()?)));
+            self.blocks.iter().filter_map(|block| Some((block.extent(), block.damage.clone()?)));
         RunSummary {
             blocks: self.blocks.len() as u64,
             updates: self.updates,
@@ -499,9 +565,24 @@ impl Run {
 }
 
 impl RunBlock {
+    /// What names the block for ever.
+    pub(super) fn reference(&self) -> BlockRef {
+        BlockRef { number: self.id.0, birth: self.birth }
+    }
+
+    /// Where its image is.
+    pub(super) fn extent(&self) -> Option<Extent> {
+        self.placement.extent
+    }
+
+    /// Whether the run can do something with it.
+    pub(super) fn is_sound(&self) -> bool {
+        !self.is_gone && !self.is_set_aside()
+    }
+
     /// Whether the block keeps its image, and its updates go to the quarantine.
     pub(super) fn is_set_aside(&self) -> bool {
-        self.damage.is_some() && !self.starts_anew
+        self.damage.is_some() && !self.starts_anew && !self.is_gone
     }
 
     /// Gives the bytes back that were read: what comes of them has a place.
@@ -509,15 +590,25 @@ impl RunBlock {
         self.image = None;
     }
 
-    fn check_image(&mut self, buffer: &Arc<Buffer>, at: usize, block: &Block, store: [u8; 16]) {
-        let Some(extent) = self.extent else { return };
+    fn check_image(
+        &mut self,
+        buffer: &Arc<Buffer>,
+        at: usize,
+        table: &BlockTable,
+        store: [u8; 16],
+    ) {
+        let Some(extent) = self.extent() else { return };
+        if table.find(self.reference()).is_none() {
+            self.is_gone = true;
+            return;
+        }
         let end = at + extent.bytes as usize;
         let identity = Identity {
             store,
             kind: ImageKind::Block,
-            space: block.space,
-            seq: self.image_seq,
-            key: &block.key,
+            space: self.placement.image_space,
+            seq: self.placement.image_seq,
+            key: &table.get(self.id).key,
         };
         match image_format::decode(&buffer[at..end], &identity) {
             Ok(body) => {

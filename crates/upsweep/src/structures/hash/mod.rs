@@ -21,11 +21,11 @@
 
 use std::borrow::Cow;
 
-use super::kind::Kind;
 use super::sealed::Sealed;
 use super::table::{Order, Table, leaf};
 use super::typed::TypedTable;
 use crate::engine::block_format::{Applied, ApplyError, ApplyInput, BlockFormat, Checked, Routing};
+use crate::engine::modifier::ValueRef;
 
 pub mod bucket_format;
 #[cfg(test)]
@@ -49,7 +49,6 @@ pub struct ByHash;
 
 impl Order for ByHash {
     type Rank = u64;
-    const KIND: Kind = Kind::HashTable;
     const OF_KEYS: bool = false;
 
     #[inline]
@@ -64,13 +63,16 @@ impl Order for ByHash {
 
 impl Sealed for ByHash {}
 
+/// Name of the block format of hash tables.
+pub const HASH_FORMAT: &str = "hash";
+
 /// The bucket of a hash table. Name: `hash`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HashFormat;
 
 impl BlockFormat for HashFormat {
     fn name(&self) -> &'static str {
-        Kind::HashTable.format()
+        HASH_FORMAT
     }
 
     fn routing(&self) -> Routing {
@@ -83,6 +85,15 @@ impl BlockFormat for HashFormat {
 
     fn apply(&self, input: &ApplyInput<'_>) -> Result<Applied, ApplyError> {
         leaf::apply::<ByHash>(input)
+    }
+
+    fn for_each(
+        &self,
+        _low: &[u8],
+        body: &[u8],
+        visit: &mut dyn FnMut(&[u8], ValueRef<'_>),
+    ) -> Result<(), String> {
+        leaf::for_each(body, visit)
     }
 
     fn merge(&self, left: &[u8], right: &[u8], body_bytes_max: usize) -> Option<Vec<u8>> {

@@ -13,7 +13,7 @@ use crate::engine::modifier::{Modifier, ValueKind};
 use crate::engine::registry::ModifierId;
 use crate::error::Error;
 use crate::runtime::{BlockStore, Durability, LoggedUpdate, SpaceRecord, Ticket, View, Wanted};
-use crate::structures::batch::Structure;
+use crate::structures::batch::{Structure, Sums};
 use crate::structures::modifiers as builtin;
 use crate::structures::sealed::Sealed;
 
@@ -62,6 +62,9 @@ pub struct Table<O: Order = ByKey> {
 impl<O: Order> Sealed for Table<O> {}
 
 impl<O: Order> Structure for Table<O> {
+    type Key = [u8];
+    type Value = [u8];
+
     fn name(&self) -> &str {
         &self.name
     }
@@ -72,6 +75,22 @@ impl<O: Order> Structure for Table<O> {
 
     fn blocks(&self) -> &BlockStore {
         &self.blocks
+    }
+
+    fn key_bytes(key: &[u8]) -> Vec<u8> {
+        key.to_vec()
+    }
+
+    fn put_operand(value: &[u8]) -> Vec<u8> {
+        builtin::value_operand(ValueKind::Bytes, value)
+    }
+}
+
+impl<O: Order> Sums for Table<O> {
+    type Amount = i64;
+
+    fn sum(amount: i64) -> (ModifierId, Vec<u8>) {
+        (builtin::ADD_I64, amount.to_le_bytes().to_vec())
     }
 }
 

@@ -16,15 +16,17 @@ use std::ops::Range;
 
 use super::leaf_format::{Leaf, LeafBuilder, RECORD_OVERHEAD_BYTES_MAX, Stored};
 use super::order::{ByKey, Order};
-use super::raw_format;
+use super::{ranges, raw_format};
 use crate::engine::block_format::{
     Applied, ApplyError, ApplyInput, BlockFormat, Checked, Piece, Refused, Routing, UpdateRef,
 };
 use crate::engine::modifier::{ValueKind, ValueRef};
-use crate::structures::kind::Kind;
 use crate::structures::modifiers::{
     KEY_BYTES_MAX, Resolved, VALUE_BYTES_MAX, check_value, is_decided, resolve,
 };
+
+/// Name of the block format of ordered tables.
+pub const TABLE_FORMAT: &str = "table";
 
 /// The ordered table's leaf. Name: `table`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,15 +34,34 @@ pub struct TableFormat;
 
 impl BlockFormat for TableFormat {
     fn name(&self) -> &'static str {
-        Kind::Table.format()
+        TABLE_FORMAT
     }
 
     fn routing(&self) -> Routing {
         Routing::Ordered
     }
 
+    fn keeps_key_order(&self) -> bool {
+        true
+    }
+
     fn apply(&self, input: &ApplyInput<'_>) -> Result<Applied, ApplyError> {
-        apply::<ByKey>(input)
+        let leaf = Leaf::parse(input.body.unwrap_or_default()).map_err(ApplyError::Corrupt)?;
+        let expanded = ranges::expand(&leaf, input.updates).map_err(ApplyError::Corrupt)?;
+        let mut applied = apply::<ByKey>(&ApplyInput { updates: &expanded.updates, ..*input })?;
+        for refused in &mut applied.refused {
+            refused.index = expanded.position(refused.index);
+        }
+        Ok(applied)
+    }
+
+    fn for_each(
+        &self,
+        _low: &[u8],
+        body: &[u8],
+        visit: &mut dyn FnMut(&[u8], ValueRef<'_>),
+    ) -> Result<(), String> {
+        for_each(body, visit)
     }
 
     fn merge(&self, left: &[u8], right: &[u8], body_bytes_max: usize) -> Option<Vec<u8>> {
@@ -52,7 +73,7 @@ impl BlockFormat for TableFormat {
     }
 }
 
-/// [`BlockFormat::apply`] for leaves.
+/// [`BlockFormat::apply`] for leaves, for updates of single keys.
 pub(in crate::structures) fn apply<O: Order>(
     input: &ApplyInput<'_>,
 ) -> Result<Applied, ApplyError> {
@@ -75,6 +96,21 @@ pub(in crate::structures) fn apply<O: Order>(
         split::<O>(&body, input.body_bytes_max, fill).map_err(ApplyError::Corrupt)?
     };
     Ok(Applied { pieces, values, refused })
+}
+
+/// [`BlockFormat::for_each`] for leaves.
+pub(in crate::structures) fn for_each(
+    body: &[u8],
+    visit: &mut dyn FnMut(&[u8], ValueRef<'_>),
+) -> Result<(), String> {
+    let leaf = Leaf::parse(body)?;
+    for index in 0..leaf.count() {
+        let record = leaf.record(index)?;
+        if let Stored::Inline(value) = record.value {
+            visit(record.key, value);
+        }
+    }
+    Ok(())
 }
 
 /// [`BlockFormat::merge`] for leaves: joins neighbours of at most 60 % of `body_bytes_max`
@@ -148,6 +184,13 @@ fn check_stored(value: &Stored<'_>) -> Result<(), String> {
             is_sound.then_some(()).ok_or(format!("large value of {bytes} bytes, kind {kind:?}"))
         }
     }
+}
+
+/// What a leaf stores of a value that lives apart, and the body of that one's companion block.
+pub(super) fn stored_apart(kind: ValueKind, bytes: &[u8]) -> (Stored<'static>, Vec<u8>) {
+    let body = raw_format::encode(kind, bytes);
+    let length = u32::try_from(body.len()).expect("values are far below 4 GiB");
+    (Stored::Large { kind, bytes: length, crc: crc32c::crc32c(&body) }, body)
 }
 
 /// The value in the companion block `body` to which a leaf refers by kind, length and checksum.
@@ -281,10 +324,8 @@ impl<'i, 'a> Merge<'i, 'a> {
             self.free(key, was_large);
             return;
         }
-        let body = raw_format::encode(kind, bytes);
-        let length = u32::try_from(body.len()).expect("values are far below 4 GiB");
-        let crc = crc32c::crc32c(&body);
-        self.builder.push(key, &Stored::Large { kind, bytes: length, crc });
+        let (stored, body) = stored_apart(kind, bytes);
+        self.builder.push(key, &stored);
         self.values.push((key.to_vec(), Some(body)));
     }
 
@@ -374,7 +415,7 @@ fn cut(leaf: &Leaf<'_>, body_bytes_max: usize, fill: Fill) -> Vec<Range<usize>> 
 }
 
 /// The shortest prefix of `right` that is above `left`; `left` is below `right`.
-fn separator<'a>(left: &[u8], right: &'a [u8]) -> &'a [u8] {
+pub(super) fn separator<'a>(left: &[u8], right: &'a [u8]) -> &'a [u8] {
     let common = left.iter().zip(right).take_while(|(left, right)| left == right).count();
     right.get(..=common).unwrap_or(right)
 }

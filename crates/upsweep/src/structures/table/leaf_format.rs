@@ -284,6 +284,19 @@ impl LeafBuilder {
         body_bytes(self.body.len() - HEADER_BYTES, self.offsets.len())
     }
 
+    /// Bytes that [`LeafBuilder::finish`] would return after one more [`LeafBuilder::push`].
+    #[must_use]
+    pub fn body_bytes_with(&self, key: &[u8], value: &Stored<'_>) -> usize {
+        let value_bytes = match value {
+            Stored::Inline(value) => value.bytes.len(),
+            Stored::Large { .. } => LARGE_BYTES,
+        };
+        let overhead_bytes =
+            RECORD_OVERHEAD_BYTES_MAX - usize::from(key.len() <= SHORT_KEY_BYTES_MAX);
+        let records = self.body.len() - HEADER_BYTES + overhead_bytes + key.len() + value_bytes;
+        body_bytes(records, self.count() + 1)
+    }
+
     /// Appends one record, which lies behind all others and has a key of at most 32767 bytes.
     pub fn push(&mut self, key: &[u8], value: &Stored<'_>) {
         debug_assert!(key.len() <= KEY_BYTES_MAX, "longer keys were refused before");

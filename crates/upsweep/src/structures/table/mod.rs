@@ -8,8 +8,10 @@
 //! | [`leaf_format`] | the bytes of a leaf |
 //! | [`leaf`] | applies updates to a leaf, splits and joins leaves; [`TableFormat`] |
 //! | [`order`] | [`Order`]: how records and leaves are ordered |
+//! | `ranges` | ranges of keys that are removed, in the order of keys |
 //! | [`raw_format`] | [`RawFormat`]: a block that is one value; also the home of large values |
 //! | [`reader`] | answers from a leaf and the updates that wait for it |
+//! | [`TableLoader`] | packs records in key order into whole leaves, for bulk loads |
 //! | [`Table`], [`Scan`] | the table of an open store, over the block API |
 //!
 //! A value too large for a leaf lives in the table's companion space, under the same key, as a
@@ -20,7 +22,10 @@
 mod handle;
 pub mod leaf;
 pub mod leaf_format;
+mod load;
+mod load_by_updates;
 pub mod order;
+mod ranges;
 pub mod raw_format;
 pub mod reader;
 mod scan;
@@ -28,7 +33,8 @@ mod scan;
 mod tests;
 
 pub use handle::{Table, Value};
-pub use leaf::TableFormat;
+pub use leaf::{TABLE_FORMAT, TableFormat};
+pub use load::{LoadOptions, TableLoader};
 pub use order::{ByKey, Order};
 pub use raw_format::RawFormat;
 pub use reader::{Lookup, Page, PageRequest, Record, get, get_block, page, sort};

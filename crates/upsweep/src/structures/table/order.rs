@@ -10,7 +10,6 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-use crate::structures::kind::Kind;
 use crate::structures::sealed::Sealed;
 
 /// How a [`Table`](super::Table) orders its records. Sealed: the orders are part of the format on
@@ -18,8 +17,6 @@ use crate::structures::sealed::Sealed;
 pub trait Order: Sealed + Copy + Send + Sync + 'static {
     /// What is compared before keys are.
     type Rank: Ord + Copy;
-    /// What a table of this order is.
-    const KIND: Kind;
     /// Whether this is the order of the keys, which need not be sorted then, and may come in
     /// ascending order.
     const OF_KEYS: bool;
@@ -43,7 +40,6 @@ pub struct ByKey;
 
 impl Order for ByKey {
     type Rank = ();
-    const KIND: Kind = Kind::Table;
     const OF_KEYS: bool = true;
 
     #[inline]

@@ -63,6 +63,16 @@ impl BlockFormat for RawFormat {
         Ok(value.map(|value| value.bytes.to_vec()).unwrap_or_default())
     }
 
+    fn for_each(
+        &self,
+        low: &[u8],
+        body: &[u8],
+        visit: &mut dyn FnMut(&[u8], ValueRef<'_>),
+    ) -> Result<(), String> {
+        decode(body)?.into_iter().for_each(|value| visit(low, value));
+        Ok(())
+    }
+
     fn check(&self, body: &[u8], _low: &[u8], _high: Option<&[u8]>) -> Result<Checked, String> {
         let records = u32::from(decode(body)?.is_some());
         Ok(Checked { records, values: Vec::new() })

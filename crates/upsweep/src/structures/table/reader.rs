@@ -10,7 +10,7 @@ use std::ops::Range;
 use super::leaf::{large_value, resolved_value};
 use super::leaf_format::{Leaf, Stored};
 use super::order::Order;
-use super::raw_format;
+use super::{ranges, raw_format};
 use crate::engine::block_format::UpdateRef;
 use crate::engine::modifier::{ValueKind, ValueRef};
 use crate::engine::registry::Modifiers;
@@ -166,7 +166,10 @@ pub fn page<'a, O: Order>(
     modifiers: &Modifiers,
     request: &PageRequest<'_>,
 ) -> Result<Page<'a>, String> {
-    let mut walk = Walk::new::<O>(body, waiting, request)?;
+    let leaf = Leaf::parse(body.unwrap_or_default())?;
+    // Only tables in the order of keys have ranges removed.
+    let expanded = ranges::expand(&leaf, waiting)?;
+    let mut walk = Walk::new::<O>(leaf, &expanded.updates, request)?;
     let mut page = Page::default();
     let mut bytes = 0usize;
     while let Some((key, stored, updates)) = walk.next::<O>()? {
@@ -200,11 +203,10 @@ type Step<'w, 'a> = (&'a [u8], Option<Stored<'a>>, &'w [UpdateRef<'a>]);
 
 impl<'w, 'a> Walk<'w, 'a> {
     fn new<O: Order>(
-        body: Option<&'a [u8]>,
+        leaf: Leaf<'a>,
         waiting: &'w [UpdateRef<'a>],
         request: &PageRequest<'_>,
     ) -> Result<Self, String> {
-        let leaf = Leaf::parse(body.unwrap_or_default())?;
         let below =
             |bound: &[u8]| waiting.partition_point(|update| *O::position(update.key) < *bound);
         let record_at = |from, bound: &[u8]| -> Result<usize, String> {

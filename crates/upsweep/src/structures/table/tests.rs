@@ -16,7 +16,6 @@ use crate::engine::block_format::{
 use crate::engine::modifier::{ValueKind, ValueRef};
 use crate::engine::registry::{ModifierId, Modifiers};
 use crate::structures::hash::{ByHash, bucket_format};
-use crate::structures::kind::Kind;
 use crate::structures::modifiers::{
     ADD_I64, APPEND, BIT_OR, BYTE_PATCH, DELETE, INSERT_IF_ABSENT, MAX_U64, PUT, Resolved,
     bind_builtins, patch_operand, resolve, value_operand,
@@ -87,7 +86,6 @@ impl Sealed for Colliding {}
 
 impl Order for Colliding {
     type Rank = u64;
-    const KIND: Kind = Kind::HashTable;
     const OF_KEYS: bool = false;
 
     fn rank(key: &[u8]) -> u64 {

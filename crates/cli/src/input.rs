@@ -1,4 +1,4 @@
-//! The input of `apply` as whole lines, as soon as they are there.
+//! The input of `apply` and `load` as whole lines, as soon as they are there.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -12,7 +12,7 @@ const READ_BYTES: usize = 256 << 10;
 const LINE_BYTES_MAX: usize = 8 << 20;
 
 /// A file or standard input.
-pub(super) struct Input {
+pub(crate) struct Input {
     source: Box<dyn Read>,
     path: PathBuf,
     name: String,
@@ -27,7 +27,7 @@ pub(super) struct Input {
 
 impl Input {
     /// Opens `path`; `-` is standard input.
-    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         let is_standard = path.as_os_str() == "-";
         let (source, name, length): (Box<dyn Read>, _, _) = if is_standard {
             (Box::new(std::io::stdin().lock()), "standard input".to_owned(), None)
@@ -47,18 +47,18 @@ impl Input {
     }
 
     /// What messages call it.
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// Its length in bytes, if that is known.
-    pub(super) fn length(&self) -> Option<u64> {
+    pub(crate) fn length(&self) -> Option<u64> {
         self.length
     }
 
     /// The next whole lines; a last line without line feed counts. Waits for one line, no more.
     /// `number` is that of the first of them, for messages.
-    pub(super) fn next(&mut self, number: u64) -> Result<Option<&[u8]>, Failure> {
+    pub(crate) fn next(&mut self, number: u64) -> Result<Option<&[u8]>, Failure> {
         self.buffer.copy_within(self.given..self.filled, 0);
         self.filled -= self.given;
         self.given = 0;

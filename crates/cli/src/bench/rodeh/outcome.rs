@@ -1,0 +1,199 @@
+//! What was measured, and how it is shown beside the paper's numbers.
+
+use serde::Serialize;
+use upsweep::Status;
+
+use crate::failure::Failure;
+use crate::{output, text};
+
+/// Everything.
+#[derive(Serialize)]
+pub(super) struct Outcome {
+    pub(super) scale: f64,
+    pub(super) operations: u64,
+    pub(super) runs: u32,
+    pub(super) seed: u64,
+    pub(super) devices: Vec<String>,
+    pub(super) trees: Vec<TreeOutcome>,
+}
+
+/// A tree, and what was measured on it.
+#[derive(Serialize)]
+pub(super) struct TreeOutcome {
+    pub(super) name: &'static str,
+    pub(super) keys: u64,
+    pub(super) value_bytes: usize,
+    pub(super) blocks: u64,
+    pub(super) bytes: u64,
+    pub(super) paper_leaves: u64,
+    pub(super) load_seconds: f64,
+    pub(super) memory_bytes: u64,
+    /// Whether the store takes no less memory, though its cache has more than the paper's part.
+    pub(super) is_least_memory: bool,
+    pub(super) cache_bytes: u64,
+    pub(super) cache_percent: f64,
+    pub(super) throughput: Vec<Throughput>,
+    pub(super) latency: Vec<Latency>,
+}
+
+/// A number from each of several runs.
+#[derive(Serialize)]
+pub(super) struct Spread {
+    pub(super) median: f64,
+    pub(super) lowest: f64,
+    pub(super) highest: f64,
+}
+
+/// Operations per second of a workload.
+#[derive(Serialize)]
+pub(super) struct Throughput {
+    workload: String,
+    with_one: Spread,
+    with_ten: Spread,
+    gain: f64,
+    paper_with_one: f64,
+    paper_with_ten: f64,
+    paper_gain: f64,
+}
+
+/// Time of an operation.
+#[derive(Serialize)]
+pub(super) struct Latency {
+    pub(super) operation: String,
+    pub(super) ms: Spread,
+    pub(super) paper_ms: f64,
+}
+
+impl Spread {
+    /// Of one run or more.
+    pub(super) fn of(mut found: Vec<f64>) -> Self {
+        found.sort_by(f64::total_cmp);
+        let (low, high) = ((found.len() - 1) / 2, found.len() / 2);
+        let median = f64::midpoint(found[low], found[high]);
+        Self { median, lowest: found[0], highest: found[found.len() - 1] }
+    }
+
+    /// Half the way from the lowest to the highest, in per cent of the median.
+    fn percent(&self) -> f64 {
+        50.0 * (self.highest - self.lowest) / self.median.max(1e-12)
+    }
+}
+
+impl Throughput {
+    /// Of a workload with one caller and with ten; `paper` likewise.
+    pub(super) fn new(
+        workload: String,
+        with_one: Spread,
+        with_ten: Spread,
+        (paper_with_one, paper_with_ten): (f64, f64),
+    ) -> Self {
+        Self {
+            workload,
+            gain: with_ten.median / with_one.median.max(1e-12),
+            with_one,
+            with_ten,
+            paper_with_one,
+            paper_with_ten,
+            paper_gain: paper_with_ten / paper_with_one,
+        }
+    }
+
+    fn line(&self) -> String {
+        let rate = |spread: &Spread, paper: f64| {
+            let (found, paper) = (text::rate(spread.median), text::rate(paper));
+            format!("{found:>10} ±{:>3.0} % {paper:>7}", spread.percent())
+        };
+        format!(
+            "  {:28}{}  {}  {:>6.1} {:>5.1}",
+            self.workload,
+            rate(&self.with_one, self.paper_with_one),
+            rate(&self.with_ten, self.paper_with_ten),
+            self.gain,
+            self.paper_gain
+        )
+    }
+}
+
+impl Latency {
+    fn line(&self) -> String {
+        let Self { operation, ms, paper_ms } = self;
+        format!("  {operation:28}{:>10.4} ±{:>3.0} % {paper_ms:>7.3}", ms.median, ms.percent())
+    }
+}
+
+impl TreeOutcome {
+    fn lines(&self) -> Vec<String> {
+        let least = if self.is_least_memory { ", the least that this store takes" } else { "" };
+        let mut lines = vec![
+            format!(
+                "\n{}: {} keys with values of {} bytes in {} blocks, {} (paper: {} leaves)",
+                self.name,
+                text::count(self.keys),
+                self.value_bytes,
+                text::count(self.blocks),
+                text::size(self.bytes),
+                text::count(self.paper_leaves)
+            ),
+            format!(
+                "loaded in {:.1} s; then memory of {}{least}; of it {} cache, {:.1} % of the tree",
+                self.load_seconds,
+                text::size(self.memory_bytes),
+                text::size(self.cache_bytes),
+                self.cache_percent
+            ),
+            format!("\n  {:28}{:>25}  {:>25}  {:>12}", "", "one caller", "ten callers", "gain"),
+            format!(
+                "  {:28}{:>17} {:>7}  {:>17} {:>7}  {:>6} {:>5}",
+                "operations per second", "here", "paper", "here", "paper", "here", "paper"
+            ),
+        ];
+        lines.extend(self.throughput.iter().map(Throughput::line));
+        lines.push(format!("\n  {:28}{:>17} {:>7}", "milliseconds, one caller", "here", "paper"));
+        lines.extend(self.latency.iter().map(Latency::line));
+        lines
+    }
+}
+
+impl Outcome {
+    /// Prints it for people.
+    pub(super) fn show(&self) -> Result<(), Failure> {
+        let mut lines = self.devices.clone();
+        lines.push(format!(
+            "medians of {} runs of {} operations; ± is half the way from the lowest to the highest",
+            self.runs,
+            text::count(self.operations)
+        ));
+        if self.scale < 1.0 {
+            lines.push(format!("trees of {} times the paper's size", self.scale));
+        }
+        lines.extend(self.trees.iter().flat_map(TreeOutcome::lines));
+        output::line(&lines.join("\n"))
+    }
+}
+
+/// What lies below: the kind of each device, and whether reads really reach it.
+pub(super) fn describe_devices(status: &Status) -> Vec<String> {
+    let device = |device: &upsweep::runtime::DeviceStatus| {
+        let how = if device.direct { "past the page cache" } else { "through the page cache" };
+        format!("{} device: {}, {how}", device.role, device.engine)
+    };
+    let devices = status.devices.iter().map(device);
+    std::iter::once(status.reason.clone()).chain(devices).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_has_the_middle_and_the_ends() {
+        let of = |found: &[f64]| {
+            let Spread { median, lowest, highest } = Spread::of(found.to_vec());
+            (median, lowest, highest)
+        };
+        assert_eq!(of(&[3.0, 1.0, 2.0]), (2.0, 1.0, 3.0));
+        assert_eq!(of(&[4.0, 1.0, 2.0, 3.0]), (2.5, 1.0, 4.0));
+        assert_eq!(of(&[7.0]), (7.0, 7.0, 7.0));
+        assert!((Spread::of(vec![9.0, 10.0, 11.0]).percent() - 10.0).abs() < 1e-9);
+    }
+}

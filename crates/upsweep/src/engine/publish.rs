@@ -1,0 +1,464 @@
+//! What takes effect when a log record is durable.
+//!
+//! The directory is a function of the log: every change of it is one of the events below, applied
+//! in log order, when its record is durable; recovery applies the same events from the same records.
+//! So an event may depend on the directory and on its own content, never on what else this process
+//! knows. What it does to queues is for this process only: recovery fills the queues afterwards.
+//!
+//! *Blocks*: an update that finds its block shared gets a copy of the block for its space alone,
+//! which shares the image until a sweep writes another: "the first change of a shared block shadows
+//! it only" (Rodeh, section 5). *Clone*: one more reference to a root. *Change*: a run is published.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::block_format::{Routing, UpdateRef};
+use super::core::{Core, Release};
+use super::directory::BlockId;
+use super::format::checkpoint_format::CloneEvent;
+use super::format::record_format::{
+    Change, CloneRecord, Placement, RangeRecord, Rebuilt, SpaceRecord,
+};
+use super::queue::Waiting;
+use super::registry::{DELETE_RANGE, KeyRange};
+use super::spaces::{LARGE_VALUE_FORMAT, companion_record};
+use crate::placement::Extent;
+
+/// A change of the directory that is not a run's.
+#[derive(Clone, Debug)]
+pub(super) enum Event {
+    /// Updates need blocks at these positions of these spaces, each for its space alone.
+    Blocks(Vec<(u32, Box<[u8]>)>),
+    /// Blocks that are empty go.
+    Forget(Change),
+    /// A new space.
+    Create(SpaceRecord),
+    /// The end of a space.
+    Drop(u32),
+    /// New spaces that are clones.
+    Clone(CloneRecord),
+    /// The end of a snapshot.
+    DropSnapshot(u32),
+    /// A range of keys goes.
+    RemoveRange(RangeRecord),
+    /// A portion of what was dropped is given back.
+    Release(usize),
+    /// Cells of the reference array were told of these references.
+    Settle(Vec<(u64, i64)>),
+}
+
+impl Core {
+    /// Applies an event at the sequence of its record.
+    pub(super) fn apply_event(&mut self, seq: u64, event: Event, release: Release) {
+        match event {
+            Event::Blocks(wanted) => {
+                for (space, position) in wanted {
+                    self.need_block(space, &position, seq, release);
+                }
+            }
+            Event::Forget(change) => {
+                for group in &change.rebuilt {
+                    self.lower_fence(group.space, seq);
+                }
+                self.apply_change(seq, &change, release);
+            }
+            Event::Create(record) => self.add_space(record, seq),
+            Event::Drop(space) => self.drop_space_now(space),
+            Event::Clone(clone) => self.clone_now(clone, seq),
+            Event::DropSnapshot(snapshot) => {
+                self.directory.snapshots.remove(&snapshot);
+                let spaces = self.directory.spaces().map(|space| &space.record);
+                let of_it = spaces.filter(|record| record.snapshot == snapshot);
+                let of_it: Vec<u32> = of_it.map(|record| record.space).collect();
+                of_it.into_iter().for_each(|space| self.drop_space_now(space));
+            }
+            Event::RemoveRange(range) => self.remove_range_now(&range, seq, release),
+            Event::Release(portion) => {
+                self.directory.trees.release(portion);
+                self.release_in_flight = false;
+                self.give_back(release);
+            }
+            Event::Settle(cells) => {
+                self.settle_in_flight = false;
+                for (index, amount) in cells {
+                    self.directory.trees.owe(index, -amount);
+                }
+            }
+        }
+    }
+
+    /// The change of this sequence to a space as a whole has come.
+    fn lower_fence(&mut self, space: u32, seq: u64) {
+        if let Some(space) = self.directory.space_mut(space) {
+            space.fences.retain(|fence| *fence != seq);
+        }
+    }
+
+    /// Sees to it that a block covers `position` which belongs to `space` alone.
+    fn need_block(&mut self, space: u32, position: &[u8], seq: u64, release: Release) {
+        let Some(found_space) = self.directory.space(space) else { return };
+        let exact = found_space.format.routing() == Routing::Exact;
+        let id = match self.directory.find(found_space, position) {
+            Some(found) if found.shared => self.unshare(space, BlockId(found.item), seq, release),
+            Some(found) => BlockId(found.item),
+            None if exact => {
+                self.directory.insert(space, position.into(), seq, Placement::default())
+            }
+            None => return,
+        };
+        self.take_pending(space, id);
+    }
+
+    /// Gives `space` a block of its own in place of one that others keep: same image, same waiting
+    /// updates. Cost: the path to it, and a copy of what waits.
+    fn unshare(&mut self, space: u32, old: BlockId, seq: u64, release: Release) -> BlockId {
+        let block = self.directory.block(old);
+        let (key, placement) = (block.key.clone(), block.placement);
+        let waiting = [block.frozen.clone(), Some(Arc::new(self.arena.snapshot(&block.queue)))];
+        let id = self.directory.replace(space, key, seq, placement);
+        self.enter(id, placement.extent, release);
+        placement.extent.into_iter().for_each(|extent| self.directory.share_image(extent));
+        let copied_bytes = placement.extent.map_or(0, |extent| extent.bytes);
+        self.directory.block_mut(id).copied_bytes = copied_bytes;
+        self.copy_bytes += u64::from(copied_bytes);
+        let waiting: Vec<Arc<Waiting>> = waiting.into_iter().flatten().collect();
+        self.push_waiting(id, &waiting);
+        id
+    }
+
+    /// Moves what is pending for a block to its queue, up to the next change of the whole space.
+    fn take_pending(&mut self, space: u32, id: BlockId) {
+        let Some(found) = self.directory.space(space) else { return };
+        let low = self.directory.block(id).key.clone();
+        if found.pending.first_from(&low).is_none() {
+            return;
+        }
+        let high = self.high_of(space, &low);
+        let Some(found) = self.directory.space_mut(space) else { return };
+        let below = found.fences.front().copied().unwrap_or(u64::MAX);
+        let before = found.pending.bytes();
+        let taken = found.pending.take(&low, high.as_deref(), below);
+        self.pending_bytes -= before - found.pending.bytes();
+        self.push_waiting(id, &[Arc::new(taken)]);
+    }
+
+    /// Where the positions of the block at `low` end.
+    pub(super) fn high_of(&self, space: u32, low: &[u8]) -> Option<Box<[u8]>> {
+        let found = self.directory.space(space)?;
+        if found.format.routing() == Routing::Exact {
+            return Some([low, &[0]].concat().into());
+        }
+        let above = self.directory.above(space, low)?;
+        Some(self.directory.block(above).key.clone())
+    }
+
+    /// Puts updates on the queue of a block, oldest first.
+    pub(super) fn push_waiting(&mut self, id: BlockId, parts: &[Arc<Waiting>]) {
+        let mut updates: Vec<UpdateRef<'_>> = Vec::new();
+        parts.iter().for_each(|part| part.for_each(|update| updates.push(update)));
+        updates.sort_by_key(|update| update.seq);
+        if let Some(first) = updates.first() {
+            self.sweep.note_moved(first.seq);
+        }
+        for update in &updates {
+            self.push(id, update);
+        }
+    }
+
+    fn clone_now(&mut self, clone: CloneRecord, seq: u64) {
+        for (source, record) in clone.pairs {
+            self.lower_fence(source, seq);
+            let Some(found) = self.directory.space(source) else { continue };
+            self.superblock.next_space = self.superblock.next_space.max(record.space + 2);
+            let (root, format, companion) =
+                (found.root, Arc::clone(&found.format), found.record.companion);
+            if let Some(values) = self.directory.space(companion) {
+                let (root, format) = (values.root, Arc::clone(&values.format));
+                let record = companion_record(record.companion, record.snapshot);
+                self.directory.trees.share(root);
+                self.directory.add_space(record, format, root);
+            }
+            self.directory.trees.share(root);
+            self.directory.clones.push(CloneEvent { source, clone: record.space, seq });
+            self.directory.add_space(record, format, root);
+        }
+        if let Some(snapshot) = clone.snapshot {
+            self.superblock.next_space = self.superblock.next_space.max(snapshot.number + 2);
+            self.directory.snapshots.insert(snapshot.number, (snapshot, seq));
+        }
+    }
+
+    /// Puts a space into the directory, and its companion.
+    pub(super) fn add_space(&mut self, record: SpaceRecord, seq: u64) {
+        if self.directory.space(record.space).is_some() {
+            return;
+        }
+        self.superblock.next_space = self.superblock.next_space.max(record.space + 2);
+        if record.companion != 0 {
+            let large = Arc::clone(&self.formats[LARGE_VALUE_FORMAT]);
+            let root = self.directory.trees.create();
+            self.directory.add_space(companion_record(record.companion, 0), large, root);
+        }
+        let Ok(format) = self.format_named(&record.format) else { return };
+        let (space, ordered) = (record.space, format.routing() == Routing::Ordered);
+        let root = self.directory.trees.create();
+        self.directory.add_space(record, format, root);
+        if ordered {
+            self.directory.insert(space, Box::default(), seq, Placement::default());
+        }
+    }
+
+    fn drop_space_now(&mut self, space: u32) {
+        let Some(dropped) = self.directory.remove_space(space) else { return };
+        self.pending_bytes -= dropped.pending.bytes();
+        Arc::make_mut(&mut self.visitors).set(space, None);
+        self.directory.remove_space(dropped.record.companion);
+    }
+
+    /// Removes a range of keys: blocks that lie inside go as they are, with what waits for them; the
+    /// two at the edges get an update that removes what they have of the range. Changes at most
+    /// `4 x depth` nodes of the table's tree, as many of its large values', and the paths to the
+    /// edges. (Rodeh, section 5.7.)
+    fn remove_range_now(&mut self, record: &RangeRecord, seq: u64, release: Release) {
+        self.lower_fence(record.space, seq);
+        let range = KeyRange { from: &record.from, to: record.to.as_deref() };
+        for block in self.edges(record.space, &range) {
+            let key = self.directory.block(block).key.clone();
+            self.need_block(record.space, &key, seq, release);
+        }
+        let (from, to) = self.inside(record.space, &range);
+        let first = self.directory.exact(record.space, &from);
+        let first = first.or_else(|| self.directory.above(record.space, &from));
+        let first = first.map(|id| self.directory.block(id).key.clone());
+        if let Some(first) = first.filter(|first| to.as_ref().is_none_or(|to| first < to)) {
+            self.directory.remove_range(record.space, &first, to.as_deref());
+            // Large values of the edges go when the edges are swept.
+            let found = self.directory.space(record.space);
+            let companion = found.map_or(0, |space| space.record.companion);
+            if self.directory.space(companion).is_some() {
+                self.directory.remove_range(companion, &first, to.as_deref());
+            }
+        }
+        self.give_back(release);
+        if release != Release::Never {
+            self.push_range(seq, record.space, &range, &mut BTreeSet::new());
+        }
+    }
+
+    /// Tells the blocks that still cover part of a range of its removal, unless their image knows
+    /// or they are in `told`.
+    pub(super) fn push_range(
+        &mut self,
+        seq: u64,
+        space: u32,
+        range: &KeyRange<'_>,
+        told: &mut BTreeSet<BlockId>,
+    ) {
+        let operand = range.operand();
+        let mut covering = self.directory.covering(space, range.from);
+        while let Some(id) = covering {
+            let block = self.directory.block(id);
+            if range.to.is_some_and(|to| *block.key >= *to) {
+                return;
+            }
+            let next = self.directory.above(space, &block.key);
+            if block.placement.frontier < seq && told.insert(id) {
+                let (modifier, key) = (DELETE_RANGE, range.from);
+                self.push(id, &UpdateRef { seq, modifier, key, operand: &operand });
+            }
+            covering = next;
+        }
+    }
+
+    /// The blocks that a range cuts.
+    fn edges(&self, space: u32, range: &KeyRange<'_>) -> BTreeSet<BlockId> {
+        let (from, to) = self.inside(space, range);
+        let left = self.directory.covering(space, range.from);
+        let right = self.directory.below(space, range.to);
+        let is_edge = |id: &BlockId| {
+            let key = &self.directory.block(*id).key;
+            *key < from || to.as_ref().is_some_and(|to| key >= to)
+        };
+        left.into_iter().chain(right).filter(is_edge).collect()
+    }
+
+    /// The range of block keys that lies inside a range of keys with all that the blocks cover.
+    fn inside(&self, space: u32, range: &KeyRange<'_>) -> (Box<[u8]>, Option<Box<[u8]>>) {
+        // The first block of a space stays.
+        let from = if range.from.is_empty() { &[0][..] } else { range.from };
+        let Some(to) = range.to else { return (from.into(), None) };
+        let last = self.directory.below(space, Some(to));
+        let end = last.map(|last| {
+            let key = &self.directory.block(last).key;
+            let above = self.directory.above(space, key);
+            let ends_there = above.is_some_and(|id| *self.directory.block(id).key == *to);
+            if ends_there { to.into() } else { key.clone() }
+        });
+        (from.into(), Some(end.unwrap_or_else(|| to.into())))
+    }
+
+    /// Applies a change of blocks, places and map.
+    pub(super) fn apply_change(&mut self, seq: u64, change: &Change, release: Release) {
+        for (block, placement) in &change.moved {
+            match self.directory.table.find(*block) {
+                Some(id) => self.place(id, *placement, release),
+                None => self.discard(placement.extent, release),
+            }
+        }
+        for group in &change.rebuilt {
+            self.apply_rebuilt(seq, group, release);
+        }
+        self.give_back(release);
+    }
+
+    /// Gives blocks of one space others in their place. If the space has them no more, what was
+    /// written is given back; what was applied to it still waits where anybody has the blocks.
+    fn apply_rebuilt(&mut self, seq: u64, group: &Rebuilt, release: Release) {
+        let Some(olds) = self.olds_of(group) else {
+            let extents = group.news.iter().map(|(_, placement)| placement.extent);
+            let values = group.values.iter().filter_map(|(_, value)| value.as_ref());
+            let extents: Vec<_> = extents.chain(values.map(|value| value.extent)).collect();
+            extents.into_iter().for_each(|extent| self.discard(extent, release));
+            return;
+        };
+        let mut moved = Vec::new();
+        for (position, &(id, shared)) in olds.iter().enumerate() {
+            let waiting = Arc::new(self.arena.snapshot(&self.directory.block(id).queue));
+            moved.push((group.space, waiting));
+            let key = self.directory.block(id).key.clone();
+            match group.news.first().filter(|_| position == 0) {
+                Some((_, placement)) if shared => {
+                    let new = self.directory.replace(group.space, key, seq, *placement);
+                    self.enter(new, placement.extent, release);
+                }
+                Some((_, placement)) => {
+                    self.applied(id);
+                    self.place(id, *placement, release);
+                }
+                None => self.directory.remove(group.space, &key),
+            }
+        }
+        for (key, placement) in group.news.iter().skip(1) {
+            let id = self.directory.insert(group.space, key.clone(), seq, *placement);
+            self.enter(id, placement.extent, release);
+        }
+        for (key, placement) in &group.values {
+            self.place_value(group.space, key, *placement, seq, release);
+        }
+        self.give_back(release);
+        self.push_all(&moved);
+    }
+
+    /// The old blocks of a group with whether they are shared, if its space still has them all.
+    fn olds_of(&self, group: &Rebuilt) -> Option<Vec<(BlockId, bool)>> {
+        let space = self.directory.space(group.space)?;
+        let mut olds = Vec::with_capacity(group.olds.len());
+        for old in &group.olds {
+            let id = self.directory.table.find(*old)?;
+            let key = &self.directory.block(id).key;
+            let found = self.directory.trees.exact(space.root, &self.directory.table, key)?;
+            if found.item != id.0 {
+                return None;
+            }
+            olds.push((id, found.shared));
+        }
+        Some(olds)
+    }
+
+    fn place_value(
+        &mut self,
+        space: u32,
+        key: &[u8],
+        placement: Option<Placement>,
+        seq: u64,
+        release: Release,
+    ) {
+        let companion = self.directory.space(space).map_or(0, |space| space.record.companion);
+        let Some(values) = self.directory.space(companion) else {
+            self.discard(placement.and_then(|placement| placement.extent), release);
+            return;
+        };
+        let found = self.directory.trees.exact(values.root, &self.directory.table, key);
+        match (placement, found) {
+            (Some(placement), Some(found)) if found.shared => {
+                let id = self.directory.replace(companion, key.into(), seq, placement);
+                self.enter(id, placement.extent, release);
+            }
+            (Some(placement), Some(found)) => self.place(BlockId(found.item), placement, release),
+            (Some(placement), None) => {
+                let id = self.directory.insert(companion, key.into(), seq, placement);
+                self.enter(id, placement.extent, release);
+            }
+            (None, Some(_)) => self.directory.remove(companion, key),
+            (None, None) => {}
+        }
+    }
+
+    /// Says where a block is from now on.
+    fn place(&mut self, id: BlockId, placement: Placement, release: Release) {
+        let before = self.directory.table.place(id, placement);
+        let copied = std::mem::take(&mut self.directory.block_mut(id).copied_bytes);
+        self.copy_bytes -= u64::from(copied);
+        if before.extent != placement.extent {
+            self.leave(id, before.extent, release);
+            self.enter(id, placement.extent, release);
+        }
+        if release == Release::Never {
+            return;
+        }
+        let block = self.directory.block(id);
+        let entry = (block.space, block.key.clone(), id);
+        if block.placement.extent.is_none() && block.waits() {
+            self.unplaced.insert(entry);
+        } else if block.placement.extent.is_some() {
+            self.unplaced.remove(&entry);
+        }
+    }
+
+    /// A block is at this extent. Replay indexes places at its end.
+    fn enter(&mut self, id: BlockId, extent: Option<Extent>, release: Release) {
+        if let Some(extent) = extent.filter(|_| release != Release::Never) {
+            self.physical.insert((extent.device, extent.offset, id));
+        }
+    }
+
+    /// A block is at this extent no more, which is given back unless another block is there.
+    fn leave(&mut self, id: BlockId, extent: Option<Extent>, release: Release) {
+        let Some(extent) = extent else { return };
+        let (device, offset) = (extent.device, extent.offset);
+        self.physical.remove(&(device, offset, id));
+        if !self.directory.leave_image(extent) {
+            self.discard(Some(extent), release);
+        }
+    }
+
+    /// The blocks that are at this extent.
+    pub(super) fn blocks_at(&self, extent: Extent) -> impl Iterator<Item = BlockId> {
+        let (device, offset) = (extent.device, extent.offset);
+        let places = (device, offset, BlockId(0))..=(device, offset, BlockId(u32::MAX));
+        self.physical.range(places).map(|place| place.2)
+    }
+
+    /// Gives an extent back that no block is at.
+    fn discard(&mut self, extent: Option<Extent>, release: Release) {
+        let Some(extent) = extent else { return };
+        self.cache.remove(extent);
+        match release {
+            Release::Now => self.space_map.free(extent),
+            Release::AfterCheckpoint => self.checkpoint.outdated.push(extent),
+            Release::Never => {}
+        }
+    }
+
+    /// Gives the memory and the places of blocks back that no space has any more.
+    fn give_back(&mut self, release: Release) {
+        for (id, mut block) in self.directory.take_freed() {
+            self.sweep.unmark_fat(id);
+            self.copy_bytes -= u64::from(block.copied_bytes);
+            self.arena.clear(&mut block.queue);
+            self.unplaced.remove(&(block.space, block.key, id));
+            self.leave(id, block.placement.extent, release);
+        }
+        self.room_events += 1;
+    }
+}

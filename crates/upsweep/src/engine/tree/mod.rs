@@ -1,0 +1,509 @@
+//! The shadowed trees: B+ trees whose nodes are shared between spaces, and copied when changed.
+//!
+//! Every space is a root; the children of the lowest nodes (level 0) are *items*, which are the
+//! blocks of the directory. A clone is one more reference to a root. Who changes a node that has
+//! several references changes a copy of it (*shadows* it), and the children of the copy have one
+//! reference more. All leaves are equally deep, there are no links between leaves, and every change
+//! is one pass downwards: a full node is split and a thin one mended before it is entered, so that
+//! no change ever comes back up. (Rodeh, sections 5 and 5.7.)
+//!
+//! | module | content |
+//! |---|---|
+//! | [`node`] | one node; searching it |
+//! | [`update`] | insert, replace, remove |
+//! | [`range`] | removing a range: cut, then restore |
+//! | [`release`] | dropping references in portions |
+//! | [`cursor`] | walks in order, and the difference of two trees |
+//! | [`audit`] | every invariant, and all references counted anew |
+//!
+//! Invariants: a node has at least `b` and at most `3b` entries, except a root, which may have
+//! fewer (an inner one at least 2); the key of a child is at most the smallest key below it; keys
+//! ascend; a node or item has as many references as there are parents, roots and condemned entries
+//! that name it; numbers are given out lowest first, so that equal histories give equal trees.
+//!
+//! What replaces lock coupling: the trees belong to a single owner, whose calls do no I/O and take
+//! microseconds; readers hold no node, only block images and copies of waiting updates, so they go
+//! on during updates and sweeps.
+//!
+//! Bounds (Rodeh, section 5.8), checked in debug builds: a search visits `depth` nodes; inserting,
+//! replacing or removing a key changes at most `2 x depth` nodes, removing a range `4 x depth`, one
+//! more each where the tree grows by a level.
+
+mod audit;
+mod cursor;
+mod node;
+mod range;
+mod release;
+#[cfg(test)]
+mod tests;
+mod update;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use cursor::Differing;
+pub use node::Node;
+
+/// Number of a node; reused after the node is freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u32);
+
+/// Knows the keys of items.
+pub trait Items {
+    /// The key under which an item is in every tree that has it.
+    fn key(&self, item: u32) -> &[u8];
+}
+
+/// What a search found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The item.
+    pub item: u32,
+    /// Whether any other tree may see a change of it: the item, or a node above it, has more than
+    /// one reference.
+    pub shared: bool,
+}
+
+/// What references are counted of, as an index of the reference array: see [`Reference::index`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reference {
+    /// A node of the directory.
+    Node(u32),
+    /// A block.
+    Block(u32),
+    /// An image of a block: device, and offset in units of 4 KiB.
+    Image(u16, u64),
+}
+
+/// Bits of the number within an index of the reference array, whose indexes have 48.
+const NUMBER_BITS: u32 = 46;
+/// Bits of the offset within the number of an image: 64 TiB a device, 4096 devices.
+const OFFSET_BITS: u32 = 34;
+
+impl Reference {
+    /// The cell of the reference array that counts these references.
+    #[must_use]
+    pub fn index(self) -> u64 {
+        match self {
+            Self::Node(number) => u64::from(number),
+            Self::Block(number) => 1 << NUMBER_BITS | u64::from(number),
+            Self::Image(device, unit) => {
+                2 << NUMBER_BITS
+                    | u64::from(device) << OFFSET_BITS
+                    | unit & ((1 << OFFSET_BITS) - 1)
+            }
+        }
+    }
+}
+
+/// All trees.
+pub struct Trees {
+    /// Least number of entries of a node that is no root.
+    b: usize,
+    nodes: Vec<Node>,
+    unused: BTreeSet<u32>,
+    /// References of each item.
+    item_refs: Vec<u32>,
+    /// References to nodes that are still to be dropped.
+    condemned: Vec<NodeId>,
+    /// Items that have lost their last reference.
+    freed_items: Vec<u32>,
+    /// How much more each cell of the reference array has to say: references beyond the first.
+    owed: BTreeMap<u64, i64>,
+    /// How many references there are beyond the first of each node and item.
+    extra: u64,
+    changes: Changes,
+    /// Nodes that the present operation has changed, in debug builds.
+    touched: BTreeSet<u32>,
+}
+
+/// Which nodes differ from their images, and those a checkpoint still has to write.
+#[derive(Default)]
+pub struct Changes {
+    dirty: BTreeSet<u32>,
+    unwritten: BTreeSet<u32>,
+    /// Nodes as they were when the checkpoint began, because they have changed since.
+    saved: Vec<(u32, Vec<u8>)>,
+}
+
+impl Changes {
+    /// Notes that `number` is about to change; `encode` gives its image before that.
+    pub fn touch(&mut self, number: u32, encode: impl FnOnce() -> Vec<u8>) {
+        if self.unwritten.remove(&number) {
+            self.saved.push((number, encode()));
+        }
+        self.dirty.insert(number);
+    }
+
+    /// Everything dirty is to be written as it is now.
+    pub fn begin_checkpoint(&mut self) {
+        self.unwritten = std::mem::take(&mut self.dirty);
+        self.saved.clear();
+    }
+
+    /// Nothing is to be written any more; what was not is dirty as before.
+    pub fn abandon_checkpoint(&mut self) {
+        self.dirty.append(&mut self.unwritten);
+        self.saved.clear();
+    }
+
+    /// What has to be written before anything else: it has changed since.
+    pub fn take_saved(&mut self) -> Option<(u32, Vec<u8>)> {
+        self.saved.pop()
+    }
+
+    /// The next one to write as it is.
+    pub fn next_unwritten(&mut self) -> Option<u32> {
+        self.unwritten.pop_first()
+    }
+
+    /// Nothing differs from its image.
+    pub fn mark_clean(&mut self) {
+        self.dirty.clear();
+    }
+
+    /// Marks as different from its image, whatever the checkpoint does.
+    pub fn mark_dirty(&mut self, number: u32) {
+        self.dirty.insert(number);
+    }
+
+    /// Forgets what is no more.
+    pub fn forget(&mut self, number: u32) {
+        self.dirty.remove(&number);
+    }
+}
+
+impl Trees {
+    /// No trees. Nodes will have `b` to `3b` entries; `b` is at least 6.
+    #[must_use]
+    pub fn new(b: usize) -> Self {
+        Self {
+            b: b.max(6),
+            nodes: Vec::new(),
+            unused: BTreeSet::new(),
+            item_refs: Vec::new(),
+            condemned: Vec::new(),
+            freed_items: Vec::new(),
+            owed: BTreeMap::new(),
+            extra: 0,
+            changes: Changes::default(),
+            touched: BTreeSet::new(),
+        }
+    }
+
+    /// A new tree without items; returns its root.
+    pub fn create(&mut self) -> NodeId {
+        self.add_node(Node::new(0))
+    }
+
+    /// One more reference to a root: a clone, in O(1).
+    pub fn share(&mut self, root: NodeId) -> NodeId {
+        self.add_ref(root);
+        root
+    }
+
+    /// Whether anything has more than one reference.
+    #[must_use]
+    pub fn has_sharing(&self) -> bool {
+        self.extra > 0
+    }
+
+    /// Number of nodes.
+    #[must_use]
+    pub fn node_count(&self) -> usize {
+        self.nodes.len() - self.unused.len()
+    }
+
+    /// Memory of nodes in bytes, estimated from the number of items, which `entries` is.
+    #[must_use]
+    pub fn memory_bytes(&self, entries: usize) -> usize {
+        // An entry is a prefix and a child; vectors grow by doubling; one level above another.
+        self.nodes.len() * size_of::<Node>() + entries.max(self.node_count() * self.b) * 20
+    }
+
+    /// Whether the number belongs to a node.
+    #[must_use]
+    pub fn is_used(&self, id: NodeId) -> bool {
+        (id.0 as usize) < self.nodes.len() && !self.unused.contains(&id.0)
+    }
+
+    /// The node with this number.
+    #[must_use]
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.0 as usize]
+    }
+
+    /// Levels of a tree.
+    #[must_use]
+    pub fn depth(&self, root: NodeId) -> usize {
+        usize::from(self.node(root).level) + 1
+    }
+
+    /// Which nodes differ from their images.
+    pub fn changes(&mut self) -> &mut Changes {
+        &mut self.changes
+    }
+
+    /// How much each cell of the reference array is behind.
+    #[must_use]
+    pub fn owed(&self) -> &BTreeMap<u64, i64> {
+        &self.owed
+    }
+
+    /// Notes that a cell of the reference array was changed by `amount`, or how much it is owed.
+    pub fn owe(&mut self, index: u64, amount: i64) {
+        let owed = self.owed.entry(index).or_default();
+        *owed += amount;
+        if *owed == 0 {
+            self.owed.remove(&index);
+        }
+    }
+
+    /// The last item whose key is at most `key`. Cost: a binary search per level, twice at worst.
+    #[must_use]
+    pub fn floor(&self, root: NodeId, items: &impl Items, key: &[u8]) -> Option<Found> {
+        self.last_before(root, |node| node.upper(items, key))
+    }
+
+    /// The last item of a tree before the position that `search` finds in each node on the way.
+    ///
+    /// A bound may be lower than all keys below it. So if the last node has nothing, it is the last
+    /// item of the subtree before that is wanted.
+    fn last_before(&self, root: NodeId, search: impl Fn(&Node) -> usize) -> Option<Found> {
+        let (mut at, mut shared) = (root, false);
+        let mut before: Option<(NodeId, bool)> = None;
+        loop {
+            let node = self.node(at);
+            shared |= node.refs > 1;
+            let Some(slot) = search(node).checked_sub(1) else {
+                let (at, shared) = before?;
+                return self.last(at, shared);
+            };
+            let child = node.children[slot];
+            if node.level == 0 {
+                return Some(self.found(child, shared));
+            }
+            if let Some(left) = slot.checked_sub(1) {
+                before = Some((NodeId(node.children[left]), shared));
+            }
+            at = NodeId(child);
+        }
+    }
+
+    /// The last item below a node, whose parents are shared or not.
+    fn last(&self, mut at: NodeId, mut shared: bool) -> Option<Found> {
+        loop {
+            let node = self.node(at);
+            shared |= node.refs > 1;
+            let child = *node.children.last()?;
+            if node.level == 0 {
+                return Some(self.found(child, shared));
+            }
+            at = NodeId(child);
+        }
+    }
+
+    fn found(&self, item: u32, shared: bool) -> Found {
+        Found { item, shared: shared || self.item_refs[item as usize] > 1 }
+    }
+
+    /// The item with exactly this key.
+    #[must_use]
+    pub fn exact(&self, root: NodeId, items: &impl Items, key: &[u8]) -> Option<Found> {
+        self.floor(root, items, key).filter(|found| items.key(found.item) == key)
+    }
+
+    /// Items that have lost their last reference since the last call.
+    pub fn take_freed_items(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.freed_items)
+    }
+
+    /// References of an item.
+    #[must_use]
+    pub fn item_refs(&self, item: u32) -> u32 {
+        self.item_refs.get(item as usize).copied().unwrap_or(0)
+    }
+
+    fn add_node(&mut self, mut node: Node) -> NodeId {
+        node.refs = 1;
+        let number = match self.unused.pop_first() {
+            Some(number) => {
+                self.nodes[number as usize] = node;
+                number
+            }
+            None => {
+                self.nodes.push(node);
+                u32::try_from(self.nodes.len() - 1).expect("fewer than 2^32 nodes")
+            }
+        };
+        self.changes.mark_dirty(number);
+        self.note_touched(number);
+        NodeId(number)
+    }
+
+    /// Frees a node that has no reference any more.
+    fn free_node(&mut self, id: NodeId) {
+        self.touch(id);
+        self.changes.forget(id.0);
+        self.nodes[id.0 as usize] = Node::new(0);
+        self.unused.insert(id.0);
+    }
+
+    /// Notes that a node is about to change.
+    fn touch(&mut self, id: NodeId) {
+        let node = &self.nodes[id.0 as usize];
+        self.changes.touch(id.0, || node.encode());
+        self.note_touched(id.0);
+    }
+
+    fn note_touched(&mut self, number: u32) {
+        if cfg!(debug_assertions) {
+            self.touched.insert(number);
+        }
+    }
+
+    /// In debug builds, checks that an operation has changed at most so many nodes.
+    fn check_bound(&mut self, nodes_max: usize) {
+        let touched = std::mem::take(&mut self.touched).len();
+        debug_assert!(touched <= nodes_max, "{touched} nodes changed; the bound is {nodes_max}");
+    }
+
+    fn add_ref(&mut self, id: NodeId) {
+        self.nodes[id.0 as usize].refs += 1;
+        self.extra += 1;
+        self.owe(Reference::Node(id.0).index(), 1);
+    }
+
+    /// Takes one of several references away.
+    fn drop_shared_ref(&mut self, id: NodeId) {
+        let node = &mut self.nodes[id.0 as usize];
+        assert!(node.refs > 1, "a node with one reference belongs to its parent");
+        node.refs -= 1;
+        self.extra -= 1;
+        self.owe(Reference::Node(id.0).index(), -1);
+    }
+
+    fn add_item_ref(&mut self, item: u32) {
+        let index = item as usize;
+        if self.item_refs.len() <= index {
+            self.item_refs.resize(index + 1, 0);
+        }
+        self.item_refs[index] += 1;
+        if self.item_refs[index] > 1 {
+            self.extra += 1;
+            self.owe(Reference::Block(item).index(), 1);
+        }
+    }
+
+    fn drop_item_ref(&mut self, item: u32) {
+        let refs = &mut self.item_refs[item as usize];
+        *refs -= 1;
+        if *refs == 0 {
+            self.freed_items.push(item);
+        } else {
+            self.extra -= 1;
+            self.owe(Reference::Block(item).index(), -1);
+        }
+    }
+
+    /// The node itself if it has one reference, else a copy for whoever asks, who has given up a
+    /// reference to the original. Cost: O(b).
+    fn own(&mut self, id: NodeId) -> NodeId {
+        if self.node(id).refs == 1 {
+            self.touch(id);
+            return id;
+        }
+        let copy = self.node(id).clone();
+        for &child in &copy.children {
+            if copy.level == 0 {
+                self.add_item_ref(child);
+            } else {
+                self.add_ref(NodeId(child));
+            }
+        }
+        self.drop_shared_ref(id);
+        self.add_node(copy)
+    }
+
+    /// Makes child `slot` of a node that is owned an owned one, and returns it.
+    fn own_child(&mut self, parent: NodeId, slot: usize) -> NodeId {
+        let child = NodeId(self.node(parent).children[slot]);
+        let owned = self.own(child);
+        self.nodes[parent.0 as usize].children[slot] = owned.0;
+        owned
+    }
+
+    fn node_mut(&mut self, id: NodeId) -> &mut Node {
+        &mut self.nodes[id.0 as usize]
+    }
+
+    fn len(&self, id: NodeId) -> usize {
+        self.node(id).children.len()
+    }
+
+    fn child(&self, id: NodeId, slot: usize) -> NodeId {
+        NodeId(self.node(id).children[slot])
+    }
+
+    fn is_full(&self, id: NodeId) -> bool {
+        self.len(id) >= 3 * self.b
+    }
+
+    /// References to nodes that are still to be dropped.
+    #[must_use]
+    pub fn condemned(&self) -> &[NodeId] {
+        &self.condemned
+    }
+
+    /// Puts a node back that a checkpoint holds. [`Trees::restore_references`] has to follow.
+    pub fn restore_node(&mut self, number: u32, node: Node) {
+        while self.nodes.len() <= number as usize {
+            let unused = u32::try_from(self.nodes.len()).expect("fewer than 2^32 nodes");
+            self.unused.insert(unused);
+            self.nodes.push(Node::new(0));
+        }
+        self.unused.remove(&number);
+        self.nodes[number as usize] = node;
+    }
+
+    /// Counts all references anew, from the roots and what is condemned.
+    ///
+    /// # Errors
+    /// What is wrong with the trees, for people: they are damaged.
+    pub fn restore_references(
+        &mut self,
+        roots: &[NodeId],
+        condemned: Vec<NodeId>,
+    ) -> Result<(), String> {
+        self.condemned = condemned;
+        self.check_shape(roots)?;
+        let counted = audit::count(self, roots);
+        self.extra = counted.extra();
+        for (number, refs) in counted.nodes {
+            self.nodes[number as usize].refs = refs;
+        }
+        let items = counted.items.last_key_value().map_or(0, |(item, _)| *item as usize + 1);
+        self.item_refs = vec![0; items];
+        for (item, refs) in counted.items {
+            self.item_refs[item as usize] = refs;
+        }
+        Ok(())
+    }
+
+    /// Whether every child that is named is there, one level below: then walks end.
+    fn check_shape(&self, roots: &[NodeId]) -> Result<(), String> {
+        for id in roots.iter().chain(&self.condemned) {
+            if !self.is_used(*id) {
+                return Err(format!("node {} is named as a root, and not there", id.0));
+            }
+        }
+        let used = (0..).map(NodeId).zip(&self.nodes).filter(|(id, _)| self.is_used(*id));
+        for (id, node) in used.filter(|(_, node)| node.level > 0) {
+            for child in node.children.iter().map(|child| NodeId(*child)) {
+                if !self.is_used(child) || self.node(child).level + 1 != node.level {
+                    return Err(format!("node {} names {}, which is no child", id.0, child.0));
+                }
+            }
+        }
+        Ok(())
+    }
+}

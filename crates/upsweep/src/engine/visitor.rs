@@ -1,0 +1,79 @@
+//! Visitors: code of the application that sees each block while the sweep has it in memory anyway.
+//!
+//! A garbage collector that looks for counts of zero, or whoever keeps a summary of every block,
+//! needs no reads of its own. (Sungem thesis, section 3.3.2: the collector scans the entries of a
+//! chunk when the chunk is brought in.)
+//!
+//! Invariants: visits to one block follow one another, in the order of its images; what a visitor
+//! does, panics included, has no effect on the blocks.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
+
+/// A block as the sweep is about to write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VisitedBlock<'a> {
+    /// Number of its space.
+    pub space: u32,
+    /// Its block key.
+    pub key: &'a [u8],
+    /// The new body, in the layout of the space's format; empty if the block holds nothing.
+    pub body: &'a [u8],
+}
+
+/// Sees the blocks of one space during the sweep.
+pub trait BlockVisitor: Send + Sync {
+    /// Called for every block of a run after its updates were applied, on a worker thread.
+    ///
+    /// - It holds its run up, so it should take microseconds, and never wait for the store.
+    /// - The block is not durable yet, and may never be: after a crash, or when there is no room
+    ///   for it, its updates are applied anew and the block is visited again. So what a visit does
+    ///   must be right when it happens twice.
+    /// - Different blocks may be visited at one time, one block never.
+    fn visit(&self, block: &VisitedBlock<'_>);
+}
+
+/// A visitor, and the message of the panic that has ended its visits.
+struct Registered {
+    visitor: Arc<dyn BlockVisitor>,
+    panic: OnceLock<String>,
+}
+
+/// The visitors of one open store, by the number of their space.
+#[derive(Clone, Default)]
+pub(super) struct Visitors {
+    by_space: BTreeMap<u32, Arc<Registered>>,
+}
+
+impl Visitors {
+    /// Registers the visitor of a space in place of the one before, or takes that away.
+    pub(super) fn set(&mut self, space: u32, visitor: Option<Arc<dyn BlockVisitor>>) {
+        match visitor {
+            Some(visitor) => {
+                let registered = Registered { visitor, panic: OnceLock::new() };
+                self.by_space.insert(space, Arc::new(registered));
+            }
+            None => drop(self.by_space.remove(&space)),
+        }
+    }
+
+    /// The message of the panic that has ended the visits to a space, if one has.
+    pub(super) fn panic(&self, space: u32) -> Option<&str> {
+        self.by_space.get(&space)?.panic.get().map(String::as_str)
+    }
+
+    /// Shows a block to the visitor of its space.
+    pub(super) fn visit(&self, block: &VisitedBlock<'_>) {
+        let Some(registered) = self.by_space.get(&block.space) else { return };
+        if registered.panic.get().is_some() {
+            return;
+        }
+        let visited = catch_unwind(AssertUnwindSafe(|| registered.visitor.visit(block)));
+        if let Err(payload) = visited {
+            let text = payload.downcast_ref::<&str>().copied();
+            let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+            registered.panic.get_or_init(|| text.unwrap_or("no message").to_owned());
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! An array: cells by index, changed by declared updates.
+//!
+//! Built on the public block API and nothing else. The record key is the index of a cell, the block
+//! key the number of a block.
+
+use std::marker::PhantomData;
+use std::ops::{Bound, Range, RangeBounds};
+use std::sync::Arc;
+
+use super::block::{cell, is_decisive};
+use super::body_format::{INDEX_MAX, key_of};
+use super::cell_format::{Cell, CellKind, NumberCell};
+use super::scan::ArrayScan;
+use super::visit::{BlockCells, CellVisitor};
+use crate::engine::block_format::UpdateRef;
+use crate::engine::modifier::{Modifier, ValueKind};
+use crate::engine::registry::{ModifierId, Modifiers};
+use crate::error::{Error, RequestError};
+use crate::runtime::{
+    BlockStore, Durability, LoggedUpdate, SpaceRecord, Ticket, View, Waiting, Wanted,
+};
+use crate::structures::batch::{Structure, Sums};
+use crate::structures::modifiers as builtin;
+use crate::structures::sealed::Sealed;
+
+/// An array of an open store: a cell of type `T` for each index below 2^48. All cells are there
+/// from the start and zero; only those that are not take space. Cheap to clone; usable from any
+/// thread.
+///
+/// ```
+/// # use upsweep::{CreateOptions, Store};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+/// # let builder = Store::builder().memory_bytes(64 << 20);
+/// # let store = builder.create(folder.path().join("store"), &small)?;
+/// let counts = store.array::<i64>("reference counts")?;
+/// counts.add(1_000_000_000_000, 2)?;
+/// counts.add(7, 1)?;
+/// counts.add(1_000_000_000_000, -1)?;
+/// assert_eq!(counts.get(1_000_000_000_000)?, 1);
+/// assert_eq!(counts.get(8)?, 0);
+/// let cells: Result<Vec<(u64, i64)>, _> = counts.iter(..).collect();
+/// assert_eq!(cells?, [(7, 1), (1_000_000_000_000, 1)]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Array<T> {
+    blocks: BlockStore,
+    space: u32,
+    name: String,
+    durability: Durability,
+    /// All that the store has: none is added while it is open.
+    modifiers: Arc<Modifiers>,
+    cells: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for Array<T> {
+    fn clone(&self) -> Self {
+        Self {
+            blocks: self.blocks.clone(),
+            space: self.space,
+            name: self.name.clone(),
+            durability: self.durability,
+            modifiers: Arc::clone(&self.modifiers),
+            cells: PhantomData,
+        }
+    }
+}
+
+impl<T: Cell> Array<T> {
+    pub(crate) fn new(blocks: BlockStore, record: SpaceRecord) -> Self {
+        const { assert!(T::KIND.cell_bytes() == size_of::<T>(), "a kind of the cell's size") };
+        let SpaceRecord { space, name, .. } = record;
+        let (modifiers, durability) = (blocks.modifiers(), Durability::Wait);
+        Self { blocks, space, name, durability, modifiers, cells: PhantomData }
+    }
+
+    /// The array's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The number of the array's space in the block API.
+    #[must_use]
+    pub fn space(&self) -> u32 {
+        self.space
+    }
+
+    /// The same array with another moment at which changes return; the default is
+    /// [`Durability::Wait`].
+    #[must_use]
+    pub fn with_durability(&self, durability: Durability) -> Self {
+        Self { durability, ..self.clone() }
+    }
+
+    /// The cell at `index` (below 2^48). Cost: nothing but memory if waiting updates decide or the
+    /// block is cached, else one read.
+    ///
+    /// # Errors
+    /// [`RequestError::IndexTooLarge`]; [`Error::Damaged`] if the cell's block is;
+    /// [`RequestError::NoTable`] if the array was dropped.
+    pub fn get(&self, index: u64) -> Result<T, Error> {
+        check_index(index)?;
+        let key = key_of(index);
+        let mut view = self.view(Wanted::Point(key.to_vec()))?;
+        if view.extent.is_some()
+            && view.image.is_none()
+            && !is_decisive(T::KIND, &self.modifiers, &updates_of(&view.waiting, &key))
+        {
+            // A blind update waits whose result fits no cell: it came by the block API.
+            view = self.view(Wanted::Covering(T::KIND.position_of(&key).to_vec()))?;
+        }
+        let body = view.image.as_ref().map(|image| image.body());
+        let updates = updates_of(&view.waiting, &key);
+        let found = cell(T::KIND, body, &self.modifiers, index, &updates);
+        let damage = |reason| self.damage(&view, index, reason);
+        let bytes = found.map_err(damage)?;
+        T::decode(&bytes).ok_or_else(|| damage("a cell of another size".to_owned()))
+    }
+
+    /// Sets the cell at `index` (below 2^48).
+    ///
+    /// # Errors
+    /// As [`Array::modify`].
+    pub fn set(&self, index: u64, cell: T) -> Result<Ticket, Error> {
+        self.update(index, builtin::PUT, &put_operand(cell))
+    }
+
+    /// Sets the cell at `index` (below 2^48) to zero. Full devices take this too.
+    ///
+    /// # Errors
+    /// As [`Array::modify`].
+    pub fn clear(&self, index: u64) -> Result<Ticket, Error> {
+        self.update(index, builtin::DELETE, &[])
+    }
+
+    /// Declares that `modifier` is to be applied to the cell at `index` (below 2^48) with
+    /// `operand`. Never reads the device. The modifier sees a cell of `u8` to `u64` as a value of
+    /// kind `U64`, other numbers as their own kind, and structs as their bytes. What it makes of
+    /// the cell must fit the cell; if not, the update goes to the quarantine.
+    ///
+    /// # Errors
+    /// [`Error::Request`] for a bad index, operand or unregistered modifier, or if the modifier is
+    /// blind and its result fits no cell, with nothing changed; [`Error::Retry`] when the devices
+    /// are full; [`Error::Closed`].
+    pub fn modify(
+        &self,
+        index: u64,
+        modifier: &dyn Modifier,
+        operand: &[u8],
+    ) -> Result<Ticket, Error> {
+        self.update(index, self.blocks.modifier_id(modifier)?, operand)
+    }
+
+    /// As [`Array::modify`], by the number of the modifier in this store.
+    ///
+    /// # Errors
+    /// As [`Array::modify`].
+    pub fn update(
+        &self,
+        index: u64,
+        modifier: ModifierId,
+        operand: &[u8],
+    ) -> Result<Ticket, Error> {
+        self.check(&index, modifier, operand)?;
+        let update = LoggedUpdate { space: self.space, modifier, key: &key_of(index), operand };
+        self.blocks.modify(&[update], self.durability)
+    }
+
+    /// The cells of `range` that are not zero, in the order of their indices; reversible, from both
+    /// ends at once if wanted. Each block is read as it is when the scan reaches it: a scan is not
+    /// a snapshot. Cost: at most one read per block that is there.
+    pub fn iter(&self, range: impl RangeBounds<u64>) -> ArrayScan<T> {
+        ArrayScan::new(self.clone(), indices(&range))
+    }
+
+    /// Has each block that is swept from now on shown to `visitor`, in place of the one before: it
+    /// gets the index of the first cell of the block, and the values of all its cells. Visitors are
+    /// not part of the store: register them after every open.
+    ///
+    /// A visit should take microseconds and must not wait for the store. The block is not durable
+    /// yet, and may be visited again without a change: see [`BlockVisitor::visit`]. A visitor that
+    /// panics is called no more, which [`Array::visitor_panic`] tells.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`] if the array was dropped.
+    ///
+    /// [`BlockVisitor::visit`]: crate::runtime::BlockVisitor::visit
+    pub fn set_visitor(
+        &self,
+        visitor: impl Fn(u64, BlockCells<'_, T>) + Send + Sync + 'static,
+    ) -> Result<(), Error> {
+        let visitor = CellVisitor::<T, _>::new(visitor);
+        self.blocks.set_visitor(self.space, Some(Arc::new(visitor)))
+    }
+
+    /// Ends [`Array::set_visitor`]; a visit that is on its way may end after this call.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`] if the array was dropped.
+    pub fn remove_visitor(&self) -> Result<(), Error> {
+        self.blocks.set_visitor(self.space, None)
+    }
+
+    /// The message of the panic for which the visitor is called no more; `None` if it did not
+    /// panic, or there is none.
+    #[must_use]
+    pub fn visitor_panic(&self) -> Option<String> {
+        self.blocks.visitor_panic(self.space)
+    }
+
+    pub(super) fn view(&self, wanted: Wanted) -> Result<View, Error> {
+        self.blocks.view(self.space, wanted)
+    }
+
+    pub(super) fn modifiers(&self) -> &Modifiers {
+        &self.modifiers
+    }
+
+    pub(super) fn damage(&self, view: &View, index: u64, reason: String) -> Error {
+        view.damage(format!("block of cell {index} of array {:?}", self.name), reason)
+    }
+}
+
+impl<T: NumberCell> Array<T> {
+    /// Adds to the cell at `index` (below 2^48). 64-bit integers wrap around at the ends of their
+    /// range. A sum that fits no narrower cell is refused: the update goes to the quarantine, with
+    /// those that were folded with it because they waited for the same cell.
+    ///
+    /// # Errors
+    /// As [`Array::modify`].
+    pub fn add(&self, index: u64, amount: T) -> Result<Ticket, Error> {
+        let (modifier, operand) = Self::sum(amount);
+        self.update(index, modifier, &operand)
+    }
+
+    /// Raises the cell at `index` (below 2^48) to at least `floor`.
+    ///
+    /// # Errors
+    /// As [`Array::modify`].
+    pub fn max(&self, index: u64, floor: T) -> Result<Ticket, Error> {
+        let of_kind = [builtin::MAX_U64, builtin::MAX_I64, builtin::MAX_F64];
+        self.update(index, by_kind(T::KIND, of_kind), &value_bytes(floor))
+    }
+
+    /// Lowers the cell at `index` (below 2^48) to at most `ceiling`.
+    ///
+    /// # Errors
+    /// As [`Array::modify`].
+    pub fn min(&self, index: u64, ceiling: T) -> Result<Ticket, Error> {
+        let of_kind = [builtin::MIN_U64, builtin::MIN_I64, builtin::MIN_F64];
+        self.update(index, by_kind(T::KIND, of_kind), &value_bytes(ceiling))
+    }
+}
+
+impl<T> Sealed for Array<T> {}
+
+impl<T: Cell> Structure for Array<T> {
+    type Key = u64;
+    type Value = T;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn space(&self) -> u32 {
+        self.space
+    }
+
+    fn blocks(&self) -> &BlockStore {
+        &self.blocks
+    }
+
+    fn key_bytes(index: &u64) -> Vec<u8> {
+        key_of(*index).to_vec()
+    }
+
+    fn put_operand(cell: &T) -> Vec<u8> {
+        put_operand(*cell)
+    }
+
+    fn check(&self, index: &u64, modifier: ModifierId, operand: &[u8]) -> Result<(), Error> {
+        check_index(*index)?;
+        // One that supersedes others must not be refused later: they may be gone by then.
+        let Some(found) = self.modifiers.get(modifier).filter(|found| found.blind()) else {
+            return Ok(());
+        };
+        let update = UpdateRef { seq: 0, modifier, key: &key_of(*index), operand };
+        if is_decisive(T::KIND, &self.modifiers, &[update]) {
+            return Ok(());
+        }
+        let (modifier, kind) = (found.name().to_owned(), T::KIND);
+        let reason = format!("what it puts is no cell of {kind}");
+        Err(RequestError::BadOperand { modifier, reason }.into())
+    }
+}
+
+impl<T: NumberCell> Sums for Array<T> {
+    type Amount = T;
+
+    fn sum(amount: T) -> (ModifierId, Vec<u8>) {
+        let of_kind = [builtin::ADD_U64, builtin::ADD_I64, builtin::ADD_F64];
+        (by_kind(T::KIND, of_kind), value_bytes(amount))
+    }
+}
+
+/// The modifier for unsigned integers, signed ones or floats, as the cells are.
+fn by_kind(kind: CellKind, [unsigned, signed, float]: [ModifierId; 3]) -> ModifierId {
+    match kind.value_kind() {
+        ValueKind::I64 => signed,
+        ValueKind::F64 => float,
+        ValueKind::U64 | ValueKind::Bytes => unsigned,
+    }
+}
+
+/// A cell as modifiers see it.
+fn value_bytes<T: Cell>(cell: T) -> Vec<u8> {
+    T::KIND.value(&cell.encode(), &mut [0; 8]).bytes.to_vec()
+}
+
+fn put_operand<T: Cell>(cell: T) -> Vec<u8> {
+    builtin::value_operand(T::KIND.value_kind(), &value_bytes(cell))
+}
+
+fn check_index(index: u64) -> Result<(), Error> {
+    if index > INDEX_MAX {
+        return Err(RequestError::IndexTooLarge { index, limit: INDEX_MAX }.into());
+    }
+    Ok(())
+}
+
+/// The updates of the cell with this key, in order.
+fn updates_of<'a>(waiting: &'a [Arc<Waiting>], key: &[u8]) -> Vec<UpdateRef<'a>> {
+    let mut updates = Vec::new();
+    let mut keep = |update: UpdateRef<'a>| {
+        if update.key == key {
+            updates.push(update);
+        }
+    };
+    waiting.iter().for_each(|part| part.for_each(&mut keep));
+    updates
+}
+
+/// The indices of a range, with bounds.
+fn indices(range: &impl RangeBounds<u64>) -> Range<u64> {
+    let start = match range.start_bound() {
+        Bound::Included(index) => *index,
+        Bound::Excluded(index) => index.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(index) => index.saturating_add(1),
+        Bound::Excluded(index) => *index,
+        Bound::Unbounded => INDEX_MAX + 1,
+    };
+    start..end.min(INDEX_MAX + 1)
+}

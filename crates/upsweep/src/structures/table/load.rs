@@ -1,0 +1,333 @@
+//! Bulk loading: from records in key order to whole leaves.
+//!
+//! Steps of [`TableLoader`], per record: check it; if the open leaf would become fuller than
+//! wanted, hand it on and open the next, named by the shortest separator; append the record, a
+//! large value apart from its leaf. What a leaf is named by, which values are large and how long a
+//! body may be are as in a sweep, so a loaded table cannot be told from one that grew.
+//!
+//! Invariants: keys ascend strictly, or the load ends with an error; one leaf is in memory, with
+//! large values of at most [`VALUES_BYTES_MAX`] and one more.
+//!
+//! (Shadowed B-trees, section 7.4: append-only building.)
+
+use super::handle::{Table, Value};
+use super::leaf::{separator, stored_apart};
+use super::leaf_format::{LeafBuilder, Stored};
+use super::scan::Record;
+use crate::engine::modifier::ValueRef;
+use crate::error::{Error, RequestError};
+use crate::runtime::{BlockLimits, LoadSummary, LoadedBlock};
+use crate::structures::batch::Structure;
+use crate::structures::modifiers::{KEY_BYTES_MAX, check_value};
+
+/// A leaf is closed once its large values have this many bytes, however empty it is.
+const VALUES_BYTES_MAX: usize = 4 << 20;
+
+/// How to load a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoadOptions {
+    /// How full the blocks are made, in per cent of the longest body (50 to 100). Full blocks take
+    /// the least space; blocks with room do not split at the first insertions.
+    pub fill_percent: u32,
+}
+
+impl Default for LoadOptions {
+    /// Blocks filled to 90 %, as those of a table that is only appended to.
+    fn default() -> Self {
+        Self { fill_percent: 90 }
+    }
+}
+
+impl Table {
+    /// Fills this table, which must be empty, with `records` in strictly ascending order of their
+    /// keys: all of them, or none if this returns an error. An error among the records ends the
+    /// load and comes back. When it returns, everything is on stable media. Nobody else may change
+    /// the table meanwhile.
+    ///
+    /// The values keep their kind; keys have up to 4096 bytes, values up to 1 MiB. Cost: memory
+    /// for one block and up to 5 MiB of large values, besides that of
+    /// [`BlockStore::load`](crate::runtime::BlockStore::load), and its writes.
+    ///
+    /// # Errors
+    /// [`RequestError::NotEmpty`]; [`RequestError::BadRecord`] for a key that is not above the one
+    /// before, or a key or value that is too long; [`RequestError::BadConfig`] for a fill outside
+    /// of its range; [`Error::Retry`] when the devices are full; [`Error::Closed`]: see
+    /// [`BlockStore::load`](crate::runtime::BlockStore::load) for what is there then.
+    pub fn load(
+        &self,
+        records: impl IntoIterator<Item = Result<Record, Error>>,
+        options: LoadOptions,
+    ) -> Result<LoadSummary, Error> {
+        let limits = self.blocks().limits();
+        let mut loader = TableLoader::new(records.into_iter(), limits, options)?;
+        self.blocks().load(self.space(), &mut loader)
+    }
+}
+
+/// Packs records in ascending key order into leaves; an iterator over the blocks of the table.
+/// Ends after the first error.
+pub struct TableLoader<I> {
+    records: I,
+    limits: BlockLimits,
+    fill_percent: usize,
+    /// Records taken so far.
+    taken: u64,
+    /// The key of the last one.
+    last_key: Vec<u8>,
+    open: OpenLeaf,
+    has_ended: bool,
+}
+
+/// The leaf that is being filled.
+struct OpenLeaf {
+    key: Vec<u8>,
+    /// Length in bytes that the body is not to exceed, unless it holds a single record.
+    body_bytes_max: usize,
+    builder: LeafBuilder,
+    values: Vec<(Vec<u8>, Vec<u8>)>,
+    values_bytes: usize,
+}
+
+impl<I: Iterator<Item = Result<Record, Error>>> TableLoader<I> {
+    /// A loader for a store with these `limits`.
+    ///
+    /// # Errors
+    /// [`RequestError::BadConfig`] for a fill outside of its range.
+    pub fn new(records: I, limits: BlockLimits, options: LoadOptions) -> Result<Self, Error> {
+        let LoadOptions { fill_percent } = options;
+        if !(50..=100).contains(&fill_percent) {
+            let reason = format!("{fill_percent} per cent; give 50 to 100");
+            return Err(RequestError::BadConfig { setting: "fill", reason }.into());
+        }
+        let fill_percent = fill_percent as usize;
+        let open = OpenLeaf::new(Vec::new(), limits, fill_percent);
+        let last_key = Vec::new();
+        Ok(Self { records, limits, fill_percent, taken: 0, last_key, open, has_ended: false })
+    }
+
+    /// Takes one record; returns the leaf that it closes, if any.
+    fn take(&mut self, key: Vec<u8>, value: &Value) -> Result<Option<LoadedBlock>, RequestError> {
+        self.taken += 1;
+        self.check(&key, value)
+            .map_err(|reason| RequestError::BadRecord { number: self.taken, reason })?;
+        let is_large = value.bytes.len() > self.limits.inline_value_bytes_max;
+        let (stored, apart) = if is_large {
+            let (stored, body) = stored_apart(value.kind, &value.bytes);
+            (stored, Some(body))
+        } else {
+            (Stored::Inline(ValueRef { kind: value.kind, bytes: &value.bytes }), None)
+        };
+        let mut closed = None;
+        if self.open.is_full_for(&key, &stored) {
+            let block_key = separator(&self.last_key, &key).to_vec();
+            let next = OpenLeaf::new(block_key, self.limits, self.fill_percent);
+            closed = Some(std::mem::replace(&mut self.open, next).close());
+        }
+        self.open.push(&key, &stored, apart);
+        self.last_key = key;
+        Ok(closed)
+    }
+
+    /// Why the record cannot come next.
+    fn check(&self, key: &[u8], value: &Value) -> Result<(), String> {
+        if key.len() > KEY_BYTES_MAX {
+            return Err(format!("key of {} bytes; the limit is {KEY_BYTES_MAX}", key.len()));
+        }
+        if self.taken > 1 && key <= self.last_key.as_slice() {
+            let how = if key == self.last_key { "equal to" } else { "below" };
+            return Err(format!("the key is {how} the one before it; keys must ascend"));
+        }
+        check_value(value.kind, &value.bytes).map_err(|refusal| refusal.0)
+    }
+}
+
+impl<I: Iterator<Item = Result<Record, Error>>> Iterator for TableLoader<I> {
+    type Item = Result<LoadedBlock, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.has_ended {
+            let Some(record) = self.records.next() else {
+                self.has_ended = true;
+                let rest = OpenLeaf::new(Vec::new(), self.limits, self.fill_percent);
+                let last = std::mem::replace(&mut self.open, rest).close();
+                return (last.records > 0).then_some(Ok(last));
+            };
+            match record.and_then(|(key, value)| Ok(self.take(key, &value)?)) {
+                Ok(Some(block)) => return Some(Ok(block)),
+                Ok(None) => {}
+                Err(error) => {
+                    self.has_ended = true;
+                    return Some(Err(error));
+                }
+            }
+        }
+        None
+    }
+}
+
+impl OpenLeaf {
+    fn new(key: Vec<u8>, limits: BlockLimits, fill_percent: usize) -> Self {
+        let body_bytes_max = limits.body_bytes_max(&key) * fill_percent / 100;
+        let builder = LeafBuilder::with_capacity(body_bytes_max, 0);
+        Self { key, body_bytes_max, builder, values: Vec::new(), values_bytes: 0 }
+    }
+
+    fn is_full_for(&self, key: &[u8], stored: &Stored<'_>) -> bool {
+        let is_long = self.builder.body_bytes_with(key, stored) > self.body_bytes_max;
+        self.builder.count() > 0 && (is_long || self.values_bytes >= VALUES_BYTES_MAX)
+    }
+
+    fn push(&mut self, key: &[u8], stored: &Stored<'_>, apart: Option<Vec<u8>>) {
+        self.builder.push(key, stored);
+        if let Some(body) = apart {
+            self.values_bytes += body.len();
+            self.values.push((key.to_vec(), body));
+        }
+    }
+
+    fn close(self) -> LoadedBlock {
+        let records = u32::try_from(self.builder.count()).expect("fewer records than bytes");
+        let body = self.builder.finish();
+        LoadedBlock { key: self.key, body, records, values: self.values }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::collection::{btree_map, vec};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::engine::block_format::BlockFormat;
+    use crate::engine::modifier::ValueKind;
+    use crate::structures::table::leaf_format::{HEADER_BYTES, Leaf};
+    use crate::structures::table::{TableFormat, raw_format};
+
+    type Content = BTreeMap<Vec<u8>, Value>;
+
+    const LIMITS: BlockLimits = BlockLimits { block_bytes: 4096, inline_value_bytes_max: 1024 };
+
+    fn bytes(bytes: &[u8]) -> Value {
+        Value { kind: ValueKind::Bytes, bytes: bytes.to_vec() }
+    }
+
+    fn keys() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            6 => vec(any::<u8>(), 0..20),
+            3 => (0u16..2000).prop_map(|number| format!("shared/prefix/{number}").into_bytes()),
+            1 => vec(97u8..99, 120..140),
+            1 => vec(any::<u8>(), 4000..=4096),
+        ]
+    }
+
+    fn values() -> impl Strategy<Value = Value> {
+        let numbers = prop_oneof![Just(ValueKind::I64), Just(ValueKind::U64), Just(ValueKind::F64)];
+        prop_oneof![
+            6 => vec(any::<u8>(), 0..60).prop_map(|value| bytes(&value)),
+            2 => (numbers, vec(any::<u8>(), 8)).prop_map(|(kind, bytes)| Value { kind, bytes }),
+            1 => (900usize..1200).prop_map(|length| bytes(&vec![7; length])),
+        ]
+    }
+
+    fn load(content: &Content, fill_percent: u32) -> Vec<LoadedBlock> {
+        let records = content.iter().map(|(key, value)| Ok((key.clone(), value.clone())));
+        let loader = TableLoader::new(records, LIMITS, LoadOptions { fill_percent });
+        loader.expect("a fill in its range").collect::<Result<_, _>>().expect("sound records")
+    }
+
+    /// What the blocks hold; checks each of them by itself.
+    fn content_of(blocks: &[LoadedBlock]) -> Content {
+        let mut content = Content::new();
+        for (index, block) in blocks.iter().enumerate() {
+            let high = blocks.get(index + 1).map(|next| next.key.as_slice());
+            let checked = TableFormat.check(&block.body, &block.key, high).expect("a sound body");
+            assert_eq!(checked.records, block.records);
+            let apart = block.values.iter().map(|(key, body)| (key.clone(), body.len() as u32));
+            assert_eq!(checked.values, apart.collect::<Vec<_>>());
+            let large: BTreeMap<_, _> = block.values.iter().cloned().collect();
+            let leaf = Leaf::parse(&block.body).expect("a sound body");
+            for index in 0..leaf.count() {
+                let record = leaf.record(index).expect("a sound record");
+                let value = match record.value {
+                    Stored::Inline(value) => value,
+                    Stored::Large { crc, .. } => {
+                        let body = &large[record.key];
+                        assert_eq!(crc32c::crc32c(body), crc);
+                        raw_format::decode(body).expect("a sound body").expect("a value")
+                    }
+                };
+                let value = Value { kind: value.kind, bytes: value.bytes.to_vec() };
+                content.insert(record.key.to_vec(), value);
+            }
+        }
+        content
+    }
+
+    proptest! {
+        #[test]
+        fn blocks_are_sound_and_full_and_hold_all(
+            content in btree_map(keys(), values(), 0..300),
+            fill_percent in 50u32..=100,
+        ) {
+            let blocks = load(&content, fill_percent);
+            prop_assert_eq!(content_of(&blocks), content);
+            prop_assert!(blocks.first().is_none_or(|first| first.key.is_empty()));
+            let limit = |block: &LoadedBlock| {
+                LIMITS.body_bytes_max(&block.key) * fill_percent as usize / 100
+            };
+            prop_assert!(blocks.iter().all(|b| b.records == 1 || b.body.len() <= limit(b)));
+            for pair in blocks.windows(2) {
+                let [left, right] = pair else { unreachable!("windows of two") };
+                let leaf = Leaf::parse(&left.body).expect("a sound body");
+                let next = Leaf::parse(&right.body).expect("a sound body");
+                // The next record would have been too much.
+                let bytes = left.body.len() + next.body_bytes_of(&(0..1)) - HEADER_BYTES;
+                prop_assert!(bytes > limit(left), "{} bytes would have fitted", bytes);
+                // The name is the shortest that separates.
+                let key = |leaf: &Leaf<'_>, index| leaf.key(index).expect("sound").to_vec();
+                let (last, first) = (key(&leaf, leaf.count() - 1), key(&next, 0));
+                prop_assert!(first.starts_with(&right.key) && right.key > last);
+                prop_assert!(&right.key[..right.key.len() - 1] <= last.as_slice());
+            }
+        }
+    }
+
+    #[test]
+    fn large_values_in_memory_are_bounded() {
+        let content: Content =
+            (0..20u8).map(|number| (vec![number], bytes(&vec![number; 1 << 20]))).collect();
+        let blocks = load(&content, 100);
+        assert!(blocks.iter().all(|block| block.values.len() <= 4), "more than 4 MiB and one more");
+        assert_eq!(content_of(&blocks), content);
+    }
+
+    /// What the loader says to the second of two records.
+    fn refusal(first: &[u8], key: &[u8], value: Value) -> String {
+        let records = [Ok((first.to_vec(), bytes(b"1"))), Ok((key.to_vec(), value))];
+        let loader = TableLoader::new(records.into_iter(), LIMITS, LoadOptions::default());
+        let mut loader = loader.expect("the default fill");
+        let refused = loader.next().expect("an answer").expect_err("a refusal");
+        assert!(loader.next().is_none(), "an error is the end");
+        refused.to_string()
+    }
+
+    #[test]
+    fn what_cannot_be_loaded_is_named() {
+        assert!(refusal(b"b", b"a", bytes(b"")).starts_with("record 2: the key is below the one"));
+        assert!(refusal(b"b", b"b", bytes(b"")).contains("the key is equal to the one"));
+        assert!(refusal(b"", b"", bytes(b"")).contains("the key is equal to the one"));
+        let long = refusal(b"", &[b'k'; 4097], bytes(b""));
+        assert_eq!(long, "record 2: key of 4097 bytes; the limit is 4096");
+        assert!(refusal(b"", b"k", bytes(&vec![0; (1 << 20) + 1])).contains("above the limit"));
+        let short = Value { kind: ValueKind::I64, bytes: vec![0; 7] };
+        assert!(refusal(b"", b"k", short).contains("has 8 bytes, not 7"));
+        for fill_percent in [49, 101] {
+            let options = LoadOptions { fill_percent };
+            let refused = TableLoader::new(std::iter::empty(), LIMITS, options).map(drop);
+            let message = refused.expect_err("outside of the range").to_string();
+            assert_eq!(message, format!("fill: {fill_percent} per cent; give 50 to 100"));
+        }
+    }
+}

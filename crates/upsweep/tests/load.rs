@@ -1,0 +1,98 @@
+//! Bulk loading through the public API: all of it or nothing, and then a table like any other.
+
+use upsweep::runtime::LoadedBlock;
+use upsweep::{CreateOptions, Error, LoadOptions, RequestError, Store, Value, ValueKind};
+
+fn create(folder: &std::path::Path) -> Store {
+    let options = CreateOptions {
+        log_bytes: Some(16 << 20),
+        block_bytes: Some(4096),
+        ..CreateOptions::default()
+    };
+    Store::builder().memory_bytes(32 << 20).create(folder, &options).expect("a new store")
+}
+
+fn record(number: u32) -> Result<(Vec<u8>, Value), Error> {
+    let key = if number == 0 { Vec::new() } else { format!("key{number:08}").into_bytes() };
+    let eight = (u64::from(number) << 40).to_le_bytes().to_vec();
+    let (kind, bytes) = match number % 5 {
+        0 => (ValueKind::I64, eight),
+        1 => (ValueKind::U64, eight),
+        2 => (ValueKind::F64, (-f64::from(number) / 3.0).to_le_bytes().to_vec()),
+        3 if number % 1000 == 3 => (ValueKind::Bytes, vec![number as u8; 40_000]),
+        _ => (ValueKind::Bytes, number.to_string().into_bytes()),
+    };
+    Ok((key, Value { kind, bytes }))
+}
+
+#[test]
+fn a_loaded_table_has_every_record_and_takes_updates() {
+    const COUNT: u32 = 20_000;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store");
+    let store = create(&path);
+    let table = store.table("loaded").expect("a table");
+    let summary = table.load((0..COUNT).map(record), LoadOptions::default()).expect("loaded");
+    assert_eq!((summary.records, summary.values), (u64::from(COUNT), 20));
+    assert!(summary.blocks > 100 && summary.bytes > 20 * 40_000, "{summary:?}");
+    let check = |store: &Store| {
+        let table = store.existing_table("loaded").expect("the table");
+        assert!(table.iter().eq((0..COUNT).map(record)));
+        assert_eq!(table.get(b"key00000003").expect("readable"), Some(record(3).expect("one").1));
+    };
+    check(&store);
+    drop(table);
+    store.close().expect("closed");
+    let store = Store::open(&path).expect("opens again");
+    check(&store);
+    let table = store.existing_table("loaded").expect("the table");
+    table.add(b"key00000005", 7).expect("durable").wait().expect("durable");
+    table.delete(b"").expect("durable").wait().expect("durable");
+    store.sweep().expect("swept");
+    let sum = table.get(b"key00000005").expect("readable").and_then(|value| value.as_i64());
+    assert_eq!(sum, Some((5 << 40) + 7));
+    assert_eq!(table.iter().count(), COUNT as usize - 1);
+    drop((table, store));
+    let report = Store::builder().verify(&path).expect("verified");
+    assert_eq!(report.damage, []);
+}
+
+#[test]
+fn a_load_that_fails_leaves_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = create(&folder.path().join("store"));
+    let table = store.table("loaded").expect("a table");
+    let load =
+        |records: Vec<Result<(Vec<u8>, Value), Error>>| table.load(records, LoadOptions::default());
+    let own = Error::from(RequestError::BadTableName("of the caller".to_owned()));
+    let mut records: Vec<_> = (0..5000).map(record).collect();
+    records.push(Err(own.clone()));
+    assert_eq!(load(records), Err(own));
+    assert_eq!(table.iter().count(), 0);
+    let refused = load((0..5000).map(record).chain([record(17)]).collect());
+    let reason = "the key is below the one before it; keys must ascend".to_owned();
+    assert_eq!(refused, Err(RequestError::BadRecord { number: 5001, reason }.into()));
+    assert_eq!(table.iter().count(), 0);
+    // An empty load is a load; after another, the table is no longer empty.
+    assert_eq!(load(Vec::new()).map(|summary| summary.blocks), Ok(0));
+    assert_eq!(load((0..10).map(record).collect()).map(|summary| summary.records), Ok(10));
+    let refused = load((20..30).map(record).collect());
+    assert_eq!(refused, Err(RequestError::NotEmpty("loaded".to_owned()).into()));
+    assert_eq!(table.iter().count(), 10);
+}
+
+#[test]
+fn only_tables_are_loaded() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = create(&folder.path().join("store"));
+    let raw = store.blocks().create_space("images", "raw", false).expect("a space").space;
+    let load = |space| store.blocks().load(space, &mut std::iter::empty());
+    assert!(matches!(load(raw), Err(Error::Request(RequestError::BadFormat { .. }))));
+    assert!(matches!(load(9999), Err(Error::Request(RequestError::NoTable(_)))));
+    let table = store.table("loaded").expect("a table");
+    let body = b"no leaf".to_vec();
+    let block = LoadedBlock { body, ..LoadedBlock::default() };
+    let refused = store.blocks().load(table.space(), &mut std::iter::once(Ok(block)));
+    assert!(matches!(refused, Err(Error::Request(RequestError::BadFormat { .. }))));
+    assert_eq!(table.iter().count(), 0);
+}
