@@ -8,13 +8,13 @@ use upsweep::structures::modifiers::bind_builtins;
 use upsweep::structures::table::leaf_format::{Leaf, LeafBuilder};
 use upsweep::structures::table::{Order, PageRequest, get, page, sort};
 
-/// Bytes of a key, modifier and operand length in front of each update.
-fn updates(mut data: &[u8]) -> Vec<UpdateRef<'_>> {
+/// Modifier (modulo `modifiers`) and bytes of key and operand in front of each update.
+fn updates(mut data: &[u8], modifiers: u8) -> Vec<UpdateRef<'_>> {
     let mut updates = Vec::new();
     while let Some((&[modifier, key, operand], rest)) = data.split_first_chunk::<3>() {
         let Some((key, rest)) = rest.split_at_checked(usize::from(key % 32)) else { break };
         let Some((operand, rest)) = rest.split_at_checked(usize::from(operand)) else { break };
-        let (modifier, seq) = (ModifierId(u16::from(modifier % 16)), updates.len() as u64);
+        let (modifier, seq) = (ModifierId(u16::from(modifier % modifiers)), updates.len() as u64);
         updates.push(UpdateRef { seq, modifier, key, operand });
         data = rest;
     }
@@ -29,7 +29,8 @@ pub fn check<O: Order>(format: &impl BlockFormat, data: &[u8]) {
     let Some((&[low, high], data)) = data.split_first_chunk::<2>() else { return };
     let split = usize::from(u16::from_le_bytes([low, high])).min(data.len());
     let (body, rest) = data.split_at(split);
-    let waiting = updates(rest);
+    // The last one removes a range of keys.
+    let waiting = updates(rest, if format.keeps_key_order() { 16 } else { 15 });
     let mut in_order = waiting.clone();
     sort::<O>(&mut in_order);
     let sound = format.check(body, &[], None).is_ok();

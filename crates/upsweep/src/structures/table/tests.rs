@@ -14,8 +14,8 @@ use crate::engine::block_format::{
     Applied, ApplyError, ApplyInput, BlockFormat, Checked, Routing, UpdateRef,
 };
 use crate::engine::modifier::{ValueKind, ValueRef};
-use crate::engine::registry::{ModifierId, Modifiers};
-use crate::structures::hash::{ByHash, bucket_format};
+use crate::engine::registry::{DELETE_RANGE, KeyRange, ModifierId, Modifiers};
+use crate::structures::hash::{ByHash, HashFormat, bucket_format};
 use crate::structures::modifiers::{
     ADD_I64, APPEND, BIT_OR, BYTE_PATCH, DELETE, INSERT_IF_ABSENT, MAX_U64, PUT, Resolved,
     bind_builtins, patch_operand, resolve, value_operand,
@@ -696,4 +696,61 @@ fn a_raw_block_is_one_value() {
     assert!(RawFormat.check(b"\x09abc", b"k", None).is_err());
     let deleted = apply(Some(&piece.body), &[at(DELETE, b"")]);
     assert_eq!((deleted.pieces[0].body.len(), deleted.pieces[0].records), (0, 0));
+}
+
+/// The records of a body, by [`BlockFormat::for_each`].
+fn records(format: &impl BlockFormat, body: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut records = Vec::new();
+    let mut visit =
+        |key: &[u8], value: ValueRef<'_>| records.push((key.to_vec(), value.bytes.to_vec()));
+    format.for_each(&[], body, &mut visit).expect("sound");
+    records
+}
+
+#[test]
+fn a_removed_range_takes_older_records_and_updates_alone() {
+    let put =
+        |key: &[u8], value: &[u8]| (key.to_vec(), PUT, value_operand(ValueKind::Bytes, value));
+    let body = one_body::<ByKey>(&[put(b"a", b"1"), put(b"b", b"2"), put(b"c", b"3")]);
+    let range = KeyRange { from: b"b", to: Some(b"d") };
+    let updates = [
+        put(b"bb", b"older"),
+        (b"b".to_vec(), DELETE_RANGE, range.operand()),
+        put(b"c", b"younger"),
+        (b"a".to_vec(), ADD_I64, 1i64.to_le_bytes().to_vec()),
+    ];
+    let waiting = sorted(&updates);
+    let modifiers = builtins();
+    let input = ApplyInput {
+        body: Some(&body),
+        updates: &waiting,
+        modifiers: &modifiers,
+        values: &[],
+        body_bytes_max: 4096,
+        inline_value_bytes_max: 1024,
+    };
+    let applied = TableFormat.apply(&input).expect("sound");
+    let left = [(b"a".to_vec(), b"1".to_vec()), (b"c".to_vec(), b"younger".to_vec())];
+    assert_eq!(records(&TableFormat, &applied.pieces[0].body), left);
+    let [refused] = applied.refused.as_slice() else { panic!("bytes are no number") };
+    assert_eq!(waiting[refused.index].modifier, ADD_I64);
+    for reverse in [false, true] {
+        let (from, to): (&[u8], _) = (b"", None);
+        let request = PageRequest { from, to, reverse, records_max: 9, bytes_max: 99 };
+        let page = page::<ByKey>(Some(&body), &waiting, &modifiers, &request).expect("sound");
+        let mut keys: Vec<&[u8]> = page.records.iter().map(|record| record.key).collect();
+        keys.sort_unstable();
+        assert_eq!(keys, [b"a", b"c"]);
+    }
+}
+
+#[test]
+fn all_records_are_visited_in_the_order_of_the_table() {
+    let updates: Vec<Update> = (0..20u8)
+        .map(|number| (vec![number], PUT, value_operand(ValueKind::Bytes, &[number])))
+        .collect();
+    let mut wanted: Vec<_> = (0..20u8).map(|number| (vec![number], vec![number])).collect();
+    assert_eq!(records(&TableFormat, &one_body::<ByKey>(&updates)), wanted);
+    wanted.sort_by_key(|(key, _)| ByHash::position(key).into_owned());
+    assert_eq!(records(&HashFormat, &one_body::<ByHash>(&updates)), wanted);
 }
