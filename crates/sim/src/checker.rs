@@ -15,6 +15,7 @@ impl World {
     /// The first difference.
     pub fn check_recovered(&mut self) -> Verdict {
         self.check_tables()?;
+        self.check_directory()?;
         for reverse in [false, true] {
             for space in self.oracle.state.keys().copied().collect::<Vec<_>>() {
                 self.scan(space, reverse).map_err(|reason| format!("recovered: {reason}"))?;
@@ -37,6 +38,18 @@ impl World {
             Ok(())
         } else {
             Err(format!("recovered: has the tables {found:?}, must have {wanted:?}"))
+        }
+    }
+
+    /// The directory is sound: its trees, its references, the places of its blocks; nothing is leaked
+    /// and nothing is freed that is referred to.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check_directory(&mut self) -> Verdict {
+        match self.core().audit().first() {
+            Some(fault) => Err(format!("directory: {fault}")),
+            None => Ok(()),
         }
     }
 
@@ -89,6 +102,7 @@ impl World {
             }
         }
         self.check_quarantine(swept)?;
+        self.check_directory()?;
         self.check_space(swept)?;
         self.restart_at_the_end()
     }

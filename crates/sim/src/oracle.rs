@@ -43,6 +43,12 @@ pub enum Record {
     Create(u32, String, Layout),
     /// The end of a table.
     Drop(u32),
+    /// New tables that are clones of others: source, number, name, snapshot (0: none).
+    Clone(Vec<(u32, u32, String, u32)>),
+    /// The end of all tables of a snapshot.
+    DropSnapshot(u32),
+    /// All rows of a table from one key to below another go.
+    RemoveRange(u32, Vec<u8>, Option<Vec<u8>>),
 }
 
 /// One table of the model.
@@ -52,6 +58,8 @@ pub struct Table {
     pub name: String,
     /// How its blocks are laid out.
     pub layout: Layout,
+    /// The snapshot that it belongs to, or 0.
+    pub snapshot: u32,
     /// Its rows.
     pub rows: BTreeMap<Vec<u8>, Value>,
 }
@@ -65,6 +73,15 @@ type Place = (u32, Vec<u8>);
 /// A modifier and its operand.
 type Operation = (Op, Vec<u8>);
 
+/// A range of keys that was removed.
+#[derive(Clone, Debug)]
+struct Removed {
+    space: u32,
+    from: Vec<u8>,
+    to: Option<Vec<u8>>,
+    seq: u64,
+}
+
 /// Updates that the model refused: what the quarantine may and must hold.
 #[derive(Clone, Debug, Default)]
 pub struct Refusals {
@@ -72,6 +89,10 @@ pub struct Refusals {
     by_place: BTreeMap<Place, BTreeMap<u64, Vec<Operation>>>,
     /// Sequence of the last blind update of each key, which may have superseded those before.
     last_blind: BTreeMap<Place, BTreeSet<u64>>,
+    /// Ranges that were removed, which supersede all before.
+    ranges: Vec<Removed>,
+    /// Clones: source, clone, sequence. What waited then may be refused for each of them.
+    clones: Vec<(u32, u32, u64)>,
 }
 
 /// One update found in the quarantine.
@@ -87,6 +108,8 @@ pub struct Found {
     pub key: Vec<u8>,
     /// Its operand, folded ones excepted.
     pub operand: Vec<u8>,
+    /// Whether it removes all keys from its own on, up to one that is not looked at.
+    pub is_range: bool,
     /// Whether it is there because its block is damaged.
     pub damaged: bool,
 }
@@ -105,6 +128,33 @@ impl Refusals {
         for blind in self.last_blind.values_mut() {
             blind.split_off(&(seq + 1));
         }
+        self.ranges.retain(|range| range.seq <= seq);
+        self.clones.retain(|clone| clone.2 <= seq);
+    }
+
+    /// The tables for which an update that is refused for `space` at `seq` may have been declared:
+    /// this one, and those that it was cloned from afterwards, also by way of others.
+    fn origins(&self, space: u32, seq: u64) -> Vec<u32> {
+        let mut origins = vec![space];
+        let mut next = 0;
+        while let Some(clone) = origins.get(next).copied() {
+            next += 1;
+            let sources = self.clones.iter().filter(|event| event.1 == clone && event.2 >= seq);
+            origins.extend(sources.map(|event| event.0));
+        }
+        origins
+    }
+
+    /// The tables that have what waited for `space` at `seq`.
+    fn holders(&self, space: u32, seq: u64) -> Vec<u32> {
+        let mut holders = vec![space];
+        let mut next = 0;
+        while let Some(source) = holders.get(next).copied() {
+            next += 1;
+            let clones = self.clones.iter().filter(|event| event.0 == source && event.2 >= seq);
+            holders.extend(clones.map(|event| event.1));
+        }
+        holders
     }
 
     /// How many refusals there are.
@@ -131,7 +181,23 @@ fn play(state: &mut State, record: &Record, mut refused: impl FnMut(&Update)) {
     match record {
         Record::Create(space, name, layout) => {
             let (name, layout, rows) = (name.clone(), *layout, BTreeMap::new());
-            state.insert(*space, Table { name, layout, rows });
+            state.insert(*space, Table { name, layout, snapshot: 0, rows });
+        }
+        Record::Clone(pairs) => {
+            for (source, space, name, snapshot) in pairs {
+                let Some(source) = state.get(source) else { continue };
+                let (name, snapshot) = (name.clone(), *snapshot);
+                let clone = Table { name, snapshot, ..source.clone() };
+                state.insert(*space, clone);
+            }
+        }
+        Record::DropSnapshot(snapshot) => state.retain(|_, table| table.snapshot != *snapshot),
+        Record::RemoveRange(space, from, to) => {
+            let Some(table) = state.get_mut(space) else { return };
+            let is_in = |key: &[u8]| {
+                key >= from.as_slice() && to.as_ref().is_none_or(|to| key < to.as_slice())
+            };
+            table.rows.retain(|key, _| !is_in(key));
         }
         Record::Drop(space) => {
             state.remove(space);
@@ -163,6 +229,17 @@ impl Oracle {
         self.accepted += 1;
         let refusals = &mut self.refusals;
         play(&mut self.state, &record, |update| refusals.note(seq, update));
+        match &record {
+            Record::Clone(pairs) => {
+                let clones = pairs.iter().map(|(source, space, _, _)| (*source, *space, seq));
+                refusals.clones.extend(clones);
+            }
+            Record::RemoveRange(space, from, to) => {
+                let (space, from, to) = (*space, from.clone(), to.clone());
+                refusals.ranges.push(Removed { space, from, to, seq });
+            }
+            _ => {}
+        }
         if let Record::Updates(updates) = &record {
             for update in updates.iter().filter(|update| update.op.blind()) {
                 let place = (update.space, update.key.clone());
@@ -207,28 +284,36 @@ impl Oracle {
     /// What is there and should not be, or the other way round.
     pub fn check_quarantine(&self, found: &[Found], all_swept: bool) -> Result<(), String> {
         let mut left = self.refusals.by_place.clone();
+        let mut seen: BTreeSet<(u32, Vec<u8>, u64)> = BTreeSet::new();
         for entry in found.iter().filter(|entry| !entry.damaged) {
-            let place = (entry.space, entry.key.clone());
-            let at = left.get_mut(&place).and_then(|refused| refused.get_mut(&entry.seq));
-            let position = at.as_ref().and_then(|at| {
-                at.iter().position(|(op, operand)| {
-                    *op == entry.op && (!op.keeps_apart() || *operand == entry.operand)
-                })
+            // A clone shares what waits with its source, and both may report it.
+            let origins = self.refusals.origins(entry.space, entry.seq);
+            let is_same = |(op, operand): &Operation| {
+                *op == entry.op && (!op.keeps_apart() || *operand == entry.operand)
+            };
+            let origin = origins.into_iter().find(|space| {
+                let refused = left.get(&(*space, entry.key.clone()));
+                let at = refused.and_then(|refused| refused.get(&entry.seq));
+                at.is_some_and(|at| at.iter().any(is_same))
             });
-            match (at, position) {
-                (Some(at), Some(position)) => {
-                    at.remove(position);
-                }
-                _ => {
-                    let same = |other: &&Found| {
-                        (other.seq, other.space, &other.key) == (entry.seq, entry.space, &entry.key)
-                    };
-                    let times = found.iter().filter(same).count();
-                    let entry = shown(entry);
-                    return Err(format!(
-                        "{times} times in the quarantine, refused less often: {entry}"
-                    ));
-                }
+            let Some(origin) = origin else {
+                let same = |other: &&Found| {
+                    (other.seq, other.space, &other.key) == (entry.seq, entry.space, &entry.key)
+                };
+                let times = found.iter().filter(same).count();
+                let entry = shown(entry);
+                return Err(format!(
+                    "{times} times in the quarantine, refused less often: {entry}"
+                ));
+            };
+            seen.insert((origin, entry.key.clone(), entry.seq));
+            let holders = self.refusals.holders(origin, entry.seq).len();
+            let place = (origin, entry.key.clone());
+            let at = left.get_mut(&place).and_then(|refused| refused.get_mut(&entry.seq));
+            if let Some(at) = at.filter(|_| holders == 1)
+                && let Some(position) = at.iter().position(is_same)
+            {
+                at.remove(position);
             }
         }
         if !all_swept {
@@ -239,8 +324,16 @@ impl Oracle {
                 continue;
             }
             let blind = self.refusals.last_blind.get(&(*space, key.clone()));
-            let last_blind = blind.and_then(BTreeSet::last).copied().unwrap_or(0);
+            let ranges = self.refusals.ranges.iter().filter(|range| {
+                let is_below = range.to.as_ref().is_none_or(|to| key < to);
+                range.space == *space && *key >= range.from && is_below
+            });
+            let last_range = ranges.map(|range| range.seq).max().unwrap_or(0);
+            let last_blind = blind.and_then(BTreeSet::last).copied().unwrap_or(0).max(last_range);
             for (seq, updates) in refused.range(last_blind + 1..) {
+                if seen.contains(&(*space, key.clone(), *seq)) {
+                    continue;
+                }
                 if let Some((op, _)) = updates.iter().find(|(op, _)| op.keeps_apart()) {
                     let key = &key[..key.len().min(16)];
                     return Err(format!(

@@ -47,6 +47,10 @@ pub struct Plan {
     pub cuts: u64,
     /// Longest time that a job takes, in microseconds.
     pub job_us_max: u64,
+    /// Whether tables are cloned and kept in snapshots.
+    pub clones: bool,
+    /// Whether ranges of keys are removed.
+    pub ranges: bool,
     /// Whether additions to the same few keys come in bursts, also beside a running sweep.
     pub bursts: bool,
     /// Whether some of the tables are hash tables.
@@ -70,7 +74,7 @@ impl Plan {
         let mut config = config(&mut random);
         let mut of_queues = Random::new(seed, "queues");
         config.fold_bytes_min = of_queues.pick(&[64, 512, 4096]);
-        let mut of_tables = Random::new(seed, "tables");
+        let mut of_structures = Random::new(seed, "structures");
         let growable = random.percent(60);
         let small = random.percent(30);
         let data_bytes = (0..config.data_devices)
@@ -100,8 +104,10 @@ impl Plan {
             sweeps: random.percent(60),
             cuts: random.pick(&[0, 10, 30, 100, 300]),
             job_us_max: random.pick(&[0, 50, 1000, 20_000]),
+            clones: of_structures.percent(70),
+            ranges: of_structures.percent(60),
             bursts: of_queues.percent(25),
-            hash_tables: of_tables.percent(40),
+            hash_tables: of_structures.percent(40),
         }
     }
 

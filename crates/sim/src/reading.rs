@@ -6,13 +6,13 @@ use upsweep::Error;
 use upsweep::engine::block_format::UpdateRef;
 use upsweep::engine::format::quarantine_format::decode_entry;
 use upsweep::engine::quarantine::QUARANTINE_SPACE;
-use upsweep::engine::registry::Modifiers;
+use upsweep::engine::registry::{DELETE_RANGE, Modifiers};
 use upsweep::engine::{View, ViewPoll, Wanted};
 use upsweep::structures::hash::ByHash;
 use upsweep::structures::table::{ByKey, Lookup, Order, PageRequest, get, get_block, page, sort};
 
 use crate::oracle::{Found, Layout};
-use crate::semantics::Value;
+use crate::semantics::{Op, Value};
 use crate::world::{Asked, Verdict, World};
 
 /// Attempts at a large value that the sweep moves meanwhile.
@@ -184,8 +184,11 @@ impl World {
     pub fn compare(&mut self, space: u32, key: &[u8], found: Option<&Value>) -> Verdict {
         self.tally.compared += 1;
         self.history.add(found.map_or(0, |value| 1 + value.bytes.len() as u64));
+        if self.is_unsettled(space) {
+            return Ok(());
+        }
         let wanted = self.oracle.value(space, key);
-        if wanted == found || (self.damaged && self.was_set_aside(space, key)?) {
+        if wanted == found || (self.damaged && self.was_set_aside(key)?) {
             return Ok(());
         }
         let wanted = self.oracle.value(space, key);
@@ -197,16 +200,26 @@ impl World {
         ))
     }
 
+    /// Whether a range of the table is being removed, or was when the step began, which the model has
+    /// done already.
+    fn is_unsettled(&self, space: u32) -> bool {
+        self.unsettled.iter().any(|(of, _)| *of == space)
+    }
+
     /// Whether updates of the key are in the quarantine because of damage, or the quarantine itself
     /// is damaged. The block answers with an error until a sweep can read all that it needs: where
     /// it was a large value that could not be read, that is once the value has been replaced. From
     /// then on it answers, without the updates that are in the quarantine.
-    fn was_set_aside(&mut self, space: u32, key: &[u8]) -> Verdict<bool> {
+    fn was_set_aside(&mut self, key: &[u8]) -> Verdict<bool> {
         self.tally.set_aside += 1;
         Ok(match self.quarantine()? {
             Answer::Damaged(_) => true,
             Answer::Is(found) => {
-                found.iter().any(|entry| entry.damaged && entry.space == space && entry.key == key)
+                // What several tables share is set aside in the name of one of them.
+                let concerns = |entry: &Found| {
+                    entry.key == key || (entry.is_range && entry.key.as_slice() <= key)
+                };
+                found.iter().any(|entry| entry.damaged && concerns(entry))
             }
         })
     }
@@ -316,11 +329,14 @@ impl World {
             };
             let entry = decode_entry(&value.bytes).map_err(|error| error.to_string())?;
             let seq = key.first_chunk::<8>().ok_or("a short key in the quarantine")?;
-            let op = self.modifier_ids.iter().find(|(_, id)| **id == entry.modifier);
+            let is_range = entry.modifier == DELETE_RANGE;
+            let named = self.modifier_ids.iter().find(|(_, id)| **id == entry.modifier);
+            let op = named.map(|(op, _)| *op).or(is_range.then_some(Op::Delete));
             found.push(Found {
+                is_range,
                 seq: u64::from_be_bytes(*seq),
                 space: entry.space,
-                op: *op.ok_or("an unknown modifier in the quarantine")?.0,
+                op: op.ok_or("an unknown modifier in the quarantine")?,
                 key: entry.key,
                 operand: entry.operand,
                 damaged: entry.reason.contains("damaged"),

@@ -107,6 +107,7 @@ impl World {
         self.answers.clear();
         self.waiting = None;
         self.follow_up.clear();
+        self.unsettled.clear();
     }
 
     fn note_statistics(&mut self) {

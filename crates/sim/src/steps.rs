@@ -17,6 +17,8 @@ const PLACES_TRIED: usize = 64;
 const BURST_RECORDS: u64 = 60;
 /// Most tables at one time.
 const TABLES_MAX: usize = 4;
+/// Most snapshots at one time.
+const SNAPSHOTS_MAX: usize = 3;
 /// A record of at most this many bytes always fits.
 const SMALL_RECORD_BYTES: usize = 1024;
 /// And at most this many updates.
@@ -33,6 +35,8 @@ impl World {
         if self.cutting.below(10_000) < self.plan.cuts {
             return self.crash();
         }
+        let published = self.core().published();
+        self.unsettled.retain(|(_, seq)| *seq > published);
         self.try_waiting()?;
         match self.random.below(1000) {
             0..420 => self.offer()?,
@@ -41,7 +45,9 @@ impl World {
                 self.turn()?;
             }
             900..930 => self.follow_up()?,
-            930..945 => self.change_tables()?,
+            930..936 => self.change_tables()?,
+            936..941 if self.plan.clones => self.clone_or_snapshot()?,
+            941..945 if self.plan.ranges => self.remove_range()?,
             945..955 if self.plan.sweeps => self.core().request_sweep(),
             955..960 if self.plan.sweeps => self.core().request_checkpoint(),
             960..963 => self.scan_one()?,
@@ -60,11 +66,18 @@ impl World {
         self.settle()
     }
 
-    /// Tables that are there for the model and for the engine.
-    fn tables(&mut self) -> Vec<u32> {
+    /// Tables that are there for the model and for the engine, those of snapshots included.
+    fn all_tables(&mut self) -> Vec<u32> {
         let known: Vec<u32> = self.oracle.state.keys().copied().collect();
         let core = self.core();
         known.into_iter().filter(|space| core.space_record(*space).is_some()).collect()
+    }
+
+    /// The tables that can be changed.
+    fn tables(&mut self) -> Vec<u32> {
+        let mut tables = self.all_tables();
+        tables.retain(|space| self.oracle.state[space].snapshot == 0);
+        tables
     }
 
     fn offer(&mut self) -> Verdict {
@@ -171,7 +184,7 @@ impl World {
 
     /// Asks for one key; the answer is compared when it comes.
     fn look_up(&mut self) -> Verdict {
-        let tables = self.tables();
+        let tables = self.all_tables();
         if tables.is_empty() {
             return Ok(());
         }
@@ -194,7 +207,7 @@ impl World {
     /// Reads the large values that views have referred to.
     fn follow_up(&mut self) -> Verdict {
         let Some((space, key)) = self.follow_up.pop() else { return Ok(()) };
-        let tables = self.tables();
+        let tables = self.all_tables();
         match self.oracle.state.get(&space).map(|table| table.layout) {
             Some(layout) if tables.contains(&space) => self.compare_read(space, layout, &key),
             _ => Ok(()),
@@ -202,7 +215,7 @@ impl World {
     }
 
     fn scan_one(&mut self) -> Verdict {
-        let tables = self.tables();
+        let tables = self.all_tables();
         if tables.is_empty() {
             return Ok(());
         }
@@ -255,11 +268,95 @@ impl World {
         }
     }
 
+    /// Clones a table, keeps some or all as they are, or drops a snapshot.
+    fn clone_or_snapshot(&mut self) -> Verdict {
+        let (all, tables) = (self.all_tables(), self.tables());
+        let known: Vec<u32> =
+            self.core().snapshots().map(|(snapshot, _)| snapshot.number).collect();
+        if all.is_empty() {
+            return Ok(());
+        }
+        if !known.is_empty() && (known.len() > SNAPSHOTS_MAX || self.random.percent(35)) {
+            let snapshot = self.random.pick(&known);
+            return match self.core().drop_snapshot(snapshot) {
+                Ok(seq) => {
+                    self.oracle.accept(seq, Record::DropSnapshot(snapshot));
+                    self.settle()
+                }
+                Err(error) => self.check_busy(&error),
+            };
+        }
+        if tables.len() < TABLES_MAX && self.random.percent(50) {
+            return self.clone_one(&all);
+        }
+        self.take_snapshot(&tables)
+    }
+
+    fn clone_one(&mut self, tables: &[u32]) -> Verdict {
+        let source = self.random.pick(tables);
+        let name = format!("table {}", self.random.below(6));
+        match self.core().clone_space(source, &name) {
+            Ok((space, seq)) => {
+                self.tally.clones += 1;
+                self.oracle.accept(seq, Record::Clone(vec![(source, space, name, 0)]));
+                self.settle()
+            }
+            Err(Error::Request(RequestError::TableMismatch { .. })) => Ok(()),
+            Err(error) => self.check_busy(&error),
+        }
+    }
+
+    fn take_snapshot(&mut self, tables: &[u32]) -> Verdict {
+        let name = format!("snapshot {}", self.random.below(4));
+        let name = self.random.percent(50).then_some(name);
+        let chosen =
+            (!tables.is_empty() && self.random.percent(30)).then(|| vec![self.random.pick(tables)]);
+        let made = self.core().create_snapshot(name.as_deref(), chosen.as_deref());
+        let made = match made {
+            Ok(made) => made,
+            Err(Error::Request(RequestError::SnapshotExists(_))) => return Ok(()),
+            Err(error) => return self.check_busy(&error),
+        };
+        // What is being dropped is gone by then.
+        let name = |space: &u32| Some(self.oracle.state.get(space)?.name.clone());
+        let clones = made.clones.iter();
+        let named = clones
+            .filter_map(|(source, space)| Some((*source, *space, name(source)?, made.number)));
+        let record = Record::Clone(named.collect());
+        self.tally.clones += 1;
+        self.oracle.accept(made.seq, record);
+        self.settle()
+    }
+
+    /// Removes a range of keys. What reads see of it before it is durable is not compared.
+    fn remove_range(&mut self) -> Verdict {
+        let mut tables = self.tables();
+        tables.retain(|space| self.oracle.state[space].layout == Layout::Table);
+        if tables.is_empty() {
+            return Ok(());
+        }
+        let space = self.random.pick(&tables);
+        let mut bounds = [self.workload.known_key(&self.oracle, space), self.workload.key()];
+        bounds.sort();
+        let [from, to] = bounds;
+        let from = if self.random.one_in(10) { Vec::new() } else { from };
+        let to = (!self.random.one_in(10)).then_some(to);
+        match self.core().remove_range(space, &from, to.as_deref()) {
+            Ok(seq) => {
+                self.tally.ranges += 1;
+                self.unsettled.push((space, seq));
+                self.oracle.accept(seq, Record::RemoveRange(space, from, to));
+                self.settle()
+            }
+            Err(error) => self.check_busy(&error),
+        }
+    }
+
     fn check_busy(&mut self, error: &Error) -> Verdict {
         match error {
             Error::Retry(RetryError::Busy) => Ok(()),
             Error::Closed(_) if self.failing => Ok(()),
-            Error::Request(RequestError::NoTable(_)) => Ok(()),
+            Error::Request(RequestError::NoTable(_) | RequestError::NoSnapshot(_)) => Ok(()),
             error => Err(format!("a table could not be made or dropped: {error}")),
         }
     }

@@ -70,6 +70,10 @@ pub struct Tally {
     pub set_aside: u64,
     /// Large values read to the end.
     pub large: u64,
+    /// Clones and snapshots made.
+    pub clones: u64,
+    /// Ranges removed.
+    pub ranges: u64,
     /// Most blocks at one time.
     pub blocks_max: u64,
 }
@@ -93,6 +97,8 @@ impl Tally {
         self.checkpoints += checkpoints;
         self.refused += refused;
         self.large += large;
+        self.clones += other.clones;
+        self.ranges += other.ranges;
         self.blocks_max = self.blocks_max.max(other.blocks_max);
     }
 }
@@ -129,6 +135,8 @@ pub struct World {
     pub waiting: Option<(Vec<Update>, u64)>,
     /// Large values to be read and compared.
     pub follow_up: Vec<(u32, Vec<u8>)>,
+    /// Tables of which a range is being removed, and the sequence from which on it is.
+    pub unsettled: Vec<(u32, u64)>,
     /// Whether writes fail at present.
     pub failing: bool,
     /// Whether anything on the devices was damaged.
@@ -170,6 +178,7 @@ impl World {
             answers: BTreeMap::new(),
             waiting: None,
             follow_up: Vec::new(),
+            unsettled: Vec::new(),
             failing: false,
             damaged: false,
             history: Digest::default(),

@@ -220,7 +220,7 @@ fn a_bit_flip_in_a_page_node_or_root_of_the_checkpoint_keeps_the_store_closed() 
         let newest = images.iter().rev().find(|image| image.kind == kind);
         let offset = newest.expect("a checkpoint has all").offset;
         world.stop();
-        world.devices.bank.flip_bit(DATA, offset + 50, 0);
+        world.devices.bank.flip_bit(DATA, offset + 48, 0);
         let found = damage(world.open().expect_err("the directory is damaged"));
         assert_eq!((found.device, found.offset), (DATA, offset));
         assert!(found.what.starts_with(&format!("{kind:?} ")), "{found}");

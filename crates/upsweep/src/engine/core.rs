@@ -158,6 +158,12 @@ impl Core {
         self.log.last()
     }
 
+    /// Every record up to this one has taken effect, where it is more than updates.
+    #[must_use]
+    pub fn published(&self) -> u64 {
+        self.published
+    }
+
     /// The last update that is in the queues.
     #[must_use]
     pub fn accepted(&self) -> u64 {

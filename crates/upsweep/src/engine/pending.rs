@@ -48,12 +48,6 @@ impl Pending {
         self.updates.len()
     }
 
-    /// Sequence of the oldest one. Cost: a pass over all.
-    #[must_use]
-    pub fn oldest(&self) -> Option<u64> {
-        self.updates.keys().map(|(_, seq, _)| *seq).min()
-    }
-
     /// Adds an update; `order` tells those of one record apart.
     pub fn push(&mut self, position: &[u8], order: u32, update: &UpdateRef<'_>) {
         self.bytes += Self::bytes_of(position, update);

@@ -53,7 +53,9 @@ impl Core {
         match event {
             Event::Blocks(wanted) => {
                 for (space, position) in wanted {
-                    self.need_block(space, &position, seq, release);
+                    if let Some(id) = self.need_block(space, &position, seq, release) {
+                        self.take_pending(space, id);
+                    }
                 }
             }
             Event::Forget(change) => {
@@ -95,18 +97,23 @@ impl Core {
     }
 
     /// Sees to it that a block covers `position` which belongs to `space` alone.
-    fn need_block(&mut self, space: u32, position: &[u8], seq: u64, release: Release) {
-        let Some(found_space) = self.directory.space(space) else { return };
+    fn need_block(
+        &mut self,
+        space: u32,
+        position: &[u8],
+        seq: u64,
+        release: Release,
+    ) -> Option<BlockId> {
+        let found_space = self.directory.space(space)?;
         let exact = found_space.format.routing() == Routing::Exact;
-        let id = match self.directory.find(found_space, position) {
+        Some(match self.directory.find(found_space, position) {
             Some(found) if found.shared => self.unshare(space, BlockId(found.item), seq, release),
             Some(found) => BlockId(found.item),
             None if exact => {
                 self.directory.insert(space, position.into(), seq, Placement::default())
             }
-            None => return,
-        };
-        self.take_pending(space, id);
+            None => return None,
+        })
     }
 
     /// Gives `space` a block of its own in place of one that others keep: same image, same waiting
@@ -254,6 +261,7 @@ impl Core {
         range: &KeyRange<'_>,
         told: &mut BTreeSet<BlockId>,
     ) {
+        self.sweep.note_moved(seq);
         let operand = range.operand();
         let mut covering = self.directory.covering(space, range.from);
         while let Some(id) = covering {
@@ -302,6 +310,8 @@ impl Core {
         for (block, placement) in &change.moved {
             match self.directory.table.find(*block) {
                 Some(id) => self.place(id, *placement, release),
+                // A damaged block would have stayed where it was.
+                None if placement.frontier > placement.image_seq => {}
                 None => self.discard(placement.extent, release),
             }
         }
@@ -322,18 +332,20 @@ impl Core {
             return;
         };
         let mut moved = Vec::new();
+        let mut news = Vec::with_capacity(group.news.len());
         for (position, &(id, shared)) in olds.iter().enumerate() {
-            let waiting = Arc::new(self.arena.snapshot(&self.directory.block(id).queue));
-            moved.push((group.space, waiting));
+            moved.push(Arc::new(self.arena.snapshot(&self.directory.block(id).queue)));
             let key = self.directory.block(id).key.clone();
             match group.news.first().filter(|_| position == 0) {
                 Some((_, placement)) if shared => {
                     let new = self.directory.replace(group.space, key, seq, *placement);
                     self.enter(new, placement.extent, release);
+                    news.push(new);
                 }
                 Some((_, placement)) => {
                     self.applied(id);
                     self.place(id, *placement, release);
+                    news.push(id);
                 }
                 None => self.directory.remove(group.space, &key),
             }
@@ -341,12 +353,13 @@ impl Core {
         for (key, placement) in group.news.iter().skip(1) {
             let id = self.directory.insert(group.space, key.clone(), seq, *placement);
             self.enter(id, placement.extent, release);
+            news.push(id);
         }
         for (key, placement) in &group.values {
             self.place_value(group.space, key, *placement, seq, release);
         }
         self.give_back(release);
-        self.push_all(&moved);
+        self.push_moved(group.space, &news, &moved);
     }
 
     /// The old blocks of a group with whether they are shared, if its space still has them all.

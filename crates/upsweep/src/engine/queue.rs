@@ -228,7 +228,9 @@ impl Arena {
     fn drop_covered(&mut self, queue: &mut Queue, range: &KeyRange<'_>) {
         let waiting = self.snapshot(queue);
         let updates = waiting.updates().into_iter();
-        let left: Vec<_> = updates.filter(|update| !range.contains(update.key)).collect();
+        let stays =
+            |update: &UpdateRef<'_>| !range.contains(update.key) || KeyRange::of(update).is_some();
+        let left: Vec<_> = updates.filter(stays).collect();
         if left.len() < waiting.count() as usize {
             let left = left.into_iter().map(|update| Folded { update, operand: None });
             self.refill(queue, left);

@@ -17,6 +17,7 @@ use super::modifier::{Modifier, check_name};
 use super::publish::Event;
 use super::quarantine::{FIRST_USER_SPACE, REFERENCES_SPACE};
 use super::registry::{ADD_I64, FIRST_USER_ID, ModifierId};
+use super::tree::Differing;
 use super::visitor::BlockVisitor;
 use crate::error::{Error, RequestError, RetryError};
 
@@ -187,9 +188,8 @@ impl Core {
         Ok((space, self.append_clone(clone)?))
     }
 
-    /// Keeps spaces as they are at this moment: those given, or all of the application. The number
-    /// of the snapshot is good once the returned sequence is durable. Cost: as
-    /// [`Core::clone_space`], per space.
+    /// Keeps spaces as they are at this moment: those given, or all of the application. The snapshot
+    /// is there once its sequence is durable. Cost: as [`Core::clone_space`], per space.
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; a bad or taken name of the snapshot; [`RetryError::Busy`] when the
@@ -198,7 +198,7 @@ impl Core {
         &mut self,
         name: Option<&str>,
         spaces: Option<&[u32]>,
-    ) -> Result<(u32, u64), Error> {
+    ) -> Result<NewSnapshot, Error> {
         self.check_open()?;
         if let Some(name) = name {
             self.check_snapshot_name(name)?;
@@ -214,8 +214,9 @@ impl Core {
         let temporary = name.is_none();
         let name = name.unwrap_or_default().to_owned();
         let snapshot = Some(SnapshotRecord { number, temporary, name });
+        let clones = pairs.iter().map(|(source, clone)| (*source, clone.space)).collect();
         let seq = self.append_clone(CloneRecord { snapshot, pairs })?;
-        Ok((number, seq))
+        Ok(NewSnapshot { number, seq, clones })
     }
 
     fn check_snapshot_name(&self, name: &str) -> Result<(), Error> {
@@ -281,6 +282,28 @@ impl Core {
         self.spaces().filter(move |record| record.snapshot == snapshot)
     }
 
+    /// Ranges of positions, from `from` on, in which two spaces have different blocks: at most
+    /// `count` of them, in order. Outside of them both hold the same. Cost: in proportion to what the
+    /// two do not share, and to the depth of their trees; reads nothing.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`].
+    pub fn differences(
+        &self,
+        left: u32,
+        right: u32,
+        from: &[u8],
+        count: usize,
+    ) -> Result<Vec<Differing>, Error> {
+        let space = |number| {
+            let no_table = || RequestError::NoTable(format!("number {number}"));
+            self.directory.space(number).ok_or_else(no_table)
+        };
+        let (left, right) = (space(left)?, space(right)?);
+        let (trees, table) = (&self.directory.trees, &self.directory.table);
+        Ok(trees.difference(table, left.root, right.root, from).take(count).collect())
+    }
+
     /// Drops a snapshot, once the returned sequence is durable; what only it had comes back in the
     /// background.
     ///
@@ -333,7 +356,8 @@ impl Core {
     /// Gives back a portion of what was dropped, and tells the reference array a portion of what it
     /// is owed, if that is not under way.
     pub(super) fn pump_dropped(&mut self) {
-        if self.paused || self.checkpoint.carries_changes() {
+        // Replay puts older updates on queues: what is new has to wait for its end.
+        if self.paused || self.replaying || self.checkpoint.carries_changes() {
             return;
         }
         if !self.release_in_flight && !self.directory.trees.condemned().is_empty() {
@@ -402,7 +426,7 @@ impl Core {
     /// Takes blocks of exact routing out of the directory that hold nothing, and whose deletion no
     /// replay can see any more.
     pub(super) fn forget_empty_blocks(&mut self) {
-        if self.checkpoint.carries_changes() {
+        if self.replaying || self.checkpoint.carries_changes() {
             return;
         }
         let mut change = Change::default();
@@ -471,6 +495,17 @@ impl Core {
 pub(super) fn companion_record(space: u32, snapshot: u32) -> SpaceRecord {
     let format = LARGE_VALUE_FORMAT.to_owned();
     SpaceRecord { space, companion: 0, snapshot, format, name: String::new() }
+}
+
+/// A snapshot on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewSnapshot {
+    /// Its number.
+    pub number: u32,
+    /// It is there once this sequence is durable, and shows everything that was accepted before.
+    pub seq: u64,
+    /// What it keeps: the space, and the number under which the snapshot has it.
+    pub clones: Vec<(u32, u32)>,
 }
 
 /// How large a space is.

@@ -22,10 +22,10 @@ use crate::engine::block_format::ApplyInput;
 use crate::engine::modifier::{Modifier, ValueKind};
 use crate::engine::registry::{ModifierId, Modifiers, PUT};
 use crate::engine::{
-    self, Access, BlockVisitor, Core, LoggedUpdate, Registry, Report, SpaceRecord, SpaceSize, View,
+    self, Access, BlockVisitor, LoggedUpdate, Registry, Report, SpaceRecord, SpaceSize, View,
     Wanted,
 };
-use crate::error::{ClosedError, Error, RequestError, RetryError};
+use crate::error::{ClosedError, Error, RequestError};
 use crate::log::Urgency;
 
 /// When a call that changes something returns.
@@ -108,8 +108,8 @@ impl std::fmt::Debug for Ticket {
     }
 }
 
-struct Inner {
-    shared: Arc<Shared>,
+pub(super) struct Inner {
+    pub(super) shared: Arc<Shared>,
     threads: std::sync::Mutex<Threads>,
     folder: Folder,
     description: Description,
@@ -122,7 +122,7 @@ struct Inner {
 /// when the last clone is dropped: everything accepted is made durable first.
 #[derive(Clone)]
 pub struct BlockStore {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
 impl BlockStore {
@@ -166,7 +166,12 @@ impl BlockStore {
             memory_bytes: options.memory_bytes,
             workers,
         };
-        Ok(Self { inner: Arc::new(inner) })
+        let store = Self { inner: Arc::new(inner) };
+        // Nobody is left who could use them.
+        for snapshot in store.snapshots().into_iter().filter(|found| found.name.is_none()) {
+            store.drop_snapshot(snapshot.number)?;
+        }
+        Ok(store)
     }
 
     /// Reads everything in the store in `folder` and checks every checksum and invariant. Nothing
@@ -315,37 +320,6 @@ impl BlockStore {
         self.modifiers()
             .id_of(name, version)
             .ok_or_else(|| RequestError::UnknownModifier { name: name.to_owned(), version }.into())
-    }
-
-    /// Creates a space and waits until it is durable. `large_values` gives it a companion space.
-    ///
-    /// # Errors
-    /// A bad or taken name; an unregistered format; [`Error::Closed`].
-    pub fn create_space(
-        &self,
-        name: &str,
-        format: &str,
-        large: bool,
-    ) -> Result<SpaceRecord, Error> {
-        let attempt = |core: &mut Core| match core.create_space(name, format, large) {
-            Err(Error::Retry(RetryError::Busy)) => None,
-            other => Some(other),
-        };
-        let (space, _) = self.inner.shared.wait_until(attempt)??;
-        self.inner.shared.wait_until(|core| core.space_record(space))
-    }
-
-    /// Drops a space and waits until that is durable; its room comes back in the background.
-    ///
-    /// # Errors
-    /// [`RequestError::NoTable`]; [`Error::Closed`].
-    pub fn drop_space(&self, space: u32) -> Result<(), Error> {
-        let attempt = |core: &mut Core| match core.drop_space(space) {
-            Err(Error::Retry(RetryError::Busy)) => None,
-            other => Some(other),
-        };
-        let _seq = self.inner.shared.wait_until(attempt)??;
-        self.inner.shared.wait_until(|core| core.space_record(space).is_none().then_some(()))
     }
 
     /// The space of this name.

@@ -14,15 +14,18 @@ pub mod layout;
 mod load;
 mod new_devices;
 mod shared;
+mod spaces;
 mod status;
 mod threads;
 
 pub use crate::engine::{
-    BlockVisitor, Image, LoggedUpdate, SpaceRecord, SpaceSize, View, VisitedBlock, Waiting, Wanted,
+    BlockVisitor, Differing, Image, LoggedUpdate, SpaceRecord, SpaceSize, View, VisitedBlock,
+    Waiting, Wanted,
 };
 pub use block_store::{BlockStore, Durability, OpenOptions, Ticket};
 pub use layout::CreateOptions;
 pub use load::{BlockLimits, LoadSummary, LoadedBlock};
+pub use spaces::SnapshotInfo;
 pub use status::{
     Bound, DeviceStatus, LastSession, Latencies, LatencyStatus, LogStatus, MemoryStatus, Session,
     Status, SweepStatus,

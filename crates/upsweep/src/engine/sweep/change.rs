@@ -5,7 +5,6 @@
 //! or merged, or whose large values changed, are *rebuilt* for one space: that changes trees, and
 //! whoever shares them keeps the blocks and what waits for them.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::RunId;
@@ -71,8 +70,10 @@ pub(super) fn describe(
         first += joined + 1;
     }
     for block in run.blocks.iter().filter(|block| block.is_set_aside()) {
-        if let Some(id) = directory.table.find(block.reference()) {
-            let placement = directory.block(id).placement;
+        let Some(id) = directory.table.find(block.reference()) else { continue };
+        let block_now = directory.block(id);
+        if block_now.frozen.as_ref().is_some_and(|frozen| frozen.count() > 0) {
+            let placement = block_now.placement;
             let set_aside = Placement { frontier: run.frontier, ..placement };
             change.moved.push((block.reference(), set_aside));
         }
@@ -121,33 +122,30 @@ impl Core {
         self.unplaced.remove(&(block.space, block.key.clone(), id));
     }
 
-    /// Puts updates on the queues of the blocks that cover their keys now.
-    pub(in crate::engine) fn push_all(&mut self, moved: &[(u32, Arc<Waiting>)]) {
-        let by_space = |left: &(u32, Arc<Waiting>), right: &(u32, Arc<Waiting>)| left.0 == right.0;
-        for group in moved.chunk_by(by_space) {
-            let space = group[0].0;
-            let mut updates: Vec<UpdateRef<'_>> = Vec::new();
-            group.iter().for_each(|(_, waiting)| waiting.for_each(|update| updates.push(update)));
-            updates.sort_by_key(|update| update.seq);
-            if let Some(first) = updates.first() {
-                self.sweep.note_moved(first.seq);
-            }
-            for update in &updates {
-                self.push_where_it_belongs(space, update);
-            }
+    /// Puts updates that waited for blocks on the queues of the `news` in their place: those that
+    /// cover their keys; all, if a range of keys is removed.
+    pub(in crate::engine) fn push_moved(
+        &mut self,
+        space: u32,
+        news: &[BlockId],
+        moved: &[Arc<Waiting>],
+    ) {
+        let mut updates: Vec<UpdateRef<'_>> = Vec::new();
+        moved.iter().for_each(|waiting| waiting.for_each(|update| updates.push(update)));
+        updates.sort_by_key(|update| update.seq);
+        if let Some(first) = updates.first() {
+            self.sweep.note_moved(first.seq);
         }
-    }
-
-    /// A range that is removed may concern several of the blocks.
-    fn push_where_it_belongs(&mut self, space: u32, update: &UpdateRef<'_>) {
-        if let Some(range) = KeyRange::of(update) {
-            self.push_range(update.seq, space, &range, &mut BTreeSet::new());
-            return;
-        }
-        let Some(found) = self.directory.space(space) else { return };
-        let position = found.format.position(update.key);
-        if let Some(id) = self.directory.covering(space, &position) {
-            self.push(id, update);
+        for update in &updates {
+            if KeyRange::of(update).is_some() {
+                news.iter().for_each(|id| self.push(*id, update));
+                continue;
+            }
+            let Some(found) = self.directory.space(space) else { return };
+            let position = found.format.position(update.key);
+            if let Some(id) = self.directory.covering(space, &position) {
+                self.push(id, update);
+            }
         }
     }
 

@@ -194,7 +194,7 @@ impl Core {
             self.pump_runs(actions);
             return;
         }
-        let nothing_waits = self.arena.queues() == 0 && self.pending_bytes == 0;
+        let nothing_waits = self.arena.queues() == 0 && self.publishes.is_empty();
         if !self.replaying && self.sweep.runs.is_empty() && nothing_waits {
             // Nothing waits, so every record that is not an update yet to come is dealt with.
             self.sweep.frontier = self.sweep.frontier.max(self.log.last());
@@ -255,8 +255,9 @@ impl Core {
 
     fn start_scan(&mut self) {
         self.sweep.scanned_at_run = self.statistics.runs;
-        let pending = self.directory.spaces().filter_map(|space| space.pending.oldest()).min();
-        let oldest = pending.map_or(self.accepted + 1, |seq| seq.min(self.accepted + 1));
+        // What is not in effect yet may still put updates of its sequence on queues.
+        let next = self.publishes.front().map(|(seq, _)| *seq);
+        let oldest = next.map_or(self.accepted + 1, |seq| seq.min(self.accepted + 1));
         self.sweep.scan = Some(Scan { next: 0, oldest });
     }
 

@@ -220,17 +220,12 @@ impl Core {
         let mut run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
         let mut expects = false;
         for block in &mut run.blocks {
-            match self
-                .directory
-                .table
-                .find(block.reference())
-                .and_then(|id| self.directory.owner(id))
-            {
+            let found = self.directory.table.find(block.reference());
+            match found.and_then(|id| self.directory.owner(id)) {
                 None => block.is_gone = true,
-                Some((space, shared)) => {
+                Some((space, _)) => {
                     block.owner = space.record.space;
-                    let key = &self.directory.block(block.id).key;
-                    expects |= !shared && self.expects_updates(space.record.space, block.id, key);
+                    expects |= self.expects_updates(block.id);
                 }
             }
         }
@@ -263,12 +258,16 @@ impl Core {
         }
     }
 
-    /// Whether updates for a block of one space alone are accepted and not on its queue yet.
-    fn expects_updates(&self, space: u32, id: BlockId, key: &[u8]) -> bool {
-        let Some(found) = self.directory.space(space) else { return false };
-        let pending = found.pending.first_from(key);
-        let covers = |position: &[u8]| self.directory.covering(space, position) == Some(id);
-        !found.fences.is_empty() || pending.is_some_and(covers)
+    /// Whether a space has accepted updates for the block that are not on its queue yet. Shared or
+    /// not: what others have of it may be given back before those updates come.
+    fn expects_updates(&self, id: BlockId) -> bool {
+        let key = &self.directory.block(id).key;
+        self.directory.spaces().any(|space| {
+            let number = space.record.space;
+            let covers = |position: &[u8]| self.directory.covering(number, position) == Some(id);
+            space.pending.first_from(key).is_some_and(covers)
+                || !space.fences.is_empty() && self.directory.exact(number, key) == Some(id)
+        })
     }
 
     /// Has the run's sound blocks applied, with these large values at hand.

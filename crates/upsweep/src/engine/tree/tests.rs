@@ -140,7 +140,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// Keys of two bytes, so that most have equal prefixes; some are longer.
 fn key(number: u16) -> Vec<u8> {
-    let mut key = if number % 7 == 0 { b"a prefix ".to_vec() } else { Vec::new() };
+    let mut key = if number.is_multiple_of(7) { b"a prefix ".to_vec() } else { Vec::new() };
     key.extend_from_slice(&number.to_be_bytes());
     key
 }

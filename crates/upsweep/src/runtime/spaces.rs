@@ -1,0 +1,142 @@
+//! The block API for spaces as a whole: creation, clones, snapshots, ranges of keys, their end.
+//!
+//! Each is one log record, whatever the size of the space, and has taken effect when the call
+//! returns.
+
+use super::block_store::BlockStore;
+use crate::engine::format::record_format::SnapshotRecord;
+use crate::engine::{Core, Differing, SpaceRecord};
+use crate::error::{Error, RequestError, RetryError};
+
+/// A snapshot of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotInfo {
+    /// Its number.
+    pub number: u32,
+    /// Its name; `None` if it is temporary.
+    pub name: Option<String>,
+    /// It shows everything that was accepted before this sequence.
+    pub sequence: u64,
+    /// The spaces that it keeps.
+    pub spaces: Vec<SpaceRecord>,
+}
+
+impl BlockStore {
+    /// Creates a space and waits until it is durable. `large_values` gives it a companion space.
+    ///
+    /// # Errors
+    /// A bad or taken name; an unregistered format; [`Error::Closed`].
+    pub fn create_space(
+        &self,
+        name: &str,
+        format: &str,
+        large: bool,
+    ) -> Result<SpaceRecord, Error> {
+        let (space, _) = self.structural(|core| core.create_space(name, format, large))?;
+        self.inner.shared.wait_until(|core| core.space_record(space))
+    }
+
+    /// Has a record of the engine appended, waiting while the log has no room for it.
+    fn structural<T>(
+        &self,
+        mut attempt: impl FnMut(&mut Core) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.inner.shared.wait_until(|core| match attempt(core) {
+            Err(Error::Retry(RetryError::Busy)) => None,
+            other => Some(other),
+        })?
+    }
+
+    /// Waits until the record of this sequence has taken effect, which is when it is durable.
+    fn wait_published(&self, seq: u64) -> Result<(), Error> {
+        self.inner.shared.wait_until(|core| (core.published() >= seq).then_some(()))
+    }
+
+    /// Drops a space and waits until that is durable; its room comes back in the background.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; [`RequestError::ReadOnly`] for a space of a snapshot;
+    /// [`Error::Closed`].
+    pub fn drop_space(&self, space: u32) -> Result<(), Error> {
+        let seq = self.structural(|core| core.drop_space(space))?;
+        self.wait_published(seq)
+    }
+
+    /// Makes a clone of a space and waits until it is durable: one log record, whatever the size.
+    /// `source` may belong to a snapshot.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; a bad or taken name; [`Error::Closed`].
+    pub fn clone_space(&self, source: u32, name: &str) -> Result<SpaceRecord, Error> {
+        let (space, _) = self.structural(|core| core.clone_space(source, name))?;
+        self.inner.shared.wait_until(|core| core.space_record(space))
+    }
+
+    /// Keeps some spaces (`None`: all) as they are, and waits until that is durable: one log record,
+    /// whatever their size. Without name the snapshot ends with this process at the latest.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; [`RequestError::SnapshotExists`]; [`Error::Closed`].
+    pub fn create_snapshot(
+        &self,
+        name: Option<&str>,
+        spaces: Option<&[u32]>,
+    ) -> Result<SnapshotInfo, Error> {
+        let made = self.structural(|core| core.create_snapshot(name, spaces))?;
+        self.wait_published(made.seq)?;
+        let missing = || RequestError::NoSnapshot(name.unwrap_or_default().to_owned()).into();
+        let mut snapshots = self.snapshots().into_iter();
+        snapshots.find(|found| found.number == made.number).ok_or_else(missing)
+    }
+
+    /// Drops a snapshot and waits until that is durable; what only it had comes back in the
+    /// background.
+    ///
+    /// # Errors
+    /// [`RequestError::NoSnapshot`]; [`Error::Closed`].
+    pub fn drop_snapshot(&self, snapshot: u32) -> Result<(), Error> {
+        let seq = self.structural(|core| core.drop_snapshot(snapshot))?;
+        self.wait_published(seq)
+    }
+
+    /// All snapshots, temporary ones included, by number.
+    #[must_use]
+    pub fn snapshots(&self) -> Vec<SnapshotInfo> {
+        let state = self.inner.shared.lock();
+        let core = &state.core;
+        let of = |number| core.spaces_of(number).cloned().collect();
+        let info = |(record, seq): (&SnapshotRecord, u64)| SnapshotInfo {
+            number: record.number,
+            name: (!record.temporary).then(|| record.name.clone()),
+            sequence: seq,
+            spaces: of(record.number),
+        };
+        core.snapshots().map(info).collect()
+    }
+
+    /// Removes all records of an ordered space with keys from `from` to below `to` (`None`: to the
+    /// end) and waits until that is durable: one log record, and a few nodes of the directory.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; [`RequestError::NotOrdered`]; [`RequestError::ReadOnly`];
+    /// [`Error::Closed`].
+    pub fn remove_range(&self, space: u32, from: &[u8], to: Option<&[u8]>) -> Result<(), Error> {
+        let seq = self.structural(|core| core.remove_range(space, from, to))?;
+        self.wait_published(seq)
+    }
+
+    /// Ranges of positions, from `from` on, in which two spaces have different blocks: at most
+    /// `count`. Cost: in proportion to what they do not share; reads nothing.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`].
+    pub fn differences(
+        &self,
+        left: u32,
+        right: u32,
+        from: &[u8],
+        count: usize,
+    ) -> Result<Vec<Differing>, Error> {
+        self.inner.shared.lock().core.differences(left, right, from, count)
+    }
+}
