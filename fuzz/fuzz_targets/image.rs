@@ -15,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
     let key_len = usize::from(u16::from_le_bytes([image[26], image[27]])) % (data.len() - 47);
     let body_len = data.len() - HEADER_BYTES - key_len;
     image[..4].copy_from_slice(b"UPSI");
-    (image[24], image[25]) = (image[24] % 4 + 1, 1);
+    (image[24], image[25]) = (image[24] % 5 + 1, 1);
     image[26..28].copy_from_slice(&(key_len as u16).to_le_bytes());
     image[40..44].copy_from_slice(&(body_len as u32).to_le_bytes());
     image[44..48].fill(0);

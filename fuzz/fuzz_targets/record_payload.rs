@@ -19,10 +19,11 @@ fuzz_target!(|data: &[u8]| {
     let Ok(payload) = format::decode(data) else { return };
     let mut out = Vec::new();
     match &payload {
-        Payload::Updates(updates) | Payload::Change(_, updates) => {
+        Payload::Updates(updates) | Payload::Change(_, updates) | Payload::Settle(updates) => {
             let Some(updates) = collect(updates.clone()) else { return };
             match &payload {
                 Payload::Change(change, _) => format::encode_change(change, &updates, &mut out),
+                Payload::Settle(_) => format::encode_settle(&updates, &mut out),
                 _ => format::encode_updates(&updates, &mut out),
             }
             let bytes: usize = updates.iter().map(format::update_len).sum();
@@ -31,15 +32,24 @@ fuzz_target!(|data: &[u8]| {
         Payload::CreateSpace(space) => format::encode_create_space(space, &mut out),
         Payload::DropSpace(space) => format::encode_drop_space(*space, &mut out),
         Payload::Modifier(modifier) => format::encode_modifier(modifier, &mut out),
+        Payload::Clone(clone) => format::encode_clone(clone, &mut out),
+        Payload::Release(portion) => format::encode_release(*portion, &mut out),
+        Payload::RemoveRange(range) => format::encode_remove_range(range, &mut out),
+        Payload::DropSnapshot(snapshot) => format::encode_drop_snapshot(*snapshot, &mut out),
     }
     let same = match (format::decode(&out).expect("it was just encoded"), payload) {
-        (Payload::Updates(left), Payload::Updates(right)) => collect(left) == collect(right),
+        (Payload::Updates(left), Payload::Updates(right))
+        | (Payload::Settle(left), Payload::Settle(right)) => collect(left) == collect(right),
         (Payload::Change(left, of_left), Payload::Change(right, of_right)) => {
             left == right && collect(of_left) == collect(of_right)
         }
         (Payload::CreateSpace(left), Payload::CreateSpace(right)) => left == right,
         (Payload::DropSpace(left), Payload::DropSpace(right)) => left == right,
         (Payload::Modifier(left), Payload::Modifier(right)) => left == right,
+        (Payload::Clone(left), Payload::Clone(right)) => left == right,
+        (Payload::Release(left), Payload::Release(right)) => left == right,
+        (Payload::RemoveRange(left), Payload::RemoveRange(right)) => left == right,
+        (Payload::DropSnapshot(left), Payload::DropSnapshot(right)) => left == right,
         _ => false,
     };
     assert!(same);

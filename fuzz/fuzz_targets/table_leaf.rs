@@ -1,71 +1,9 @@
-//! Leaves of tables: looking up, paging, checking, applying and merging never panic on any body; a
-//! body that checks is the one body of its records, and what is applied to it checks again.
+//! Leaves of ordered tables: any body is refused or sound; see `leaf`.
 #![no_main]
 
+mod leaf;
+
 use libfuzzer_sys::fuzz_target;
-use upsweep::engine::block_format::{ApplyInput, BlockFormat, UpdateRef};
-use upsweep::engine::registry::{ModifierId, Modifiers};
-use upsweep::structures::modifiers::bind_builtins;
-use upsweep::structures::table::leaf_format::{Leaf, LeafBuilder};
-use upsweep::structures::table::{PageRequest, TableFormat, get, page};
+use upsweep::structures::table::{ByKey, TableFormat};
 
-/// Bytes of a key, modifier and operand length in front of each update.
-fn updates(mut data: &[u8]) -> Vec<UpdateRef<'_>> {
-    let mut updates = Vec::new();
-    while let Some((&[modifier, key, operand], rest)) = data.split_first_chunk::<3>() {
-        let Some((key, rest)) = rest.split_at_checked(usize::from(key % 32)) else { break };
-        let Some((operand, rest)) = rest.split_at_checked(usize::from(operand)) else { break };
-        let (modifier, seq) = (ModifierId(u16::from(modifier % 16)), updates.len() as u64);
-        updates.push(UpdateRef { seq, modifier, key, operand });
-        data = rest;
-    }
-    updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
-    updates
-}
-
-fuzz_target!(|data: &[u8]| {
-    let mut modifiers = Modifiers::default();
-    bind_builtins(&mut modifiers);
-    let Some((&[low, high], data)) = data.split_first_chunk::<2>() else { return };
-    let split = usize::from(u16::from_le_bytes([low, high])).min(data.len());
-    let (body, rest) = data.split_at(split);
-    let waiting = updates(rest);
-    let sound = TableFormat.check(body, &[], None).is_ok();
-    for key in waiting.iter().map(|update| update.key).chain([&[][..]]) {
-        let _ = get(Some(body), &waiting, &modifiers, key, None);
-        for reverse in [false, true] {
-            let (from, to) = (key, None);
-            let request = PageRequest { from, to, reverse, records_max: 3, bytes_max: 100 };
-            assert!(page(Some(body), &waiting, &modifiers, &request).is_ok() || !sound);
-        }
-    }
-    if sound {
-        let leaf = Leaf::parse(body).expect("it checks");
-        let mut builder = LeafBuilder::with_capacity(body.len(), leaf.count());
-        for index in 0..leaf.count() {
-            let record = leaf.record(index).expect("it checks");
-            builder.push(record.key, &record.value);
-        }
-        assert_eq!(builder.finish(), body);
-    }
-    let input = ApplyInput {
-        body: Some(body),
-        updates: &waiting,
-        modifiers: &modifiers,
-        values: &[],
-        body_bytes_max: 200,
-        inline_value_bytes_max: 64,
-    };
-    let Ok(applied) = TableFormat.apply(&input) else { return };
-    let pieces = &applied.pieces;
-    for (index, piece) in pieces.iter().enumerate().filter(|_| sound) {
-        let low = piece.key.as_deref().unwrap_or_default();
-        let high = pieces.get(index + 1).and_then(|next| next.key.as_deref());
-        let checked = TableFormat.check(&piece.body, low, high).expect("what was applied checks");
-        assert_eq!(checked.records, piece.records);
-    }
-    for pair in pieces.windows(2) {
-        let _ = TableFormat.merge(&pair[0].body, &pair[1].body, 400);
-        let _ = TableFormat.merge(body, &pair[0].body, 400);
-    }
-});
+fuzz_target!(|data: &[u8]| leaf::check::<ByKey>(&TableFormat, data));

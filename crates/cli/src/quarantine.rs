@@ -24,7 +24,7 @@ pub(crate) fn list(args: &ShowArgs) -> Result<(), Failure> {
         }
     }
     out.flush()?;
-    let waiting: u64 = store.tables().iter().map(|(_, size)| size.waiting).sum();
+    let waiting: u64 = store.structures().iter().map(|(_, _, size)| size.waiting).sum();
     if waiting > 0 {
         let (waiting, path) = (text::count(waiting), args.open.store.display());
         // For information only: the list itself is complete.

@@ -15,6 +15,8 @@ use crate::semantics::{self, Op, Value};
 pub enum Layout {
     /// The ordered table.
     Table,
+    /// The hash table.
+    Hash,
     /// One block per key.
     Raw,
 }

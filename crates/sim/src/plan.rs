@@ -53,6 +53,8 @@ pub struct Plan {
     pub ranges: bool,
     /// Whether additions to the same few keys come in bursts, also beside a running sweep.
     pub bursts: bool,
+    /// Whether some of the tables are hash tables.
+    pub hash_tables: bool,
 }
 
 const KIB: u64 = 1 << 10;
@@ -105,6 +107,7 @@ impl Plan {
             clones: of_structures.percent(70),
             ranges: of_structures.percent(60),
             bursts: of_queues.percent(25),
+            hash_tables: of_structures.percent(40),
         }
     }
 

@@ -8,7 +8,8 @@ use upsweep::engine::format::quarantine_format::decode_entry;
 use upsweep::engine::quarantine::QUARANTINE_SPACE;
 use upsweep::engine::registry::{DELETE_RANGE, Modifiers};
 use upsweep::engine::{View, ViewPoll, Wanted};
-use upsweep::structures::table::{Lookup, PageRequest, get, get_block, page};
+use upsweep::structures::hash::ByHash;
+use upsweep::structures::table::{ByKey, Lookup, Order, PageRequest, get, get_block, page, sort};
 
 use crate::oracle::{Found, Layout};
 use crate::semantics::{Op, Value};
@@ -64,7 +65,8 @@ fn point(
     let waiting = updates(view);
     let found = match layout {
         Layout::Raw => get_block(body(view), &waiting, modifiers, key),
-        Layout::Table => get(body(view), &waiting, modifiers, key, large.and_then(body)),
+        Layout::Table => get::<ByKey>(body(view), &waiting, modifiers, key, large.and_then(body)),
+        Layout::Hash => get::<ByHash>(body(view), &waiting, modifiers, key, large.and_then(body)),
     };
     found.map(row)
 }
@@ -247,7 +249,8 @@ impl World {
                         rows.insert(view.low.to_vec(), Some(value));
                     }
                 }
-                Layout::Table => add_page(&view, &modifiers, cursor, &mut rows)?,
+                Layout::Table => add_page::<ByKey>(&view, &modifiers, cursor, &mut rows)?,
+                Layout::Hash => add_page::<ByHash>(&view, &modifiers, cursor, &mut rows)?,
             }
             wanted = match (reverse, &view.high) {
                 (true, _) if view.low.is_empty() => break,
@@ -354,18 +357,25 @@ fn cursor_of(asked: &Wanted) -> Cursor<'_> {
     }
 }
 
-fn add_page(view: &View, modifiers: &Modifiers, cursor: Cursor<'_>, rows: &mut Rows) -> Verdict {
-    let waiting = updates(view);
+fn add_page<O: Order>(
+    view: &View,
+    modifiers: &Modifiers,
+    cursor: Cursor<'_>,
+    rows: &mut Rows,
+) -> Verdict {
+    let mut waiting = updates(view);
+    sort::<O>(&mut waiting);
     let (from, to, reverse) = cursor;
     let (records_max, bytes_max) = (usize::MAX, usize::MAX);
     let request = PageRequest { from, to, reverse, records_max, bytes_max };
-    let page = page(body(view), &waiting, modifiers, &request)?;
+    let page = page::<O>(body(view), &waiting, modifiers, &request)?;
     if !page.is_complete {
         return Err("a page without limits is not complete".to_owned());
     }
     for record in page.records {
+        let position = O::position(record.key);
         let inside =
-            *record.key >= *view.low && view.high.as_ref().is_none_or(|high| *record.key < **high);
+            *position >= *view.low && view.high.as_ref().is_none_or(|high| *position < **high);
         if !inside {
             return Err("a row outside of its block".to_owned());
         }

@@ -243,10 +243,16 @@ impl World {
     /// # Errors
     /// What is wrong.
     pub fn create_table(&mut self) -> Verdict {
-        let name = format!("table {}", self.random.below(6));
-        let layout = if self.random.percent(80) { Layout::Table } else { Layout::Raw };
+        let number = self.random.below(6);
+        let name = format!("table {number}");
+        let layout = match self.random.percent(80) {
+            true if self.plan.hash_tables && number % 2 == 1 => Layout::Hash,
+            true => Layout::Table,
+            false => Layout::Raw,
+        };
         let created = match layout {
             Layout::Table => self.core().create_space(&name, "table", true),
+            Layout::Hash => self.core().create_space(&name, "hash", true),
             Layout::Raw => self.core().create_space(&name, "raw", false),
         };
         match created {

@@ -8,16 +8,13 @@
 //! itself only where a fault was injected.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use upsweep::Error;
 use upsweep::device::{Completion, Devices, Operation, Request};
-use upsweep::engine::block_format::BlockFormat;
 use upsweep::engine::registry::{ModifierId, Modifiers};
 use upsweep::engine::{Actions, Core, Registry, RunJob, View, ViewId};
-use upsweep::structures::array::ArrayFormat;
+use upsweep::structures::formats;
 use upsweep::structures::modifiers::bind_builtins;
-use upsweep::structures::table::{RawFormat, TableFormat};
 
 use crate::bank::Bank;
 use crate::modifiers::application;
@@ -154,9 +151,7 @@ pub struct World {
 #[must_use]
 pub fn registry() -> Registry {
     let mut registry = Registry::default();
-    let formats: [Arc<dyn BlockFormat>; 3] =
-        [Arc::new(TableFormat), Arc::new(RawFormat), Arc::new(ArrayFormat::default())];
-    registry.formats.extend(formats.into_iter().map(|format| (format.name(), format)));
+    registry.formats.extend(formats().map(|format| (format.name(), format)));
     let mut builtins = Modifiers::default();
     bind_builtins(&mut builtins);
     registry.builtins = builtins;

@@ -48,9 +48,33 @@
 //! A scan goes forward or, with [`Iterator::rev`], backward, and from both ends. It is not a
 //! snapshot: each block is shown as it is when the scan gets there.
 //!
+//! # Hash tables
+//!
+//! A [`HashTable`] has the updates and queries of a table, and no ranges of keys. Its records lie
+//! in the order of the hashes of their keys, so updates spread evenly over all blocks whatever the
+//! keys are. It grows one block at a time, in the sweep.
+//!
+//! ```
+//! # use upsweep::{CreateOptions, Store};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+//! # let builder = Store::builder().memory_bytes(64 << 20);
+//! # let store = builder.create(folder.path().join("store"), &small)?;
+//! let sessions = store.hash_table("sessions")?;
+//! sessions.put(b"c0ffee", b"alice")?;
+//! sessions.append(b"c0ffee", b", seen twice")?;
+//! assert_eq!(sessions.get(b"c0ffee")?.expect("a value").bytes, b"alice, seen twice");
+//! sessions.delete(b"c0ffee")?;
+//! assert!(!sessions.contains(b"c0ffee")?);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Several changes together
 //!
-//! The changes of a [`Batch`] take effect all or none, whatever crashes.
+//! The changes of a [`Batch`] take effect all or none, whatever crashes. They may be of several
+//! tables, and of hash tables too.
 //!
 //! ```
 //! # use upsweep::{CreateOptions, Durability, Store};
@@ -121,7 +145,7 @@
 //! # Typed tables
 //!
 //! A [`TypedTable`] has keys and values of Rust types. Keys keep their order: numbers that of
-//! numbers, text that of its bytes.
+//! numbers, text that of its bytes. A [`TypedHashTable`] is the same over a hash table.
 //!
 //! ```
 //! # use upsweep::{CreateOptions, Store};
@@ -274,7 +298,8 @@ pub use error::{ClosedError, Damage, Error, RequestError, RetryError};
 pub use runtime::{CreateOptions, Durability, LoadSummary, OpenOptions, Status, Ticket};
 pub use store::{QuarantinedUpdate, Retried, Store, StoreBuilder};
 pub use structures::array::{Array, ArrayScan, BlockCells, Cell, CellKind, NumberCell};
-pub use structures::batch::Batch;
+pub use structures::batch::{Batch, Structure, Sums};
+pub use structures::hash::{HashTable, TypedHashTable};
 pub use structures::kind::Kind;
 pub use structures::table::{LoadOptions, Scan, Table, Value};
 pub use structures::typed::{TableDefinition, TypedTable};

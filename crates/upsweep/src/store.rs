@@ -1,4 +1,4 @@
-//! A store with tables and arrays: what most applications use.
+//! A store with tables, hash tables and arrays: what most applications use.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,14 +8,16 @@ use crate::engine::format::quarantine_format as quarantine;
 use crate::engine::modifier::{Modifier, check_name};
 use crate::engine::quarantine::{FIRST_USER_SPACE, QUARANTINE_SPACE};
 use crate::engine::registry::Modifiers;
-use crate::engine::{Registry, Report, SpaceRecord, SpaceSize};
+use crate::engine::{Registry, Report, SpaceSize};
 use crate::error::{Error, RequestError};
-use crate::runtime::{BlockStore, CreateOptions, Durability, OpenOptions, Status};
-use crate::structures::array::{Array, ArrayFormat, Cell};
+use crate::runtime::{BlockStore, CreateOptions, Durability, OpenOptions, SpaceRecord, Status};
+use crate::structures::array::{Array, Cell};
 use crate::structures::batch::Batch;
+use crate::structures::formats;
+use crate::structures::hash::{HashTable, TypedHashTable};
 use crate::structures::kind::Kind;
 use crate::structures::modifiers::{self as builtin, bind_builtins};
-use crate::structures::table::{RawFormat, Table, TableFormat};
+use crate::structures::table::Table;
 use crate::structures::typed::{Key, TableDefinition, TypedTable, Value};
 
 /// How to open a store: memory, pipeline, and what the application brings along.
@@ -70,9 +72,7 @@ impl StoreBuilder {
             }
             registry.modifiers.push(Arc::clone(modifier));
         }
-        let own: [Arc<dyn BlockFormat>; 3] =
-            [Arc::new(TableFormat), Arc::new(RawFormat), Arc::new(ArrayFormat::default())];
-        for format in own.into_iter().chain(self.formats.iter().cloned()) {
+        for format in formats().into_iter().chain(self.formats.iter().cloned()) {
             if let Some(twice) = registry.formats.insert(format.name(), format) {
                 return Err(RequestError::RegisteredTwice(twice.name().to_owned()).into());
             }
@@ -170,37 +170,56 @@ impl Store {
         Self::builder().create(folder, &CreateOptions::default())
     }
 
-    /// The block API under the tables.
+    /// The block API under the structures.
     #[must_use]
     pub fn blocks(&self) -> &BlockStore {
         &self.blocks
     }
 
-    /// The table of this name, made if it is not there.
+    /// The ordered table of this name (1 to 255 bytes without control characters), made if it is
+    /// not there. Cost: making it waits for the log.
     ///
     /// # Errors
     /// [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if the name belongs to
-    /// something other than a table; [`Error::Closed`].
+    /// something other than a table: take another; [`Error::Closed`].
     pub fn table(&self, name: &str) -> Result<Table, Error> {
-        Ok(Table::new(self.blocks.clone(), self.open_or_create(name, Kind::Table, true)?))
+        Ok(Table::new(self.blocks.clone(), self.made(name, Kind::Table)?))
     }
 
-    /// The table of this name.
+    /// The ordered table of this name.
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`].
     pub fn existing_table(&self, name: &str) -> Result<Table, Error> {
-        Ok(Table::new(self.blocks.clone(), self.open_space(name, Kind::Table)?))
+        Ok(Table::new(self.blocks.clone(), self.existing(name, Kind::Table)?))
     }
 
-    /// The array of this name with cells of type `T`, made if it is not there.
+    /// The hash table of this name (1 to 255 bytes without control characters), made if it is not
+    /// there. Cost: making it waits for the log.
+    ///
+    /// # Errors
+    /// [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if the name belongs to
+    /// something other than a hash table: take another; [`Error::Closed`].
+    pub fn hash_table(&self, name: &str) -> Result<HashTable, Error> {
+        Ok(HashTable::new(self.blocks.clone(), self.made(name, Kind::HashTable)?))
+    }
+
+    /// The hash table of this name.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`].
+    pub fn existing_hash_table(&self, name: &str) -> Result<HashTable, Error> {
+        Ok(HashTable::new(self.blocks.clone(), self.existing(name, Kind::HashTable)?))
+    }
+
+    /// The array of this name (1 to 255 bytes without control characters) with cells of type `T`,
+    /// made if it is not there. Cost: making it waits for the log.
     ///
     /// # Errors
     /// [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if the name belongs to an
-    /// array of other cells or to something other than an array; [`Error::Closed`].
+    /// array of other cells or to something other than an array: take another; [`Error::Closed`].
     pub fn array<T: Cell>(&self, name: &str) -> Result<Array<T>, Error> {
-        let record = self.open_or_create(name, Kind::Array(T::KIND), false)?;
-        Ok(Array::new(self.blocks.clone(), record))
+        Ok(Array::new(self.blocks.clone(), self.made(name, Kind::Array(T::KIND))?))
     }
 
     /// The array of this name with cells of type `T`.
@@ -208,35 +227,35 @@ impl Store {
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`].
     pub fn existing_array<T: Cell>(&self, name: &str) -> Result<Array<T>, Error> {
-        let record = self.open_space(name, Kind::Array(T::KIND))?;
-        Ok(Array::new(self.blocks.clone(), record))
+        Ok(Array::new(self.blocks.clone(), self.existing(name, Kind::Array(T::KIND))?))
     }
 
     /// The space of this name for a structure of this kind, made if it is not there.
-    fn open_or_create(&self, name: &str, kind: Kind, large: bool) -> Result<SpaceRecord, Error> {
-        match self.open_space(name, kind) {
+    fn made(&self, name: &str, kind: Kind) -> Result<SpaceRecord, Error> {
+        match self.existing(name, kind) {
             Err(Error::Request(RequestError::NoTable(_))) => {}
             other => return other,
         }
-        match self.blocks.create_space(name, &kind.format(), large) {
+        let has_large_values = !matches!(kind, Kind::Array(_));
+        match self.blocks.create_space(name, &kind.format(), has_large_values) {
             // Another caller was faster.
-            Err(Error::Request(RequestError::TableMismatch { .. })) => self.open_space(name, kind),
+            Err(Error::Request(RequestError::TableMismatch { .. })) => self.existing(name, kind),
             other => other,
         }
     }
 
     /// The space of this name, which must be that of a structure of this kind.
-    fn open_space(&self, name: &str, kind: Kind) -> Result<SpaceRecord, Error> {
-        let Some(record) = self.blocks.space(name) else {
-            return Err(RequestError::NoTable(name.to_owned()).into());
-        };
-        let found = Kind::of_format(&record.format);
-        if found == Some(kind) {
-            return Ok(record);
+    fn existing(&self, name: &str, kind: Kind) -> Result<SpaceRecord, Error> {
+        let record = self.record(name)?;
+        if Kind::of_format(&record.format) != Some(kind) {
+            return Err(mismatch(record, kind.to_string()));
         }
-        let other = || format!("a space of format {:?}", record.format);
-        let (table, found) = (name.to_owned(), found.map_or_else(other, |kind| kind.to_string()));
-        Err(RequestError::TableMismatch { table, found, wanted: kind.to_string() }.into())
+        Ok(record)
+    }
+
+    fn record(&self, name: &str) -> Result<SpaceRecord, Error> {
+        let missing = || RequestError::NoTable(name.to_owned()).into();
+        self.blocks.space(name).ok_or_else(missing)
     }
 
     /// The typed table that `definition` describes, made if it is not there.
@@ -250,14 +269,26 @@ impl Store {
         Ok(TypedTable::new(self.table(definition.name())?))
     }
 
-    /// Names and sizes of all tables, by order of creation. Cost: a pass over the directory.
+    /// The typed hash table that `definition` describes, made if it is not there.
+    ///
+    /// # Errors
+    /// As [`Store::hash_table`].
+    pub fn typed_hash_table<K: Key + ?Sized, V: Value + ?Sized>(
+        &self,
+        definition: TableDefinition<K, V>,
+    ) -> Result<TypedHashTable<K, V>, Error> {
+        Ok(TypedHashTable::new(self.hash_table(definition.name())?))
+    }
+
+    /// Names and sizes of all ordered tables, by order of creation. Cost: a pass over the
+    /// directory.
     #[must_use]
     pub fn tables(&self) -> Vec<(String, SpaceSize)> {
         let tables = self.structures().into_iter().filter(|(_, kind, _)| *kind == Kind::Table);
         tables.map(|(name, _, size)| (name, size)).collect()
     }
 
-    /// Names, kinds and sizes of all tables and arrays, by order of creation. Cost: a pass over the
+    /// Names, kinds and sizes of all structures, by order of creation. Cost: a pass over the
     /// directory.
     #[must_use]
     pub fn structures(&self) -> Vec<(String, Kind, SpaceSize)> {
@@ -268,26 +299,28 @@ impl Store {
             .collect()
     }
 
-    /// Drops a table with all that is in it; its room comes back in the background.
+    /// Drops an ordered table with all that is in it; its room comes back in the background.
     ///
     /// # Errors
-    /// [`RequestError::NoTable`]; [`Error::Closed`].
+    /// As [`Store::drop_structure`]; [`RequestError::TableMismatch`] for another structure.
     pub fn drop_table(&self, name: &str) -> Result<(), Error> {
-        self.existing_table(name)?;
+        self.existing(name, Kind::Table)?;
         self.drop_structure(name)
     }
 
-    /// Drops a table or an array with all that is in it; its room comes back in the background.
+    /// Drops a structure of any kind with all that is in it; its room comes back in the background.
     ///
     /// # Errors
-    /// [`RequestError::NoTable`] if there is neither of this name; [`Error::Closed`].
+    /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`] for a space of the block API:
+    /// drop it there; [`RequestError::BadTableName`] for what the store itself needs;
+    /// [`Error::Closed`].
     pub fn drop_structure(&self, name: &str) -> Result<(), Error> {
-        let found = self.blocks.space(name);
-        let Some(record) = found.filter(|record| Kind::of_format(&record.format).is_some()) else {
-            return Err(RequestError::NoTable(name.to_owned()).into());
-        };
+        let record = self.record(name)?;
         if record.space < FIRST_USER_SPACE {
             return Err(RequestError::BadTableName(name.to_owned()).into());
+        }
+        if Kind::of_format(&record.format).is_none() {
+            return Err(mismatch(record, "a table or an array".to_owned()));
         }
         self.blocks.drop_space(record.space)
     }
@@ -390,6 +423,13 @@ impl Store {
             Err(error) => Err(error),
         }
     }
+}
+
+/// The error that says that a space is not what the call took it for.
+fn mismatch(record: SpaceRecord, wanted: String) -> Error {
+    let block_format = || format!("a space of format {:?}", record.format);
+    let found = Kind::of_format(&record.format).map_or_else(block_format, |kind| kind.to_string());
+    RequestError::TableMismatch { table: record.name, found, wanted }.into()
 }
 
 fn name_of(modifiers: &Modifiers, entry: &quarantine::Entry) -> String {

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::block_store::BlockStore;
+use crate::engine::block_format::{BlockFormat, Routing};
 use crate::engine::format::image_format;
 use crate::engine::{Chunk, ChunkBlock, Config, LoadTarget, RunId};
 use crate::error::{Error, RequestError};
@@ -87,15 +88,24 @@ impl BlockStore {
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::NotEmpty`]; [`RequestError::ReadOnly`];
-    /// [`RetryError::Full`](crate::RetryError::Full); [`Error::Closed`].
+    /// [`RequestError::BadFormat`] for a body that the format of the space does not write, or if its
+    /// blocks are not ordered; [`RetryError::Full`](crate::RetryError::Full); [`Error::Closed`].
     pub fn load(
         &self,
         space: u32,
         blocks: &mut dyn Iterator<Item = Result<LoadedBlock, Error>>,
     ) -> Result<LoadSummary, Error> {
+        let format = self.inner.shared.lock().core.format_of(space);
+        let Some(format) = format else {
+            return Err(RequestError::NoTable(format!("number {space}")).into());
+        };
+        if format.routing() != Routing::Ordered {
+            let reason = "its blocks are not ordered, so they cannot be loaded".to_owned();
+            return Err(RequestError::BadFormat { format: format.name().to_owned(), reason }.into());
+        }
         let (target, seq) = self.structural(|core| core.begin_load(space))?;
         self.wait_published(seq)?;
-        let loaded = self.load_all(&target, blocks).and_then(|summary| {
+        let loaded = self.load_all(&target, &*format, blocks).and_then(|summary| {
             let seq = self.structural(|core| core.finish_load(&target, space))?;
             self.wait_published(seq)?;
             Ok(summary)
@@ -110,22 +120,18 @@ impl BlockStore {
     fn load_all(
         &self,
         target: &LoadTarget,
+        format: &dyn BlockFormat,
         blocks: &mut dyn Iterator<Item = Result<LoadedBlock, Error>>,
     ) -> Result<LoadSummary, Error> {
         let mut summary = LoadSummary::default();
         let mut on_their_way: VecDeque<RunId> = VecDeque::new();
         let mut chunk: Vec<LoadedBlock> = Vec::new();
         let mut bytes = 0;
-        for block in blocks {
+        let mut blocks = blocks.peekable();
+        while let Some(block) = blocks.next() {
             let block = block?;
-            let out_of_order = chunk.last().is_some_and(|last| last.key >= block.key);
-            let first = summary.blocks == 0;
-            if out_of_order || first != block.key.is_empty() || block.body.is_empty() {
-                let reason = "blocks come in the order of their keys, none is empty, and the first \
-                              has the empty key";
-                let (number, reason) = (summary.blocks + 1, reason.to_owned());
-                return Err(RequestError::BadRecord { number, reason }.into());
-            }
+            let next = blocks.peek().and_then(|next| next.as_ref().ok());
+            check_block(format, &block, next.map(|next| &*next.key), summary.blocks == 0)?;
             summary.add(&block);
             bytes += block.body.len() + block.values.iter().map(|(_, v)| v.len()).sum::<usize>();
             chunk.push(block);
@@ -170,4 +176,35 @@ impl BlockStore {
     fn wait_loaded(&self, id: RunId) -> Result<(), Error> {
         self.inner.shared.wait_until(|core| core.load_ended(id))?
     }
+}
+
+/// Whether a block can be taken as it is; `high` is the key of the next.
+fn check_block(
+    format: &dyn BlockFormat,
+    block: &LoadedBlock,
+    high: Option<&[u8]>,
+    is_first: bool,
+) -> Result<(), Error> {
+    let found = format.check(&block.body, &block.key, high);
+    let reason = match found {
+        Err(reason) => reason,
+        Ok(_) if is_first && !block.key.is_empty() => "the first block has a key".to_owned(),
+        Ok(_) if high.is_some_and(|high| *block.key >= *high) => {
+            "its key is not below that of the next block".to_owned()
+        }
+        Ok(found) if found.records != block.records || found.records == 0 => {
+            format!("{} records in a block that is to have {}", found.records, block.records)
+        }
+        Ok(found) if found.values.len() != block.values.len() => {
+            format!(
+                "{} large values for {} that it refers to",
+                block.values.len(),
+                found.values.len()
+            )
+        }
+        Ok(_) => return Ok(()),
+    };
+    let key = String::from_utf8_lossy(&block.key);
+    let reason = format!("block {key:?}: {reason}");
+    Err(RequestError::BadFormat { format: format.name().to_owned(), reason }.into())
 }

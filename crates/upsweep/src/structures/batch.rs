@@ -1,30 +1,28 @@
 //! Batches: changes of several structures of a store that take effect together or not at all.
 
+use super::modifiers as builtin;
+use super::sealed::Sealed;
 use crate::engine::modifier::Modifier;
 use crate::engine::registry::ModifierId;
 use crate::error::{Error, RequestError};
 use crate::runtime::{BlockStore, Durability, LoggedUpdate, Ticket};
-use crate::structures::modifiers as builtin;
 
-pub(crate) mod sealed {
-    //! What a batch has to know of a structure; not for applications.
-
-    use crate::runtime::BlockStore;
-
-    /// A structure of an open store.
-    pub trait Structure {
-        /// Its store, the number of its space, and its name.
-        fn place(&self) -> (&BlockStore, u32, &str);
-    }
-}
-
-/// A structure that a [`Batch`] can change: a [`Table`](crate::Table) or an
-/// [`Array`](crate::Array).
-pub trait Target: sealed::Structure {
+/// A named part of a store that takes updates of its records: a [`Table`](crate::Table), a
+/// [`HashTable`](crate::HashTable) or an [`Array`](crate::Array). Sealed.
+pub trait Structure: Sealed {
     /// What names a record: bytes in a table, an index in an array.
     type Key: ?Sized;
     /// What a record holds.
     type Value: ?Sized;
+
+    /// Its name.
+    fn name(&self) -> &str;
+
+    /// The number of its space in the block API.
+    fn space(&self) -> u32;
+
+    /// The store that it is part of.
+    fn blocks(&self) -> &BlockStore;
 
     /// The key of a record as bytes.
     #[doc(hidden)]
@@ -42,8 +40,8 @@ pub trait Target: sealed::Structure {
     }
 }
 
-/// A [`Target`] whose records can be numbers.
-pub trait Sums: Target {
+/// A [`Structure`] whose records can be numbers.
+pub trait Sums: Structure {
     /// What can be added to a record.
     type Amount;
 
@@ -73,24 +71,23 @@ impl Batch {
     }
 
     /// Adds an update by the number of its modifier. [`Batch::commit`] refuses the batch if
-    /// `target` is of another store, or can never take the update.
-    pub fn update<S: Target + ?Sized>(
+    /// `structure` is of another store, or can never take the update.
+    pub fn update<S: Structure>(
         &mut self,
-        target: &S,
+        structure: &S,
         key: &S::Key,
         modifier: ModifierId,
         operand: &[u8],
     ) -> &mut Self {
-        let (blocks, space, name) = target.place();
-        let checked = if self.blocks.is_same(blocks) {
-            target.check(key, modifier, operand)
+        let checked = if self.blocks.is_same(structure.blocks()) {
+            structure.check(key, modifier, operand)
         } else {
-            Err(RequestError::WrongStore { table: name.to_owned() }.into())
+            Err(RequestError::WrongStore { table: structure.name().to_owned() }.into())
         };
         if let Err(error) = checked {
             self.fault.get_or_insert(error);
         }
-        let (key, operand) = (S::key_bytes(key), operand.to_vec());
+        let (space, key, operand) = (structure.space(), S::key_bytes(key), operand.to_vec());
         self.updates.push(OwnedUpdate { space, modifier, key, operand });
         self
     }
@@ -99,41 +96,36 @@ impl Batch {
     ///
     /// # Errors
     /// [`RequestError::UnknownModifier`] if it is not registered with the store.
-    pub fn modify<S: Target + ?Sized>(
+    pub fn modify<S: Structure>(
         &mut self,
-        target: &S,
+        structure: &S,
         key: &S::Key,
         modifier: &dyn Modifier,
         operand: &[u8],
     ) -> Result<&mut Self, Error> {
         let id = self.blocks.modifier_id(modifier)?;
-        Ok(self.update(target, key, id, operand))
+        Ok(self.update(structure, key, id, operand))
     }
 
     /// Adds a [`Table::put`](crate::Table::put) or [`Array::set`](crate::Array::set).
-    pub fn put<S: Target + ?Sized>(
+    pub fn put<S: Structure>(
         &mut self,
-        target: &S,
+        structure: &S,
         key: &S::Key,
         value: &S::Value,
     ) -> &mut Self {
-        self.update(target, key, builtin::PUT, &S::put_operand(value))
+        self.update(structure, key, builtin::PUT, &S::put_operand(value))
     }
 
     /// Adds a [`Table::delete`](crate::Table::delete) or [`Array::clear`](crate::Array::clear).
-    pub fn delete<S: Target + ?Sized>(&mut self, target: &S, key: &S::Key) -> &mut Self {
-        self.update(target, key, builtin::DELETE, &[])
+    pub fn delete<S: Structure>(&mut self, structure: &S, key: &S::Key) -> &mut Self {
+        self.update(structure, key, builtin::DELETE, &[])
     }
 
     /// Adds a [`Table::add`](crate::Table::add) or [`Array::add`](crate::Array::add).
-    pub fn add<S: Sums + ?Sized>(
-        &mut self,
-        target: &S,
-        key: &S::Key,
-        amount: S::Amount,
-    ) -> &mut Self {
+    pub fn add<S: Sums>(&mut self, structure: &S, key: &S::Key, amount: S::Amount) -> &mut Self {
         let (modifier, operand) = S::sum(amount);
-        self.update(target, key, modifier, &operand)
+        self.update(structure, key, modifier, &operand)
     }
 
     /// Number of updates so far.
@@ -152,8 +144,8 @@ impl Batch {
     ///
     /// # Errors
     /// As [`Table::modify`](crate::Table::modify); [`RequestError::BatchTooLong`] when the record
-    /// exceeds a log segment; [`RequestError::WrongStore`] if a structure is of another store; what
-    /// an [`Array`](crate::Array) refuses; all with nothing changed.
+    /// exceeds a log segment: split the batch; [`RequestError::WrongStore`] if a structure is of
+    /// another store; what an [`Array`](crate::Array) refuses; all with nothing changed.
     pub fn commit(self, durability: Durability) -> Result<Ticket, Error> {
         if let Some(fault) = self.fault {
             return Err(fault);

@@ -2,17 +2,18 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::array::CellKind;
-
-/// Name of the block format of tables.
-const TABLE_FORMAT: &str = "table";
+use super::array::{ARRAY_FORMAT, CellKind};
+use super::hash::HASH_FORMAT;
+use super::table::TABLE_FORMAT;
 
 /// What a structure of a store is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// A [`Table`](crate::Table).
+    /// An ordered table, [`Table`](crate::Table).
     Table,
-    /// An [`Array`](crate::Array) with such cells.
+    /// A hash table, [`HashTable`](crate::HashTable).
+    HashTable,
+    /// An array with such cells, [`Array`](crate::Array).
     Array(CellKind),
 }
 
@@ -23,7 +24,8 @@ impl Kind {
     pub fn of_format(format: &str) -> Option<Self> {
         match format.split_once(':') {
             None if format == TABLE_FORMAT => Some(Self::Table),
-            Some((super::array::ARRAY_FORMAT, cells)) => cells.parse().ok().map(Self::Array),
+            None if format == HASH_FORMAT => Some(Self::HashTable),
+            Some((ARRAY_FORMAT, cells)) => cells.parse().ok().map(Self::Array),
             _ => None,
         }
     }
@@ -33,15 +35,18 @@ impl Kind {
     pub fn format(self) -> String {
         match self {
             Self::Table => TABLE_FORMAT.to_owned(),
-            Self::Array(cells) => format!("{}:{cells}", super::array::ARRAY_FORMAT),
+            Self::HashTable => HASH_FORMAT.to_owned(),
+            Self::Array(cells) => format!("{ARRAY_FORMAT}:{cells}"),
         }
     }
 }
 
+/// With its article: `a hash table`.
 impl Display for Kind {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Table => formatter.write_str("a table"),
+            Self::HashTable => formatter.write_str("a hash table"),
             Self::Array(cells) => write!(formatter, "an array of {cells}"),
         }
     }

@@ -1,4 +1,5 @@
-//! Structures over the engine's blocks: the built-in modifiers, the ordered table and the array.
+//! Structures over the engine's blocks: the built-in modifiers, the ordered table, the hash table
+//! and the array.
 //!
 //! Formats, modifiers and readers are pure: no I/O, no threads, no clocks. The handles on top of
 //! them use the public block API and nothing else, which proves that others can build structures
@@ -6,7 +7,28 @@
 
 pub mod array;
 pub mod batch;
+pub mod hash;
 pub mod kind;
 pub mod modifiers;
 pub mod table;
 pub mod typed;
+
+use std::sync::Arc;
+
+use crate::engine::block_format::BlockFormat;
+
+/// The built-in block formats.
+#[must_use]
+pub fn formats() -> [Arc<dyn BlockFormat>; 4] {
+    [
+        Arc::new(table::TableFormat),
+        Arc::new(table::RawFormat),
+        Arc::new(hash::HashFormat),
+        Arc::new(array::ArrayFormat::default()),
+    ]
+}
+
+mod sealed {
+    /// A type of this library: no other implements a trait that asks for it.
+    pub trait Sealed {}
+}

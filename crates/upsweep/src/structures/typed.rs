@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
 use super::modifiers as builtin;
-use super::table::{Scan, Table};
+use super::table::{ByKey, Order, Scan, Table};
 use crate::engine::modifier::ValueKind;
 use crate::error::{Error, RequestError};
 use crate::runtime::{Durability, Ticket};
@@ -209,13 +209,14 @@ impl<K: ?Sized, V: ?Sized> TableDefinition<K, V> {
     }
 }
 
-/// A table with typed keys and values.
-pub struct TypedTable<K: ?Sized, V: ?Sized> {
-    table: Table,
+/// A table with typed keys and values, ordered by key unless it is a
+/// [`TypedHashTable`](crate::TypedHashTable).
+pub struct TypedTable<K: ?Sized, V: ?Sized, O: Order = ByKey> {
+    table: Table<O>,
     types: PhantomData<fn(&K, &V)>,
 }
 
-impl<K: ?Sized, V: ?Sized> Clone for TypedTable<K, V> {
+impl<K: ?Sized, V: ?Sized, O: Order> Clone for TypedTable<K, V, O> {
     fn clone(&self) -> Self {
         Self { table: self.table.clone(), types: PhantomData }
     }
@@ -227,14 +228,14 @@ fn bytes_of<K: Key + ?Sized>(key: &K) -> Vec<u8> {
     bytes
 }
 
-impl<K: Key + ?Sized, V: Value + ?Sized> TypedTable<K, V> {
-    pub(crate) fn new(table: Table) -> Self {
+impl<K: Key + ?Sized, V: Value + ?Sized, O: Order> TypedTable<K, V, O> {
+    pub(crate) fn new(table: Table<O>) -> Self {
         Self { table, types: PhantomData }
     }
 
     /// The table as bytes.
     #[must_use]
-    pub fn raw(&self) -> &Table {
+    pub fn raw(&self) -> &Table<O> {
         &self.table
     }
 
@@ -270,6 +271,13 @@ impl<K: Key + ?Sized, V: Value + ?Sized> TypedTable<K, V> {
         self.table.delete(&bytes_of(key))
     }
 
+    /// All records, in the order of the table and reversible; see [`Table::iter`].
+    pub fn iter(&self) -> TypedScan<K, V, O> {
+        TypedScan { scan: self.table.iter(), types: PhantomData }
+    }
+}
+
+impl<K: Key + ?Sized, V: Value + ?Sized> TypedTable<K, V> {
     /// The records with keys in `range`, in key order and reversible; see [`Table::scan`].
     pub fn range<'k>(&self, range: impl RangeBounds<&'k K>) -> TypedScan<K, V>
     where
@@ -283,14 +291,9 @@ impl<K: Key + ?Sized, V: Value + ?Sized> TypedTable<K, V> {
         let bounds = (own(range.start_bound()), own(range.end_bound()));
         TypedScan { scan: self.table.scan::<Vec<u8>>(bounds), types: PhantomData }
     }
-
-    /// All records, in key order and reversible; see [`Table::scan`].
-    pub fn iter(&self) -> TypedScan<K, V> {
-        TypedScan { scan: self.table.iter(), types: PhantomData }
-    }
 }
 
-impl<K: Key + ?Sized, V: Number> TypedTable<K, V> {
+impl<K: Key + ?Sized, V: Number, O: Order> TypedTable<K, V, O> {
     /// Adds to the number of `key`, from 0 if there is none; integers wrap around.
     ///
     /// # Errors
@@ -337,12 +340,12 @@ fn decode_value<V: Value + ?Sized>(value: &super::table::Value) -> Result<V::Own
 }
 
 /// An iterator over the records of a typed table.
-pub struct TypedScan<K: ?Sized, V: ?Sized> {
-    scan: Scan,
+pub struct TypedScan<K: ?Sized, V: ?Sized, O: Order = ByKey> {
+    scan: Scan<O>,
     types: PhantomData<fn(&K, &V)>,
 }
 
-impl<K: Key + ?Sized, V: Value + ?Sized> TypedScan<K, V> {
+impl<K: Key + ?Sized, V: Value + ?Sized, O: Order> TypedScan<K, V, O> {
     fn decode(
         record: Result<(Vec<u8>, super::table::Value), Error>,
     ) -> Result<(K::Owned, V::Owned), Error> {
@@ -355,14 +358,14 @@ impl<K: Key + ?Sized, V: Value + ?Sized> TypedScan<K, V> {
     }
 }
 
-impl<K: Key + ?Sized, V: Value + ?Sized> Iterator for TypedScan<K, V> {
+impl<K: Key + ?Sized, V: Value + ?Sized, O: Order> Iterator for TypedScan<K, V, O> {
     type Item = Result<(K::Owned, V::Owned), Error>;
     fn next(&mut self) -> Option<Self::Item> {
         self.scan.next().map(Self::decode)
     }
 }
 
-impl<K: Key + ?Sized, V: Value + ?Sized> DoubleEndedIterator for TypedScan<K, V> {
+impl<K: Key + ?Sized, V: Value + ?Sized, O: Order> DoubleEndedIterator for TypedScan<K, V, O> {
     fn next_back(&mut self) -> Option<Self::Item> {
         self.scan.next_back().map(Self::decode)
     }

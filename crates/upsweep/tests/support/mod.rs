@@ -7,14 +7,13 @@
 //! history, at or after the youngest acknowledged update.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 
 use upsweep::Error;
 use upsweep::device::{
     Completion, DeviceId, Devices, Geometry, HostileDevices, Operation, PowerCut, Request,
     Simulated,
 };
-use upsweep::engine::block_format::{BlockFormat, UpdateRef};
+use upsweep::engine::block_format::UpdateRef;
 use upsweep::engine::format::image_format::{self, ImageKind};
 use upsweep::engine::format::quarantine_format::decode_entry;
 use upsweep::engine::quarantine::QUARANTINE_SPACE;
@@ -24,9 +23,9 @@ use upsweep::engine::{
     ViewPoll, Wanted,
 };
 use upsweep::log::{LogRegion, Urgency};
-use upsweep::structures::array::ArrayFormat;
+use upsweep::structures::formats;
 use upsweep::structures::modifiers::{ADD_I64, DELETE, bind_builtins};
-use upsweep::structures::table::{Lookup, PageRequest, RawFormat, TableFormat, get, page};
+use upsweep::structures::table::{ByKey, Lookup, PageRequest, get, page};
 
 pub const DATA: DeviceId = DeviceId(0);
 pub const LOG: DeviceId = DeviceId(1);
@@ -153,9 +152,7 @@ pub fn key(number: u32) -> Vec<u8> {
 fn registry() -> Registry {
     let mut registry = Registry::default();
     bind_builtins(&mut registry.builtins);
-    let formats: [Arc<dyn BlockFormat>; 3] =
-        [Arc::new(TableFormat), Arc::new(RawFormat), Arc::new(ArrayFormat::default())];
-    registry.formats.extend(formats.map(|format| (format.name(), format)));
+    registry.formats.extend(formats().map(|format| (format.name(), format)));
     registry
 }
 
@@ -402,7 +399,7 @@ impl World {
         let waiting = sorted(&view);
         let modifiers = self.core().modifiers();
         let body = view.image.as_ref().map(|image| image.body());
-        match get(body, &waiting, &modifiers, &key, None).expect("the checksum held") {
+        match get::<ByKey>(body, &waiting, &modifiers, &key, None).expect("the checksum held") {
             Lookup::Absent => Ok(0),
             Lookup::Value { bytes, .. } => {
                 Ok(i64::from_le_bytes(bytes.as_ref().try_into().expect("a number")))
@@ -428,7 +425,8 @@ impl World {
                 bytes_max: usize::MAX,
             };
             let body = view.image.as_ref().map(|image| image.body());
-            let page = page(body, &waiting, &modifiers, &request).expect("the checksum held");
+            let page =
+                page::<ByKey>(body, &waiting, &modifiers, &request).expect("the checksum held");
             for record in &page.records {
                 let Lookup::Value { bytes, .. } = &record.value else { panic!("a small value") };
                 let entry = decode_entry(bytes).expect("an entry");

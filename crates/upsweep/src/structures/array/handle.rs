@@ -19,8 +19,9 @@ use crate::error::{Error, RequestError};
 use crate::runtime::{
     BlockStore, Durability, LoggedUpdate, SpaceRecord, Ticket, View, Waiting, Wanted,
 };
-use crate::structures::batch::{Sums, Target, sealed};
+use crate::structures::batch::{Structure, Sums};
 use crate::structures::modifiers as builtin;
+use crate::structures::sealed::Sealed;
 
 /// An array of an open store: a cell of type `T` for each index below 2^48. All cells are there
 /// from the start and zero; only those that are not take space. Cheap to clone; usable from any
@@ -254,15 +255,23 @@ impl<T: NumberCell> Array<T> {
     }
 }
 
-impl<T> sealed::Structure for Array<T> {
-    fn place(&self) -> (&BlockStore, u32, &str) {
-        (&self.blocks, self.space, &self.name)
-    }
-}
+impl<T> Sealed for Array<T> {}
 
-impl<T: Cell> Target for Array<T> {
+impl<T: Cell> Structure for Array<T> {
     type Key = u64;
     type Value = T;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn space(&self) -> u32 {
+        self.space
+    }
+
+    fn blocks(&self) -> &BlockStore {
+        &self.blocks
+    }
 
     fn key_bytes(index: &u64) -> Vec<u8> {
         key_of(*index).to_vec()

@@ -1,18 +1,21 @@
-//! A table: an ordered map from keys to values, changed by declared updates.
+//! A table: a map from keys to values, changed by declared updates.
 //!
 //! Built on the public block API and nothing else. A block is a leaf, its key the lower bound of
-//! the leaf's keys, so the directory is the tree above the leaves. (Bosc paper, section 5.)
+//! the leaf's positions, so the directory is the tree above the leaves. (Bosc paper, section 5.)
 
+use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
+use super::order::{ByKey, Order};
 use super::reader::{self, Lookup};
 use super::scan::{Scan, successor};
 use crate::engine::modifier::{Modifier, ValueKind};
 use crate::engine::registry::ModifierId;
 use crate::error::Error;
 use crate::runtime::{BlockStore, Durability, LoggedUpdate, SpaceRecord, Ticket, View, Wanted};
-use crate::structures::batch::{Sums, Target, sealed};
+use crate::structures::batch::{Structure, Sums};
 use crate::structures::modifiers as builtin;
+use crate::structures::sealed::Sealed;
 
 /// How often a query that meets a moving large value starts again before it counts as damage.
 const ATTEMPTS_MAX: u32 = 1000;
@@ -42,20 +45,59 @@ impl Value {
     }
 }
 
-/// A table of an open store. Cheap to clone; usable from any thread.
+/// A table of an open store: a map from keys to values. Cheap to clone; usable from any thread.
+///
+/// Its records are ordered by key, unless it is a [`HashTable`](crate::HashTable). All tables have
+/// the same updates and point queries; ranges of keys need the order of keys.
 #[derive(Clone)]
-pub struct Table {
+pub struct Table<O: Order = ByKey> {
     blocks: BlockStore,
     space: u32,
     companion: u32,
     name: String,
     durability: Durability,
+    order: PhantomData<O>,
 }
 
-impl Table {
+impl<O: Order> Sealed for Table<O> {}
+
+impl<O: Order> Structure for Table<O> {
+    type Key = [u8];
+    type Value = [u8];
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn space(&self) -> u32 {
+        self.space
+    }
+
+    fn blocks(&self) -> &BlockStore {
+        &self.blocks
+    }
+
+    fn key_bytes(key: &[u8]) -> Vec<u8> {
+        key.to_vec()
+    }
+
+    fn put_operand(value: &[u8]) -> Vec<u8> {
+        builtin::value_operand(ValueKind::Bytes, value)
+    }
+}
+
+impl<O: Order> Sums for Table<O> {
+    type Amount = i64;
+
+    fn sum(amount: i64) -> (ModifierId, Vec<u8>) {
+        (builtin::ADD_I64, amount.to_le_bytes().to_vec())
+    }
+}
+
+impl<O: Order> Table<O> {
     pub(crate) fn new(blocks: BlockStore, record: SpaceRecord) -> Self {
         let SpaceRecord { space, companion, name, .. } = record;
-        Self { blocks, space, companion, name, durability: Durability::Wait }
+        Self { blocks, space, companion, name, durability: Durability::Wait, order: PhantomData }
     }
 
     /// The table's name.
@@ -81,7 +123,7 @@ impl Table {
     /// cached, else one read; two if the value is a large one.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if the key's block is;
+    /// [`Error::Damaged`] if the key's block is: restore it from a backup;
     /// [`RequestError::NoTable`](crate::RequestError::NoTable) if the table was dropped.
     pub fn get(&self, key: &[u8]) -> Result<Option<Value>, Error> {
         let modifiers = self.blocks.modifiers();
@@ -91,7 +133,7 @@ impl Table {
             let body = view.image.as_ref().map(|image| image.body());
             let mut updates = Vec::new();
             view.waiting.iter().for_each(|part| part.for_each(|update| updates.push(update)));
-            let found = reader::get(body, &updates, &modifiers, key, large.as_deref());
+            let found = reader::get::<O>(body, &updates, &modifiers, key, large.as_deref());
             match found {
                 Ok(Lookup::Absent) => return Ok(None),
                 Ok(Lookup::Value { kind, bytes }) => {
@@ -118,10 +160,6 @@ impl Table {
     pub(super) fn damage(&self, view: &View, key: &[u8], reason: String) -> Error {
         let key = String::from_utf8_lossy(key);
         view.damage(format!("record {key:?} of table {:?}", self.name), reason)
-    }
-
-    pub(super) fn blocks(&self) -> &BlockStore {
-        &self.blocks
     }
 
     /// Whether the table has a value for `key`. Cost: as [`Table::get`].
@@ -234,6 +272,15 @@ impl Table {
         self.update(key, builtin::BIT_OR, bits)
     }
 
+    /// All records, in the order of the table: of keys, or of their hashes. Reversible, from both
+    /// ends at once if wanted. Each block is read as it is when the iterator reaches it: what it
+    /// shows is not a snapshot. Cost: one read for each block that is not cached.
+    pub fn iter(&self) -> Scan<O> {
+        Scan::new(self.clone(), Vec::new(), None)
+    }
+}
+
+impl Table {
     /// The records with keys in `range`, in key order; reversible, from both ends at once if
     /// wanted. Each block is read as it is when the scan reaches it: a scan is not a snapshot.
     pub fn scan<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Scan {
@@ -250,11 +297,6 @@ impl Table {
         Scan::new(self.clone(), from, to)
     }
 
-    /// All records, in key order; see [`Table::scan`].
-    pub fn iter(&self) -> Scan {
-        Scan::new(self.clone(), Vec::new(), None)
-    }
-
     /// The records whose keys begin with `prefix`; see [`Table::scan`].
     pub fn scan_prefix(&self, prefix: &[u8]) -> Scan {
         let mut end = prefix.to_vec();
@@ -263,32 +305,5 @@ impl Table {
         }
         let to = end.last_mut().map(|last| *last += 1).map(|()| end);
         Scan::new(self.clone(), prefix.to_vec(), to)
-    }
-}
-
-impl sealed::Structure for Table {
-    fn place(&self) -> (&BlockStore, u32, &str) {
-        (&self.blocks, self.space, &self.name)
-    }
-}
-
-impl Target for Table {
-    type Key = [u8];
-    type Value = [u8];
-
-    fn key_bytes(key: &[u8]) -> Vec<u8> {
-        key.to_vec()
-    }
-
-    fn put_operand(value: &[u8]) -> Vec<u8> {
-        builtin::value_operand(ValueKind::Bytes, value)
-    }
-}
-
-impl Sums for Table {
-    type Amount = i64;
-
-    fn sum(amount: i64) -> (ModifierId, Vec<u8>) {
-        (builtin::ADD_I64, amount.to_le_bytes().to_vec())
     }
 }

@@ -1,9 +1,12 @@
-//! The table as a block format: how a leaf takes its updates, splits, and joins its neighbour.
+//! How a leaf takes its updates, splits, and joins its neighbour, in any [`Order`]; and the table
+//! as a block format.
 //!
-//! Steps of [`TableFormat::apply`]:
-//! 1. Walk the updates key by key; between two keys that change, copy the old records as one
-//!    stretch; resolve each key's updates and append the record that they make.
-//! 2. If the body is too large, cut it into pieces and name each by the shortest separator.
+//! Steps of `apply`:
+//! 1. Bring the updates into the order of the records. Walk them key by key; between two keys that
+//!    change, copy the old records as one stretch; resolve each key's updates and append the record
+//!    that they make.
+//! 2. If the body is too large, cut it into pieces and name each by the shortest separator of
+//!    positions.
 //!
 //! Invariants: records stay strictly ascending; a large value is written to or freed from the
 //! companion space exactly when its record changes; equal inputs give equal bytes.
@@ -12,6 +15,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::leaf_format::{Leaf, LeafBuilder, RECORD_OVERHEAD_BYTES_MAX, Stored};
+use super::order::{ByKey, Order};
 use super::{ranges, raw_format};
 use crate::engine::block_format::{
     Applied, ApplyError, ApplyInput, BlockFormat, Checked, Piece, Refused, Routing, UpdateRef,
@@ -21,13 +25,16 @@ use crate::structures::modifiers::{
     KEY_BYTES_MAX, Resolved, VALUE_BYTES_MAX, check_value, is_decided, resolve,
 };
 
+/// Name of the block format of ordered tables.
+pub const TABLE_FORMAT: &str = "table";
+
 /// The ordered table's leaf. Name: `table`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TableFormat;
 
 impl BlockFormat for TableFormat {
     fn name(&self) -> &'static str {
-        "table"
+        TABLE_FORMAT
     }
 
     fn routing(&self) -> Routing {
@@ -41,23 +48,11 @@ impl BlockFormat for TableFormat {
     fn apply(&self, input: &ApplyInput<'_>) -> Result<Applied, ApplyError> {
         let leaf = Leaf::parse(input.body.unwrap_or_default()).map_err(ApplyError::Corrupt)?;
         let expanded = ranges::expand(&leaf, input.updates).map_err(ApplyError::Corrupt)?;
-        let input = &ApplyInput { updates: &expanded.updates, ..*input };
-        let mut merge = Merge::new(input, leaf);
-        merge.run().map_err(ApplyError::Corrupt)?;
-        if !merge.needed.is_empty() {
-            return Err(ApplyError::NeedValues(merge.needed));
+        let mut applied = apply::<ByKey>(&ApplyInput { updates: &expanded.updates, ..*input })?;
+        for refused in &mut applied.refused {
+            refused.index = expanded.position(refused.index);
         }
-        let Merge { builder, values, mut refused, .. } = merge;
-        refused.iter_mut().for_each(|refused| refused.index = expanded.position(refused.index));
-        let count = builder.count();
-        let body = builder.finish();
-        let pieces = if body.len() <= input.body_bytes_max {
-            vec![piece(None, body, count)]
-        } else {
-            let fill = Fill::of(&leaf, input.updates).map_err(ApplyError::Corrupt)?;
-            split(&body, input.body_bytes_max, fill).map_err(ApplyError::Corrupt)?
-        };
-        Ok(Applied { pieces, values, refused })
+        Ok(applied)
     }
 
     fn for_each(
@@ -66,64 +61,116 @@ impl BlockFormat for TableFormat {
         body: &[u8],
         visit: &mut dyn FnMut(&[u8], ValueRef<'_>),
     ) -> Result<(), String> {
-        let leaf = Leaf::parse(body)?;
-        for index in 0..leaf.count() {
-            let record = leaf.record(index)?;
-            if let Stored::Inline(value) = record.value {
-                visit(record.key, value);
-            }
-        }
-        Ok(())
+        for_each(body, visit)
     }
 
-    /// Joins neighbours of at most 60 % of `body_bytes_max` together, and any leaf with an empty
-    /// neighbour.
     fn merge(&self, left: &[u8], right: &[u8], body_bytes_max: usize) -> Option<Vec<u8>> {
-        if left.is_empty() || right.is_empty() {
-            return Some([left, right].concat());
-        }
-        let total = left.len() + right.len();
-        if total > body_bytes_max.saturating_mul(3) / 5 {
-            return None;
-        }
-        let (left, right) = (Leaf::parse(left).ok()?, Leaf::parse(right).ok()?);
-        if left.key(left.count() - 1).ok()? >= right.key(0).ok()? {
-            return None;
-        }
-        let mut builder = LeafBuilder::with_capacity(total, left.count() + right.count());
-        builder.copy(&left, 0..left.count()).ok()?;
-        builder.copy(&right, 0..right.count()).ok()?;
-        Some(builder.finish()).filter(|body| body.len() <= body_bytes_max)
+        merge::<ByKey>(left, right, body_bytes_max)
     }
 
     fn check(&self, body: &[u8], low: &[u8], high: Option<&[u8]>) -> Result<Checked, String> {
-        let leaf = Leaf::parse(body)?;
-        let mut checked = Checked::default();
-        let mut previous: Option<&[u8]> = None;
-        for index in 0..leaf.count() {
-            leaf.check_encoding(index)?;
-            let record = leaf.record(index)?;
-            let key = record.key;
-            let shown = String::from_utf8_lossy(&key[..key.len().min(64)]);
-            if key.len() > KEY_BYTES_MAX {
-                return Err(format!("record {index} has a key of {} bytes", key.len()));
-            }
-            if previous.is_some_and(|previous| previous >= key) {
-                return Err(format!("record {index}, key {shown:?}, is out of order"));
-            }
-            if key < low || high.is_some_and(|high| high <= key) {
-                return Err(format!("record {index}, key {shown:?}, belongs to another block"));
-            }
-            check_stored(&record.value)
-                .map_err(|reason| format!("record {index}, key {shown:?}: {reason}"))?;
-            if let Stored::Large { bytes, .. } = record.value {
-                checked.values.push((key.to_vec(), bytes));
-            }
-            previous = Some(key);
-            checked.records += 1;
-        }
-        Ok(checked)
+        check::<ByKey>(body, low, high)
     }
+}
+
+/// [`BlockFormat::apply`] for leaves, for updates of single keys.
+pub(in crate::structures) fn apply<O: Order>(
+    input: &ApplyInput<'_>,
+) -> Result<Applied, ApplyError> {
+    let leaf = Leaf::parse(input.body.unwrap_or_default()).map_err(ApplyError::Corrupt)?;
+    let mut merge = Merge::new(input, leaf);
+    merge.run::<O>().map_err(ApplyError::Corrupt)?;
+    let Merge { builder, mut values, refused, mut needed, .. } = merge;
+    // The engine names large values by key alone, whatever the order here.
+    if !needed.is_empty() {
+        needed.sort_unstable();
+        return Err(ApplyError::NeedValues(needed));
+    }
+    values.sort_unstable_by(|left, right| left.0.cmp(&right.0));
+    let count = builder.count();
+    let body = builder.finish();
+    let pieces = if body.len() <= input.body_bytes_max {
+        vec![piece(None, body, count)]
+    } else {
+        let fill = Fill::of::<O>(&leaf, input.updates).map_err(ApplyError::Corrupt)?;
+        split::<O>(&body, input.body_bytes_max, fill).map_err(ApplyError::Corrupt)?
+    };
+    Ok(Applied { pieces, values, refused })
+}
+
+/// [`BlockFormat::for_each`] for leaves.
+pub(in crate::structures) fn for_each(
+    body: &[u8],
+    visit: &mut dyn FnMut(&[u8], ValueRef<'_>),
+) -> Result<(), String> {
+    let leaf = Leaf::parse(body)?;
+    for index in 0..leaf.count() {
+        let record = leaf.record(index)?;
+        if let Stored::Inline(value) = record.value {
+            visit(record.key, value);
+        }
+    }
+    Ok(())
+}
+
+/// [`BlockFormat::merge`] for leaves: joins neighbours of at most 60 % of `body_bytes_max`
+/// together, and any leaf with an empty neighbour.
+pub(in crate::structures) fn merge<O: Order>(
+    left: &[u8],
+    right: &[u8],
+    body_bytes_max: usize,
+) -> Option<Vec<u8>> {
+    if left.is_empty() || right.is_empty() {
+        return Some([left, right].concat());
+    }
+    let total = left.len() + right.len();
+    if total > body_bytes_max.saturating_mul(3) / 5 {
+        return None;
+    }
+    let (left, right) = (Leaf::parse(left).ok()?, Leaf::parse(right).ok()?);
+    let (last, first) = (left.key(left.count() - 1).ok()?, right.key(0).ok()?);
+    if O::compare(last, O::rank(first), first).is_ge() {
+        return None;
+    }
+    let mut builder = LeafBuilder::with_capacity(total, left.count() + right.count());
+    builder.copy(&left, 0..left.count()).ok()?;
+    builder.copy(&right, 0..right.count()).ok()?;
+    Some(builder.finish()).filter(|body| body.len() <= body_bytes_max)
+}
+
+/// [`BlockFormat::check`] for leaves.
+pub(in crate::structures) fn check<O: Order>(
+    body: &[u8],
+    low: &[u8],
+    high: Option<&[u8]>,
+) -> Result<Checked, String> {
+    let leaf = Leaf::parse(body)?;
+    let mut checked = Checked::default();
+    let mut previous: Option<Cow<'_, [u8]>> = None;
+    for index in 0..leaf.count() {
+        leaf.check_encoding(index)?;
+        let record = leaf.record(index)?;
+        let key = record.key;
+        let shown = String::from_utf8_lossy(&key[..key.len().min(64)]);
+        if key.len() > KEY_BYTES_MAX {
+            return Err(format!("record {index} has a key of {} bytes", key.len()));
+        }
+        let position = O::position(key);
+        if previous.is_some_and(|previous| previous >= position) {
+            return Err(format!("record {index}, key {shown:?}, is out of order"));
+        }
+        if *position < *low || high.is_some_and(|high| *high <= *position) {
+            return Err(format!("record {index}, key {shown:?}, belongs to another block"));
+        }
+        check_stored(&record.value)
+            .map_err(|reason| format!("record {index}, key {shown:?}: {reason}"))?;
+        if let Stored::Large { bytes, .. } = record.value {
+            checked.values.push((key.to_vec(), bytes));
+        }
+        previous = Some(position);
+        checked.records += 1;
+    }
+    Ok(checked)
 }
 
 fn check_stored(value: &Stored<'_>) -> Result<(), String> {
@@ -172,6 +219,14 @@ fn piece(key: Option<Vec<u8>>, body: Vec<u8>, records: usize) -> Piece {
     Piece { key, body, records }
 }
 
+/// The updates of one key.
+struct Group<'i, 'a, R> {
+    rank: R,
+    /// Position of the first of them in the input.
+    first: usize,
+    updates: &'i [UpdateRef<'a>],
+}
+
 /// The walk over old records and updates.
 struct Merge<'i, 'a> {
     input: &'i ApplyInput<'a>,
@@ -203,26 +258,37 @@ impl<'i, 'a> Merge<'i, 'a> {
         }
     }
 
-    fn run(&mut self) -> Result<(), String> {
+    fn run<O: Order>(&mut self) -> Result<(), String> {
         let mut first = 0;
-        for group in self.input.updates.chunk_by(|left, right| left.key == right.key) {
-            self.update(first, group)?;
-            first += group.len();
+        let by_key = self.input.updates.chunk_by(|left, right| left.key == right.key);
+        let mut groups = by_key.map(|updates| {
+            let group = Group { rank: O::rank(updates[0].key), first, updates };
+            first += updates.len();
+            group
+        });
+        if O::OF_KEYS {
+            groups.try_for_each(|group| self.update::<O>(&group))?;
+        } else {
+            let mut groups: Vec<_> = groups.collect();
+            // Stable, so keys of equal rank stay sorted.
+            groups.sort_by_key(|group| group.rank);
+            groups.iter().try_for_each(|group| self.update::<O>(group))?;
         }
         self.builder.copy(&self.leaf, self.next..self.leaf.count())
     }
 
-    /// Applies the updates of one key, which begin at position `first` of the input.
-    fn update(&mut self, first: usize, group: &[UpdateRef<'a>]) -> Result<(), String> {
-        let key = group[0].key;
-        let (position, is_found) = self.leaf.lower_bound(self.next, key)?;
+    fn update<O: Order>(&mut self, group: &Group<'i, 'a, O::Rank>) -> Result<(), String> {
+        let Group { rank, first, updates } = *group;
+        let key = updates[0].key;
+        let compare = |found: &[u8]| O::compare(found, rank, key);
+        let (position, is_found) = self.leaf.lower_bound(self.next, compare)?;
         let old = if is_found { Some(self.leaf.record(position)?.value) } else { None };
         let current = match old {
             None => None,
             Some(Stored::Inline(value)) => Some(value),
             Some(Stored::Large { kind, bytes, crc }) => match self.loaded(key) {
                 Some(body) => Some(large_value(body, kind, bytes, crc)?),
-                None if is_decided(self.input.modifiers, key, group) => None,
+                None if is_decided(self.input.modifiers, key, updates) => None,
                 None => {
                     self.needed.push(key.to_vec());
                     return Ok(());
@@ -232,7 +298,7 @@ impl<'i, 'a> Merge<'i, 'a> {
         let refused = &mut self.refused;
         let mut on_refused =
             |position, reason| refused.push(Refused { index: first + position, reason });
-        let resolved = resolve(self.input.modifiers, key, current, group, &mut on_refused);
+        let resolved = resolve(self.input.modifiers, key, current, updates, &mut on_refused);
         if resolved == Resolved::Unchanged {
             return Ok(());
         }
@@ -281,9 +347,11 @@ enum Fill {
 
 impl Fill {
     /// Keys that arrive in ascending order behind the old end look like an append-only table. A
-    /// leaf without old records says nothing, so there the arrival in order decides alone.
-    fn of(leaf: &Leaf<'_>, updates: &[UpdateRef<'_>]) -> Result<Self, String> {
+    /// leaf without old records says nothing, so there the arrival in order decides alone. In an
+    /// order other than that of keys it would be chance.
+    fn of<O: Order>(leaf: &Leaf<'_>, updates: &[UpdateRef<'_>]) -> Result<Self, String> {
         let is_append = match (leaf.count().checked_sub(1), updates.first()) {
+            _ if !O::OF_KEYS => false,
             (_, None) => false,
             (None, Some(_)) => updates.is_sorted_by_key(|update| update.seq),
             (Some(last), Some(first)) => leaf.key(last)? < first.key,
@@ -293,14 +361,17 @@ impl Fill {
 }
 
 /// Cuts a body above `body_bytes_max` into pieces that are not, except for single records.
-fn split(body: &[u8], body_bytes_max: usize, fill: Fill) -> Result<Vec<Piece>, String> {
+fn split<O: Order>(body: &[u8], body_bytes_max: usize, fill: Fill) -> Result<Vec<Piece>, String> {
     let leaf = Leaf::parse(body)?;
     let ranges = cut(&leaf, body_bytes_max, fill);
     let mut pieces = Vec::with_capacity(ranges.len());
     for range in ranges {
         let key = match range.start.checked_sub(1) {
             None => None,
-            Some(left) => Some(separator(leaf.key(left)?, leaf.key(range.start)?).to_vec()),
+            Some(left) => {
+                let (left, right) = (leaf.key(left)?, leaf.key(range.start)?);
+                Some(separator(&O::position(left), &O::position(right)).to_vec())
+            }
         };
         let count = range.len();
         let mut builder = LeafBuilder::with_capacity(leaf.body_bytes_of(&range), count);

@@ -1,10 +1,11 @@
-//! The bytes of a leaf: records sorted by key, then their offsets for binary search.
+//! The bytes of a leaf: records in their [`Order`](super::Order), then their offsets for binary
+//! search.
 //!
 //! | bytes | content |
 //! |---|---|
 //! | 0..4 | number of records, at least 1 |
 //! | 4..8 | end of the records |
-//! | 8.. | records, without gaps, strictly ascending by key |
+//! | 8.. | records, without gaps, strictly ascending: by key, or by hash and key |
 //! | end.. | offset of each record: 2 bytes if the records end at or below 65535, else 4 |
 //!
 //! | bytes of a record | content |
@@ -20,6 +21,7 @@
 //! Invariants: readers return an error, or wrong content, but never panic, on any bytes; every
 //! record that is neither looked at nor changed is copied as part of a whole stretch.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 
 use crate::engine::modifier::{ValueKind, ValueRef};
@@ -196,16 +198,22 @@ impl<'a> Leaf<'a> {
         Err(self.bad(index))
     }
 
-    /// Index of the first record whose key is at least `key`, among those from `from` on, and
-    /// whether it has exactly this key. Cost: O(log d) where d is the distance from `from`.
+    /// Index of the first record whose key does not lie below a wanted place, among those from
+    /// `from` on, and whether it lies right there. `compare` says how a key lies to that place; it
+    /// must agree with the order of the records. Cost: O(log d) comparisons where d is the distance
+    /// from `from`.
     ///
     /// # Errors
     /// What is wrong with a record on the way.
-    pub fn lower_bound(&self, from: usize, key: &[u8]) -> Result<(usize, bool), String> {
+    pub fn lower_bound(
+        &self,
+        from: usize,
+        compare: impl Fn(&'a [u8]) -> Ordering,
+    ) -> Result<(usize, bool), String> {
         let (mut low, mut high, mut step) = (from, from, 1);
         let mut is_found = false;
         while high < self.count {
-            let order = self.key(high)?.cmp(key);
+            let order = compare(self.key(high)?);
             if order.is_ge() {
                 is_found = order.is_eq();
                 break;
@@ -217,7 +225,7 @@ impl<'a> Leaf<'a> {
         high = high.min(self.count);
         while low < high {
             let middle = low + (high - low) / 2;
-            let order = self.key(middle)?.cmp(key);
+            let order = compare(self.key(middle)?);
             if order.is_lt() {
                 low = middle + 1;
             } else {
@@ -228,12 +236,15 @@ impl<'a> Leaf<'a> {
         Ok((low, is_found))
     }
 
-    /// The record with this key.
+    /// The record that [`Leaf::lower_bound`] finds right there.
     ///
     /// # Errors
     /// What is wrong with a record on the way.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Stored<'a>>, String> {
-        match self.lower_bound(0, key)? {
+    pub fn find(
+        &self,
+        compare: impl Fn(&'a [u8]) -> Ordering,
+    ) -> Result<Option<Stored<'a>>, String> {
+        match self.lower_bound(0, compare)? {
             (index, true) => Ok(Some(self.record(index)?.value)),
             (_, false) => Ok(None),
         }
@@ -244,7 +255,7 @@ fn read_u32(bytes: &[u8], offset: usize) -> Option<u32> {
     bytes.get(offset..)?.first_chunk().map(|chunk| u32::from_le_bytes(*chunk))
 }
 
-/// Builds a leaf from records in the order of their keys.
+/// Builds a leaf from records in their order.
 #[derive(Debug)]
 pub struct LeafBuilder {
     /// Room for the header, then records.
@@ -286,7 +297,7 @@ impl LeafBuilder {
         body_bytes(records, self.count() + 1)
     }
 
-    /// Appends one record, whose key is above all others and has at most 32767 bytes.
+    /// Appends one record, which lies behind all others and has a key of at most 32767 bytes.
     pub fn push(&mut self, key: &[u8], value: &Stored<'_>) {
         debug_assert!(key.len() <= KEY_BYTES_MAX, "longer keys were refused before");
         self.offsets.push(narrow(self.body.len()));

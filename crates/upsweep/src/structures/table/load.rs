@@ -17,6 +17,7 @@ use super::scan::Record;
 use crate::engine::modifier::ValueRef;
 use crate::error::{Error, RequestError};
 use crate::runtime::{BlockLimits, LoadSummary, LoadedBlock};
+use crate::structures::batch::Structure;
 use crate::structures::modifiers::{KEY_BYTES_MAX, check_value};
 
 /// A leaf is closed once its large values have this many bytes, however empty it is.

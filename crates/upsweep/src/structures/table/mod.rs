@@ -1,10 +1,14 @@
-//! The ordered table: its leaves are blocks, and the engine's directory is the inner tree.
+//! Tables: their leaves are blocks, and the engine's directory is the inner tree.
+//!
+//! All of it is for any [`Order`] of records; that of keys is here, that of hashes is a
+//! [hash table](super::hash).
 //!
 //! | module | content |
 //! |---|---|
 //! | [`leaf_format`] | the bytes of a leaf |
-//! | [`leaf`] | [`TableFormat`]: applies updates to a leaf, splits and joins leaves |
-//! | `ranges` | ranges of keys that are removed |
+//! | [`leaf`] | applies updates to a leaf, splits and joins leaves; [`TableFormat`] |
+//! | [`order`] | [`Order`]: how records and leaves are ordered |
+//! | `ranges` | ranges of keys that are removed, in the order of keys |
 //! | [`raw_format`] | [`RawFormat`]: a block that is one value; also the home of large values |
 //! | [`reader`] | answers from a leaf and the updates that wait for it |
 //! | [`TableLoader`] | packs records in key order into whole leaves, for bulk loads |
@@ -19,6 +23,7 @@ mod handle;
 pub mod leaf;
 pub mod leaf_format;
 mod load;
+pub mod order;
 mod ranges;
 pub mod raw_format;
 pub mod reader;
@@ -27,8 +32,9 @@ mod scan;
 mod tests;
 
 pub use handle::{Table, Value};
-pub use leaf::TableFormat;
+pub use leaf::{TABLE_FORMAT, TableFormat};
 pub use load::{LoadOptions, TableLoader};
+pub use order::{ByKey, Order};
 pub use raw_format::RawFormat;
-pub use reader::{Lookup, Page, PageRequest, Record, get, get_block, page};
+pub use reader::{Lookup, Page, PageRequest, Record, get, get_block, page, sort};
 pub use scan::Scan;

@@ -3,6 +3,8 @@
 //! A removal concerns the records of the block that lie in the range, and the updates that wait for
 //! keys in it and are older. As deletions at its own sequence it is in order with all of them, and
 //! nobody else has to know of ranges. Cost: O(records in the range + updates).
+//!
+//! Only tables in the order of keys have ranges removed; the updates of others stay as they are.
 
 use std::borrow::Cow;
 
@@ -25,8 +27,8 @@ impl Expanded<'_, '_> {
     }
 }
 
-/// Expands the removals of ranges among `updates`, which are sorted by key and sequence, for a block
-/// with the records of `leaf`.
+/// Expands the removals of ranges among `updates`, which are sorted by key and sequence, for a
+/// block with the records of `leaf`. Without removals, the updates stay as they are, in any order.
 ///
 /// # Errors
 /// What is wrong with the leaf.
@@ -41,15 +43,18 @@ pub(super) fn expand<'w, 'a>(
     let others = || updates.iter().enumerate().filter(|(_, update)| !is_range(update));
     let mut all: Vec<(UpdateRef<'a>, usize)> =
         others().map(|(position, update)| (*update, position)).collect();
+    let record_at = |from, bound: &[u8]| -> Result<usize, String> {
+        Ok(leaf.lower_bound(from, |key| key.cmp(bound))?.0)
+    };
     for (position, update) in updates.iter().enumerate() {
         let Some(range) = KeyRange::of(update) else { continue };
         let deletion = |key| {
             let modifier = DELETE;
             (UpdateRef { modifier, key, operand: &[], ..*update }, position)
         };
-        let first = leaf.lower_bound(0, range.from)?.0;
-        let end = range.to.map_or(Ok(leaf.count()), |to| Ok(leaf.lower_bound(first, to)?.0));
-        for record in first..end.map_err(|error: String| error)? {
+        let first = record_at(0, range.from)?;
+        let end = range.to.map_or(Ok(leaf.count()), |to| record_at(first, to))?;
+        for record in first..end {
             all.push(deletion(leaf.key(record)?));
         }
         let older = others().filter(|(_, other)| other.seq < update.seq);

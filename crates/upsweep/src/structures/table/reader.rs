@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use super::leaf::{large_value, resolved_value};
 use super::leaf_format::{Leaf, Stored};
+use super::order::Order;
 use super::{ranges, raw_format};
 use crate::engine::block_format::UpdateRef;
 use crate::engine::modifier::{ValueKind, ValueRef};
@@ -38,14 +39,15 @@ pub enum Lookup<'a> {
 }
 
 /// The value of `key` in a table's block with this `body` (`None`: it has no image, or the updates
-/// decide alone), to which `waiting` (sorted by key, then sequence) is still to be applied.
+/// decide alone), to which `waiting` (sorted by key, then sequence, whatever the order of the
+/// table) is still to be applied.
 ///
 /// `loaded` is the body of the key's block in the companion space, if a first call asked for it.
 /// Cost: two binary searches and one call of a modifier per update of the key.
 ///
 /// # Errors
 /// What is wrong with the body or the loaded value: they are damaged.
-pub fn get<'a>(
+pub fn get<'a, O: Order>(
     body: Option<&'a [u8]>,
     waiting: &[UpdateRef<'a>],
     modifiers: &Modifiers,
@@ -55,7 +57,9 @@ pub fn get<'a>(
     let start = waiting.partition_point(|update| update.key < key);
     let count = waiting[start..].iter().take_while(|update| update.key == key).count();
     let updates = &waiting[start..start + count];
-    let stored = Leaf::parse(body.unwrap_or_default())?.get(key)?;
+    let rank = O::rank(key);
+    let leaf = Leaf::parse(body.unwrap_or_default())?;
+    let stored = leaf.find(|found| O::compare(found, rank, key))?;
     look_up(stored, updates, modifiers, key, loaded)
 }
 
@@ -119,11 +123,11 @@ pub struct Record<'a> {
 /// Which records of a block are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRequest<'a> {
-    /// Smallest key.
+    /// Smallest position; of an ordered table, a position is a key.
     pub from: &'a [u8],
-    /// First key beyond; `None` for no bound.
+    /// First position beyond; `None` for no bound.
     pub to: Option<&'a [u8]>,
-    /// From the largest key down instead of from the smallest up.
+    /// From the largest position down instead of from the smallest up.
     pub reverse: bool,
     /// At most this many records, but at least 1.
     pub records_max: usize,
@@ -137,28 +141,38 @@ pub struct Page<'a> {
     /// The records.
     pub records: Vec<Record<'a>>,
     /// Whether the block has no more records in the range. If it has, go on behind the last
-    /// record's key: with `from` right above it, or in reverse with `to` equal to it.
+    /// record's position: with `from` right above it, or in reverse with `to` equal to it.
     pub is_complete: bool,
 }
 
-/// The records of one table's block in a range of keys; `body` and `waiting` as for [`get`].
+/// Sorts updates as [`page`] wants them: in the order of the table, then by sequence.
+pub fn sort<O: Order>(waiting: &mut [UpdateRef<'_>]) {
+    waiting.sort_by(|left, right| {
+        let order = O::compare(left.key, O::rank(right.key), right.key);
+        order.then(left.seq.cmp(&right.seq))
+    });
+}
+
+/// The records of one table's block in a range of positions; `body` as for [`get`], `waiting` as
+/// [`sort`] leaves it.
 ///
 /// Cost: a search, then one step per record of the range up to the limits.
 ///
 /// # Errors
 /// What is wrong with the body: it is damaged.
-pub fn page<'a>(
+pub fn page<'a, O: Order>(
     body: Option<&'a [u8]>,
     waiting: &[UpdateRef<'a>],
     modifiers: &Modifiers,
     request: &PageRequest<'_>,
 ) -> Result<Page<'a>, String> {
     let leaf = Leaf::parse(body.unwrap_or_default())?;
+    // Only tables in the order of keys have ranges removed.
     let expanded = ranges::expand(&leaf, waiting)?;
-    let mut walk = Walk::new(leaf, &expanded.updates, request)?;
+    let mut walk = Walk::new::<O>(leaf, &expanded.updates, request)?;
     let mut page = Page::default();
     let mut bytes = 0usize;
-    while let Some((key, stored, updates)) = walk.next()? {
+    while let Some((key, stored, updates)) = walk.next::<O>()? {
         let value = look_up(stored, updates, modifiers, key, None)?;
         let value_bytes = match &value {
             Lookup::Absent => continue,
@@ -188,31 +202,36 @@ struct Walk<'w, 'a> {
 type Step<'w, 'a> = (&'a [u8], Option<Stored<'a>>, &'w [UpdateRef<'a>]);
 
 impl<'w, 'a> Walk<'w, 'a> {
-    fn new(
+    fn new<O: Order>(
         leaf: Leaf<'a>,
         waiting: &'w [UpdateRef<'a>],
         request: &PageRequest<'_>,
     ) -> Result<Self, String> {
-        let below = |bound: &[u8]| waiting.partition_point(|update| update.key < bound);
-        let first = leaf.lower_bound(0, request.from)?.0;
-        let first_update = below(request.from);
+        let below =
+            |bound: &[u8]| waiting.partition_point(|update| *O::position(update.key) < *bound);
+        let record_at = |from, bound: &[u8]| -> Result<usize, String> {
+            Ok(leaf.lower_bound(from, |key| (*O::position(key)).cmp(bound))?.0)
+        };
+        let (first, first_update) = (record_at(0, request.from)?, below(request.from));
         let (end, end_update) = match request.to {
-            Some(to) => (leaf.lower_bound(first, to)?.0, below(to).max(first_update)),
+            Some(to) => (record_at(first, to)?, below(to).max(first_update)),
             None => (leaf.count(), waiting.len()),
         };
         let updates = &waiting[first_update..end_update];
         Ok(Self { leaf, records: first..end, updates, reverse: request.reverse })
     }
 
-    fn next(&mut self) -> Result<Option<Step<'w, 'a>>, String> {
+    fn next<O: Order>(&mut self) -> Result<Option<Step<'w, 'a>>, String> {
         let at = if self.reverse { self.records.end.wrapping_sub(1) } else { self.records.start };
         let record = if self.records.is_empty() { None } else { Some(self.leaf.record(at)?) };
         let update = if self.reverse { self.updates.last() } else { self.updates.first() };
         let key = match (record.map(|record| record.key), update.map(|update| update.key)) {
             (None, None) => return Ok(None),
             (Some(key), None) | (None, Some(key)) => key,
-            (Some(left), Some(right)) if self.reverse => left.max(right),
-            (Some(left), Some(right)) => left.min(right),
+            (Some(left), Some(right)) => {
+                let is_right_first = O::compare(left, O::rank(right), right).is_gt();
+                if is_right_first == self.reverse { left } else { right }
+            }
         };
         let record = record.filter(|record| record.key == key);
         if record.is_some() && self.reverse {

@@ -1,4 +1,4 @@
-//! Scans: records in key order, forward, in reverse, or from both ends.
+//! Scans: records in the order of their table, forward, in reverse, or from both ends.
 //!
 //! A scan holds the bounds of what it has not returned yet and, per end, the rest of one block. It
 //! reads a block when it gets there and keeps nothing pinned, so it neither blocks the sweep nor
@@ -7,20 +7,22 @@
 use std::collections::VecDeque;
 
 use super::handle::{Table, Value};
+use super::order::{ByKey, Order};
 use super::reader::{self, Lookup, PageRequest};
 use crate::engine::block_format::UpdateRef;
 use crate::error::Error;
 use crate::runtime::{View, Wanted};
+use crate::structures::batch::Structure;
 
 /// Records that one step takes out of a block at most.
 const RECORDS_PER_STEP: usize = 4096;
 /// Bytes after which a step takes no further record.
 const BYTES_PER_STEP: usize = 1 << 20;
 
-/// The smallest key greater than `key`.
-pub(super) fn successor(key: &[u8]) -> Vec<u8> {
-    let mut next = Vec::with_capacity(key.len() + 1);
-    next.extend_from_slice(key);
+/// The smallest position greater than `position`; of an ordered table, a position is a key.
+pub(super) fn successor(position: &[u8]) -> Vec<u8> {
+    let mut next = Vec::with_capacity(position.len() + 1);
+    next.extend_from_slice(position);
     next.push(0);
     next
 }
@@ -28,12 +30,13 @@ pub(super) fn successor(key: &[u8]) -> Vec<u8> {
 /// A record: key and value.
 pub type Record = (Vec<u8>, Value);
 
-/// An iterator over the records of a table in a range of keys. Ends after the first error.
-pub struct Scan {
-    table: Table,
-    /// Smallest key that was not taken from a block yet.
+/// An iterator over the records of a table, or those in a range of keys. Ends after the first
+/// error.
+pub struct Scan<O: Order = ByKey> {
+    table: Table<O>,
+    /// Smallest position that was not taken from a block yet.
     from: Vec<u8>,
-    /// First key beyond what was not taken yet; `None` without bound.
+    /// First position beyond what was not taken yet; `None` without bound.
     to: Option<Vec<u8>>,
     front: VecDeque<Record>,
     back: VecDeque<Record>,
@@ -47,8 +50,8 @@ struct Step {
     next: Option<Vec<u8>>,
 }
 
-impl Scan {
-    pub(super) fn new(table: Table, from: Vec<u8>, to: Option<Vec<u8>>) -> Self {
+impl<O: Order> Scan<O> {
+    pub(super) fn new(table: Table<O>, from: Vec<u8>, to: Option<Vec<u8>>) -> Self {
         let done = to.as_ref().is_some_and(|to| *to <= from);
         Self { table, from, to, front: VecDeque::new(), back: VecDeque::new(), done }
     }
@@ -82,7 +85,7 @@ impl Scan {
         let body = view.image.as_ref().map(|image| image.body());
         let mut updates: Vec<UpdateRef<'_>> = Vec::new();
         view.waiting.iter().for_each(|part| part.for_each(|update| updates.push(update)));
-        updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
+        reader::sort::<O>(&mut updates);
         let request = PageRequest {
             from: &self.from,
             to: self.to.as_deref(),
@@ -91,9 +94,9 @@ impl Scan {
             bytes_max: BYTES_PER_STEP,
         };
         let modifiers = self.table.blocks().modifiers();
-        let page = reader::page(body, &updates, &modifiers, &request)
+        let page = reader::page::<O>(body, &updates, &modifiers, &request)
             .map_err(|reason| self.table.damage(view, &view.low, reason))?;
-        let last = page.records.last().map(|record| record.key.to_vec());
+        let last = page.records.last().map(|record| O::position(record.key).into_owned());
         let next = match (page.is_complete, reverse, last) {
             (false, false, Some(last)) => Some(successor(&last)),
             (false, true, Some(last)) => Some(last),
@@ -126,7 +129,7 @@ impl Scan {
     }
 }
 
-impl Iterator for Scan {
+impl<O: Order> Iterator for Scan<O> {
     type Item = Result<Record, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -144,7 +147,7 @@ impl Iterator for Scan {
     }
 }
 
-impl DoubleEndedIterator for Scan {
+impl<O: Order> DoubleEndedIterator for Scan<O> {
     fn next_back(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(record) = self.back.pop_front() {

@@ -1,6 +1,8 @@
-//! The table against a `BTreeMap` oracle, and against damaged bytes.
+//! Tables of every order against a `BTreeMap` oracle, and against damaged bytes.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -12,11 +14,13 @@ use crate::engine::block_format::{
     Applied, ApplyError, ApplyInput, BlockFormat, Checked, Routing, UpdateRef,
 };
 use crate::engine::modifier::{ValueKind, ValueRef};
-use crate::engine::registry::{ModifierId, Modifiers};
+use crate::engine::registry::{DELETE_RANGE, KeyRange, ModifierId, Modifiers};
+use crate::structures::hash::{ByHash, HashFormat, bucket_format};
 use crate::structures::modifiers::{
     ADD_I64, APPEND, BIT_OR, BYTE_PATCH, DELETE, INSERT_IF_ABSENT, MAX_U64, PUT, Resolved,
     bind_builtins, patch_operand, resolve, value_operand,
 };
+use crate::structures::sealed::Sealed;
 
 type Owned = (ValueKind, Vec<u8>);
 type Oracle = BTreeMap<Vec<u8>, Owned>;
@@ -65,12 +69,33 @@ fn batches() -> impl Strategy<Value = Vec<Vec<Update>>> {
 }
 
 /// What the engine does around the format: blocks by key, and the companion space.
-struct Table {
+struct Table<O = ByKey> {
     blocks: BTreeMap<Vec<u8>, Vec<u8>>,
     companion: BTreeMap<Vec<u8>, Vec<u8>>,
     modifiers: Modifiers,
     body_bytes_max: usize,
     inline_value_bytes_max: usize,
+    order: PhantomData<O>,
+}
+
+/// Hashes that collide: those of keys of one length and parity are equal.
+#[derive(Clone, Copy)]
+struct Colliding;
+
+impl Sealed for Colliding {}
+
+impl Order for Colliding {
+    type Rank = u64;
+    const OF_KEYS: bool = false;
+
+    fn rank(key: &[u8]) -> u64 {
+        let parity = key.iter().fold(0, |all, byte| all ^ byte) & 1;
+        (u64::from(parity) << 62) | (key.len() as u64 & 3)
+    }
+
+    fn position(key: &[u8]) -> Cow<'_, [u8]> {
+        Cow::Owned(bucket_format::position(Self::rank(key), key))
+    }
 }
 
 fn sorted(updates: &[Update]) -> Vec<UpdateRef<'_>> {
@@ -88,7 +113,7 @@ fn sorted(updates: &[Update]) -> Vec<UpdateRef<'_>> {
     sorted
 }
 
-impl Table {
+impl<O: Order> Table<O> {
     fn new(body_bytes_max: usize, inline_value_bytes_max: usize) -> Self {
         Self {
             blocks: BTreeMap::from([(Vec::new(), Vec::new())]),
@@ -96,6 +121,7 @@ impl Table {
             modifiers: builtins(),
             body_bytes_max,
             inline_value_bytes_max,
+            order: PhantomData,
         }
     }
 
@@ -107,8 +133,11 @@ impl Table {
 
     fn covered<'u>(&self, low: &[u8], updates: &[UpdateRef<'u>]) -> Vec<UpdateRef<'u>> {
         let high = self.high_of(low);
-        let is_below = |key: &[u8]| high.as_deref().is_none_or(|high| key < high);
-        updates.iter().filter(|update| update.key >= low && is_below(update.key)).copied().collect()
+        let is_covered = |update: &&UpdateRef<'_>| {
+            let position = O::position(update.key);
+            *position >= *low && high.as_deref().is_none_or(|high| *position < *high)
+        };
+        updates.iter().filter(is_covered).copied().collect()
     }
 
     fn apply_to(&self, low: &[u8], updates: &[UpdateRef<'_>]) -> Applied {
@@ -121,14 +150,14 @@ impl Table {
             body_bytes_max: self.body_bytes_max,
             inline_value_bytes_max: self.inline_value_bytes_max,
         };
-        match TableFormat.apply(&input) {
+        match leaf::apply::<O>(&input) {
             Ok(applied) => applied,
             Err(ApplyError::NeedValues(keys)) => {
                 assert!(keys.is_sorted());
                 let load = |key: Vec<u8>| (key.clone(), self.companion[&key].clone());
                 let values: Vec<_> = keys.into_iter().map(load).collect();
                 input.values = &values;
-                TableFormat.apply(&input).expect("all values were loaded")
+                leaf::apply::<O>(&input).expect("all values were loaded")
             }
             Err(ApplyError::Corrupt(reason)) => panic!("{reason}"),
         }
@@ -166,7 +195,7 @@ impl Table {
         let mut content = Oracle::new();
         let mut large = 0;
         for (low, body) in &self.blocks {
-            let checked = TableFormat.check(body, low, self.high_of(low).as_deref());
+            let checked = leaf::check::<O>(body, low, self.high_of(low).as_deref());
             let checked: Checked = checked.expect("a sound body");
             let leaf = Leaf::parse(body).expect("a sound body");
             assert_eq!(checked.records as usize, leaf.count());
@@ -186,10 +215,10 @@ impl Table {
 
     fn value(&self, body: &[u8], waiting: &[UpdateRef<'_>], key: &[u8]) -> Option<Owned> {
         let loaded = self.companion.get(key).map(Vec::as_slice);
-        let mut found = get(Some(body), waiting, &self.modifiers, key, None).expect("sound");
+        let mut found = get::<O>(Some(body), waiting, &self.modifiers, key, None).expect("sound");
         if let Lookup::NeedLarge { bytes, .. } = found {
             assert_eq!(loaded.map(<[u8]>::len), Some(bytes as usize));
-            found = get(Some(body), waiting, &self.modifiers, key, loaded).expect("sound");
+            found = get::<O>(Some(body), waiting, &self.modifiers, key, loaded).expect("sound");
         }
         match found {
             Lookup::Value { kind, bytes } => Some((kind, bytes.into_owned())),
@@ -198,7 +227,7 @@ impl Table {
         }
     }
 
-    /// All records in `from..to` with `waiting` applied, page by page.
+    /// All records with positions in `from..to`, with `waiting` applied, page by page.
     fn scan(
         &self,
         waiting: &[UpdateRef<'_>],
@@ -213,19 +242,21 @@ impl Table {
         }
         for low in lows {
             let body = self.blocks[low].as_slice();
-            let waiting = self.covered(low, waiting);
+            let mut sorted = self.covered(low, waiting);
+            sort::<O>(&mut sorted);
             let (mut from, mut to) = (range.0.to_vec(), range.1.map(<[u8]>::to_vec));
             loop {
                 let (from_ref, to_ref) = (&from[..], to.as_deref());
                 let request =
                     PageRequest { from: from_ref, to: to_ref, reverse, records_max, bytes_max };
-                let page = page(Some(body), &waiting, &self.modifiers, &request).expect("sound");
+                let page = page::<O>(Some(body), &sorted, &self.modifiers, &request);
+                let page = page.expect("sound");
                 assert!(page.records.len() <= records_max.max(1));
-                let last = page.records.last().map(|record| record.key.to_vec());
+                let last = page.records.last().map(|record| O::position(record.key).into_owned());
                 for record in &page.records {
                     if let Lookup::Value { kind, bytes } = &record.value {
                         found.push((record.key.to_vec(), (*kind, bytes.to_vec())));
-                    } else if let Some(value) = self.value(body, &waiting, record.key) {
+                    } else if let Some(value) = self.value(body, waiting, record.key) {
                         found.push((record.key.to_vec(), value));
                     }
                 }
@@ -249,7 +280,7 @@ impl Table {
         for (low, body) in &self.blocks {
             let joined = merged
                 .last()
-                .and_then(|(_, left)| TableFormat.merge(left, body, self.body_bytes_max));
+                .and_then(|(_, left)| leaf::merge::<O>(left, body, self.body_bytes_max));
             match (joined, merged.last_mut()) {
                 (Some(joined), Some((_, left))) => *left = joined,
                 _ => merged.push((low.clone(), body.clone())),
@@ -289,22 +320,71 @@ fn sizes() -> impl Strategy<Value = (usize, usize)> {
     (body, prop_oneof![0usize..16, 16usize..400, Just(4096)])
 }
 
+fn check_sweeps<O: Order>(
+    mut table: Table<O>,
+    batches: &[Vec<Update>],
+) -> Result<(), TestCaseError> {
+    let mut oracle = Oracle::new();
+    for batch in batches {
+        let batch = admitted(batch.clone(), &table.modifiers);
+        let refused_most = apply_to_oracle(&mut oracle, &table.modifiers, &batch);
+        let refused = table.sweep(&batch);
+        prop_assert!(refused <= refused_most, "superseded refusals only are left out");
+        prop_assert_eq!(&table.content(), &oracle);
+        table.merge_neighbours();
+        prop_assert_eq!(&table.content(), &oracle);
+    }
+    Ok(())
+}
+
+/// Waiting updates, the keys at the ends of a range, limits of a page, and its direction.
+type Asked = (Vec<Update>, (Vec<u8>, Option<Vec<u8>>), (usize, usize), bool);
+
+fn check_queries<O: Order>(
+    mut table: Table<O>,
+    swept: &[Vec<Update>],
+    (waiting, (from, to), limits, reverse): &Asked,
+) -> Result<(), TestCaseError> {
+    let mut oracle = Oracle::new();
+    for batch in swept {
+        let batch = admitted(batch.clone(), &table.modifiers);
+        apply_to_oracle(&mut oracle, &table.modifiers, &batch);
+        table.sweep(&batch);
+    }
+    let waiting = admitted(waiting.clone(), &table.modifiers);
+    apply_to_oracle(&mut oracle, &table.modifiers, &waiting);
+    let waiting = sorted(&waiting);
+    for key in waiting.iter().map(|update| update.key).chain(oracle.keys().map(Vec::as_slice)) {
+        let low = table.blocks.iter().rfind(|(low, _)| low[..] <= *O::position(key));
+        let (_, body) = low.expect("the first block has the empty key");
+        prop_assert_eq!(table.value(body, &waiting, key), oracle.get(key).cloned());
+    }
+    let (from, to) = (O::position(from), to.as_deref().map(O::position));
+    let in_range =
+        |position: &[u8]| *position >= *from && to.as_deref().is_none_or(|to| position < to);
+    let entries = oracle.into_iter().filter(|(key, _)| in_range(&O::position(key)));
+    let mut expected: Vec<(Vec<u8>, Owned)> = entries.collect();
+    expected.sort_by_key(|(key, _)| O::position(key).into_owned());
+    if *reverse {
+        expected.reverse();
+    }
+    let found = table.scan(&waiting, (&from, to.as_deref()), *reverse, *limits);
+    prop_assert_eq!(found, expected);
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
     fn sweeps_equal_the_oracle((body_max, inline_max) in sizes(), batches in batches()) {
-        let mut table = Table::new(body_max, inline_max);
-        let mut oracle = Oracle::new();
-        for batch in batches {
-            let batch = admitted(batch, &table.modifiers);
-            let refused_most = apply_to_oracle(&mut oracle, &table.modifiers, &batch);
-            let refused = table.sweep(&batch);
-            prop_assert!(refused <= refused_most, "superseded refusals only are left out");
-            prop_assert_eq!(&table.content(), &oracle);
-            table.merge_neighbours();
-            prop_assert_eq!(&table.content(), &oracle);
-        }
+        check_sweeps(Table::<ByKey>::new(body_max, inline_max), &batches)?;
+    }
+
+    #[test]
+    fn sweeps_by_hash_equal_the_oracle((body_max, inline_max) in sizes(), batches in batches()) {
+        check_sweeps(Table::<ByHash>::new(body_max, inline_max), &batches)?;
+        check_sweeps(Table::<Colliding>::new(body_max, inline_max), &batches)?;
     }
 
     #[test]
@@ -312,34 +392,15 @@ proptest! {
         (body_max, inline_max) in sizes(),
         swept in batches(),
         waiting in vec((keys(), updates()), 0..60),
-        (from, to) in (keys(), proptest::option::of(keys())),
+        range in (keys(), proptest::option::of(keys())),
         limits in (1usize..20, 0usize..400),
         reverse: bool,
     ) {
-        let mut table = Table::new(body_max, inline_max);
-        let mut oracle = Oracle::new();
-        for batch in swept {
-            let batch = admitted(batch, &table.modifiers);
-            apply_to_oracle(&mut oracle, &table.modifiers, &batch);
-            table.sweep(&batch);
-        }
         let waiting = waiting.into_iter().map(|(key, (id, operand))| (key, id, operand)).collect();
-        let waiting = admitted(waiting, &table.modifiers);
-        apply_to_oracle(&mut oracle, &table.modifiers, &waiting);
-        let waiting = sorted(&waiting);
-        for key in waiting.iter().map(|update| update.key).chain(oracle.keys().map(Vec::as_slice)) {
-            let low = table.blocks.iter().rfind(|(low, _)| low.as_slice() <= key);
-            let (_, body) = low.expect("the first block has the empty key");
-            prop_assert_eq!(table.value(body, &waiting, key), oracle.get(key).cloned());
-        }
-        let in_range = |key: &[u8]| key >= &from[..] && to.as_deref().is_none_or(|to| key < to);
-        let entries = oracle.into_iter().filter(|(key, _)| in_range(key));
-        let mut expected: Vec<(Vec<u8>, Owned)> = entries.collect();
-        if reverse {
-            expected.reverse();
-        }
-        let found = table.scan(&waiting, (&from, to.as_deref()), reverse, limits);
-        prop_assert_eq!(found, expected);
+        let asked = (waiting, range, limits, reverse);
+        check_queries(Table::<ByKey>::new(body_max, inline_max), &swept, &asked)?;
+        check_queries(Table::<ByHash>::new(body_max, inline_max), &swept, &asked)?;
+        check_queries(Table::<Colliding>::new(body_max, inline_max), &swept, &asked)?;
     }
 
     /// Whatever the bytes: an error or some answer, but no panic, and no endless work.
@@ -351,24 +412,27 @@ proptest! {
         noise in vec(any::<u8>(), 0..200),
         key in keys(),
     ) {
-        let mut table = Table::new(1 << 20, 100);
-        for batch in &batches {
-            let batch = admitted(batch.clone(), &table.modifiers);
-            table.sweep(&batch);
-        }
-        let mut body = table.blocks[&[][..]].clone();
-        for (at, byte) in &damage {
-            let at = at.index(body.len().max(1));
-            if let Some(damaged) = body.get_mut(at) {
-                *damaged ^= *byte;
+        let updates = admitted(batches.concat(), &builtins());
+        for mut body in [one_body::<ByKey>(&updates), one_body::<ByHash>(&updates)] {
+            for (at, byte) in &damage {
+                let at = at.index(body.len().max(1));
+                if let Some(damaged) = body.get_mut(at) {
+                    *damaged ^= *byte;
+                }
             }
+            survive(&body, &updates, &key);
+            survive(&body[..cut.index(body.len() + 1)], &updates, &key);
         }
-        let updates = admitted(batches.concat(), &table.modifiers);
-        survive(&body, &updates, &key);
-        survive(&body[..cut.index(body.len() + 1)], &updates, &key);
         survive(&noise, &updates, &key);
         survive(&framed(&noise), &updates, &key);
     }
+}
+
+/// The one leaf that these updates make.
+fn one_body<O: Order>(updates: &[Update]) -> Vec<u8> {
+    let mut table = Table::<O>::new(1 << 20, 100);
+    table.sweep(updates);
+    table.blocks.remove(&[][..]).expect("the first block has the empty key")
 }
 
 /// Noise behind a header that lets it through to the records.
@@ -389,28 +453,38 @@ fn framed(noise: &[u8]) -> Vec<u8> {
 fn survive(body: &[u8], updates: &[Update], key: &[u8]) {
     let modifiers = builtins();
     let updates = sorted(updates);
-    let _ = TableFormat.check(body, b"", None);
-    let _ = TableFormat.merge(body, body, 1 << 20);
-    let _ = get(Some(body), &updates, &modifiers, key, Some(body));
+    survive_in::<ByKey>(body, &updates, key);
+    survive_in::<ByHash>(body, &updates, key);
     let _ = RawFormat.check(body, b"", None);
     let _ = get_block(Some(body), &updates, &modifiers, key);
+    let _ = RawFormat.apply(&input(body, &updates, &modifiers, 100));
+}
+
+fn survive_in<O: Order>(body: &[u8], updates: &[UpdateRef<'_>], key: &[u8]) {
+    let modifiers = builtins();
+    let _ = leaf::check::<O>(body, b"", None);
+    let _ = leaf::merge::<O>(body, body, 1 << 20);
+    let _ = get::<O>(Some(body), updates, &modifiers, key, Some(body));
+    let mut in_order = updates.to_vec();
+    sort::<O>(&mut in_order);
     for reverse in [false, true] {
         let (records_max, bytes_max) = (1000, 1 << 20);
         let request = PageRequest { from: b"", to: Some(key), reverse, records_max, bytes_max };
-        let _ = page(Some(body), &updates, &modifiers, &request);
+        let _ = page::<O>(Some(body), &in_order, &modifiers, &request);
     }
     for body_bytes_max in [0, 100, 1 << 20] {
-        let input = ApplyInput {
-            body: Some(body),
-            updates: &updates,
-            modifiers: &modifiers,
-            values: &[],
-            body_bytes_max,
-            inline_value_bytes_max: 100,
-        };
-        let _ = TableFormat.apply(&input);
-        let _ = RawFormat.apply(&input);
+        let _ = leaf::apply::<O>(&input(body, updates, &modifiers, body_bytes_max));
     }
+}
+
+fn input<'a>(
+    body: &'a [u8],
+    updates: &'a [UpdateRef<'a>],
+    modifiers: &'a Modifiers,
+    body_bytes_max: usize,
+) -> ApplyInput<'a> {
+    let (body, inline_value_bytes_max) = (Some(body), 100);
+    ApplyInput { body, updates, modifiers, values: &[], body_bytes_max, inline_value_bytes_max }
 }
 
 fn numbered(range: std::ops::Range<u32>) -> Vec<Update> {
@@ -426,7 +500,7 @@ fn fills(table: &Table) -> Vec<usize> {
 
 #[test]
 fn appending_leaves_full_blocks_behind() {
-    let mut table = Table::new(16 << 10, 1024);
+    let mut table = Table::<ByKey>::new(16 << 10, 1024);
     for step in 0..40 {
         table.sweep(&numbered(step * 100..(step + 1) * 100));
     }
@@ -437,14 +511,14 @@ fn appending_leaves_full_blocks_behind() {
 
 #[test]
 fn random_inserts_split_evenly() {
-    let mut table = Table::new(16 << 10, 1024);
+    let mut table = Table::<ByKey>::new(16 << 10, 1024);
     let mut updates = numbered(0..2000);
     updates.reverse();
     table.sweep(&updates);
     assert!(fills(&table).iter().all(|fill| (65..=80).contains(fill)), "{:?}", fills(&table));
     let content = table.content();
     // One more record in the middle of a full block halves it.
-    let mut table = Table::new(16 << 10, 1024);
+    let mut table = Table::<ByKey>::new(16 << 10, 1024);
     table.sweep(&numbered(0..270));
     assert_eq!(table.blocks.len(), 1, "{:?}", fills(&table));
     table.sweep(&[(vec![0, 0, 0, 9, 9], PUT, value_operand(ValueKind::Bytes, &[7; 520]))]);
@@ -455,7 +529,7 @@ fn random_inserts_split_evenly() {
 
 #[test]
 fn separators_are_short() {
-    let mut table = Table::new(200, 1024);
+    let mut table = Table::<ByKey>::new(200, 1024);
     let key =
         |name: &str| (name.as_bytes().to_vec(), PUT, value_operand(ValueKind::Bytes, &[7; 90]));
     table.sweep(&[key("banana"), key("bandana-long-tail"), key("cherry")]);
@@ -465,10 +539,10 @@ fn separators_are_short() {
 
 #[test]
 fn thin_neighbours_join_and_others_do_not() {
-    let mut table = Table::new(16 << 10, 1024);
+    let mut table = Table::<ByKey>::new(16 << 10, 1024);
     table.sweep(&numbered(0..70));
     let left = table.blocks[&[][..]].clone();
-    let mut other = Table::new(16 << 10, 1024);
+    let mut other = Table::<ByKey>::new(16 << 10, 1024);
     other.sweep(&numbered(70..150));
     let right = other.blocks[&[][..]].clone();
     let total = left.len() + right.len();
@@ -481,7 +555,7 @@ fn thin_neighbours_join_and_others_do_not() {
 
 #[test]
 fn deleting_everything_leaves_one_empty_piece() {
-    let mut table = Table::new(16 << 10, 16);
+    let mut table = Table::<ByKey>::new(16 << 10, 16);
     table.sweep(&numbered(0..9));
     assert_eq!(table.companion.len(), 9, "their 52 bytes are above the inline limit");
     let gone: Vec<Update> =
@@ -494,7 +568,7 @@ fn deleting_everything_leaves_one_empty_piece() {
 
 #[test]
 fn large_values_are_asked_for_only_when_they_matter() {
-    let mut table = Table::new(16 << 10, 16);
+    let mut table = Table::<ByKey>::new(16 << 10, 16);
     table.sweep(&numbered(0..3));
     let key = |number: u32| number.to_be_bytes().to_vec();
     let apply = |updates: &[Update]| {
@@ -513,13 +587,14 @@ fn large_values_are_asked_for_only_when_they_matter() {
     assert_eq!(applied.values, [(key(1), None)], "the value moved into the leaf");
     let needed = apply(&[(key(2), APPEND, vec![1]), (key(0), BIT_OR, vec![1])]);
     assert_eq!(needed, Err(ApplyError::NeedValues(vec![key(0), key(2)])));
-    let wrong = get(Some(&table.blocks[&[][..]]), &[], &table.modifiers, &key(0), Some(b"\0else"));
+    let wrong =
+        get::<ByKey>(Some(&table.blocks[&[][..]]), &[], &table.modifiers, &key(0), Some(b"\0else"));
     assert!(wrong.is_err(), "not the value that the leaf refers to");
 }
 
 #[test]
 fn refusals_name_their_update_among_all_keys() {
-    let mut table = Table::new(16 << 10, 1024);
+    let mut table = Table::<ByKey>::new(16 << 10, 1024);
     table.sweep(&numbered(0..3));
     let key = |number: u32| number.to_be_bytes().to_vec();
     let late = patch_operand(99, b"x");
@@ -621,4 +696,61 @@ fn a_raw_block_is_one_value() {
     assert!(RawFormat.check(b"\x09abc", b"k", None).is_err());
     let deleted = apply(Some(&piece.body), &[at(DELETE, b"")]);
     assert_eq!((deleted.pieces[0].body.len(), deleted.pieces[0].records), (0, 0));
+}
+
+/// The records of a body, by [`BlockFormat::for_each`].
+fn records(format: &impl BlockFormat, body: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut records = Vec::new();
+    let mut visit =
+        |key: &[u8], value: ValueRef<'_>| records.push((key.to_vec(), value.bytes.to_vec()));
+    format.for_each(&[], body, &mut visit).expect("sound");
+    records
+}
+
+#[test]
+fn a_removed_range_takes_older_records_and_updates_alone() {
+    let put =
+        |key: &[u8], value: &[u8]| (key.to_vec(), PUT, value_operand(ValueKind::Bytes, value));
+    let body = one_body::<ByKey>(&[put(b"a", b"1"), put(b"b", b"2"), put(b"c", b"3")]);
+    let range = KeyRange { from: b"b", to: Some(b"d") };
+    let updates = [
+        put(b"bb", b"older"),
+        (b"b".to_vec(), DELETE_RANGE, range.operand()),
+        put(b"c", b"younger"),
+        (b"a".to_vec(), ADD_I64, 1i64.to_le_bytes().to_vec()),
+    ];
+    let waiting = sorted(&updates);
+    let modifiers = builtins();
+    let input = ApplyInput {
+        body: Some(&body),
+        updates: &waiting,
+        modifiers: &modifiers,
+        values: &[],
+        body_bytes_max: 4096,
+        inline_value_bytes_max: 1024,
+    };
+    let applied = TableFormat.apply(&input).expect("sound");
+    let left = [(b"a".to_vec(), b"1".to_vec()), (b"c".to_vec(), b"younger".to_vec())];
+    assert_eq!(records(&TableFormat, &applied.pieces[0].body), left);
+    let [refused] = applied.refused.as_slice() else { panic!("bytes are no number") };
+    assert_eq!(waiting[refused.index].modifier, ADD_I64);
+    for reverse in [false, true] {
+        let (from, to): (&[u8], _) = (b"", None);
+        let request = PageRequest { from, to, reverse, records_max: 9, bytes_max: 99 };
+        let page = page::<ByKey>(Some(&body), &waiting, &modifiers, &request).expect("sound");
+        let mut keys: Vec<&[u8]> = page.records.iter().map(|record| record.key).collect();
+        keys.sort_unstable();
+        assert_eq!(keys, [b"a", b"c"]);
+    }
+}
+
+#[test]
+fn all_records_are_visited_in_the_order_of_the_table() {
+    let updates: Vec<Update> = (0..20u8)
+        .map(|number| (vec![number], PUT, value_operand(ValueKind::Bytes, &[number])))
+        .collect();
+    let mut wanted: Vec<_> = (0..20u8).map(|number| (vec![number], vec![number])).collect();
+    assert_eq!(records(&TableFormat, &one_body::<ByKey>(&updates)), wanted);
+    wanted.sort_by_key(|(key, _)| ByHash::position(key).into_owned());
+    assert_eq!(records(&HashFormat, &one_body::<ByHash>(&updates)), wanted);
 }

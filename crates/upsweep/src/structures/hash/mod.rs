@@ -1,0 +1,106 @@
+//! The hash table: a table whose records lie in the order of the hashes of their keys.
+//!
+//! A bucket is a block and covers a range of hashes; the engine's directory is the directory of
+//! extendible hashing. A full bucket splits when the sweep holds it, thin neighbours join, and no
+//! other bucket takes part: there is no stop to rehash. The directory tells buckets apart by as
+//! many bytes of hash as they need, so they need not split at powers of two.
+//!
+//! All but the order is the table's: leaves, updates, readers, handles. A hash is not stored, but
+//! computed where a search looks at a key: at most about twice the binary logarithm of the number
+//! of records, per search. To store it would lengthen every record, and save the smaller part of
+//! the time that applying an update takes.
+//!
+//! Compared with an ordered table, updates spread evenly over all blocks whatever the keys are. So
+//! ascending keys dirty every block and not the last one only; in return no block is hotter than
+//! the others.
+//!
+//! The hash has no secret. Who chooses keys of equal hashes on purpose makes block keys longer, and
+//! gets an ordered table for those keys; nothing grows beyond its bounds.
+//!
+//! (Fagin, Nievergelt, Pippenger, Strong: Extendible hashing, 1979; Bosc paper, section 5.)
+
+use std::borrow::Cow;
+
+use super::sealed::Sealed;
+use super::table::{Order, Table, leaf};
+use super::typed::TypedTable;
+use crate::engine::block_format::{Applied, ApplyError, ApplyInput, BlockFormat, Checked, Routing};
+use crate::engine::modifier::ValueRef;
+
+pub mod bucket_format;
+#[cfg(test)]
+mod tests;
+
+/// A hash table of an open store: a map from keys to values, for queries and updates of single
+/// keys. Cheap to clone; usable from any thread.
+///
+/// It has the updates and queries of an ordered [`Table`], and no ranges of keys. Made by
+/// [`Store::hash_table`](crate::Store::hash_table). [`Table::iter`] shows the records in the order
+/// of the hashes of their keys, which says nothing: it is for dumps and checks.
+pub type HashTable = Table<ByHash>;
+
+/// A hash table with typed keys and values. Made by
+/// [`Store::typed_hash_table`](crate::Store::typed_hash_table).
+pub type TypedHashTable<K, V> = TypedTable<K, V, ByHash>;
+
+/// Records in the order of the hashes of their keys, then of the keys. Of a [`HashTable`].
+#[derive(Clone, Copy, Debug)]
+pub struct ByHash;
+
+impl Order for ByHash {
+    type Rank = u64;
+    const OF_KEYS: bool = false;
+
+    #[inline]
+    fn rank(key: &[u8]) -> u64 {
+        bucket_format::hash(key)
+    }
+
+    fn position(key: &[u8]) -> Cow<'_, [u8]> {
+        Cow::Owned(bucket_format::position(Self::rank(key), key))
+    }
+}
+
+impl Sealed for ByHash {}
+
+/// Name of the block format of hash tables.
+pub const HASH_FORMAT: &str = "hash";
+
+/// The bucket of a hash table. Name: `hash`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HashFormat;
+
+impl BlockFormat for HashFormat {
+    fn name(&self) -> &'static str {
+        HASH_FORMAT
+    }
+
+    fn routing(&self) -> Routing {
+        Routing::Ordered
+    }
+
+    fn position<'a>(&self, key: &'a [u8]) -> Cow<'a, [u8]> {
+        ByHash::position(key)
+    }
+
+    fn apply(&self, input: &ApplyInput<'_>) -> Result<Applied, ApplyError> {
+        leaf::apply::<ByHash>(input)
+    }
+
+    fn for_each(
+        &self,
+        _low: &[u8],
+        body: &[u8],
+        visit: &mut dyn FnMut(&[u8], ValueRef<'_>),
+    ) -> Result<(), String> {
+        leaf::for_each(body, visit)
+    }
+
+    fn merge(&self, left: &[u8], right: &[u8], body_bytes_max: usize) -> Option<Vec<u8>> {
+        leaf::merge::<ByHash>(left, right, body_bytes_max)
+    }
+
+    fn check(&self, body: &[u8], low: &[u8], high: Option<&[u8]>) -> Result<Checked, String> {
+        leaf::check::<ByHash>(body, low, high)
+    }
+}

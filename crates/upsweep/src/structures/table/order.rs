@@ -1,0 +1,53 @@
+//! The order in which the records of a table lie, in a leaf and among leaves.
+//!
+//! Leaves, their updates and their readers are the same for every order: records ascend by rank,
+//! then by key. Ordered tables have no rank, so all that is left of a comparison is that of the
+//! keys; the rank of a hash table is the hash of the key.
+//!
+//! Invariant: positions, compared as bytes, are in the order of (rank, key), and a key of its own
+//! has a position of its own. So a leaf can be cut between any two records.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+use crate::structures::sealed::Sealed;
+
+/// How a [`Table`](super::Table) orders its records. Sealed: the orders are part of the format on
+/// disk.
+pub trait Order: Sealed + Copy + Send + Sync + 'static {
+    /// What is compared before keys are.
+    type Rank: Ord + Copy;
+    /// Whether this is the order of the keys, which need not be sorted then, and may come in
+    /// ascending order.
+    const OF_KEYS: bool;
+
+    /// The rank of a key.
+    fn rank(key: &[u8]) -> Self::Rank;
+
+    /// Where a key lies among the blocks of its space.
+    fn position(key: &[u8]) -> Cow<'_, [u8]>;
+
+    /// How `found` lies to the key of this `rank`.
+    #[inline]
+    fn compare(found: &[u8], rank: Self::Rank, key: &[u8]) -> Ordering {
+        Self::rank(found).cmp(&rank).then_with(|| found.cmp(key))
+    }
+}
+
+/// Records in the order of their keys. Of an ordered table, [`Table`](super::Table).
+#[derive(Clone, Copy, Debug)]
+pub struct ByKey;
+
+impl Order for ByKey {
+    type Rank = ();
+    const OF_KEYS: bool = true;
+
+    #[inline]
+    fn rank(_: &[u8]) {}
+
+    fn position(key: &[u8]) -> Cow<'_, [u8]> {
+        Cow::Borrowed(key)
+    }
+}
+
+impl Sealed for ByKey {}
