@@ -301,5 +301,6 @@ pub use structures::array::{Array, ArrayScan, BlockCells, Cell, CellKind, Number
 pub use structures::batch::{Batch, Structure, Sums};
 pub use structures::hash::{HashTable, TypedHashTable};
 pub use structures::kind::Kind;
+pub use structures::snapshot::{Change, Changes, Snapshot};
 pub use structures::table::{LoadOptions, Scan, Table, Value};
 pub use structures::typed::{TableDefinition, TypedTable};

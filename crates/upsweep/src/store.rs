@@ -15,8 +15,9 @@ use crate::structures::array::{Array, Cell};
 use crate::structures::batch::Batch;
 use crate::structures::formats;
 use crate::structures::hash::{HashTable, TypedHashTable};
-use crate::structures::kind::Kind;
+use crate::structures::kind::{Kind, mismatch};
 use crate::structures::modifiers::{self as builtin, bind_builtins};
+use crate::structures::snapshot::Snapshot;
 use crate::structures::table::Table;
 use crate::structures::typed::{Key, TableDefinition, TypedTable, Value};
 
@@ -246,11 +247,7 @@ impl Store {
 
     /// The space of this name, which must be that of a structure of this kind.
     fn existing(&self, name: &str, kind: Kind) -> Result<SpaceRecord, Error> {
-        let record = self.record(name)?;
-        if Kind::of_format(&record.format) != Some(kind) {
-            return Err(mismatch(record, kind.to_string()));
-        }
-        Ok(record)
+        kind.expect(self.record(name)?)
     }
 
     fn record(&self, name: &str) -> Result<SpaceRecord, Error> {
@@ -323,6 +320,104 @@ impl Store {
             return Err(mismatch(record, "a table or an array".to_owned()));
         }
         self.blocks.drop_space(record.space)
+    }
+
+    /// Makes `name` a clone of the structure `source`, of any kind: both have everything that was
+    /// declared so far, and go separate ways from then on. Cost: one log record, whatever the size;
+    /// every block is shared until one of them changes it.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if
+    /// the name is taken: drop that first or choose another; [`Error::Closed`].
+    pub fn clone_structure(&self, source: &str, name: &str) -> Result<(), Error> {
+        let space = self.record(source)?.space;
+        self.blocks.clone_space(space, name).map(drop)
+    }
+
+    /// As [`Store::clone_structure`] for an ordered table, which is opened.
+    ///
+    /// # Errors
+    /// As [`Store::clone_structure`]; [`RequestError::TableMismatch`] also for another structure.
+    pub fn clone_table(&self, source: &str, name: &str) -> Result<Table, Error> {
+        let space = self.existing(source, Kind::Table)?.space;
+        Ok(Table::new(self.blocks.clone(), self.blocks.clone_space(space, name)?))
+    }
+
+    /// Makes `name` a clone of a structure as a snapshot has it; it can be changed.
+    ///
+    /// # Errors
+    /// As [`Store::clone_structure`]; [`RequestError::NoTable`] if the snapshot does not have it.
+    pub fn clone_from_snapshot(
+        &self,
+        snapshot: &Snapshot,
+        source: &str,
+        name: &str,
+    ) -> Result<(), Error> {
+        let missing = || RequestError::NoTable(source.to_owned());
+        let space = snapshot.space(source).ok_or_else(missing)?.space;
+        self.blocks.clone_space(space, name).map(drop)
+    }
+
+    /// Everything as it is at this moment, across all structures. It ends with the last handle that
+    /// refers to it, and with the process. Cost: one log record.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn snapshot(&self) -> Result<Snapshot, Error> {
+        Ok(Snapshot::new(&self.blocks, self.blocks.create_snapshot(None, None)?))
+    }
+
+    /// Keeps everything as it is at this moment under a name (1 to 255 bytes without control
+    /// characters), until [`Store::drop_snapshot`]. Cost: one log record.
+    ///
+    /// # Errors
+    /// [`RequestError::BadSnapshotName`]; [`RequestError::SnapshotExists`]; [`Error::Closed`].
+    pub fn create_snapshot(&self, name: &str) -> Result<Snapshot, Error> {
+        Ok(Snapshot::new(&self.blocks, self.blocks.create_snapshot(Some(name), None)?))
+    }
+
+    /// As [`Store::create_snapshot`], of these structures only.
+    ///
+    /// # Errors
+    /// As [`Store::create_snapshot`]; [`RequestError::NoTable`].
+    pub fn create_snapshot_of(&self, name: &str, structures: &[&str]) -> Result<Snapshot, Error> {
+        let spaces: Result<Vec<u32>, Error> =
+            structures.iter().map(|structure| Ok(self.record(structure)?.space)).collect();
+        Ok(Snapshot::new(&self.blocks, self.blocks.create_snapshot(Some(name), Some(&spaces?))?))
+    }
+
+    /// All snapshots that have a name, by order of creation.
+    #[must_use]
+    pub fn snapshots(&self) -> Vec<Snapshot> {
+        let named = self.blocks.snapshots().into_iter().filter(|snapshot| snapshot.name.is_some());
+        named.map(|info| Snapshot::new(&self.blocks, info)).collect()
+    }
+
+    /// The snapshot of this name.
+    ///
+    /// # Errors
+    /// [`RequestError::NoSnapshot`].
+    pub fn existing_snapshot(&self, name: &str) -> Result<Snapshot, Error> {
+        let missing = || RequestError::NoSnapshot(name.to_owned()).into();
+        self.snapshots().into_iter().find(|found| found.name() == Some(name)).ok_or_else(missing)
+    }
+
+    /// Drops a snapshot; what only it had comes back in the background. Structures that are open from
+    /// it end.
+    ///
+    /// # Errors
+    /// [`RequestError::NoSnapshot`]; [`Error::Closed`].
+    pub fn drop_snapshot(&self, name: &str) -> Result<(), Error> {
+        self.blocks.drop_snapshot(self.existing_snapshot(name)?.number())
+    }
+
+    /// Waits until the room of everything that was dropped or removed so far has come back, which it
+    /// does in the background anyway.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn reclaim(&self) -> Result<(), Error> {
+        self.blocks.reclaim()
     }
 
     /// An empty batch: several changes that take effect together.
@@ -413,6 +508,17 @@ impl Store {
             key,
             operand,
         };
+        if let Some(range) = entry.range() {
+            let declared = self.blocks.remove_range(entry.space, range.from, range.to);
+            let removed = self
+                .blocks
+                .modify(&[update(QUARANTINE_SPACE, builtin::DELETE, id, &[])], Durability::Wait);
+            return match declared {
+                Ok(()) => removed.map(|_| Retried::Declared),
+                Err(Error::Request(RequestError::NoTable(_))) => removed.map(|_| Retried::Removed),
+                Err(error) => Err(error),
+            };
+        }
         let declared = update(entry.space, entry.modifier, &entry.key, &entry.operand);
         let removed = update(QUARANTINE_SPACE, builtin::DELETE, id, &[]);
         match self.blocks.modify(&[declared, removed], Durability::Wait) {
@@ -426,13 +532,10 @@ impl Store {
 }
 
 /// The error that says that a space is not what the call took it for.
-fn mismatch(record: SpaceRecord, wanted: String) -> Error {
-    let block_format = || format!("a space of format {:?}", record.format);
-    let found = Kind::of_format(&record.format).map_or_else(block_format, |kind| kind.to_string());
-    RequestError::TableMismatch { table: record.name, found, wanted }.into()
-}
-
 fn name_of(modifiers: &Modifiers, entry: &quarantine::Entry) -> String {
+    if entry.range().is_some() {
+        return "delete_range".to_owned();
+    }
     let number = || format!("number {}", entry.modifier.0);
     modifiers.get(entry.modifier).map_or_else(number, |modifier| modifier.name().to_owned())
 }

@@ -357,6 +357,12 @@ impl Core {
         Ok(seq)
     }
 
+    /// Whether anything that was dropped is still to be given back.
+    #[must_use]
+    pub fn is_releasing(&self) -> bool {
+        self.release_in_flight || !self.directory.trees.condemned().is_empty()
+    }
+
     /// Gives back a portion of what was dropped, and tells the reference array a portion of what it
     /// is owed, if that is not under way.
     pub(super) fn pump_dropped(&mut self) {

@@ -123,6 +123,22 @@ pub(super) struct Inner {
 #[derive(Clone)]
 pub struct BlockStore {
     pub(super) inner: Arc<Inner>,
+    /// A temporary snapshot that lives as long as this handle and its clones.
+    #[expect(dead_code, reason = "it is there to be dropped")]
+    kept: Option<Arc<KeptSnapshot>>,
+}
+
+/// Drops a temporary snapshot at its end.
+struct KeptSnapshot {
+    blocks: BlockStore,
+    number: u32,
+}
+
+impl Drop for KeptSnapshot {
+    fn drop(&mut self) {
+        // If it fails the store is closed, and the next open drops the snapshot.
+        drop(self.blocks.drop_snapshot(self.number));
+    }
 }
 
 impl BlockStore {
@@ -166,7 +182,7 @@ impl BlockStore {
             memory_bytes: options.memory_bytes,
             workers,
         };
-        let store = Self { inner: Arc::new(inner) };
+        let store = Self { inner: Arc::new(inner), kept: None };
         store.end_what_was_left()?;
         Ok(store)
     }
@@ -301,6 +317,13 @@ impl BlockStore {
         operand.extend_from_slice(bytes);
         let update = LoggedUpdate { space, modifier: PUT, key, operand: &operand };
         self.modify(&[update], durability)
+    }
+
+    /// The same store, in a handle that drops a temporary snapshot when the last clone of it ends.
+    pub(crate) fn keeping(&self, snapshot: u32) -> Self {
+        let blocks = Self { inner: Arc::clone(&self.inner), kept: None };
+        let kept = KeptSnapshot { blocks: blocks.clone(), number: snapshot };
+        Self { kept: Some(Arc::new(kept)), ..blocks }
     }
 
     /// Whether both are the same open store.

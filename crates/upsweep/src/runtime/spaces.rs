@@ -99,6 +99,14 @@ impl BlockStore {
         self.wait_published(seq)
     }
 
+    /// Waits until the room of everything that was dropped so far has come back.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn reclaim(&self) -> Result<(), Error> {
+        self.inner.shared.wait_until(|core| (!core.is_releasing()).then_some(()))
+    }
+
     /// All snapshots, temporary ones included, by number.
     #[must_use]
     pub fn snapshots(&self) -> Vec<SnapshotInfo> {

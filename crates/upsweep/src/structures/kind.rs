@@ -5,6 +5,8 @@ use std::fmt::{self, Display, Formatter};
 use super::array::{ARRAY_FORMAT, CellKind};
 use super::hash::HASH_FORMAT;
 use super::table::TABLE_FORMAT;
+use crate::error::{Error, RequestError};
+use crate::runtime::SpaceRecord;
 
 /// What a structure of a store is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,6 +41,24 @@ impl Kind {
             Self::Array(cells) => format!("{ARRAY_FORMAT}:{cells}"),
         }
     }
+}
+
+impl Kind {
+    /// The space, if it is that of a structure of this kind.
+    ///
+    /// # Errors
+    /// [`RequestError::TableMismatch`].
+    pub(crate) fn expect(self, record: SpaceRecord) -> Result<SpaceRecord, Error> {
+        let found = Self::of_format(&record.format);
+        if found == Some(self) { Ok(record) } else { Err(mismatch(record, self.to_string())) }
+    }
+}
+
+/// The error that says that a name belongs to something else.
+pub(crate) fn mismatch(record: SpaceRecord, wanted: String) -> Error {
+    let block_format = || format!("a space of format {:?}", record.format);
+    let found = Kind::of_format(&record.format).map_or_else(block_format, |kind| kind.to_string());
+    RequestError::TableMismatch { table: record.name, found, wanted }.into()
 }
 
 /// With its article: `a hash table`.

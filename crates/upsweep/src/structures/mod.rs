@@ -10,6 +10,7 @@ pub mod batch;
 pub mod hash;
 pub mod kind;
 pub mod modifiers;
+pub mod snapshot;
 pub mod table;
 pub mod typed;
 

@@ -5,8 +5,9 @@
 //! operand, reason (length and bytes each).
 
 use super::codec_format::{Malformed, Reader, put_bytes, put_varint};
+use crate::engine::block_format::UpdateRef;
 use crate::engine::modifier::ValueKind;
-use crate::engine::registry::ModifierId;
+use crate::engine::registry::{KeyRange, ModifierId};
 
 /// One quarantined update.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +22,15 @@ pub struct Entry {
     pub operand: Vec<u8>,
     /// Why it was refused.
     pub reason: String,
+}
+
+impl Entry {
+    /// The range of keys that it removes, if it does.
+    #[must_use]
+    pub fn range(&self) -> Option<KeyRange<'_>> {
+        let (key, operand) = (&*self.key, &*self.operand);
+        KeyRange::of(&UpdateRef { seq: 0, modifier: self.modifier, key, operand })
+    }
 }
 
 /// The key of a quarantine record.

@@ -281,6 +281,21 @@ impl<O: Order> Table<O> {
 }
 
 impl Table {
+    /// Removes all records with keys from `from` to below `to` (`None`: to the end), with all updates
+    /// that wait for them, and waits until that is durable. Updates that are declared later come
+    /// after it.
+    ///
+    /// Cost: one log record and at most `4 x depth` nodes of the directory, however many records
+    /// there are; nothing is read. Their room comes back in the background. (Rodeh, section 5.7.)
+    ///
+    /// # Errors
+    /// [`RequestError::ReadOnly`](crate::RequestError::ReadOnly) for a table of a snapshot;
+    /// [`RequestError::NoTable`](crate::RequestError::NoTable) if the table was dropped;
+    /// [`Error::Closed`].
+    pub fn remove_range(&self, from: &[u8], to: Option<&[u8]>) -> Result<(), Error> {
+        self.blocks.remove_range(self.space, from, to)
+    }
+
     /// The records with keys in `range`, in key order; reversible, from both ends at once if
     /// wanted. Each block is read as it is when the scan reaches it: a scan is not a snapshot.
     pub fn scan<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Scan {
