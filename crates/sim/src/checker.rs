@@ -41,8 +41,8 @@ impl World {
         }
     }
 
-    /// The directory is sound: its trees, its references, the places of its blocks; nothing is leaked
-    /// and nothing is freed that is referred to.
+    /// The directory is sound: its trees, its references, the places of its blocks; nothing is
+    /// leaked and nothing is freed that is referred to.
     ///
     /// # Errors
     /// What is wrong.

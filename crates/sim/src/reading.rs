@@ -200,8 +200,8 @@ impl World {
         ))
     }
 
-    /// Whether a range of the table is being removed, or was when the step began, which the model has
-    /// done already.
+    /// Whether a range of the table is being removed, or was when the step began, which the model
+    /// has done already.
     fn is_unsettled(&self, space: u32) -> bool {
         self.unsettled.iter().any(|(of, _)| *of == space)
     }

@@ -109,8 +109,8 @@ pub enum RequestError {
     },
     /// The store uses a block format that is not registered: register it and open again.
     UnknownFormat(String),
-    /// The space never changes: it belongs to a snapshot, or to the store itself. Clone the table of
-    /// the snapshot and change the clone.
+    /// The space never changes: it belongs to a snapshot, or to the store itself. Clone the table
+    /// of the snapshot and change the clone.
     ReadOnly(String),
     /// The space does not keep its records in key order, so there are no ranges of keys.
     NotOrdered(String),
@@ -282,24 +282,11 @@ impl Display for RequestError {
                 "the store needs modifier {name:?} version {version}, which is not registered: \
                  register it before opening"
             ),
-            Self::ReadOnly(name) => write!(
-                formatter,
-                "{name:?} never changes: it belongs to a snapshot or to the store itself; clone the \
-                 table of a snapshot and change the clone"
-            ),
-            Self::NotOrdered(name) => write!(
-                formatter,
-                "{name:?} does not keep its records in key order, so it has no ranges of keys"
-            ),
-            Self::NoSnapshot(name) => write!(formatter, "there is no snapshot {name:?}"),
-            Self::SnapshotExists(name) => write!(
-                formatter,
-                "there is a snapshot {name:?} already: drop it first or choose another name"
-            ),
-            Self::BadSnapshotName(name) => write!(
-                formatter,
-                "bad name of a snapshot: {name:?}; give 1 to 255 bytes without control characters"
-            ),
+            Self::ReadOnly(_)
+            | Self::NotOrdered(_)
+            | Self::NoSnapshot(_)
+            | Self::SnapshotExists(_)
+            | Self::BadSnapshotName(_) => self.fmt_of_name(formatter),
             Self::BadFormat { format, reason } => {
                 write!(formatter, "block format {format:?}: {reason}")
             }
@@ -314,6 +301,31 @@ impl Display for RequestError {
                 write!(formatter, "expected {wanted}, found {found}")
             }
         }
+    }
+}
+
+impl RequestError {
+    /// The text of those that say what a name stands for.
+    fn fmt_of_name(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        let (name, text) = match self {
+            Self::ReadOnly(name) => (
+                name,
+                "never changes: it belongs to a snapshot or to the store itself; clone it and \
+                 change the clone",
+            ),
+            Self::NotOrdered(name) => {
+                (name, "does not keep its records in key order, so it has no ranges of keys")
+            }
+            Self::NoSnapshot(name) => (name, "is not the name of a snapshot of this store"),
+            Self::SnapshotExists(name) => {
+                (name, "names a snapshot already: drop it first or choose another name")
+            }
+            Self::BadSnapshotName(name) => {
+                (name, "cannot name a snapshot: give 1 to 255 bytes without control characters")
+            }
+            _ => return Ok(()),
+        };
+        write!(formatter, "{name:?} {text}")
     }
 }
 

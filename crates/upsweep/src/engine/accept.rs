@@ -1,8 +1,8 @@
 //! Accepting updates: admission, routing, the log record and the queues.
 //!
-//! Invariants: an update is in its queue, or pending for it, if and only if its record is in the log;
-//! memory stays in the budget because an update that does not fit waits outside; updates of one
-//! record are accepted together. (Bosc paper, section 4.2; design document, "Accept".)
+//! Invariants: an update is in its queue, or pending for it, if and only if its record is in the
+//! log; memory stays in the budget because an update that does not fit waits outside; updates of
+//! one record are accepted together. (Bosc paper, section 4.2; design document, "Accept".)
 
 use super::block_format::UpdateRef;
 use super::config::{KEY_BYTES_MAX, VALUE_BYTES_MAX};

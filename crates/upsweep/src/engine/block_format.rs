@@ -115,8 +115,8 @@ pub trait BlockFormat: Send + Sync {
         Cow::Borrowed(key)
     }
 
-    /// Whether blocks cover ranges of keys, so that a range of keys can be removed: position and key
-    /// are the same, and [`BlockFormat::apply`] takes updates that remove ranges.
+    /// Whether blocks cover ranges of keys, so that a range of keys can be removed: position and
+    /// key are the same, and [`BlockFormat::apply`] takes updates that remove ranges.
     fn keeps_key_order(&self) -> bool {
         false
     }
@@ -137,8 +137,8 @@ pub trait BlockFormat: Send + Sync {
         Ok(pieces.into_iter().next().map(|piece| piece.body).unwrap_or_default())
     }
 
-    /// Calls `visit` for each record of a body with its key and value, in the order in which they lie
-    /// there. Large values are left out.
+    /// Calls `visit` for each record of a body with its key and value, in the order in which they
+    /// lie there. Large values are left out.
     ///
     /// # Errors
     /// What is wrong with the body, for people.

@@ -1,7 +1,7 @@
 //! Images of blocks that were read, kept while there is room: CLOCK with a second chance.
 //!
-//! Invariants: an image is kept by the extent that it was read from, until that is given back; blocks
-//! that share an image share it here too. The bytes of all images stay within the limit.
+//! Invariants: an image is kept by the extent that it was read from, until that is given back;
+//! blocks that share an image share it here too. The bytes of all images stay within the limit.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;

@@ -3,10 +3,10 @@
 //!
 //! Steps: note the published sequence (*begin*); write each node and each page of the block table
 //! that has changed to free space; flush; write the root, which lists them all; flush; write the
-//! superblock, which names the root. What is written is the directory as it is at the begin, exactly:
-//! a node or page that is about to change is written before it changes, and publication waits while
-//! many such writes are under way. Only when the superblock is stable is free what the last root
-//! lists and this one does not, and is the log released.
+//! superblock, which names the root. What is written is the directory as it is at the begin,
+//! exactly: a node or page that is about to change is written before it changes, and publication
+//! waits while many such writes are under way. Only when the superblock is stable is free what the
+//! last root lists and this one does not, and is the log released.
 //!
 //! When the log has no room for the changes of the sweep, which alone can release it, a checkpoint
 //! *carries* them: they are published in memory when it begins, and become durable with its

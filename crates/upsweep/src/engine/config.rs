@@ -13,8 +13,8 @@ pub const DATA_START: u64 = 4 * 4096;
 /// Offsets of the two superblock slots on the first data device.
 pub const SUPERBLOCK_SLOTS: [u64; 2] = [4096, 2 * 4096];
 
-/// Least number of entries of a node of the directory: the most, 192, with short keys take the space
-/// of one image.
+/// Least number of entries of a node of the directory: the most, 192, with short keys take the
+/// space of one image.
 pub const FANOUT_MIN: usize = 64;
 
 /// Memory for the directory of a small store.

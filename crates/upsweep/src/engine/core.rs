@@ -322,8 +322,9 @@ impl Core {
         token
     }
 
-    /// Puts what has become durable into effect, in log order. What the running checkpoint still has
-    /// to write of what changes is written first, so this waits while many such writes are under way.
+    /// Puts what has become durable into effect, in log order. What the running checkpoint still
+    /// has to write of what changes is written first, so this waits while many such writes are
+    /// under way.
     pub(super) fn publish_durable(&mut self) {
         let durable = self.log.durable();
         while !self.checkpoint_is_behind()

@@ -115,8 +115,8 @@ impl Directory {
         self.shared_images = self.count_images();
     }
 
-    /// What is wrong with the directory, and what the reference array has to say: every cell that is
-    /// not zero. Cost: a pass over the directory.
+    /// What is wrong with the directory, and what the reference array has to say: every cell that
+    /// is not zero. Cost: a pass over the directory.
     #[must_use]
     pub fn audit(&self) -> (Vec<String>, BTreeMap<u64, i64>) {
         let audit = self.trees.audit(&self.roots(), &self.table);

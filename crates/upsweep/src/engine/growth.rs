@@ -87,8 +87,8 @@ impl Core {
     }
 
     /// Bytes that have to stay free for what waits, and for `more` bytes of updates of so many
-    /// blocks. A leaf that splits is half full, hence twice; an image is rounded to whole units. The
-    /// images that blocks still share with others will be separate ones.
+    /// blocks. A leaf that splits is half full, hence twice; an image is rounded to whole units.
+    /// The images that blocks still share with others will be separate ones.
     fn reserved_bytes(&self, more: usize, blocks: usize) -> u64 {
         let waiting = (self.queue_bytes() + more) as u64;
         let blocks = self.arena.queues() + self.sweep.unlogged_blocks() + blocks;

@@ -22,6 +22,7 @@ pub mod quarantine;
 mod queue;
 mod recovery;
 pub mod registry;
+mod replay;
 mod spaces;
 mod statistics;
 mod sweep;

@@ -1,13 +1,15 @@
 //! What takes effect when a log record is durable.
 //!
 //! The directory is a function of the log: every change of it is one of the events below, applied
-//! in log order, when its record is durable; recovery applies the same events from the same records.
-//! So an event may depend on the directory and on its own content, never on what else this process
-//! knows. What it does to queues is for this process only: recovery fills the queues afterwards.
+//! in log order, when its record is durable; recovery applies the same events from the same
+//! records. So an event may depend on the directory and on its own content, never on what else this
+//! process knows. What it does to queues is for this process only: recovery fills the queues
+//! afterwards.
 //!
 //! *Blocks*: an update that finds its block shared gets a copy of the block for its space alone,
 //! which shares the image until a sweep writes another: "the first change of a shared block shadows
-//! it only" (Rodeh, section 5). *Clone*: one more reference to a root. *Change*: a run is published.
+//! it only" (Rodeh, section 5). *Clone*: one more reference to a root. *Change*: a run is
+//! published.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -245,8 +247,8 @@ impl Core {
         self.directory.remove_space(dropped.record.companion);
     }
 
-    /// Removes a range of keys: blocks that lie inside go as they are, with what waits for them; the
-    /// two at the edges get an update that removes what they have of the range. Changes at most
+    /// Removes a range of keys: blocks that lie inside go as they are, with what waits for them;
+    /// the two at the edges get an update that removes what they have of the range. Changes at most
     /// `4 x depth` nodes of the table's tree, as many of its large values', and the paths to the
     /// edges. (Rodeh, section 5.7.)
     fn remove_range_now(&mut self, record: &RangeRecord, seq: u64, release: Release) {

@@ -1,8 +1,8 @@
 //! The quarantine: updates that their modifier refused, or whose block is damaged.
 //!
 //! They are records of an ordinary table, [`QUARANTINE_SPACE`], put there by the same log record
-//! that publishes the run which refused them: so they are never lost and never there twice. The table
-//! is never cloned, so what is put there reaches its queue at once.
+//! that publishes the run which refused them: so they are never lost and never there twice. The
+//! table is never cloned, so what is put there reaches its queue at once.
 
 use std::collections::BTreeMap;
 

@@ -5,8 +5,9 @@
 //! the same functions that changed it then (see `publish.rs`); claim the space of everything that
 //! the directory names; raise the epoch durably; second pass: every update that is younger than the
 //! frontier of its block goes to the queue of its block, and to those of the clones that were made
-//! later. Two passes, because a frontier must be known before updates are queued and folded. Recovery rebuilds queues and stops there: the next
-//! sweep does the writing. (Bosc paper, section 4.3.)
+//! later. Two passes, because a frontier must be known before updates are queued and folded.
+//! Recovery rebuilds queues and stops there: the next sweep does the writing. (Bosc paper, section
+//! 4.3.)
 //!
 //! If the queues outgrow the memory budget, which happens when a store is opened with less memory
 //! than before, the second pass waits for sweeps as any caller would.
@@ -14,30 +15,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::block_format::{BlockFormat, Routing, UpdateRef};
-use super::blocks::BlockId;
+use super::block_format::BlockFormat;
 use super::cache::Cache;
 use super::checkpoint::{CheckpointState, Listing};
 use super::config::{Config, DATA_START, SUPERBLOCK_SLOTS};
-use super::core::{Core, Release};
+use super::core::Core;
 use super::directory::Directory;
-use super::drive;
 use super::format::checkpoint_format::{
     self, ImageRecord, Root, SLOT_BYTES, Superblock, decode_superblock, encode_superblock,
 };
-use super::format::codec_format::Malformed;
 use super::format::image_format::{self, Identity, ImageKind};
-use super::format::record_format::{
-    self, LoggedUpdate, ModifierRecord, Payload, RangeRecord, SpaceRecord, Updates,
-};
+use super::format::record_format::{ModifierRecord, SpaceRecord};
 use super::growth::Growth;
 use super::modifier::Modifier;
-use super::publish::Event;
 use super::quarantine::{
     FIRST_USER_SPACE, QUARANTINE_COMPANION, QUARANTINE_SPACE, REFERENCES_SPACE,
 };
 use super::queue::Arena;
-use super::registry::{KeyRange, Modifiers};
+use super::registry::Modifiers;
 use super::spaces::LARGE_VALUE_FORMAT;
 use super::statistics::Statistics;
 use super::sweep::Sweep;
@@ -45,7 +40,7 @@ use super::tree::{Node, NodeId};
 use super::view::Views;
 use crate::device::{self, Buffer, DeviceId, Devices};
 use crate::error::{ClosedError, Damage, Error, RequestError};
-use crate::log::{self, Log, LogConfig, LogReader};
+use crate::log::{self, Log, LogConfig};
 use crate::placement::{Extent, SpaceMap, UNIT_BYTES};
 
 /// Name of the log stream of updates.
@@ -394,7 +389,7 @@ impl Core {
         Err(Damage { device, offset, what, reason }.into())
     }
 
-    fn bind_modifier(&mut self, record: ModifierRecord) {
+    pub(super) fn bind_modifier(&mut self, record: ModifierRecord) {
         let known = self.application_modifiers.iter().find(|modifier| {
             modifier.name() == record.name && modifier.version() == record.version
         });
@@ -404,80 +399,6 @@ impl Core {
         }
         if self.modifier_records.iter().all(|known| known.id != record.id) {
             self.modifier_records.push(record);
-        }
-    }
-
-    /// First pass: everything that changes the directory.
-    fn replay_changes(
-        &mut self,
-        devices: &mut dyn Devices,
-        reader: &mut LogReader,
-    ) -> Result<(), Error> {
-        let begin = self.superblock.root_seq;
-        while let Some(record) = reader.next(devices)? {
-            let seq = record.seq;
-            if seq <= begin {
-                continue;
-            }
-            let payload = record_format::decode(record.payload)
-                .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
-            let event = match payload {
-                Payload::Change(change, _) => {
-                    self.apply_change(seq, &change, Release::Never);
-                    continue;
-                }
-                Payload::Modifier(record) => {
-                    self.bind_modifier(record);
-                    continue;
-                }
-                Payload::Updates(updates) => self.blocks_for(seq, updates)?,
-                Payload::Settle(updates) => {
-                    let blocks = self.blocks_for(seq, updates.clone())?;
-                    self.apply_event(seq, blocks, Release::Never);
-                    Event::Settle(settled(&self.config, seq, updates)?)
-                }
-                Payload::CreateSpace(record) => {
-                    self.format_named(&record.format)?;
-                    Event::Create(record)
-                }
-                Payload::DropSpace(space) => Event::Drop(space),
-                Payload::Clone(clone) => Event::Clone(clone),
-                Payload::DropSnapshot(snapshot) => Event::DropSnapshot(snapshot),
-                Payload::RemoveRange(range) => Event::RemoveRange(range),
-                Payload::Adopt(space, source) => Event::Adopt { space, source },
-                Payload::Release(portion) => Event::Release(portion),
-            };
-            self.apply_event(seq, event, Release::Never);
-        }
-        reader.rewind();
-        self.index_places();
-        Ok(())
-    }
-
-    /// The blocks that updates needed when they were accepted.
-    fn blocks_for(&self, seq: u64, mut updates: Updates<'_>) -> Result<Event, Error> {
-        let mut wanted = Vec::new();
-        let has_sharing = self.directory.trees.has_sharing();
-        loop {
-            let next = updates
-                .next_update()
-                .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
-            let Some(update) = next else { return Ok(Event::Blocks(wanted)) };
-            let Some(space) = self.directory.space(update.space) else { continue };
-            if has_sharing || space.format.routing() == Routing::Exact {
-                let position = space.format.position(update.key);
-                wanted.push((update.space, Box::from(&*position)));
-            }
-        }
-    }
-
-    /// Builds the index of places, which replay does not keep.
-    fn index_places(&mut self) {
-        self.physical.clear();
-        for id in self.directory.table.ids() {
-            if let Some(extent) = self.directory.block(id).placement.extent {
-                self.physical.insert((extent.device, extent.offset, id));
-            }
         }
     }
 
@@ -512,113 +433,6 @@ impl Core {
             Damage { device, offset, what: what.to_owned(), reason }.into()
         })
     }
-
-    /// Second pass: updates that are not inside an image go to the queues.
-    fn replay_updates(
-        &mut self,
-        devices: &mut dyn Devices,
-        reader: &mut LogReader,
-        access: Access,
-    ) -> Result<(), Error> {
-        self.replaying = true;
-        while let Some(record) = reader.next(devices)? {
-            let seq = record.seq;
-            self.replay_carried(seq);
-            let payload = record_format::decode(record.payload)
-                .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
-            let mut updates = match payload {
-                Payload::Updates(updates)
-                | Payload::Change(_, updates)
-                | Payload::Settle(updates) => updates,
-                Payload::RemoveRange(range) => {
-                    self.replay_range(seq, &range);
-                    self.accepted = seq;
-                    continue;
-                }
-                _ => continue,
-            };
-            loop {
-                let next = updates
-                    .next_update()
-                    .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
-                let Some(update) = next else { break };
-                self.replay_update(seq, &update, access)?;
-            }
-            self.accepted = seq;
-            if access == Access::ReadWrite && self.queue_bytes() > self.queue_limit_bytes() {
-                // The log is read with nothing else in flight. A full store is opened all the same,
-                // with more memory than it was given: else nothing could be deleted from it.
-                drive::until(self, devices, |core| {
-                    let fits = core.queue_bytes() <= core.queue_limit_bytes() / 2;
-                    fits || core.full || core.closed.is_some()
-                });
-                self.come_to_rest(devices);
-                if let Some(closed) = &self.closed {
-                    return Err(closed.clone().into());
-                }
-            }
-        }
-        self.replay_carried(u64::MAX);
-        if access == Access::ReadWrite {
-            // Runs that replay has started must not be in flight when callers come in: their
-            // requests belong to this function's use of the devices.
-            self.come_to_rest(devices);
-        }
-        self.replaying = false;
-        self.enqueue_deferred();
-        self.overdraft_bytes = self.queue_bytes().saturating_sub(self.queue_limit_bytes());
-        Ok(())
-    }
-
-    /// Ends all that is on its way, so that nobody else's completions come in between.
-    fn come_to_rest(&mut self, devices: &mut dyn Devices) {
-        self.paused = true;
-        drive::until(self, devices, |core| core.is_quiet() || core.closed.is_some());
-        self.paused = false;
-    }
-
-    fn replay_update(
-        &mut self,
-        seq: u64,
-        update: &LoggedUpdate<'_>,
-        access: Access,
-    ) -> Result<(), Error> {
-        let mut told: BTreeSet<BlockId> = BTreeSet::new();
-        for space in self.directory.holders(update.space, seq) {
-            let Some(found) = self.directory.space(space) else { continue };
-            let position = found.format.position(update.key);
-            let Some(id) = self.directory.covering(space, &position) else { continue };
-            let inside = self.directory.block(id).placement.frontier >= seq;
-            if (inside && !cfg!(feature = "broken-frontier")) || !told.insert(id) {
-                continue;
-            }
-            // Who only looks applies nothing: an update may wait whose modifier is not known here.
-            if access == Access::ReadWrite && self.modifiers.get(update.modifier).is_none() {
-                return Err(self.unknown_modifier(update));
-            }
-            let LoggedUpdate { modifier, key, operand, .. } = *update;
-            self.push(id, &UpdateRef { seq, modifier, key, operand });
-        }
-        Ok(())
-    }
-
-    fn unknown_modifier(&self, update: &LoggedUpdate<'_>) -> Error {
-        let known = self.modifier_records.iter().find(|known| known.id == update.modifier);
-        let (name, version) = known.map_or_else(
-            || (format!("number {}", update.modifier.0), 0),
-            |known| (known.name.clone(), known.version),
-        );
-        RequestError::UnknownModifier { name, version }.into()
-    }
-
-    /// The removal of a range, for all that share what it concerns.
-    fn replay_range(&mut self, seq: u64, record: &RangeRecord) {
-        let range = KeyRange { from: &record.from, to: record.to.as_deref() };
-        let mut told = BTreeSet::new();
-        for space in self.directory.holders(record.space, seq) {
-            self.push_range(seq, space, &range, &mut told);
-        }
-    }
 }
 
 /// The spaces that the engine keeps for itself.
@@ -634,26 +448,4 @@ fn own_spaces() -> [SpaceRecord; 2] {
         own(QUARANTINE_SPACE, QUARANTINE_COMPANION, TABLE_FORMAT, QUARANTINE_NAME),
         own(REFERENCES_SPACE, 0, REFERENCES_FORMAT, REFERENCES_NAME),
     ]
-}
-
-/// What cells of the reference array a record tells, and how much.
-fn settled(config: &Config, seq: u64, mut updates: Updates<'_>) -> Result<Vec<(u64, i64)>, Error> {
-    let mut cells = Vec::new();
-    let malformed = |malformed| malformed_record(config, seq, malformed);
-    while let Some(update) = updates.next_update().map_err(malformed)? {
-        let index = <[u8; 8]>::try_from(update.key).map(u64::from_be_bytes);
-        let amount = <[u8; 8]>::try_from(update.operand).map(i64::from_le_bytes);
-        let (Ok(index), Ok(amount)) = (index, amount) else {
-            return Err(malformed(Malformed("cell of the reference array")));
-        };
-        cells.push((index, amount));
-    }
-    Ok(cells)
-}
-
-fn malformed_record(config: &Config, seq: u64, malformed: Malformed) -> Error {
-    let region = config.log_regions[0];
-    let what = format!("log record {seq}");
-    let reason = format!("checksum holds, but the content is not known here: {malformed}");
-    Damage { device: region.device, offset: region.offset, what, reason }.into()
 }

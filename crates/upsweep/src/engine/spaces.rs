@@ -13,6 +13,7 @@ use super::format::record_format::{
     encode_drop_snapshot, encode_drop_space, encode_modifier, encode_release, encode_remove_range,
     encode_settle,
 };
+use super::format::reference_format::encode_cell;
 use super::modifier::{Modifier, check_name};
 use super::publish::Event;
 use super::quarantine::{FIRST_USER_SPACE, REFERENCES_SPACE};
@@ -176,13 +177,14 @@ impl Core {
         self.append_or_make_room(&payload, Publish::Event(Event::Drop(space)))
     }
 
-    /// Makes `name` a clone of the space `source`, which may be one of a snapshot: both have all that
-    /// was accepted so far, and go separate ways from then on. It is there once the returned sequence
-    /// is durable. One log record and no other write, whatever the size; memory: nothing but the
-    /// name. (Rodeh, section 5: a clone is one more reference to a root.)
+    /// Makes `name` a clone of the space `source`, which may be one of a snapshot: both have all
+    /// that was accepted so far, and go separate ways from then on. It is there once the returned
+    /// sequence is durable. One log record and no other write, whatever the size; memory: nothing
+    /// but the name. (Rodeh, section 5: a clone is one more reference to a root.)
     ///
     /// # Errors
-    /// [`RequestError::NoTable`]; a bad or taken name; [`RetryError::Busy`] when the log has no room.
+    /// [`RequestError::NoTable`]; a bad or taken name; [`RetryError::Busy`] when the log has no
+    /// room.
     pub fn clone_space(&mut self, source: u32, name: &str) -> Result<(u32, u64), Error> {
         self.check_open()?;
         self.check_new_name(name)?;
@@ -192,12 +194,12 @@ impl Core {
         Ok((space, self.append_clone(clone)?))
     }
 
-    /// Keeps spaces as they are at this moment: those given, or all of the application. The snapshot
-    /// is there once its sequence is durable. Cost: as [`Core::clone_space`], per space.
+    /// Keeps spaces as they are at this moment: those given, or all of the application. The
+    /// snapshot is there once its sequence is durable. Cost: as [`Core::clone_space`], per space.
     ///
     /// # Errors
-    /// [`RequestError::NoTable`]; a bad or taken name of the snapshot; [`RetryError::Busy`] when the
-    /// log has no room.
+    /// [`RequestError::NoTable`]; a bad or taken name of the snapshot; [`RetryError::Busy`] when
+    /// the log has no room.
     pub fn create_snapshot(
         &mut self,
         name: Option<&str>,
@@ -287,8 +289,8 @@ impl Core {
     }
 
     /// Ranges of positions, from `from` on, in which two spaces have different blocks: at most
-    /// `count` of them, in order. Outside of them both hold the same. Cost: in proportion to what the
-    /// two do not share, and to the depth of their trees; reads nothing.
+    /// `count` of them, in order. Outside of them both hold the same. Cost: in proportion to what
+    /// the two do not share, and to the depth of their trees; reads nothing.
     ///
     /// # Errors
     /// [`RequestError::NoTable`].
@@ -388,10 +390,8 @@ impl Core {
         }
         let owed = self.directory.trees.owed().iter().take(SETTLE_PORTION);
         let cells: Vec<(u64, i64)> = owed.map(|(index, amount)| (*index, *amount)).collect();
-        let encoded: Vec<([u8; 8], [u8; 8])> = cells
-            .iter()
-            .map(|(index, amount)| (index.to_be_bytes(), amount.to_le_bytes()))
-            .collect();
+        let encoded: Vec<([u8; 8], [u8; 8])> =
+            cells.iter().map(|(index, amount)| encode_cell(*index, *amount)).collect();
         let updates: Vec<LoggedUpdate<'_>> = encoded
             .iter()
             .map(|(key, operand)| LoggedUpdate {
@@ -411,8 +411,8 @@ impl Core {
         }
     }
 
-    /// Has every block of a space that is swept from now on shown to `visitor`, in place of the
-    /// one before; `None`: to nobody. A block that a space shares with others is shown to the visitor
+    /// Has every block of a space that is swept from now on shown to `visitor`, in place of the one
+    /// before; `None`: to nobody. A block that a space shares with others is shown to the visitor
     /// of one of them.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ use super::config::Config;
 use super::core::Core;
 use super::directory::{BlockId, Space};
 use super::format::image_format::{self, Identity, ImageKind};
+use super::format::reference_format::decode_cell;
 use super::quarantine::REFERENCES_SPACE;
 use super::recovery::{self, Access, Registry};
 use crate::device::{self, Buffer, DeviceId, Devices};
@@ -164,9 +165,7 @@ impl Verifier<'_> {
             };
             let body = space.format.read(&input).map_err(|error| format!("{error:?}"))?;
             space.format.for_each(&block.key, &body, &mut |key, value| {
-                let index = <[u8; 8]>::try_from(key).map(u64::from_be_bytes);
-                let count = <[u8; 8]>::try_from(value.bytes).map(i64::from_le_bytes);
-                if let (Ok(index), Ok(count)) = (index, count) {
+                if let Some((index, count)) = decode_cell(key, value.bytes) {
                     *cells.entry(index).or_default() += count;
                 }
             })?;

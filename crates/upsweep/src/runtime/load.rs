@@ -78,9 +78,9 @@ impl BlockLimits {
 
 impl BlockStore {
     /// Fills an empty space of ordered blocks with whole `blocks`, in the order of their keys: all
-    /// of them, or none if this returns an error, now and after any crash. An error among the blocks
-    /// ends the load and comes back. When it returns, everything is on stable media. Updates of the
-    /// space meanwhile are accepted, and keep it from being filled.
+    /// of them, or none if this returns an error, now and after any crash. An error among the
+    /// blocks ends the load and comes back. When it returns, everything is on stable media. Updates
+    /// of the space meanwhile are accepted, and keep it from being filled.
     ///
     /// Cost: every block is written once, in the order in which they come; one log record per
     /// megabyte. Memory: up to 8 chunks of a megabyte, of which those that are being written are
@@ -88,8 +88,9 @@ impl BlockStore {
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::NotEmpty`]; [`RequestError::ReadOnly`];
-    /// [`RequestError::BadFormat`] for a body that the format of the space does not write, or if its
-    /// blocks are not ordered; [`RetryError::Full`](crate::RetryError::Full); [`Error::Closed`].
+    /// [`RequestError::BadFormat`] for a body that the format of the space does not write, or if
+    /// its blocks are not ordered; [`RetryError::Full`](crate::RetryError::Full);
+    /// [`Error::Closed`].
     pub fn load(
         &self,
         space: u32,

@@ -72,8 +72,8 @@ impl BlockStore {
         self.inner.shared.wait_until(|core| core.space_record(space))
     }
 
-    /// Keeps some spaces (`None`: all) as they are, and waits until that is durable: one log record,
-    /// whatever their size. Without name the snapshot ends with this process at the latest.
+    /// Keeps some spaces (`None`: all) as they are, and waits until that is durable: one log
+    /// record, whatever their size. Without name the snapshot ends with this process at the latest.
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::SnapshotExists`]; [`Error::Closed`].

@@ -1,13 +1,13 @@
 //! Nodes, pages of the block table, the checkpoint root and the superblock.
 //!
-//! A *node* (body of a node image) is its level, a count, and that many children; above level 0 each
-//! with its key. A *page* of the block table is a count and that many blocks: number, birth, key,
-//! placement. A *root* (body of the root image) lists the spaces and the node that is the root of
-//! each, the snapshots, the modifiers, all nodes and pages (number, image sequence, extent), nodes
-//! that are still to be dropped, what the reference array is owed, which space was cloned from which
-//! and when, and the quarantined updates that no log record holds: barrier, key, operand. All are
-//! written by one checkpoint; a node or page that did not change since the last one stays where it
-//! is. Together they are the directory as it was at one log sequence.
+//! A *node* (body of a node image) is its level, a count, and that many children; above level 0
+//! each with its key. A *page* of the block table is a count and that many blocks: number, birth,
+//! key, placement. A *root* (body of the root image) lists the spaces and the node that is the root
+//! of each, the snapshots, the modifiers, all nodes and pages (number, image sequence, extent),
+//! nodes that are still to be dropped, what the reference array is owed, which space was cloned
+//! from which and when, and the quarantined updates that no log record holds: barrier, key,
+//! operand. All are written by one checkpoint; a node or page that did not change since the last
+//! one stays where it is. Together they are the directory as it was at one log sequence.
 //!
 //! The *superblock* is written to one of two slots in turn, so that a torn write leaves the other:
 //!

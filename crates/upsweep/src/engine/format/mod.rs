@@ -6,7 +6,8 @@
 //! | [`image_format`] | the envelope around blocks, directory pages and checkpoint roots |
 //! | [`record_format`] | payloads of log records: updates, directory changes, tables, modifiers |
 //! | [`quarantine_format`] | records of the quarantine table |
-//! | [`checkpoint_format`] | directory pages, the checkpoint root and the superblock |
+//! | [`reference_format`] | cells of the reference array |
+//! | [`checkpoint_format`] | nodes, pages of the block table, checkpoint root, superblock |
 //!
 //! All integers are little-endian; *varint* is LEB128 of at most 10 bytes.
 
@@ -15,3 +16,4 @@ pub mod codec_format;
 pub mod image_format;
 pub mod quarantine_format;
 pub mod record_format;
+pub mod reference_format;

@@ -19,10 +19,11 @@
 //! A *space* is its number, its companion space (0: none), the snapshot it belongs to (0: none),
 //! format and name. A *snapshot* is its number, whether it is temporary, and its name. A *moved
 //! block* is its number, its birth, and its placement. A *rebuilt group* is a space, blocks that it
-//! gives up (number, birth), blocks that it gets (key, placement), and large values of its companion
-//! (key, 0, or 1 and a placement). A *placement* is the frontier, the distance from the image's
-//! sequence up to it, the space that the image names, records, and the extent: length in units (0:
-//! no image), then device and offset in units. Integers are varints, keys and operands byte strings.
+//! gives up (number, birth), blocks that it gets (key, placement), and large values of its
+//! companion (key, 0, or 1 and a placement). A *placement* is the frontier, the distance from the
+//! image's sequence up to it, the space that the image names, records, and the extent: length in
+//! units (0: no image), then device and offset in units. Integers are varints, keys and operands
+//! byte strings.
 //!
 //! The updates of a change are quarantined ones, put into the quarantine table at the sequence of
 //! the change itself, so that they are published with the sweep that refused them or not at all.

@@ -202,8 +202,8 @@ impl Core {
         self.push_waiting(id, &[frozen, Arc::new(live)]);
     }
 
-    /// Gives a run up for lack of room. After a rest the next run asks the devices to grow once more:
-    /// somebody may have made room.
+    /// Gives a run up for lack of room. After a rest the next run asks the devices to grow once
+    /// more: somebody may have made room.
     pub(super) fn cancel_run(&mut self, id: RunId) {
         self.full = true;
         self.room_events += 1;

@@ -1,9 +1,10 @@
 //! Bulk loads: blocks that somebody else has filled go to the data devices as they are.
 //!
 //! A load fills a space of its own that nobody sees. Its blocks come in *chunks*, and a chunk goes
-//! the way of a run from the moment at which its images are made: place, write, flush, log, publish.
-//! No update is logged, only where the blocks are. At its end the tree of the hidden space becomes
-//! that of the space to be filled, by one log record: so a load is there whole or not at all.
+//! the way of a run from the moment at which its images are made: place, write, flush, log,
+//! publish. No update is logged, only where the blocks are. At its end the tree of the hidden space
+//! becomes that of the space to be filled, by one log record: so a load is there whole or not at
+//! all.
 
 use std::collections::VecDeque;
 

@@ -23,6 +23,7 @@ mod load;
 mod pacing;
 mod place;
 mod run;
+mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 

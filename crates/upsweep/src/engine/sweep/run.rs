@@ -364,72 +364,13 @@ impl Core {
     }
 
     /// Marks the block of a job as damaged, so that the next attempt leaves it out.
-    fn condemn(&mut self, id: RunId, job_block: &JobBlock, reason: String) {
+    pub(super) fn condemn(&mut self, id: RunId, job_block: &JobBlock, reason: String) {
         let found = self.directory.exact(job_block.space, &job_block.key);
         let run = self.run_mut(id);
         if let Some(block) = run.blocks.iter_mut().find(|block| Some(block.id) == found) {
             block.damage = Some(reason);
             block.image = None;
         }
-    }
-
-    fn load_values(&mut self, id: RunId, actions: &mut Actions) {
-        let phase = std::mem::replace(&mut self.run_mut(id).phase, Phase::Applying);
-        let Phase::LoadingValues { mut job, .. } = phase else { return };
-        let mut requests = Vec::new();
-        let mut missing = None;
-        let mut index = 0;
-        for block in &job.blocks {
-            for (key, _) in &block.values {
-                let found = self.directory.exact(block.companion, key);
-                match found.and_then(|found| self.directory.block(found).placement.extent) {
-                    Some(extent) => requests.push((index, extent)),
-                    None => missing = Some(block),
-                }
-                index += 1;
-            }
-        }
-        if let Some(block) = missing {
-            // Damage, or its space was dropped meanwhile. The others have to ask again.
-            self.condemn(id, block, "a large value of it is not in the directory".to_owned());
-            job.blocks.iter_mut().for_each(|block| block.values.clear());
-            requests.clear();
-        }
-        for &(index, extent) in &requests {
-            let token = self.token(Purpose::ValueRead(id, index));
-            actions.requests.push(read_request(extent, token));
-        }
-        self.run_mut(id).phase = Phase::LoadingValues { pending: requests.len(), job };
-    }
-
-    pub(in crate::engine) fn value_read_done(
-        &mut self,
-        id: RunId,
-        index: usize,
-        completion: Completion,
-    ) {
-        let phase = std::mem::replace(&mut self.run_mut(id).phase, Phase::Applying);
-        let Phase::LoadingValues { pending, mut job } = phase else { return };
-        let (position, value) = job.value_position(index);
-        let (space, key) =
-            (job.blocks[position].companion, job.blocks[position].values[value].0.clone());
-        let body = self.check_value(space, &key, completion);
-        match body {
-            Ok(body) => job.blocks[position].values[value].1 = body,
-            Err(reason) => self.condemn(id, &job.blocks[position], reason),
-        }
-        self.run_mut(id).phase = Phase::LoadingValues { pending: pending - 1, job };
-    }
-
-    fn check_value(&self, space: u32, key: &[u8], done: Completion) -> Result<Vec<u8>, String> {
-        done.result.map_err(|error| error.to_string())?;
-        let buffer = done.buffer.ok_or("no buffer came back")?;
-        let found = self.directory.exact(space, key).ok_or("a large value has vanished")?;
-        let Placement { image_seq: seq, image_space: space, .. } =
-            self.directory.block(found).placement;
-        let store = self.config.store;
-        let identity = Identity { store, kind: ImageKind::Block, space, seq, key };
-        image_format::decode(&buffer, &identity).map(|body| buffer[body].to_vec())
     }
 
     /// A further attempt, with the values that the last one asked for or without a damaged block.
@@ -638,21 +579,7 @@ impl RunBlock {
     }
 }
 
-impl RunJob {
-    /// Block and value with this running number.
-    fn value_position(&self, index: usize) -> (usize, usize) {
-        let mut left = index;
-        for (position, block) in self.blocks.iter().enumerate() {
-            if left < block.values.len() {
-                return (position, left);
-            }
-            left -= block.values.len();
-        }
-        unreachable!("the index of a value that was asked for")
-    }
-}
-
-fn read_request(extent: Extent, token: crate::device::Token) -> Request {
+pub(super) fn read_request(extent: Extent, token: crate::device::Token) -> Request {
     let buffer = Buffer::zeroed(extent.bytes as usize);
     let operation = Operation::Read { offset: extent.offset, buffer };
     Request { device: extent.device, token, operation }

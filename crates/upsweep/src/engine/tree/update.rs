@@ -124,10 +124,10 @@ impl Trees {
         self.free_node(root);
     }
 
-    /// Gives an owned child at least `wanted` entries, if its neighbour allows: merges the two where
-    /// they fit into one node of at most `most` entries, else moves some over. The right neighbour is preferred, because
-    /// the path to it is shorter where it is not in the parent's last place. Does nothing if the
-    /// child is alone.
+    /// Gives an owned child at least `wanted` entries, if its neighbour allows: merges the two
+    /// where they fit into one node of at most `most` entries, else moves some over. The right
+    /// neighbour is preferred, because the path to it is shorter where it is not in the parent's
+    /// last place. Does nothing if the child is alone.
     pub(super) fn mend(
         &mut self,
         parent: NodeId,

@@ -281,9 +281,9 @@ impl<O: Order> Table<O> {
 }
 
 impl Table {
-    /// Removes all records with keys from `from` to below `to` (`None`: to the end), with all updates
-    /// that wait for them, and waits until that is durable. Updates that are declared later come
-    /// after it.
+    /// Removes all records with keys from `from` to below `to` (`None`: to the end), with all
+    /// updates that wait for them, and waits until that is durable. Updates that are declared later
+    /// come after it.
     ///
     /// Cost: one log record and at most `4 x depth` nodes of the directory, however many records
     /// there are; nothing is read. Their room comes back in the background. (Rodeh, section 5.7.)

@@ -1,0 +1,223 @@
+//! Replay: the log a second and a third time, through the functions that it went through at first.
+//!
+//! First pass: events change the directory, as they did when their records became durable. Second
+//! pass: updates that no image holds go to the queues, those of a space also to the clones that
+//! were made of it later. Between the two the places of all blocks are indexed and claimed.
+
+use std::collections::BTreeSet;
+
+use super::block_format::{Routing, UpdateRef};
+use super::blocks::BlockId;
+use super::config::Config;
+use super::core::{Core, Release};
+use super::drive;
+use super::format::codec_format::Malformed;
+use super::format::record_format::{self, LoggedUpdate, Payload, RangeRecord, Updates};
+use super::format::reference_format::decode_cell;
+use super::publish::Event;
+use super::recovery::Access;
+use super::registry::KeyRange;
+use crate::device::Devices;
+use crate::error::{Damage, Error, RequestError};
+use crate::log::LogReader;
+
+impl Core {
+    /// First pass: everything that changes the directory.
+    pub(super) fn replay_changes(
+        &mut self,
+        devices: &mut dyn Devices,
+        reader: &mut LogReader,
+    ) -> Result<(), Error> {
+        let begin = self.superblock.root_seq;
+        while let Some(record) = reader.next(devices)? {
+            let seq = record.seq;
+            if seq <= begin {
+                continue;
+            }
+            let payload = record_format::decode(record.payload)
+                .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
+            let event = match payload {
+                Payload::Change(change, _) => {
+                    self.apply_change(seq, &change, Release::Never);
+                    continue;
+                }
+                Payload::Modifier(record) => {
+                    self.bind_modifier(record);
+                    continue;
+                }
+                Payload::Updates(updates) => self.blocks_for(seq, updates)?,
+                Payload::Settle(updates) => {
+                    let blocks = self.blocks_for(seq, updates.clone())?;
+                    self.apply_event(seq, blocks, Release::Never);
+                    Event::Settle(settled(&self.config, seq, updates)?)
+                }
+                Payload::CreateSpace(record) => {
+                    self.format_named(&record.format)?;
+                    Event::Create(record)
+                }
+                Payload::DropSpace(space) => Event::Drop(space),
+                Payload::Clone(clone) => Event::Clone(clone),
+                Payload::DropSnapshot(snapshot) => Event::DropSnapshot(snapshot),
+                Payload::RemoveRange(range) => Event::RemoveRange(range),
+                Payload::Adopt(space, source) => Event::Adopt { space, source },
+                Payload::Release(portion) => Event::Release(portion),
+            };
+            self.apply_event(seq, event, Release::Never);
+        }
+        reader.rewind();
+        self.index_places();
+        Ok(())
+    }
+
+    /// The blocks that updates needed when they were accepted.
+    fn blocks_for(&self, seq: u64, mut updates: Updates<'_>) -> Result<Event, Error> {
+        let mut wanted = Vec::new();
+        let has_sharing = self.directory.trees.has_sharing();
+        loop {
+            let next = updates
+                .next_update()
+                .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
+            let Some(update) = next else { return Ok(Event::Blocks(wanted)) };
+            let Some(space) = self.directory.space(update.space) else { continue };
+            if has_sharing || space.format.routing() == Routing::Exact {
+                let position = space.format.position(update.key);
+                wanted.push((update.space, Box::from(&*position)));
+            }
+        }
+    }
+
+    /// Builds the index of places, which replay does not keep.
+    fn index_places(&mut self) {
+        self.physical.clear();
+        for id in self.directory.table.ids() {
+            if let Some(extent) = self.directory.block(id).placement.extent {
+                self.physical.insert((extent.device, extent.offset, id));
+            }
+        }
+    }
+
+    /// Second pass: updates that are not inside an image go to the queues.
+    pub(super) fn replay_updates(
+        &mut self,
+        devices: &mut dyn Devices,
+        reader: &mut LogReader,
+        access: Access,
+    ) -> Result<(), Error> {
+        self.replaying = true;
+        while let Some(record) = reader.next(devices)? {
+            let seq = record.seq;
+            self.replay_carried(seq);
+            let payload = record_format::decode(record.payload)
+                .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
+            let mut updates = match payload {
+                Payload::Updates(updates)
+                | Payload::Change(_, updates)
+                | Payload::Settle(updates) => updates,
+                Payload::RemoveRange(range) => {
+                    self.replay_range(seq, &range);
+                    self.accepted = seq;
+                    continue;
+                }
+                _ => continue,
+            };
+            loop {
+                let next = updates
+                    .next_update()
+                    .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
+                let Some(update) = next else { break };
+                self.replay_update(seq, &update, access)?;
+            }
+            self.accepted = seq;
+            if access == Access::ReadWrite && self.queue_bytes() > self.queue_limit_bytes() {
+                // The log is read with nothing else in flight. A full store is opened all the same,
+                // with more memory than it was given: else nothing could be deleted from it.
+                drive::until(self, devices, |core| {
+                    let fits = core.queue_bytes() <= core.queue_limit_bytes() / 2;
+                    fits || core.full || core.closed.is_some()
+                });
+                self.come_to_rest(devices);
+                if let Some(closed) = &self.closed {
+                    return Err(closed.clone().into());
+                }
+            }
+        }
+        self.replay_carried(u64::MAX);
+        if access == Access::ReadWrite {
+            // Runs that replay has started must not be in flight when callers come in: their
+            // requests belong to this function's use of the devices.
+            self.come_to_rest(devices);
+        }
+        self.replaying = false;
+        self.enqueue_deferred();
+        self.overdraft_bytes = self.queue_bytes().saturating_sub(self.queue_limit_bytes());
+        Ok(())
+    }
+
+    /// Ends all that is on its way, so that nobody else's completions come in between.
+    fn come_to_rest(&mut self, devices: &mut dyn Devices) {
+        self.paused = true;
+        drive::until(self, devices, |core| core.is_quiet() || core.closed.is_some());
+        self.paused = false;
+    }
+
+    fn replay_update(
+        &mut self,
+        seq: u64,
+        update: &LoggedUpdate<'_>,
+        access: Access,
+    ) -> Result<(), Error> {
+        let mut told: BTreeSet<BlockId> = BTreeSet::new();
+        for space in self.directory.holders(update.space, seq) {
+            let Some(found) = self.directory.space(space) else { continue };
+            let position = found.format.position(update.key);
+            let Some(id) = self.directory.covering(space, &position) else { continue };
+            let inside = self.directory.block(id).placement.frontier >= seq;
+            if (inside && !cfg!(feature = "broken-frontier")) || !told.insert(id) {
+                continue;
+            }
+            // Who only looks applies nothing: an update may wait whose modifier is not known here.
+            if access == Access::ReadWrite && self.modifiers.get(update.modifier).is_none() {
+                return Err(self.unknown_modifier(update));
+            }
+            let LoggedUpdate { modifier, key, operand, .. } = *update;
+            self.push(id, &UpdateRef { seq, modifier, key, operand });
+        }
+        Ok(())
+    }
+
+    fn unknown_modifier(&self, update: &LoggedUpdate<'_>) -> Error {
+        let known = self.modifier_records.iter().find(|known| known.id == update.modifier);
+        let (name, version) = known.map_or_else(
+            || (format!("number {}", update.modifier.0), 0),
+            |known| (known.name.clone(), known.version),
+        );
+        RequestError::UnknownModifier { name, version }.into()
+    }
+
+    /// The removal of a range, for all that share what it concerns.
+    fn replay_range(&mut self, seq: u64, record: &RangeRecord) {
+        let range = KeyRange { from: &record.from, to: record.to.as_deref() };
+        let mut told = BTreeSet::new();
+        for space in self.directory.holders(record.space, seq) {
+            self.push_range(seq, space, &range, &mut told);
+        }
+    }
+}
+
+/// What cells of the reference array a record tells, and how much.
+fn settled(config: &Config, seq: u64, mut updates: Updates<'_>) -> Result<Vec<(u64, i64)>, Error> {
+    let mut cells = Vec::new();
+    let malformed = |malformed| malformed_record(config, seq, malformed);
+    while let Some(update) = updates.next_update().map_err(malformed)? {
+        let cell = decode_cell(update.key, update.operand);
+        cells.push(cell.ok_or_else(|| malformed(Malformed("cell of the reference array")))?);
+    }
+    Ok(cells)
+}
+
+fn malformed_record(config: &Config, seq: u64, malformed: Malformed) -> Error {
+    let region = config.log_regions[0];
+    let what = format!("log record {seq}");
+    let reason = format!("checksum holds, but the content is not known here: {malformed}");
+    Damage { device: region.device, offset: region.offset, what, reason }.into()
+}
