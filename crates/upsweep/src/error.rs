@@ -252,20 +252,10 @@ impl Display for RequestError {
                 "table {table:?} is of another store than the batch: give each store a batch of \
                  its own; nothing was changed"
             ),
-            Self::IndexTooLarge { index, limit } => {
-                write!(formatter, "index {index}; the largest of an array is {limit}")
-            }
-            Self::KeyTooLong { bytes, limit } => {
-                write!(formatter, "key of {bytes} bytes; the limit is {limit}")
-            }
-            Self::ValueTooLong { bytes, limit } => {
-                write!(formatter, "value of {bytes} bytes; the limit is {limit}")
-            }
-            Self::BatchTooLong { bytes, limit } => write!(
-                formatter,
-                "record of {bytes} bytes; the limit of this store is {limit}: split a batch; a \
-                 single update needs a store with a larger log, or more memory"
-            ),
+            Self::IndexTooLarge { .. }
+            | Self::KeyTooLong { .. }
+            | Self::ValueTooLong { .. }
+            | Self::BatchTooLong { .. } => self.fmt_of_size(formatter),
             Self::BadOperand { modifier, reason } => {
                 write!(formatter, "operand of {modifier:?} refused: {reason}")
             }
@@ -305,6 +295,27 @@ impl Display for RequestError {
 }
 
 impl RequestError {
+    /// The text of those that say what is too large.
+    fn fmt_of_size(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::IndexTooLarge { index, limit } => {
+                write!(formatter, "index {index}; the largest of an array is {limit}")
+            }
+            Self::KeyTooLong { bytes, limit } => {
+                write!(formatter, "key of {bytes} bytes; the limit is {limit}")
+            }
+            Self::ValueTooLong { bytes, limit } => {
+                write!(formatter, "value of {bytes} bytes; the limit is {limit}")
+            }
+            Self::BatchTooLong { bytes, limit } => write!(
+                formatter,
+                "record of {bytes} bytes; the limit of this store is {limit}: split a batch; a \
+                 single update needs a store with a larger log, or more memory"
+            ),
+            _ => Ok(()),
+        }
+    }
+
     /// The text of those that say what a name stands for.
     fn fmt_of_name(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         let (name, text) = match self {

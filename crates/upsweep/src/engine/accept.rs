@@ -32,6 +32,13 @@ struct Copy {
     image_bytes: u64,
 }
 
+impl Copy {
+    fn add(&mut self, other: &Self) {
+        self.queue_bytes += other.queue_bytes;
+        self.image_bytes += other.image_bytes;
+    }
+}
+
 /// What the change of one block takes in the log, in a run of usual length.
 const CHANGE_BYTES: u64 = 256;
 /// Queue memory that admission keeps in any case.
@@ -57,15 +64,15 @@ impl Core {
         if let Some(closed) = &self.closed {
             return Err(closed.clone().into());
         }
-        let (mut bytes, mut copies) = (0, 0);
+        let (mut bytes, mut copies) = (0, Copy::default());
         for update in updates {
             self.check_update(update)?;
-            let copy = self.copy_for(update);
-            bytes += update_len(update) + copy.queue_bytes;
-            copies += copy.image_bytes;
+            bytes += update_len(update);
+            copies.add(&self.copy_for(update));
         }
-        let admitted = self.admit(bytes, updates.len())?;
-        if !self.has_room_for(updates, bytes, copies) || !admitted {
+        let admitted = self.admit(bytes, &copies, updates.len())?;
+        let bytes_in_queues = bytes + copies.queue_bytes;
+        if !self.has_room_for(updates, bytes_in_queues, copies.image_bytes) || !admitted {
             if self.is_out_of_room() {
                 return Err(self.full_error());
             }
@@ -128,7 +135,7 @@ impl Core {
     }
 
     /// Whether a record of `bytes` with this many updates may enter now.
-    fn admit(&self, bytes: usize, updates: usize) -> Result<bool, Error> {
+    fn admit(&self, bytes: usize, copies: &Copy, updates: usize) -> Result<bool, Error> {
         let needed = bytes + bytes / 8 + CELL_BYTES;
         let limit = self.queue_limit_bytes();
         let budget_bytes = self.config.memory_bytes;
@@ -143,7 +150,8 @@ impl Core {
             let limit = (limit - kept) * 7 / 8;
             return Err(RequestError::BatchTooLong { bytes, limit }.into());
         }
-        let fits = self.queue_bytes() + needed + kept <= limit
+        // A sweep leaves less to copy, so copies never ask for too much for good.
+        let fits = self.queue_bytes() + needed + copies.queue_bytes + kept <= limit
             && self.log_claim_percent(updates) < self.sweep.log_fill_allowed_percent();
         // On full devices no sweep makes room, neither in the queues nor in the log.
         if !fits && self.full { Err(self.full_error()) } else { Ok(fits) }

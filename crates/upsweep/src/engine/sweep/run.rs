@@ -234,14 +234,18 @@ impl Core {
     /// Takes the waiting updates of the run's blocks out of their queues and has them applied.
     ///
     /// The frontier of the run says that everything up to it is applied. So a block waits for which
-    /// accepted updates are still on their way to the queue.
+    /// accepted updates are still on their way to the queue. What waits for a block that no space
+    /// has any more concerns nobody, and must not pin the log until the block is given back.
     fn freeze(&mut self, id: RunId, actions: &mut Actions) {
         let mut run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
         let mut expects = false;
         for block in &mut run.blocks {
             let found = self.directory.table.find(block.reference());
             match found.and_then(|id| self.directory.owner(id)) {
-                None => block.is_gone = true,
+                None => {
+                    block.is_gone = true;
+                    found.into_iter().for_each(|id| self.applied(id));
+                }
                 Some((space, _)) => {
                     block.owner = space.record.space;
                     expects |= self.expects_updates(block.id);
