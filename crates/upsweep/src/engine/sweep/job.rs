@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::RunId;
 use crate::device::Buffer;
 use crate::engine::block_format::{Applied, ApplyError, ApplyInput, BlockFormat, Piece, UpdateRef};
+use crate::engine::blocks::BlockId;
 use crate::engine::cache::Image;
 use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::queue::Waiting;
@@ -22,6 +23,7 @@ pub(in crate::engine) type LargeValue = (Vec<u8>, Option<Vec<u8>>);
 
 /// One block of a job.
 pub(in crate::engine) struct JobBlock {
+    pub(in crate::engine) id: BlockId,
     pub(in crate::engine) space: u32,
     pub(in crate::engine) companion: u32,
     pub(in crate::engine) key: Box<[u8]>,

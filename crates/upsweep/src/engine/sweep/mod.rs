@@ -20,6 +20,7 @@
 mod change;
 mod job;
 mod load;
+mod owner;
 mod pacing;
 mod place;
 mod run;

@@ -23,7 +23,7 @@ pub(in crate::engine) struct RunBlock {
     /// The space through which the run sees it, from the time at which its updates are frozen.
     pub(super) owner: u32,
     /// No space has it any more.
-    is_gone: bool,
+    pub(super) is_gone: bool,
     image: Option<Arc<Image>>,
     /// Why the block cannot be used, if so.
     pub(super) damage: Option<String>,
@@ -68,6 +68,8 @@ pub(in crate::engine) struct Run {
     pub(super) block_bytes: u32,
     /// The space whose blocks these are, if they are loaded and nothing was there before.
     pub(super) load: Option<u32>,
+    /// Large values were loaded of a space that the run no longer sees their block through.
+    pub(super) has_stale_values: bool,
     /// Shared blocks may be split as well, for one space, because there is no room for whole ones.
     pub(super) may_split_shared: bool,
     updates: u64,
@@ -97,6 +99,7 @@ impl Run {
             frozen_bytes: 0,
             block_bytes,
             load: None,
+            has_stale_values: false,
             may_split_shared: false,
             updates: 0,
             change: Change::default(),
@@ -113,6 +116,7 @@ impl Run {
             frozen_bytes: 0,
             block_bytes: 0,
             load: Some(space),
+            has_stale_values: false,
             may_split_shared: false,
             updates: 0,
             change: Change::default(),
@@ -281,18 +285,6 @@ impl Core {
         }
     }
 
-    /// Whether a space has accepted updates for the block that are not on its queue yet. Shared or
-    /// not: what others have of it may be given back before those updates come.
-    fn expects_updates(&self, id: BlockId) -> bool {
-        let key = &self.directory.block(id).key;
-        self.directory.spaces().any(|space| {
-            let number = space.record.space;
-            let covers = |position: &[u8]| self.directory.covering(number, position) == Some(id);
-            space.pending.first_from(key).is_some_and(covers)
-                || !space.fences.is_empty() && self.directory.exact(number, key) == Some(id)
-        })
-    }
-
     /// Has the run's sound blocks applied, with these large values at hand.
     pub(super) fn send_job(
         &mut self,
@@ -300,6 +292,10 @@ impl Core {
         mut values: Vec<LoadedValues>,
         actions: &mut Actions,
     ) {
+        self.renew_owners(id);
+        if std::mem::take(&mut self.run_mut(id).has_stale_values) {
+            values.clear();
+        }
         let run = &self.sweep.runs[&id];
         let sound: Vec<&RunBlock> = run.blocks.iter().filter(|b| b.is_sound()).collect();
         let shared: Vec<bool> =
@@ -315,6 +311,7 @@ impl Core {
             let next = next.filter(|_| !shared[position] && !shared[position + 1]);
             let loaded = values.iter_mut().find(|(id, _)| *id == run_block.id);
             blocks.push(JobBlock {
+                id: run_block.id,
                 space: run_block.owner,
                 companion: space.record.companion,
                 key: block.key.clone(),
@@ -355,23 +352,16 @@ impl Core {
                 self.run_mut(id).phase = Phase::LoadingValues { pending: usize::MAX, job };
             }
             JobResult::Corrupt(position, reason) => {
-                self.condemn(id, &job.blocks[position], reason);
+                self.condemn(id, job.blocks[position].id, reason);
                 self.run_mut(id).phase = Phase::LoadingValues { pending: 0, job: Box::new(job) };
             }
         }
     }
 
-    fn is_shared(&self, space: u32, id: BlockId) -> bool {
-        let Some(found) = self.directory.space(space) else { return false };
-        let key = &self.directory.block(id).key;
-        self.directory.find(found, key).is_none_or(|found| found.shared || found.item != id.0)
-    }
-
-    /// Marks the block of a job as damaged, so that the next attempt leaves it out.
-    pub(super) fn condemn(&mut self, id: RunId, job_block: &JobBlock, reason: String) {
-        let found = self.directory.exact(job_block.space, &job_block.key);
+    /// Marks a block as damaged, so that the next attempt leaves it out.
+    pub(super) fn condemn(&mut self, id: RunId, block: BlockId, reason: String) {
         let run = self.run_mut(id);
-        if let Some(block) = run.blocks.iter_mut().find(|block| Some(block.id) == found) {
+        if let Some(block) = run.blocks.iter_mut().find(|found| found.id == block) {
             block.damage = Some(reason);
             block.image = None;
         }
@@ -381,10 +371,9 @@ impl Core {
     fn apply_again(&mut self, id: RunId, actions: &mut Actions) {
         let phase = std::mem::replace(&mut self.run_mut(id).phase, Phase::Applying);
         let Phase::LoadingValues { job, .. } = phase else { return };
-        let values = job.blocks.into_iter().filter_map(|mut block| {
-            let found = self.directory.exact(block.space, &block.key)?;
+        let values = job.blocks.into_iter().map(|mut block| {
             block.values.sort();
-            Some((found, block.values))
+            (block.id, block.values)
         });
         let values = values.collect();
         self.send_job(id, values, actions);

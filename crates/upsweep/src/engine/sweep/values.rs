@@ -10,6 +10,9 @@ use crate::engine::format::record_format::Placement;
 
 impl Core {
     pub(super) fn load_values(&mut self, id: RunId, actions: &mut Actions) {
+        if self.renew_owners(id) {
+            return self.send_job(id, Vec::new(), actions);
+        }
         let phase = std::mem::replace(&mut self.run_mut(id).phase, Phase::Applying);
         let Phase::LoadingValues { mut job, .. } = phase else { return };
         let mut requests = Vec::new();
@@ -20,13 +23,13 @@ impl Core {
                 let found = self.directory.exact(block.companion, key);
                 match found.and_then(|found| self.directory.block(found).placement.extent) {
                     Some(extent) => requests.push((index, extent)),
-                    None => missing = Some(block),
+                    None => missing = Some(block.id),
                 }
                 index += 1;
             }
         }
         if let Some(block) = missing {
-            // Damage, or its space was dropped meanwhile. The others have to ask again.
+            // The others have to ask again.
             self.condemn(id, block, "a large value of it is not in the directory".to_owned());
             job.blocks.iter_mut().for_each(|block| block.values.clear());
             requests.clear();
@@ -52,7 +55,9 @@ impl Core {
         let body = self.check_value(space, &key, completion);
         match body {
             Ok(body) => job.blocks[position].values[value].1 = body,
-            Err(reason) => self.condemn(id, &job.blocks[position], reason),
+            // In another space the value may be sound.
+            Err(_) if self.renew_owners(id) => {}
+            Err(reason) => self.condemn(id, job.blocks[position].id, reason),
         }
         self.run_mut(id).phase = Phase::LoadingValues { pending: pending - 1, job };
     }
