@@ -1,5 +1,5 @@
-//! The space through which a run sees a block: one of those that have it, whose format, companion and
-//! visitor count, and for which alone the block is rebuilt if it splits.
+//! The space through which a run sees a block: one of those that have it, whose format, companion
+//! and visitor count, and for which alone the block is rebuilt if it splits.
 
 use super::RunId;
 use super::run::RunBlock;
