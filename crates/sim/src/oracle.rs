@@ -19,6 +19,8 @@ pub enum Layout {
     Hash,
     /// One block per key.
     Raw,
+    /// The array of signed integers; rows are the cells that are not zero.
+    Array,
 }
 
 /// One update of a record.
@@ -209,7 +211,12 @@ fn play(state: &mut State, record: &Record, mut refused: impl FnMut(&Update)) {
                     refused(update);
                     continue;
                 };
-                match semantics::apply(update.op, table.rows.get(&update.key), &update.operand) {
+                let current = table.rows.get(&update.key);
+                let applied = match table.layout {
+                    Layout::Array => semantics::apply_to_cell(update.op, current, &update.operand),
+                    _ => semantics::apply(update.op, current, &update.operand),
+                };
+                match applied {
                     Ok(Some(value)) => {
                         table.rows.insert(update.key.clone(), value);
                     }

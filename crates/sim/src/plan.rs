@@ -55,6 +55,8 @@ pub struct Plan {
     pub bursts: bool,
     /// Whether some of the tables are hash tables.
     pub hash_tables: bool,
+    /// Whether some tables are arrays.
+    pub arrays: bool,
 }
 
 const KIB: u64 = 1 << 10;
@@ -108,6 +110,7 @@ impl Plan {
             ranges: of_structures.percent(60),
             bursts: of_queues.percent(25),
             hash_tables: of_structures.percent(40),
+            arrays: of_structures.percent(40),
         }
     }
 

@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 
 use upsweep::Error;
-use upsweep::engine::block_format::UpdateRef;
+use upsweep::engine::block_format::{ApplyInput, UpdateRef};
 use upsweep::engine::format::quarantine_format::decode_entry;
 use upsweep::engine::quarantine::QUARANTINE_SPACE;
 use upsweep::engine::registry::{DELETE_RANGE, Modifiers};
 use upsweep::engine::{View, ViewPoll, Wanted};
+use upsweep::structures::array::CellKind;
+use upsweep::structures::array::block::cell;
 use upsweep::structures::hash::ByHash;
 use upsweep::structures::table::{ByKey, Lookup, Order, PageRequest, get, get_block, page, sort};
 
 use crate::oracle::{Found, Layout};
-use crate::semantics::{Op, Value};
+use crate::semantics::{Op, Value, kind};
 use crate::world::{Asked, Verdict, World};
 
 /// Attempts at a large value that the sweep moves meanwhile.
@@ -65,6 +67,12 @@ fn point(
     let waiting = updates(view);
     let found = match layout {
         Layout::Raw => get_block(body(view), &waiting, modifiers, key),
+        Layout::Array => {
+            let index = key.try_into().map_or(0, u64::from_be_bytes);
+            let cell = cell(CellKind::I64, body(view), modifiers, index, &waiting)?;
+            let value = Value { kind: kind::I64, bytes: cell };
+            return Ok(Row::Has(Some(value).filter(|value| value.bytes != [0; 8])));
+        }
         Layout::Table => get::<ByKey>(body(view), &waiting, modifiers, key, large.and_then(body)),
         Layout::Hash => get::<ByHash>(body(view), &waiting, modifiers, key, large.and_then(body)),
     };
@@ -249,6 +257,7 @@ impl World {
                         rows.insert(view.low.to_vec(), Some(value));
                     }
                 }
+                Layout::Array => self.add_cells(&view, &modifiers, &mut rows)?,
                 Layout::Table => add_page::<ByKey>(&view, &modifiers, cursor, &mut rows)?,
                 Layout::Hash => add_page::<ByHash>(&view, &modifiers, cursor, &mut rows)?,
             }
@@ -265,6 +274,25 @@ impl World {
         Ok(Answer::Is(rows))
     }
 
+    /// The cells of a block of an array.
+    fn add_cells(&self, view: &View, modifiers: &Modifiers, rows: &mut Rows) -> Verdict {
+        let format = self.registry.formats["array"].configure("i64")?;
+        let waiting = updates(view);
+        let input = ApplyInput {
+            body: body(view),
+            updates: &waiting,
+            modifiers,
+            values: &[],
+            body_bytes_max: usize::MAX,
+            inline_value_bytes_max: usize::MAX,
+        };
+        let body = format.read(&input).map_err(|error| format!("{error:?}"))?;
+        format.for_each(&view.low, &body, &mut |key, value| {
+            let value = Value { kind: value.kind as u8, bytes: value.bytes.to_vec() };
+            rows.insert(key.to_vec(), Some(value));
+        })
+    }
+
     /// Reads a whole table and compares it with the oracle.
     ///
     /// # Errors
@@ -272,7 +300,7 @@ impl World {
     pub fn scan(&mut self, space: u32, reverse: bool) -> Verdict {
         let Some(table) = self.oracle.state.get(&space) else { return Ok(()) };
         let layout = table.layout;
-        let reverse = reverse || layout == Layout::Raw;
+        let reverse = reverse || matches!(layout, Layout::Raw | Layout::Array);
         let rows = match self.rows(space, layout, reverse)? {
             Answer::Is(rows) => rows,
             Answer::Damaged(_) => {

@@ -124,6 +124,23 @@ pub fn apply(op: Op, current: Option<&Value>, operand: &[u8]) -> Result<Option<V
     }
 }
 
+/// The value of a cell of an array of signed integers after one update; `None` if it is zero.
+///
+/// # Errors
+/// [`Refused`]: nothing changes, and the update goes to the quarantine.
+pub fn apply_to_cell(
+    op: Op,
+    current: Option<&Value>,
+    operand: &[u8],
+) -> Result<Option<Value>, Refused> {
+    let zero = Value { kind: kind::I64, bytes: vec![0; 8] };
+    let value = apply(op, Some(current.unwrap_or(&zero)), operand)?;
+    match value.filter(|value| *value != zero) {
+        Some(value) if value.kind != kind::I64 => Err(Refused),
+        value => Ok(value),
+    }
+}
+
 /// Whether the fussy modifiers refuse.
 #[must_use]
 pub fn disagree(current: Option<&Value>, operand: &[u8]) -> bool {

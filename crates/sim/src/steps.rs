@@ -119,7 +119,10 @@ impl World {
         self.modify(updates, Some(since))
     }
 
-    fn modify(&mut self, updates: Vec<Update>, since: Option<u64>) -> Verdict {
+    fn modify(&mut self, mut updates: Vec<Update>, since: Option<u64>) -> Verdict {
+        if since.is_none() {
+            updates.iter_mut().for_each(|update| self.fit(update));
+        }
         let urgency = if self.random.percent(50) { Urgency::Now } else { Urgency::Relaxed };
         let logged: Vec<LoggedUpdate<'_>> = updates
             .iter()
@@ -149,6 +152,14 @@ impl World {
             Err(error) => self.check_refusal(&updates, &error)?,
         }
         self.settle()
+    }
+
+    /// Not every update is one for an array.
+    fn fit(&self, update: &mut Update) {
+        let table = self.oracle.state.get(&update.space);
+        if table.is_some_and(|table| table.layout == Layout::Array) {
+            self.workload.fit_to_array(update);
+        }
     }
 
     /// Whether the engine may refuse these updates with this error.
@@ -246,6 +257,7 @@ impl World {
         let number = self.random.below(6);
         let name = format!("table {number}");
         let layout = match self.random.percent(80) {
+            true if self.plan.arrays && number == 4 => Layout::Array,
             true if self.plan.hash_tables && number % 2 == 1 => Layout::Hash,
             true => Layout::Table,
             false => Layout::Raw,
@@ -254,6 +266,7 @@ impl World {
             Layout::Table => self.core().create_space(&name, "table", true),
             Layout::Hash => self.core().create_space(&name, "hash", true),
             Layout::Raw => self.core().create_space(&name, "raw", false),
+            Layout::Array => self.core().create_space(&name, "array:i64", false),
         };
         match created {
             Ok((space, seq)) => {

@@ -1,6 +1,6 @@
 //! Random updates: keys, modifiers and operands.
 
-use crate::oracle::{Oracle, Update};
+use crate::oracle::{Layout, Oracle, Update};
 use crate::plan::Plan;
 use crate::random::{Random, mix};
 use crate::semantics::{BUILTINS, Op, kind};
@@ -73,6 +73,30 @@ impl Workload {
         Update { space: spaces[0], op: Op::AddI64, key: self.numbered(number), operand }
     }
 
+    /// Makes an update one that an array of signed integers takes.
+    pub fn fit_to_array(&self, update: &mut Update) {
+        update.key = self.index(&update.key);
+        let number: [u8; 8] =
+            update.operand.iter().rev().chain([&0; 8]).take(8).fold([0; 8], |mut number, byte| {
+                number.rotate_left(1);
+                number[0] ^= byte;
+                number
+            });
+        (update.op, update.operand) = match update.op {
+            Op::Delete => (Op::Delete, Vec::new()),
+            Op::Put => (Op::Put, [&[kind::I64][..], &number].concat()),
+            Op::MaxI64 | Op::MaxU64 | Op::MaxF64 => (Op::MaxI64, number.to_vec()),
+            Op::MinI64 | Op::MinU64 | Op::MinF64 => (Op::MinI64, number.to_vec()),
+            _ => (Op::AddI64, number.to_vec()),
+        };
+    }
+
+    /// The index of an array that stands for a key: they spread over several blocks.
+    pub fn index(&self, key: &[u8]) -> Vec<u8> {
+        let word = key.iter().fold(0, |word, byte| mix(word ^ u64::from(*byte)));
+        (word % self.keys * 97).to_be_bytes().to_vec()
+    }
+
     fn update(&mut self, space: u32) -> Update {
         let key = self.key();
         let op = self.op();
@@ -110,6 +134,7 @@ impl Workload {
     pub fn known_key(&mut self, oracle: &Oracle, space: u32) -> Vec<u8> {
         let key = self.key();
         let Some(table) = oracle.state.get(&space) else { return key };
+        let key = if table.layout == Layout::Array { self.index(&key) } else { key };
         match table.rows.range(key.clone()..).next() {
             Some((found, _)) if self.random.percent(60) => found.clone(),
             _ => key,
