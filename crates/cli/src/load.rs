@@ -33,6 +33,11 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
         Err(Error::Request(RequestError::NoTable(_))) => (store.table(&args.table)?, true),
         found => (found?, false),
     };
+    if !is_new && table.iter().next().is_none() {
+        // A load needs a table on which nothing waits, not even deletions.
+        store.sweep()?;
+        store.reclaim()?;
+    }
     let started = Instant::now();
     let mut records = Records::new(input, args.format);
     let loaded = table.load(records.by_ref(), LoadOptions { fill_percent: args.fill });
