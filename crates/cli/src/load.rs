@@ -31,6 +31,10 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
     let store = output::open(&args.open)?;
     let (table, is_new) = match store.existing_table(&args.table) {
         Err(Error::Request(RequestError::NoTable(_))) => (store.table(&args.table)?, true),
+        Err(Error::Request(RequestError::TableMismatch { found, .. })) => {
+            let advice = "load fills ordered tables only; `upsweep apply` puts records into others";
+            return Err(Failure::Refused(format!("{:?} is {found}; {advice}", args.table)));
+        }
         found => (found?, false),
     };
     if !is_new && table.iter().next().is_none() {
