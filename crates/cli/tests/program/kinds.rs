@@ -119,7 +119,7 @@ fn cells_are_of_every_type() {
     assert_eq!(world.apply("add\t5\t1\n", &["--table", "u8"]).status, Some(0));
     world.ok("sweep", &[]);
     assert_eq!(world.ok("get", &["5", "--table", "u8"]), "255\n");
-    assert!(world.ok("quarantine list", &[]).contains("\tu8\tadd_u64\t"));
+    assert!(world.ok("quarantine list", &[]).contains("\tu8\tadd_u64\t5\t1\t"));
 }
 
 #[test]
