@@ -1,6 +1,8 @@
 //! The command line: commands, flags and their help.
 
 mod bench;
+mod snapshots;
+mod structures;
 
 use std::path::PathBuf;
 
@@ -8,6 +10,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::text::{Bytes, Size};
 pub(crate) use bench::{BenchArgs, BenchCommand, PaperBench, RodehArgs};
+pub(crate) use snapshots::{
+    ChangesArgs, SnapshotCommand, SnapshotCreateArgs, SnapshotDropArgs, SourceArgs,
+};
+pub(crate) use structures::{
+    CloneArgs, CreateTableArgs, DropTableArgs, KindChoice, RemoveRangeArgs,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -38,8 +46,19 @@ pub(crate) enum Command {
     Scan(ScanArgs),
     Dump(DumpArgs),
     Load(LoadArgs),
-    /// List the tables with their sizes
+    RemoveRange(RemoveRangeArgs),
+    /// List the tables, hash tables and arrays with their kinds and sizes
     Tables(ShowArgs),
+    CreateTable(CreateTableArgs),
+    DropTable(DropTableArgs),
+    Clone(CloneArgs),
+    /// Keep tables as they are, and see them as they were
+    #[command(after_help = snapshots::EXAMPLES)]
+    Snapshot {
+        #[command(subcommand)]
+        command: SnapshotCommand,
+    },
+    Changes(ChangesArgs),
     /// Show what the store is, what was chosen for it and why, and what bounds its speed
     Stat(ShowArgs),
     Verify(VerifyArgs),
@@ -129,12 +148,17 @@ pub(crate) enum DurabilityChoice {
 /// else stands for itself. An empty value is written as a tab and nothing after it. Empty lines are
 /// errors.
 ///
+/// In an array, KEY is the index of a cell, from 0 to 2^48-1; VALUE and NUMBER are numbers that a
+/// cell can hold. All cells are there and 0 at first, which is where `max` and `min` start too.
+/// `delete` makes a cell 0, `add` takes a minus also where cells have no sign, and there is no
+/// `append`. `upsweep tables` shows what is an array.
+///
 /// Lines take effect in order. After a crash the table is as some first part of the input has left
 /// it, at least as long as the last `durable COUNT` that was printed. A malformed line ends the
 /// command with status 2; the lines before it are applied and durable, the ones after it are not.
 ///
-/// An update that does not fit the value that it meets, such as `add` to a text, goes to the
-/// quarantine; see `upsweep quarantine`.
+/// An update that does not fit the value that it meets, such as `add` to a text, or whose result
+/// does not fit the cell of an array, goes to the quarantine; see `upsweep quarantine`.
 #[derive(Args)]
 #[command(
     verbatim_doc_comment,
@@ -150,7 +174,7 @@ pub(crate) struct ApplyArgs {
     /// File with the updates; - or nothing is standard input
     #[arg(value_name = "FILE", default_value = "-")]
     pub(crate) file: PathBuf,
-    /// Table to update; made if it is not there
+    /// Table, hash table or array to update; an ordered table is made if nothing has this name
     #[arg(long, value_name = "NAME", default_value = "main")]
     pub(crate) table: String,
     /// When an update counts as done
@@ -180,12 +204,9 @@ pub(crate) enum ValueFormat {
     F64,
 }
 
-/// The table to read, and how to print what is in it.
+/// How to print records.
 #[derive(Args)]
-pub(crate) struct ReadArgs {
-    /// Table to read
-    #[arg(long, value_name = "NAME", default_value = "main")]
-    pub(crate) table: String,
+pub(crate) struct PrintArgs {
     /// How to print values; without it, numbers as numbers and all else as utf8
     #[arg(long = "as", value_enum, value_name = "FORMAT")]
     pub(crate) format: Option<ValueFormat>,
@@ -196,13 +217,15 @@ pub(crate) struct ReadArgs {
 
 /// Print the value of one key
 ///
-/// With exit status 1 if there is none.
+/// With exit status 1 if there is none. The key of a cell of an array is its index; every cell has
+/// a number.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   upsweep get hits.upsweep /index.html
   upsweep get hits.upsweep 'two\\twords' --as hex
-  upsweep get hits.upsweep /index.html --table archive --json")]
+  upsweep get hits.upsweep /index.html --table archive --json
+  upsweep get hits.upsweep /index.html --at monday")]
 pub(crate) struct GetArgs {
     #[command(flatten)]
     pub(crate) open: OpenArgs,
@@ -210,18 +233,24 @@ pub(crate) struct GetArgs {
     #[arg(value_name = "KEY", allow_hyphen_values = true)]
     pub(crate) key: Bytes,
     #[command(flatten)]
-    pub(crate) read: ReadArgs,
+    pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) print: PrintArgs,
 }
 
 /// Print the records of a range of keys, in key order
 ///
-/// A record is KEY<TAB>VALUE.
+/// A record is KEY<TAB>VALUE. Of an array, it is INDEX<TAB>NUMBER for each cell that is not 0, and
+/// --from and --to are indexes. A hash table has no order of keys: all its records are printed, in
+/// the order of the hashes of their keys, and no range can be asked for.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   upsweep scan hits.upsweep --limit 10
   upsweep scan hits.upsweep --prefix /docs/ --reverse
-  upsweep scan hits.upsweep --from a --to n --json")]
+  upsweep scan hits.upsweep --from a --to n --json
+  upsweep scan hits.upsweep --table counts --from 1000 --to 2000
+  upsweep scan hits.upsweep --at monday")]
 pub(crate) struct ScanArgs {
     #[command(flatten)]
     pub(crate) open: OpenArgs,
@@ -241,7 +270,9 @@ pub(crate) struct ScanArgs {
     #[arg(long)]
     pub(crate) reverse: bool,
     #[command(flatten)]
-    pub(crate) read: ReadArgs,
+    pub(crate) source: SourceArgs,
+    #[command(flatten)]
+    pub(crate) print: PrintArgs,
 }
 
 /// How records are written as lines.
@@ -253,7 +284,9 @@ pub(crate) enum RecordFormat {
     Jsonl,
 }
 
-/// Write all records of a table as lines, in key order
+/// Write all records of a table or hash table as lines
+///
+/// They come in key order, or, of a hash table, in the order of the hashes of their keys.
 ///
 /// A line is KEY<TAB>VALUE[<TAB>KIND] or, with --format jsonl, a JSON object of these as strings:
 /// {"key":"KEY","value":"VALUE","kind":"KIND"}.
@@ -263,8 +296,8 @@ pub(crate) enum RecordFormat {
 /// that hexadecimal number; in JSON, that is so inside of the strings. Infinite numbers are inf and
 /// -inf; of what is not a number, only that (NaN).
 ///
-/// `upsweep load` makes an equal table of it. A FILE that is there already is refused; one that
-/// could not be written whole is removed.
+/// `upsweep load` makes an equal table of it, once the lines are in key order. A FILE that is there
+/// already is refused; one that could not be written whole is removed.
 #[derive(Args)]
 #[command(
     verbatim_doc_comment,
@@ -272,6 +305,7 @@ pub(crate) enum RecordFormat {
 Examples:
   upsweep dump hits.upsweep hits.tsv
   upsweep dump hits.upsweep --format jsonl | head
+  upsweep dump hits.upsweep --at monday monday.tsv
   upsweep dump hits.upsweep | upsweep load copy.upsweep"
 )]
 pub(crate) struct DumpArgs {
@@ -280,9 +314,8 @@ pub(crate) struct DumpArgs {
     /// File to make; - or nothing is standard output
     #[arg(value_name = "FILE", default_value = "-")]
     pub(crate) file: PathBuf,
-    /// Table to read
-    #[arg(long, value_name = "NAME", default_value = "main")]
-    pub(crate) table: String,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
     /// How to write records
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "tsv")]
     pub(crate) format: RecordFormat,
@@ -295,10 +328,10 @@ pub(crate) struct DumpArgs {
 /// bytes. In keys and bytes, \t is a tab, \n a line feed, \\ a backslash and \xHH the byte with
 /// that hexadecimal number. Empty lines are errors.
 ///
-/// Keys must ascend by the bytes that they stand for, and the table must be empty or not there. At
-/// a line that is malformed or out of order the command ends with status 2, and nothing of the
-/// input is in the table; a table that it has made is gone again. At the end, everything is
-/// durable.
+/// Keys must ascend by the bytes that they stand for. The table must be an ordered one that is
+/// empty, or not there. At a line that is malformed or out of order the command ends with status 2,
+/// and nothing of the input is in the table; a table that it has made is gone again. At the end,
+/// everything is durable.
 #[derive(Args)]
 #[command(
     verbatim_doc_comment,

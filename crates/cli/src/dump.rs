@@ -1,30 +1,42 @@
-//! `upsweep dump`: all records of a table as lines.
+//! `upsweep dump`: all records of a table or hash table as lines.
 
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::Path;
 
-use upsweep::Table;
+use upsweep::{Error, Value};
 
 use crate::args::{DumpArgs, RecordFormat};
 use crate::failure::Failure;
+use crate::structure::{Moment, Structure};
 use crate::{output, record, text};
+
+type Records = Box<dyn Iterator<Item = Result<(Vec<u8>, Value), Error>>>;
 
 pub(crate) fn run(args: &DumpArgs) -> Result<(), Failure> {
     // The table comes first: no file is made for one that is not there.
-    let table = output::open(&args.open)?.existing_table(&args.table)?;
+    let moment = Moment::open(&args.open, args.source.at.as_deref())?;
+    let name = &args.source.table;
+    let records: Records = match moment.structure(name)? {
+        Structure::Table(table) => Box::new(table.iter()),
+        Structure::HashTable(table) => Box::new(table.iter()),
+        Structure::Array(_) => {
+            let advice = "which has no records; `upsweep scan` prints its cells";
+            return Err(Failure::Refused(format!("{name:?} is an array, {advice}")));
+        }
+    };
     if args.file.as_os_str() == "-" {
         let mut out = output::out();
-        write_all(&table, args.format, &mut out, Failure::from)?;
+        write_all(records, args.format, &mut out, Failure::from)?;
         return Ok(out.flush()?);
     }
-    let records = dump_to_file(&table, args.format, &args.file)?;
-    let (records, path) = (text::count(records), args.file.display());
+    let written = dump_to_file(records, args.format, &args.file)?;
+    let (records, path) = (text::count(written), args.file.display());
     output::line(&format!("dumped {records} records to {path}"))
 }
 
 /// Writes a new file and waits until it is on stable media; removes it if that fails.
-fn dump_to_file(table: &Table, format: RecordFormat, path: &Path) -> Result<u64, Failure> {
+fn dump_to_file(records: Records, format: RecordFormat, path: &Path) -> Result<u64, Failure> {
     let failed = |error: std::io::Error| Failure::file(path, &error);
     let file = File::create_new(path).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => {
@@ -33,7 +45,7 @@ fn dump_to_file(table: &Table, format: RecordFormat, path: &Path) -> Result<u64,
         _ => failed(error),
     })?;
     let mut out = BufWriter::new(file);
-    let written = write_all(table, format, &mut out, failed).and_then(|records| {
+    let written = write_all(records, format, &mut out, failed).and_then(|records| {
         out.flush().and_then(|()| out.get_ref().sync_all()).map_err(failed)?;
         Ok(records)
     });
@@ -46,13 +58,13 @@ fn dump_to_file(table: &Table, format: RecordFormat, path: &Path) -> Result<u64,
 
 /// Writes all records; `failed` says what a failed write means. Returns how many there are.
 fn write_all(
-    table: &Table,
+    all: Records,
     format: RecordFormat,
     out: &mut dyn Write,
     failed: impl Fn(std::io::Error) -> Failure,
 ) -> Result<u64, Failure> {
     let mut records = 0;
-    for found in table.iter() {
+    for found in all {
         let (key, value) = found?;
         record::write(out, format, &key, &value).map_err(&failed)?;
         records += 1;

@@ -51,6 +51,9 @@ impl From<Error> for Failure {
                 return Self::Refused(format!("{}: {reason}", flag(setting)));
             }
             Error::Request(RequestError::NoTable(_)) => "; `upsweep tables` lists those there are",
+            Error::Request(RequestError::NoSnapshot(_)) => {
+                "; `upsweep snapshot list` shows those there are"
+            }
             Error::Request(RequestError::NotEmpty(_)) => "; give another --table",
             Error::Request(RequestError::NoQuarantined(_)) => {
                 "; `upsweep quarantine list` names all"

@@ -31,8 +31,17 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
     let store = output::open(&args.open)?;
     let (table, is_new) = match store.existing_table(&args.table) {
         Err(Error::Request(RequestError::NoTable(_))) => (store.table(&args.table)?, true),
+        Err(Error::Request(RequestError::TableMismatch { found, .. })) => {
+            let advice = "load fills ordered tables only; `upsweep apply` puts records into others";
+            return Err(Failure::Refused(format!("{:?} is {found}; {advice}", args.table)));
+        }
         found => (found?, false),
     };
+    if !is_new && table.iter().next().is_none() {
+        // A load needs a table on which nothing waits, not even deletions.
+        store.sweep()?;
+        store.reclaim()?;
+    }
     let started = Instant::now();
     let mut records = Records::new(input, args.format);
     let loaded = table.load(records.by_ref(), LoadOptions { fill_percent: args.fill });

@@ -2,7 +2,8 @@
 //!
 //! One module per command, or per few small ones. What all share: `args` (the command line),
 //! `failure` (errors and exit statuses), `text` (escapes, sizes, values), `output` (opening a
-//! store, printing), `input` (lines to read), `record` (records as lines).
+//! store, printing), `input` (lines to read), `record` (records as lines), `structure` (structures
+//! of any kind, now or in a snapshot).
 //!
 //! Exit status: 0 all is well; 1 damage found, or no such key; 2 bad input, bad usage, or a store
 //! that cannot be used at this moment.
@@ -19,8 +20,11 @@ mod output;
 mod quarantine;
 mod read;
 mod record;
+mod snapshot;
 mod stat;
+mod structure;
 mod sweep;
+mod tables;
 mod text;
 mod verify;
 
@@ -46,7 +50,13 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Scan(args) => read::scan(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Load(args) => load::run(&args),
+        Command::RemoveRange(args) => tables::remove_range(&args),
         Command::Tables(args) => stat::tables(&args),
+        Command::CreateTable(args) => tables::create(&args),
+        Command::DropTable(args) => tables::drop_table(&args),
+        Command::Clone(args) => tables::clone(&args),
+        Command::Snapshot { command } => snapshot::run(&command),
+        Command::Changes(args) => snapshot::changes(&args),
         Command::Stat(args) => stat::stat(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Sweep(args) => sweep::run(&args),

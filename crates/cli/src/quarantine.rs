@@ -3,7 +3,8 @@
 use std::io::Write;
 
 use serde_json::json;
-use upsweep::{Error, QuarantinedUpdate, RequestError, Retried, Store, Value, ValueKind};
+use upsweep::structures::array::body_format::index_of;
+use upsweep::{Error, Kind, QuarantinedUpdate, RequestError, Retried, Store, Value, ValueKind};
 
 use crate::args::{RetryArgs, ShowArgs};
 use crate::failure::Failure;
@@ -11,20 +12,25 @@ use crate::{output, text};
 
 pub(crate) fn list(args: &ShowArgs) -> Result<(), Failure> {
     let store = output::open(&args.open)?;
-    let updates = store.quarantined()?;
+    let (updates, structures) = (store.quarantined()?, store.structures());
+    let is_cell = |update: &QuarantinedUpdate| {
+        let is_array = |kind| matches!(kind, Kind::Array(_));
+        let of = |name: &String| structures.iter().any(|(n, kind, _)| n == name && is_array(*kind));
+        update.table.as_ref().is_some_and(of)
+    };
     let mut out = output::out();
     if updates.is_empty() && !args.json {
         writeln!(out, "nothing is in quarantine")?;
     }
     for update in &updates {
         if args.json {
-            writeln!(out, "{}", to_json(update)?)?;
+            writeln!(out, "{}", to_json(update, is_cell(update))?)?;
         } else {
-            writeln!(out, "{}", to_line(update)?)?;
+            writeln!(out, "{}", to_line(update, is_cell(update))?)?;
         }
     }
     out.flush()?;
-    let waiting: u64 = store.structures().iter().map(|(_, _, size)| size.waiting).sum();
+    let waiting: u64 = structures.iter().map(|(_, _, size)| size.waiting).sum();
     if waiting > 0 {
         let (waiting, path) = (text::count(waiting), args.open.store.display());
         // For information only: the list itself is complete.
@@ -37,23 +43,32 @@ pub(crate) fn list(args: &ShowArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn to_line(update: &QuarantinedUpdate) -> Result<String, Failure> {
-    let QuarantinedUpdate { id, table, modifier, key, reason, .. } = update;
+fn to_line(update: &QuarantinedUpdate, is_cell: bool) -> Result<String, Failure> {
+    let QuarantinedUpdate { id, table, modifier, reason, .. } = update;
     let table = table.as_deref().unwrap_or("(dropped)");
-    let (id, key, reason) = (text::hex(id), text::escape(key), text::escape(reason.as_bytes()));
+    let (id, reason) = (text::hex(id), text::escape(reason.as_bytes()));
+    let key = key_text(update, is_cell);
     let operand = text::value_text(&operand(update), None).map_err(Failure::Refused)?;
     Ok(format!("{id}\t{table}\t{modifier}\t{key}\t{operand}\t{reason}"))
 }
 
-fn to_json(update: &QuarantinedUpdate) -> Result<serde_json::Value, Failure> {
+fn to_json(update: &QuarantinedUpdate, is_cell: bool) -> Result<serde_json::Value, Failure> {
     Ok(json!({
         "id": text::hex(&update.id),
         "table": update.table,
         "modifier": update.modifier,
-        "key": text::escape(&update.key),
+        "key": key_text(update, is_cell),
         "operand": text::json_value(&operand(update), None).map_err(Failure::Refused)?,
         "reason": update.reason,
     }))
+}
+
+/// The key as it was given: for the cell of an array, its index.
+fn key_text(update: &QuarantinedUpdate, is_cell: bool) -> String {
+    match index_of(&update.key) {
+        Some(index) if is_cell => index.to_string(),
+        _ => text::escape(&update.key),
+    }
 }
 
 /// The operand as the value that it stands for: numbers as numbers.
@@ -136,7 +151,7 @@ mod tests {
             operand: operand.to_vec(),
             reason: "first\nsecond\tthird".to_owned(),
         };
-        let line = |modifier: &str, operand: &[u8]| to_line(&update(modifier, operand)).ok();
+        let line = |modifier: &str, operand: &[u8]| to_line(&update(modifier, operand), false).ok();
         let expected = |modifier: &str, operand: &str| {
             let reason = "first\\nsecond\\tthird";
             Some(format!("00ff\t(dropped)\t{modifier}\ta\\tb\t{operand}\t{reason}"))

@@ -4,35 +4,79 @@ use std::io::Write;
 use std::ops::Bound;
 
 use serde_json::json;
-use upsweep::Value;
+use upsweep::structures::array::INDEX_MAX;
+use upsweep::{Error, Table, Value};
 
-use crate::args::{GetArgs, ReadArgs, ScanArgs};
+use crate::args::{GetArgs, PrintArgs, ScanArgs};
 use crate::failure::Failure;
+use crate::structure::{Cells, Moment, Structure};
 use crate::{output, text};
 
-pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
-    let table = output::open(&args.open)?.existing_table(&args.read.table)?;
-    let Some(value) = table.get(&args.key.0)? else {
-        if args.read.json {
-            output::json(&json!({"key": text::escape(&args.key.0), "value": null}))?;
+/// What names a record.
+enum Key {
+    Bytes(Vec<u8>),
+    Index(u64),
+}
+
+impl Key {
+    fn text(&self) -> String {
+        match self {
+            Self::Bytes(bytes) => text::escape(bytes),
+            Self::Index(index) => index.to_string(),
         }
-        let (key, table) = (text::quote(&args.key.0), &args.read.table);
-        return Err(Failure::Absent(format!("no key {key} in table {table:?}")));
+    }
+}
+
+type Records = Box<dyn DoubleEndedIterator<Item = Result<(Key, Value), Error>>>;
+
+pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
+    let moment = Moment::open(&args.open, args.source.at.as_deref())?;
+    let mut key = Key::Bytes(args.key.0.clone());
+    let value = match moment.structure(&args.source.table)? {
+        Structure::Table(table) => table.get(&args.key.0)?,
+        Structure::HashTable(table) => table.get(&args.key.0)?,
+        Structure::Array(cells) => {
+            let table = &args.source.table;
+            let explain = |reason| Failure::Refused(format!("{table:?} is an array: {reason}"));
+            let index = text::index(&args.key.0).map_err(explain)?;
+            key = Key::Index(index);
+            Some(cells.number(index)?)
+        }
+    };
+    let Some(value) = value else {
+        if args.print.json {
+            output::json(&json!({"key": key.text(), "value": null}))?;
+        }
+        let (key, table) = (text::quote(&args.key.0), &args.source.table);
+        let at = args.source.at.as_ref().map(|at| format!(" in snapshot {at:?}"));
+        let at = at.unwrap_or_default();
+        return Err(Failure::Absent(format!("no key {key} in table {table:?}{at}")));
     };
     let mut out = output::out();
-    if args.read.json {
-        print(&mut out, &args.read, &args.key.0, &value)?;
+    if args.print.json {
+        print(&mut out, &args.print, &key, &value)?;
     } else {
-        writeln!(out, "{}", show(&args.read, &args.key.0, &value)?)?;
+        writeln!(out, "{}", show(&args.print, &key, &value)?)?;
     }
     Ok(out.flush()?)
 }
 
 pub(crate) fn scan(args: &ScanArgs) -> Result<(), Failure> {
-    let table = output::open(&args.open)?.existing_table(&args.read.table)?;
-    let (from, to) = range(args);
-    let to = to.map_or(Bound::Unbounded, Bound::Excluded);
-    let mut records = table.scan::<Vec<u8>>((Bound::Included(from), to));
+    let moment = Moment::open(&args.open, args.source.at.as_deref())?;
+    let mut records = match moment.structure(&args.source.table)? {
+        Structure::Table(table) => records_of_table(&table, args),
+        Structure::HashTable(table) => {
+            refuse(args, "a hash table", "has no order of keys", &ordered_flags(args))?;
+            let owned = |record: Result<(Vec<u8>, Value), Error>| {
+                record.map(|(key, value)| (Key::Bytes(key), value))
+            };
+            Box::new(table.iter().map(owned))
+        }
+        Structure::Array(cells) => {
+            refuse(args, "an array", "has indexes", &[("--prefix", args.prefix.is_some())])?;
+            records_of_array(cells.as_ref(), args)?
+        }
+    };
     let mut out = output::out();
     for _ in 0..args.limit.unwrap_or(u64::MAX) {
         let record = if args.reverse { records.next_back() } else { records.next() };
@@ -44,9 +88,49 @@ pub(crate) fn scan(args: &ScanArgs) -> Result<(), Failure> {
                 return Err(error.into());
             }
         };
-        print(&mut out, &args.read, &key, &value)?;
+        print(&mut out, &args.print, &key, &value)?;
     }
     Ok(out.flush()?)
+}
+
+/// The flags that need the order of keys, and whether they were given.
+fn ordered_flags(args: &ScanArgs) -> [(&'static str, bool); 4] {
+    [
+        ("--from", args.from.is_some()),
+        ("--to", args.to.is_some()),
+        ("--prefix", args.prefix.is_some()),
+        ("--reverse", args.reverse),
+    ]
+}
+
+/// Refuses flags that a structure of this kind cannot follow.
+fn refuse(
+    args: &ScanArgs,
+    kind: &str,
+    because: &str,
+    flags: &[(&str, bool)],
+) -> Result<(), Failure> {
+    let Some((flag, _)) = flags.iter().find(|(_, is_given)| *is_given) else { return Ok(()) };
+    let table = &args.source.table;
+    Err(Failure::Refused(format!("{table:?} is {kind}, which {because}: leave {flag} out")))
+}
+
+fn records_of_table(table: &Table, args: &ScanArgs) -> Records {
+    let (from, to) = range(args);
+    let to = to.map_or(Bound::Unbounded, Bound::Excluded);
+    let records = table.scan::<Vec<u8>>((Bound::Included(from), to));
+    Box::new(records.map(|record| record.map(|(key, value)| (Key::Bytes(key), value))))
+}
+
+fn records_of_array(cells: &dyn Cells, args: &ScanArgs) -> Result<Records, Failure> {
+    let index = |flag: &str, given: &Option<text::Bytes>| {
+        let given = given.as_ref().map(|given| text::index(&given.0)).transpose();
+        given.map_err(|reason| Failure::Refused(format!("{flag}: {reason}")))
+    };
+    let from = index("--from", &args.from)?.unwrap_or(0);
+    let to = index("--to", &args.to)?.unwrap_or(INDEX_MAX + 1);
+    let records = cells.scan(from..to);
+    Ok(Box::new(records.map(|record| record.map(|(index, value)| (Key::Index(index), value)))))
 }
 
 /// First key, and the first beyond the range: what lies within `--from`, `--to` and `--prefix`.
@@ -66,22 +150,26 @@ fn range(args: &ScanArgs) -> (Vec<u8>, Option<Vec<u8>>) {
     (from, to)
 }
 
-fn show(args: &ReadArgs, key: &[u8], value: &Value) -> Result<String, Failure> {
-    text::value_text(value, args.format).map_err(|reason| wrong_format(key, &reason))
+fn show(args: &PrintArgs, key: &Key, value: &Value) -> Result<String, Failure> {
+    text::value_text(value, args.format).map_err(|reason| wrong_format(&key.text(), &reason))
 }
 
-fn wrong_format(key: &[u8], reason: &str) -> Failure {
-    Failure::Refused(format!("the value of {}: {reason}", text::quote(key)))
+/// The refusal of a value that cannot be printed as asked for; `key` is escaped.
+pub(crate) fn wrong_format(key: &str, reason: &str) -> Failure {
+    Failure::Refused(format!("the value of \"{key}\": {reason}"))
 }
 
-fn print(out: &mut impl Write, args: &ReadArgs, key: &[u8], value: &Value) -> Result<(), Failure> {
-    let shown_key = text::escape(key);
-    if args.json {
-        let value = text::json_value(value, args.format);
-        let value = value.map_err(|reason| wrong_format(key, &reason))?;
-        writeln!(out, "{}", json!({"key": shown_key, "value": value}))?;
-    } else {
-        writeln!(out, "{shown_key}\t{}", show(args, key, value)?)?;
+fn print(out: &mut impl Write, args: &PrintArgs, key: &Key, value: &Value) -> Result<(), Failure> {
+    if !args.json {
+        writeln!(out, "{}\t{}", key.text(), show(args, key, value)?)?;
+        return Ok(());
     }
+    let value = text::json_value(value, args.format);
+    let value = value.map_err(|reason| wrong_format(&key.text(), &reason))?;
+    let line = match key {
+        Key::Bytes(_) => json!({"key": key.text(), "value": value}),
+        Key::Index(index) => json!({"index": index, "value": value}),
+    };
+    writeln!(out, "{line}")?;
     Ok(())
 }

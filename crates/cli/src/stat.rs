@@ -6,26 +6,29 @@ use serde_json::json;
 use upsweep::Status;
 use upsweep::runtime::{Latencies, LogStatus, SweepStatus};
 
-use crate::args::ShowArgs;
+use crate::args::{KindChoice, ShowArgs};
 use crate::failure::Failure;
 use crate::{output, text};
 
 pub(crate) fn tables(args: &ShowArgs) -> Result<(), Failure> {
-    let tables = output::open(&args.open)?.tables();
+    let tables = output::open(&args.open)?.structures();
     let mut out = output::out();
     if !args.json {
-        let width = tables.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(5);
-        writeln!(out, "{:width$}  {:>14}  {:>12}  {:>14}", "table", "records", "bytes", "waiting")?;
-        for (name, found) in &tables {
+        let width = tables.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0).max(5);
+        let heads = ("table", "kind", "records", "bytes", "waiting");
+        let (name, kind, records, bytes, waiting) = heads;
+        writeln!(out, "{name:width$}  {kind:9}  {records:>14}  {bytes:>12}  {waiting:>14}")?;
+        for (name, kind, found) in &tables {
             let (records, waiting) = (text::count(found.records), text::count(found.waiting));
-            let bytes = text::size(found.bytes);
-            writeln!(out, "{name:width$}  {records:>14}  {bytes:>12}  {waiting:>14}")?;
+            let (kind, bytes) = (KindChoice(*kind).to_string(), text::size(found.bytes));
+            writeln!(out, "{name:width$}  {kind:9}  {records:>14}  {bytes:>12}  {waiting:>14}")?;
         }
         return Ok(out.flush()?);
     }
-    for (name, found) in &tables {
+    for (name, kind, found) in &tables {
         let line = json!({
             "table": name,
+            "kind": KindChoice(*kind).to_string(),
             "records": found.records,
             "bytes": found.bytes,
             "blocks": found.blocks,

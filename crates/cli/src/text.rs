@@ -12,6 +12,7 @@
 use std::fmt::Write;
 use std::str::FromStr;
 
+use upsweep::structures::array::INDEX_MAX;
 use upsweep::{Value, ValueKind};
 
 use crate::args::ValueFormat;
@@ -46,6 +47,14 @@ impl FromStr for Size {
         let wrong = |_| "give bytes, or a number with a unit such as 4KiB, 256MiB, 1GiB".to_owned();
         text.parse::<bytesize::ByteSize>().map(|size| Self(size.as_u64())).map_err(wrong)
     }
+}
+
+/// The index of a cell of an array, in decimal.
+pub(crate) fn index(given: &[u8]) -> Result<u64, String> {
+    let index = std::str::from_utf8(given).ok().and_then(|text| text.parse().ok());
+    index.filter(|index| *index <= INDEX_MAX).ok_or_else(|| {
+        format!("{} is no index; an array has those from 0 to {INDEX_MAX}", quote(given))
+    })
 }
 
 /// A number of bytes for people.

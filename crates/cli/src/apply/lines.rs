@@ -1,20 +1,24 @@
 //! From lines to updates, without an allocation per line.
 //!
 //! Keys and operands are copied into one buffer, converted on the way: escapes, numbers, values
-//! with their kind in front. The updates then borrow from it.
+//! with their kind in front, indexes of cells. The updates then borrow from it.
 
 use std::ops::Range;
 
-use upsweep::ValueKind;
 use upsweep::engine::LoggedUpdate;
 use upsweep::engine::registry::ModifierId;
+use upsweep::structures::array::body_format::key_of;
 use upsweep::structures::modifiers as builtin;
+use upsweep::{CellKind, ValueKind};
 
+use super::cells;
 use crate::text;
 
 /// The updates of some lines. Its buffers are used again and again.
 #[derive(Default)]
 pub(super) struct Lines {
+    /// What they update if that is an array.
+    cells: Option<CellKind>,
     parsed: Vec<Parsed>,
     converted: Vec<u8>,
 }
@@ -27,11 +31,17 @@ struct Parsed {
 
 /// What an operation makes of its operand.
 #[derive(Clone, Copy)]
-enum Operand {
+pub(super) enum Operand {
     None,
     Number,
     Value,
     Bytes,
+    /// What is added to such a cell.
+    Amount(CellKind),
+    /// What such a cell is compared with.
+    Cell(CellKind),
+    /// What such a cell becomes.
+    CellValue(CellKind),
 }
 
 fn operation(name: &[u8]) -> Option<(ModifierId, Operand)> {
@@ -47,6 +57,11 @@ fn operation(name: &[u8]) -> Option<(ModifierId, Operand)> {
 }
 
 impl Lines {
+    /// Lines for a table, or for an array with such cells.
+    pub(super) fn new(cells: Option<CellKind>) -> Self {
+        Self { cells, ..Self::default() }
+    }
+
     /// Parses up to `lines_max` lines of `text`, which is whole lines. Returns how many bytes they
     /// take, and why the line behind them is malformed if it is.
     pub(super) fn parse(&mut self, text: &[u8], lines_max: u64) -> (usize, Option<String>) {
@@ -68,8 +83,12 @@ impl Lines {
         let mut fields = memchr::memchr_iter(b'\t', line);
         let (first, second, third) = (fields.next(), fields.next(), fields.next());
         let name = &line[..first.unwrap_or(line.len())];
-        let Some((modifier, operand)) = operation(name) else {
-            return Err(unknown_operation(name));
+        let found = match self.cells {
+            None => operation(name),
+            Some(cells) => cells::operation(name, cells)?,
+        };
+        let Some((modifier, operand)) = found else {
+            return Err(unknown_operation(name, self.cells.is_some()));
         };
         let shown = || String::from_utf8_lossy(name).into_owned();
         let Some(first) = first else {
@@ -80,26 +99,50 @@ impl Lines {
         }
         let key = &line[first + 1..second.unwrap_or(line.len())];
         let given = second.map(|second| &line[second + 1..]);
-        let key = self.convert_bytes(key, "key")?;
+        let key = match self.cells {
+            None => self.convert_bytes(key, "key")?,
+            Some(_) => self.keep(&key_of(text::index(key)?)),
+        };
         let operand = match (operand, given) {
-            (Operand::None, None) => self.convert_bytes(&[], "operand")?,
+            (Operand::None, None) => self.keep(&[]),
             (Operand::None, Some(_)) => {
                 return Err(format!("{} takes nothing after the key", shown()));
             }
-            (Operand::Number, Some(given)) => self.convert_number(given)?,
-            (Operand::Value, Some(given)) => {
-                let start = self.converted.len();
-                self.converted.push(ValueKind::Bytes as u8);
-                self.convert_bytes(given, "value")?;
-                start..self.converted.len()
-            }
-            (Operand::Bytes, Some(given)) => self.convert_bytes(given, "operand")?,
+            (_, Some(given)) => self.convert_operand(operand, given)?,
             (_, None) => {
-                let what = if matches!(operand, Operand::Number) { "number" } else { "value" };
+                let is_text = matches!(operand, Operand::Value | Operand::Bytes);
+                let what = if is_text { "value" } else { "number" };
                 return Err(format!("{} needs a tab and a {what} after the key", shown()));
             }
         };
         Ok(Parsed { modifier, key, operand })
+    }
+
+    fn convert_operand(&mut self, operand: Operand, given: &[u8]) -> Result<Range<usize>, String> {
+        let start = self.converted.len();
+        match operand {
+            Operand::None => {}
+            Operand::Number => return self.convert_number(given),
+            Operand::Bytes => return self.convert_bytes(given, "operand"),
+            Operand::Value => {
+                self.converted.push(ValueKind::Bytes as u8);
+                self.convert_bytes(given, "value")?;
+            }
+            Operand::Amount(cells) => return Ok(self.keep(&cells::amount(given, cells)?)),
+            Operand::Cell(cells) => return Ok(self.keep(&cells::number(given, cells)?)),
+            Operand::CellValue(cells) => {
+                let number = cells::number(given, cells)?;
+                self.converted.push(cells.value_kind() as u8);
+                self.converted.extend_from_slice(&number);
+            }
+        }
+        Ok(start..self.converted.len())
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> Range<usize> {
+        let start = self.converted.len();
+        self.converted.extend_from_slice(bytes);
+        start..self.converted.len()
     }
 
     fn convert_bytes(&mut self, given: &[u8], what: &str) -> Result<Range<usize>, String> {
@@ -114,12 +157,10 @@ impl Lines {
             let shown = text::quote(given);
             return Err(format!("{shown} is no number from -2^63 to 2^63-1"));
         };
-        let start = self.converted.len();
-        self.converted.extend_from_slice(&number.to_le_bytes());
-        Ok(start..self.converted.len())
+        Ok(self.keep(&number.to_le_bytes()))
     }
 
-    /// The updates of the lines of the last [`Lines::parse`], for one table.
+    /// The updates of the lines of the last [`Lines::parse`], for one table or array.
     pub(super) fn updates(&self, space: u32) -> Vec<LoggedUpdate<'_>> {
         let update = |parsed: &Parsed| LoggedUpdate {
             space,
@@ -131,12 +172,13 @@ impl Lines {
     }
 }
 
-fn unknown_operation(name: &[u8]) -> String {
+fn unknown_operation(name: &[u8], in_array: bool) -> String {
     if name.is_empty() {
         return "an empty line or operation; expected OP, a tab, KEY".to_owned();
     }
     let shown = text::quote(name);
-    format!("unknown operation {shown}; known are put, delete, add, max, min, append")
+    let append = if in_array { "" } else { ", append" };
+    format!("unknown operation {shown}; known are put, delete, add, max, min{append}")
 }
 
 #[cfg(test)]

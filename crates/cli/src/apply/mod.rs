@@ -1,4 +1,4 @@
-//! `upsweep apply`: a stream of lines into a table, in order and fast.
+//! `upsweep apply`: a stream of lines into a table or array, in order and fast.
 //!
 //! Steps: read what is there ([`Input`]), cut it into lines and these into updates ([`lines`]),
 //! hand groups of lines to the store under one lock, each line a record of its own, and go on while
@@ -8,6 +8,7 @@
 //! the input; a count is printed only once that many lines are on stable media.
 
 mod acks;
+mod cells;
 mod lines;
 mod progress;
 
@@ -15,12 +16,12 @@ use std::time::Instant;
 
 use serde::Serialize;
 use upsweep::runtime::BlockStore;
-use upsweep::{Durability, Error, RequestError, Ticket};
+use upsweep::{CellKind, Durability, Error, Kind, RequestError, Store, Ticket};
 
 use crate::args::{ApplyArgs, DurabilityChoice};
 use crate::failure::Failure;
 use crate::input::Input;
-use crate::{output, text};
+use crate::{output, structure, text};
 use acks::Acks;
 use lines::Lines;
 use progress::Progress;
@@ -41,16 +42,16 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Failure> {
     // The input comes first: no table is made for a file that is not there.
     let mut input = Input::open(&args.file)?;
     let store = output::open(&args.open)?;
-    let table = store.table(&args.table)?;
+    let (space, cells) = target(&store, &args.table)?;
     let started = Instant::now();
     let mut applier = Applier {
         blocks: store.blocks(),
-        space: table.space(),
+        space,
         durability: args.durability,
         lines_per_group: args.ack_every.unwrap_or(u64::MAX).min(LINES_PER_GROUP),
         ack_every: args.ack_every,
         applied: 0,
-        lines: Lines::default(),
+        lines: Lines::new(cells),
     };
     let progress = Progress::start(&store, input.length());
     let acks = Acks::start(args.ack_every, progress.as_ref().and_then(Progress::on_output));
@@ -67,6 +68,16 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Failure> {
     printed
 }
 
+/// The space of the table or array of this name, and its cells if it is an array. Makes an ordered
+/// table if nothing has the name.
+fn target(store: &Store, name: &str) -> Result<(u32, Option<CellKind>), Failure> {
+    Ok(match structure::kind_now(store, name)? {
+        None | Some(Kind::Table) => (store.table(name)?.space(), None),
+        Some(Kind::HashTable) => (store.existing_hash_table(name)?.space(), None),
+        Some(Kind::Array(cells)) => (structure::space_of_numbers(store, name, cells)?, Some(cells)),
+    })
+}
+
 fn print(summary: &Summary, json: bool) -> Result<(), Failure> {
     if json {
         return output::json(summary);
@@ -80,7 +91,7 @@ fn print(summary: &Summary, json: bool) -> Result<(), Failure> {
     ))
 }
 
-/// Lines on their way into one table.
+/// Lines on their way into one table or array.
 struct Applier<'a> {
     blocks: &'a BlockStore,
     space: u32,

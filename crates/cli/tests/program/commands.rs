@@ -57,11 +57,30 @@ fn scans_have_bounds_in_both_directions() {
 fn nothing_is_made_by_accident() {
     let world = World::new();
     let elsewhere = text(&world.path("elsewhere"));
-    for command in ["get", "scan", "apply", "tables", "stat", "verify", "sweep"] {
-        let mut arguments = vec![command, &elsewhere];
-        if command == "get" {
-            arguments.push("key");
-        }
+    let commands = [
+        "get KEY",
+        "scan",
+        "scan --at monday",
+        "apply",
+        "dump",
+        "load",
+        "tables",
+        "stat",
+        "verify",
+        "sweep",
+        "create-table NAME",
+        "drop-table NAME",
+        "clone main NAME",
+        "remove-range --all",
+        "snapshot create NAME",
+        "snapshot list",
+        "snapshot drop NAME",
+        "changes EARLIER LATER",
+    ];
+    for command in commands {
+        let mut arguments: Vec<&str> = command.split(' ').collect();
+        let path = if arguments[0] == "snapshot" { 2 } else { 1 };
+        arguments.insert(path, &elsewhere);
         let run: Run = upsweep(&arguments).output().expect("runs").into();
         refused(&run, "no store at");
     }

@@ -1,0 +1,138 @@
+//! The command line of making, cloning and dropping tables, and of removing ranges of them.
+
+use std::fmt::{self, Display, Formatter};
+use std::str::FromStr;
+
+use clap::{ArgGroup, Args};
+use upsweep::{CellKind, Kind};
+
+use super::OpenArgs;
+use crate::text::Bytes;
+
+/// A kind of structure, as it is written on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KindChoice(pub(crate) Kind);
+
+impl FromStr for KindChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, cells) = text.split_once(':').map_or((text, None), |(a, b)| (a, Some(b)));
+        Ok(Self(match (name, cells) {
+            ("ordered", None) => Kind::Table,
+            ("hash", None) => Kind::HashTable,
+            ("array", cells) => {
+                let cells = cells.unwrap_or("u64");
+                let found = cells.parse().ok().filter(|found| !matches!(found, CellKind::Bytes(_)));
+                Kind::Array(found.ok_or_else(|| {
+                    format!("{cells:?} is no type of cells: u8, u16, u32, u64, i64, f64")
+                })?)
+            }
+            _ => return Err("give ordered, hash, array, or array:TYPE".to_owned()),
+        }))
+    }
+}
+
+/// As it is given to `--kind`.
+impl Display for KindChoice {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Kind::Table => formatter.write_str("ordered"),
+            Kind::HashTable => formatter.write_str("hash"),
+            Kind::Array(cells) => write!(formatter, "array:{cells}"),
+        }
+    }
+}
+
+/// Make an empty table, hash table or array
+///
+/// An ordered table keeps its records in the order of their keys, so ranges of keys can be printed
+/// and removed. A hash table spreads them evenly whatever the keys are, for queries and updates of
+/// single keys. An array has a number at every index from 0 to 2^48-1, which is 0 until it is
+/// changed; only numbers that are not 0 take space.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  upsweep create-table hits.upsweep archive
+  upsweep create-table hits.upsweep sessions --kind hash
+  upsweep create-table hits.upsweep counts --kind array:u32")]
+pub(crate) struct CreateTableArgs {
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+    /// Its name, which nothing else has: 1 to 255 bytes without control characters
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// What to make: ordered, hash, array:TYPE with cells of type u8, u16, u32, u64, i64 or f64, or
+    /// array, which is array:u64
+    #[arg(long, value_name = "KIND", default_value = "ordered")]
+    pub(crate) kind: KindChoice,
+}
+
+/// Drop a table, hash table or array with all that is in it
+///
+/// Snapshots and clones of it stay as they are. Its room comes back in the background.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  upsweep drop-table hits.upsweep archive")]
+pub(crate) struct DropTableArgs {
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+    /// The table, as `upsweep tables` names it
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+}
+
+/// Make a copy of a table, hash table or array that goes its own way
+///
+/// It takes one record of the log, whatever the size: all blocks are shared until an update of
+/// either changes them.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  upsweep clone hits.upsweep main experiment
+  upsweep clone hits.upsweep main restored --at monday")]
+pub(crate) struct CloneArgs {
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+    /// What to clone
+    #[arg(value_name = "SOURCE")]
+    pub(crate) source: String,
+    /// Name of the clone, which nothing else has: 1 to 255 bytes without control characters
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// Clone it as this snapshot has it; without it, as it is now
+    #[arg(long, value_name = "SNAPSHOT")]
+    pub(crate) at: Option<String>,
+}
+
+/// Remove all records of a range of keys from a table
+///
+/// It takes one record of the log and reads nothing, however many records there are; their room
+/// comes back in the background. When the command ends, the removal is durable. Snapshots and
+/// clones stay as they are. Hash tables and arrays have no ranges of keys.
+#[derive(Args)]
+#[command(
+    group = ArgGroup::new("range").args(["from", "to", "all"]).required(true).multiple(true),
+    after_help = "\
+Examples:
+  upsweep remove-range hits.upsweep --from 2024- --to 2025-
+  upsweep remove-range hits.upsweep --table archive --to 2020-
+  upsweep remove-range hits.upsweep --table archive --all"
+)]
+pub(crate) struct RemoveRangeArgs {
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+    /// Table to remove from
+    #[arg(long, value_name = "NAME", default_value = "main")]
+    pub(crate) table: String,
+    /// First key of the range; without it, the first of the table
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    pub(crate) from: Option<Bytes>,
+    /// End of the range; this key itself stays. Without it, all keys from --from on are removed
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
+    pub(crate) to: Option<Bytes>,
+    /// Remove all records
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    pub(crate) all: bool,
+}

@@ -1,0 +1,177 @@
+//! Structures of any kind, as they are now or as a snapshot has them.
+
+use std::ops::Range;
+
+use upsweep::{
+    Array, CellKind, Error, HashTable, Kind, NumberCell, RequestError, Snapshot, Store, Table,
+    Value,
+};
+
+use crate::args::OpenArgs;
+use crate::failure::Failure;
+use crate::output;
+
+/// Evaluates an expression with the number type of some cells; `None` if they are no numbers.
+macro_rules! with_number {
+    ($cells:expr, $number:ident => $result:expr) => {{
+        macro_rules! of {
+            ($type:ty) => {{
+                type $number = $type;
+                Some($result)
+            }};
+        }
+        match $cells {
+            CellKind::U8 => of!(u8),
+            CellKind::U16 => of!(u16),
+            CellKind::U32 => of!(u32),
+            CellKind::U64 => of!(u64),
+            CellKind::I64 => of!(i64),
+            CellKind::F64 => of!(f64),
+            CellKind::Bytes(_) => None,
+        }
+    }};
+}
+
+/// A structure to read.
+pub(crate) enum Structure {
+    Table(Table),
+    HashTable(HashTable),
+    Array(Box<dyn Cells>),
+}
+
+/// Cells with their indices, from both ends.
+pub(crate) type Scanned = Box<dyn DoubleEndedIterator<Item = Result<(u64, Value), Error>>>;
+
+/// An array of numbers of any type.
+pub(crate) trait Cells {
+    /// The number at an index.
+    fn number(&self, index: u64) -> Result<Value, Error>;
+
+    /// The numbers that are not zero.
+    fn scan(&self, range: Range<u64>) -> Scanned;
+}
+
+impl<T: NumberCell> Cells for Array<T> {
+    fn number(&self, index: u64) -> Result<Value, Error> {
+        self.get(index).map(widened)
+    }
+
+    fn scan(&self, range: Range<u64>) -> Scanned {
+        let widen =
+            |cell: Result<(u64, T), Error>| cell.map(|(index, cell)| (index, widened(cell)));
+        Box::new(self.iter(range).map(widen))
+    }
+}
+
+/// A cell as a number of 8 bytes.
+fn widened<T: NumberCell>(cell: T) -> Value {
+    let mut bytes = cell.encode();
+    bytes.resize(8, 0);
+    Value { kind: T::KIND.value_kind(), bytes }
+}
+
+/// When to read.
+pub(crate) enum Moment {
+    /// Now.
+    Now(Store),
+    /// When this snapshot was made.
+    Then(Snapshot),
+}
+
+impl Moment {
+    /// Opens a store and, if one is named, a snapshot.
+    pub(crate) fn open(open: &OpenArgs, at: Option<&str>) -> Result<Self, Failure> {
+        let store = output::open(open)?;
+        Ok(match at {
+            Some(name) => Self::Then(store.existing_snapshot(name)?),
+            None => Self::Now(store),
+        })
+    }
+
+    /// What a structure is.
+    pub(crate) fn kind(&self, name: &str) -> Result<Kind, Failure> {
+        match self {
+            Self::Now(store) => kind_now(store, name)?
+                .ok_or_else(|| Error::from(RequestError::NoTable(name.to_owned())).into()),
+            Self::Then(snapshot) => kind_then(snapshot, name).ok_or_else(|| {
+                let snapshot = snapshot.name().unwrap_or_default();
+                let advice = "`upsweep snapshot list` shows what it has";
+                Failure::Refused(format!("no table {name:?} in snapshot {snapshot:?}; {advice}"))
+            }),
+        }
+    }
+
+    /// Opens a structure of any kind.
+    pub(crate) fn structure(&self, name: &str) -> Result<Structure, Failure> {
+        Ok(match (self.kind(name)?, self) {
+            (Kind::Table, Self::Now(store)) => Structure::Table(store.existing_table(name)?),
+            (Kind::Table, Self::Then(snapshot)) => Structure::Table(snapshot.table(name)?),
+            (Kind::HashTable, Self::Now(store)) => {
+                Structure::HashTable(store.existing_hash_table(name)?)
+            }
+            (Kind::HashTable, Self::Then(snapshot)) => {
+                Structure::HashTable(snapshot.hash_table(name)?)
+            }
+            (Kind::Array(cells), moment) => {
+                let array = with_number!(cells, T => moment.array::<T>(name)?);
+                Structure::Array(array.ok_or_else(|| no_numbers(name, cells))?)
+            }
+        })
+    }
+
+    fn array<T: NumberCell>(&self, name: &str) -> Result<Box<dyn Cells>, Error> {
+        Ok(Box::new(match self {
+            Self::Now(store) => store.existing_array::<T>(name)?,
+            Self::Then(snapshot) => snapshot.array::<T>(name)?,
+        }))
+    }
+}
+
+/// What a structure is now; `None` if nothing has this name.
+pub(crate) fn kind_now(store: &Store, name: &str) -> Result<Option<Kind>, Failure> {
+    let Some(space) = store.blocks().space(name) else { return Ok(None) };
+    Kind::of_format(&space.format).map(Some).ok_or_else(|| {
+        let format = space.format;
+        let only = "only the application that made it can use it";
+        Failure::Refused(format!("{name:?} has blocks of format {format:?}; {only}"))
+    })
+}
+
+/// What a structure is in a snapshot; `None` if that does not have it.
+pub(crate) fn kind_then(snapshot: &Snapshot, name: &str) -> Option<Kind> {
+    let kept = snapshot.structures().into_iter();
+    kept.filter(|(kept, _)| kept == name).map(|(_, kind)| kind).next()
+}
+
+/// Makes a structure; nothing must have its name.
+pub(crate) fn create(store: &Store, name: &str, kind: Kind) -> Result<(), Failure> {
+    match kind {
+        Kind::Table => drop(store.table(name)?),
+        Kind::HashTable => drop(store.hash_table(name)?),
+        Kind::Array(cells) => {
+            let array = with_number!(cells, T => store.array::<T>(name).map(drop));
+            array.ok_or_else(|| no_numbers(name, cells))??;
+        }
+    }
+    Ok(())
+}
+
+/// The number of the space of an array, whose cells must be numbers.
+pub(crate) fn space_of_numbers(store: &Store, name: &str, cells: CellKind) -> Result<u32, Failure> {
+    let space = with_number!(cells, T => store.existing_array::<T>(name)?.space());
+    space.ok_or_else(|| no_numbers(name, cells))
+}
+
+/// The refusal of an array whose cells the program cannot show.
+fn no_numbers(name: &str, cells: CellKind) -> Failure {
+    let only = "only the application that made it knows what they mean";
+    Failure::Refused(format!("{name:?} is an array of {cells}, which are no numbers; {only}"))
+}
+
+/// A kind with its article, for messages.
+pub(crate) fn describe(kind: Kind) -> String {
+    match kind {
+        Kind::Table => "an ordered table".to_owned(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,81 @@
+//! `upsweep create-table`, `drop-table`, `clone` and `remove-range`.
+
+use upsweep::{Error, Kind, RequestError, Store};
+
+use crate::args::{CloneArgs, CreateTableArgs, DropTableArgs, RemoveRangeArgs};
+use crate::failure::Failure;
+use crate::structure::{self, Moment, describe};
+use crate::{output, text};
+
+pub(crate) fn create(args: &CreateTableArgs) -> Result<(), Failure> {
+    let store = output::open(&args.open)?;
+    check_new(&store, &args.name)?;
+    structure::create(&store, &args.name, args.kind.0)?;
+    output::line(&format!("made {:?}, {}", args.name, describe(args.kind.0)))
+}
+
+pub(crate) fn drop_table(args: &DropTableArgs) -> Result<(), Failure> {
+    let (store, name) = (output::open(&args.open)?, &args.name);
+    let moment = Moment::Now(store.clone());
+    let kind = moment.kind(name)?;
+    store.drop_structure(name).map_err(|error| match error {
+        Error::Request(RequestError::BadTableName(_)) => {
+            Failure::Refused(format!("{name:?} belongs to the store itself and cannot be dropped"))
+        }
+        error => error.into(),
+    })?;
+    output::line(&format!("dropped {name:?}, {}", describe(kind)))
+}
+
+pub(crate) fn clone(args: &CloneArgs) -> Result<(), Failure> {
+    let CloneArgs { source, name, .. } = args;
+    let store = output::open(&args.open)?;
+    let snapshot = args.at.as_deref().map(|at| store.existing_snapshot(at)).transpose()?;
+    let moment = snapshot.clone().map_or_else(|| Moment::Now(store.clone()), Moment::Then);
+    moment.kind(source)?;
+    check_new(&store, name)?;
+    match &snapshot {
+        Some(snapshot) => store.clone_from_snapshot(snapshot, source, name)?,
+        None => store.clone_structure(source, name)?,
+    }
+    let at = args.at.as_ref().map(|at| format!(" in snapshot {at:?}")).unwrap_or_default();
+    output::line(&format!("made {name:?}, a clone of {source:?}{at}"))
+}
+
+pub(crate) fn remove_range(args: &RemoveRangeArgs) -> Result<(), Failure> {
+    let from = args.from.as_ref().map(|from| from.0.as_slice());
+    let to = args.to.as_ref().map(|to| to.0.as_slice());
+    if let (from, Some(to)) = (from.unwrap_or_default(), to)
+        && from >= to
+    {
+        let (from, to) = (text::quote(from), text::quote(to));
+        let problem = "so no key lies between them; nothing was removed";
+        return Err(Failure::Refused(format!("--from {from} is not below --to {to}, {problem}")));
+    }
+    let (store, name) = (output::open(&args.open)?, &args.table);
+    let kind = Moment::Now(store.clone()).kind(name)?;
+    if kind != Kind::Table {
+        let kind = describe(kind);
+        let advice = "which has no ranges of keys; `upsweep apply` deletes single ones";
+        return Err(Failure::Refused(format!("{name:?} is {kind}, {advice}")));
+    }
+    store.existing_table(name)?.remove_range(from.unwrap_or_default(), to)?;
+    let range = match (from.map(text::quote), to.map(text::quote)) {
+        (None, None) => return output::line(&format!("removed all records of table {name:?}")),
+        (Some(from), None) => format!("from {from} on"),
+        (None, Some(to)) => format!("below {to}"),
+        (Some(from), Some(to)) => format!("from {from} to below {to}"),
+    };
+    output::line(&format!("removed the keys {range} of table {name:?}"))
+}
+
+/// Refuses a name that is taken.
+fn check_new(store: &Store, name: &str) -> Result<(), Failure> {
+    let Some(kind) = structure::kind_now(store, name)? else { return Ok(()) };
+    let advice = if store.structures().iter().any(|(found, ..)| found == name) {
+        "drop it first (`upsweep drop-table`) or choose another name"
+    } else {
+        "it belongs to the store itself; choose another name"
+    };
+    Err(Failure::Refused(format!("{name:?} is {} already; {advice}", describe(kind))))
+}
