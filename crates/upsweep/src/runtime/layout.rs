@@ -141,6 +141,15 @@ pub(super) fn path_error(path: &Path, error: impl std::fmt::Display) -> Error {
     RequestError::Path { path: path.to_owned(), reason: error.to_string() }.into()
 }
 
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Closing alone would not do: a child process that is being started has the file open too.
+        if let Some(lock) = &self.lock {
+            drop(lock.unlock());
+        }
+    }
+}
+
 /// The folder with its lock file locked by `try_lock`.
 fn locked(
     path: &Path,
