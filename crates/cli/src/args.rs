@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::text::{Bytes, Size};
-pub(crate) use bench::{BenchArgs, BenchCommand, PaperBench, RodehArgs};
+pub(crate) use bench::{BenchArgs, BenchCommand, RodehArgs, StructuresArgs, Workload};
 
 const EXAMPLES: &str = "\
 Examples:

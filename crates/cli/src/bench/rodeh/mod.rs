@@ -20,12 +20,12 @@ use upsweep::{
     CreateOptions, Durability, Error, LoadOptions, RequestError, Store, Value, ValueKind,
 };
 
-use super::note;
+use super::{Spread, note};
 use crate::args::RodehArgs;
 use crate::failure::Failure;
 use crate::output;
 use operations::{Base, Run, Seconds};
-use outcome::{Latency, Outcome, Spread, Throughput, TreeOutcome};
+use outcome::{Latency, Outcome, Throughput, TreeOutcome};
 use paper::{
     FILL_PERCENT, IN_MEMORY_PERCENT, LATENCIES, Mix, NODE_BYTES, RANGE_KEYS, TASKS, TREES, Tree,
     WORKLOADS,
@@ -44,7 +44,7 @@ pub(super) fn run(args: &RodehArgs, folder: &Path) -> Result<(), Failure> {
         let (base, mut outcome) = load(args, tree, &path)?;
         outcome.throughput = measure_throughput(args, tree, &base)?;
         outcome.latency = measure_latency(args, tree, &base)?;
-        devices = outcome::describe_devices(&base.store.status());
+        devices = super::describe_devices(&base.store.status());
         trees.push(outcome);
         drop(base);
         std::fs::remove_dir_all(&path).map_err(|error| Failure::file(&path, &error))?;
