@@ -15,9 +15,10 @@ fn the_workloads_of_a_paper_run_on_small_trees() {
     for (tree, gain) in found["trees"].as_array().expect("trees").iter().zip([6.2, 6.6]) {
         assert_eq!(tree["keys"], 1000);
         assert!(tree["is_least_memory"] == true && tree["cache_percent"].as_f64() > Some(5.0));
-        // One line for each workload of reads, three for each with updates; so with operations.
+        // One line for each workload of reads, three for each with updates; so with operations,
+        // but for removals of ranges, which are never relaxed.
         let throughput = tree["throughput"].as_array().expect("workloads");
-        assert_eq!((throughput.len(), tree["latency"].as_array().map(Vec::len)), (10, Some(11)));
+        assert_eq!((throughput.len(), tree["latency"].as_array().map(Vec::len)), (10, Some(16)));
         let paper_gain = throughput[0]["paper_gain"].as_f64().expect("a number");
         assert!((paper_gain - gain).abs() < 0.05, "{paper_gain}");
         let rates = throughput.iter().flat_map(|line| [&line["with_one"], &line["with_ten"]]);
