@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::text::{Bytes, Size};
-pub(crate) use bench::{BenchArgs, BenchCommand, PaperBench, RodehArgs};
+pub(crate) use bench::{BenchArgs, BenchCommand, RodehArgs, StructuresArgs, Workload};
 pub(crate) use snapshots::{
     ChangesArgs, SnapshotCommand, SnapshotCreateArgs, SnapshotDropArgs, SourceArgs,
 };

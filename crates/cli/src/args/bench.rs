@@ -18,25 +18,27 @@ use crate::text::Size;
     args_conflicts_with_subcommands = true,
     disable_help_subcommand = true,
     subcommand_value_name = "WORKLOADS",
-    subcommand_help_heading = "Workloads of papers, in place of the above",
+    subcommand_help_heading = "Workloads, in place of the above",
     after_help = "\
 Examples:
   upsweep bench /var/tmp
   upsweep bench /mnt/disk --records 100000000 --memory 512MiB --json
   upsweep bench /mnt/disk --log-only
-  upsweep bench rodeh /mnt/disk"
+  upsweep bench rodeh /mnt/disk
+  upsweep bench structures /mnt/disk"
 )]
 pub(crate) struct BenchCommand {
     #[command(flatten)]
     pub(crate) own: Option<BenchArgs>,
     #[command(subcommand)]
-    pub(crate) of_paper: Option<PaperBench>,
+    pub(crate) workload: Option<Workload>,
 }
 
-/// Workloads of papers.
+/// Workloads of their own.
 #[derive(Subcommand)]
-pub(crate) enum PaperBench {
+pub(crate) enum Workload {
     Rodeh(RodehArgs),
+    Structures(StructuresArgs),
 }
 
 /// The workloads of Rodeh's shadowed B-trees, beside what the paper reports
@@ -71,6 +73,63 @@ pub(crate) struct RodehArgs {
     /// Size of the log; much more than a run writes, so that no run waits for its release
     #[arg(long, value_name = "SIZE", default_value = "512MiB")]
     pub(crate) log_size: Size,
+    /// Seed of the random keys
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Clones, snapshots, removed ranges, drops, bulk loads, and structures beside each other
+///
+/// Makes stores in a new folder inside DIR, which is removed at the end. Measures, in one run: how
+/// long clones, snapshots and the first update after a clone take by the size of the table; how
+/// long the removal of a part of a table takes and how many nodes of the directory it changes; how
+/// fast the room of dropped tables comes back, and how long an update waits meanwhile; bulk loads
+/// beside dd on the same file system; additions to an ordered table, a hash table and an array.
+///
+/// Records have keys of 8 bytes and counters of 8 bytes. Every number is a median with the lowest
+/// and the highest.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  upsweep bench structures /mnt/disk
+  upsweep bench structures /var/tmp --records 100000 --updates 100000")]
+pub(crate) struct StructuresArgs {
+    /// Folder on the device to measure
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Sizes of the tables that are cloned, in records; the largest is also loaded and dropped
+    #[arg(long, value_name = "N,N", value_delimiter = ',',
+          default_values_t = [10_000, 1_000_000, 64_000_000],
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) sizes: Vec<u64>,
+    /// Most records of any table, whatever the sizes
+    #[arg(long, value_name = "N", default_value_t = 64_000_000,
+          value_parser = clap::value_parser!(u64).range(100..))]
+    pub(crate) records: u64,
+    /// Clones of each table, snapshots, and removals of each part
+    #[arg(long, value_name = "N", default_value_t = 20,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) clones: u32,
+    /// Loads, drops, and runs of additions
+    #[arg(long, value_name = "N", default_value_t = 3,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) runs: u32,
+    /// Random additions to each structure in a run
+    #[arg(long, value_name = "N", default_value_t = 4_000_000,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) updates: u64,
+    /// Memory of the store
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    pub(crate) memory: Size,
+    /// Size of the log
+    #[arg(long, value_name = "SIZE", default_value = "512MiB")]
+    pub(crate) log_size: Size,
+    /// Size of a block, in place of the one that suits the device
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) block_size: Option<Size>,
     /// Seed of the random keys
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,

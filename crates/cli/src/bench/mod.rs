@@ -1,23 +1,34 @@
 //! `upsweep bench`: measures the engine, or its log alone, in a temporary store; `upsweep bench
-//! rodeh` repeats the measurements of a paper.
+//! rodeh` repeats the measurements of a paper, `upsweep bench structures` compares structures and
+//! operations on them.
 
 mod log;
 mod rodeh;
+mod spread;
+mod structures;
 mod table;
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use upsweep::Status;
 
-use crate::args::{BenchCommand, PaperBench};
+use crate::args::{BenchCommand, Workload};
 use crate::failure::Failure;
+use spread::Spread;
 
 pub(crate) fn run(command: &BenchCommand) -> Result<(), Failure> {
-    if let Some(PaperBench::Rodeh(args)) = &command.of_paper {
-        return in_new_folder(&args.dir, |folder| rodeh::run(args, folder));
+    match &command.workload {
+        Some(Workload::Rodeh(args)) => {
+            return in_new_folder(&args.dir, |folder| rodeh::run(args, folder));
+        }
+        Some(Workload::Structures(args)) => {
+            return in_new_folder(&args.dir, |folder| structures::run(args, folder));
+        }
+        None => {}
     }
     let Some(args) = &command.own else { return Ok(()) };
     in_new_folder(&args.dir, |folder| {
@@ -45,10 +56,23 @@ fn in_new_folder(
     outcome.and(removed)
 }
 
-/// Says on standard error what takes so long.
+/// Says on standard error, if that is a terminal, what takes so long.
 fn note(step: &str) {
-    // Nobody misses it if standard error is gone.
-    drop(writeln!(std::io::stderr(), "{step} ..."));
+    let mut errors = std::io::stderr();
+    if errors.is_terminal() {
+        // Nobody misses it if standard error is gone.
+        drop(writeln!(errors, "{step} ..."));
+    }
+}
+
+/// What lies below: the kind of each device, and whether reads really reach it.
+pub(super) fn describe_devices(status: &Status) -> Vec<String> {
+    let device = |device: &upsweep::runtime::DeviceStatus| {
+        let how = if device.direct { "past the page cache" } else { "through the page cache" };
+        format!("{} device: {}, {how}", device.role, device.engine)
+    };
+    let devices = status.devices.iter().map(device);
+    std::iter::once(status.reason.clone()).chain(devices).collect()
 }
 
 /// A sequence of random numbers, the same for the same seed (SplitMix64).
@@ -91,17 +115,28 @@ impl Latencies {
     /// Runs `step` again and again for this long and takes its times.
     pub(super) fn measure(
         duration: Duration,
+        step: impl FnMut() -> Result<(), Failure>,
+    ) -> Result<Self, Failure> {
+        let started = Instant::now();
+        Self::measure_while(|| started.elapsed() < duration, step)
+    }
+
+    /// Runs `step` once, and again and again as long as `goes_on`, and takes its times.
+    pub(super) fn measure_while(
+        goes_on: impl Fn() -> bool,
         mut step: impl FnMut() -> Result<(), Failure>,
     ) -> Result<Self, Failure> {
         // Nanoseconds up to a minute; what is longer counts as that.
         let mut histogram =
             Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are valid");
-        let started = Instant::now();
-        while started.elapsed() < duration {
+        loop {
             let before = Instant::now();
             step()?;
             histogram
                 .saturating_record(u64::try_from(before.elapsed().as_nanos()).unwrap_or(u64::MAX));
+            if !goes_on() {
+                break;
+            }
         }
         let at = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1e3;
         Ok(Self {

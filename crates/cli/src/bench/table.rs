@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use upsweep::engine::LoggedUpdate;
 use upsweep::structures::modifiers::ADD_I64;
-use upsweep::{CreateOptions, Durability, Store, Table};
+use upsweep::{CreateOptions, Durability, Store};
 
 use super::{Latencies, Random, note, scramble};
 use crate::args::BenchArgs;
@@ -70,7 +70,7 @@ pub(super) fn run(args: &BenchArgs, folder: &Path) -> Result<(), Failure> {
 
     note("loading");
     let started = Instant::now();
-    add_all(&store, &table, &keys, args.records, |number| number)?;
+    add_all(&store, table.space(), args.records, |number, key| keys.push(number, key))?;
     store.sweep()?;
     let load_seconds = started.elapsed().as_secs_f64();
     let loaded = store.status();
@@ -81,12 +81,12 @@ pub(super) fn run(args: &BenchArgs, folder: &Path) -> Result<(), Failure> {
     let table = store.existing_table("bench")?;
 
     note("random updates");
-    let mut random = Random::new(args.seed);
-    let records = args.records;
+    let (mut random, records) = (Random::new(args.seed), args.records);
     let started = Instant::now();
-    add_all(&store, &table, &keys, args.updates / 2, |_| random.below(records))?;
+    let mut push_any = |_, key: &mut Vec<u8>| keys.push(random.below(records), key);
+    add_all(&store, table.space(), args.updates / 2, &mut push_any)?;
     let half = started.elapsed().as_secs_f64();
-    add_all(&store, &table, &keys, args.updates - args.updates / 2, |_| random.below(records))?;
+    add_all(&store, table.space(), args.updates - args.updates / 2, &mut push_any)?;
     let seconds = started.elapsed().as_secs_f64();
     let status = store.status();
 
@@ -131,13 +131,13 @@ pub(super) fn run(args: &BenchArgs, folder: &Path) -> Result<(), Failure> {
     if args.json { output::json(&outcome) } else { show(&outcome) }
 }
 
-/// Adds 1 to `number` keys, in groups, and waits until all of it is durable.
-fn add_all(
+/// Adds 1 to `number` records of a space, in groups, and waits until all of it is durable.
+/// `push_key` appends the key of each, all of one length.
+pub(super) fn add_all(
     store: &Store,
-    table: &Table,
-    keys: &Keys,
+    space: u32,
     number: u64,
-    mut key_of: impl FnMut(u64) -> u64,
+    mut push_key: impl FnMut(u64, &mut Vec<u8>),
 ) -> Result<(), Failure> {
     let mut bytes = Vec::new();
     let mut ticket = None;
@@ -146,10 +146,10 @@ fn add_all(
     while done < number {
         let group = GROUP.min(number - done);
         bytes.clear();
-        (done..done + group).for_each(|index| keys.push(key_of(index), &mut bytes));
+        (done..done + group).for_each(|index| push_key(index, &mut bytes));
         let updates: Vec<LoggedUpdate<'_>> = bytes
-            .chunks(keys.bytes)
-            .map(|key| LoggedUpdate { space: table.space(), modifier: ADD_I64, key, operand: &one })
+            .chunks(bytes.len() / group as usize)
+            .map(|key| LoggedUpdate { space, modifier: ADD_I64, key, operand: &one })
             .collect();
         ticket = Some(store.blocks().modify_each(updates.chunks(1), Durability::Ticket)?);
         done += group;

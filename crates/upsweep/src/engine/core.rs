@@ -24,7 +24,7 @@ use super::growth::Growth;
 use super::publish::Event;
 use super::queue::Arena;
 use super::registry::Modifiers;
-use super::statistics::Statistics;
+use super::statistics::{Statistics, TreeCounters};
 use super::sweep::{RunId, RunJob, Sweep};
 use super::view::{View, ViewId, Views};
 use super::visitor::Visitors;
@@ -192,6 +192,20 @@ impl Core {
     #[must_use]
     pub fn directory_size(&self) -> (usize, usize) {
         (self.directory.len(), self.directory.memory_bytes())
+    }
+
+    /// Number of nodes of the directory, and levels of its deepest tree.
+    #[must_use]
+    pub fn tree_size(&self) -> (usize, usize) {
+        let trees = &self.directory.trees;
+        let depths = self.directory.roots().into_iter().map(|root| trees.depth(root));
+        (trees.node_count(), depths.max().unwrap_or(0))
+    }
+
+    /// What changes of the trees have cost since the store was opened.
+    #[must_use]
+    pub fn tree_counters(&self) -> TreeCounters {
+        self.directory.trees.counters()
     }
 
     /// Bytes of images in the cache.

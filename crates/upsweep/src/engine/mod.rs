@@ -39,7 +39,7 @@ pub use format::record_format::{LoggedUpdate, SpaceRecord};
 pub use queue::Waiting;
 pub use recovery::{Access, Registry, create, open};
 pub use spaces::{NewSnapshot, SpaceSize};
-pub use statistics::Statistics;
+pub use statistics::{Statistics, TreeCounters};
 pub use sweep::{Chunk, ChunkBlock, JobOutput, LoadTarget, RunId, RunJob};
 pub use tree::Differing;
 pub use verify::{Report, verify};

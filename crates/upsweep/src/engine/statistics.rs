@@ -44,6 +44,15 @@ pub struct Statistics {
     cycle_started_us: u64,
 }
 
+/// What changes of the trees of the directory have cost, without what gives dropped room back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TreeCounters {
+    /// Nodes changed: the different ones of each operation on a tree, added up.
+    pub nodes_changed: u64,
+    /// Those of removals of ranges alone.
+    pub range_nodes_changed: u64,
+}
+
 impl Statistics {
     /// Queue entries that one visit of a block applied, on average: the batching degree.
     #[must_use]

@@ -28,5 +28,5 @@ pub use load::{BlockLimits, LoadSummary, LoadedBlock};
 pub use spaces::SnapshotInfo;
 pub use status::{
     Bound, DeviceStatus, LastSession, Latencies, LatencyStatus, LogStatus, MemoryStatus, Session,
-    Status, SweepStatus,
+    Status, SweepStatus, TreeStatus,
 };

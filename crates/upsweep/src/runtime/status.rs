@@ -36,6 +36,8 @@ pub struct Status {
     pub log: LogStatus,
     /// The sweep.
     pub sweep: SweepStatus,
+    /// The trees of the directory.
+    pub tree: TreeStatus,
     /// Latencies of this session.
     pub latencies: Latencies,
     /// What the last session did that changed anything, if it ended in order.
@@ -147,6 +149,19 @@ pub struct SweepStatus {
     pub quarantined: u64,
     /// Longest time that one step of waiting for room took, in microseconds.
     pub stall_us_max: u64,
+}
+
+/// The trees of the directory, and what changing them has cost since the store was opened.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct TreeStatus {
+    /// Nodes of all trees.
+    pub nodes: u64,
+    /// Levels of the deepest one.
+    pub depth_max: u64,
+    /// Nodes changed: the different ones of each operation, added up.
+    pub nodes_changed: u64,
+    /// Those of removals of ranges alone.
+    pub range_nodes_changed: u64,
 }
 
 /// Latencies in microseconds. Longer ones than an hour count as an hour.
@@ -318,6 +333,16 @@ fn sweep_status(shared: &Shared, core: &Core) -> SweepStatus {
     }
 }
 
+fn tree_status(core: &Core) -> TreeStatus {
+    let (size, counters) = (core.tree_size(), core.tree_counters());
+    TreeStatus {
+        nodes: size.0 as u64,
+        depth_max: size.1 as u64,
+        nodes_changed: counters.nodes_changed,
+        range_nodes_changed: counters.range_nodes_changed,
+    }
+}
+
 pub(super) fn gather(sources: &Sources<'_>) -> Status {
     let kept = kept(sources.last_session);
     let this_session = measured(sources.shared, sources.cpu);
@@ -347,6 +372,7 @@ pub(super) fn gather(sources: &Sources<'_>) -> Status {
         },
         log: log_status(core),
         sweep: sweep_status(sources.shared, core),
+        tree: tree_status(core),
         latencies: latencies(sources.shared, &state),
         last_session: kept.map(|kept| kept.session),
         quarantined: in_quarantine.records + in_quarantine.waiting,

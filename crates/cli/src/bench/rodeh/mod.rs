@@ -6,7 +6,7 @@
 //!
 //! What differs from the paper: updates are durable in a log, or will be; the index of the tree,
 //! the engine's directory, is in memory as a whole besides the cache; between runs the operations
-//! are undone ([`operations`]).
+//! are undone, but for removals of ranges, which have a clone that is dropped ([`operations`]).
 
 mod operations;
 mod outcome;
@@ -20,12 +20,12 @@ use upsweep::{
     CreateOptions, Durability, Error, LoadOptions, RequestError, Store, Value, ValueKind,
 };
 
-use super::note;
+use super::{Spread, note};
 use crate::args::RodehArgs;
 use crate::failure::Failure;
 use crate::output;
-use operations::{Base, Run, Seconds};
-use outcome::{Latency, Outcome, Spread, Throughput, TreeOutcome};
+use operations::{Base, Operation, Run, Seconds};
+use outcome::{Latency, Outcome, Throughput, TreeOutcome};
 use paper::{
     FILL_PERCENT, IN_MEMORY_PERCENT, LATENCIES, Mix, NODE_BYTES, RANGE_KEYS, TASKS, TREES, Tree,
     WORKLOADS,
@@ -44,7 +44,7 @@ pub(super) fn run(args: &RodehArgs, folder: &Path) -> Result<(), Failure> {
         let (base, mut outcome) = load(args, tree, &path)?;
         outcome.throughput = measure_throughput(args, tree, &base)?;
         outcome.latency = measure_latency(args, tree, &base)?;
-        devices = outcome::describe_devices(&base.store.status());
+        devices = super::describe_devices(&base.store.status());
         trees.push(outcome);
         drop(base);
         std::fs::remove_dir_all(&path).map_err(|error| Failure::file(&path, &error))?;
@@ -136,6 +136,13 @@ fn measure(
     let durable = runs(Durability::Wait)?;
     if !mix.iter().any(|(operation, _)| operation.updates()) {
         return Ok(vec![line("", &durable, |run| run.durable)]);
+    }
+    if mix.iter().any(|(operation, _)| *operation == Operation::RemoveRange) {
+        // There is no relaxed removal of a range.
+        return Ok(vec![
+            line(", durable", &durable, |run| run.durable),
+            line(", durable, swept", &durable, |run| run.swept),
+        ]);
     }
     let relaxed = runs(Durability::Relaxed)?;
     Ok(vec![

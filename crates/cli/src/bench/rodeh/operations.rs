@@ -2,7 +2,8 @@
 //!
 //! Steps of [`Base::run`]: age the tree if the mix updates it; perform the operations and wait
 //! until they are durable; sweep; undo everything and sweep again, so that the next run meets the
-//! same tree. (The paper throws a generation of the tree away instead.)
+//! same tree. A mix that removes ranges has a clone of the tree, which is dropped at the end. (The
+//! paper always throws a generation of the tree away.)
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -20,12 +21,16 @@ pub(super) enum Operation {
     Lookup,
     /// Puts a key that was not there at first.
     Insert,
+    /// Declares that a key that was not there at first has a value unless it has one already.
+    InsertIfAbsent,
     /// Deletes a key that was there at first.
     Remove,
     /// Puts the key behind the last one.
     Append,
     /// Reads [`RANGE_KEYS`] keys that follow each other.
     LookupRange,
+    /// Removes the range of [`RANGE_KEYS`] keys; always durable when it returns.
+    RemoveRange,
 }
 
 impl Operation {
@@ -42,6 +47,9 @@ pub(super) struct Base {
     pub(super) keys: u64,
     pub(super) value_bytes: usize,
 }
+
+/// Name of the clone that a run removes ranges from.
+const GENERATION: &str = "generation";
 
 /// How a run goes.
 #[derive(Clone, Copy)]
@@ -79,11 +87,17 @@ impl Base {
     /// Performs a run and brings the tree back to what it was.
     pub(super) fn run(&self, run: Run) -> Result<Seconds, Failure> {
         let updates = run.mix.iter().any(|(operation, _)| operation.updates());
-        let removes = run.mix.iter().any(|(operation, _)| *operation == Operation::Remove);
+        let has = |wanted| run.mix.iter().any(|(operation, _)| *operation == wanted);
+        let (removes, removes_ranges) = (has(Operation::Remove), has(Operation::RemoveRange));
+        let table = if removes_ranges {
+            self.store.clone_table(self.table.name(), GENERATION)?
+        } else {
+            self.table.clone()
+        };
         let appended = AtomicU64::new(0);
         let caller = |seed, durability| Caller {
             base: self,
-            table: self.table.with_durability(durability),
+            table: table.with_durability(durability),
             random: Random::new(seed),
             appended: &appended,
             changed: Vec::new(),
@@ -107,11 +121,16 @@ impl Base {
             self.store.sweep()?;
         }
         let swept = began.elapsed().as_secs_f64();
-        if !removes && callers.iter().any(|caller| caller.absent > 0) {
+        if !removes && !removes_ranges && callers.iter().any(|caller| caller.absent > 0) {
             return Err(Failure::Damage(Some("a key of the base tree is gone".to_owned())));
         }
-        changed.extend(callers.into_iter().flat_map(|caller| caller.changed));
-        self.undo(&changed)?;
+        if removes_ranges {
+            self.store.drop_table(GENERATION)?;
+            self.store.reclaim()?;
+        } else {
+            changed.extend(callers.into_iter().flat_map(|caller| caller.changed));
+            self.undo(&changed)?;
+        }
         Ok(Seconds { durable, swept })
     }
 
@@ -198,6 +217,16 @@ impl Caller<'_> {
                     found += 1;
                 }
                 self.absent += RANGE_KEYS.abs_diff(found);
+            }
+            Operation::RemoveRange => {
+                let number = 2 * self.random.below(keys - RANGE_KEYS);
+                self.table.remove_range(&key(number), Some(&key(number + 2 * RANGE_KEYS)))?;
+            }
+            Operation::InsertIfAbsent => {
+                let number = 2 * self.random.below(keys) + 1;
+                self.changed.push(number);
+                // Whoever wants to wait has waited in the call.
+                drop(self.table.insert_if_absent(&key(number), &value(number, value_bytes))?);
             }
             Operation::Insert => {
                 let number = 2 * self.random.below(keys) + 1;

@@ -1,8 +1,8 @@
 //! What was measured, and how it is shown beside the paper's numbers.
 
 use serde::Serialize;
-use upsweep::Status;
 
+use crate::bench::Spread;
 use crate::failure::Failure;
 use crate::{output, text};
 
@@ -36,14 +36,6 @@ pub(super) struct TreeOutcome {
     pub(super) latency: Vec<Latency>,
 }
 
-/// A number from each of several runs.
-#[derive(Serialize)]
-pub(super) struct Spread {
-    pub(super) median: f64,
-    pub(super) lowest: f64,
-    pub(super) highest: f64,
-}
-
 /// Operations per second of a workload.
 #[derive(Serialize)]
 pub(super) struct Throughput {
@@ -62,21 +54,6 @@ pub(super) struct Latency {
     pub(super) operation: String,
     pub(super) ms: Spread,
     pub(super) paper_ms: f64,
-}
-
-impl Spread {
-    /// Of one run or more.
-    pub(super) fn of(mut found: Vec<f64>) -> Self {
-        found.sort_by(f64::total_cmp);
-        let (low, high) = ((found.len() - 1) / 2, found.len() / 2);
-        let median = f64::midpoint(found[low], found[high]);
-        Self { median, lowest: found[0], highest: found[found.len() - 1] }
-    }
-
-    /// Half the way from the lowest to the highest, in per cent of the median.
-    fn percent(&self) -> f64 {
-        50.0 * (self.highest - self.lowest) / self.median.max(1e-12)
-    }
 }
 
 impl Throughput {
@@ -104,7 +81,7 @@ impl Throughput {
             format!("{found:>10} ±{:>3.0} % {paper:>7}", spread.percent())
         };
         format!(
-            "  {:28}{}  {}  {:>6.1} {:>5.1}",
+            "  {:32}{}  {}  {:>6.1} {:>5.1}",
             self.workload,
             rate(&self.with_one, self.paper_with_one),
             rate(&self.with_ten, self.paper_with_ten),
@@ -117,7 +94,7 @@ impl Throughput {
 impl Latency {
     fn line(&self) -> String {
         let Self { operation, ms, paper_ms } = self;
-        format!("  {operation:28}{:>10.4} ±{:>3.0} % {paper_ms:>7.3}", ms.median, ms.percent())
+        format!("  {operation:32}{:>10.4} ±{:>3.0} % {paper_ms:>7.3}", ms.median, ms.percent())
     }
 }
 
@@ -141,14 +118,14 @@ impl TreeOutcome {
                 text::size(self.cache_bytes),
                 self.cache_percent
             ),
-            format!("\n  {:28}{:>25}  {:>25}  {:>12}", "", "one caller", "ten callers", "gain"),
+            format!("\n  {:32}{:>25}  {:>25}  {:>12}", "", "one caller", "ten callers", "gain"),
             format!(
-                "  {:28}{:>17} {:>7}  {:>17} {:>7}  {:>6} {:>5}",
+                "  {:32}{:>17} {:>7}  {:>17} {:>7}  {:>6} {:>5}",
                 "operations per second", "here", "paper", "here", "paper", "here", "paper"
             ),
         ];
         lines.extend(self.throughput.iter().map(Throughput::line));
-        lines.push(format!("\n  {:28}{:>17} {:>7}", "milliseconds, one caller", "here", "paper"));
+        lines.push(format!("\n  {:32}{:>17} {:>7}", "milliseconds, one caller", "here", "paper"));
         lines.extend(self.latency.iter().map(Latency::line));
         lines
     }
@@ -168,32 +145,5 @@ impl Outcome {
         }
         lines.extend(self.trees.iter().flat_map(TreeOutcome::lines));
         output::line(&lines.join("\n"))
-    }
-}
-
-/// What lies below: the kind of each device, and whether reads really reach it.
-pub(super) fn describe_devices(status: &Status) -> Vec<String> {
-    let device = |device: &upsweep::runtime::DeviceStatus| {
-        let how = if device.direct { "past the page cache" } else { "through the page cache" };
-        format!("{} device: {}, {how}", device.role, device.engine)
-    };
-    let devices = status.devices.iter().map(device);
-    std::iter::once(status.reason.clone()).chain(devices).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_spread_has_the_middle_and_the_ends() {
-        let of = |found: &[f64]| {
-            let Spread { median, lowest, highest } = Spread::of(found.to_vec());
-            (median, lowest, highest)
-        };
-        assert_eq!(of(&[3.0, 1.0, 2.0]), (2.0, 1.0, 3.0));
-        assert_eq!(of(&[4.0, 1.0, 2.0, 3.0]), (2.5, 1.0, 4.0));
-        assert_eq!(of(&[7.0]), (7.0, 7.0, 7.0));
-        assert!((Spread::of(vec![9.0, 10.0, 11.0]).percent() - 10.0).abs() < 1e-9);
     }
 }

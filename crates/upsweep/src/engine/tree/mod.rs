@@ -43,6 +43,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use cursor::Differing;
 pub use node::Node;
 
+use super::statistics::TreeCounters;
+
 /// Number of a node; reused after the node is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
@@ -112,8 +114,9 @@ pub struct Trees {
     /// How many references there are beyond the first of each node and item.
     extra: u64,
     changes: Changes,
-    /// Nodes that the present operation has changed, in debug builds.
-    touched: BTreeSet<u32>,
+    /// Nodes that the present operation has changed, some of them several times.
+    touched: Vec<u32>,
+    counters: TreeCounters,
 }
 
 /// Which nodes differ from their images, and those a checkpoint still has to write.
@@ -186,7 +189,8 @@ impl Trees {
             owed: BTreeMap::new(),
             extra: 0,
             changes: Changes::default(),
-            touched: BTreeSet::new(),
+            touched: Vec::new(),
+            counters: TreeCounters::default(),
         }
     }
 
@@ -358,15 +362,25 @@ impl Trees {
     }
 
     fn note_touched(&mut self, number: u32) {
-        if cfg!(debug_assertions) {
-            self.touched.insert(number);
-        }
+        self.touched.push(number);
     }
 
-    /// In debug builds, checks that an operation has changed at most so many nodes.
-    fn check_bound(&mut self, nodes_max: usize) {
-        let touched = std::mem::take(&mut self.touched).len();
-        debug_assert!(touched <= nodes_max, "{touched} nodes changed; the bound is {nodes_max}");
+    /// Counts the nodes that an operation has changed, which ends here, and returns their number.
+    /// In debug builds, checks that there are at most so many.
+    fn check_bound(&mut self, nodes_max: usize) -> u64 {
+        self.touched.sort_unstable();
+        self.touched.dedup();
+        let changed = self.touched.len();
+        self.touched.clear();
+        debug_assert!(changed <= nodes_max, "{changed} nodes changed; the bound is {nodes_max}");
+        self.counters.nodes_changed += changed as u64;
+        changed as u64
+    }
+
+    /// What changes have cost since this was made.
+    #[must_use]
+    pub fn counters(&self) -> TreeCounters {
+        self.counters
     }
 
     fn add_ref(&mut self, id: NodeId) {

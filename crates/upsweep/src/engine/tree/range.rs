@@ -19,7 +19,7 @@ impl Trees {
         self.cut(root, items, from, to, None);
         let root = self.settle_root(root);
         let root = self.restore(root, items, from);
-        self.check_bound(4 * depth);
+        self.counters.range_nodes_changed += self.check_bound(4 * depth);
         root
     }
 

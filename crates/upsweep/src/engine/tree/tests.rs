@@ -56,7 +56,12 @@ impl World {
 
     fn remove_range(&mut self, tree: usize, from: &[u8], to: Option<&[u8]>) {
         let (root, map) = &mut self.roots[tree];
+        let (before, bound) = (self.trees.counters(), 4 * self.trees.depth(*root) as u64);
         *root = self.trees.remove_range(*root, &self.keys, from, to);
+        let after = self.trees.counters();
+        let changed = after.range_nodes_changed - before.range_nodes_changed;
+        assert_eq!(changed, after.nodes_changed - before.nodes_changed);
+        assert!((1..=bound).contains(&changed), "{changed} nodes changed; the bound is {bound}");
         map.retain(|key, _| key.as_slice() < from || to.is_some_and(|to| key.as_slice() >= to));
     }
 
