@@ -109,8 +109,8 @@ pub enum RequestError {
     },
     /// The store uses a block format that is not registered: register it and open again.
     UnknownFormat(String),
-    /// The space never changes: it belongs to a snapshot, or to the store itself. Clone the table of
-    /// the snapshot and change the clone.
+    /// The space never changes: it belongs to a snapshot, or to the store itself. Clone the table
+    /// of the snapshot and change the clone.
     ReadOnly(String),
     /// The space does not keep its records in key order, so there are no ranges of keys.
     NotOrdered(String),
@@ -120,6 +120,23 @@ pub enum RequestError {
     SnapshotExists(String),
     /// The name of a snapshot is empty, too long (255 bytes) or has control characters.
     BadSnapshotName(String),
+    /// A folder is not a backup, or not one that the call can use; nothing was changed.
+    BadBackup {
+        /// The folder.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// A file of a backup is not what was written there: use another copy of it. Nothing was
+    /// restored.
+    BackupDamaged {
+        /// The file.
+        file: PathBuf,
+        /// Offset in bytes.
+        offset: u64,
+        /// How it differs.
+        reason: String,
+    },
     /// The parameters of a block format are not ones that it has.
     BadFormat {
         /// The name with its parameters, as it was given.
@@ -284,8 +301,8 @@ impl Display for RequestError {
             ),
             Self::ReadOnly(name) => write!(
                 formatter,
-                "{name:?} never changes: it belongs to a snapshot or to the store itself; clone the \
-                 table of a snapshot and change the clone"
+                "{name:?} never changes: it belongs to a snapshot or to the store itself; clone \
+                 the table of a snapshot and change the clone"
             ),
             Self::NotOrdered(name) => write!(
                 formatter,
@@ -300,6 +317,12 @@ impl Display for RequestError {
                 formatter,
                 "bad name of a snapshot: {name:?}; give 1 to 255 bytes without control characters"
             ),
+            Self::BadBackup { path, reason } => {
+                write!(formatter, "backup {}: {reason}", path.display())
+            }
+            Self::BackupDamaged { file, offset, reason } => {
+                write!(formatter, "damaged: {} at offset {offset}: {reason}", file.display())
+            }
             Self::BadFormat { format, reason } => {
                 write!(formatter, "block format {format:?}: {reason}")
             }

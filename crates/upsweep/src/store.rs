@@ -1,5 +1,7 @@
 //! A store with tables, hash tables and arrays: what most applications use.
 
+mod backup;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -327,8 +329,8 @@ impl Store {
     /// every block is shared until one of them changes it.
     ///
     /// # Errors
-    /// [`RequestError::NoTable`]; [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if
-    /// the name is taken: drop that first or choose another; [`Error::Closed`].
+    /// [`RequestError::NoTable`]; [`RequestError::BadTableName`]; [`RequestError::TableMismatch`]
+    /// if the name is taken: drop that first or choose another; [`Error::Closed`].
     pub fn clone_structure(&self, source: &str, name: &str) -> Result<(), Error> {
         let space = self.record(source)?.space;
         self.blocks.clone_space(space, name).map(drop)
@@ -402,8 +404,8 @@ impl Store {
         self.snapshots().into_iter().find(|found| found.name() == Some(name)).ok_or_else(missing)
     }
 
-    /// Drops a snapshot; what only it had comes back in the background. Structures that are open from
-    /// it end.
+    /// Drops a snapshot; what only it had comes back in the background. Structures that are open
+    /// from it end.
     ///
     /// # Errors
     /// [`RequestError::NoSnapshot`]; [`Error::Closed`].
@@ -411,8 +413,8 @@ impl Store {
         self.blocks.drop_snapshot(self.existing_snapshot(name)?.number())
     }
 
-    /// Waits until the room of everything that was dropped or removed so far has come back, which it
-    /// does in the background anyway.
+    /// Waits until the room of everything that was dropped or removed so far has come back, which
+    /// it does in the background anyway.
     ///
     /// # Errors
     /// [`Error::Closed`].
