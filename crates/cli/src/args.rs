@@ -1,5 +1,6 @@
 //! The command line: commands, flags and their help.
 
+mod backup;
 mod bench;
 
 use std::path::PathBuf;
@@ -7,6 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::text::{Bytes, Size};
+pub(crate) use backup::{BackupArgs, RestoreArgs};
 pub(crate) use bench::{BenchArgs, BenchCommand, PaperBench, RodehArgs};
 
 const EXAMPLES: &str = "\
@@ -38,6 +40,8 @@ pub(crate) enum Command {
     Scan(ScanArgs),
     Dump(DumpArgs),
     Load(LoadArgs),
+    Backup(BackupArgs),
+    Restore(RestoreArgs),
     /// List the tables with their sizes
     Tables(ShowArgs),
     /// Show what the store is, what was chosen for it and why, and what bounds its speed

@@ -9,6 +9,7 @@
 
 mod apply;
 mod args;
+mod backup;
 mod bench;
 mod create;
 mod dump;
@@ -46,6 +47,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Scan(args) => read::scan(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Load(args) => load::run(&args),
+        Command::Backup(args) => backup::backup(&args),
+        Command::Restore(args) => backup::restore(&args),
         Command::Tables(args) => stat::tables(&args),
         Command::Stat(args) => stat::stat(&args),
         Command::Verify(args) => verify::run(&args),
