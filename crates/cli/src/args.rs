@@ -1,5 +1,6 @@
 //! The command line: commands, flags and their help.
 
+mod backup;
 mod bench;
 mod snapshots;
 mod structures;
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::text::{Bytes, Size};
+pub(crate) use backup::{BackupArgs, RestoreArgs};
 pub(crate) use bench::{BenchArgs, BenchCommand, RodehArgs, StructuresArgs, Workload};
 pub(crate) use snapshots::{
     ChangesArgs, SnapshotCommand, SnapshotCreateArgs, SnapshotDropArgs, SourceArgs,
@@ -47,6 +49,8 @@ pub(crate) enum Command {
     Dump(DumpArgs),
     Load(LoadArgs),
     RemoveRange(RemoveRangeArgs),
+    Backup(BackupArgs),
+    Restore(RestoreArgs),
     /// List the tables, hash tables and arrays with their kinds and sizes
     Tables(ShowArgs),
     CreateTable(CreateTableArgs),

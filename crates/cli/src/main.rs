@@ -10,6 +10,7 @@
 
 mod apply;
 mod args;
+mod backup;
 mod bench;
 mod create;
 mod dump;
@@ -51,6 +52,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Dump(args) => dump::run(&args),
         Command::Load(args) => load::run(&args),
         Command::RemoveRange(args) => tables::remove_range(&args),
+        Command::Backup(args) => backup::backup(&args),
+        Command::Restore(args) => backup::restore(&args),
         Command::Tables(args) => stat::tables(&args),
         Command::CreateTable(args) => tables::create(&args),
         Command::DropTable(args) => tables::drop_table(&args),

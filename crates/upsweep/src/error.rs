@@ -120,6 +120,23 @@ pub enum RequestError {
     SnapshotExists(String),
     /// The name of a snapshot is empty, too long (255 bytes) or has control characters.
     BadSnapshotName(String),
+    /// A folder is not a backup, or not one that the call can use; nothing was changed.
+    BadBackup {
+        /// The folder.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// A file of a backup is not what was written there: use another copy of it. Nothing was
+    /// restored.
+    BackupDamaged {
+        /// The file.
+        file: PathBuf,
+        /// Offset in bytes.
+        offset: u64,
+        /// How it differs.
+        reason: String,
+    },
     /// The parameters of a block format are not ones that it has.
     BadFormat {
         /// The name with its parameters, as it was given.
@@ -226,13 +243,11 @@ impl Display for Error {
 impl Display for RequestError {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoStore(path) => {
-                write!(formatter, "no store at {}; `upsweep create` makes one", path.display())
-            }
-            Self::AlreadyExists(path) => {
-                write!(formatter, "{} exists already; nothing was changed", path.display())
-            }
-            Self::Path { path, reason } => write!(formatter, "{}: {reason}", path.display()),
+            Self::NoStore(_)
+            | Self::AlreadyExists(_)
+            | Self::Path { .. }
+            | Self::BadBackup { .. }
+            | Self::BackupDamaged { .. } => self.fmt_of_path(formatter),
             Self::NoTable(table) => write!(formatter, "no table {table:?} in this store"),
             Self::NotEmpty(table) => write!(
                 formatter,
@@ -295,6 +310,26 @@ impl Display for RequestError {
 }
 
 impl RequestError {
+    /// The text of those that say what is wrong with a file or folder.
+    fn fmt_of_path(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoStore(path) => {
+                write!(formatter, "no store at {}; `upsweep create` makes one", path.display())
+            }
+            Self::AlreadyExists(path) => {
+                write!(formatter, "{} exists already; nothing was changed", path.display())
+            }
+            Self::Path { path, reason } => write!(formatter, "{}: {reason}", path.display()),
+            Self::BadBackup { path, reason } => {
+                write!(formatter, "backup {}: {reason}", path.display())
+            }
+            Self::BackupDamaged { file, offset, reason } => {
+                write!(formatter, "damaged: {} at offset {offset}: {reason}", file.display())
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The text of those that say what is too large.
     fn fmt_of_size(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         match self {

@@ -116,6 +116,36 @@
 //! # }
 //! ```
 //!
+//! # Backups
+//!
+//! [`Store::backup`] copies all structures, as they are at one moment, while the store goes on. One
+//! that keeps its snapshot can be followed by increments, which have only what changed since.
+//!
+//! ```
+//! # use upsweep::{CreateOptions, Store};
+//! use upsweep::BackupOptions;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+//! # let builder = Store::builder().memory_bytes(64 << 20);
+//! # let store = builder.create(folder.path().join("store"), &small)?;
+//! # let [monday, tuesday, copy] = ["a", "b", "c"].map(|name| folder.path().join(name));
+//! let hits = store.table("hits")?;
+//! hits.add(b"/index.html", 1)?;
+//! let keep = BackupOptions { snapshot: Some("monday"), ..BackupOptions::default() };
+//! store.backup(&monday, &keep)?;
+//! hits.add(b"/index.html", 2)?;
+//! let since = BackupOptions { since: Some(&monday), ..BackupOptions::default() };
+//! store.backup(&tuesday, &since)?;
+//!
+//! Store::restore(&tuesday, &copy)?;
+//! let hits = Store::open(&copy)?.existing_table("hits")?;
+//! assert_eq!(hits.get(b"/index.html")?.and_then(|value| value.as_i64()), Some(3));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # When a call returns
 //!
 //! A change returns when it is on stable media, which is [`Durability::Wait`], the default. With
@@ -298,6 +328,9 @@ pub use error::{ClosedError, Damage, Error, RequestError, RetryError};
 pub use runtime::{CreateOptions, Durability, LoadSummary, OpenOptions, Status, Ticket};
 pub use store::{QuarantinedUpdate, Retried, Store, StoreBuilder};
 pub use structures::array::{Array, ArrayScan, BlockCells, Cell, CellKind, NumberCell};
+pub use structures::backup::{
+    BackupOptions, BackupSummary, CopyProgress, RestoreOptions, RestoreSummary,
+};
 pub use structures::batch::{Batch, Structure, Sums};
 pub use structures::hash::{HashTable, TypedHashTable};
 pub use structures::kind::Kind;

@@ -1,5 +1,7 @@
 //! A store with tables, hash tables and arrays: what most applications use.
 
+mod backup;
+
 use std::path::Path;
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
 //! Tests of the program as users meet it: commands, output, errors, exit statuses.
 
+mod backup;
 mod bench;
 mod commands;
 mod common;

@@ -156,8 +156,8 @@ impl BlockStore {
     /// last checkpoint.
     ///
     /// # Errors
-    /// [`RequestError::NoStore`]; [`RetryError::InUse`] while another process has it open;
-    /// unregistered formats or modifiers; [`Error::Damaged`].
+    /// [`RequestError::NoStore`]; [`RetryError::InUse`](crate::RetryError::InUse) while another
+    /// process has it open; unregistered formats or modifiers; [`Error::Damaged`].
     pub fn open(folder: &Path, options: &OpenOptions, registry: &Registry) -> Result<Self, Error> {
         let (folder, description, mut devices) = layout::open(folder, Access::ReadWrite)?;
         let mut config = description.config(&folder.path, options.memory_bytes)?;
@@ -215,7 +215,8 @@ impl BlockStore {
     /// by queries at once.
     ///
     /// # Errors
-    /// [`Error::Request`] with nothing changed; [`RetryError::Full`]; [`Error::Closed`].
+    /// [`Error::Request`] with nothing changed; [`RetryError::Full`](crate::RetryError::Full);
+    /// [`Error::Closed`].
     pub fn modify(
         &self,
         updates: &[LoggedUpdate<'_>],
@@ -393,7 +394,8 @@ impl BlockStore {
     /// Commits everything that was accepted so far to the data devices, and waits for it.
     ///
     /// # Errors
-    /// [`Error::Closed`]; [`RetryError::Full`] when the data devices have no room.
+    /// [`Error::Closed`]; [`RetryError::Full`](crate::RetryError::Full) when the data devices have
+    /// no room.
     pub fn sweep(&self) -> Result<(), Error> {
         let mut target = None;
         self.inner.shared.wait_until(move |core| {

@@ -1,11 +1,12 @@
 //! Structures over the engine's blocks: the built-in modifiers, the ordered table, the hash table
-//! and the array.
+//! and the array; snapshots and backups of all of them.
 //!
 //! Formats, modifiers and readers are pure: no I/O, no threads, no clocks. The handles on top of
 //! them use the public block API and nothing else, which proves that others can build structures
 //! too.
 
 pub mod array;
+pub mod backup;
 pub mod batch;
 pub mod hash;
 pub mod kind;

@@ -59,6 +59,13 @@ impl Snapshot {
             .collect()
     }
 
+    /// Names of the spaces that it keeps and that are no structures.
+    pub(crate) fn spaces_of_block_api(&self) -> Vec<String> {
+        let spaces = self.info.spaces.iter();
+        let others = spaces.filter(|space| Kind::of_format(&space.format).is_none());
+        others.map(|space| space.name.clone()).collect()
+    }
+
     /// The ordered table of this name, as it was. It cannot be changed; a clone of it can, see
     /// [`Store::clone_structure`](crate::Store::clone_structure).
     ///

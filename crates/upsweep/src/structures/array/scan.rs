@@ -9,9 +9,10 @@ use std::ops::Range;
 
 use super::block::ArrayFormat;
 use super::body_format::{BlockPlace, Body, block_key};
-use super::cell_format::Cell;
+use super::cell_format::{Cell, CellKind};
 use super::handle::Array;
 use crate::engine::block_format::{ApplyError, ApplyInput, BlockFormat, UpdateRef};
+use crate::engine::registry::Modifiers;
 use crate::error::Error;
 use crate::runtime::{View, Wanted};
 
@@ -59,22 +60,8 @@ impl<T: Cell> ArrayScan<T> {
 
     /// The cells of a block that are in the rest and not zero.
     fn cells(&self, view: &View, place: BlockPlace) -> Result<VecDeque<(u64, T)>, Error> {
-        let mut updates: Vec<UpdateRef<'_>> = Vec::new();
-        view.waiting.iter().for_each(|part| part.for_each(|update| updates.push(update)));
-        updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
-        let input = ApplyInput {
-            body: view.image.as_ref().map(|image| image.body()),
-            updates: &updates,
-            modifiers: self.array.modifiers(),
-            values: &[],
-            body_bytes_max: usize::MAX,
-            inline_value_bytes_max: usize::MAX,
-        };
         let damage = |reason| self.array.damage(view, place.first, reason);
-        let body = ArrayFormat::new(T::KIND).read(&input).map_err(|error| match error {
-            ApplyError::Corrupt(reason) => damage(reason),
-            ApplyError::NeedValues(_) => damage("a cell is never outside of its block".to_owned()),
-        })?;
+        let body = body_of(T::KIND, self.array.modifiers(), view).map_err(damage)?;
         let body = Body::parse(T::KIND, &body).map_err(damage)?;
         let indexed = |(offset, cell)| Some((place.first + offset as u64, T::decode(cell)?));
         let cells = body.iter().filter_map(indexed);
@@ -87,6 +74,32 @@ impl<T: Cell> ArrayScan<T> {
         self.back.clear();
         Some(Err(error))
     }
+}
+
+/// The body of a block with all updates that wait for it.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn body_of(
+    kind: CellKind,
+    modifiers: &Modifiers,
+    view: &View,
+) -> Result<Vec<u8>, String> {
+    let mut updates: Vec<UpdateRef<'_>> = Vec::new();
+    view.waiting.iter().for_each(|part| part.for_each(|update| updates.push(update)));
+    updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
+    let input = ApplyInput {
+        body: view.image.as_ref().map(|image| image.body()),
+        updates: &updates,
+        modifiers,
+        values: &[],
+        body_bytes_max: usize::MAX,
+        inline_value_bytes_max: usize::MAX,
+    };
+    ArrayFormat::new(kind).read(&input).map_err(|error| match error {
+        ApplyError::Corrupt(reason) => reason,
+        ApplyError::NeedValues(_) => "a cell is never outside of its block".to_owned(),
+    })
 }
 
 impl<T: Cell> Iterator for ArrayScan<T> {

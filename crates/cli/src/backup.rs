@@ -1,0 +1,118 @@
+//! `upsweep backup` and `upsweep restore`: all tables and arrays into a folder, and back.
+
+use std::time::Instant;
+
+use indicatif::ProgressBar;
+use serde::Serialize;
+use upsweep::{
+    BackupOptions, BackupSummary, CopyProgress, Error, RequestError, RestoreOptions,
+    RestoreSummary, Store,
+};
+
+use crate::args::{BackupArgs, RestoreArgs};
+use crate::failure::Failure;
+use crate::{output, text};
+
+/// What was done, and how long it took.
+#[derive(Serialize)]
+struct Timed<T> {
+    #[serde(flatten)]
+    summary: T,
+    seconds: f64,
+}
+
+pub(crate) fn backup(args: &BackupArgs) -> Result<(), Failure> {
+    let store = output::open(&args.open)?;
+    let started = Instant::now();
+    let bar = output::progress(None, "{spinner} {decimal_bytes:>10}  {msg} records  {elapsed}");
+    let draw = |progress| draw(bar.as_ref(), progress);
+    let made = store.backup(
+        &args.folder,
+        &BackupOptions {
+            since: args.since.as_deref(),
+            snapshot: args.snapshot.as_deref(),
+            progress: Some(&draw),
+        },
+    );
+    clear(bar.as_ref());
+    let summary = made.map_err(explain)?;
+    let seconds = started.elapsed().as_secs_f64();
+    if args.json {
+        return output::json(&Timed { summary, seconds });
+    }
+    let BackupSummary { structures, records, puts, deletions, bytes, .. } = summary;
+    let (path, count) = (args.folder.display(), text::count);
+    let written = match args.since {
+        Some(_) => {
+            format!("{} records and {} deletions", count(puts), count(deletions))
+        }
+        None => "all of them".to_owned(),
+    };
+    output::line(&format!(
+        "backed up {} structures with {} records to {path}: wrote {written}, {}, in {seconds:.2} s",
+        count(structures),
+        count(records),
+        text::size(bytes),
+    ))?;
+    if let Some(name) = summary.snapshot {
+        output::line(&format!("kept snapshot {name:?} for increments on this backup"))?;
+    }
+    if let Some(name) = summary.dropped_snapshot {
+        output::line(&format!("dropped snapshot {name:?} of the earlier backup"))?;
+    }
+    for name in summary.left_out {
+        output::line(&format!("left out {name:?}, which is no table or array"))?;
+    }
+    Ok(())
+}
+
+pub(crate) fn restore(args: &RestoreArgs) -> Result<(), Failure> {
+    let started = Instant::now();
+    let template = "[{bar:20}] {percent:>3}%  {msg} records  {decimal_bytes_per_sec}";
+    let bar = output::progress(Some(0), template);
+    let draw = |progress| draw(bar.as_ref(), progress);
+    let options = RestoreOptions { progress: Some(&draw), ..RestoreOptions::default() };
+    let builder = Store::builder().memory_bytes(args.memory.in_memory());
+    let made = builder.restore(&args.backup, &args.store, &options);
+    clear(bar.as_ref());
+    let summary = made.map_err(explain)?;
+    let seconds = started.elapsed().as_secs_f64();
+    if args.json {
+        return output::json(&Timed { summary, seconds });
+    }
+    let RestoreSummary { backups, structures, records, bytes, .. } = summary;
+    let (path, count) = (args.store.display(), text::count);
+    output::line(&format!(
+        "restored {} structures with {} records to {path}: read {} of {} in {seconds:.2} s",
+        count(structures),
+        count(records),
+        text::size(bytes),
+        if backups == 1 { "one backup".to_owned() } else { format!("{backups} backups") },
+    ))
+}
+
+fn draw(bar: Option<&ProgressBar>, progress: CopyProgress) {
+    let Some(bar) = bar else { return };
+    if let Some(total) = progress.bytes_total {
+        bar.set_length(total);
+    }
+    bar.set_position(progress.bytes);
+    bar.set_message(text::count(progress.records));
+}
+
+fn clear(bar: Option<&ProgressBar>) {
+    bar.iter().for_each(|bar| bar.finish_and_clear());
+}
+
+fn explain(error: Error) -> Failure {
+    match &error {
+        Error::Request(RequestError::BackupDamaged { .. }) => {
+            let advice = "use another copy of the backup";
+            Failure::Damage(Some(format!("{error}; {advice}")))
+        }
+        Error::Request(RequestError::AlreadyExists(_)) => {
+            Failure::Refused(format!("{error}; name a new folder"))
+        }
+        _ => error.into(),
+    }
+}

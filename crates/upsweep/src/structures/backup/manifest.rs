@@ -1,0 +1,231 @@
+//! The manifest of a backup: `manifest.json`, for people and for the restore.
+//!
+//! It is written last, so a folder without one is no backup. Its text is the one that
+//! [`Manifest::encode`] gives for its content, and carries the checksum of that content, so that
+//! any changed byte of it is noticed.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::structures::kind::Kind;
+
+/// Name of the manifest in the folder of a backup.
+pub(super) const MANIFEST: &str = "manifest.json";
+/// The version of the format of backups.
+const FORMAT: u32 = 1;
+
+/// What a backup consists of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Manifest {
+    /// Version of the format of the backup.
+    pub(super) format: u32,
+    /// Identity of the store.
+    pub(super) store: String,
+    /// It shows every change with a lower sequence.
+    pub(super) sequence: u64,
+    /// The snapshot that the store keeps, for increments.
+    pub(super) snapshot: Option<String>,
+    /// Target size of a block of the store, in bytes.
+    pub(super) block_bytes: u32,
+    /// Size of a log device for the restored store, in bytes.
+    pub(super) log_bytes: u64,
+    /// The backup on which this one stands, if it is an increment.
+    pub(super) parent: Option<Parent>,
+    /// The structures, by order of creation.
+    pub(super) structures: Vec<Part>,
+    /// Names of spaces of the block API, which are not in the backup.
+    pub(super) left_out: Vec<String>,
+}
+
+/// The backup before an increment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Parent {
+    /// Its folder; if relative, to that of the increment.
+    pub(super) folder: PathBuf,
+    /// Its sequence.
+    pub(super) sequence: u64,
+    /// Checksum of its manifest.
+    pub(super) checksum: String,
+}
+
+/// One structure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Part {
+    /// Its name.
+    pub(super) name: String,
+    /// Its block format, parameters included.
+    pub(super) kind: String,
+    /// What its file holds.
+    pub(super) content: Content,
+    /// Records that the structure has.
+    pub(super) records: u64,
+    /// Records in the file that are there.
+    pub(super) puts: u64,
+    /// Records in the file that are gone.
+    pub(super) deletions: u64,
+    /// Its file, in the folder of the backup.
+    pub(super) file: String,
+    /// Length of the file in bytes.
+    pub(super) bytes: u64,
+    /// Checksum of the file.
+    pub(super) checksum: String,
+}
+
+/// What a file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Content {
+    /// All records.
+    Full,
+    /// What differs from the parent.
+    Changes,
+}
+
+/// The text of a manifest file, as JSON.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sealed {
+    backup: Manifest,
+    /// Of the content of `backup`, in the fewest bytes.
+    checksum: String,
+}
+
+/// Only this part of a manifest is read of one that a later program wrote.
+#[derive(Deserialize)]
+struct Versioned {
+    backup: Version,
+}
+
+#[derive(Deserialize)]
+struct Version {
+    format: u32,
+}
+
+/// A checksum as it stands in a manifest: eight hexadecimal digits.
+pub(super) fn checksum_text(crc: u32) -> String {
+    format!("{crc:08x}")
+}
+
+impl Part {
+    /// What the structure is; `None` for a kind of a later program.
+    pub(super) fn kind(&self) -> Option<Kind> {
+        Kind::of_format(&self.kind)
+    }
+}
+
+impl Manifest {
+    /// A manifest without structures.
+    pub(super) fn new(store: String, sequence: u64, snapshot: Option<String>) -> Self {
+        Self {
+            format: FORMAT,
+            store,
+            sequence,
+            snapshot,
+            block_bytes: 0,
+            log_bytes: 0,
+            parent: None,
+            structures: Vec::new(),
+            left_out: Vec::new(),
+        }
+    }
+
+    /// The structure of this name.
+    pub(super) fn part(&self, name: &str) -> Option<&Part> {
+        self.structures.iter().find(|part| part.name == name)
+    }
+
+    /// The text of its file.
+    ///
+    /// # Errors
+    /// Why it cannot be written, such as a path that is no text.
+    pub(super) fn encode(&self) -> Result<Vec<u8>, String> {
+        let failed = |error: serde_json::Error| error.to_string();
+        let content = serde_json::to_vec(self).map_err(failed)?;
+        let checksum = checksum_text(crc32c::crc32c(&content));
+        let mut text = serde_json::to_vec_pretty(&Sealed { backup: self.clone(), checksum })
+            .map_err(failed)?;
+        text.push(b'\n');
+        Ok(text)
+    }
+
+    /// The manifest of a text.
+    ///
+    /// # Errors
+    /// Offset in bytes, and what is wrong there.
+    pub(super) fn decode(text: &[u8]) -> Result<Self, (u64, String)> {
+        let malformed = |error: serde_json::Error| {
+            let before: usize = text
+                .split_inclusive(|byte| *byte == b'\n')
+                .take(error.line() - 1)
+                .map(<[u8]>::len)
+                .sum();
+            ((before + error.column().saturating_sub(1)) as u64, error.to_string())
+        };
+        if let Ok(Versioned { backup: Version { format } }) = serde_json::from_slice(text)
+            && format != FORMAT
+        {
+            return Err((0, format!("a backup of format {format}; this program knows {FORMAT}")));
+        }
+        let Sealed { backup, checksum } = serde_json::from_slice(text).map_err(malformed)?;
+        let written = backup.encode().map_err(|reason| (0, reason))?;
+        if let Some(at) = written.iter().zip(text).position(|(wanted, found)| wanted != found) {
+            // A changed value changes the checksum that is expected, and not the one that is there.
+            return Err((at as u64, format!("checksum mismatch: it says {checksum}")));
+        }
+        if written.len() != text.len() {
+            let end = written.len().min(text.len());
+            return Err((end as u64, "its length is not what was written".to_owned()));
+        }
+        Ok(backup)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest() -> Manifest {
+        let part = Part {
+            name: "main".to_owned(),
+            kind: "table".to_owned(),
+            content: Content::Full,
+            records: 3,
+            puts: 3,
+            deletions: 0,
+            file: "0001.frames".to_owned(),
+            bytes: 300,
+            checksum: checksum_text(77),
+        };
+        let folder = "../monday \u{fc}".into();
+        let parent = Some(Parent { folder, sequence: 5, checksum: checksum_text(1) });
+        let new = Manifest::new("ab".to_owned(), 17, Some("backup".to_owned()));
+        Manifest { parent, structures: vec![part], left_out: vec!["raw".to_owned()], ..new }
+    }
+
+    #[test]
+    fn every_changed_byte_is_noticed() {
+        let manifest = manifest();
+        let text = manifest.encode().expect("text");
+        assert_eq!(Manifest::decode(&text), Ok(manifest));
+        for at in 0..text.len() {
+            for change in [1, 2, 0x20, 0x80] {
+                let mut damaged = text.clone();
+                damaged[at] ^= change;
+                assert!(Manifest::decode(&damaged).is_err(), "byte {at} ^ {change}");
+            }
+            assert!(Manifest::decode(&text[..at]).is_err(), "cut at {at}");
+        }
+        assert!(Manifest::decode(&[&text[..], b"\n"].concat()).is_err());
+    }
+
+    #[test]
+    fn a_later_format_is_named() {
+        let later = br#"{"backup":{"format":2,"news":true},"checksum":"0"}"#;
+        let (_, reason) = Manifest::decode(later).expect_err("refused");
+        assert_eq!(reason, "a backup of format 2; this program knows 1");
+    }
+}

@@ -1,0 +1,203 @@
+//! From a snapshot to the folder of a backup.
+//!
+//! Steps: check the backup to stand on, if there is one; make the folder; copy one structure after
+//! the other, each into a file of its own; write the manifest. If anything fails the folder goes
+//! again.
+
+use std::path::Path;
+
+use super::folder::{FrameWriter, Unfinished, read_manifest, way, write_manifest};
+use super::manifest::{Content, Manifest, Parent, Part};
+use super::{BackupSummary, CopyProgress};
+use crate::error::{Error, RequestError};
+use crate::runtime::BlockStore;
+use crate::runtime::layout::LOG_BYTES_DEFAULT;
+use crate::structures::array::CellValues;
+use crate::structures::kind::Kind;
+use crate::structures::snapshot::{Change, Changes, Snapshot};
+use crate::structures::table::Value;
+
+/// The least log of a restored store: the largest values fit.
+const LOG_BYTES_MIN: u64 = 16 << 20;
+
+/// An earlier backup on which another can stand.
+pub(crate) struct Earlier<'a> {
+    folder: &'a Path,
+    manifest: Manifest,
+    checksum: String,
+    snapshot: Snapshot,
+}
+
+impl<'a> Earlier<'a> {
+    /// Reads the backup in `folder`; it must be of this store, and its snapshot be there.
+    ///
+    /// # Errors
+    /// [`RequestError::BadBackup`]; [`RequestError::BackupDamaged`] for a damaged manifest.
+    pub(crate) fn find(
+        blocks: &BlockStore,
+        snapshots: Vec<Snapshot>,
+        folder: &'a Path,
+    ) -> Result<Self, Error> {
+        let (manifest, checksum) = read_manifest(folder)?;
+        let bad = |reason| RequestError::BadBackup { path: folder.to_owned(), reason };
+        if manifest.store != blocks.status().store {
+            return Err(bad("it is a backup of another store".to_owned()).into());
+        }
+        let Some(name) = &manifest.snapshot else {
+            let reason = "no snapshot was kept for it, so no increment can stand on it";
+            return Err(bad(reason.to_owned()).into());
+        };
+        let is_same =
+            |found: &Snapshot| found.name() == Some(name) && found.sequence() == manifest.sequence;
+        let Some(snapshot) = snapshots.into_iter().find(is_same) else {
+            let reason = format!("its snapshot {name:?} is no longer in the store");
+            return Err(bad(reason).into());
+        };
+        Ok(Self { folder, manifest, checksum, snapshot })
+    }
+
+    /// The name of its snapshot.
+    pub(crate) fn snapshot(&self) -> Option<&str> {
+        self.snapshot.name()
+    }
+}
+
+/// A backup that is being written.
+pub(crate) struct Backup<'a> {
+    /// The store.
+    pub(crate) blocks: &'a BlockStore,
+    /// What it copies.
+    pub(crate) snapshot: &'a Snapshot,
+    /// The backup on which it stands.
+    pub(crate) earlier: Option<&'a Earlier<'a>>,
+    /// Is told how far it is.
+    pub(crate) progress: Option<&'a dyn Fn(CopyProgress)>,
+}
+
+/// Makes the folder of a backup, which must not be there, and writes it.
+///
+/// # Errors
+/// [`RequestError::AlreadyExists`]; [`RequestError::Path`]; [`Error::Damaged`] for records that
+/// cannot be read; [`Error::Closed`].
+pub(crate) fn backup(backup: &Backup<'_>, folder: &Path) -> Result<BackupSummary, Error> {
+    let made = Unfinished::create(folder)?;
+    let Backup { blocks, snapshot, earlier, .. } = *backup;
+    let status = blocks.status();
+    let logs = status.devices.iter().filter(|device| device.role == "log").count().max(1) as u64;
+    let kept = snapshot.name().map(str::to_owned);
+    let mut manifest = Manifest {
+        block_bytes: status.block_bytes,
+        log_bytes: (status.log.capacity_bytes / logs).clamp(LOG_BYTES_MIN, LOG_BYTES_DEFAULT),
+        left_out: snapshot.spaces_of_block_api(),
+        ..Manifest::new(status.store, snapshot.sequence(), kept.clone())
+    };
+    if let Some(Earlier { folder, manifest: earlier, checksum, .. }) = earlier {
+        let (folder, checksum) = (way(made.path(), folder)?, checksum.clone());
+        manifest.parent = Some(Parent { folder, sequence: earlier.sequence, checksum });
+    }
+    let mut summary = BackupSummary {
+        sequence: manifest.sequence,
+        snapshot: kept,
+        left_out: manifest.left_out.clone(),
+        ..BackupSummary::default()
+    };
+    for (number, (name, kind)) in (1..).zip(snapshot.structures()) {
+        let file = format!("{number:04}.frames");
+        let part = backup.copy(made.path(), file, name, kind, &summary)?;
+        summary.structures += 1;
+        summary.records += part.records;
+        summary.puts += part.puts;
+        summary.deletions += part.deletions;
+        summary.bytes += part.bytes;
+        manifest.structures.push(part);
+    }
+    summary.bytes += write_manifest(made.path(), &manifest)?;
+    made.finish()?;
+    Ok(summary)
+}
+
+impl Backup<'_> {
+    /// Writes the file of one structure; `before` is what was written before it.
+    fn copy(
+        &self,
+        folder: &Path,
+        file: String,
+        name: String,
+        kind: Kind,
+        before: &BackupSummary,
+    ) -> Result<Part, Error> {
+        let writer = FrameWriter::create(folder.join(&file))?;
+        let mut copy = Copy { writer, before, progress: self.progress };
+        let mut content = Content::Full;
+        // What an increment stands on: the snapshot, and the number of records then.
+        let earlier = self.earlier.and_then(|earlier| {
+            let part = earlier.manifest.part(&name)?;
+            let is_known = part.kind() == Some(kind) && kind == Kind::Table;
+            is_known.then_some((&earlier.snapshot, part.records))
+        });
+        let records = match (kind, earlier) {
+            (Kind::Table, Some((earlier, records))) => {
+                content = Content::Changes;
+                copy.changes(self.snapshot.changed_since(earlier, &name)?, records)?
+            }
+            (Kind::Table, None) => copy.all(self.snapshot.table(&name)?.iter())?,
+            (Kind::HashTable, _) => copy.all(self.snapshot.hash_table(&name)?.iter())?,
+            (Kind::Array(cells), _) => {
+                let missing = || RequestError::NoTable(name.clone());
+                let space = self.snapshot.space(&name).ok_or_else(missing)?;
+                copy.all(CellValues::new(self.blocks.clone(), space, cells))?
+            }
+        };
+        let checksum = copy.writer.finish()?;
+        copy.tell();
+        let FrameWriter { puts, deletions, bytes, .. } = copy.writer;
+        let kind = kind.format();
+        Ok(Part { name, kind, content, records, puts, deletions, file, bytes, checksum })
+    }
+}
+
+/// Records on their way into a file.
+struct Copy<'a> {
+    writer: FrameWriter,
+    before: &'a BackupSummary,
+    progress: Option<&'a dyn Fn(CopyProgress)>,
+}
+
+impl Copy<'_> {
+    /// Writes all records; returns how many there are.
+    fn all(
+        &mut self,
+        records: impl Iterator<Item = Result<(Vec<u8>, Value), Error>>,
+    ) -> Result<u64, Error> {
+        for record in records {
+            let (key, value) = record?;
+            self.push(&key, Some(&value))?;
+        }
+        Ok(self.writer.puts)
+    }
+
+    /// Writes changes of a table that had so many `records`; returns how many it has.
+    fn changes(&mut self, changes: Changes, mut records: u64) -> Result<u64, Error> {
+        for change in changes {
+            let Change { key, before, after } = change?;
+            self.push(&key, after.as_ref())?;
+            records += u64::from(after.is_some());
+            records = records.saturating_sub(u64::from(before.is_some()));
+        }
+        Ok(records)
+    }
+
+    fn push(&mut self, key: &[u8], value: Option<&Value>) -> Result<(), Error> {
+        if self.writer.push(key, value)? {
+            self.tell();
+        }
+        Ok(())
+    }
+
+    fn tell(&self) {
+        let Some(progress) = self.progress else { return };
+        let (before, writer) = (self.before, &self.writer);
+        let records = before.puts + before.deletions + writer.puts + writer.deletions;
+        progress(CopyProgress { records, bytes: before.bytes + writer.bytes, bytes_total: None });
+    }
+}
