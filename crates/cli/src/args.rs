@@ -16,7 +16,7 @@ pub(crate) use snapshots::{
     ChangesArgs, SnapshotCommand, SnapshotCreateArgs, SnapshotDropArgs, SourceArgs,
 };
 pub(crate) use structures::{
-    CloneArgs, CreateTableArgs, DropTableArgs, KindChoice, RemoveRangeArgs,
+    CloneArgs, CompactArgs, CreateTableArgs, DropTableArgs, KindChoice, RemoveRangeArgs,
 };
 
 const EXAMPLES: &str = "\
@@ -49,6 +49,7 @@ pub(crate) enum Command {
     Dump(DumpArgs),
     Load(LoadArgs),
     RemoveRange(RemoveRangeArgs),
+    Compact(CompactArgs),
     Backup(BackupArgs),
     Restore(RestoreArgs),
     /// List the tables, hash tables and arrays with their kinds and sizes

@@ -52,6 +52,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Dump(args) => dump::run(&args),
         Command::Load(args) => load::run(&args),
         Command::RemoveRange(args) => tables::remove_range(&args),
+        Command::Compact(args) => tables::compact(&args),
         Command::Backup(args) => backup::backup(&args),
         Command::Restore(args) => backup::restore(&args),
         Command::Tables(args) => stat::tables(&args),

@@ -1,8 +1,9 @@
-//! `upsweep create-table`, `drop-table`, `clone` and `remove-range`.
+//! `upsweep create-table`, `drop-table`, `clone`, `remove-range` and `compact`.
 
+use serde_json::json;
 use upsweep::{Error, Kind, RequestError, Store};
 
-use crate::args::{CloneArgs, CreateTableArgs, DropTableArgs, RemoveRangeArgs};
+use crate::args::{CloneArgs, CompactArgs, CreateTableArgs, DropTableArgs, RemoveRangeArgs};
 use crate::failure::Failure;
 use crate::structure::{self, Moment, describe};
 use crate::{output, text};
@@ -40,6 +41,24 @@ pub(crate) fn clone(args: &CloneArgs) -> Result<(), Failure> {
     }
     let at = args.at.as_ref().map(|at| format!(" in snapshot {at:?}")).unwrap_or_default();
     output::line(&format!("made {name:?}, a clone of {source:?}{at}"))
+}
+
+pub(crate) fn compact(args: &CompactArgs) -> Result<(), Failure> {
+    let (store, name) = (output::open(&args.open)?, &args.table);
+    Moment::Now(store.clone()).kind(name)?;
+    let bar = output::progress(Some(1), "compact [{bar:40}] {pos}/{len} blocks {elapsed}");
+    let done = store.compact(name, |progress| {
+        if let Some(bar) = &bar {
+            bar.set_length(progress.total);
+            bar.set_position(progress.seen);
+        }
+    })?;
+    bar.into_iter().for_each(|bar| bar.finish_and_clear());
+    let (blocks, moved) = (done.seen, done.moved);
+    if args.json {
+        return output::json(&json!({ "table": name, "blocks": blocks, "moved": moved }));
+    }
+    output::line(&format!("{name:?} is in key order: {moved} of {blocks} blocks were moved"))
 }
 
 pub(crate) fn remove_range(args: &RemoveRangeArgs) -> Result<(), Failure> {

@@ -50,7 +50,8 @@ impl World {
             941..945 if self.plan.ranges => self.remove_range()?,
             945..955 if self.plan.sweeps => self.core().request_sweep(),
             955..960 if self.plan.sweeps => self.core().request_checkpoint(),
-            960..963 => self.scan_one()?,
+            960..962 => self.scan_one()?,
+            962..963 => self.compact()?,
             963..968 => self.let_time_pass()?,
             968..970 => self.restart_now_and_then()?,
             970..975 => self.do_harm()?,
@@ -232,6 +233,19 @@ impl World {
         }
         let (space, reverse) = (self.random.pick(&tables), self.random.percent(50));
         self.scan(space, reverse)
+    }
+
+    /// Has the blocks of a table put into key order.
+    fn compact(&mut self) -> Verdict {
+        let tables = self.all_tables();
+        if tables.is_empty() {
+            return Ok(());
+        }
+        let space = self.random.pick(&tables);
+        match self.core().request_compaction(space) {
+            Ok(()) => self.settle(),
+            Err(error) => self.check_busy(&error),
+        }
     }
 
     fn change_tables(&mut self) -> Verdict {

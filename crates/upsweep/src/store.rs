@@ -12,7 +12,9 @@ use crate::engine::quarantine::{FIRST_USER_SPACE, QUARANTINE_SPACE};
 use crate::engine::registry::Modifiers;
 use crate::engine::{Registry, Report, SpaceSize};
 use crate::error::{Error, RequestError};
-use crate::runtime::{BlockStore, CreateOptions, Durability, OpenOptions, SpaceRecord, Status};
+use crate::runtime::{
+    BlockStore, CompactionProgress, CreateOptions, Durability, OpenOptions, SpaceRecord, Status,
+};
 use crate::structures::array::{Array, Cell};
 use crate::structures::batch::Batch;
 use crate::structures::formats;
@@ -411,6 +413,22 @@ impl Store {
     /// [`RequestError::NoSnapshot`]; [`Error::Closed`].
     pub fn drop_snapshot(&self, name: &str) -> Result<(), Error> {
         self.blocks.drop_snapshot(self.existing_snapshot(name)?.number())
+    }
+
+    /// Puts the blocks of a structure into key order on the devices, so that scans on rotating ones
+    /// do not seek, waits for it, and returns what was done. `progress` is told now and then how
+    /// far it is. The sweep and callers come first. Cost: a read and a write of every block that is
+    /// out of order.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; [`Error::Retry`] when there is no room to move blocks;
+    /// [`Error::Closed`].
+    pub fn compact(
+        &self,
+        name: &str,
+        progress: impl FnMut(CompactionProgress),
+    ) -> Result<CompactionProgress, Error> {
+        self.blocks.compact(self.record(name)?.space, progress)
     }
 
     /// Waits until the room of everything that was dropped or removed so far has come back, which

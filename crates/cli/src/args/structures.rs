@@ -136,3 +136,24 @@ pub(crate) struct RemoveRangeArgs {
     #[arg(long, conflicts_with_all = ["from", "to"])]
     pub(crate) all: bool,
 }
+
+/// Put the blocks of a table back into key order on the devices
+///
+/// Updates scatter neighbouring blocks over the devices, so that a scan on a rotating device seeks.
+/// Blocks that lie in order stay where they are, and so do those that a clone or snapshot shares.
+/// It takes its time, for sweeps come first; what is done stays done if it is interrupted.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  upsweep compact hits.upsweep
+  upsweep compact hits.upsweep --table archive --json")]
+pub(crate) struct CompactArgs {
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+    /// Table, hash table or array to put in order
+    #[arg(long, value_name = "NAME", default_value = "main")]
+    pub(crate) table: String,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -59,7 +59,7 @@ fn what_cannot_be_done_is_said_and_leaves_nothing() {
     refused(&world.run("backup", &[&backup]), "backup exists already; nothing was changed; name a");
     refused(&world.run("backup", &[&next, "--since", &backup]), "no snapshot was kept for it");
     refused(&world.run("backup", &[&next, "--since", &next]), "there is no whole backup");
-    refused(&world.run("backup", &[&next, "--snapshot", ""]), "bad name of a snapshot");
+    refused(&world.run("backup", &[&next, "--snapshot", ""]), "cannot name a snapshot");
     assert!(!world.path("next").exists());
     refused(&restore(&world, "backup", "store", &[]), "store exists already");
     refused(&restore(&world, "next", "copy", &[]), "next: there is no whole backup");

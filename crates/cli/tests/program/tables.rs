@@ -186,3 +186,23 @@ fn a_store_in_another_place_stays_as_it_is() {
     assert!(!other.store().exists());
     assert_eq!(kinds(&world), []);
 }
+
+#[test]
+fn compact_puts_a_table_in_order_and_changes_nothing_else() {
+    let world = World::new();
+    let lines = |step: u32| -> String {
+        let numbers = (0..30_000u32).map(|n| n * 7919 % 30_000).filter(|n| n % step == 0);
+        numbers.map(|n| format!("add\tkey {n:05}\t1\n")).collect()
+    };
+    for step in [3, 2, 1] {
+        assert_eq!(world.apply(&lines(step), &[]).status, Some(0));
+        world.ok("sweep", &[]);
+    }
+    let before = world.ok("scan", &[]);
+    let said = world.ok("compact", &["--json"]);
+    let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    assert!(said["blocks"].as_u64() > Some(10), "{said}");
+    assert_eq!(world.ok("scan", &[]), before);
+    world.ok("verify", &[]);
+    refused(&world.run("compact", &["--table", "none"]), "none");
+}

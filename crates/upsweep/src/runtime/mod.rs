@@ -19,8 +19,8 @@ mod status;
 mod threads;
 
 pub use crate::engine::{
-    BlockVisitor, Differing, Image, LoggedUpdate, SpaceRecord, SpaceSize, View, VisitedBlock,
-    Waiting, Wanted,
+    BlockVisitor, CompactionProgress, Differing, Image, LoggedUpdate, SpaceRecord, SpaceSize, View,
+    VisitedBlock, Waiting, Wanted,
 };
 pub use block_store::{BlockStore, Durability, OpenOptions, Ticket};
 pub use layout::CreateOptions;

@@ -5,7 +5,7 @@
 
 use super::block_store::BlockStore;
 use crate::engine::format::record_format::SnapshotRecord;
-use crate::engine::{Core, Differing, SpaceRecord};
+use crate::engine::{CompactionProgress, Core, Differing, SpaceRecord};
 use crate::error::{Error, RequestError, RetryError};
 
 /// A snapshot of a store.
@@ -97,6 +97,29 @@ impl BlockStore {
     pub fn drop_snapshot(&self, snapshot: u32) -> Result<(), Error> {
         let seq = self.structural(|core| core.drop_snapshot(snapshot))?;
         self.wait_published(seq)
+    }
+
+    /// Puts the blocks of a space into key order on the devices, waits for it, and returns what was
+    /// done; `progress` is told now and then how far it is. The sweep and callers come first, so it
+    /// takes its time. What is done stays done if the process ends on the way.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; [`RetryError::Full`] when there is no room to move blocks;
+    /// [`Error::Closed`].
+    pub fn compact(
+        &self,
+        space: u32,
+        mut progress: impl FnMut(CompactionProgress),
+    ) -> Result<CompactionProgress, Error> {
+        self.structural(|core| core.request_compaction(space))?;
+        self.inner.shared.wait_until(|core| match core.compaction() {
+            Some(now) => {
+                progress(now);
+                None
+            }
+            None if core.is_full() => Some(Err(core.full_error())),
+            None => Some(Ok(core.last_compaction())),
+        })?
     }
 
     /// Waits until the room of everything that was dropped so far has come back.

@@ -18,6 +18,7 @@
 //! but found by a scan over all blocks at the end of a cycle, in portions.
 
 mod change;
+mod compact;
 mod job;
 mod load;
 mod owner;
@@ -28,6 +29,7 @@ mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use compact::CompactionProgress;
 pub(super) use job::Quarantined;
 pub use job::{JobOutput, RunJob};
 pub use load::{Chunk, ChunkBlock, LoadTarget};
@@ -65,6 +67,8 @@ struct Scan {
 pub(super) struct Sweep {
     pub(super) runs: BTreeMap<RunId, Run>,
     loads: load::Loads,
+    compaction: Option<compact::Compaction>,
+    last_compaction: CompactionProgress,
     next_run: u64,
     cycle: Option<Cycle>,
     scan: Option<Scan>,
@@ -103,6 +107,8 @@ impl Sweep {
         Self {
             runs: BTreeMap::new(),
             loads: load::Loads::default(),
+            compaction: None,
+            last_compaction: CompactionProgress::default(),
             next_run: 0,
             cycle: None,
             scan: None,
@@ -122,6 +128,7 @@ impl Sweep {
             || !self.runs.is_empty()
             || !self.fat.is_empty()
             || !self.loads.is_empty()
+            || self.compaction.is_some()
     }
 
     fn new_run_id(&mut self) -> RunId {
@@ -141,7 +148,9 @@ impl Sweep {
         if self.scan.is_some() {
             return Some(0); // goes on at once: log space may depend on it
         }
-        self.cycle.as_ref().and_then(|_| self.pacing.next_run_at())
+        let cycle = self.cycle.as_ref().and_then(|_| self.pacing.next_run_at());
+        let compaction = self.compaction.as_ref().and_then(compact::Compaction::deadline_us);
+        [cycle, compaction].into_iter().flatten().min()
     }
 
     /// The fill of the log in per cent up to which updates are admitted: while a cycle runs, the
@@ -241,6 +250,7 @@ impl Core {
             }
         }
         self.start_loads();
+        self.pump_compaction();
         self.pump_runs(actions);
     }
 
@@ -408,6 +418,18 @@ impl Core {
     }
 
     fn start_run(&mut self, blocks: &[BlockId], actions: &mut Actions) {
+        let id = self.add_run(blocks);
+        self.begin_read(id, actions);
+    }
+
+    /// Starts a run of blocks that do not lie together: each is read by itself.
+    fn start_scattered_run(&mut self, blocks: &[BlockId]) -> RunId {
+        let id = self.add_run(blocks);
+        self.run_mut(id).read_one_by_one();
+        id
+    }
+
+    fn add_run(&mut self, blocks: &[BlockId]) -> RunId {
         let id = self.sweep.new_run_id();
         for block in blocks {
             self.directory.block_mut(*block).busy = true;
@@ -415,7 +437,7 @@ impl Core {
         }
         let run = Run::new(blocks, &self.directory.table, self.config.block_bytes);
         self.sweep.runs.insert(id, run);
-        self.begin_read(id, actions);
+        id
     }
 
     /// Takes a finished job of a run.

@@ -124,6 +124,10 @@ impl Run {
         }
     }
 
+    pub(super) fn read_one_by_one(&mut self) {
+        self.phase = Phase::Reading { pending: usize::MAX };
+    }
+
     /// Blocks whose change is still to be logged.
     pub(super) fn unlogged_blocks(&self) -> usize {
         if matches!(self.phase, Phase::Committing) { 0 } else { self.blocks.len() }
