@@ -7,9 +7,9 @@
 //! afterwards.
 //!
 //! *Blocks*: an update that finds its block shared gets a copy of the block for its space alone,
-//! which shares the image until a sweep writes another: "the first change of a shared block shadows
-//! it only" (Rodeh, section 5). *Clone*: one more reference to a root. *Change*: a run is
-//! published.
+//! which shares the image until a sweep writes another, so that the first change of a shared block
+//! shadows that block only (Rodeh, section 1). *Clone*: one more reference to a root. *Change*: a
+//! run is published.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

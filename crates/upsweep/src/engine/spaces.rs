@@ -180,7 +180,7 @@ impl Core {
     /// Makes `name` a clone of the space `source`, which may be one of a snapshot: both have all
     /// that was accepted so far, and go separate ways from then on. It is there once the returned
     /// sequence is durable. One log record and no other write, whatever the size; memory: nothing
-    /// but the name. (Rodeh, section 5: a clone is one more reference to a root.)
+    /// but the name. (Rodeh, section 1: several roots share their pages.)
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; a bad or taken name; [`RetryError::Busy`] when the log has no

@@ -2,7 +2,7 @@
 //!
 //! A snapshot shares every block with the structures that it was taken of; what changes later is
 //! written elsewhere, and what only the snapshot has is given back when it is dropped. So taking
-//! and dropping one costs a log record each, whatever its size. (Rodeh, section 5.)
+//! and dropping one costs a log record each, whatever its size. (Rodeh, section 1.)
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
