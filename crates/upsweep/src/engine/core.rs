@@ -19,7 +19,7 @@ use super::checkpoint::CheckpointState;
 use super::config::Config;
 use super::directory::{BlockId, Directory};
 use super::format::checkpoint_format::{CarriedPut, Superblock};
-use super::format::record_format::{ModifierRecord, SpaceRecord};
+use super::format::record_format::{ModifierRecord, RangeRecord, SpaceRecord};
 use super::growth::Growth;
 use super::publish::Event;
 use super::queue::Arena;
@@ -127,6 +127,8 @@ pub struct Core {
     pub(super) application_modifiers: Vec<Arc<dyn super::modifier::Modifier>>,
     /// The second pass of recovery is on: updates arrive with the sequences of the log.
     pub(super) replaying: bool,
+    /// Ranges of keys whose removal replay will come to: sequence and range.
+    pub(super) removed_ranges: Vec<(u64, RangeRecord)>,
     /// What quarantined updates have added to the queues since they were last inside their limit.
     pub(super) overdraft_bytes: usize,
     /// Quarantined updates that only checkpoints hold.

@@ -291,6 +291,7 @@ impl Core {
             scratch: Vec::new(),
             statistics: Statistics::default(),
             replaying: false,
+            removed_ranges: Vec::new(),
             paused: false,
             overdraft_bytes: 0,
             carried: Vec::new(),

@@ -31,11 +31,17 @@ impl Core {
         let begin = self.superblock.root_seq;
         while let Some(record) = reader.next(devices)? {
             let seq = record.seq;
-            if seq <= begin {
+            if seq <= begin && record.stream != self.change_stream {
                 continue;
             }
             let payload = record_format::decode(record.payload)
                 .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
+            if let Payload::RemoveRange(range) = &payload {
+                self.removed_ranges.push((seq, range.clone()));
+            }
+            if seq <= begin {
+                continue;
+            }
             let event = match payload {
                 Payload::Change(change, _) => {
                     self.apply_change(seq, &change, Release::Never);
@@ -148,6 +154,7 @@ impl Core {
             self.come_to_rest(devices);
         }
         self.replaying = false;
+        self.removed_ranges.clear();
         self.enqueue_deferred();
         self.overdraft_bytes = self.queue_bytes().saturating_sub(self.queue_limit_bytes());
         Ok(())
@@ -172,7 +179,12 @@ impl Core {
             let position = found.format.position(update.key);
             let Some(id) = self.directory.covering(space, &position) else { continue };
             let inside = self.directory.block(id).placement.frontier >= seq;
-            if (inside && !cfg!(feature = "broken-frontier")) || !told.insert(id) {
+            if inside && !cfg!(feature = "broken-frontier")
+                || self.is_removed(space, seq, update.key)
+            {
+                continue;
+            }
+            if !told.insert(id) {
                 continue;
             }
             // Who only looks applies nothing: an update may wait whose modifier is not known here.
@@ -183,6 +195,17 @@ impl Core {
             self.push(id, &UpdateRef { seq, modifier, key, operand });
         }
         Ok(())
+    }
+
+    /// Whether a range is removed later on that has the key. Then the block that covers the key now
+    /// may never have had it: the update must not even be tried.
+    fn is_removed(&self, space: u32, seq: u64, key: &[u8]) -> bool {
+        self.removed_ranges.iter().any(|(at, record)| {
+            let range = KeyRange { from: &record.from, to: record.to.as_deref() };
+            *at > seq
+                && range.contains(key)
+                && self.directory.holders(record.space, *at).contains(&space)
+        })
     }
 
     fn unknown_modifier(&self, update: &LoggedUpdate<'_>) -> Error {

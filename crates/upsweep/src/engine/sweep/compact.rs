@@ -85,7 +85,10 @@ impl Core {
             compaction.run = None;
             compaction.rest_until = self.now_us + (self.now_us - began);
         }
-        if self.now_us < compaction.rest_until || self.full || !self.has_buffers_for_a_run() {
+        if compaction.rest_until <= self.now_us {
+            compaction.rest_until = 0; // From now on it waits for events, not for the time.
+        }
+        if compaction.rest_until > 0 || self.full || !self.has_buffers_for_a_run() {
             self.sweep.last_compaction = compaction.progress;
             self.sweep.compaction = (!self.full).then_some(compaction);
             return;
