@@ -36,6 +36,7 @@ fuzz_target!(|data: &[u8]| {
         Payload::Release(portion) => format::encode_release(*portion, &mut out),
         Payload::RemoveRange(range) => format::encode_remove_range(range, &mut out),
         Payload::DropSnapshot(snapshot) => format::encode_drop_snapshot(*snapshot, &mut out),
+        Payload::Adopt(space, source) => format::encode_adopt(*space, *source, &mut out),
     }
     let same = match (format::decode(&out).expect("it was just encoded"), payload) {
         (Payload::Updates(left), Payload::Updates(right))
@@ -50,6 +51,9 @@ fuzz_target!(|data: &[u8]| {
         (Payload::Release(left), Payload::Release(right)) => left == right,
         (Payload::RemoveRange(left), Payload::RemoveRange(right)) => left == right,
         (Payload::DropSnapshot(left), Payload::DropSnapshot(right)) => left == right,
+        (Payload::Adopt(left, of_left), Payload::Adopt(right, of_right)) => {
+            (left, of_left) == (right, of_right)
+        }
         _ => false,
     };
     assert!(same);

@@ -4,7 +4,7 @@
 use upsweep_sim::history;
 
 /// Seed, steps, and what it once found.
-const FOUND: [(u64, u64, &str); 24] = [
+const FOUND: [(u64, u64, &str); 29] = [
     (2, 2000, "a log full of updates had no room for the changes that would release it"),
     (36, 2000, "a store that was opened to look at was written to"),
     (50, 2000, "pages of a dropped space, listed in the root on its way, were given to others"),
@@ -28,6 +28,11 @@ const FOUND: [(u64, u64, &str); 24] = [
     (22_485, 2000, "a device that cannot grow was asked to grow by nothing, for ever"),
     (70_002, 2000, "log batches whose write had failed were trusted, and taken by the next cut"),
     (70_057, 2000, "the same: records that were durable are gone"),
+    (520, 2000, "a run's frontier passed an update that was pending for a shared block"),
+    (874, 2000, "what waited for blocks of a dropped table pinned a full log for ever"),
+    (904, 2000, "a run looked for large values in a space that no longer had the block"),
+    (1340, 2000, "a compaction woke the core for ever"),
+    (1362, 2000, "copies of what waits counted for the length of a record"),
     (101_112, 2000, "a large value that was lost is replaced, and the block answers again"),
 ];
 
