@@ -188,6 +188,9 @@ pub enum RetryError {
     },
     /// A bounded internal queue is full at this moment: call again once completions have arrived.
     Busy,
+    /// The operating system starts no more threads for this process, and why: let others end, or
+    /// raise the limit, then try again.
+    NoThread(String),
 }
 
 /// Why the store refuses updates.
@@ -394,6 +397,12 @@ impl Display for RetryError {
                  store: open it with well above {needed_bytes} bytes; it can be read meanwhile"
             ),
             Self::Busy => write!(formatter, "busy: a bounded queue is full at this moment"),
+            Self::NoThread(reason) => {
+                write!(
+                    formatter,
+                    "the system starts no thread ({reason}): try again once others end"
+                )
+            }
         }
     }
 }

@@ -108,7 +108,7 @@
 //! let squares = store.table("squares")?;
 //! let records = (0u32..1000).map(|number| {
 //!     let bytes = u64::from(number).pow(2).to_le_bytes().to_vec();
-//!     Ok((number.to_be_bytes().to_vec(), Value { kind: ValueKind::U64, bytes }))
+//!     Ok((number.to_be_bytes(), Value { kind: ValueKind::U64, bytes }))
 //! });
 //! let loaded = squares.load(records, LoadOptions::default())?;
 //! assert_eq!(loaded.records, 1000);
@@ -335,5 +335,5 @@ pub use structures::batch::{Batch, Structure, Sums};
 pub use structures::hash::{HashTable, TypedHashTable};
 pub use structures::kind::Kind;
 pub use structures::snapshot::{Change, Changes, Snapshot};
-pub use structures::table::{LoadOptions, Scan, Table, Value};
+pub use structures::table::{AsValue, LoadOptions, Scan, Table, Value};
 pub use structures::typed::{TableDefinition, TypedTable};

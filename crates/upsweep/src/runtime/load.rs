@@ -1,17 +1,41 @@
 //! Bulk loads: what they hand over, what fits into a block, and how they are carried out.
+//!
+//! Steps: the caller's thread takes blocks, which is where records are packed, and gathers them
+//! into chunks; a thread of the load checks each chunk, makes its images and has them written. So
+//! the two share the processor time that every byte costs, and neither waits for the device.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the runtime is where threads and channels are made"
+)]
+#![expect(clippy::disallowed_types, reason = "the runtime is where threads meet")]
 
 use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{Builder, scope};
 
 use super::block_store::BlockStore;
 use crate::engine::block_format::{BlockFormat, Routing};
 use crate::engine::format::image_format;
 use crate::engine::{Chunk, ChunkBlock, Config, LoadTarget, RunId};
-use crate::error::{Error, RequestError};
+use crate::error::{Error, RequestError, RetryError};
 
 /// Bytes of images that are written together.
 const CHUNK_BYTES: usize = 1 << 20;
 /// Chunks on their way at one time: while one is filled, others are written or wait for a flush.
 const CHUNKS_MAX: usize = 8;
+/// Packed chunks that wait for the thread that writes them.
+const PACKED_MAX: usize = 2;
+
+/// Blocks that follow one another, enough to be written together.
+#[derive(Default)]
+struct Packed {
+    blocks: Vec<LoadedBlock>,
+    /// Of their bodies and large values.
+    bytes: usize,
+    /// The key of the block behind them, if there is one.
+    high: Option<Vec<u8>>,
+}
 
 /// One block that a bulk load writes as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,13 +107,13 @@ impl BlockStore {
     /// of the space meanwhile are accepted, and keep it from being filled.
     ///
     /// Cost: every block is written once, in the order in which they come; one log record per
-    /// megabyte. Memory: up to 8 chunks of a megabyte, of which those that are being written are
-    /// part of the budget.
+    /// megabyte. One thread more while it lasts. Memory: up to 12 chunks of a megabyte, of which
+    /// those that are being written are part of the budget.
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::NotEmpty`]; [`RequestError::ReadOnly`];
     /// [`RequestError::BadFormat`] for a body that the format of the space does not write, or if
-    /// its blocks are not ordered; [`RetryError::Full`](crate::RetryError::Full);
+    /// its blocks are not ordered; [`RetryError::Full`]; [`RetryError::NoThread`];
     /// [`Error::Closed`].
     pub fn load(
         &self,
@@ -118,38 +142,49 @@ impl BlockStore {
         loaded
     }
 
+    /// Has all `blocks` written, and waits for them.
     fn load_all(
         &self,
         target: &LoadTarget,
         format: &dyn BlockFormat,
         blocks: &mut dyn Iterator<Item = Result<LoadedBlock, Error>>,
     ) -> Result<LoadSummary, Error> {
-        let mut summary = LoadSummary::default();
-        let mut on_their_way: VecDeque<RunId> = VecDeque::new();
-        let mut chunk: Vec<LoadedBlock> = Vec::new();
-        let mut bytes = 0;
-        let mut blocks = blocks.peekable();
-        while let Some(block) = blocks.next() {
-            let block = block?;
-            let next = blocks.peek().and_then(|next| next.as_ref().ok());
-            check_block(format, &block, next.map(|next| &*next.key), summary.blocks == 0)?;
-            summary.add(&block);
-            bytes += block.body.len() + block.values.iter().map(|(_, v)| v.len()).sum::<usize>();
-            chunk.push(block);
-            if bytes >= CHUNK_BYTES {
-                self.load_chunk(target, &chunk, &mut on_their_way)?;
-                chunk.clear();
-                bytes = 0;
-            }
-        }
-        if !chunk.is_empty() {
-            self.load_chunk(target, &chunk, &mut on_their_way)?;
-        }
-        on_their_way.into_iter().try_for_each(|id| self.wait_loaded(id))?;
-        Ok(summary)
+        let (hand_over, packed) = sync_channel(PACKED_MAX);
+        scope(|scope| {
+            let builder = Builder::new().name("upsweep-load".to_owned());
+            let writer = builder
+                .spawn_scoped(scope, || self.write_all(target, format, packed))
+                .map_err(|error| RetryError::NoThread(error.to_string()))?;
+            let summary = pack_all(blocks, &hand_over);
+            drop(hand_over);
+            // What ends the writer ends the packing too, and is the reason.
+            let written = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            written.and(summary)
+        })
     }
 
-    fn load_chunk(
+    /// Writes chunks until there are no more, and waits for them.
+    fn write_all(
+        &self,
+        target: &LoadTarget,
+        format: &dyn BlockFormat,
+        packed: Receiver<Packed>,
+    ) -> Result<(), Error> {
+        let mut on_their_way = VecDeque::new();
+        let mut is_first = true;
+        for chunk in packed {
+            for (index, block) in chunk.blocks.iter().enumerate() {
+                let next = chunk.blocks.get(index + 1).map(|next| &next.key);
+                let high = next.or(chunk.high.as_ref()).map(Vec::as_slice);
+                check_block(format, block, high, is_first)?;
+                is_first = false;
+            }
+            self.write_chunk(target, &chunk.blocks, &mut on_their_way)?;
+        }
+        on_their_way.into_iter().try_for_each(|id| self.wait_loaded(id))
+    }
+
+    fn write_chunk(
         &self,
         target: &LoadTarget,
         blocks: &[LoadedBlock],
@@ -177,6 +212,33 @@ impl BlockStore {
     fn wait_loaded(&self, id: RunId) -> Result<(), Error> {
         self.inner.shared.wait_until(|core| core.load_ended(id))?
     }
+}
+
+/// Gathers `blocks` into chunks and hands them over; ends early if nobody takes them any more.
+fn pack_all(
+    blocks: &mut dyn Iterator<Item = Result<LoadedBlock, Error>>,
+    hand_over: &SyncSender<Packed>,
+) -> Result<LoadSummary, Error> {
+    let mut summary = LoadSummary::default();
+    let mut chunk = Packed::default();
+    for block in blocks {
+        let block = block?;
+        if chunk.bytes >= CHUNK_BYTES {
+            chunk.high = Some(block.key.clone());
+            if hand_over.send(std::mem::take(&mut chunk)).is_err() {
+                return Ok(summary);
+            }
+        }
+        let before = summary.bytes;
+        summary.add(&block);
+        chunk.bytes += (summary.bytes - before) as usize;
+        chunk.blocks.push(block);
+    }
+    if !chunk.blocks.is_empty() {
+        // If nobody takes it, the thread that should have has ended with an error.
+        drop(hand_over.send(chunk));
+    }
+    Ok(summary)
 }
 
 /// Whether a block can be taken as it is; `high` is the key of the next.

@@ -66,7 +66,7 @@ fn load(args: &RodehArgs, tree: &Tree, path: &Path) -> Result<(Base, TreeOutcome
     let store = Store::builder().create(path, &options)?;
     let records = (0..keys).map(|number| {
         let bytes = operations::value(2 * number, tree.value_bytes);
-        Ok((operations::key(2 * number).to_vec(), Value { kind: ValueKind::Bytes, bytes }))
+        Ok((operations::key(2 * number), Value { kind: ValueKind::Bytes, bytes }))
     });
     let began = Instant::now();
     store.table(tree.name)?.load(records, LoadOptions { fill_percent: FILL_PERCENT })?;

@@ -9,7 +9,7 @@ use std::ops::{Bound, RangeBounds};
 use super::order::{ByKey, Order};
 use super::reader::{self, Lookup};
 use super::scan::{Scan, successor};
-use crate::engine::modifier::{Modifier, ValueKind};
+use crate::engine::modifier::{Modifier, ValueKind, ValueRef};
 use crate::engine::registry::ModifierId;
 use crate::error::Error;
 use crate::runtime::{BlockStore, Durability, LoggedUpdate, SpaceRecord, Ticket, View, Wanted};
@@ -42,6 +42,24 @@ impl Value {
     pub fn as_i64(&self) -> Option<i64> {
         let fits = self.kind == ValueKind::I64;
         <[u8; 8]>::try_from(&*self.bytes).ok().filter(|_| fits).map(i64::from_le_bytes)
+    }
+}
+
+/// What a value can be taken from without a copy.
+pub trait AsValue {
+    /// The value.
+    fn as_value(&self) -> ValueRef<'_>;
+}
+
+impl AsValue for Value {
+    fn as_value(&self) -> ValueRef<'_> {
+        ValueRef { kind: self.kind, bytes: &self.bytes }
+    }
+}
+
+impl AsValue for ValueRef<'_> {
+    fn as_value(&self) -> ValueRef<'_> {
+        *self
     }
 }
 

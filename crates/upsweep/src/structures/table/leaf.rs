@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::leaf_format::{Leaf, LeafBuilder, RECORD_OVERHEAD_BYTES_MAX, Stored};
-use super::order::{ByKey, Order};
+use super::order::{ByKey, Order, is_below};
 use super::{ranges, raw_format};
 use crate::engine::block_format::{
     Applied, ApplyError, ApplyInput, BlockFormat, Checked, Piece, Refused, Routing, UpdateRef,
@@ -147,23 +147,28 @@ pub(in crate::structures) fn check<O: Order>(
     let leaf = Leaf::parse(body)?;
     let mut checked = Checked::default();
     let mut previous: Option<Cow<'_, [u8]>> = None;
+    let last = leaf.count().saturating_sub(1);
     for index in 0..leaf.count() {
-        leaf.check_encoding(index)?;
         let record = leaf.record(index)?;
         let key = record.key;
-        let shown = String::from_utf8_lossy(&key[..key.len().min(64)]);
+        let bad = |reason: &str| {
+            let shown = String::from_utf8_lossy(&key[..key.len().min(64)]);
+            format!("record {index}, key {shown:?}, {reason}")
+        };
         if key.len() > KEY_BYTES_MAX {
             return Err(format!("record {index} has a key of {} bytes", key.len()));
         }
         let position = O::position(key);
-        if previous.is_some_and(|previous| previous >= position) {
-            return Err(format!("record {index}, key {shown:?}, is out of order"));
+        if previous.is_some_and(|previous| !is_below(&previous, &position)) {
+            return Err(bad("is out of order"));
         }
-        if *position < *low || high.is_some_and(|high| *high <= *position) {
-            return Err(format!("record {index}, key {shown:?}, belongs to another block"));
+        // Between the first and the last, order is enough.
+        let is_before = index == 0 && *position < *low;
+        let is_behind = index == last && high.is_some_and(|high| *high <= *position);
+        if is_before || is_behind {
+            return Err(bad("belongs to another block"));
         }
-        check_stored(&record.value)
-            .map_err(|reason| format!("record {index}, key {shown:?}: {reason}"))?;
+        check_stored(&record.value).map_err(|reason| bad(&format!("is malformed: {reason}")))?;
         if let Stored::Large { bytes, .. } = record.value {
             checked.values.push((key.to_vec(), bytes));
         }

@@ -31,7 +31,6 @@ pub const HEADER_BYTES: usize = 8;
 /// Bytes of a record besides its key and value, at most.
 pub const RECORD_OVERHEAD_BYTES_MAX: usize = 3;
 const LARGE: u8 = 0x80;
-const KIND_MASK: u8 = 0x03;
 const LARGE_BYTES: usize = 8;
 const SHORT_KEY_BYTES_MAX: usize = 127;
 /// Longest key that the layout can hold.
@@ -105,7 +104,8 @@ impl<'a> Leaf<'a> {
             return Err(format!("leaf of {length} bytes has {count} records that end at {end}"));
         }
         let (records, slots) = body.split_at(end);
-        Ok(Self { records, slots, count })
+        let leaf = Self { records, slots, count };
+        if leaf.offset(0) != HEADER_BYTES { Err(leaf.bad(0)) } else { Ok(leaf) }
     }
 
     /// Number of records.
@@ -139,7 +139,7 @@ impl<'a> Leaf<'a> {
     /// What is wrong with it, or that there is none.
     pub fn record(&self, index: usize) -> Result<LeafRecord<'a>, String> {
         let (flags, key, value) = self.split(index).ok_or_else(|| self.bad(index))?;
-        let kind = ValueKind::from_number(flags & KIND_MASK).ok_or_else(|| self.bad(index))?;
+        let kind = ValueKind::from_number(flags & !LARGE).ok_or_else(|| self.bad(index))?;
         if flags & LARGE == 0 {
             let value = Stored::Inline(ValueRef { kind, bytes: value });
             return Ok(LeafRecord { key, value });
@@ -161,41 +161,15 @@ impl<'a> Leaf<'a> {
         self.split(index).map(|(_, key, _)| key).ok_or_else(|| self.bad(index))
     }
 
-    /// Flags, key and the rest of a record.
+    /// [`split`] of a record.
     #[inline]
     fn split(&self, index: usize) -> Option<(u8, &'a [u8], &'a [u8])> {
-        let record = self.records.get(self.offset(index)..self.offset(index + 1))?;
-        let (&[flags, low], rest) = record.split_first_chunk::<2>()?;
-        let (length, rest) = if usize::from(low) <= SHORT_KEY_BYTES_MAX {
-            (usize::from(low), rest)
-        } else {
-            let (&high, rest) = rest.split_first()?;
-            (usize::from(low & 0x7f) | usize::from(high) << 7, rest)
-        };
-        let (key, value) = rest.split_at_checked(length)?;
-        Some((flags, key, value))
+        split(self.records.get(self.offset(index)..self.offset(index + 1))?)
     }
 
     fn bad(&self, index: usize) -> String {
         let (count, offset) = (self.count, self.offset(index));
         format!("record {index} of {count} at byte {offset} is malformed")
-    }
-
-    /// What is noncanonical about the encoding of a record that [`Leaf::record`] can decode:
-    /// reserved bits, a key length in too many bytes, a first record that is not first.
-    ///
-    /// # Errors
-    /// What is wrong.
-    pub fn check_encoding(&self, index: usize) -> Result<(), String> {
-        let (flags, key, _) = self.split(index).ok_or_else(|| self.bad(index))?;
-        let low = self.records.get(self.offset(index) + 1).copied().unwrap_or_default();
-        let is_long = usize::from(low) > SHORT_KEY_BYTES_MAX;
-        let is_first = index > 0 || self.offset(index) == HEADER_BYTES;
-        let is_known = flags & !(LARGE | KIND_MASK) == 0;
-        if is_first && is_known && is_long == (key.len() > SHORT_KEY_BYTES_MAX) {
-            return Ok(());
-        }
-        Err(self.bad(index))
     }
 
     /// Index of the first record whose key does not lie below a wanted place, among those from
@@ -251,6 +225,24 @@ impl<'a> Leaf<'a> {
     }
 }
 
+/// Flags, key and the rest of a record; nothing unless its key is encoded as it should be.
+#[inline]
+fn split(record: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&[flags, low], rest) = record.split_first_chunk::<2>()?;
+    let (length, rest) = if usize::from(low) <= SHORT_KEY_BYTES_MAX {
+        (usize::from(low), rest)
+    } else {
+        let (&high, rest) = rest.split_first()?;
+        let length = usize::from(low & 0x7f) | usize::from(high) << 7;
+        if length <= SHORT_KEY_BYTES_MAX {
+            return None;
+        }
+        (length, rest)
+    };
+    let (key, value) = rest.split_at_checked(length)?;
+    Some((flags, key, value))
+}
+
 fn read_u32(bytes: &[u8], offset: usize) -> Option<u32> {
     bytes.get(offset..)?.first_chunk().map(|chunk| u32::from_le_bytes(*chunk))
 }
@@ -276,6 +268,13 @@ impl LeafBuilder {
     #[must_use]
     pub fn count(&self) -> usize {
         self.offsets.len()
+    }
+
+    /// The key of the last record.
+    #[must_use]
+    pub fn last_key(&self) -> Option<&[u8]> {
+        let (_, key, _) = split(self.body.get(*self.offsets.last()? as usize..)?)?;
+        Some(key)
     }
 
     /// Bytes that [`LeafBuilder::finish`] would return.
@@ -368,12 +367,16 @@ impl LeafBuilder {
         let end = self.body.len();
         self.body[0..4].copy_from_slice(&narrow(self.offsets.len()).to_le_bytes());
         self.body[4..8].copy_from_slice(&narrow(end).to_le_bytes());
-        self.body.reserve_exact(self.offsets.len() * slot_bytes(end));
+        self.body.resize(end + self.offsets.len() * slot_bytes(end), 0);
+        let slots = &mut self.body[end..];
         if end <= NARROW_END_MAX {
-            let slots = self.offsets.iter().flat_map(|offset| (*offset as u16).to_le_bytes());
-            self.body.extend(slots);
+            for (slot, offset) in slots.chunks_exact_mut(2).zip(&self.offsets) {
+                slot.copy_from_slice(&(*offset as u16).to_le_bytes());
+            }
         } else {
-            self.body.extend(self.offsets.iter().flat_map(|offset| offset.to_le_bytes()));
+            for (slot, offset) in slots.chunks_exact_mut(4).zip(&self.offsets) {
+                slot.copy_from_slice(&offset.to_le_bytes());
+            }
         }
         self.body
     }

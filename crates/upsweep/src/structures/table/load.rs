@@ -10,10 +10,10 @@
 //!
 //! (Shadowed B-trees, section 7.4: append-only building.)
 
-use super::handle::{Table, Value};
+use super::handle::{AsValue, Table};
 use super::leaf::{separator, stored_apart};
 use super::leaf_format::{LeafBuilder, Stored};
-use super::scan::Record;
+use super::order::is_below;
 use crate::engine::modifier::ValueRef;
 use crate::error::{Error, RequestError};
 use crate::runtime::{BlockLimits, LoadSummary, LoadedBlock};
@@ -44,20 +44,24 @@ impl Table {
     /// load and comes back. When it returns, everything is on stable media. Nobody else may change
     /// the table meanwhile.
     ///
-    /// The values keep their kind; keys have up to 4096 bytes, values up to 1 MiB. Cost: memory
-    /// for one block and up to 5 MiB of large values, besides that of
-    /// [`BlockStore::load`](crate::runtime::BlockStore::load), and its writes.
+    /// Keys and values may be owned or borrowed; values keep their kind. Keys have up to 4096
+    /// bytes, values up to 1 MiB. Cost: memory for one block and up to 5 MiB of large values,
+    /// besides that of [`BlockStore::load`](crate::runtime::BlockStore::load), and its writes.
     ///
     /// # Errors
     /// [`RequestError::NotEmpty`]; [`RequestError::BadRecord`] for a key that is not above the one
     /// before, or a key or value that is too long; [`RequestError::BadConfig`] for a fill outside
     /// of its range; [`Error::Retry`] when the devices are full; [`Error::Closed`]: see
     /// [`BlockStore::load`](crate::runtime::BlockStore::load) for what is there then.
-    pub fn load(
+    pub fn load<K, V>(
         &self,
-        records: impl IntoIterator<Item = Result<Record, Error>>,
+        records: impl IntoIterator<Item = Result<(K, V), Error>>,
         options: LoadOptions,
-    ) -> Result<LoadSummary, Error> {
+    ) -> Result<LoadSummary, Error>
+    where
+        K: AsRef<[u8]>,
+        V: AsValue,
+    {
         let limits = self.blocks().limits();
         let mut loader = TableLoader::new(records.into_iter(), limits, options)?;
         self.blocks().load(self.space(), &mut loader)
@@ -72,8 +76,6 @@ pub struct TableLoader<I> {
     fill_percent: usize,
     /// Records taken so far.
     taken: u64,
-    /// The key of the last one.
-    last_key: Vec<u8>,
     open: OpenLeaf,
     has_ended: bool,
 }
@@ -88,7 +90,7 @@ struct OpenLeaf {
     values_bytes: usize,
 }
 
-impl<I: Iterator<Item = Result<Record, Error>>> TableLoader<I> {
+impl<I> TableLoader<I> {
     /// A loader for a store with these `limits`.
     ///
     /// # Errors
@@ -100,59 +102,72 @@ impl<I: Iterator<Item = Result<Record, Error>>> TableLoader<I> {
             return Err(RequestError::BadConfig { setting: "fill", reason }.into());
         }
         let fill_percent = fill_percent as usize;
-        let open = OpenLeaf::new(Vec::new(), limits, fill_percent);
-        let last_key = Vec::new();
-        Ok(Self { records, limits, fill_percent, taken: 0, last_key, open, has_ended: false })
+        let open = OpenLeaf::new(Vec::new(), limits, fill_percent, 0);
+        Ok(Self { records, limits, fill_percent, taken: 0, open, has_ended: false })
     }
 
     /// Takes one record; returns the leaf that it closes, if any.
-    fn take(&mut self, key: Vec<u8>, value: &Value) -> Result<Option<LoadedBlock>, RequestError> {
+    fn take(
+        &mut self,
+        key: &[u8],
+        value: ValueRef<'_>,
+    ) -> Result<Option<LoadedBlock>, RequestError> {
         self.taken += 1;
-        self.check(&key, value)
+        self.check(key, value)
             .map_err(|reason| RequestError::BadRecord { number: self.taken, reason })?;
         let is_large = value.bytes.len() > self.limits.inline_value_bytes_max;
         let (stored, apart) = if is_large {
-            let (stored, body) = stored_apart(value.kind, &value.bytes);
+            let (stored, body) = stored_apart(value.kind, value.bytes);
             (stored, Some(body))
         } else {
-            (Stored::Inline(ValueRef { kind: value.kind, bytes: &value.bytes }), None)
+            (Stored::Inline(value), None)
         };
         let mut closed = None;
-        if self.open.is_full_for(&key, &stored) {
-            let block_key = separator(&self.last_key, &key).to_vec();
-            let next = OpenLeaf::new(block_key, self.limits, self.fill_percent);
+        if self.open.is_full_for(key, &stored) {
+            let last_key = self.open.builder.last_key().unwrap_or_default();
+            let block_key = separator(last_key, key).to_vec();
+            let records = self.open.builder.count();
+            let next = OpenLeaf::new(block_key, self.limits, self.fill_percent, records);
             closed = Some(std::mem::replace(&mut self.open, next).close());
         }
-        self.open.push(&key, &stored, apart);
-        self.last_key = key;
+        self.open.push(key, &stored, apart);
         Ok(closed)
     }
 
     /// Why the record cannot come next.
-    fn check(&self, key: &[u8], value: &Value) -> Result<(), String> {
+    fn check(&self, key: &[u8], value: ValueRef<'_>) -> Result<(), String> {
         if key.len() > KEY_BYTES_MAX {
             return Err(format!("key of {} bytes; the limit is {KEY_BYTES_MAX}", key.len()));
         }
-        if self.taken > 1 && key <= self.last_key.as_slice() {
-            let how = if key == self.last_key { "equal to" } else { "below" };
+        // The open leaf has the record before this one, unless this is the first.
+        let last_key = self.open.builder.last_key();
+        if let Some(last_key) = last_key.filter(|last_key| !is_below(last_key, key)) {
+            let how = if key == last_key { "equal to" } else { "below" };
             return Err(format!("the key is {how} the one before it; keys must ascend"));
         }
-        check_value(value.kind, &value.bytes).map_err(|refusal| refusal.0)
+        check_value(value.kind, value.bytes).map_err(|refusal| refusal.0)
     }
 }
 
-impl<I: Iterator<Item = Result<Record, Error>>> Iterator for TableLoader<I> {
+impl<I, K, V> Iterator for TableLoader<I>
+where
+    I: Iterator<Item = Result<(K, V), Error>>,
+    K: AsRef<[u8]>,
+    V: AsValue,
+{
     type Item = Result<LoadedBlock, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.has_ended {
             let Some(record) = self.records.next() else {
                 self.has_ended = true;
-                let rest = OpenLeaf::new(Vec::new(), self.limits, self.fill_percent);
+                let rest = OpenLeaf::new(Vec::new(), self.limits, self.fill_percent, 0);
                 let last = std::mem::replace(&mut self.open, rest).close();
                 return (last.records > 0).then_some(Ok(last));
             };
-            match record.and_then(|(key, value)| Ok(self.take(key, &value)?)) {
+            let taken =
+                record.and_then(|(key, value)| Ok(self.take(key.as_ref(), value.as_value())?));
+            match taken {
                 Ok(Some(block)) => return Some(Ok(block)),
                 Ok(None) => {}
                 Err(error) => {
@@ -166,9 +181,10 @@ impl<I: Iterator<Item = Result<Record, Error>>> Iterator for TableLoader<I> {
 }
 
 impl OpenLeaf {
-    fn new(key: Vec<u8>, limits: BlockLimits, fill_percent: usize) -> Self {
+    /// A leaf with room for about so many records.
+    fn new(key: Vec<u8>, limits: BlockLimits, fill_percent: usize, records: usize) -> Self {
         let body_bytes_max = limits.body_bytes_max(&key) * fill_percent / 100;
-        let builder = LeafBuilder::with_capacity(body_bytes_max, 0);
+        let builder = LeafBuilder::with_capacity(body_bytes_max, records);
         Self { key, body_bytes_max, builder, values: Vec::new(), values_bytes: 0 }
     }
 
@@ -203,7 +219,7 @@ mod tests {
     use crate::engine::block_format::BlockFormat;
     use crate::engine::modifier::ValueKind;
     use crate::structures::table::leaf_format::{HEADER_BYTES, Leaf};
-    use crate::structures::table::{TableFormat, raw_format};
+    use crate::structures::table::{TableFormat, Value, raw_format};
 
     type Content = BTreeMap<Vec<u8>, Value>;
 
@@ -325,7 +341,8 @@ mod tests {
         assert!(refusal(b"", b"k", short).contains("has 8 bytes, not 7"));
         for fill_percent in [49, 101] {
             let options = LoadOptions { fill_percent };
-            let refused = TableLoader::new(std::iter::empty(), LIMITS, options).map(drop);
+            let none = std::iter::empty::<()>();
+            let refused = TableLoader::new(none, LIMITS, options).map(drop);
             let message = refused.expect_err("outside of the range").to_string();
             assert_eq!(message, format!("fill: {fill_percent} per cent; give 50 to 100"));
         }

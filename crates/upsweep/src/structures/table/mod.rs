@@ -31,7 +31,7 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
-pub use handle::{Table, Value};
+pub use handle::{AsValue, Table, Value};
 pub use leaf::{TABLE_FORMAT, TableFormat};
 pub use load::{LoadOptions, TableLoader};
 pub use order::{ByKey, Order};

@@ -34,6 +34,17 @@ pub trait Order: Sealed + Copy + Send + Sync + 'static {
     }
 }
 
+/// Whether `left` comes before `right`, byte by byte. Most keys differ within their first eight
+/// bytes, and then this costs a fraction of a call that compares memory.
+#[inline]
+pub fn is_below(left: &[u8], right: &[u8]) -> bool {
+    let first = |key: &[u8]| key.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
+    match (first(left), first(right)) {
+        (Some(first), Some(second)) if first != second => first < second,
+        _ => left < right,
+    }
+}
+
 /// Records in the order of their keys. Of an ordered table, [`Table`](super::Table).
 #[derive(Clone, Copy, Debug)]
 pub struct ByKey;
