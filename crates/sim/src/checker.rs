@@ -1,7 +1,7 @@
 //! What must hold after every recovery, and at the end of a history.
 
 use upsweep::engine::quarantine::FIRST_USER_SPACE;
-use upsweep::engine::{self, Access};
+use upsweep::engine::{self, Access, LOADING};
 use upsweep::placement::SpaceMap;
 
 use crate::plan::Trouble;
@@ -29,7 +29,7 @@ impl World {
         let found: Vec<(u32, String)> = self
             .core()
             .spaces()
-            .filter(|record| record.space >= FIRST_USER_SPACE)
+            .filter(|record| record.space >= FIRST_USER_SPACE && record.snapshot != LOADING)
             .map(|record| (record.space, record.name.clone()))
             .collect();
         let wanted: Vec<(u32, String)> =
@@ -78,6 +78,7 @@ impl World {
             self.crash()?;
         }
         self.wait_for_the_waiting()?;
+        self.end_loading()?;
         let last = self.core().accepted();
         self.core().request_sweep();
         let full = self.plan.may_be_full();

@@ -10,6 +10,7 @@
 //! | [`oracle`] | the model: state after any prefix of the records that may survive |
 //! | [`bank`] | hostile devices behind a fuse |
 //! | [`world`] | the event loop: time, completions, jobs, views |
+//! | [`loading`] | bulk loads, in steps |
 //! | [`steps`] | what a history does, step by step |
 //! | [`reading`] | reads through views, compared with the oracle |
 //! | [`reopen`] | power cuts, also during recovery; shutdown and open |
@@ -19,6 +20,7 @@
 pub mod bank;
 pub mod checker;
 pub mod history;
+pub mod loading;
 pub mod modifiers;
 pub mod oracle;
 pub mod plan;

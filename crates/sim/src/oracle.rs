@@ -51,6 +51,8 @@ pub enum Record {
     DropSnapshot(u32),
     /// All rows of a table from one key to below another go.
     RemoveRange(u32, Vec<u8>, Option<Vec<u8>>),
+    /// An empty table has all these rows.
+    Load(u32, BTreeMap<Vec<u8>, Value>),
 }
 
 /// One table of the model.
@@ -200,6 +202,11 @@ fn play(state: &mut State, record: &Record, mut refused: impl FnMut(&Update)) {
                 key >= from.as_slice() && to.as_ref().is_none_or(|to| key < to.as_slice())
             };
             table.rows.retain(|key, _| !is_in(key));
+        }
+        Record::Load(space, rows) => {
+            if let Some(table) = state.get_mut(space) {
+                table.rows.clone_from(rows);
+            }
         }
         Record::Drop(space) => {
             state.remove(space);

@@ -49,6 +49,8 @@ pub struct Plan {
     pub job_us_max: u64,
     /// Whether tables are cloned and kept in snapshots.
     pub clones: bool,
+    /// Whether empty tables are filled by bulk loads.
+    pub loads: bool,
     /// Whether ranges of keys are removed.
     pub ranges: bool,
     /// Whether additions to the same few keys come in bursts, also beside a running sweep.
@@ -108,6 +110,7 @@ impl Plan {
             job_us_max: random.pick(&[0, 50, 1000, 20_000]),
             clones: of_structures.percent(70),
             ranges: of_structures.percent(60),
+            loads: Random::new(seed, "loads").percent(40),
             bursts: of_queues.percent(25),
             hash_tables: of_structures.percent(40),
             arrays: of_structures.percent(40),

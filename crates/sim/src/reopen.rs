@@ -106,6 +106,7 @@ impl World {
         self.asked.clear();
         self.answers.clear();
         self.waiting = None;
+        self.loading = None;
         self.follow_up.clear();
         self.unsettled.clear();
     }
@@ -190,6 +191,7 @@ impl World {
         self.tally.opens += 1;
         self.core = Some(core);
         self.learn_modifiers()?;
+        self.end_abandoned_loads()?;
         self.settle()
     }
 

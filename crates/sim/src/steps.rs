@@ -6,6 +6,7 @@ use upsweep::{Error, RequestError, RetryError};
 
 use upsweep::device::{DeviceId, FailureKind, Simulated};
 
+use crate::loading::Load;
 use crate::oracle::{Layout, Record, Update};
 use crate::plan::Trouble;
 use crate::semantics::{self, Op};
@@ -38,6 +39,10 @@ impl World {
         let published = self.core().published();
         self.unsettled.retain(|(_, seq)| *seq > published);
         self.try_waiting()?;
+        let patience = if self.loading.is_some() { 4 } else { 100 };
+        if self.plan.loads && self.random.one_in(patience) {
+            self.load()?;
+        }
         match self.random.below(1000) {
             0..420 => self.offer()?,
             420..500 => self.look_up()?,
@@ -82,7 +87,13 @@ impl World {
     }
 
     fn offer(&mut self) -> Verdict {
-        let tables = self.tables();
+        let mut tables = self.tables();
+        if let Some(loading) = self.loading.as_ref().map(Load::space)
+            && !self.random.one_in(50)
+        {
+            // An update would keep the load from its end.
+            tables.retain(|space| *space != loading);
+        }
         if self.waiting.is_some() || tables.is_empty() {
             return Ok(());
         }
@@ -288,6 +299,9 @@ impl World {
                     return Err(format!("table number {space} was given out twice"));
                 }
                 self.oracle.accept(seq, Record::Create(space, name, layout));
+                if self.plan.loads && self.loading.is_none() && self.random.percent(70) {
+                    self.load()?;
+                }
                 self.settle()
             }
             Err(Error::Request(RequestError::TableMismatch { .. })) => Ok(()),

@@ -1,9 +1,11 @@
 //! Random updates: keys, modifiers and operands.
 
+use std::collections::BTreeMap;
+
 use crate::oracle::{Layout, Oracle, Update};
 use crate::plan::Plan;
 use crate::random::{Random, mix};
-use crate::semantics::{BUILTINS, Op, kind};
+use crate::semantics::{BUILTINS, Op, Value, kind};
 
 /// Draws updates for one history.
 pub struct Workload {
@@ -193,6 +195,17 @@ impl Workload {
     fn short(&mut self) -> Vec<u8> {
         let length = self.random.below(40) as usize;
         self.random.bytes(length)
+    }
+
+    /// Rows to fill a table with.
+    pub fn rows(&mut self) -> BTreeMap<Vec<u8>, Value> {
+        let count = self.random.pick(&[0, 3, 30, 300]);
+        let count = self.random.below(count + 1);
+        let mut row = || {
+            let put = self.operand(Op::Put);
+            (self.key(), Value { kind: put[0], bytes: put[1..].to_vec() })
+        };
+        (0..count).map(|_| row()).collect()
     }
 
     fn value(&mut self) -> Vec<u8> {

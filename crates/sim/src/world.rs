@@ -17,6 +17,7 @@ use upsweep::structures::formats;
 use upsweep::structures::modifiers::bind_builtins;
 
 use crate::bank::Bank;
+use crate::loading::Load;
 use crate::modifiers::application;
 use crate::oracle::{Oracle, Update};
 use crate::plan::{Plan, Trouble};
@@ -74,6 +75,8 @@ pub struct Tally {
     pub clones: u64,
     /// Ranges removed.
     pub ranges: u64,
+    /// Bulk loads that were finished.
+    pub loads: u64,
     /// Most blocks at one time.
     pub blocks_max: u64,
 }
@@ -99,6 +102,7 @@ impl Tally {
         self.large += large;
         self.clones += other.clones;
         self.ranges += other.ranges;
+        self.loads += other.loads;
         self.blocks_max = self.blocks_max.max(other.blocks_max);
     }
 }
@@ -133,9 +137,12 @@ pub struct World {
     pub answers: BTreeMap<ViewId, Result<View, Error>>,
     /// A record that found no room, and since when it waits.
     pub waiting: Option<(Vec<Update>, u64)>,
+    /// The bulk load in progress.
+    pub loading: Option<Load>,
     /// Large values to be read and compared.
     pub follow_up: Vec<(u32, Vec<u8>)>,
-    /// Tables of which a range is being removed, and the sequence from which on it is.
+    /// Tables of which a range is being removed or that take over what was loaded, and the sequence
+    /// from which on they have.
     pub unsettled: Vec<(u32, u64)>,
     /// Whether writes fail at present.
     pub failing: bool,
@@ -177,6 +184,7 @@ impl World {
             asked: BTreeMap::new(),
             answers: BTreeMap::new(),
             waiting: None,
+            loading: None,
             follow_up: Vec::new(),
             unsettled: Vec::new(),
             failing: false,

@@ -40,7 +40,9 @@ pub use queue::Waiting;
 pub use recovery::{Access, Registry, create, open};
 pub use spaces::{NewSnapshot, SpaceSize};
 pub use statistics::{Statistics, TreeCounters};
-pub use sweep::{Chunk, ChunkBlock, CompactionProgress, JobOutput, LoadTarget, RunId, RunJob};
+pub use sweep::{
+    Chunk, ChunkBlock, CompactionProgress, JobOutput, LOADING, LoadTarget, RunId, RunJob,
+};
 pub use tree::Differing;
 pub use verify::{Report, verify};
 pub use view::{View, ViewId, ViewPoll, Wanted};

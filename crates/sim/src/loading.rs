@@ -1,0 +1,215 @@
+//! Bulk loads as the product does them, in steps, so that everything else happens meanwhile.
+//!
+//! Steps: choose an empty ordered table and its rows; begin, once the table is durable; chunk after
+//! chunk, several on their way at one time; finish, and only then the model has the rows. Instead
+//! of the end a load may be given up; a power cut gives it up in any case.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use upsweep::engine::{Chunk, ChunkBlock, LoadTarget, RunId};
+use upsweep::runtime::{BlockLimits, LoadedBlock};
+use upsweep::structures::table::{LoadOptions, TableLoader};
+use upsweep::{Error, RequestError, RetryError, ValueKind, ValueRef};
+
+use crate::oracle::{Layout, Record};
+use crate::semantics::Value;
+use crate::world::{Verdict, World};
+
+/// Chunks on their way at one time.
+const CHUNKS_MAX: usize = 4;
+
+/// A load in progress.
+pub struct Load {
+    space: u32,
+    rows: BTreeMap<Vec<u8>, Value>,
+    /// Its hidden space, and the sequence from which on that is there.
+    begun: Option<(LoadTarget, u64)>,
+    blocks: VecDeque<LoadedBlock>,
+    on_their_way: Vec<RunId>,
+    is_given_up: bool,
+}
+
+impl Load {
+    /// The table that is filled.
+    #[must_use]
+    pub fn space(&self) -> u32 {
+        self.space
+    }
+}
+
+impl World {
+    /// Begins a load, or takes the next step of the one that there is.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn load(&mut self) -> Verdict {
+        match self.loading.take() {
+            Some(load) => self.go_on_loading(load)?,
+            None => self.choose_to_load()?,
+        }
+        self.settle()
+    }
+
+    /// Gives up the load that there is, and waits until it is no more.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn end_loading(&mut self) -> Verdict {
+        self.turn_until("waiting for the end of a load", |world| {
+            let Some(mut load) = world.loading.take() else { return true };
+            load.is_given_up = true;
+            world.go_on_loading(load).is_err() || world.core().closed().is_some()
+        })
+    }
+
+    /// Chooses one of the empty tables, if there are any, and what comes into it.
+    fn choose_to_load(&mut self) -> Verdict {
+        let empty = |(space, table): (&u32, &crate::oracle::Table)| {
+            let fits = table.layout == Layout::Table && table.snapshot == 0;
+            (fits && table.rows.is_empty()).then_some(*space)
+        };
+        let tables: Vec<u32> = self.oracle.state.iter().filter_map(empty).collect();
+        if tables.is_empty() {
+            return Ok(());
+        }
+        let space = self.random.pick(&tables);
+        let rows = self.workload.rows();
+        let blocks = self.pack(&rows)?;
+        let (begun, on_their_way, is_given_up) = (None, Vec::new(), false);
+        let load = Load { space, rows, begun, blocks, on_their_way, is_given_up };
+        self.loading = Some(load);
+        Ok(())
+    }
+
+    fn begin_load(&mut self, mut load: Load) -> Verdict {
+        let is_there = self.oracle.state.contains_key(&load.space) && !load.is_given_up;
+        match self.core().begin_load(load.space) {
+            Ok(begun) => load.begun = Some(begun),
+            Err(Error::Retry(RetryError::Busy) | Error::Request(RequestError::NoTable(_)))
+                if is_there => {}
+            Err(error) => return self.check_load_error(&error),
+        }
+        self.loading = Some(load);
+        Ok(())
+    }
+
+    /// The leaves of some rows.
+    fn pack(&mut self, rows: &BTreeMap<Vec<u8>, Value>) -> Verdict<VecDeque<LoadedBlock>> {
+        let limits = BlockLimits {
+            block_bytes: self.plan.config.block_bytes as usize,
+            inline_value_bytes_max: self.plan.config.inline_value_bytes_max(),
+        };
+        let records = rows.iter().map(|(key, value)| {
+            let kind = ValueKind::from_number(value.kind).expect("a kind of the product");
+            Ok((key, ValueRef { kind, bytes: &value.bytes }))
+        });
+        let fill_percent = self.random.between(50, 100) as u32;
+        let loader = TableLoader::new(records, limits, LoadOptions { fill_percent });
+        loader
+            .and_then(Iterator::collect)
+            .map_err(|error| format!("sound rows cannot be packed: {error}"))
+    }
+
+    fn go_on_loading(&mut self, mut load: Load) -> Verdict {
+        if self.random.one_in(100) {
+            load.is_given_up = true;
+        }
+        let Some((target, begun)) = load.begun else { return self.begin_load(load) };
+        if self.core().published() >= begun {
+            let core = self.core.as_mut().expect("the store is open");
+            let mut is_full = false;
+            load.on_their_way.retain(|id| match core.load_ended(*id) {
+                None => true,
+                Some(ended) => {
+                    is_full |= ended.is_err();
+                    false
+                }
+            });
+            if is_full && !self.plan.may_be_full() {
+                return Err("a load found no space on devices that have some".to_owned());
+            }
+            load.is_given_up |= is_full;
+            let is_idle = load.on_their_way.is_empty();
+            if load.is_given_up && is_idle {
+                return self.give_up(load, target.space);
+            } else if load.blocks.is_empty() && is_idle {
+                return self.finish_load(load, &target);
+            } else if !load.is_given_up && load.on_their_way.len() < CHUNKS_MAX {
+                self.load_chunk(&mut load, &target);
+            }
+        }
+        self.loading = Some(load);
+        Ok(())
+    }
+
+    fn load_chunk(&mut self, load: &mut Load, target: &LoadTarget) {
+        let count = self.random.between(1, 4).min(load.blocks.len() as u64) as usize;
+        let blocks: Vec<LoadedBlock> = load.blocks.drain(..count).collect();
+        if blocks.is_empty() {
+            return;
+        }
+        let blocks: Vec<ChunkBlock<'_>> = blocks
+            .iter()
+            .map(|block| ChunkBlock {
+                key: &block.key,
+                body: &block.body,
+                records: block.records,
+                values: &block.values,
+            })
+            .collect();
+        let chunk = Chunk::new(target, &blocks);
+        load.on_their_way.push(self.core().load(chunk));
+    }
+
+    fn finish_load(&mut self, load: Load, target: &LoadTarget) -> Verdict {
+        match self.core().finish_load(target, load.space) {
+            Ok(seq) => {
+                self.tally.loads += 1;
+                self.unsettled.push((load.space, seq));
+                self.oracle.accept(seq, Record::Load(load.space, load.rows));
+                Ok(())
+            }
+            Err(Error::Retry(RetryError::Busy)) => {
+                self.loading = Some(load);
+                Ok(())
+            }
+            Err(error) => {
+                self.loading = Some(Load { is_given_up: true, ..load });
+                self.check_load_error(&error)
+            }
+        }
+    }
+
+    fn give_up(&mut self, load: Load, hidden: u32) -> Verdict {
+        let given_up = self.core().abandon_load(hidden);
+        match given_up {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                self.loading = Some(load);
+                self.check_load_error(&error)
+            }
+        }
+    }
+
+    /// Gives up what the last process was loading, as the product does when it opens a store.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn end_abandoned_loads(&mut self) -> Verdict {
+        for space in self.core().abandoned_loads() {
+            if let Err(error) = self.core().abandon_load(space) {
+                self.check_load_error(&error)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_load_error(&self, error: &Error) -> Verdict {
+        match error {
+            Error::Retry(RetryError::Busy)
+            | Error::Request(RequestError::NoTable(_) | RequestError::NotEmpty(_)) => Ok(()),
+            Error::Closed(_) if self.failing => Ok(()),
+            error => Err(format!("a load failed: {error}")),
+        }
+    }
+}
