@@ -138,7 +138,8 @@ impl<O: Order> Table<O> {
     }
 
     /// The value of `key`. Cost: nothing but memory if waiting updates decide or the block is
-    /// cached, else one read; two if the value is a large one.
+    /// cached, else one read of a block, which is in memory meanwhile; two if the value is a large
+    /// one. The directory is in memory.
     ///
     /// # Errors
     /// [`Error::Damaged`] if the key's block is: restore it from a backup;
@@ -188,7 +189,13 @@ impl<O: Order> Table<O> {
         Ok(self.get(key)?.is_some())
     }
 
-    /// Declares that `modifier` is to be applied to `key` with `operand`. Never reads the device.
+    /// Declares that `modifier` is to be applied to `key` with `operand`.
+    ///
+    /// Cost: a part of a log batch; memory for key, operand and a few bytes more until it is swept.
+    /// Never reads the device. The sweep reads and writes the block once, for all that waits there;
+    /// each block that it splits off changes at most `2 x depth + 1` nodes of the directory. If the
+    /// block is shared with a clone or snapshot, the first update copies at most `depth` nodes.
+    /// (Rodeh, section 5.8.)
     ///
     /// # Errors
     /// [`Error::Request`] for a bad operand, key or unregistered modifier, with nothing changed;
@@ -292,7 +299,8 @@ impl<O: Order> Table<O> {
 
     /// All records, in the order of the table: of keys, or of their hashes. Reversible, from both
     /// ends at once if wanted. Each block is read as it is when the iterator reaches it: what it
-    /// shows is not a snapshot. Cost: one read for each block that is not cached.
+    /// shows is not a snapshot. Cost: one read for each block that is not cached; one block is in
+    /// memory per end.
     pub fn iter(&self) -> Scan<O> {
         Scan::new(self.clone(), Vec::new(), None)
     }
@@ -304,7 +312,8 @@ impl Table {
     /// come after it.
     ///
     /// Cost: one log record and at most `4 x depth` nodes of the directory, however many records
-    /// there are; nothing is read. Their room comes back in the background. (Rodeh, section 5.7.)
+    /// there are; nothing is read. Their room comes back in the background. (Rodeh, sections 5.7
+    /// and 5.8.)
     ///
     /// # Errors
     /// [`RequestError::ReadOnly`](crate::RequestError::ReadOnly) for a table of a snapshot;
@@ -316,6 +325,7 @@ impl Table {
 
     /// The records with keys in `range`, in key order; reversible, from both ends at once if
     /// wanted. Each block is read as it is when the scan reaches it: a scan is not a snapshot.
+    /// Cost: one read for each block that is not cached; one block is in memory per end.
     pub fn scan<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Scan {
         let from = match range.start_bound() {
             Bound::Included(key) => key.as_ref().to_vec(),
