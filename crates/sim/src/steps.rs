@@ -89,7 +89,7 @@ impl World {
     fn offer(&mut self) -> Verdict {
         let mut tables = self.tables();
         if let Some(loading) = self.loading.as_ref().map(Load::space)
-            && !self.random.one_in(50)
+            && !self.random.one_in(20)
         {
             // An update would keep the load from its end.
             tables.retain(|space| *space != loading);
@@ -254,7 +254,7 @@ impl World {
         }
         let space = self.random.pick(&tables);
         match self.core().request_compaction(space) {
-            Ok(()) => self.settle(),
+            Ok(_) => self.settle(),
             Err(error) => self.check_busy(&error),
         }
     }

@@ -57,7 +57,7 @@ pub enum RequestError {
     },
     /// A table name that is empty, too long (255 bytes) or not allowed.
     BadTableName(String),
-    /// A table of another store was given to a batch, which is of one store.
+    /// A table or snapshot of another store was given to a batch or a call, which is of one store.
     WrongStore {
         /// Name of the table.
         table: String,
@@ -267,8 +267,8 @@ impl Display for RequestError {
             ),
             Self::WrongStore { table } => write!(
                 formatter,
-                "table {table:?} is of another store than the batch: give each store a batch of \
-                 its own; nothing was changed"
+                "table {table:?} is of another store: give each store what is its own; nothing was \
+                 changed"
             ),
             Self::IndexTooLarge { .. }
             | Self::KeyTooLong { .. }

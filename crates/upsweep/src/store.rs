@@ -354,13 +354,17 @@ impl Store {
     /// Makes `name` a clone of a structure as a snapshot has it; it can be changed.
     ///
     /// # Errors
-    /// As [`Store::clone_structure`]; [`RequestError::NoTable`] if the snapshot does not have it.
+    /// As [`Store::clone_structure`]; [`RequestError::NoTable`] if the snapshot does not have it;
+    /// [`RequestError::WrongStore`] for a snapshot of another store.
     pub fn clone_from_snapshot(
         &self,
         snapshot: &Snapshot,
         source: &str,
         name: &str,
     ) -> Result<(), Error> {
+        if !snapshot.is_of(&self.blocks) {
+            return Err(RequestError::WrongStore { table: source.to_owned() }.into());
+        }
         let missing = || RequestError::NoTable(source.to_owned());
         let space = snapshot.space(source).ok_or_else(missing)?.space;
         self.blocks.clone_space(space, name).map(drop)
@@ -514,12 +518,14 @@ impl Store {
         Ok(found)
     }
 
-    /// Declares a quarantined update anew and takes it out of the quarantine, both or neither. If
-    /// it is refused again it comes back under a new id. An update whose table was dropped can
-    /// never take effect: it is only taken out.
+    /// Declares a quarantined update anew and takes it out of the quarantine, both or neither; the
+    /// removal of a range first the one, then the other, which a crash may separate. If it is
+    /// refused again it comes back under a new id. An update whose table was dropped can never take
+    /// effect: it is only taken out.
     ///
     /// # Errors
-    /// [`RequestError::NoQuarantined`]; [`Error::Retry`]; [`Error::Closed`].
+    /// [`RequestError::NoQuarantined`]; [`RequestError::ReadOnly`] for an update that waited for a
+    /// snapshot, which stays; [`Error::Retry`]; [`Error::Closed`].
     pub fn retry_quarantined(&self, id: &[u8]) -> Result<Retried, Error> {
         let table = self.quarantine()?;
         let entry = table.get(id)?.and_then(|value| quarantine::decode_entry(&value).ok());
@@ -535,14 +541,13 @@ impl Store {
         };
         if let Some(range) = entry.range() {
             let declared = self.blocks.remove_range(entry.space, range.from, range.to);
-            let removed = self
-                .blocks
-                .modify(&[update(QUARANTINE_SPACE, builtin::DELETE, id, &[])], Durability::Wait);
-            return match declared {
-                Ok(()) => removed.map(|_| Retried::Declared),
-                Err(Error::Request(RequestError::NoTable(_))) => removed.map(|_| Retried::Removed),
-                Err(error) => Err(error),
+            let retried = match declared {
+                Ok(()) => Retried::Declared,
+                Err(Error::Request(RequestError::NoTable(_))) => Retried::Removed,
+                Err(error) => return Err(error),
             };
+            let removed = update(QUARANTINE_SPACE, builtin::DELETE, id, &[]);
+            return self.blocks.modify(&[removed], Durability::Wait).map(|_| retried);
         }
         let declared = update(entry.space, entry.modifier, &entry.key, &entry.operand);
         let removed = update(QUARANTINE_SPACE, builtin::DELETE, id, &[]);

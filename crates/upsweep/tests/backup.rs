@@ -392,3 +392,34 @@ fn what_is_there_is_not_touched() {
     assert!(Store::builder().restore(&backup, &restored, &options).is_err());
     assert!(!new.exists() && !restored.exists());
 }
+
+#[test]
+fn a_restore_that_fails_removes_its_own_devices_wherever_they_are() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [store, copy, restored, device] =
+        ["store", "copy", "restored", "device"].map(|name| folder.path().join(name));
+    let source = Store::create(&store).expect("created");
+    put(&source.table("hits").expect("a table"), b"key", &Numbers(1).value());
+    source.backup(&copy, &BackupOptions::default()).expect("made");
+    let frames =
+        std::fs::read_dir(&copy).expect("a folder").map(|entry| entry.expect("a file").path());
+    let frames = frames.filter(|path| path.extension().is_none_or(|end| end != "json"));
+    for path in frames {
+        let mut bytes = std::fs::read(&path).expect("readable");
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        std::fs::write(&path, bytes).expect("writable");
+    }
+    // A device that is named from where the process is.
+    let here = std::env::current_dir().expect("a folder");
+    let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
+    let relative = up.join(device.strip_prefix("/").expect("from the root"));
+    let create = CreateOptions { data: vec![relative], ..CreateOptions::default() };
+    let options = RestoreOptions { create, ..RestoreOptions::default() };
+    let failed = Store::builder().restore(&copy, &restored, &options);
+    assert!(
+        matches!(failed, Err(Error::Request(RequestError::BackupDamaged { .. }))),
+        "{failed:?}"
+    );
+    assert!(!device.exists() && !restored.exists());
+}

@@ -1,7 +1,10 @@
 //! Bulk loading through the public API: all of it or nothing, and then a table like any other.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use upsweep::runtime::LoadedBlock;
-use upsweep::{CreateOptions, Error, LoadOptions, RequestError, Store, Value, ValueKind};
+use upsweep::structures::table::TableLoader;
+use upsweep::{CreateOptions, Error, LoadOptions, RequestError, Store, Table, Value, ValueKind};
 
 fn create(folder: &std::path::Path) -> Store {
     let options = CreateOptions {
@@ -95,4 +98,66 @@ fn only_tables_are_loaded() {
     let refused = store.blocks().load(table.space(), &mut std::iter::once(Ok(block)));
     assert!(matches!(refused, Err(Error::Request(RequestError::BadFormat { .. }))));
     assert_eq!(table.iter().count(), 0);
+}
+
+#[test]
+fn an_update_meanwhile_ends_the_load_and_stays() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store");
+    let store = create(&path);
+    let table = store.table("loaded").expect("a table");
+    // Nothing is left to be seen of the deletion: the table is as empty as before.
+    for change in [
+        |table: &Table| drop(table.delete(b"key00000100").expect("durable")),
+        |table: &Table| {
+            table.remove_range(b"", None).expect("durable");
+        },
+    ] {
+        let records = (0..5000).inspect(|number| {
+            if *number == 4000 {
+                change(&table);
+                store.sweep().expect("swept");
+            }
+        });
+        let refused = table.load(records.map(record), LoadOptions::default());
+        assert_eq!(refused, Err(RequestError::NotEmpty("loaded".to_owned()).into()));
+    }
+    table.load((0..5000).map(record), LoadOptions::default()).expect("loaded");
+    drop((table, store));
+    let store = Store::open(&path).expect("opens again");
+    let table = store.existing_table("loaded").expect("the table");
+    assert!(table.iter().eq((0..5000).map(record)));
+}
+
+#[test]
+fn a_panic_among_the_records_gives_everything_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = create(&folder.path().join("store"));
+    let table = store.table("loaded").expect("a table");
+    let free = |store: &Store| store.status().data_bytes;
+    let before = free(&store);
+    let records =
+        (0..50_000).map(|number| if number == 40_000 { panic!("stop") } else { record(number) });
+    let load = AssertUnwindSafe(|| table.load(records, LoadOptions::default()));
+    assert!(catch_unwind(load).is_err());
+    store.reclaim().expect("given back");
+    assert_eq!((table.iter().count(), free(&store)), (0, before));
+    table.load((0..10).map(record), LoadOptions::default()).expect("loaded");
+}
+
+#[test]
+fn large_values_are_those_that_the_block_names() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = create(&folder.path().join("store"));
+    let table = store.table("loaded").expect("a table");
+    let large = |letter: u8| Value { kind: ValueKind::Bytes, bytes: vec![letter; 40_000] };
+    let records = [b"a", b"b"].map(|key| Ok((key, large(key[0]))));
+    let limits = store.blocks().limits();
+    let loader = TableLoader::new(records.into_iter(), limits, LoadOptions::default());
+    let packed = loader.expect("the default fill").collect::<Result<Vec<_>, _>>();
+    let mut block = packed.expect("sound records").remove(0);
+    block.values.swap(0, 1);
+    let refused = store.blocks().load(table.space(), &mut std::iter::once(Ok(block)));
+    let message = refused.expect_err("values in the wrong order").to_string();
+    assert!(message.contains("its large values are not those to which it refers"), "{message}");
 }

@@ -230,3 +230,50 @@ fn verification_writes_nothing_and_compares_the_description_with_the_labels() {
         damaged.to_string()
     );
 }
+
+#[test]
+fn a_snapshot_of_another_store_and_what_the_store_needs_itself_are_not_cloned() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (one, other) = (create(&folder.path().join("one")), create(&folder.path().join("other")));
+    let tables = [&one, &other].map(|store| store.table("hits").expect("a table"));
+    tables.iter().for_each(|table| drop(table.put(b"key", b"value").expect("durable")));
+    let snapshot = other.snapshot().expect("made");
+    let wrong = RequestError::WrongStore { table: "hits".to_owned() };
+    assert_eq!(one.clone_from_snapshot(&snapshot, "hits", "copy"), Err(wrong.into()));
+    let refused = one.clone_structure("(quarantine)", "copy");
+    assert_eq!(refused, Err(RequestError::NoTable("(quarantine)".to_owned()).into()));
+    assert_eq!(one.tables().len(), 1);
+}
+
+#[test]
+fn what_the_log_can_never_take_is_refused_and_not_waited_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+    let store = Store::builder().create(folder.path().join("store"), &options).expect("created");
+    let table = store.table("hits").expect("a table");
+    let refused = table.remove_range(b"a", Some(&[b'b'; 4097]));
+    let too_long = RequestError::KeyTooLong { bytes: 4097, limit: 4096 };
+    assert_eq!(refused, Err(too_long.into()));
+    // The names of all tables stand in the record of a snapshot.
+    for number in 0..600 {
+        store.table(&format!("{number:0>255}")).expect("a table");
+    }
+    let refused = store.snapshot().map(drop);
+    let refused = refused.expect_err("a record of 150 KiB in a log of 1 MiB");
+    assert!(matches!(refused, Error::Request(RequestError::BatchTooLong { .. })), "{refused}");
+}
+
+#[test]
+fn whoever_is_told_of_a_compaction_may_call_the_store() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = create(&folder.path().join("store"));
+    let table = store.table("hits").expect("a table").with_durability(Durability::Relaxed);
+    for number in (0..200_000u32).map(|number| number.wrapping_mul(2_654_435_761)) {
+        let _later = table.put(&number.to_be_bytes(), &[1; 20]).expect("accepted");
+    }
+    store.sweep().expect("swept");
+    let mut told = 0;
+    let done = store.compact("hits", |now| told += u64::from(now.total <= store.status().blocks));
+    let done = done.expect("compacted");
+    assert!(told > 0 && done.seen == done.total, "{told} times, {done:?}");
+}

@@ -89,6 +89,7 @@ impl Core {
         match appended {
             Ok(seq) => {
                 self.accepted = seq;
+                updates.iter().for_each(|update| self.sweep.loads.note_change(update.space));
                 self.enqueue_all(seq, updates);
                 self.statistics.updates += updates.len() as u64;
                 Ok(Accept::Accepted(seq))
@@ -137,9 +138,10 @@ impl Core {
     /// Whether a record of `bytes` with this many updates may enter now.
     fn admit(&self, bytes: usize, copies: &Copy, updates: usize) -> Result<bool, Error> {
         let needed = bytes + bytes / 8 + CELL_BYTES;
-        let limit = self.queue_limit_bytes();
-        let budget_bytes = self.config.memory_bytes;
-        let needed_bytes = self.resident_bytes() + self.config.queue_bytes_min();
+        let (budget_bytes, least) = (self.config.memory_bytes, self.config.queue_bytes_min());
+        let resident = self.resident_bytes();
+        let limit = budget_bytes.saturating_sub(resident).max(least);
+        let needed_bytes = resident + least;
         if needed_bytes > budget_bytes {
             return Err(RetryError::Memory { budget_bytes, needed_bytes }.into());
         }
@@ -296,7 +298,7 @@ impl Core {
         let cut_off = regions * u64::from(self.config.log_segment_bytes);
         let usable = self.log.capacity_bytes().saturating_sub(cut_off);
         let more = (more as u64 * CHANGE_BYTES).min(usable / 8);
-        let waiting = self.arena.queues() + self.sweep.unlogged_blocks();
+        let waiting = self.arena.queues() + self.sweep.unlogged_blocks;
         percent(self.log.used_bytes() + waiting as u64 * CHANGE_BYTES + more, usable)
     }
 

@@ -247,14 +247,12 @@ impl Directory {
             Some(Found { item, shared }) if (!shared || in_place) && space.fences.is_empty() => {
                 let id = BlockId(item);
                 // What is pending for the block is older, and has to go first.
-                let key = &self.block(id).key;
-                let pending = space.pending.first_from(key);
-                let waits = pending.and_then(|position| self.find(space, position));
-                if waits.is_some_and(|waits| waits.item == item) {
-                    Target::Later(None)
-                } else {
-                    Target::Block(id)
-                }
+                let waits = space.pending.len() > 0 && {
+                    let pending = space.pending.first_from(&self.block(id).key);
+                    let next = pending.and_then(|position| self.find(space, position));
+                    next.is_some_and(|next| next.item == item)
+                };
+                if waits { Target::Later(None) } else { Target::Block(id) }
             }
             Some(Found { shared: true, .. }) => Target::Later(id),
             _ => Target::Later(None),

@@ -91,7 +91,7 @@ impl Core {
     /// The images that blocks still share with others will be separate ones.
     fn reserved_bytes(&self, more: usize, blocks: usize) -> u64 {
         let waiting = (self.queue_bytes() + more) as u64;
-        let blocks = self.arena.queues() + self.sweep.unlogged_blocks() + blocks;
+        let blocks = self.arena.queues() + self.sweep.unlogged_blocks + blocks;
         let copies = self.copy_bytes + self.pending_images_bytes();
         2 * waiting + UNIT_BYTES * blocks as u64 + copies + self.growth.kept
     }

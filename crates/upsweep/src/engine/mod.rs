@@ -41,7 +41,8 @@ pub use recovery::{Access, Registry, create, open};
 pub use spaces::{NewSnapshot, SpaceSize};
 pub use statistics::{Statistics, TreeCounters};
 pub use sweep::{
-    Chunk, ChunkBlock, CompactionProgress, JobOutput, LOADING, LoadTarget, RunId, RunJob,
+    Chunk, ChunkBlock, CompactionId, CompactionProgress, JobOutput, LOADING, LoadTarget, RunId,
+    RunJob,
 };
 pub use tree::Differing;
 pub use verify::{Report, verify};

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::block_format::{BlockFormat, Routing};
+use super::config::KEY_BYTES_MAX;
 use super::core::{Core, Publish};
 use super::format::record_format::{
     BlockRef, Change, CloneRecord, LoggedUpdate, ModifierRecord, RangeRecord, Rebuilt,
@@ -21,6 +22,7 @@ use super::registry::{ADD_I64, FIRST_USER_ID, ModifierId};
 use super::tree::Differing;
 use super::visitor::BlockVisitor;
 use crate::error::{Error, RequestError, RetryError};
+use crate::log::AppendError;
 
 /// Longest name of a space, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -134,6 +136,9 @@ impl Core {
     }
 
     /// Appends a record of the engine; if the log has no room, sees to it that there will be some.
+    ///
+    /// # Errors
+    /// [`RequestError::BatchTooLong`] for what will never fit; [`RetryError::Busy`].
     pub(super) fn append_or_make_room(
         &mut self,
         payload: &[u8],
@@ -142,9 +147,14 @@ impl Core {
         if self.checkpoint.carries_changes() {
             return Err(RetryError::Busy.into());
         }
-        self.append_internal(payload, publish).map_err(|_| {
-            self.make_room();
-            RetryError::Busy.into()
+        self.append_internal(payload, publish).map_err(|error| match error {
+            AppendError::TooLong { limit } => {
+                RequestError::BatchTooLong { bytes: payload.len(), limit }.into()
+            }
+            AppendError::Busy | AppendError::Full | AppendError::Failed => {
+                self.make_room();
+                RetryError::Busy.into()
+            }
         })
     }
 
@@ -252,6 +262,9 @@ impl Core {
         position: u32,
     ) -> Result<SpaceRecord, Error> {
         let found = self.check_space(source)?;
+        if source < FIRST_USER_SPACE {
+            return Err(RequestError::NoTable(found.name.clone()).into());
+        }
         let space = self.superblock.next_space + 2 * position;
         let companion = if found.companion == 0 { 0 } else { space + 1 };
         let (format, name) = (found.format.clone(), found.name.clone());
@@ -332,7 +345,8 @@ impl Core {
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::ReadOnly`]; [`RequestError::NotOrdered`] if the
-    /// space does not keep its records in key order; [`RetryError::Busy`] when the log has no room.
+    /// space does not keep its records in key order; [`RequestError::KeyTooLong`] for a bound that
+    /// is longer than any key; [`RetryError::Busy`] when the log has no room.
     pub fn remove_range(
         &mut self,
         space: u32,
@@ -348,12 +362,17 @@ impl Core {
         if !format.is_some_and(|format| format.keeps_key_order()) {
             return Err(RequestError::NotOrdered(record.name.clone()).into());
         }
+        let (bytes, limit) = (from.len().max(to.map_or(0, <[u8]>::len)), KEY_BYTES_MAX);
+        if bytes > limit {
+            return Err(RequestError::KeyTooLong { bytes, limit }.into());
+        }
         let (from, to) = (from.to_vec(), to.map(<[u8]>::to_vec));
         let range = RangeRecord { space, from, to };
         let mut payload = Vec::new();
         encode_remove_range(&range, &mut payload);
         let publish = Publish::Event(Event::RemoveRange(range));
         let seq = self.append_or_make_room(&payload, publish)?;
+        self.sweep.loads.note_change(space);
         self.accepted = seq;
         self.raise_fence(space, seq);
         Ok(seq)

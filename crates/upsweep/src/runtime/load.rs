@@ -20,10 +20,11 @@ use crate::engine::format::image_format;
 use crate::engine::{Chunk, ChunkBlock, Config, LoadTarget, RunId};
 use crate::error::{Error, RequestError, RetryError};
 
-/// Bytes of images that are written together.
+/// Bytes of blocks that are written together, if it is not one block with many large values.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Chunks on their way at one time: while one is filled, others are written or wait for a flush.
-const CHUNKS_MAX: usize = 8;
+/// Bytes on their way from which on no more chunks follow: while one is made ready, others are
+/// written or wait for a flush.
+const BYTES_ON_THEIR_WAY: usize = 8 * CHUNK_BYTES;
 /// Packed chunks that wait for the thread that writes them.
 const PACKED_MAX: usize = 2;
 
@@ -51,6 +52,14 @@ pub struct LoadedBlock {
     pub values: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
+impl LoadedBlock {
+    /// Bytes of the bodies of the block and its large values together.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.body.len() + self.values.iter().map(|(_, body)| body.len()).sum::<usize>()
+    }
+}
+
 /// What a bulk load has brought in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadSummary {
@@ -67,11 +76,10 @@ pub struct LoadSummary {
 impl LoadSummary {
     /// Counts a block that was brought in.
     pub fn add(&mut self, block: &LoadedBlock) {
-        let large: usize = block.values.iter().map(|(_, body)| body.len()).sum();
         self.records += u64::from(block.records);
         self.blocks += 1;
         self.values += block.values.len() as u64;
-        self.bytes += (block.body.len() + large) as u64;
+        self.bytes += block.bytes() as u64;
     }
 }
 
@@ -107,8 +115,8 @@ impl BlockStore {
     /// of the space meanwhile are accepted, and keep it from being filled.
     ///
     /// Cost: every block is written once, in the order in which they come; one log record per
-    /// megabyte. One thread more while it lasts. Memory: up to 12 chunks of a megabyte, of which
-    /// those that are being written are part of the budget.
+    /// megabyte. One thread more while it lasts. Memory besides the budget: about 12 MiB; with
+    /// large values three blocks more, each with all of its own.
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::NotEmpty`]; [`RequestError::ReadOnly`];
@@ -130,16 +138,12 @@ impl BlockStore {
         }
         let (target, seq) = self.structural(|core| core.begin_load(space))?;
         self.wait_published(seq)?;
-        let loaded = self.load_all(&target, &*format, blocks).and_then(|summary| {
-            let seq = self.structural(|core| core.finish_load(&target, space))?;
-            self.wait_published(seq)?;
-            Ok(summary)
-        });
-        if loaded.is_err() {
-            // If this fails too, the store is closed, and the next open drops what was loaded.
-            drop(self.structural(|core| core.abandon_load(target.space)));
-        }
-        loaded
+        let mut unfinished = Unfinished { store: self, hidden: Some(target.space) };
+        let summary = self.load_all(&target, &*format, blocks)?;
+        let seq = self.structural(|core| core.finish_load(&target, space))?;
+        unfinished.hidden = None;
+        self.wait_published(seq)?;
+        Ok(summary)
     }
 
     /// Has all `blocks` written, and waits for them.
@@ -170,48 +174,61 @@ impl BlockStore {
         format: &dyn BlockFormat,
         packed: Receiver<Packed>,
     ) -> Result<(), Error> {
-        let mut on_their_way = VecDeque::new();
+        let mut on_their_way: VecDeque<(RunId, usize)> = VecDeque::new();
+        let limits = self.limits();
         let mut is_first = true;
         for chunk in packed {
             for (index, block) in chunk.blocks.iter().enumerate() {
                 let next = chunk.blocks.get(index + 1).map(|next| &next.key);
                 let high = next.or(chunk.high.as_ref()).map(Vec::as_slice);
-                check_block(format, block, high, is_first)?;
+                check_block(format, limits, block, high, is_first)?;
                 is_first = false;
             }
-            self.write_chunk(target, &chunk.blocks, &mut on_their_way)?;
+            let images = prepare(target, &chunk.blocks);
+            while on_their_way.iter().map(|chunk| chunk.1).sum::<usize>() >= BYTES_ON_THEIR_WAY {
+                let first = on_their_way.pop_front();
+                first.map_or(Ok(()), |(first, _)| self.wait_loaded(first))?;
+            }
+            let mut images = Some(images);
+            let id = self.inner.shared.wait_until(|core| Some(core.load(images.take()?)))?;
+            on_their_way.push_back((id, chunk.bytes));
         }
-        on_their_way.into_iter().try_for_each(|id| self.wait_loaded(id))
-    }
-
-    fn write_chunk(
-        &self,
-        target: &LoadTarget,
-        blocks: &[LoadedBlock],
-        on_their_way: &mut VecDeque<RunId>,
-    ) -> Result<(), Error> {
-        let blocks: Vec<ChunkBlock<'_>> = blocks
-            .iter()
-            .map(|block| ChunkBlock {
-                key: &block.key,
-                body: &block.body,
-                records: block.records,
-                values: &block.values,
-            })
-            .collect();
-        let mut chunk = Some(Chunk::new(target, &blocks));
-        while on_their_way.len() >= CHUNKS_MAX {
-            let first = on_their_way.pop_front();
-            first.map_or(Ok(()), |first| self.wait_loaded(first))?;
-        }
-        let id = self.inner.shared.wait_until(|core| Some(core.load(chunk.take()?)))?;
-        on_their_way.push_back(id);
-        Ok(())
+        on_their_way.into_iter().try_for_each(|(id, _)| self.wait_loaded(id))
     }
 
     fn wait_loaded(&self, id: RunId) -> Result<(), Error> {
         self.inner.shared.wait_until(|core| core.load_ended(id))?
     }
+}
+
+/// A load that is given up unless it comes to its end.
+struct Unfinished<'a> {
+    store: &'a BlockStore,
+    hidden: Option<u32>,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(hidden) = self.hidden {
+            // If this fails, the store is closed, and the next open drops what was loaded.
+            let given_up = self.store.structural(|core| core.abandon_load(hidden));
+            drop(given_up.and_then(|seq| self.store.wait_published(seq)));
+        }
+    }
+}
+
+/// The images of blocks.
+fn prepare(target: &LoadTarget, blocks: &[LoadedBlock]) -> Chunk {
+    let blocks: Vec<ChunkBlock<'_>> = blocks
+        .iter()
+        .map(|block| ChunkBlock {
+            key: &block.key,
+            body: &block.body,
+            records: block.records,
+            values: &block.values,
+        })
+        .collect();
+    Chunk::new(target, &blocks)
 }
 
 /// Gathers `blocks` into chunks and hands them over; ends early if nobody takes them any more.
@@ -223,15 +240,15 @@ fn pack_all(
     let mut chunk = Packed::default();
     for block in blocks {
         let block = block?;
-        if chunk.bytes >= CHUNK_BYTES {
+        let bytes = block.bytes();
+        if chunk.bytes > 0 && chunk.bytes + bytes > CHUNK_BYTES {
             chunk.high = Some(block.key.clone());
             if hand_over.send(std::mem::take(&mut chunk)).is_err() {
                 return Ok(summary);
             }
         }
-        let before = summary.bytes;
         summary.add(&block);
-        chunk.bytes += (summary.bytes - before) as usize;
+        chunk.bytes += bytes;
         chunk.blocks.push(block);
     }
     if !chunk.blocks.is_empty() {
@@ -244,6 +261,7 @@ fn pack_all(
 /// Whether a block can be taken as it is; `high` is the key of the next.
 fn check_block(
     format: &dyn BlockFormat,
+    limits: BlockLimits,
     block: &LoadedBlock,
     high: Option<&[u8]>,
     is_first: bool,
@@ -258,16 +276,23 @@ fn check_block(
         Ok(found) if found.records != block.records || found.records == 0 => {
             format!("{} records in a block that is to have {}", found.records, block.records)
         }
-        Ok(found) if found.values.len() != block.values.len() => {
-            format!(
-                "{} large values for {} that it refers to",
-                block.values.len(),
-                found.values.len()
-            )
+        Ok(found) if !has_values(block, &found.values) => {
+            "its large values are not those to which it refers".to_owned()
+        }
+        Ok(_) if block.records > 1 && block.body.len() > limits.body_bytes_max(&block.key) => {
+            let (bytes, limit) = (block.body.len(), limits.body_bytes_max(&block.key));
+            format!("its body has {bytes} bytes; the limit is {limit}")
         }
         Ok(_) => return Ok(()),
     };
     let key = String::from_utf8_lossy(&block.key);
     let reason = format!("block {key:?}: {reason}");
     Err(RequestError::BadFormat { format: format.name().to_owned(), reason }.into())
+}
+
+/// Whether the large values of a block are those that its body names, by key and length.
+fn has_values(block: &LoadedBlock, named: &[(Vec<u8>, u32)]) -> bool {
+    let mut pairs = block.values.iter().zip(named);
+    block.values.len() == named.len()
+        && pairs.all(|((key, body), (name, bytes))| key == name && body.len() == *bytes as usize)
 }

@@ -32,8 +32,16 @@ impl BlockStore {
         format: &str,
         large: bool,
     ) -> Result<SpaceRecord, Error> {
-        let (space, _) = self.structural(|core| core.create_space(name, format, large))?;
-        self.inner.shared.wait_until(|core| core.space_record(space))
+        let (space, seq) = self.structural(|core| core.create_space(name, format, large))?;
+        self.made(space, name, seq)
+    }
+
+    /// The record of a space that was made, once it is durable.
+    fn made(&self, space: u32, name: &str, seq: u64) -> Result<SpaceRecord, Error> {
+        self.wait_published(seq)?;
+        // Somebody else may have dropped it already.
+        let gone = || RequestError::NoTable(name.to_owned()).into();
+        self.inner.shared.lock().core.space_record(space).ok_or_else(gone)
     }
 
     /// Has a record of the engine appended, waiting while the log has no room for it.
@@ -68,8 +76,8 @@ impl BlockStore {
     /// # Errors
     /// [`RequestError::NoTable`]; a bad or taken name; [`Error::Closed`].
     pub fn clone_space(&self, source: u32, name: &str) -> Result<SpaceRecord, Error> {
-        let (space, _) = self.structural(|core| core.clone_space(source, name))?;
-        self.inner.shared.wait_until(|core| core.space_record(space))
+        let (space, seq) = self.structural(|core| core.clone_space(source, name))?;
+        self.made(space, name, seq)
     }
 
     /// Keeps some spaces (`None`: all) as they are, and waits until that is durable: one log
@@ -111,15 +119,23 @@ impl BlockStore {
         space: u32,
         mut progress: impl FnMut(CompactionProgress),
     ) -> Result<CompactionProgress, Error> {
-        self.structural(|core| core.request_compaction(space))?;
-        self.inner.shared.wait_until(|core| match core.compaction() {
-            Some(now) => {
+        let id = self.structural(|core| core.request_compaction(space))?;
+        let mut last = CompactionProgress::default();
+        loop {
+            let (now, ended) = self.inner.shared.wait_until(|core| {
+                let ended = core.compaction_ended(id);
+                let now = core.compaction(id).unwrap_or(last);
+                (ended.is_some() || now != last).then_some((now, ended))
+            })?;
+            // Whoever is told may call the store, or take its time.
+            if now != last {
+                last = now;
                 progress(now);
-                None
             }
-            None if core.is_full() => Some(Err(core.full_error())),
-            None => Some(Ok(core.last_compaction())),
-        })?
+            if let Some(ended) = ended {
+                return ended;
+            }
+        }
     }
 
     /// Waits until the room of everything that was dropped so far has come back.

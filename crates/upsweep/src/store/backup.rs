@@ -20,8 +20,8 @@ impl Store {
     /// middle, a folder without manifest is left, and a named snapshot too: remove both.
     ///
     /// When it returns, all of it is on stable media. Cost: reads all structures once, or, of the
-    /// ordered tables in an increment, what differs; memory for a block and a few hundred KiB, and
-    /// for one record.
+    /// ordered tables in an increment, what differs; memory for some blocks, a megabyte of records
+    /// and one record more; twice that in an increment.
     ///
     /// # Errors
     /// [`RequestError::AlreadyExists`] if something is at `folder`; [`RequestError::Path`];

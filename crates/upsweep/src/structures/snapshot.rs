@@ -95,6 +95,11 @@ impl Snapshot {
         self.info.spaces.iter().find(|space| space.name == name)
     }
 
+    /// Whether it is of this store.
+    pub(crate) fn is_of(&self, blocks: &BlockStore) -> bool {
+        self.blocks.is_same(blocks)
+    }
+
     fn record(&self, name: &str, kind: Kind) -> Result<SpaceRecord, Error> {
         let missing = || RequestError::NoTable(name.to_owned());
         kind.expect(self.space(name).ok_or_else(missing)?.clone())
@@ -110,7 +115,7 @@ impl Snapshot {
     /// [`RequestError::TableMismatch`] for a structure that is no ordered table;
     /// [`RequestError::WrongStore`] for a snapshot of another store.
     pub fn changed_since(&self, earlier: &Self, table: &str) -> Result<Changes, Error> {
-        if !self.blocks.is_same(&earlier.blocks) {
+        if !earlier.is_of(&self.blocks) {
             return Err(RequestError::WrongStore { table: table.to_owned() }.into());
         }
         let of = |snapshot: &Self| match snapshot.table(table) {

@@ -14,8 +14,16 @@ use crate::engine::core::Core;
 use crate::engine::directory::BlockId;
 use crate::error::{Error, RetryError};
 
+/// Blocks in order that are passed by in one go.
+const SEEN_MAX: u64 = 4096;
+
+/// Which compaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompactionId(u64);
+
 /// A compaction on its way.
 pub(super) struct Compaction {
+    id: CompactionId,
     space: u32,
     /// The key of the last block that was looked at.
     last: Option<Box<[u8]>>,
@@ -35,6 +43,16 @@ pub struct CompactionProgress {
     pub total: u64,
 }
 
+/// What comes next.
+enum Next {
+    /// These blocks are to be moved.
+    Blocks(Vec<BlockId>),
+    /// All that was looked at lies in order; others come first before the look goes on.
+    Later,
+    /// There are no more.
+    End,
+}
+
 impl Compaction {
     pub(super) fn deadline_us(&self) -> Option<u64> {
         (self.run.is_none() && self.rest_until > 0).then_some(self.rest_until)
@@ -43,12 +61,13 @@ impl Compaction {
 
 impl Core {
     /// Begins to put the blocks of a space into key order; [`Core::compaction`] tells how far it
-    /// is. Cost: in all a read and a write of the blocks that are out of order.
+    /// is, and [`Core::compaction_ended`] its end. Cost: a pass over the blocks in memory; in all a
+    /// read and a write of those that are out of order.
     ///
     /// # Errors
     /// [`RequestError::NoTable`](crate::RequestError::NoTable); [`RetryError::Busy`] while another
     /// compaction is on its way.
-    pub fn request_compaction(&mut self, space: u32) -> Result<(), Error> {
+    pub fn request_compaction(&mut self, space: u32) -> Result<CompactionId, Error> {
         self.check_open()?;
         self.check_space(space)?;
         if self.sweep.compaction.is_some() {
@@ -57,21 +76,36 @@ impl Core {
         let found = self.directory.space(space);
         let total = found.map_or(0, |space| self.directory.blocks_of(space).count());
         let progress = CompactionProgress { total: total as u64, ..CompactionProgress::default() };
-        let (last, run, rest_until) = (None, None, 0);
-        self.sweep.compaction = Some(Compaction { space, last, run, rest_until, progress });
-        Ok(())
+        self.sweep.compactions += 1;
+        let (id, last, run, rest_until) = (CompactionId(self.sweep.compactions), None, None, 0);
+        self.sweep.compaction = Some(Compaction { id, space, last, run, rest_until, progress });
+        Ok(id)
     }
 
-    /// How far the compaction is; `None` if none is on its way.
+    /// How far a compaction is; `None` if it has ended.
     #[must_use]
-    pub fn compaction(&self) -> Option<CompactionProgress> {
-        self.sweep.compaction.as_ref().map(|compaction| compaction.progress)
+    pub fn compaction(&self, id: CompactionId) -> Option<CompactionProgress> {
+        let compaction = self.sweep.compaction.as_ref().filter(|found| found.id == id);
+        compaction.map(|compaction| compaction.progress)
     }
 
-    /// What the last compaction that has ended has done.
-    #[must_use]
-    pub fn last_compaction(&self) -> CompactionProgress {
-        self.sweep.last_compaction
+    /// What a compaction has done that has ended since the last call; once.
+    ///
+    /// # Errors
+    /// [`RetryError::Full`] if there was no room to move blocks.
+    pub fn compaction_ended(
+        &mut self,
+        id: CompactionId,
+    ) -> Option<Result<CompactionProgress, Error>> {
+        let ended = &mut self.sweep.ended_compactions;
+        let position = ended.iter().position(|(found, _)| *found == id)?;
+        Some(ended.swap_remove(position).1)
+    }
+
+    fn end_compaction(&mut self, compaction: &Compaction) {
+        let result = if self.full { Err(self.full_error()) } else { Ok(compaction.progress) };
+        self.sweep.ended_compactions.push((compaction.id, result));
+        self.room_events += 1;
     }
 
     /// Starts the next run of a compaction when the last one has ended and its rest is over.
@@ -88,27 +122,28 @@ impl Core {
         if compaction.rest_until <= self.now_us {
             compaction.rest_until = 0; // From now on it waits for events, not for the time.
         }
-        if compaction.rest_until > 0 || self.full || !self.has_buffers_for_a_run() {
-            self.sweep.last_compaction = compaction.progress;
-            self.sweep.compaction = (!self.full).then_some(compaction);
+        if self.full {
+            return self.end_compaction(&compaction);
+        }
+        if compaction.rest_until > 0 || !self.has_buffers_for_a_run() {
+            self.sweep.compaction = Some(compaction);
             return;
         }
         match self.next_out_of_order(&mut compaction) {
-            Some(blocks) => {
+            Next::Blocks(blocks) => {
                 compaction.progress.moved += blocks.len() as u64;
                 compaction.run = Some((self.start_scattered_run(&blocks), self.now_us));
-                self.sweep.compaction = Some(compaction);
             }
-            None => {
-                self.sweep.last_compaction = compaction.progress;
-                self.room_events += 1;
-            }
+            Next::Later => compaction.rest_until = self.now_us + 1,
+            Next::End => return self.end_compaction(&compaction),
         }
+        self.sweep.compaction = Some(compaction);
     }
 
-    /// The next blocks in key order that do not lie one behind the other; `None` at the end.
-    fn next_out_of_order(&self, compaction: &mut Compaction) -> Option<Vec<BlockId>> {
-        loop {
+    /// The next blocks in key order that do not lie one behind the other.
+    fn next_out_of_order(&self, compaction: &mut Compaction) -> Next {
+        let seen_max = compaction.progress.seen + SEEN_MAX;
+        while compaction.progress.seen < seen_max {
             let mut run = Vec::new();
             let mut bytes = 0;
             while run.len() < self.config.run_blocks_max && bytes < self.span_bytes_max() {
@@ -132,12 +167,13 @@ impl Core {
                 }
             }
             if run.is_empty() {
-                return None;
+                return Next::End;
             }
             if !self.lie_in_order(&run) {
-                return Some(run);
+                return Next::Blocks(run);
             }
         }
+        Next::Later
     }
 
     fn lie_in_order(&self, run: &[BlockId]) -> bool {

@@ -5,8 +5,11 @@
 //! publish. No update is logged, only where the blocks are. At its end the tree of the hidden space
 //! becomes that of the space to be filled, by one log record: so a load is there whole or not at
 //! all.
+//!
+//! Invariant: from begin to end of a load nothing is accepted for the space to be filled. Its
+//! frontier is that of the begin, so replay would apply to the loaded blocks what came later.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::RunId;
 use super::job::{JobDone, NewBlock};
@@ -18,6 +21,7 @@ use crate::engine::format::record_format::{
     SpaceRecord, encode_adopt, encode_create_space, encode_drop_space,
 };
 use crate::engine::publish::Event;
+use crate::engine::quarantine::FIRST_USER_SPACE;
 use crate::error::{Error, RequestError};
 use crate::placement::UNIT_BYTES;
 
@@ -94,16 +98,27 @@ impl Chunk {
     }
 }
 
-/// Chunks on their way.
+/// Loads, and their chunks on the way.
 #[derive(Default)]
-pub(super) struct Loads {
+pub(in crate::engine) struct Loads {
     waiting: VecDeque<(RunId, Chunk)>,
     failed: Vec<RunId>,
+    /// By hidden space: which space is to be filled, and whether anything was accepted for it.
+    filling: BTreeMap<u32, (u32, bool)>,
 }
 
 impl Loads {
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    /// Takes note that something was accepted for a space. Cost: a comparison while nothing loads.
+    #[inline]
+    pub(in crate::engine) fn note_change(&mut self, space: u32) {
+        if !self.filling.is_empty() {
+            let loads = self.filling.values_mut();
+            loads.filter(|load| load.0 == space).for_each(|load| load.1 = true);
+        }
     }
 }
 
@@ -123,6 +138,7 @@ impl Core {
         encode_create_space(&record, &mut payload);
         let seq = self.append_or_make_room(&payload, Publish::Event(Event::Create(record)))?;
         self.superblock.next_space += 2;
+        self.sweep.loads.filling.insert(number, (space, false));
         let store = self.config.store;
         Ok((LoadTarget { store, space: number, companion, seq }, seq))
     }
@@ -131,7 +147,7 @@ impl Core {
     fn check_empty(&self, space: u32) -> Result<(), Error> {
         self.check_open()?;
         let record = self.check_space(space)?;
-        if record.snapshot != 0 {
+        if record.snapshot != 0 || space < FIRST_USER_SPACE {
             return Err(RequestError::ReadOnly(record.name.clone()).into());
         }
         let not_empty = || Err(RequestError::NotEmpty(record.name.clone()).into());
@@ -170,14 +186,23 @@ impl Core {
     /// Makes what was loaded the content of `space`, once the returned sequence is durable.
     ///
     /// # Errors
-    /// As [`Core::begin_load`]: the space must still be empty.
+    /// As [`Core::begin_load`]: the space must still be empty, and nothing was accepted for it
+    /// meanwhile.
     pub fn finish_load(&mut self, target: &LoadTarget, space: u32) -> Result<u64, Error> {
         self.check_empty(space)?;
+        if self.sweep.loads.filling.get(&target.space) != Some(&(space, false)) {
+            let name = self.check_space(space)?.name.clone();
+            return Err(RequestError::NotEmpty(name).into());
+        }
         let mut payload = Vec::new();
         encode_adopt(space, target.space, &mut payload);
         let publish = Publish::Event(Event::Adopt { space, source: target.space });
         let seq = self.append_or_make_room(&payload, publish)?;
-        self.raise_fence(space, seq);
+        self.sweep.loads.filling.remove(&target.space);
+        self.sweep.loads.note_change(space);
+        // A run that takes loaded blocks along must not pass what is accepted before they are the
+        // space's own.
+        [space, target.space].into_iter().for_each(|space| self.raise_fence(space, seq));
         Ok(seq)
     }
 
@@ -188,7 +213,9 @@ impl Core {
     pub fn abandon_load(&mut self, space: u32) -> Result<u64, Error> {
         let mut payload = Vec::new();
         encode_drop_space(space, &mut payload);
-        self.append_or_make_room(&payload, Publish::Event(Event::Drop(space)))
+        let seq = self.append_or_make_room(&payload, Publish::Event(Event::Drop(space)))?;
+        self.sweep.loads.filling.remove(&space);
+        Ok(seq)
     }
 
     /// The hidden spaces that loads have left.

@@ -29,7 +29,7 @@ mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use compact::CompactionProgress;
+pub use compact::{CompactionId, CompactionProgress};
 pub(super) use job::Quarantined;
 pub use job::{JobOutput, RunJob};
 pub use load::{Chunk, ChunkBlock, LOADING, LoadTarget};
@@ -38,6 +38,7 @@ pub(super) use run::{Run, RunSummary};
 use super::core::{Actions, Core};
 use super::directory::BlockId;
 use crate::device::DeviceId;
+use crate::error::Error;
 
 /// Number of a run within this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,10 +67,13 @@ struct Scan {
 /// State of the sweep.
 pub(super) struct Sweep {
     pub(super) runs: BTreeMap<RunId, Run>,
-    loads: load::Loads,
+    pub(super) loads: load::Loads,
     compaction: Option<compact::Compaction>,
-    last_compaction: CompactionProgress,
+    compactions: u64,
+    ended_compactions: Vec<(CompactionId, Result<CompactionProgress, Error>)>,
     next_run: u64,
+    /// Blocks of runs whose change is still to be logged, as of the last pump.
+    pub(super) unlogged_blocks: usize,
     cycle: Option<Cycle>,
     scan: Option<Scan>,
     /// Runs that were published when the last scan began.
@@ -108,8 +112,10 @@ impl Sweep {
             runs: BTreeMap::new(),
             loads: load::Loads::default(),
             compaction: None,
-            last_compaction: CompactionProgress::default(),
+            compactions: 0,
+            ended_compactions: Vec::new(),
             next_run: 0,
+            unlogged_blocks: 0,
             cycle: None,
             scan: None,
             scanned_at_run: 0,
@@ -160,9 +166,9 @@ impl Sweep {
         self.log_fill_allowed
     }
 
-    /// Blocks of runs whose change is still to be logged.
-    pub(super) fn unlogged_blocks(&self) -> usize {
-        self.runs.values().map(Run::unlogged_blocks).sum()
+    /// Counts anew what every admission of an update asks for.
+    fn count_unlogged_blocks(&mut self) {
+        self.unlogged_blocks = self.runs.values().map(Run::unlogged_blocks).sum();
     }
 
     /// How far the present cycle has come, from 0 to 1; `None` between cycles.

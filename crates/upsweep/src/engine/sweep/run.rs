@@ -212,6 +212,7 @@ impl Core {
     /// Moves every run on that waits for the engine and not for a device or a worker.
     pub(super) fn pump_runs(&mut self, actions: &mut Actions) {
         let ids: Vec<RunId> = self.sweep.runs.keys().copied().collect();
+        self.sweep.count_unlogged_blocks();
         for id in ids {
             match &self.sweep.runs[&id].phase {
                 Phase::Reading { pending: 0 } => self.freeze(id, actions),
@@ -223,6 +224,7 @@ impl Core {
                 _ => {}
             }
         }
+        self.sweep.count_unlogged_blocks();
     }
 
     fn read_block_by_block(&mut self, id: RunId, actions: &mut Actions) {

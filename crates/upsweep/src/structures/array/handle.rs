@@ -180,6 +180,9 @@ impl<T: Cell> Array<T> {
     /// gets the index of the first cell of the block, and the values of all its cells. Visitors are
     /// not part of the store: register them after every open.
     ///
+    /// A block that the array shares with clones or snapshots is shown to the visitor of one of
+    /// them only, until one of them changes it.
+    ///
     /// A visit should take microseconds and must not wait for the store. The block is not durable
     /// yet, and may be visited again without a change: see [`BlockVisitor::visit`]. A visitor that
     /// panics is called no more, which [`Array::visitor_panic`] tells.

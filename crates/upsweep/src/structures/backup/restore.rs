@@ -131,14 +131,21 @@ pub(crate) fn restore(
     let mut name = folder.file_name().ok_or_else(|| path_error(folder, "not a name"))?.to_owned();
     name.push(".restoring");
     let (place, create) = (parent_of(folder).join(name), &options.create);
-    check_is_free(&place).map_err(|_| {
-        path_error(&place, "left by a restore that was interrupted; remove it, then try again")
+    check_is_free(&place).map_err(|error| match error {
+        Error::Request(RequestError::AlreadyExists(_)) => {
+            path_error(&place, "left by a restore that was interrupted; remove it, then try again")
+        }
+        error => error,
     })?;
     let made = Unfinished::of(&place);
-    // Devices that were there stay, whatever happens.
-    let devices = create.data.iter().chain(&create.log).map(|path| place.join(path));
-    let new = devices.filter(|path| check_is_free(path).is_ok());
-    let devices: Vec<_> = new.map(|path| Unfinished::of(&path)).collect();
+    // Devices that were there stay, whatever happens. Paths are what creation takes them for.
+    let mut devices = Vec::new();
+    for path in create.data.iter().chain(&create.log) {
+        let path = std::path::absolute(path).map_err(|error| path_error(path, error))?;
+        if check_is_free(&path).is_ok() {
+            devices.push(Unfinished::of(&path));
+        }
+    }
     let blocks = open(&place)?;
     let so_far = Cell::new(CopyProgress { bytes_total: Some(bytes), ..CopyProgress::default() });
     let on_frame = |records, bytes| {
@@ -221,12 +228,14 @@ struct Updates<'a> {
 impl Updates<'_> {
     fn push(&mut self, (key, value): Entry) -> Result<(), Error> {
         let operand = value.map(|value| value_operand(value.kind, &value.bytes));
-        self.bytes += key.len() + operand.as_ref().map_or(0, Vec::len);
-        self.waiting.push((key, operand));
-        if self.waiting.len() < UPDATES_MAX && self.bytes < UPDATES_BYTES_FULL {
-            return Ok(());
+        let bytes = key.len() + operand.as_ref().map_or(0, Vec::len);
+        let is_full = self.waiting.len() == UPDATES_MAX || self.bytes + bytes > UPDATES_BYTES_FULL;
+        if is_full && !self.waiting.is_empty() {
+            self.declare()?;
         }
-        self.declare()
+        self.bytes += bytes;
+        self.waiting.push((key, operand));
+        Ok(())
     }
 
     fn declare(&mut self) -> Result<(), Error> {
