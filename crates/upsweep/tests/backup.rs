@@ -423,3 +423,23 @@ fn a_restore_that_fails_removes_its_own_devices_wherever_they_are() {
     );
     assert!(!device.exists() && !restored.exists());
 }
+
+#[test]
+fn a_restore_on_its_way_is_no_store_yet() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [store, copy, restored, half] =
+        ["store", "copy", "restored", "restored.restoring"].map(|name| folder.path().join(name));
+    let source = Store::create(&store).expect("created");
+    put(&source.table("hits").expect("a table"), b"key", &Numbers(1).value());
+    source.backup(&copy, &BackupOptions::default()).expect("made");
+    let opened = AtomicBool::new(true);
+    let progress = |_| {
+        let missing = Err(RequestError::NoStore(half.clone()).into());
+        let verified = Store::builder().verify(&half).map(drop);
+        opened.store(verified != missing, Ordering::Relaxed);
+    };
+    let options = RestoreOptions { progress: Some(&progress), ..RestoreOptions::default() };
+    Store::builder().restore(&copy, &restored, &options).expect("restored");
+    assert!(!opened.into_inner());
+    Store::open(&restored).expect("it is whole");
+}

@@ -109,6 +109,11 @@ pub(super) fn check_is_free(path: &Path) -> Result<(), Error> {
     }
 }
 
+/// Gives a file another name.
+pub(super) fn rename(from: &Path, to: &Path) -> Result<(), Error> {
+    fs::rename(from, to).map_err(|error| path_error(from, error))
+}
+
 /// The way from the folder `from` to the folder `to`: relative if they have more in common than the
 /// root of the file system, so that both can move together.
 pub(super) fn way(from: &Path, to: &Path) -> Result<PathBuf, Error> {

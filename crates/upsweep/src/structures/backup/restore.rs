@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use super::folder::{
     FrameReader, Unfinished, check_is_free, check_length, damaged, parent_of, path_error,
-    read_manifest,
+    read_manifest, rename,
 };
 use super::frame_format::Entry;
 use super::manifest::{Content, MANIFEST, Manifest, Part};
@@ -147,6 +147,9 @@ pub(crate) fn restore(
         }
     }
     let blocks = open(&place)?;
+    // Nobody takes it for a store until it is whole.
+    let [named, hidden] = ["store.json", "store.json.restoring"].map(|name| place.join(name));
+    rename(&named, &hidden)?;
     let so_far = Cell::new(CopyProgress { bytes_total: Some(bytes), ..CopyProgress::default() });
     let on_frame = |records, bytes| {
         let CopyProgress { records: all, bytes: sum, bytes_total } = so_far.get();
@@ -157,6 +160,7 @@ pub(crate) fn restore(
         fill(&blocks, part, sources, &on_frame)?;
     }
     blocks.close()?;
+    rename(&hidden, &named)?;
     made.finish_as(folder)?;
     devices.into_iter().for_each(Unfinished::keep);
     let newest = chain.newest();
