@@ -56,6 +56,12 @@ impl Queue {
         self.count
     }
 
+    /// Where it ends: cell and byte.
+    #[must_use]
+    pub fn end(&self) -> (u32, u8) {
+        (self.tail, self.tail_used)
+    }
+
     /// Encoded bytes that wait.
     #[must_use]
     pub fn bytes(&self) -> u32 {
@@ -110,6 +116,14 @@ impl Arena {
     fn cell(&mut self, index: u32) -> &mut [u8; CELL_BYTES] {
         let index = index as usize;
         &mut self.pages[index / CELLS_PER_PAGE][index % CELLS_PER_PAGE]
+    }
+
+    /// Reads a byte at the end of a queue.
+    #[must_use]
+    pub fn touch(&self, (cell, used): (u32, u8)) -> u32 {
+        let (cell, at) = (cell as usize, LINK_BYTES + usize::from(used));
+        let page = self.pages.get(cell / CELLS_PER_PAGE);
+        page.map_or(0, |page| u32::from(page[cell % CELLS_PER_PAGE][at.min(CELL_BYTES - 1)]))
     }
 
     fn link(&self, index: u32) -> u32 {

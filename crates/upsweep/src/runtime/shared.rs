@@ -113,6 +113,9 @@ pub(super) struct Shared {
     query: Mutex<Latency>,
 }
 
+/// Records whose places are looked up together.
+const ANTICIPATED: usize = 64;
+
 impl Shared {
     pub(super) fn new(
         core: Core,
@@ -295,7 +298,7 @@ impl Shared {
         }
     }
 
-    /// Has as many of `records` accepted as there is room for, at least one, under one lock.
+    /// Has `records` accepted, one after another, under one lock but for waits.
     pub(super) fn submit_some<'a>(
         &self,
         records: &mut dyn Iterator<Item = &'a [LoggedUpdate<'a>]>,
@@ -305,27 +308,30 @@ impl Shared {
         let mut guard = self.lock();
         let mut last = 0;
         let mut now_us = self.clock.now_us();
-        for updates in records {
-            loop {
-                match guard.core.modify(updates, urgency, now_us) {
-                    Ok(Accept::Accepted(seq)) => {
-                        guard.note_accepted(seq, began_us);
-                        last = seq;
-                        break;
+        loop {
+            let group: Vec<&[LoggedUpdate<'_>]> = records.by_ref().take(ANTICIPATED).collect();
+            if group.is_empty() {
+                self.pump(guard);
+                return Ok(last);
+            }
+            guard.core.anticipate(group.iter().copied().flatten());
+            for updates in group {
+                last = loop {
+                    match guard.core.modify(updates, urgency, now_us) {
+                        Ok(Accept::Accepted(seq)) => break seq,
+                        Ok(Accept::Wait) => {
+                            guard = self.wait_for_room(guard);
+                            now_us = self.clock.now_us();
+                        }
+                        Err(error) => {
+                            self.pump(guard);
+                            return Err(error);
+                        }
                     }
-                    Ok(Accept::Wait) => {
-                        guard = self.wait_for_room(guard);
-                        now_us = self.clock.now_us();
-                    }
-                    Err(error) => {
-                        self.pump(guard);
-                        return Err(error);
-                    }
-                }
+                };
+                guard.note_accepted(last, began_us);
             }
         }
-        self.pump(guard);
-        Ok(last)
     }
 
     /// Waits until there may be room again.
