@@ -49,7 +49,8 @@ impl Display for KindChoice {
 /// An ordered table keeps its records in the order of their keys, so ranges of keys can be printed
 /// and removed. A hash table spreads them evenly whatever the keys are, for queries and updates of
 /// single keys. An array has a number at every index from 0 to 2^48-1, which is 0 until it is
-/// changed; only numbers that are not 0 take space.
+/// changed; only numbers that are not 0 take space. A sum that does not fit a cell of 8 to 32 bits
+/// goes to the quarantine, and the cell stays as it was; in cells of 64 bits sums wrap around.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
