@@ -41,7 +41,9 @@ pub(crate) fn run(args: &DumpArgs) -> Result<(), Failure> {
         record
     });
     let written = dump_to_file(Box::new(records), args.format, &args.file);
-    bar.iter().for_each(|bar| bar.finish_and_clear());
+    if let Some(bar) = &bar {
+        bar.finish_and_clear();
+    }
     let written = written?;
     let (records, path) = (text::count(written), args.file.display());
     output::line(&format!("dumped {records} records to {path}"))

