@@ -8,7 +8,7 @@ mod structures;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 use crate::text::{Bytes, Size};
 pub(crate) use backup::{BackupArgs, RestoreArgs};
@@ -55,6 +55,8 @@ pub(crate) enum Command {
     Backup(BackupArgs),
     Restore(RestoreArgs),
     /// List the tables, hash tables and arrays with their kinds and sizes
+    ///
+    /// Records and bytes are those in blocks. Updates that wait are not in them until a sweep.
     Tables(ShowArgs),
     CreateTable(CreateTableArgs),
     DropTable(DropTableArgs),
@@ -329,11 +331,12 @@ pub(crate) enum QuarantineCommand {
 }
 
 #[derive(Args)]
+#[command(group = ArgGroup::new("which").args(["ids", "all"]).required(true))]
 pub(crate) struct RetryArgs {
     #[command(flatten)]
     pub(crate) open: OpenArgs,
     /// The update, as `upsweep quarantine list` names it; several may be given
-    #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(value_name = "ID")]
     pub(crate) ids: Vec<String>,
     /// All updates that are in quarantine now
     #[arg(long)]
