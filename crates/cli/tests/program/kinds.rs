@@ -126,7 +126,12 @@ fn cells_are_of_every_type() {
     // What was taken away is shown as such.
     assert_eq!(world.apply("add\t7\t-1\n", &["--table", "u8"]).status, Some(0));
     world.ok("sweep", &[]);
-    assert!(world.ok("quarantine list", &[]).contains("\tu8\tadd_u64\t7\t-1\t"));
+    let list = world.ok("quarantine list", &[]);
+    assert!(list.contains("\tu8\tadd_u64\t7\t-1\t"), "{list}");
+    assert!(
+        list.contains(" (-1, if something was taken away) does not fit a cell of u8\n"),
+        "{list}"
+    );
 }
 
 #[test]
