@@ -2,16 +2,18 @@
 
 mod backup;
 mod bench;
+mod lines;
 mod snapshots;
 mod structures;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 use crate::text::{Bytes, Size};
 pub(crate) use backup::{BackupArgs, RestoreArgs};
 pub(crate) use bench::{BenchArgs, BenchCommand, RodehArgs, StructuresArgs, Workload};
+pub(crate) use lines::{DumpArgs, LoadArgs, RecordFormat};
 pub(crate) use snapshots::{
     ChangesArgs, SnapshotCommand, SnapshotCreateArgs, SnapshotDropArgs, SourceArgs,
 };
@@ -53,6 +55,8 @@ pub(crate) enum Command {
     Backup(BackupArgs),
     Restore(RestoreArgs),
     /// List the tables, hash tables and arrays with their kinds and sizes
+    ///
+    /// Records and bytes are those in blocks. Updates that wait are not in them until a sweep.
     Tables(ShowArgs),
     CreateTable(CreateTableArgs),
     DropTable(DropTableArgs),
@@ -151,7 +155,7 @@ pub(crate) enum DurabilityChoice {
 /// Numbers are decimal and signed, of 64 bits; sums wrap around. In keys, values and bytes, \t is a
 /// tab, \n a line feed, \\ a backslash and \xHH the byte with that hexadecimal number; everything
 /// else stands for itself. An empty value is written as a tab and nothing after it. Empty lines are
-/// errors.
+/// errors. Lines end in a line feed; a carriage return before it is part of the line.
 ///
 /// In an array, KEY is the index of a cell, from 0 to 2^48-1; VALUE and NUMBER are numbers that a
 /// cell can hold. All cells are there and 0 at first, which is where `max` and `min` start too.
@@ -162,8 +166,10 @@ pub(crate) enum DurabilityChoice {
 /// it, at least as long as the last `durable COUNT` that was printed. A malformed line ends the
 /// command with status 2; the lines before it are applied and durable, the ones after it are not.
 ///
-/// An update that does not fit the value that it meets, such as `add` to a text, or whose result
-/// does not fit the cell of an array, goes to the quarantine; see `upsweep quarantine`.
+/// An update that does not fit the value that it meets, such as `add` to a text, goes to the
+/// quarantine; see `upsweep quarantine`. So does one whose result does not fit a cell of 8 to 32
+/// bits. In cells of 64 bits sums wrap around, as they do in tables: 0 and `add -1` give 2^64-1 in
+/// a cell of u64.
 #[derive(Args)]
 #[command(
     verbatim_doc_comment,
@@ -179,7 +185,8 @@ pub(crate) struct ApplyArgs {
     /// File with the updates; - or nothing is standard input
     #[arg(value_name = "FILE", default_value = "-")]
     pub(crate) file: PathBuf,
-    /// Table, hash table or array to update; an ordered table is made if nothing has this name
+    /// Table, hash table or array to update. An ordered table is made if nothing has this name; it
+    /// is gone again if the very first line is refused
     #[arg(long, value_name = "NAME", default_value = "main")]
     pub(crate) table: String,
     /// When an update counts as done
@@ -280,93 +287,6 @@ pub(crate) struct ScanArgs {
     pub(crate) print: PrintArgs,
 }
 
-/// How records are written as lines.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RecordFormat {
-    /// KEY<TAB>VALUE, and for numbers <TAB>KIND
-    Tsv,
-    /// {"key":"KEY","value":"VALUE"}, and for numbers "kind":"KIND"
-    Jsonl,
-}
-
-/// Write all records of a table or hash table as lines
-///
-/// They come in key order, or, of a hash table, in the order of the hashes of their keys.
-///
-/// A line is KEY<TAB>VALUE[<TAB>KIND] or, with --format jsonl, a JSON object of these as strings:
-/// {"key":"KEY","value":"VALUE","kind":"KIND"}.
-///
-/// KIND is i64, u64 or f64 for numbers of 8 bytes, which are written in decimal; without it, VALUE
-/// is bytes. In keys and bytes, \t is a tab, \n a line feed, \\ a backslash and \xHH the byte with
-/// that hexadecimal number; in JSON, that is so inside of the strings. Infinite numbers are inf and
-/// -inf; of what is not a number, only that (NaN).
-///
-/// `upsweep load` makes an equal table of it, once the lines are in key order. A FILE that is there
-/// already is refused; one that could not be written whole is removed.
-#[derive(Args)]
-#[command(
-    verbatim_doc_comment,
-    after_help = "\
-Examples:
-  upsweep dump hits.upsweep hits.tsv
-  upsweep dump hits.upsweep --format jsonl | head
-  upsweep dump hits.upsweep --at monday monday.tsv
-  upsweep dump hits.upsweep | upsweep load copy.upsweep"
-)]
-pub(crate) struct DumpArgs {
-    #[command(flatten)]
-    pub(crate) open: OpenArgs,
-    /// File to make; - or nothing is standard output
-    #[arg(value_name = "FILE", default_value = "-")]
-    pub(crate) file: PathBuf,
-    #[command(flatten)]
-    pub(crate) source: SourceArgs,
-    /// How to write records
-    #[arg(long, value_enum, value_name = "FORMAT", default_value = "tsv")]
-    pub(crate) format: RecordFormat,
-}
-
-/// Fill a new table with records in key order, one a line
-///
-/// Lines are as `upsweep dump` writes them: KEY<TAB>VALUE[<TAB>KIND] or, with --format jsonl,
-/// {"key":"KEY","value":"VALUE","kind":"KIND"}. KIND is i64, u64 or f64; without it, VALUE is
-/// bytes. In keys and bytes, \t is a tab, \n a line feed, \\ a backslash and \xHH the byte with
-/// that hexadecimal number. Empty lines are errors.
-///
-/// Keys must ascend by the bytes that they stand for. The table must be an ordered one that is
-/// empty, or not there. At a line that is malformed or out of order the command ends with status 2,
-/// and nothing of the input is in the table; a table that it has made is gone again. At the end,
-/// everything is durable.
-#[derive(Args)]
-#[command(
-    verbatim_doc_comment,
-    after_help = "\
-Examples:
-  upsweep load hits.upsweep hits.tsv
-  upsweep load hits.upsweep hits.jsonl --format jsonl --table archive --fill 100
-  LC_ALL=C sort -t \"$(printf '\\t')\" -k 1,1 words.tsv | upsweep load words.upsweep"
-)]
-pub(crate) struct LoadArgs {
-    #[command(flatten)]
-    pub(crate) open: OpenArgs,
-    /// File with the records; - or nothing is standard input
-    #[arg(value_name = "FILE", default_value = "-")]
-    pub(crate) file: PathBuf,
-    /// Table to fill; made if it is not there
-    #[arg(long, value_name = "NAME", default_value = "main")]
-    pub(crate) table: String,
-    /// How records are written
-    #[arg(long, value_enum, value_name = "FORMAT", default_value = "tsv")]
-    pub(crate) format: RecordFormat,
-    /// How full the blocks are made, 50 to 100 per cent; room delays their first splits
-    #[arg(long, value_name = "PERCENT", default_value_t = 90,
-          value_parser = clap::value_parser!(u32).range(50..=100))]
-    pub(crate) fill: u32,
-    /// Print the summary as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 /// The store, and whether to print JSON.
 #[derive(Args)]
 pub(crate) struct ShowArgs {
@@ -411,11 +331,12 @@ pub(crate) enum QuarantineCommand {
 }
 
 #[derive(Args)]
+#[command(group = ArgGroup::new("which").args(["ids", "all"]).required(true))]
 pub(crate) struct RetryArgs {
     #[command(flatten)]
     pub(crate) open: OpenArgs,
     /// The update, as `upsweep quarantine list` names it; several may be given
-    #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(value_name = "ID")]
     pub(crate) ids: Vec<String>,
     /// All updates that are in quarantine now
     #[arg(long)]

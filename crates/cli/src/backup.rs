@@ -1,5 +1,6 @@
 //! `upsweep backup` and `upsweep restore`: all tables and arrays into a folder, and back.
 
+use std::path::Path;
 use std::time::Instant;
 
 use indicatif::ProgressBar;
@@ -23,9 +24,16 @@ struct Timed<T> {
 
 pub(crate) fn backup(args: &BackupArgs) -> Result<(), Failure> {
     let store = output::open(&args.open)?;
+    check(args, &store)?;
     let started = Instant::now();
-    let bar = output::progress(None, "{spinner} {decimal_bytes:>10}  {msg} records  {elapsed}");
-    let draw = |progress| draw(bar.as_ref(), progress);
+    // How much an increment copies is not known.
+    let all = || store.structures().iter().map(|(_, _, size)| size.records).sum();
+    let bar = output::records_bar(args.since.is_none().then(all));
+    let draw = |CopyProgress { records, bytes, .. }| {
+        if let Some(bar) = &bar {
+            output::advance(bar, records, &format!(", {}", text::size(bytes)));
+        }
+    };
     let made = store.backup(
         &args.folder,
         &BackupOptions {
@@ -64,6 +72,49 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<(), Failure> {
         output::line(&format!("left out {name:?}, which is no table or array"))?;
     }
     Ok(())
+}
+
+/// Refuses what would fail later, all of it at one time: a backup that was killed leaves both a
+/// folder and a snapshot.
+fn check(args: &BackupArgs, store: &Store) -> Result<(), Failure> {
+    let (path, store_path) = (&args.folder, &args.open.store);
+    if is_inside(path, store_path) {
+        let advice = "name a folder elsewhere";
+        return Err(Failure::Refused(format!(
+            "{} lies inside the store; {advice}",
+            path.display()
+        )));
+    }
+    let mut problems = Vec::new();
+    if is_leftover(path) {
+        let advice = "if a backup that was interrupted has left it, remove it";
+        problems.push(format!("{} has no manifest: {advice}", path.display()));
+    } else if path.symlink_metadata().is_ok() {
+        let error = Error::from(RequestError::AlreadyExists(path.clone()));
+        problems.push(format!("{error}; name a new folder"));
+    }
+    if let Some(name) = &args.snapshot
+        && store.existing_snapshot(name).is_ok()
+    {
+        let command = format!("`upsweep snapshot drop {} {name}`", store_path.display());
+        problems.push(format!("there is a snapshot {name:?} already: {command} drops it"));
+    }
+    if problems.is_empty() { Ok(()) } else { Err(Failure::Refused(problems.join("; "))) }
+}
+
+/// Whether `path` is a folder as a backup that was killed leaves it: files of records at most.
+fn is_leftover(path: &Path) -> bool {
+    let is_of_backup = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|entry| entry.path().extension().is_some_and(|found| found == "frames"))
+    };
+    std::fs::read_dir(path).is_ok_and(|mut entries| entries.all(is_of_backup))
+}
+
+/// Whether `path`, which need not be there, is `folder` or lies in it.
+fn is_inside(path: &Path, folder: &Path) -> bool {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let place = path.canonicalize().or_else(|_| parent.unwrap_or(Path::new(".")).canonicalize());
+    matches!((place, folder.canonicalize()), (Ok(place), Ok(folder)) if place.starts_with(&folder))
 }
 
 pub(crate) fn restore(args: &RestoreArgs) -> Result<(), Failure> {

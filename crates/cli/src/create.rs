@@ -22,6 +22,15 @@ pub(crate) fn run(args: CreateArgs) -> Result<(), Failure> {
         log_bytes: args.log_size.map(|size| size.0),
     };
     let store = Store::builder().create(&args.store, &options).map_err(|error| match &error {
+        Error::Request(RequestError::AlreadyExists(path))
+            if path.is_dir() && !path.join("store.json").exists() =>
+        {
+            Failure::Refused(format!(
+                "{} is not empty and has no store.json: left by a creation that was interrupted, \
+                 or something else; look at it, remove it, then try again",
+                path.display()
+            ))
+        }
         Error::Request(RequestError::AlreadyExists(path)) => {
             let is_store = *path == args.store;
             let new = if is_store { "a new or an empty folder" } else { FREE_DEVICE };

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use upsweep::{Error, Value};
 
@@ -11,13 +11,16 @@ use crate::failure::Failure;
 use crate::structure::{Moment, Structure};
 use crate::{output, record, text};
 
-type Records = Box<dyn Iterator<Item = Result<(Vec<u8>, Value), Error>>>;
+/// How many records are written before the progress bar is brought up to date.
+const RECORDS_PER_DRAWING: usize = 1024;
+
+type Records<'a> = Box<dyn Iterator<Item = Result<(Vec<u8>, Value), Error>> + 'a>;
 
 pub(crate) fn run(args: &DumpArgs) -> Result<(), Failure> {
     // The table comes first: no file is made for one that is not there.
     let moment = Moment::open(&args.open, args.source.at.as_deref())?;
     let name = &args.source.table;
-    let records: Records = match moment.structure(name)? {
+    let records: Records<'_> = match moment.structure(name)? {
         Structure::Table(table) => Box::new(table.iter()),
         Structure::HashTable(table) => Box::new(table.iter()),
         Structure::Array(_) => {
@@ -30,35 +33,61 @@ pub(crate) fn run(args: &DumpArgs) -> Result<(), Failure> {
         write_all(records, args.format, &mut out, Failure::from)?;
         return Ok(out.flush()?);
     }
-    let written = dump_to_file(records, args.format, &args.file)?;
+    let bar = output::records_bar(moment.records_in_blocks(name));
+    let records = records.enumerate().map(|(number, record)| {
+        if let Some(bar) = bar.as_ref().filter(|_| number % RECORDS_PER_DRAWING == 0) {
+            output::advance(bar, number as u64, "");
+        }
+        record
+    });
+    let written = dump_to_file(Box::new(records), args.format, &args.file);
+    if let Some(bar) = &bar {
+        bar.finish_and_clear();
+    }
+    let written = written?;
     let (records, path) = (text::count(written), args.file.display());
     output::line(&format!("dumped {records} records to {path}"))
 }
 
-/// Writes a new file and waits until it is on stable media; removes it if that fails.
-fn dump_to_file(records: Records, format: RecordFormat, path: &Path) -> Result<u64, Failure> {
+/// Writes a new file and waits until it is on stable media; removes it if that fails. It has its
+/// name only when it is whole: a part of the lines would load as well as all.
+fn dump_to_file(records: Records<'_>, format: RecordFormat, path: &Path) -> Result<u64, Failure> {
     let failed = |error: std::io::Error| Failure::file(path, &error);
-    let file = File::create_new(path).map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => {
-            Failure::Refused(format!("{} exists already; name a new file", path.display()))
-        }
+    if path.symlink_metadata().is_ok() {
+        let problem = format!("{} exists already; name a new file", path.display());
+        return Err(Failure::Refused(problem));
+    }
+    let mut part = path.as_os_str().to_owned();
+    part.push(".dumping");
+    let part = PathBuf::from(part);
+    let file = File::create_new(&part).map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => Failure::Refused(format!(
+            "{} exists already: left by a dump that was interrupted, or one is under way; remove \
+             it, or name another file",
+            part.display()
+        )),
         _ => failed(error),
     })?;
     let mut out = BufWriter::new(file);
     let written = write_all(records, format, &mut out, failed).and_then(|records| {
         out.flush().and_then(|()| out.get_ref().sync_all()).map_err(failed)?;
+        std::fs::rename(&part, path).map_err(failed)?;
         Ok(records)
     });
     if written.is_err() {
         // That the file is incomplete is said already.
-        drop(std::fs::remove_file(path));
+        drop(std::fs::remove_file(&part));
+        return written;
     }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = File::open(folder.unwrap_or(Path::new(".")));
+    folder.and_then(|folder| folder.sync_all()).map_err(failed)?;
     written
 }
 
 /// Writes all records; `failed` says what a failed write means. Returns how many there are.
 fn write_all(
-    all: Records,
+    all: Records<'_>,
     format: RecordFormat,
     out: &mut dyn Write,
     failed: impl Fn(std::io::Error) -> Failure,

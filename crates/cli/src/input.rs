@@ -35,7 +35,7 @@ impl Input {
             let file = File::open(path).map_err(|error| Failure::file(path, &error))?;
             let found = file.metadata().map_err(|error| Failure::file(path, &error))?;
             if found.is_dir() {
-                let message = format!("{}: a folder; name a file of updates", path.display());
+                let message = format!("{}: a folder; name a file", path.display());
                 return Err(Failure::Refused(message));
             }
             let length = found.is_file().then_some(found.len());

@@ -56,7 +56,11 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
                 // If even that fails, the error above tells why.
                 drop(store.drop_table(&args.table));
             }
-            return Err(records.failure.take().unwrap_or_else(|| explain(error, &name)));
+            return Err(match records.failure.take() {
+                Some(Failure::Refused(reason)) => nothing_loaded(&reason),
+                Some(failure) => failure,
+                None => explain(error, &name),
+            });
         }
     };
     print(
@@ -75,10 +79,14 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
 fn explain(error: Error, name: &str) -> Failure {
     match error {
         Error::Request(RequestError::BadRecord { number, reason }) => {
-            Failure::Refused(format!("{name}:{number}: {reason}; nothing was loaded"))
+            nothing_loaded(&format!("{name}:{number}: {reason}"))
         }
         error => error.into(),
     }
+}
+
+fn nothing_loaded(reason: &str) -> Failure {
+    Failure::Refused(format!("{reason}; nothing was loaded"))
 }
 
 fn print(summary: &Summary, json: bool) -> Result<(), Failure> {

@@ -9,6 +9,7 @@ use upsweep::Store;
 
 use crate::args::OpenArgs;
 use crate::failure::Failure;
+use crate::text;
 
 /// How often a progress bar is brought up to date.
 pub(crate) const PROGRESS_EVERY: Duration = Duration::from_millis(200);
@@ -45,4 +46,37 @@ pub(crate) fn progress(length: Option<u64>, template: &str) -> Option<ProgressBa
     let style = ProgressStyle::with_template(template).expect("the template is well formed");
     bar.set_style(style.progress_chars("=> "));
     Some(bar)
+}
+
+/// A progress bar for about so many records; without the number, one that tells how many are done.
+pub(crate) fn records_bar(records: Option<u64>) -> Option<ProgressBar> {
+    let records = records.filter(|records| *records > 0);
+    let template = match records {
+        Some(_) => "[{bar:20}] {percent:>3}%  {msg}  {elapsed}",
+        None => "{spinner} {msg}  {elapsed}",
+    };
+    progress(records, template)
+}
+
+/// So many records are done. The bar ends at its end, for its length is about right only: updates
+/// that wait add records, and remove some.
+pub(crate) fn advance(bar: &ProgressBar, records: u64, more: &str) {
+    bar.set_position(records.min(bar.length().unwrap_or(u64::MAX)));
+    bar.set_message(format!("{} records{more}", text::count(records)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_ends_at_its_end() {
+        let bar = ProgressBar::hidden();
+        bar.set_length(1000);
+        for (records, position) in [(999, 999), (1000, 1000), (1024, 1000)] {
+            advance(&bar, records, "");
+            assert_eq!(bar.position(), position);
+        }
+        assert_eq!(bar.message(), "1,024 records");
+    }
 }

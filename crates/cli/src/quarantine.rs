@@ -77,7 +77,9 @@ fn operand(update: &QuarantinedUpdate) -> Value {
     let number = |kind| (kind, whole.as_slice());
     let (kind, bytes) = match (update.modifier.as_str(), whole.split_first()) {
         ("add_i64" | "max_i64" | "min_i64", _) => number(ValueKind::I64),
-        ("add_u64" | "max_u64" | "min_u64", _) => number(ValueKind::U64),
+        // What is taken away from cells without sign is added as 2^64 less that.
+        ("add_u64", _) => number(ValueKind::I64),
+        ("max_u64" | "min_u64", _) => number(ValueKind::U64),
         ("add_f64" | "max_f64" | "min_f64", _) => number(ValueKind::F64),
         ("put" | "insert_if_absent", Some((&kind, bytes))) => {
             (ValueKind::from_number(kind).unwrap_or(ValueKind::Bytes), bytes)
@@ -158,6 +160,7 @@ mod tests {
         };
         let number = (-5i64).to_le_bytes();
         assert_eq!(line("min_i64", &number), expected("min_i64", "-5"));
+        assert_eq!(line("add_u64", &number), expected("add_u64", "-5"));
         assert_eq!(line("max_u64", &5u64.to_le_bytes()), expected("max_u64", "5"));
         assert_eq!(line("add_f64", &1.5f64.to_le_bytes()), expected("add_f64", "1.5"));
         assert_eq!(line("append", b"12345678"), expected("append", "12345678"));

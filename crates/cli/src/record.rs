@@ -56,9 +56,15 @@ impl Number {
         let (kind, bytes) = match self {
             Self::I64 => (ValueKind::I64, digits.parse().ok().map(i64::to_le_bytes)),
             Self::U64 => (ValueKind::U64, digits.parse().ok().map(u64::to_le_bytes)),
-            Self::F64 => (ValueKind::F64, digits.parse().ok().map(f64::to_le_bytes)),
+            Self::F64 => (ValueKind::F64, text::float(digits).map(f64::to_le_bytes)),
         };
-        let bytes = bytes.ok_or_else(|| format!("{} is no {}", text::quote(given), self.name()))?;
+        let bytes = bytes.ok_or_else(|| {
+            let finite = match self {
+                Self::F64 => "; finite ones reach from -1.79e308 to 1.79e308",
+                Self::I64 | Self::U64 => "",
+            };
+            format!("{} is no {}{finite}", text::quote(given), self.name())
+        })?;
         Ok(Value { kind, bytes: bytes.to_vec() })
     }
 }
@@ -97,6 +103,11 @@ pub(crate) fn write(
 
 /// The record of a line, or what is wrong with it.
 pub(crate) fn parse(line: &[u8], format: RecordFormat) -> Result<(Vec<u8>, Value), String> {
+    let is_good = |line: &[u8]| parse_fields(line, format).is_ok();
+    parse_fields(line, format).map_err(|reason| text::blame(reason, line, is_good))
+}
+
+fn parse_fields(line: &[u8], format: RecordFormat) -> Result<(Vec<u8>, Value), String> {
     match format {
         RecordFormat::Tsv => {
             let mut fields = line.split(|byte| *byte == b'\t');
@@ -109,10 +120,14 @@ pub(crate) fn parse(line: &[u8], format: RecordFormat) -> Result<(Vec<u8>, Value
             record(key, value, kind)
         }
         RecordFormat::Jsonl => {
-            let line: Line<'_> = serde_json::from_slice(line).map_err(|error| {
-                let error = error.to_string().replace("line 1 ", "");
-                format!("expected {{\"key\":\"KEY\",\"value\":\"VALUE\"}}: {error}")
-            })?;
+            let expected =
+                |found: &str| format!("expected {{\"key\":\"KEY\",\"value\":\"VALUE\"}}: {found}");
+            if !line.trim_ascii_start().starts_with(b"{") {
+                // An array of the fields would be read as well.
+                return Err(expected("no object"));
+            }
+            let line: Line<'_> = serde_json::from_slice(line)
+                .map_err(|error| expected(&error.to_string().replace("line 1 ", "")))?;
             record(line.key.as_bytes(), line.value.as_bytes(), line.kind)
         }
     }

@@ -10,7 +10,7 @@ use crate::args::{
 };
 use crate::failure::Failure;
 use crate::structure::{self, Moment, describe};
-use crate::{output, read, text};
+use crate::{output, read, tables, text};
 
 /// What stands for no value; values are escaped, so none of them is written like this.
 const ABSENT: &str = "\\absent";
@@ -73,8 +73,11 @@ fn to_json(snapshot: &Snapshot) -> serde_json::Value {
 }
 
 fn drop_snapshot(args: &SnapshotDropArgs) -> Result<(), Failure> {
-    output::open(&args.open)?.drop_snapshot(&args.name)?;
-    output::line(&format!("dropped snapshot {:?}", args.name))
+    let store = output::open(&args.open)?;
+    let before = store.status().data_bytes;
+    store.drop_snapshot(&args.name)?;
+    output::line(&format!("dropped snapshot {:?}", args.name))?;
+    tables::reclaim(&store, before)
 }
 
 pub(crate) fn changes(args: &ChangesArgs) -> Result<(), Failure> {

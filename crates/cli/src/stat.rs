@@ -113,8 +113,14 @@ fn show_bound(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
     ];
     for (name, per_second, why) in terms {
         let binds = if name == bound.binds { "  <- binds" } else { "" };
-        let shown =
-            if per_second.is_finite() { text::rate(per_second) } else { "no data yet".into() };
+        let shown = match name {
+            // With next to no data, an estimate would be out of all proportion.
+            "sweep" if bound.source == "estimates" && bound.binds != name => {
+                "nothing measured".into()
+            }
+            _ if per_second.is_finite() => text::rate(per_second),
+            _ => "no data yet".into(),
+        };
         row(out, name, &format!("{shown:>14}  {why}{binds}"))?;
     }
     Ok(())

@@ -101,6 +101,14 @@ impl Moment {
         }
     }
 
+    /// How many records the blocks of a structure have, waiting updates aside; `None` if that is
+    /// not known, as in a snapshot.
+    pub(crate) fn records_in_blocks(&self, name: &str) -> Option<u64> {
+        let Self::Now(store) = self else { return None };
+        let found = store.structures().into_iter().find(|(found, ..)| found == name);
+        found.map(|(_, _, size)| size.records)
+    }
+
     /// Opens a structure of any kind.
     pub(crate) fn structure(&self, name: &str) -> Result<Structure, Failure> {
         Ok(match (self.kind(name)?, self) {

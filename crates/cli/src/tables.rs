@@ -19,13 +19,33 @@ pub(crate) fn drop_table(args: &DropTableArgs) -> Result<(), Failure> {
     let (store, name) = (output::open(&args.open)?, &args.name);
     let moment = Moment::Now(store.clone());
     let kind = moment.kind(name)?;
+    let before = store.status().data_bytes;
     store.drop_structure(name).map_err(|error| match error {
         Error::Request(RequestError::BadTableName(_)) => {
             Failure::Refused(format!("{name:?} belongs to the store itself and cannot be dropped"))
         }
         error => error.into(),
     })?;
-    output::line(&format!("dropped {name:?}, {}", describe(kind)))
+    output::line(&format!("dropped {name:?}, {}", describe(kind)))?;
+    reclaim(&store, before)
+}
+
+/// Waits until the room of what was dropped or removed has come back, and says how much that is:
+/// the background ends with the command. `before` is how much was in use until then, in bytes.
+pub(crate) fn reclaim(store: &Store, before: u64) -> Result<(), Failure> {
+    let bar = output::progress(None, "{spinner} getting the room back  {elapsed}");
+    if let Some(bar) = &bar {
+        bar.enable_steady_tick(output::PROGRESS_EVERY);
+    }
+    let reclaimed = store.reclaim();
+    if let Some(bar) = &bar {
+        bar.finish_and_clear();
+    }
+    reclaimed?;
+    match before.saturating_sub(store.status().data_bytes) {
+        0 => Ok(()),
+        bytes => output::line(&format!("{} of the data devices came back", text::size(bytes))),
+    }
 }
 
 pub(crate) fn clone(args: &CloneArgs) -> Result<(), Failure> {
@@ -45,7 +65,11 @@ pub(crate) fn clone(args: &CloneArgs) -> Result<(), Failure> {
 
 pub(crate) fn compact(args: &CompactArgs) -> Result<(), Failure> {
     let (store, name) = (output::open(&args.open)?, &args.table);
-    Moment::Now(store.clone()).kind(name)?;
+    let order = match Moment::Now(store.clone()).kind(name)? {
+        Kind::Table => "key order",
+        Kind::HashTable => "the order of hashes",
+        Kind::Array(_) => "the order of indexes",
+    };
     let bar = output::progress(Some(1), "compact [{bar:40}] {pos}/{len} blocks {elapsed}");
     let done = store.compact(name, |progress| {
         if let Some(bar) = &bar {
@@ -54,11 +78,16 @@ pub(crate) fn compact(args: &CompactArgs) -> Result<(), Failure> {
         }
     })?;
     bar.into_iter().for_each(|bar| bar.finish_and_clear());
-    let (blocks, moved) = (done.seen, done.moved);
+    let (seen, moved, left) = (done.seen, done.moved, done.seen - done.moved);
     if args.json {
-        return output::json(&json!({ "table": name, "blocks": blocks, "moved": moved }));
+        let line = json!({ "table": name, "blocks": seen, "moved": moved, "left": left });
+        return output::json(&line);
     }
-    output::line(&format!("{name:?} is in key order: {moved} of {blocks} blocks were moved"))
+    let (seen, moved, left) = (text::count(seen), text::count(moved), text::count(left));
+    output::line(&format!(
+        "looked at {seen} blocks of {name:?}: {moved} were moved into {order}, {left} were left: \
+         in order already, shared with a clone or snapshot, or in use"
+    ))
 }
 
 pub(crate) fn remove_range(args: &RemoveRangeArgs) -> Result<(), Failure> {
@@ -78,14 +107,16 @@ pub(crate) fn remove_range(args: &RemoveRangeArgs) -> Result<(), Failure> {
         let advice = "which has no ranges of keys; `upsweep apply` deletes single ones";
         return Err(Failure::Refused(format!("{name:?} is {kind}, {advice}")));
     }
+    let before = store.status().data_bytes;
     store.existing_table(name)?.remove_range(from.unwrap_or_default(), to)?;
     let range = match (from.map(text::quote), to.map(text::quote)) {
-        (None, None) => return output::line(&format!("removed all records of table {name:?}")),
-        (Some(from), None) => format!("from {from} on"),
-        (None, Some(to)) => format!("below {to}"),
-        (Some(from), Some(to)) => format!("from {from} to below {to}"),
+        (None, None) => "all records".to_owned(),
+        (Some(from), None) => format!("the keys from {from} on"),
+        (None, Some(to)) => format!("the keys below {to}"),
+        (Some(from), Some(to)) => format!("the keys from {from} to below {to}"),
     };
-    output::line(&format!("removed the keys {range} of table {name:?}"))
+    output::line(&format!("removed {range} of table {name:?}"))?;
+    reclaim(&store, before)
 }
 
 /// Refuses a name that is taken.

@@ -57,6 +57,24 @@ pub(crate) fn index(given: &[u8]) -> Result<u64, String> {
     })
 }
 
+/// A number in decimal, or `inf`, `-inf` or `NaN`; `None` too for digits beyond the finite ones.
+pub(crate) fn float(digits: &str) -> Option<f64> {
+    let number = digits.parse().ok();
+    let has_digits = digits.bytes().any(|byte| byte.is_ascii_digit());
+    number.filter(|number: &f64| !(number.is_infinite() && has_digits))
+}
+
+/// A reason why `line` is refused, with advice if only the CR at its end is at fault: `is_good`
+/// says whether it is good without.
+pub(crate) fn blame(reason: String, line: &[u8], is_good: impl FnOnce(&[u8]) -> bool) -> String {
+    match line.strip_suffix(b"\r") {
+        Some(line) if is_good(line) => {
+            format!("{reason}; the line ends in CR LF: convert it to LF")
+        }
+        _ => reason,
+    }
+}
+
 /// A number of bytes for people.
 pub(crate) fn size(bytes: u64) -> String {
     bytesize::ByteSize(bytes).display().iec().to_string()

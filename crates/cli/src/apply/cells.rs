@@ -49,8 +49,7 @@ pub(super) fn number(given: &[u8], cells: CellKind) -> Result<[u8; 8], String> {
     let found = match cells {
         CellKind::I64 => digits.parse().ok().map(i64::to_le_bytes),
         CellKind::F64 => {
-            let number = digits.parse().ok().filter(|number: &f64| !number.is_nan());
-            number.map(f64::to_le_bytes)
+            text::float(digits).filter(|number| !number.is_nan()).map(f64::to_le_bytes)
         }
         _ => digits.parse().ok().filter(|number| *number <= max(cells)).map(u64::to_le_bytes),
     };
@@ -80,7 +79,7 @@ fn no_number(given: &[u8], range: &str) -> String {
 fn range(cells: CellKind, least: &str) -> String {
     match cells {
         CellKind::I64 => " from -2^63 to 2^63-1".to_owned(),
-        CellKind::F64 => String::new(),
+        CellKind::F64 => " from -1.79e308 to 1.79e308, nor inf or -inf".to_owned(),
         _ => format!(" from {least} to {}, as cells of {cells} take", max(cells)),
     }
 }
@@ -120,7 +119,12 @@ mod tests {
         assert_eq!(number(b"-5", CellKind::I64), Ok((-5i64).to_le_bytes()));
         assert_eq!(amount(b"-5", CellKind::I64), Ok((-5i64).to_le_bytes()));
         assert_eq!(amount(b"-0.5", CellKind::F64), Ok((-0.5f64).to_le_bytes()));
-        assert_eq!(number(b"NaN", CellKind::F64), Err("\"NaN\" is no number".to_owned()));
+        for given in ["NaN", "1e309", "-1e309", ""] {
+            let reason = format!("\"{given}\" is no number from -1.79e308 to 1.79e308, nor inf");
+            let found = number(given.as_bytes(), CellKind::F64);
+            assert!(found.is_err_and(|found| found.starts_with(&reason)));
+        }
+        assert_eq!(number(b"-inf", CellKind::F64), Ok(f64::NEG_INFINITY.to_le_bytes()));
         assert!(amount(b"--1", CellKind::U8).is_err());
     }
 }

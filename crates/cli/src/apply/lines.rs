@@ -70,9 +70,13 @@ impl Lines {
         let mut at = 0;
         while at < text.len() && (self.parsed.len() as u64) < lines_max {
             let end = memchr::memchr(b'\n', &text[at..]).map_or(text.len(), |found| at + found);
-            match self.parse_line(&text[at..end]) {
+            let line = &text[at..end];
+            match self.parse_line(line) {
                 Ok(parsed) => self.parsed.push(parsed),
-                Err(reason) => return (at, Some(reason)),
+                Err(reason) => {
+                    let is_good = |line: &[u8]| self.parse_line(line).is_ok();
+                    return (at, Some(text::blame(reason, line, is_good)));
+                }
             }
             at = (end + 1).min(text.len());
         }

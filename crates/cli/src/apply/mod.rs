@@ -42,6 +42,7 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Failure> {
     // The input comes first: no table is made for a file that is not there.
     let mut input = Input::open(&args.file)?;
     let store = output::open(&args.open)?;
+    let is_new = structure::kind_now(&store, &args.table)?.is_none();
     let (space, cells) = target(&store, &args.table)?;
     let started = Instant::now();
     let mut applier = Applier {
@@ -59,6 +60,10 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Failure> {
     let acknowledged = acks.finish();
     let seconds = started.elapsed().as_secs_f64();
     drop(progress);
+    if is_new && outcome.is_err() && applier.applied == 0 {
+        // If even that fails, the refusal of the first line is what the user has to know.
+        drop(store.drop_table(&args.table));
+    }
     let durable = acknowledged.durable;
     let updates_per_second = durable as f64 / seconds.max(1e-9);
     let summary = Summary { applied: applier.applied, durable, seconds, updates_per_second };

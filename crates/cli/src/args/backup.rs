@@ -9,6 +9,9 @@ use crate::text::Size;
 
 /// Copy all tables and arrays, as they are at one moment, into a new folder
 ///
+/// A store is open in one process at a time, so no other command can use it until the backup is
+/// made. Applications that hold the store open make backups while writes go on, by the library.
+///
 /// The folder gets a manifest and a file of records for each table, hash table and array, with
 /// checksums over every byte; `upsweep restore` makes a store of it. Updates in quarantine are not
 /// in it.
@@ -20,7 +23,8 @@ use crate::text::Size;
 /// increment stands on this one; if not, that stays, for more increments on the earlier one.
 ///
 /// A kept snapshot takes the room of what changes later. A backup that fails leaves nothing; one
-/// that was killed leaves a folder without manifest, and the snapshot.
+/// that was killed leaves a folder without manifest, and the snapshot: remove the one and drop the
+/// other, then try again.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

@@ -59,7 +59,9 @@ pub(crate) struct SnapshotCreateArgs {
 
 /// Drop a snapshot
 ///
-/// The tables themselves, and clones made from the snapshot, stay as they are.
+/// The tables themselves, and clones made from the snapshot, stay as they are. When the command
+/// ends, the room of what only the snapshot had has come back; what tables, clones or other
+/// snapshots still have stays.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

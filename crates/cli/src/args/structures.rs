@@ -49,7 +49,8 @@ impl Display for KindChoice {
 /// An ordered table keeps its records in the order of their keys, so ranges of keys can be printed
 /// and removed. A hash table spreads them evenly whatever the keys are, for queries and updates of
 /// single keys. An array has a number at every index from 0 to 2^48-1, which is 0 until it is
-/// changed; only numbers that are not 0 take space.
+/// changed; only numbers that are not 0 take space. A sum that does not fit a cell of 8 to 32 bits
+/// goes to the quarantine, and the cell stays as it was; in cells of 64 bits sums wrap around.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -70,7 +71,8 @@ pub(crate) struct CreateTableArgs {
 
 /// Drop a table, hash table or array with all that is in it
 ///
-/// Snapshots and clones of it stay as they are. Its room comes back in the background.
+/// Snapshots and clones of it stay as they are. When the command ends, its room has come back,
+/// except for what a snapshot or clone still has.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -108,9 +110,9 @@ pub(crate) struct CloneArgs {
 
 /// Remove all records of a range of keys from a table
 ///
-/// It takes one record of the log and reads nothing, however many records there are; their room
-/// comes back in the background. When the command ends, the removal is durable. Snapshots and
-/// clones stay as they are. Hash tables and arrays have no ranges of keys.
+/// It takes one record of the log and reads nothing, however many records there are. When the
+/// command ends, the removal is durable and the room has come back, except for what a snapshot or
+/// clone still has: these stay as they are. Hash tables and arrays have no ranges of keys.
 #[derive(Args)]
 #[command(
     group = ArgGroup::new("range").args(["from", "to", "all"]).required(true).multiple(true),
@@ -139,6 +141,7 @@ pub(crate) struct RemoveRangeArgs {
 
 /// Put the blocks of a table back into key order on the devices
 ///
+/// Of a hash table, that is the order of the hashes of keys; of an array, that of indexes.
 /// Updates scatter neighbouring blocks over the devices, so that a scan on a rotating device seeks.
 /// Blocks that lie in order stay where they are, and so do those that a clone or snapshot shares.
 /// It takes its time, for sweeps come first; what is done stays done if it is interrupted.

@@ -58,11 +58,19 @@ fn what_cannot_be_done_is_said_and_leaves_nothing() {
     world.ok("backup", &[&backup]);
     refused(&world.run("backup", &[&backup]), "backup exists already; nothing was changed; name a");
     refused(&world.run("backup", &[&next, "--since", &backup]), "no snapshot was kept for it");
-    refused(&world.run("backup", &[&next, "--since", &next]), "there is no whole backup");
+    refused(&world.run("backup", &[&next, "--since", &next]), "next: there is no such folder");
+    let inside = text(&world.store().join("b"));
+    refused(&world.run("backup", &[&inside]), "store/b lies inside the store; name a folder");
+    let store = text(&world.store());
+    refused(&world.run("backup", &[&store]), "store lies inside the store; name a folder");
+    let nowhere = text(&world.path("nodir/b"));
+    refused(&world.run("backup", &[&nowhere]), "nodir: no such folder; make it first");
     refused(&world.run("backup", &[&next, "--snapshot", ""]), "cannot name a snapshot");
     assert!(!world.path("next").exists());
     refused(&restore(&world, "backup", "store", &[]), "store exists already");
-    refused(&restore(&world, "next", "copy", &[]), "next: there is no whole backup");
+    refused(&restore(&world, "next", "copy", &[]), "next: there is no such folder");
+    refused(&restore(&world, "backup", "nodir/copy", &[]), "nodir: no such folder; make it first");
+    refused(&restore(&world, "store", "copy", &[]), "store: there is no whole backup");
     let file = world.path("backup").join("0001.frames");
     let mut bytes = std::fs::read(&file).expect("readable");
     *bytes.last_mut().expect("a byte") ^= 1;
@@ -73,4 +81,33 @@ fn what_cannot_be_done_is_said_and_leaves_nothing() {
     assert!(run.errors.starts_with("upsweep: damaged: "), "{}", run.errors);
     assert!(run.errors.ends_with(reason), "{}", run.errors);
     assert!(!world.path("copy").exists() && !world.path("copy.restoring").exists());
+}
+
+#[test]
+fn what_a_killed_backup_leaves_is_named_at_once() {
+    let world = World::new();
+    world.apply("add\tk\t1\n", &[]);
+    let folder = text(&world.path("left"));
+    std::fs::create_dir(&folder).expect("made");
+    let left = "left has no manifest: if a backup that was interrupted has left it, remove it";
+    refused(&world.run("backup", &[&folder]), left);
+    world.ok("snapshot create", &["kb"]);
+    let run = world.run("backup", &[&folder, "--snapshot", "kb"]);
+    refused(&run, left);
+    let drop = format!("`upsweep snapshot drop {} kb`", text(&world.store()));
+    refused(&run, &format!("; there is a snapshot \"kb\" already: {drop} drops it"));
+    let file = world.file("left/notes", "precious");
+    refused(&world.run("backup", &[&folder]), "left exists already; nothing was changed; name a");
+    std::fs::remove_file(file).expect("removed");
+    std::fs::remove_dir(&folder).expect("removed");
+    refused(&world.run("backup", &[&folder, "--snapshot", "kb"]), &drop);
+    world.ok("snapshot drop", &["kb"]);
+    world.ok("backup", &[&folder, "--snapshot", "kb"]);
+    let [next, third] = ["next", "third"].map(|name| text(&world.path(name)));
+    world.ok("backup", &[&next, "--since", &folder, "--snapshot", "kc"]);
+    let run = world.run("backup", &[&third, "--since", &folder]);
+    refused(
+        &run,
+        "is no longer in the store: make a full backup, or one since the backup that took",
+    );
 }

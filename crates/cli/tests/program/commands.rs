@@ -215,3 +215,52 @@ fn stat_tells_of_the_last_session_and_of_the_quarantine() {
     assert!(found["bound"]["sweep"].is_f64());
     assert!(world.run("stat", &[]).out.contains("sweep, in the last session"));
 }
+
+#[test]
+fn a_store_that_has_hardly_any_data_has_measured_nothing() {
+    let world = World::new();
+    let sweep = || {
+        let shown = world.ok("stat", &[]);
+        let row = shown.lines().find(|line| line.starts_with("  sweep "));
+        row.expect("a row").to_owned()
+    };
+    assert_eq!(world.apply("add\tk\t1\n", &[]).status, Some(0));
+    world.ok("sweep", &[]);
+    assert!(sweep().contains(" nothing measured "), "{}", sweep());
+    let lines: String = (0..15_000).map(|n| format!("add\tkey{n:05}\t1\n")).collect();
+    assert_eq!(world.apply(&lines, &[]).status, Some(0));
+    world.ok("sweep", &[]);
+    assert!(!sweep().contains("nothing measured"), "{}", sweep());
+}
+
+#[test]
+fn verify_counts_what_waits_for_tables() {
+    let world = World::new();
+    let lines: String = (0..5000).map(|n| format!("put\tkey{n:05}\tvalue{n}\n")).collect();
+    assert_eq!(world.apply(&lines, &[]).status, Some(0));
+    world.ok("sweep", &[]);
+    world.ok("clone", &["main", "copy"]);
+    world.ok("drop-table", &["main"]);
+    assert_eq!(world.apply("put\ta\t1\nput\tkey04000\t2\n", &["--table", "new"]).status, Some(0));
+    let json = |command| {
+        let said = world.ok(command, &["--json"]);
+        let found = said.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+        found.collect::<Vec<serde_json::Value>>()
+    };
+    let waiting = json("tables").iter().map(|table| table["waiting"].as_u64()).sum::<Option<u64>>();
+    assert_eq!((waiting, json("verify")[0]["waiting"].as_u64()), (Some(2), Some(2)));
+}
+
+#[test]
+fn a_table_is_made_for_updates_that_are_applied() {
+    let world = World::new();
+    refused(&world.apply("ad\tk\t1\n", &["--table", "new"]), "standard input:1: unknown operation");
+    let long = format!("add\t{}\t1\n", "k".repeat(5000));
+    refused(&world.apply(&long, &["--table", "new"]), "standard input:1: key of 5000 bytes");
+    assert_eq!(world.ok("tables", &["--json"]), "");
+    let run = world.apply("add\tk\t1\r\n", &["--table", "new"]);
+    refused(&run, "is no number from -2^63 to 2^63-1; the line ends in CR LF: convert it to LF");
+    assert_eq!(world.ok("tables", &["--json"]), "");
+    refused(&world.apply("add\tk\t1\nad\n", &["--table", "new"]), "standard input:2: ");
+    assert_eq!(world.ok("get", &["k", "--table", "new"]), "1\n");
+}

@@ -85,3 +85,14 @@ fn numbers_out_of_range_are_refused_with_their_range() {
     let logs: Vec<&str> = paths.iter().flat_map(|path| ["--log", path.as_str()]).collect();
     refuses(&world, &logs, "--log: 9 devices; give 1 to 8");
 }
+
+#[test]
+fn what_a_killed_creation_leaves_is_no_riddle() {
+    let world = World::empty();
+    std::fs::create_dir(world.store()).expect("made");
+    std::fs::write(world.store().join("log-0"), "").expect("written");
+    refused(&world.run("stat", &[]), "no store at");
+    let words = "store is not empty and has no store.json: left by a creation that was \
+                 interrupted, or something else; look at it, remove it, then try again";
+    refuses(&world, &[], words);
+}

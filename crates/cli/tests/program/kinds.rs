@@ -114,12 +114,24 @@ fn cells_are_of_every_type() {
         world.ok("sweep", &[]);
         assert_eq!(world.ok("scan", &table), format!("5\t{shown}\n6\t{shown}\n"), "{cells}");
     }
+    let run = world.apply("put\t3\t1e309\n", &["--table", "f64"]);
+    refused(&run, "\"1e309\" is no number from -1.79e308 to 1.79e308, nor inf or -inf");
+    assert_eq!(world.apply("put\t3\tinf\n", &["--table", "f64"]).status, Some(0));
     assert_eq!(world.ok("quarantine list", &[]), "nothing is in quarantine\n");
     // A sum that fits no cell is settled by the sweep.
     assert_eq!(world.apply("add\t5\t1\n", &["--table", "u8"]).status, Some(0));
     world.ok("sweep", &[]);
     assert_eq!(world.ok("get", &["5", "--table", "u8"]), "255\n");
     assert!(world.ok("quarantine list", &[]).contains("\tu8\tadd_u64\t5\t1\t"));
+    // What was taken away is shown as such.
+    assert_eq!(world.apply("add\t7\t-1\n", &["--table", "u8"]).status, Some(0));
+    world.ok("sweep", &[]);
+    let list = world.ok("quarantine list", &[]);
+    assert!(list.contains("\tu8\tadd_u64\t7\t-1\t"), "{list}");
+    assert!(
+        list.contains(" (-1, if something was taken away) does not fit a cell of u8\n"),
+        "{list}"
+    );
 }
 
 #[test]

@@ -86,3 +86,10 @@ fn updates_of_a_damaged_block_are_listed_as_they_were_given() {
     assert_eq!(list.split('\t').count(), 6, "{list}");
     assert!(list.contains("\tmain\tput\tk\tv\\tw\t"), "{list}");
 }
+
+#[test]
+fn what_to_retry_has_to_be_said() {
+    let run = World::new().run("quarantine retry", &[]);
+    assert_eq!(run.status, Some(2));
+    assert!(run.errors.contains("<ID|--all>"), "{}", run.errors);
+}

@@ -116,7 +116,7 @@ fn snapshots_are_listed_and_dropped() {
     let taken = " already: drop it first or choose another name";
     refused(&world.run("snapshot create", &["monday"]), taken);
     refused(&world.run("snapshot create", &[""]), "give 1 to 255 bytes");
-    assert_eq!(world.ok("snapshot drop", &["monday"]), "dropped snapshot \"monday\"\n");
+    assert!(world.ok("snapshot drop", &["monday"]).starts_with("dropped snapshot \"monday\"\n"));
     refused(&world.run("scan", &["--at", "monday"]), "; `upsweep snapshot list` shows");
     world.ok("snapshot create", &["monday"]);
     world.ok("verify", &[]);

@@ -16,7 +16,7 @@ use super::core::Core;
 use super::directory::{BlockId, Space};
 use super::format::image_format::{self, Identity, ImageKind};
 use super::format::reference_format::decode_cell;
-use super::quarantine::REFERENCES_SPACE;
+use super::quarantine::{FIRST_USER_SPACE, REFERENCES_SPACE};
 use super::recovery::{self, Access, Registry};
 use crate::device::{self, Buffer, DeviceId, Devices};
 use crate::error::{Damage, Error};
@@ -30,7 +30,8 @@ pub struct Report {
     pub bytes: u64,
     /// Records in them.
     pub records: u64,
-    /// Updates that wait in the log for a sweep.
+    /// Updates of the application that wait in the log for a sweep. What the store itself declares
+    /// is not counted.
     pub waiting: u64,
     /// Everything that is wrong; empty if the store is sound.
     pub damage: Vec<Damage>,
@@ -186,7 +187,9 @@ impl Verifier<'_> {
                     self.damaged(*id, reason);
                 }
             }
-            self.report.waiting += space.pending.len() as u64;
+            if space.record.space >= FIRST_USER_SPACE {
+                self.report.waiting += space.pending.len() as u64;
+            }
             if let Some(values) = directory.space(space.record.companion) {
                 for id in directory.blocks_of(values) {
                     if let Err(reason) = self.check_large_value(id, &mut referred) {
@@ -207,7 +210,9 @@ impl Verifier<'_> {
     ) -> Result<(), String> {
         let block = self.core.directory.block(id);
         if !self.read.contains_key(&id) {
-            self.report.waiting += u64::from(block.queue.count());
+            if space.record.space >= FIRST_USER_SPACE {
+                self.report.waiting += u64::from(block.queue.count());
+            }
             let values = self.read_block(space, id, high)?;
             self.read.insert(id, values);
         }

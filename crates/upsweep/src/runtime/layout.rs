@@ -141,6 +141,17 @@ pub(super) fn path_error(path: &Path, error: impl std::fmt::Display) -> Error {
     RequestError::Path { path: path.to_owned(), reason: error.to_string() }.into()
 }
 
+/// A lock file that cannot be opened for writing.
+fn lock_error(path: &Path, error: &std::io::Error) -> Error {
+    let advice = match error.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            "; opening a store writes to it, also to read it; `upsweep verify` alone only reads"
+        }
+        _ => "",
+    };
+    path_error(path, format!("{error}{advice}"))
+}
+
 impl Drop for Folder {
     fn drop(&mut self) {
         // Closing alone would not do: a child process that is being started has the file open too.
@@ -191,7 +202,7 @@ impl Folder {
             .create(true)
             .truncate(false)
             .open(&lock_path)
-            .map_err(|error| path_error(&lock_path, error))?;
+            .map_err(|error| lock_error(&lock_path, &error))?;
         let mut folder = locked(path, lock, File::try_lock)?;
         if let Some(lock) = &mut folder.lock {
             let written = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
@@ -452,3 +463,19 @@ fn random_id(folder: &Path) -> Result<[u8; 16], Error> {
 }
 
 const _: () = assert!(LABEL_BYTES as u64 <= DATA_START);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_not_write_is_told_why_that_is_needed() {
+        let shown = |kind: ErrorKind| lock_error(Path::new("s/lock"), &kind.into()).to_string();
+        let advice = "; opening a store writes to it, also to read it; `upsweep verify` alone only";
+        for kind in [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem] {
+            let shown = shown(kind);
+            assert!(shown.starts_with("s/lock: ") && shown.contains(advice), "{shown}");
+        }
+        assert!(!shown(ErrorKind::IsADirectory).contains(advice));
+    }
+}

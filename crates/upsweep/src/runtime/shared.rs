@@ -301,7 +301,7 @@ impl Shared {
     /// Has `records` accepted, one after another, under one lock but for waits.
     pub(super) fn submit_some<'a>(
         &self,
-        records: &mut dyn Iterator<Item = &'a [LoggedUpdate<'a>]>,
+        mut records: &mut dyn Iterator<Item = &'a [LoggedUpdate<'a>]>,
         urgency: Urgency,
     ) -> Result<u64, Error> {
         let began_us = self.clock.now_us();
@@ -309,7 +309,7 @@ impl Shared {
         let mut last = 0;
         let mut now_us = self.clock.now_us();
         loop {
-            let group: Vec<&[LoggedUpdate<'_>]> = records.by_ref().take(ANTICIPATED).collect();
+            let group: Vec<_> = Iterator::take(&mut records, ANTICIPATED).collect();
             if group.is_empty() {
                 self.pump(guard);
                 return Ok(last);

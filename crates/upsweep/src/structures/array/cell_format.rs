@@ -114,7 +114,13 @@ impl CellKind {
         let (cell, rest) = bytes.split_at(cell_bytes);
         if rest.iter().any(|byte| *byte != 0) {
             let number = bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-            return Err(format!("{number} does not fit a cell of {self}"));
+            // Sums below 0 have wrapped around.
+            let taken = number.wrapping_neg();
+            let below = match i64::try_from(number) {
+                Ok(_) => String::new(),
+                Err(_) => format!(" (-{taken}, if something was taken away)"),
+            };
+            return Err(format!("{number}{below} does not fit a cell of {self}"));
         }
         Ok(cell)
     }

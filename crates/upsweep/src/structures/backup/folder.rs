@@ -47,6 +47,7 @@ impl Unfinished {
     pub(super) fn create(path: &Path) -> Result<Self, Error> {
         fs::create_dir(path).map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => RequestError::AlreadyExists(path.to_owned()).into(),
+            ErrorKind::NotFound => path_error(parent_of(path), "no such folder; make it first"),
             _ => path_error(path, error),
         })?;
         Ok(Self::of(path))
@@ -340,11 +341,14 @@ pub(super) fn read_manifest(folder: &Path) -> Result<(Manifest, String), Error> 
     let mut text = Vec::new();
     let read =
         File::open(&path).and_then(|file| file.take(MANIFEST_BYTES_MAX).read_to_end(&mut text));
+    let bad = |reason| Error::from(RequestError::BadBackup { path: folder.to_owned(), reason });
     read.map_err(|error| match error.kind() {
-        ErrorKind::NotFound | ErrorKind::NotADirectory => Error::from(RequestError::BadBackup {
-            path: folder.to_owned(),
-            reason: format!("there is no whole backup: it has no {MANIFEST}"),
-        }),
+        ErrorKind::NotFound if check_is_free(folder).is_ok() => {
+            bad("there is no such folder".to_owned())
+        }
+        ErrorKind::NotFound | ErrorKind::NotADirectory => {
+            bad(format!("there is no whole backup: it has no {MANIFEST}"))
+        }
         _ => path_error(&path, error),
     })?;
     let decoded = Manifest::decode(&text);

@@ -50,7 +50,10 @@ impl<'a> Earlier<'a> {
         let is_same =
             |found: &Snapshot| found.name() == Some(name) && found.sequence() == manifest.sequence;
         let Some(snapshot) = snapshots.into_iter().find(is_same) else {
-            let reason = format!("its snapshot {name:?} is no longer in the store");
+            let reason = format!(
+                "its snapshot {name:?} is no longer in the store: make a full backup, or one since \
+                 the backup that took over"
+            );
             return Err(bad(reason).into());
         };
         Ok(Self { folder, manifest, checksum, snapshot })

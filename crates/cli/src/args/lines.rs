@@ -1,0 +1,106 @@
+//! The command line of `dump` and `load`: records as lines.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::{OpenArgs, SourceArgs};
+
+/// How records are written as lines.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RecordFormat {
+    /// KEY<TAB>VALUE, and for numbers <TAB>KIND
+    Tsv,
+    /// {"key":"KEY","value":"VALUE"}, and for numbers "kind":"KIND"
+    Jsonl,
+}
+
+/// Write all records of a table or hash table as lines
+///
+/// They come in key order, or, of a hash table, in the order of the hashes of their keys.
+///
+/// A line is KEY<TAB>VALUE[<TAB>KIND] or, with --format jsonl, a JSON object of these as strings:
+/// {"key":"KEY","value":"VALUE","kind":"KIND"}.
+///
+/// KIND is i64, u64 or f64 for numbers of 8 bytes, which are written in decimal; without it, VALUE
+/// is bytes. In keys and bytes, \t is a tab, \n a line feed, \\ a backslash and \xHH the byte with
+/// that hexadecimal number; in JSON, that is so inside of the strings. Infinite numbers are inf and
+/// -inf; of what is not a number, only that (NaN).
+///
+/// `upsweep load` makes an equal table of lines that are in key order. `sort` puts those of a hash
+/// table in order only if no key has escapes: see `upsweep load --help`, also for what else to do.
+///
+/// The lines are written to FILE.dumping, which gets the name FILE when it is whole and on stable
+/// media. If writing fails it is removed; if the command is killed it is left: remove it. What goes
+/// to standard output is whole if the exit status is 0. A FILE that is there already is refused.
+#[derive(Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  upsweep dump hits.upsweep hits.tsv
+  upsweep dump hits.upsweep --format jsonl | head
+  upsweep dump hits.upsweep --at monday monday.tsv
+  upsweep dump hits.upsweep | upsweep load copy.upsweep"
+)]
+pub(crate) struct DumpArgs {
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+    /// File to make; - or nothing is standard output
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    /// How to write records
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "tsv")]
+    pub(crate) format: RecordFormat,
+}
+
+/// Fill a new table with records in key order, one a line
+///
+/// Lines are as `upsweep dump` writes them: KEY<TAB>VALUE[<TAB>KIND] or, with --format jsonl,
+/// {"key":"KEY","value":"VALUE","kind":"KIND"}. KIND is i64, u64 or f64; without it, VALUE is
+/// bytes. In keys and bytes, \t is a tab, \n a line feed, \\ a backslash and \xHH the byte with
+/// that hexadecimal number. Empty lines are errors.
+///
+/// Keys must ascend by the bytes that they stand for. The table must be an ordered one that is
+/// empty, or not there. At a line that is malformed or out of order the command ends with status 2,
+/// and nothing of the input is in the table; a table that it has made is gone again. If it is
+/// killed, such a table stays, and is empty. At the end, everything is durable.
+///
+/// `sort`, as in the examples, puts lines in this order only if no key has escapes, because an
+/// escape does not sort as the byte that it stands for. Lines of `upsweep dump` with other keys can
+/// be applied instead, in any order, if all their numbers are of kind i64. That is slower, and not
+/// all or nothing:
+///
+///   awk -F'\t' '{ print ($3 == "i64" ? "add" : "put") "\t" $1 "\t" $2 }' sessions.tsv |
+///     upsweep apply hits.upsweep --table sorted
+#[derive(Args)]
+#[command(
+    verbatim_doc_comment,
+    after_help = "\
+Examples:
+  upsweep load hits.upsweep hits.tsv
+  upsweep load hits.upsweep hits.jsonl --format jsonl --table archive --fill 100
+  LC_ALL=C sort -t \"$(printf '\\t')\" -k 1,1 words.tsv | upsweep load words.upsweep"
+)]
+pub(crate) struct LoadArgs {
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
+    /// File with the records; - or nothing is standard input
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub(crate) file: PathBuf,
+    /// Table to fill; made if it is not there
+    #[arg(long, value_name = "NAME", default_value = "main")]
+    pub(crate) table: String,
+    /// How records are written
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "tsv")]
+    pub(crate) format: RecordFormat,
+    /// How full the blocks are made, 50 to 100 per cent; room delays their first splits
+    #[arg(long, value_name = "PERCENT", default_value_t = 90,
+          value_parser = clap::value_parser!(u32).range(50..=100))]
+    pub(crate) fill: u32,
+    /// Print the summary as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
