@@ -1,8 +1,8 @@
 //! Bulk loads of the largest table beside `dd`, which writes as many bytes past the page cache; and
 //! drops of what was loaded.
 //!
-//! Counters first: many short records, which take processor time each. Then as many bytes in
-//! records of a kilobyte, which take hardly any. Runs of `dd` and loads take turns.
+//! Counters first: many short records, which take processor time each. Then as many bytes in longer
+//! records, which take less and less. Runs of `dd` and loads take turns.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -15,8 +15,8 @@ use crate::bench::Spread;
 use crate::failure::Failure;
 use crate::text;
 
-/// Bytes of the values: counters, and such that a record is about a kilobyte.
-const VALUE_BYTES: [usize; 2] = [COUNTER_BYTES, 1000];
+/// Bytes of the values: counters, records of a cache line, and such of about a kilobyte.
+const VALUE_BYTES: [usize; 3] = [COUNTER_BYTES, 56, 1000];
 /// Bytes of a key.
 const KEY_BYTES: usize = 8;
 /// Bytes that `dd` writes at once.
