@@ -1,0 +1,1 @@
+//! Every engine that is built in goes through tiny cells.
