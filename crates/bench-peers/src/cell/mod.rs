@@ -100,7 +100,7 @@ impl Cell<'_> {
     fn run(&mut self) -> Result<Outcome, Failure> {
         let engine = self.open()?;
         let is_counted = self.spec.workload.is_counted();
-        if is_counted && self.counters.is_none() {
+        if self.spec.has_check && self.counters.is_none() {
             self.counters = Some(engine.scan(&[], u64::MAX)?.counters);
         }
         if !self.spec.workload.is_cold() && self.spec.warm_up_seconds > 0.0 {
@@ -118,7 +118,7 @@ impl Cell<'_> {
         let expected = self.counters.map(|counters| counters.wrapping_add(outcome.updates));
         self.counters = expected.filter(|_| is_counted);
         if let Some(expected) = self.counters
-            && self.spec.workload.has_updates()
+            && self.spec.has_check
         {
             let found = engine.scan(&[], u64::MAX)?.counters;
             outcome.check = Some(Check { expected, found });

@@ -47,6 +47,8 @@ pub(crate) struct Spec {
     pub(crate) run: u64,
     /// The sum of all counters before the run, if that is known.
     pub(crate) counters: Option<u64>,
+    /// Whether the counters are added up after the run.
+    pub(crate) has_check: bool,
     /// Text whose sequences of words are counted.
     pub(crate) text: Option<PathBuf>,
     /// Where callers of a run that will be killed note what was acknowledged.

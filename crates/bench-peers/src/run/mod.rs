@@ -20,7 +20,6 @@ use cgroup::Cgroup;
 use plan::Plan;
 
 use crate::args::RunArgs;
-use crate::cell;
 use crate::cell::spec::{Reply, Spec, Step};
 use crate::engines::Entry;
 use crate::failure::Failure;
@@ -45,6 +44,17 @@ struct Loaded {
     counters: Option<u64>,
     /// Runs so far.
     runs: u64,
+}
+
+/// What a step is about.
+struct Orders {
+    workload: Workload,
+    class: Class,
+    ratio: u64,
+    /// Updates per second, open loop; none: closed loop.
+    rate: Option<f64>,
+    /// Whether the counters are added up at the end.
+    has_check: bool,
 }
 
 struct Parent<'a> {
@@ -179,12 +189,13 @@ impl Parent<'_> {
         for entry in group {
             stores.extend(self.load(entry, ratio)?);
         }
-        for (workload, class) in self.plan.cells(ratio) {
+        for (workload, class, has_check) in self.plan.cells(ratio) {
             for repeat in 0..self.plan.repeats {
                 for store in &mut stores {
                     let engine = store.entry.name.to_owned();
                     let name = CellName { ratio, workload, class, engine };
-                    self.run_cell(store, name, repeat)?;
+                    let has_check = has_check && repeat + 1 == self.plan.repeats;
+                    self.run_cell(store, name, repeat, has_check)?;
                 }
             }
         }
@@ -202,8 +213,9 @@ impl Parent<'_> {
         let mut store = Loaded { entry, folder, counters: Some(0), runs: 0 };
         say(&format!("{} at ratio {ratio}: loading", entry.name));
         // Opened as relaxed, because a load is made durable as a whole.
-        let cell = (Workload::Increments, Class::Relaxed);
-        let reply = self.step(&mut store, Step::Load, cell, ratio, None)?;
+        let (workload, class) = (Workload::Increments, Class::Relaxed);
+        let orders = Orders { workload, class, ratio, rate: None, has_check: false };
+        let reply = self.step(&mut store, Step::Load, &orders)?;
         let is_loaded = reply.outcome.is_ok();
         if let Err(error) = &reply.outcome {
             say(&format!("  {error}"));
@@ -215,19 +227,26 @@ impl Parent<'_> {
     }
 
     /// One run of one cell.
-    fn run_cell(&mut self, store: &mut Loaded, name: CellName, repeat: u32) -> Result<(), Failure> {
+    fn run_cell(
+        &mut self,
+        store: &mut Loaded,
+        name: CellName,
+        repeat: u32,
+        has_check: bool,
+    ) -> Result<(), Failure> {
         let (workload, class, ratio) = (name.workload, name.class, name.ratio);
         let key = (store.entry.name, class, ratio);
         let reached = self.reached.get(&key).map(|rates| Spread::of(rates.clone()).median);
         let rate = workload.load().zip(reached).map(|(load, reached)| load * reached);
         say(&format!("{} {} {} {ratio}", store.entry.name, workload.name(), class.name()));
+        let orders = Orders { workload, class, ratio, rate, has_check };
         let outcome = if workload.load().is_some() && rate.is_none() {
             Err("increments have not reached any rate".to_owned())
         } else if workload == Workload::Recovery {
-            self.step(store, Step::RunUntilKilled, (workload, class), ratio, None)?;
-            self.step(store, Step::Recover, (workload, class), ratio, None)?.outcome
+            self.step(store, Step::RunUntilKilled, &orders)?;
+            self.step(store, Step::Recover, &orders)?.outcome
         } else {
-            self.step(store, Step::Run, (workload, class), ratio, rate)?.outcome
+            self.step(store, Step::Run, &orders)?.outcome
         };
         match &outcome {
             Ok(outcome) if workload == Workload::Increments => {
@@ -244,15 +263,9 @@ impl Parent<'_> {
     }
 
     /// One step in a child process.
-    fn step(
-        &self,
-        store: &mut Loaded,
-        step: Step,
-        (workload, class): (Workload, Class),
-        ratio: u64,
-        rate: Option<f64>,
-    ) -> Result<Reply, Failure> {
+    fn step(&self, store: &mut Loaded, step: Step, orders: &Orders) -> Result<Reply, Failure> {
         let plan = &self.plan;
+        let Orders { workload, class, ratio, rate, has_check } = *orders;
         let mut spec = Spec {
             step,
             engine: store.entry.name.to_owned(),
@@ -268,16 +281,13 @@ impl Parent<'_> {
             seed: self.args.seed,
             run: store.runs,
             counters: store.counters,
+            has_check,
             text: self.text.clone(),
             acknowledged: self.work.join("acknowledged"),
             reply: self.work.join("reply"),
         };
         store.runs += 1;
-        let reply = if cfg!(test) {
-            cell::perform(&spec)
-        } else {
-            child::perform(&mut spec, !self.args.no_limit)?
-        };
+        let reply = child::perform(&mut spec, !self.args.no_limit)?;
         store.counters = reply.counters;
         Ok(reply)
     }

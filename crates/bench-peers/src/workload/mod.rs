@@ -62,6 +62,17 @@ impl Class {
             Self::Relaxed => "relaxed",
         }
     }
+
+    /// What it is, in a line.
+    pub(crate) fn about(self) -> String {
+        help(self)
+    }
+}
+
+/// The documentation of a value of the command line.
+fn help(value: impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.and_then(|value| value.get_help().map(ToString::to_string)).unwrap_or_default()
 }
 
 /// A workload. Their order is that of the runs in one store: the last ones change what is there.
@@ -122,8 +133,7 @@ impl Workload {
 
     /// What it does, in a line.
     pub(crate) fn about(self) -> String {
-        let value = self.to_possible_value();
-        value.and_then(|value| value.get_help().map(ToString::to_string)).unwrap_or_default()
+        help(self)
     }
 
     /// Whether increments are all that changes, so that the counters can be checked by their sum.
