@@ -1,7 +1,7 @@
 # Two commands matter: `make demo` and `make test`. The work is done by the scripts in scripts/.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long
+.PHONY: help demo test test-long bench-peers
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -15,3 +15,6 @@ test: ## Format, lints, tests, documentation, a bounded simulation: under 15 min
 
 test-long: ## All of test, then dependencies, many simulations, fuzzing and kill trials
 	@scripts/test-long
+
+bench-peers: ## Measure Upsweep beside its peers, about an hour; QUICK=1: under 10 minutes; DIR=... the device
+	@scripts/bench-peers $(or $(DIR),.) $(BENCH_ARGS)

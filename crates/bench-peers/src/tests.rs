@@ -69,7 +69,7 @@ fn every_engine_runs_every_workload_and_every_class_and_counts_right() {
         spec.class = Class::Batches64;
         for workload in Workload::value_variants() {
             spec.workload = *workload;
-            spec.rate = workload.load().map(|load| load * 1000.0);
+            spec.rate = workload.load().map(|load| load * 20_000.0);
             spec.has_check = workload.is_counted() && workload.has_updates();
             let outcome = perform(&mut spec);
             let did = outcome.updates as f64 + outcome.reads_per_second + outcome.scans_per_second;

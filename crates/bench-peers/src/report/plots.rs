@@ -75,7 +75,7 @@ fn throughput(
             }
         }
     }
-    let title = format!("Uniform increments, {}: {}", class.name(), class.about());
+    let title = format!("increments, {}: throughput by ratio of data to memory", class.name());
     let frame = Frame {
         title: &title,
         across: "data, as a multiple of the memory",
