@@ -1,8 +1,5 @@
 //! Read-modify-write, for engines without declared increments: the updates of one key together, from
-//! the value before to the value after; and locks that keep two callers from one key.
-
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+//! the value before to the value after.
 
 use crate::engine::{Change, Update, Value, add, incremented_from_nothing, value};
 
@@ -32,37 +29,6 @@ pub(super) fn changed(updates: &[Update], current: Option<&[u8]>) -> Option<Valu
         };
     }
     now
-}
-
-/// Number of locks: far more than callers, so that two rarely meet at one by chance.
-const STRIPES: usize = 4096;
-
-/// One lock for each of many parts of the keys.
-pub(super) struct Stripes(Vec<Mutex<()>>);
-
-impl Stripes {
-    pub(super) fn new() -> Self {
-        Self((0..STRIPES).map(|_| Mutex::new(())).collect())
-    }
-
-    /// Locks the keys of all updates, always in the same order, so that no two callers wait for each
-    /// other.
-    pub(super) fn lock(&self, updates: &[Update]) -> Vec<MutexGuard<'_, ()>> {
-        let mut places: Vec<usize> = updates.iter().map(place).collect();
-        places.sort_unstable();
-        places.dedup();
-        let lock = |place| -> MutexGuard<'_, ()> {
-            let stripe: &Mutex<()> = &self.0[place];
-            stripe.lock().unwrap_or_else(PoisonError::into_inner)
-        };
-        places.into_iter().map(lock).collect()
-    }
-}
-
-fn place(update: &Update) -> usize {
-    let mut hasher = DefaultHasher::new();
-    update.key.as_bytes().hash(&mut hasher);
-    usize::try_from(hasher.finish() % STRIPES as u64).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@
 //! - no compression: values do not compress;
 //! - durable: the journal is synchronised once for all callers that wait for it (group commit);
 //!   relaxed: the journal goes to the page cache with every write, its default;
-//! - read-modify-write under locks of the application, one for each of many parts of the keys;
+//! - read-modify-write under locks of the application, one for each of many parts of the keys; a
+//!   batch reads its records by eight threads before it changes them;
 //! - loaded by its ingestion, straight into the last level.
 
 use std::collections::BTreeMap;
@@ -19,8 +20,10 @@ use fjall::config::{CompressionPolicy, PartitioningPolicy};
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
 use super::Entry;
-use super::changes::{Stripes, by_key, changed, needs_current};
+use super::changes::{by_key, changed, needs_current};
+use super::fetch::fetch;
 use super::group::Group;
+use super::stripes::Stripes;
 use crate::engine::{Config, Durability, Engine, Records, Scanned, Update, counter};
 use crate::failure::Failure;
 
@@ -71,6 +74,8 @@ impl Fjall {
     fn change(&self, updates: &[Update]) -> Result<(), fjall::Error> {
         let _locked = self.stripes.lock(updates);
         let mut updates = updates.to_vec();
+        // An error shows again below.
+        fetch(&updates, |key| drop(self.records.get(key)));
         let mut batch = self.database.batch();
         for group in by_key(&mut updates) {
             let key = group[0].key.as_bytes();

@@ -5,8 +5,8 @@
 //! - no read-ahead (`NORDAHEAD`): accesses are random and the data is larger than memory;
 //! - a map four times the data, so that it never has to grow;
 //! - one writer: callers share commits (group commit), and the updates of a commit go in key order,
-//!   so that neighbours share pages. Before a caller joins it reads its keys, so that many callers
-//!   wait for the device at once and the writer finds their pages in memory;
+//!   so that neighbours share pages. Before a caller joins it reads its keys, those of a batch by
+//!   eight threads, so that the device is busy and the writer finds the pages in memory;
 //! - durable: a commit writes pages, then the root, and waits for both;
 //! - relaxed: `NOSYNC` (after a crash of the machine the file is sound only if the file system keeps
 //!   the order of writes), made durable every 250 ms by a thread;
@@ -19,6 +19,7 @@ use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, PutFlags, Wit
 
 use super::Entry;
 use super::changes::{by_key, changed, needs_current};
+use super::fetch::fetch;
 use super::group::{Background, Group, RELAXED_PERIOD};
 use crate::engine::{Config, Durability, Engine, Records, Scanned, Update, counter};
 use crate::failure::Failure;
@@ -84,15 +85,6 @@ impl Lmdb {
         }
         transaction.commit()
     }
-
-    /// Brings the pages of these keys into memory.
-    fn fetch(&self, updates: &[Update]) -> Result<(), heed::Error> {
-        let transaction = self.env.read_txn()?;
-        for update in updates {
-            self.records.get(&transaction, update.key.as_bytes())?;
-        }
-        Ok(())
-    }
 }
 
 impl Engine for Lmdb {
@@ -112,7 +104,11 @@ impl Engine for Lmdb {
     }
 
     fn apply(&self, updates: &[Update], _: Durability) -> Result<(), Failure> {
-        self.fetch(updates).map_err(Failure::engine)?;
+        match updates {
+            [update] => drop(self.get(update.key.as_bytes())?),
+            // An error shows again in the commit.
+            _ => fetch(updates, |key| drop(self.get(key))),
+        }
         self.group.apply(updates, |all| self.commit(all).map_err(Failure::engine))
     }
 

@@ -2,6 +2,14 @@
 
 #[cfg(any(feature = "rocksdb", feature = "fjall", feature = "lmdb", feature = "redb"))]
 mod changes;
+#[cfg(any(
+    feature = "rocksdb",
+    feature = "fjall",
+    feature = "lmdb",
+    feature = "redb",
+    feature = "sqlite"
+))]
+mod fetch;
 #[cfg(feature = "fjall")]
 mod fjall;
 #[cfg(any(feature = "lmdb", feature = "redb", feature = "sqlite", feature = "fjall"))]
@@ -14,6 +22,8 @@ mod redb;
 mod rocksdb;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(any(feature = "rocksdb", feature = "fjall"))]
+mod stripes;
 mod upsweep;
 
 use crate::engine::Open;

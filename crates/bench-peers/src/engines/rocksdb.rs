@@ -16,6 +16,7 @@
 //!   written before need not change the file system's journal;
 //! - durable: `sync` writes, which RocksDB commits in groups; relaxed: without `sync`, and the log
 //!   is handed to the device after each MiB;
+//! - get and put: a batch reads its records by eight threads before it changes them;
 //! - the data set is loaded as ingested files, straight into the last level.
 
 use std::collections::BTreeMap;
@@ -28,7 +29,9 @@ use rust_rocksdb::{
 };
 
 use super::Entry;
-use super::changes::{Stripes, by_key, changed, needs_current};
+use super::changes::{by_key, changed, needs_current};
+use super::fetch::fetch;
+use super::stripes::Stripes;
 use crate::engine::{
     Change, Config, Durability, Engine, Records, Scanned, Update, VALUE_BYTES, add, counter,
     incremented_from_nothing, value,
@@ -160,6 +163,8 @@ impl RocksDb {
     /// A batch of the values after the updates, all keys of which are locked.
     fn values(&self, updates: &[Update]) -> Result<WriteBatch, Failure> {
         let mut updates = updates.to_vec();
+        // An error shows again below.
+        fetch(&updates, |key| drop(self.db.get_pinned(key)));
         let groups: Vec<&[Update]> = by_key(&mut updates).collect();
         let keys = groups.iter().filter(|group| needs_current(group));
         let keys: Vec<&[u8]> = keys.map(|group| group[0].key.as_bytes()).collect();

@@ -3,10 +3,11 @@
 //! Configuration, and why:
 //! - a table without row numbers, so that a record lies in one tree; the counter is a column of its
 //!   own, so that an increment is one statement;
-//! - a page cache of half the limit for the connection that writes, small ones for those that read;
-//!   the rest is the system's page cache, of which both have use;
+//! - a page cache of a quarter of the limit for the connection that writes, small ones for those that
+//!   read; the rest is the system's page cache, of which both have use;
 //! - one writer: callers share transactions (group commit), and updates go in key order, so that
-//!   neighbours share pages;
+//!   neighbours share pages. Before a caller joins it reads its keys, those of a batch by eight
+//!   threads, so that the device is busy and the writer finds the pages in memory;
 //! - `journal_mode` WAL, copied back when it has an eighth of the limit: rarely, and it stays in
 //!   memory until then;
 //! - durable: `synchronous` FULL, a sync of the log at each commit; relaxed: NORMAL, a sync before
@@ -19,6 +20,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::Entry;
+use super::fetch::fetch;
 use super::group::Group;
 use crate::engine::{
     COUNTER_BYTES, Change, Config, Durability, Engine, Records, Scanned, Update, VALUE_BYTES, value,
@@ -29,7 +31,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "sqlite",
     open,
     room_factor: 2.2,
-    configuration: "write-ahead log copied back at an eighth of the limit, half of the limit as \
+    configuration: "write-ahead log copied back at an eighth of the limit, a quarter of the limit as \
                     page cache of the writer, group commit in key order; durable: synchronous=FULL, \
                     relaxed: NORMAL",
 };
@@ -59,7 +61,7 @@ struct Sqlite {
 
 fn open(folder: &Path, config: &Config) -> Result<Box<dyn Engine>, Failure> {
     let file = folder.join("records.sqlite");
-    let writer = connect(&file, config, config.memory_bytes / 2).map_err(Failure::engine)?;
+    let writer = connect(&file, config, config.memory_bytes / 4).map_err(Failure::engine)?;
     writer.execute(TABLE, []).map_err(Failure::engine)?;
     let (writer, readers) = (Mutex::new(writer), Mutex::default());
     Ok(Box::new(Sqlite { file, config: *config, writer, readers, group: Group::new() }))
@@ -120,7 +122,7 @@ impl Sqlite {
     /// Reads with a connection that nobody else uses meanwhile.
     fn read<T>(&self, body: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, Failure> {
         let idle = lock(&self.readers).pop();
-        let connect = || connect(&self.file, &self.config, self.config.memory_bytes / 64);
+        let connect = || connect(&self.file, &self.config, self.config.memory_bytes / 256);
         let connection = idle.map_or_else(connect, Ok).map_err(Failure::engine)?;
         let found = body(&connection).map_err(Failure::engine);
         lock(&self.readers).push(connection);
@@ -145,6 +147,11 @@ impl Engine for Sqlite {
     }
 
     fn apply(&self, updates: &[Update], _: Durability) -> Result<(), Failure> {
+        match updates {
+            [update] => drop(self.get(update.key.as_bytes())?),
+            // An error shows again in the commit.
+            _ => fetch(updates, |key| drop(self.get(key))),
+        }
         self.group.apply(updates, |all| self.commit(all).map_err(Failure::engine))
     }
 

@@ -54,7 +54,11 @@ fn head(results: &Results, out: &mut String) {
         ),
         format!("- Device: {}, file system {}", machine.device, machine.file_system),
         format!("- Command: `{}`, version {}", settings.command, settings.version),
-        format!("- Memory of each engine: {memory}, enforced by {}", settings.limit),
+        format!(
+            "- Memory of each engine: {memory}, enforced by {}; `MALLOC_ARENA_MAX=2` for all, \
+             because little memory is no place for a heap for each thread",
+            settings.limit
+        ),
         format!(
             "- Runs of {} s after {} s of random reads that warm caches (none before cold reads); {} \
              of each cell; medians, with the lowest and the highest in brackets",

@@ -24,10 +24,17 @@ pub(crate) fn measure(folder: &Path, file_bytes: u64, seconds: f64) -> Result<Re
     let read = measured(&["--name=read", "--rw=read", "--bs=1M", "--iodepth=8"])?;
     let pairs =
         measured(&["--name=pairs", "--rw=randrw", "--rwmixread=50", "--bs=4k", "--iodepth=32"])?;
-    let sync = measured(&["--name=sync", "--rw=write", "--bs=4k", "--iodepth=1", "--sync=dsync"])?;
+    let sync = measured(&[
+        "--name=sync",
+        "--rw=write",
+        "--bs=4k",
+        "--iodepth=1",
+        "--sync=dsync",
+        "--lat_percentiles=1",
+    ])?;
     std::fs::remove_file(&file).map_err(|error| Failure::file(&file, error))?;
     let number = |of: &Value, path: &str| of.pointer(path).and_then(Value::as_f64).unwrap_or(0.0);
-    let percentile = |name: &str| number(&sync, &format!("/write/clat_ns/percentile/{name}")) / 1e3;
+    let percentile = |name: &str| number(&sync, &format!("/write/lat_ns/percentile/{name}")) / 1e3;
     Ok(Reference {
         read_bytes_per_second: number(&read, "/read/bw_bytes"),
         write_bytes_per_second: number(&write, "/write/bw_bytes"),
