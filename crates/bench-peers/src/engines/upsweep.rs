@@ -1,9 +1,9 @@
 //! Upsweep: increments are declared with a modifier of the application, and nothing is read.
 //!
 //! Configuration, and why:
-//! - as its memory budget four fifths of what the limit leaves above 32 MiB: its files are opened for
-//!   direct I/O, so the page cache needs nothing, but the process takes up to 32 MiB and a fifth more
-//!   than the budget (threads, the heap, this driver), and more than the limit is death;
+//! - three quarters of the limit as its memory budget: its files are opened for direct I/O, so the
+//!   page cache needs nothing, but the heap takes more than the budget counts, and threads, the
+//!   program and this driver take some MiB; more than the limit is death;
 //! - a log of four times the memory, so that memory and not the log bounds what can wait;
 //! - increments fold: a record that is hit again while it waits costs one queue entry;
 //! - durable updates wait for the log; relaxed ones are on their way within 5 ms.
@@ -29,14 +29,10 @@ pub(super) const ENTRY: Entry = Entry {
     name: "upsweep",
     open,
     room_factor: 2.5,
-    configuration: "four fifths of what the limit leaves above 32 MiB as memory budget, direct I/O, a \
-                    log of four times the limit (64 MiB at least), increments as a folding modifier",
+    configuration: "three quarters of the limit as memory budget, direct I/O, a log of four times the \
+                    limit (64 MiB at least), increments as a folding modifier",
 };
 
-/// Memory of the process besides the budget and a fifth of it.
-const PROCESS_BYTES: u64 = 32 << 20;
-/// Least budget.
-const BUDGET_BYTES_MIN: u64 = 16 << 20;
 /// An operand: how much is added.
 const ONE: [u8; 8] = 1u64.to_le_bytes();
 
@@ -86,8 +82,7 @@ struct Upsweep {
 }
 
 fn open(folder: &Path, config: &Config) -> Result<Box<dyn Engine>, Failure> {
-    let budget_bytes = config.memory_bytes.saturating_sub(PROCESS_BYTES) / 5 * 4;
-    let budget_bytes = usize::try_from(budget_bytes.max(BUDGET_BYTES_MIN)).unwrap_or(usize::MAX);
+    let budget_bytes = usize::try_from(config.memory_bytes / 4 * 3).unwrap_or(usize::MAX);
     let builder = Store::builder().memory_bytes(budget_bytes).modifier(Count);
     let path = folder.join("store");
     let store = if path.exists() {

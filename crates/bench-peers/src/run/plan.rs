@@ -15,19 +15,14 @@ const ROOM_FIXED_BYTES: u64 = 1 << 30;
 /// The ratio at which workloads other than increments are run.
 const USUAL_RATIO: u64 = 8;
 /// What is run with `--quick`.
-const QUICK: [Workload; 12] = [
+const QUICK: [Workload; 7] = [
     Workload::Increments,
-    Workload::Zipfian,
     Workload::Mixed50,
     Workload::Latency80,
     Workload::Reads,
-    Workload::ReadsWhileUpdating,
-    Workload::Scans,
-    Workload::Ngrams,
     Workload::Recovery,
     Workload::InsertRandom,
     Workload::YcsbA,
-    Workload::YcsbE,
 ];
 
 /// What was asked for, with defaults filled in.
