@@ -3,8 +3,8 @@
 //!
 //! A *parent* plans the cells (engine, workload, class of durability, ratio of data to memory) and
 //! runs each in a *child* process, this program again, inside a memory cgroup. The child measures
-//! (`cell`) an engine (`engines`) behind one trait (`engine`) and replies with an outcome, which the
-//! parent keeps (`outcome`) and turns into a report (`report`).
+//! (`cell`) an engine (`engines`) behind one trait (`engine`) and replies with an outcome, which
+//! the parent keeps (`outcome`) and turns into a report (`report`).
 
 mod args;
 mod cell;

@@ -29,6 +29,16 @@ pub(crate) struct Latency {
     pub(crate) max_us: f64,
 }
 
+impl Latency {
+    /// Names of what [`Latency::percentiles`] gives.
+    pub(crate) const NAMES: [&str; 6] = ["p50", "p90", "p99", "p99.9", "p99.99", "max"];
+
+    /// All percentiles, in microseconds.
+    pub(crate) fn percentiles(&self) -> [f64; 6] {
+        [self.p50_us, self.p90_us, self.p99_us, self.p999_us, self.p9999_us, self.max_us]
+    }
+}
+
 /// What happened in each interval of [`INTERVAL_MS`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Series {

@@ -1,9 +1,9 @@
 //! What happens inside a child process: one step on one store, measured.
 //!
-//! Steps of a run: open the store; learn the sum of all counters if it is not known; warm the caches
-//! with reads (unless cold reads are what is measured); run; wait until all deferred work is done;
-//! count again. Read and written bytes and processor time are those from the start of the run to the
-//! end of the deferred work.
+//! Steps of a run: open the store; learn the sum of all counters if it is not known; warm the
+//! caches with reads (unless cold reads are what is measured); run; wait until all deferred work is
+//! done; count again. Read and written bytes and processor time are those from the start of the run
+//! to the end of the deferred work.
 
 pub(crate) mod acknowledged;
 mod callers;

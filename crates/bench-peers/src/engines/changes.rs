@@ -1,5 +1,5 @@
-//! Read-modify-write, for engines without declared increments: the updates of one key together, from
-//! the value before to the value after.
+//! Read-modify-write, for engines without declared increments: the updates of one key together,
+//! from the value before to the value after.
 
 use crate::engine::{Change, Update, Value, add, incremented_from_nothing, value};
 

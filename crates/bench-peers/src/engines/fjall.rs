@@ -4,7 +4,8 @@
 //! - memtables of an eighth of the limit (up to four wait for flushes), a block cache of a quarter;
 //!   it reads and writes through the page cache, which has the rest;
 //! - no filters at the last level (`expect_point_read_hits`): what is read is there;
-//! - partitioned index and filters: whole ones would not fit once the data is many times the memory;
+//! - partitioned index and filters: whole ones would not fit once the data is many times the
+//!   memory;
 //! - no compression: values do not compress;
 //! - durable: the journal is synchronised once for all callers that wait for it (group commit);
 //!   relaxed: the journal goes to the page cache with every write, its default;

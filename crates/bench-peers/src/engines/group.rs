@@ -1,5 +1,6 @@
-//! Group commit for engines with one writer: while one commit is under way, others who want one wait
-//! together and share the next. What the engines with a write-ahead log of many writers do inside.
+//! Group commit for engines with one writer: while one commit is under way, others who want one
+//! wait together and share the next. What the engines with a write-ahead log of many writers do
+//! inside.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

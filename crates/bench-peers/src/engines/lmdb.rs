@@ -8,8 +8,8 @@
 //!   so that neighbours share pages. Before a caller joins it reads its keys, those of a batch by
 //!   eight threads, so that the device is busy and the writer finds the pages in memory;
 //! - durable: a commit writes pages, then the root, and waits for both;
-//! - relaxed: `NOSYNC` (after a crash of the machine the file is sound only if the file system keeps
-//!   the order of writes), made durable every 250 ms by a thread;
+//! - relaxed: `NOSYNC` (after a crash of the machine the file is sound only if the file system
+//!   keeps the order of writes), made durable every 250 ms by a thread;
 //! - loaded in key order by `APPEND`.
 
 use std::path::Path;
@@ -54,8 +54,8 @@ fn open(folder: &Path, config: &Config) -> Result<Box<dyn Engine>, Failure> {
     // SAFETY: NOSYNC loses no more than the newest commits when the process alone ends, and stores
     // that outlive a crash of the machine are not used; the other flag changes no promise.
     unsafe { options.flags(flags) };
-    // SAFETY: the file is in a folder of this process's own, so that nobody else changes it while it
-    // is mapped.
+    // SAFETY: the file is in a folder of this process's own, so that nobody else changes it while
+    // it is mapped.
     let env = unsafe { options.open(folder) }.map_err(Failure::engine)?;
     let transaction = env.write_txn().map_err(Failure::engine)?;
     let records = env

@@ -30,8 +30,8 @@ pub(super) const ENTRY: Entry = Entry {
     name: "redb",
     open,
     room_factor: 4.0,
-    configuration: "three eighths of the limit as cache, group commit in key order; relaxed: commits without \
-                    durability and one with it every 250 ms",
+    configuration: "three eighths of the limit as cache, group commit in key order; relaxed: \
+                    commits without durability and one with it every 250 ms",
 };
 
 const RECORDS: TableDefinition<'_, &[u8], [u8; VALUE_BYTES]> = TableDefinition::new("records");
@@ -80,7 +80,7 @@ impl Redb {
             } else {
                 None
             };
-            match changed(group, current.as_ref().map(|value| value.as_slice())) {
+            match changed(group, current.as_ref().map(Value::as_slice)) {
                 Some(value) => drop(table.insert(key, value)?),
                 None => drop(table.remove(key)?),
             }

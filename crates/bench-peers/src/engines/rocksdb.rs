@@ -5,14 +5,14 @@
 //! - memory: three write buffers of an eighth of the limit (memtables are what makes an LSM tree
 //!   batch; one fills while two are flushed), a block cache of a quarter; the rest is buffers of
 //!   compactions, the page cache of the write-ahead log, threads and the heap;
-//! - direct I/O for reads, flushes and compactions: under this limit the page cache would hold blocks
-//!   twice and be driven out by compactions;
-//! - partitioned index and filters in the block cache, the top level pinned: whole ones would not fit
-//!   beside the data once that is many times the memory;
+//! - direct I/O for reads, flushes and compactions: under this limit the page cache would hold
+//!   blocks twice and be driven out by compactions;
+//! - partitioned index and filters in the block cache, the top level pinned: whole ones would not
+//!   fit beside the data once that is many times the memory;
 //! - no filters at the last level (`optimize_filters_for_hits`): what is read is there;
-//! - leveled compaction with level sizes from the last one upward: over 40 s of increments at ratio 8
-//!   it applied 188 thousand a second with all paid, universal compaction 124 thousand (with fewer
-//!   bytes written: 139 per update against 195), and reads and scans meet fewer runs;
+//! - leveled compaction with level sizes from the last one upward: over 40 s of increments at ratio
+//!   8 it applied 188 thousand a second with all paid, universal compaction 124 thousand (with
+//!   fewer bytes written: 139 per update against 195), and reads and scans meet fewer runs;
 //! - both processors for flushes and compactions; no compression: values do not compress;
 //! - log files are used again (`recycle_log_file_num`): a synchronous write into space that was
 //!   written before need not change the file system's journal;

@@ -3,8 +3,8 @@
 //! Configuration, and why:
 //! - a table without row numbers, so that a record lies in one tree; the counter is a column of its
 //!   own, so that an increment is one statement;
-//! - a page cache of a quarter of the limit for the connection that writes, small ones for those that
-//!   read; the rest is the system's page cache, of which both have use;
+//! - a page cache of a quarter of the limit for the connection that writes, small ones for those
+//!   that read; the rest is the system's page cache, of which both have use;
 //! - one writer: callers share transactions (group commit), and updates go in key order, so that
 //!   neighbours share pages. Before a caller joins it reads its keys, those of a batch by eight
 //!   threads, so that the device is busy and the writer finds the pages in memory;
@@ -31,9 +31,9 @@ pub(super) const ENTRY: Entry = Entry {
     name: "sqlite",
     open,
     room_factor: 2.2,
-    configuration: "write-ahead log copied back at an eighth of the limit, a quarter of the limit as \
-                    page cache of the writer, group commit in key order; durable: synchronous=FULL, \
-                    relaxed: NORMAL",
+    configuration: "write-ahead log copied back at an eighth of the limit, a quarter of the limit \
+                    as page cache of the writer, group commit in key order; durable: \
+                    synchronous=FULL, relaxed: NORMAL",
 };
 
 /// Bytes of a page.

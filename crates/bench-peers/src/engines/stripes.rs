@@ -16,8 +16,8 @@ impl Stripes {
         Self((0..STRIPES).map(|_| Mutex::new(())).collect())
     }
 
-    /// Locks the keys of all updates, always in the same order, so that no two callers wait for each
-    /// other.
+    /// Locks the keys of all updates, always in the same order, so that no two callers wait for
+    /// each other.
     pub(super) fn lock(&self, updates: &[Update]) -> Vec<MutexGuard<'_, ()>> {
         let mut places: Vec<usize> = updates.iter().map(place).collect();
         places.sort_unstable();

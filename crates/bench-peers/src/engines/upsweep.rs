@@ -29,8 +29,8 @@ pub(super) const ENTRY: Entry = Entry {
     name: "upsweep",
     open,
     room_factor: 2.5,
-    configuration: "three quarters of the limit as memory budget, direct I/O, a log of four times the \
-                    limit (64 MiB at least), increments as a folding modifier",
+    configuration: "three quarters of the limit as memory budget, direct I/O, a log of four times \
+                    the limit (64 MiB at least), increments as a folding modifier",
 };
 
 /// An operand: how much is added.

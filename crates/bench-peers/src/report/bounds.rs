@@ -7,6 +7,7 @@ use crate::outcome::{Reference, Settings};
 const WAITING_BYTES: f64 = 16.0;
 
 /// Bounds of the rate of uniform increments at a ratio, in updates per second.
+#[derive(Clone, Copy)]
 pub(super) struct Bounds {
     /// Of engines that gather updates in memory and then read and write all data in sequence.
     pub(super) sweep: f64,
@@ -33,9 +34,9 @@ pub(super) fn at(settings: &Settings, reference: &Reference, ratio: u64) -> Boun
 pub(super) fn explanation() -> String {
     format!(
         "Bounds of uniform increments. **Sweep**: with q updates waiting in memory and B bytes of \
-         data, a sweep reads and writes B once and applies q, so at most q / (B / read bandwidth + B \
-         / write bandwidth) updates a second; q is the memory over {WAITING_BYTES} bytes, a key and \
-         an operand, with nothing left for anything else; B is {RECORD_BYTES} bytes a record. \
+         data, a sweep reads and writes B once and applies q, so at most q / (B / read bandwidth + \
+         B / write bandwidth) updates a second; q is the memory over {WAITING_BYTES} bytes, a key \
+         and an operand, with nothing left for anything else; B is {RECORD_BYTES} bytes a record. \
          **Pairs**: one random read and one random write of 4 KiB for each update, which is what a \
          tree that is updated in place does beyond what it has cached. **Syncs**: synchronous \
          writes of 4 KiB, one after the other. An engine may be above a bound of a kind that is \

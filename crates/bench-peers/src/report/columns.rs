@@ -4,10 +4,13 @@ use super::bounds::Bounds;
 use crate::outcome::{Latency, Outcome};
 use crate::text::{short, size};
 
+/// The number of a column in an outcome.
+type Number = Box<dyn Fn(&Outcome) -> Option<f64>>;
+
 /// A column: its title, its number (none: the outcome has none), and how that is shown.
 pub(super) struct Column {
     pub(super) title: &'static str,
-    pub(super) number: Box<dyn Fn(&Outcome) -> Option<f64>>,
+    pub(super) number: Number,
     pub(super) show: fn(f64) -> String,
 }
 
@@ -91,16 +94,8 @@ pub(super) fn costs() -> Vec<Column> {
 
 /// Percentiles of one latency.
 pub(super) fn latencies(of: fn(&Outcome) -> Option<&Latency>) -> Vec<Column> {
-    let parts: [(&'static str, fn(&Latency) -> f64); 6] = [
-        ("p50", |latency| latency.p50_us),
-        ("p90", |latency| latency.p90_us),
-        ("p99", |latency| latency.p99_us),
-        ("p99.9", |latency| latency.p999_us),
-        ("p99.99", |latency| latency.p9999_us),
-        ("max", |latency| latency.max_us),
-    ];
-    let one = |(title, part): (&'static str, fn(&Latency) -> f64)| {
-        column(title, short, move |outcome| of(outcome).map(part))
+    let one = |(place, title): (usize, &'static str)| {
+        column(title, short, move |outcome| Some(of(outcome)?.percentiles()[place]))
     };
-    parts.into_iter().map(one).collect()
+    Latency::NAMES.into_iter().enumerate().map(one).collect()
 }

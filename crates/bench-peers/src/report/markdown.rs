@@ -60,26 +60,26 @@ fn head(results: &Results, out: &mut String) {
             settings.limit
         ),
         format!(
-            "- Runs of {} s after {} s of random reads that warm caches (none before cold reads); {} \
-             of each cell; medians, with the lowest and the highest in brackets",
+            "- Runs of {} s after {} s of random reads that warm caches (none before cold reads); \
+             {} of each cell; medians, with the lowest and the highest in brackets",
             short(settings.seconds),
             short(settings.warm_up_seconds),
             settings.repeats
         ),
         "- Every run is a process of its own, on a store whose pages were dropped from the page \
-         cache. All runs of an engine at a ratio use one store, one after the other, workloads that \
-         only increment first; engines take turns run by run unless the notes say otherwise"
+         cache. All runs of an engine at a ratio use one store, one after the other, workloads \
+         that only increment first; engines take turns run by run unless the notes say otherwise"
             .to_owned(),
-        "- *All paid*: updates over the time of the run and of the deferred work (sweep, compaction, \
-         checkpoint) after it. Bytes and processor time include that work too"
+        "- *All paid*: updates over the time of the run and of the deferred work (sweep, \
+         compaction, checkpoint) after it. Bytes and processor time include that work too"
             .to_owned(),
         "- Latencies of closed loops count from the call. In `latency50`, `latency80` and \
-         `reads-while-updating` updates come at random times at a rate, a part of what `increments` \
-         reached with all paid, and latencies count from when they were due"
+         `reads-while-updating` updates come at random times at a rate, a part of what \
+         `increments` reached with all paid, and latencies count from when they were due"
             .to_owned(),
-        "- Counters were added up after the last repeat of each cell of increments (at ratios above \
-         8 after the last cell of the store, for all before it): a sum that is not the number of \
-         acknowledged increments is shown as a failure"
+        "- Counters were added up after the last repeat of each cell of increments (at ratios \
+         above 8 after the last cell of the store, for all before it): a sum that is not the \
+         number of acknowledged increments is shown as a failure"
             .to_owned(),
         format!("- Text of `ngrams`: {}", settings.text),
     ];

@@ -117,23 +117,17 @@ fn rates(run: &Outcome) -> Vec<(f64, f64)> {
 
 /// Percentiles of the latencies of updates: medians over the repeats.
 fn percentiles(table: &Table<'_>, folder: &Path) -> Result<Option<(String, String)>, Failure> {
-    let parts: [(&str, fn(&Latency) -> f64); 6] = [
-        ("p50", |latency| latency.p50_us),
-        ("p90", |latency| latency.p90_us),
-        ("p99", |latency| latency.p99_us),
-        ("p99.9", |latency| latency.p999_us),
-        ("p99.99", |latency| latency.p9999_us),
-        ("max", |latency| latency.max_us),
-    ];
     let lines = table.rows.iter().filter_map(|(engine, outcomes)| {
         let runs = measured(outcomes);
-        let latencies: Vec<&Latency> =
-            runs.iter().filter_map(|run| run.update_latency.as_ref()).collect();
-        let point = |(place, (_, part)): (usize, &(&str, fn(&Latency) -> f64))| {
-            let found = latencies.iter().map(|latency| part(latency)).collect();
-            (place as f64, Spread::of(found).median)
+        let latencies: Vec<[f64; 6]> = runs
+            .iter()
+            .filter_map(|run| Some(run.update_latency.as_ref()?.percentiles()))
+            .collect();
+        let median = |place: usize| {
+            Spread::of(latencies.iter().map(|percentiles| percentiles[place]).collect()).median
         };
-        let points = parts.iter().enumerate().map(point).collect();
+        let places = 0..Latency::NAMES.len();
+        let points = places.map(|place| (place as f64, median(place))).collect();
         (!latencies.is_empty()).then_some((*engine, points))
     });
     let title = headline(table, "latency of updates");
@@ -141,7 +135,7 @@ fn percentiles(table: &Table<'_>, folder: &Path) -> Result<Option<(String, Strin
         title: &title,
         across: "",
         up: "µs",
-        places: parts.iter().map(|(name, _)| (*name).to_owned()).collect(),
+        places: Latency::NAMES.map(str::to_owned).to_vec(),
         has_points: true,
     };
     save(folder, &format!("latency-{}", file_part(table)), &frame, lines.collect())

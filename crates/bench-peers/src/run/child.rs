@@ -43,7 +43,8 @@ pub(crate) fn perform(spec: &mut Spec, is_limited: bool) -> Result<Reply, Failur
     let mut child = Command::new(&program)
         .arg("child")
         .arg(&orders)
-        // Heaps of their own for many threads would take several times what the engines account for.
+        // Heaps of their own for many threads would take several times what the engines account
+        // for.
         .env("MALLOC_ARENA_MAX", "2")
         .stdin(Stdio::null())
         .spawn()

@@ -1,5 +1,5 @@
-//! What is run, and in what order: settings with their defaults, the cells of a ratio, the room that
-//! they need.
+//! What is run, and in what order: settings with their defaults, the cells of a ratio, the room
+//! that they need.
 
 use crate::args::RunArgs;
 use crate::engine::RECORD_BYTES;

@@ -1,8 +1,8 @@
 //! Keys of records: loaded ones, which can be listed in order without sorting, and new ones.
 //!
-//! Loaded keys lie in the lower half of all 64-bit numbers, one at a random place of each of as many
-//! equal parts as there are records. New random keys lie in the same half; sequential ones in the
-//! upper half, so that they come behind all others. Text sorts after both, by its first byte.
+//! Loaded keys lie in the lower half of all 64-bit numbers, one at a random place of each of as
+//! many equal parts as there are records. New random keys lie in the same half; sequential ones in
+//! the upper half, so that they come behind all others. Text sorts after both, by its first byte.
 
 use super::random::scramble;
 use crate::engine::{Key, Value, value};

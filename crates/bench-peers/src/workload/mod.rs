@@ -65,12 +65,12 @@ impl Class {
 
     /// What it is, in a line.
     pub(crate) fn about(self) -> String {
-        help(self)
+        help(&self)
     }
 }
 
 /// The documentation of a value of the command line.
-fn help(value: impl ValueEnum) -> String {
+fn help(value: &impl ValueEnum) -> String {
     let value = value.to_possible_value();
     value.and_then(|value| value.get_help().map(ToString::to_string)).unwrap_or_default()
 }
@@ -133,7 +133,7 @@ impl Workload {
 
     /// What it does, in a line.
     pub(crate) fn about(self) -> String {
-        help(self)
+        help(&self)
     }
 
     /// Whether increments are all that changes, so that the counters can be checked by their sum.
