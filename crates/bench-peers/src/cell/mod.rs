@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use acknowledged::Acknowledged;
 use callers::Run;
+use nix::sys::signal::Signal;
 use recorder::Recorder;
 use resources::Used;
 use spec::{Reply, Spec, Step};
@@ -36,6 +37,9 @@ const PATIENCE: f64 = 20.0;
 /// [`Failure`] if orders or reply cannot be read or written; what goes wrong in between is in the
 /// reply.
 pub(crate) fn live(orders: &Path) -> Result<(), Failure> {
+    // Without its parent nobody would end it or read what it has found.
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
+        .map_err(|error| Failure::Refused(format!("a child cannot follow its parent: {error}")))?;
     let text = std::fs::read_to_string(orders).map_err(|error| Failure::file(orders, error))?;
     let spec: Spec = serde_json::from_str(&text)
         .map_err(|error| Failure::Refused(format!("{}: {error}", orders.display())))?;

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 
 /// Where version 1 has its memory controller.
-const ROOT_V1: &str = "/sys/fs/cgroup/memory";
+const SEPARATE_ROOT: &str = "/sys/fs/cgroup/memory";
 /// Where version 2 is.
-const ROOT_V2: &str = "/sys/fs/cgroup";
+const UNIFIED_ROOT: &str = "/sys/fs/cgroup";
 
 /// A group with a limit.
 pub(crate) struct Cgroup {
@@ -24,17 +24,17 @@ impl Cgroup {
     /// # Errors
     /// [`Failure::Refused`], which says what to do.
     pub(crate) fn create(name: &str, memory_bytes: u64) -> Result<Self, Failure> {
-        let (root, version) = if Path::new(ROOT_V1).join("memory.limit_in_bytes").exists() {
-            (ROOT_V1, 1)
+        let (root, version) = if Path::new(SEPARATE_ROOT).join("memory.limit_in_bytes").exists() {
+            (SEPARATE_ROOT, 1)
         } else {
-            (ROOT_V2, 2)
+            (UNIFIED_ROOT, 2)
         };
         let group = Self { path: Path::new(root).join(name), version };
         group.set_up(root, memory_bytes).map_err(|error| {
             Failure::Refused(format!(
                 "cannot limit memory by the cgroup {}: {error}; run as root on a machine whose \
-                 memory controller (version 1 at {ROOT_V1}, or version 2 with `memory` in \
-                 {ROOT_V2}/cgroup.controllers) is mounted writable, or give --no-limit, with which \
+                 memory controller (version 1 at {SEPARATE_ROOT}, or version 2 with `memory` in \
+                 {UNIFIED_ROOT}/cgroup.controllers) is mounted writable, or give --no-limit, with which \
                  engines that use the page cache have the memory of the whole machine",
                 group.path.display()
             ))
