@@ -4,7 +4,7 @@
 .PHONY: help demo test test-long bench-peers
 
 help: ## Show this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: ## Count n-grams in a store, to see the system work; DEMO_ARGS="..." passes arguments
 	@scripts/prepare build
@@ -16,5 +16,5 @@ test: ## Format, lints, tests, documentation, a bounded simulation: under 15 min
 test-long: ## All of test, then dependencies, many simulations, fuzzing and kill trials
 	@scripts/test-long
 
-bench-peers: ## Measure Upsweep beside its peers, about an hour; QUICK=1: under 10 minutes; DIR=... the device
+bench-peers: ## Measure Upsweep beside its peers in DIR, about an hour, or with QUICK=1 in minutes
 	@scripts/bench-peers $(or $(DIR),.) $(BENCH_ARGS)

@@ -77,7 +77,8 @@ pub(crate) struct RunArgs {
     /// Length of a run in seconds [default: 5; with --quick: 2]
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub(crate) seconds: Option<f64>,
-    /// Runs of each cell, of which the median is shown [default: 3; with --quick: 1]
+    /// Runs of each cell, of which the median is shown [default: 3 of increments, 1 of others; with
+    /// --quick: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repeats: Option<u32>,
     /// Seed of keys and operations

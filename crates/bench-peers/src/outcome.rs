@@ -203,7 +203,8 @@ pub(crate) struct Settings {
     pub(crate) engines: Vec<String>,
     pub(crate) seconds: f64,
     pub(crate) warm_up_seconds: f64,
-    pub(crate) repeats: u32,
+    /// How often cells were run.
+    pub(crate) repeats: String,
     pub(crate) seed: u64,
     /// What enforced the limit of memory.
     pub(crate) limit: String,

@@ -61,7 +61,7 @@ fn head(results: &Results, out: &mut String) {
         ),
         format!(
             "- Runs of {} s after {} s of random reads that warm caches (none before cold reads); \
-             {} of each cell; medians, with the lowest and the highest in brackets",
+             {}; medians, with the lowest and the highest in brackets",
             short(settings.seconds),
             short(settings.warm_up_seconds),
             settings.repeats

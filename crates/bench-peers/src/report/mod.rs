@@ -99,7 +99,7 @@ mod tests {
 
     fn results() -> Results {
         let mut results = Results {
-            settings: Settings { memory_bytes: 128 << 20, repeats: 2, ..Settings::default() },
+            settings: Settings { memory_bytes: 128 << 20, ..Settings::default() },
             reference: Some(Reference {
                 read_bytes_per_second: 1e9,
                 write_bytes_per_second: 1e9,

@@ -119,7 +119,11 @@ impl Parent<'_> {
             engines: plan.engines.iter().map(|entry| entry.name.to_owned()).collect(),
             seconds: plan.seconds,
             warm_up_seconds: plan.warm_up_seconds,
-            repeats: plan.repeats,
+            repeats: format!(
+                "{} of each cell of increments, {} of others",
+                plan.repeats(Workload::Increments),
+                plan.repeats(Workload::YcsbA)
+            ),
             seed: self.args.seed,
             limit,
             text,
@@ -190,11 +194,12 @@ impl Parent<'_> {
             stores.extend(self.load(entry, ratio)?);
         }
         for (workload, class, has_check) in self.plan.cells(ratio) {
-            for repeat in 0..self.plan.repeats {
+            let repeats = self.plan.repeats(workload);
+            for repeat in 0..repeats {
                 for store in &mut stores {
                     let engine = store.entry.name.to_owned();
                     let name = CellName { ratio, workload, class, engine };
-                    let has_check = has_check && repeat + 1 == self.plan.repeats;
+                    let has_check = has_check && repeat + 1 == repeats;
                     self.run_cell(store, name, repeat, has_check)?;
                 }
             }

@@ -35,7 +35,8 @@ pub(crate) struct Plan {
     is_quick: bool,
     pub(crate) seconds: f64,
     pub(crate) warm_up_seconds: f64,
-    pub(crate) repeats: u32,
+    /// Runs of each cell, if that was asked for.
+    repeats: Option<u32>,
 }
 
 impl Plan {
@@ -73,8 +74,14 @@ impl Plan {
             is_quick: args.quick,
             seconds,
             warm_up_seconds: seconds / 4.0,
-            repeats: args.repeats.unwrap_or(if args.quick { 1 } else { 3 }),
+            repeats: args.repeats,
         })
+    }
+
+    /// Runs of each cell of a workload: more of increments, which everything else is measured by.
+    pub(crate) fn repeats(&self, workload: Workload) -> u32 {
+        let is_repeated = workload == Workload::Increments && !self.is_quick;
+        self.repeats.unwrap_or(if is_repeated { 3 } else { 1 })
     }
 
     /// Records of a data set.
