@@ -78,8 +78,8 @@ fn head(results: &Results, out: &mut String) {
          `increments` reached with all paid, and latencies count from when they were due"
             .to_owned(),
         "- Counters were added up after the last repeat of each cell of increments (at ratios \
-         above 8 and with `--quick` after the last such cell of a store only, for all before it): a \
-         sum that is not the number of acknowledged increments is shown as a failure"
+         above 8 and with `--quick` after the last such cell of a store only, for all before it): \
+         a sum that is not the number of acknowledged increments is shown as a failure"
             .to_owned(),
         format!("- Text of `ngrams`: {}", settings.text),
     ];

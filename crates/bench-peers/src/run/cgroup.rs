@@ -34,8 +34,8 @@ impl Cgroup {
             Failure::Refused(format!(
                 "cannot limit memory by the cgroup {}: {error}; run as root on a machine whose \
                  memory controller (version 1 at {SEPARATE_ROOT}, or version 2 with `memory` in \
-                 {UNIFIED_ROOT}/cgroup.controllers) is mounted writable, or give --no-limit, with which \
-                 engines that use the page cache have the memory of the whole machine",
+                 {UNIFIED_ROOT}/cgroup.controllers) is mounted writable, or give --no-limit, with \
+                 which engines that use the page cache have the memory of the whole machine",
                 group.path.display()
             ))
         })?;

@@ -91,7 +91,7 @@ impl Plan {
 
     /// What runs at a ratio, in order, and whether the counters are added up after it. What changes
     /// the records comes last. Sums take long where there are many records: at high ratios and in
-    /// quick runs only the last one is made, which tells whether all runs before it were right, too.
+    /// quick runs only the last one is made, which covers all runs before it.
     pub(crate) fn cells(&self, ratio: u64) -> Vec<(Workload, Class, bool)> {
         let cells = self.unchecked_cells(ratio);
         let counts = |workload: Workload| workload.is_counted() && workload.has_updates();
