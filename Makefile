@@ -1,10 +1,10 @@
 # Two commands matter: `make demo` and `make test`. The work is done by the scripts in scripts/.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long
+.PHONY: help demo test test-long bench-peers
 
 help: ## Show this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: ## Count n-grams in a store, to see the system work; DEMO_ARGS="..." passes arguments
 	@scripts/prepare build
@@ -15,3 +15,6 @@ test: ## Format, lints, tests, documentation, a bounded simulation: under 15 min
 
 test-long: ## All of test, then dependencies, many simulations, fuzzing and kill trials
 	@scripts/test-long
+
+bench-peers: ## Measure Upsweep beside its peers in DIR, about an hour, or with QUICK=1 in minutes
+	@scripts/bench-peers $(or $(DIR),.) $(BENCH_ARGS)

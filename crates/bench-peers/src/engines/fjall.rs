@@ -1,0 +1,151 @@
+//! fjall: an LSM tree in Rust. It has no merge operator, so an increment is a get and a put.
+//!
+//! Configuration, and why:
+//! - memtables of an eighth of the limit (up to four wait for flushes), a block cache of a quarter;
+//!   it reads and writes through the page cache, which has the rest;
+//! - no filters at the last level (`expect_point_read_hits`): what is read is there;
+//! - partitioned index and filters: whole ones would not fit once the data is many times the
+//!   memory;
+//! - no compression: values do not compress;
+//! - durable: the journal is synchronised once for all callers that wait for it (group commit);
+//!   relaxed: the journal goes to the page cache with every write, its default;
+//! - read-modify-write under locks of the application, one for each of many parts of the keys; a
+//!   batch reads its records by eight threads before it changes them;
+//! - loaded by its ingestion, straight into the last level.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use fjall::config::{CompressionPolicy, PartitioningPolicy};
+use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+
+use super::Entry;
+use super::changes::{by_key, changed, needs_current};
+use super::fetch::fetch;
+use super::group::Group;
+use super::stripes::Stripes;
+use crate::engine::{Config, Durability, Engine, Records, Scanned, Update, counter};
+use crate::failure::Failure;
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "fjall",
+    open,
+    room_factor: 3.0,
+    configuration: "memtables of an eighth of the limit, a block cache of a quarter, the rest as \
+                    page cache, partitioned index and filters, group commit of the journal, \
+                    read-modify-write under locks of the application",
+};
+
+/// Smallest size of all journals that fjall takes.
+const JOURNAL_BYTES_MIN: u64 = 64 << 20;
+/// Time between two looks whether it is at rest.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Looks in a row that must find it at rest.
+const LOOKS: u32 = 5;
+
+struct Fjall {
+    database: Database,
+    records: Keyspace,
+    stripes: Stripes,
+    group: Group<()>,
+}
+
+fn open(folder: &Path, config: &Config) -> Result<Box<dyn Engine>, Failure> {
+    let memory_bytes = config.memory_bytes;
+    let database = Database::builder(folder.join("db"))
+        .cache_size(memory_bytes / 4)
+        .max_journaling_size((memory_bytes * 2).max(JOURNAL_BYTES_MIN))
+        .worker_threads(2)
+        .open()
+        .map_err(Failure::engine)?;
+    let options = || {
+        KeyspaceCreateOptions::default()
+            .max_memtable_size(memory_bytes / 8)
+            .expect_point_read_hits(true)
+            .index_block_partitioning_policy(PartitioningPolicy::all(true))
+            .filter_block_partitioning_policy(PartitioningPolicy::all(true))
+            .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
+    };
+    let records = database.keyspace("records", options).map_err(Failure::engine)?;
+    Ok(Box::new(Fjall { database, records, stripes: Stripes::new(), group: Group::new() }))
+}
+
+impl Fjall {
+    fn change(&self, updates: &[Update]) -> Result<(), fjall::Error> {
+        let _locked = self.stripes.lock(updates);
+        let mut updates = updates.to_vec();
+        // An error shows again below.
+        fetch(&updates, |key| drop(self.records.get(key)));
+        let mut batch = self.database.batch();
+        for group in by_key(&mut updates) {
+            let key = group[0].key.as_bytes();
+            let current = if needs_current(group) { self.records.get(key)? } else { None };
+            match changed(group, current.as_deref()) {
+                Some(value) => batch.insert(&self.records, key, value.as_slice()),
+                None => batch.remove(&self.records, key),
+            }
+        }
+        batch.commit()
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.database.outstanding_flushes() == 0
+            && self.database.active_compactions() == 0
+            && self.records.sealed_memtable_count() == 0
+    }
+}
+
+impl Engine for Fjall {
+    fn load(&self, records: Records<'_>) -> Result<(), Failure> {
+        let mut ingestion = self.records.start_ingestion().map_err(Failure::engine)?;
+        for (key, value) in records {
+            ingestion.write(key.as_bytes(), value.as_slice()).map_err(Failure::engine)?;
+        }
+        ingestion.finish().map_err(Failure::engine)
+    }
+
+    fn apply(&self, updates: &[Update], durability: Durability) -> Result<(), Failure> {
+        self.change(updates).map_err(Failure::engine)?;
+        if durability == Durability::Relaxed {
+            return Ok(());
+        }
+        let persist =
+            |_: &mut Vec<()>| self.database.persist(PersistMode::SyncData).map_err(Failure::engine);
+        self.group.apply(&[()], persist)
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<u64>, Failure> {
+        let value = self.records.get(key).map_err(Failure::engine)?;
+        Ok(value.map(|value| counter(&value)))
+    }
+
+    fn scan(&self, from: &[u8], count: u64) -> Result<Scanned, Failure> {
+        let mut scanned = Scanned::default();
+        let records = self.records.range(from..);
+        for record in records.take(usize::try_from(count).unwrap_or(usize::MAX)) {
+            scanned.add(&record.into_inner().map_err(Failure::engine)?.1);
+        }
+        Ok(scanned)
+    }
+
+    fn quiesce(&self) -> Result<(), Failure> {
+        self.records.rotate_memtable_and_wait().map_err(Failure::engine)?;
+        let mut looks = 0;
+        while looks < LOOKS {
+            std::thread::sleep(PAUSE);
+            looks = if self.is_at_rest() { looks + 1 } else { 0 };
+        }
+        self.database.persist(PersistMode::SyncAll).map_err(Failure::engine)
+    }
+
+    fn statistics(&self) -> BTreeMap<String, f64> {
+        let numbers = [
+            ("tables", self.records.table_count() as f64),
+            ("journals", self.database.journal_count() as f64),
+            ("compactions", self.database.compactions_completed() as f64),
+            ("compacting_seconds", self.database.time_compacting().as_secs_f64()),
+        ];
+        numbers.into_iter().map(|(name, number)| (name.to_owned(), number)).collect()
+    }
+}

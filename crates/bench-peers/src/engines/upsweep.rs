@@ -1,0 +1,174 @@
+//! Upsweep: increments are declared with a modifier of the application, and nothing is read.
+//!
+//! Configuration, and why:
+//! - three quarters of the limit as its memory budget: its files are opened for direct I/O, so the
+//!   page cache needs nothing, but the heap takes more than the budget counts, and threads, the
+//!   program and this driver take some MiB; more than the limit is death;
+//! - a log of four times the memory, so that memory and not the log bounds what can wait;
+//! - increments fold: a record that is hit again while it waits costs one queue entry;
+//! - durable updates wait for the log; relaxed ones are on their way within 5 ms.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use upsweep::engine::LoggedUpdate;
+use upsweep::engine::registry::ModifierId;
+use upsweep::structures::modifiers::{DELETE, PUT, value_operand};
+use upsweep::{
+    CreateOptions, LoadOptions, Modifier, Outcome, Refusal, Store, Table, ValueKind, ValueRef,
+};
+
+use super::Entry;
+use crate::engine::{
+    Change, Config, Durability, Engine, Records, Scanned, Update, add, counter,
+    incremented_from_nothing, value,
+};
+use crate::failure::Failure;
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "upsweep",
+    open,
+    room_factor: 2.5,
+    configuration: "three quarters of the limit as memory budget, direct I/O, a log of four times \
+                    the limit (64 MiB at least), increments as a folding modifier",
+};
+
+/// An operand: how much is added.
+const ONE: [u8; 8] = 1u64.to_le_bytes();
+
+/// Adds its operand to the counter at the start of a value.
+struct Count;
+
+impl Modifier for Count {
+    fn name(&self) -> &'static str {
+        "count"
+    }
+
+    fn version(&self) -> u16 {
+        1
+    }
+
+    fn apply(
+        &self,
+        _key: &[u8],
+        current: Option<ValueRef<'_>>,
+        operand: &[u8],
+    ) -> Result<Outcome, Refusal> {
+        let amount = counter(operand);
+        let value = match current {
+            Some(current) => {
+                let mut value = current.bytes.to_vec();
+                add(&mut value, amount);
+                value
+            }
+            None => {
+                let mut value = incremented_from_nothing();
+                add(&mut value, amount.wrapping_sub(1));
+                value.to_vec()
+            }
+        };
+        Ok(Outcome::Put(ValueKind::Bytes, value))
+    }
+
+    fn fold(&self, earlier: &[u8], later: &[u8]) -> Option<Vec<u8>> {
+        Some(counter(earlier).wrapping_add(counter(later)).to_le_bytes().to_vec())
+    }
+}
+
+struct Upsweep {
+    store: Store,
+    table: Table,
+    count: ModifierId,
+}
+
+fn open(folder: &Path, config: &Config) -> Result<Box<dyn Engine>, Failure> {
+    let budget_bytes = usize::try_from(config.memory_bytes / 4 * 3).unwrap_or(usize::MAX);
+    let builder = Store::builder().memory_bytes(budget_bytes).modifier(Count);
+    let path = folder.join("store");
+    let store = if path.exists() {
+        builder.open(&path)
+    } else {
+        let log_bytes = (4 * config.memory_bytes).max(64 << 20);
+        let options = CreateOptions { log_bytes: Some(log_bytes), ..CreateOptions::default() };
+        builder.create(&path, &options)
+    }
+    .map_err(Failure::engine)?;
+    let table = store.table("records").map_err(Failure::engine)?;
+    let count = store.blocks().modifier_id(&Count).map_err(Failure::engine)?;
+    Ok(Box::new(Upsweep { store, table, count }))
+}
+
+impl Upsweep {
+    fn logged<'a>(&self, update: &'a Update, put: &'a [u8]) -> LoggedUpdate<'a> {
+        let (modifier, operand): (ModifierId, &[u8]) = match update.change {
+            Change::Increment => (self.count, &ONE),
+            Change::Put(_) => (PUT, put),
+            Change::Delete => (DELETE, &[]),
+        };
+        let space = self.table.space();
+        LoggedUpdate { space, modifier, key: update.key.as_bytes(), operand }
+    }
+}
+
+impl Engine for Upsweep {
+    fn load(&self, records: Records<'_>) -> Result<(), Failure> {
+        let records = records.map(|(key, value)| {
+            let value = upsweep::Value { kind: ValueKind::Bytes, bytes: value.to_vec() };
+            Ok((key.as_bytes().to_vec(), value))
+        });
+        self.table.load(records, LoadOptions::default()).map_err(Failure::engine)?;
+        Ok(())
+    }
+
+    fn apply(&self, updates: &[Update], durability: Durability) -> Result<(), Failure> {
+        let puts: Vec<Vec<u8>> = updates
+            .iter()
+            .map(|update| match update.change {
+                Change::Put(stamp) => value_operand(ValueKind::Bytes, &value(stamp)),
+                Change::Increment | Change::Delete => Vec::new(),
+            })
+            .collect();
+        let logged: Vec<LoggedUpdate<'_>> =
+            updates.iter().zip(&puts).map(|(update, put)| self.logged(update, put)).collect();
+        let durability = match durability {
+            Durability::Durable => upsweep::Durability::Wait,
+            Durability::Relaxed => upsweep::Durability::Relaxed,
+        };
+        // A durable ticket has been waited on; nobody waits for a relaxed one.
+        self.store.blocks().modify(&logged, durability).map(drop).map_err(Failure::engine)
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<u64>, Failure> {
+        let value = self.table.get(key).map_err(Failure::engine)?;
+        Ok(value.map(|value| counter(&value.bytes)))
+    }
+
+    fn scan(&self, from: &[u8], count: u64) -> Result<Scanned, Failure> {
+        let mut scanned = Scanned::default();
+        let records = self.table.scan(from..);
+        for record in records.take(usize::try_from(count).unwrap_or(usize::MAX)) {
+            scanned.add(&record.map_err(Failure::engine)?.1.bytes);
+        }
+        Ok(scanned)
+    }
+
+    fn quiesce(&self) -> Result<(), Failure> {
+        self.store.sweep().map_err(Failure::engine)?;
+        self.store.blocks().checkpoint().map_err(Failure::engine)
+    }
+
+    fn statistics(&self) -> BTreeMap<String, f64> {
+        let status = self.store.status();
+        let numbers = [
+            ("log_used_bytes", status.log.used_bytes as f64),
+            ("batching_degree", status.sweep.batching_degree),
+            ("cycles", status.sweep.cycles as f64),
+            ("stall_us_max", status.sweep.stall_us_max as f64),
+            ("quarantined", status.quarantined as f64),
+            ("bound_log", status.bound.log),
+            ("bound_sweep", status.bound.sweep),
+            ("bound_cpu", status.bound.cpu),
+        ];
+        numbers.into_iter().map(|(name, number)| (name.to_owned(), number)).collect()
+    }
+}

@@ -1,0 +1,251 @@
+//! What was measured, as it stands in `results.json`.
+//!
+//! Invariant: after every cell the file is replaced as a whole, so that it is complete whenever the
+//! run is interrupted.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+use crate::workload::{Class, Workload};
+
+/// Name of the file in the folder of results.
+const FILE: &str = "results.json";
+/// Length of an interval of a series, in milliseconds.
+pub(crate) const INTERVAL_MS: u64 = 100;
+
+/// Percentiles of a latency in microseconds.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Latency {
+    pub(crate) samples: u64,
+    pub(crate) p50_us: f64,
+    pub(crate) p90_us: f64,
+    pub(crate) p99_us: f64,
+    pub(crate) p999_us: f64,
+    pub(crate) p9999_us: f64,
+    pub(crate) max_us: f64,
+}
+
+impl Latency {
+    /// Names of what [`Latency::percentiles`] gives.
+    pub(crate) const NAMES: [&str; 6] = ["p50", "p90", "p99", "p99.9", "p99.99", "max"];
+
+    /// All percentiles, in microseconds.
+    pub(crate) fn percentiles(&self) -> [f64; 6] {
+        [self.p50_us, self.p90_us, self.p99_us, self.p999_us, self.p9999_us, self.max_us]
+    }
+}
+
+/// What happened in each interval of [`INTERVAL_MS`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Series {
+    /// Updates that were acknowledged.
+    pub(crate) updates: Vec<u64>,
+    /// The longest latency of calls that ended, in microseconds.
+    pub(crate) latency_us_max: Vec<u64>,
+}
+
+impl Series {
+    /// So many updates were acknowledged in this interval.
+    pub(crate) fn add(&mut self, interval: usize, updates: u64, latency: Duration) {
+        self.lengthen(interval + 1);
+        self.updates[interval] += updates;
+        let longest = &mut self.latency_us_max[interval];
+        *longest = (*longest).max(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    /// Takes in another series of the same run.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.lengthen(other.updates.len());
+        for (interval, updates) in other.updates.iter().enumerate() {
+            self.updates[interval] += updates;
+            let longest = &mut self.latency_us_max[interval];
+            *longest = (*longest).max(other.latency_us_max[interval]);
+        }
+    }
+
+    fn lengthen(&mut self, intervals: usize) {
+        if self.updates.len() < intervals {
+            self.updates.resize(intervals, 0);
+            self.latency_us_max.resize(intervals, 0);
+        }
+    }
+}
+
+/// The counters after a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Check {
+    /// What they should add up to.
+    pub(crate) expected: u64,
+    /// What they add up to.
+    pub(crate) found: u64,
+}
+
+/// How a store came back after SIGKILL.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Recovery {
+    /// Until the store was open and had answered a query.
+    pub(crate) seconds: f64,
+    /// Increments that were handed over before the kill.
+    pub(crate) issued: u64,
+    /// Increments that were acknowledged before the kill.
+    pub(crate) acknowledged: u64,
+    /// Increments that are there.
+    pub(crate) found: u64,
+}
+
+/// What a child process has measured.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    /// Length of the run, in seconds.
+    pub(crate) seconds: f64,
+    /// How long the deferred work took afterwards, in seconds.
+    pub(crate) quiesce_seconds: f64,
+    /// The rate that was asked for, in updates per second; none: as fast as it went.
+    pub(crate) rate: Option<f64>,
+    /// Updates that were acknowledged.
+    pub(crate) updates: u64,
+    /// By the length of the run.
+    pub(crate) updates_per_second: f64,
+    /// By the length of the run and of the deferred work.
+    pub(crate) paid_updates_per_second: f64,
+    pub(crate) reads_per_second: f64,
+    pub(crate) scans_per_second: f64,
+    /// Of calls that hand over updates.
+    pub(crate) update_latency: Option<Latency>,
+    pub(crate) read_latency: Option<Latency>,
+    pub(crate) scan_latency: Option<Latency>,
+    pub(crate) series: Series,
+    /// Bytes that devices read, deferred work included.
+    pub(crate) read_bytes: u64,
+    /// Bytes that devices wrote, deferred work included.
+    pub(crate) written_bytes: u64,
+    /// Processor time of all threads, deferred work included, in seconds.
+    pub(crate) cpu_seconds: f64,
+    /// Allocated bytes of the store's files at the end.
+    pub(crate) disk_bytes: u64,
+    /// Most memory resident, mapped files included.
+    pub(crate) resident_bytes_peak: u64,
+    /// Most memory of the cgroup, page cache included; none without one.
+    pub(crate) cgroup_bytes_peak: Option<u64>,
+    pub(crate) check: Option<Check>,
+    pub(crate) recovery: Option<Recovery>,
+    /// Numbers of the engine's own.
+    pub(crate) statistics: BTreeMap<String, f64>,
+}
+
+/// What tells a cell from others.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct CellName {
+    pub(crate) ratio: u64,
+    pub(crate) workload: Workload,
+    pub(crate) class: Class,
+    pub(crate) engine: String,
+}
+
+/// One run of a cell.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct CellRun {
+    #[serde(flatten)]
+    pub(crate) name: CellName,
+    /// From 0.
+    pub(crate) repeat: u32,
+    /// What was measured, or why nothing was.
+    pub(crate) outcome: Result<Outcome, String>,
+}
+
+/// How a data set was loaded.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Load {
+    pub(crate) engine: String,
+    pub(crate) ratio: u64,
+    pub(crate) outcome: Result<Outcome, String>,
+}
+
+/// The machine.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Machine {
+    pub(crate) processor: String,
+    pub(crate) processors: usize,
+    pub(crate) memory_bytes: u64,
+    pub(crate) kernel: String,
+    pub(crate) device: String,
+    pub(crate) file_system: String,
+}
+
+/// What the device does without any engine, measured by fio past the page cache.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Reference {
+    /// Sequential reads of 1 MiB, bytes per second.
+    pub(crate) read_bytes_per_second: f64,
+    /// Sequential writes of 1 MiB, bytes per second.
+    pub(crate) write_bytes_per_second: f64,
+    /// Pairs of a random read and a random write of 4 KiB per second, 32 at a time.
+    pub(crate) pairs_per_second: f64,
+    /// Synchronous writes of 4 KiB, one at a time, per second.
+    pub(crate) syncs_per_second: f64,
+    /// Their median latency, in microseconds.
+    pub(crate) sync_p50_us: f64,
+    /// Their 99th percentile, in microseconds.
+    pub(crate) sync_p99_us: f64,
+}
+
+/// What was asked for.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Settings {
+    pub(crate) command: String,
+    pub(crate) version: String,
+    pub(crate) memory_bytes: u64,
+    pub(crate) ratios: Vec<u64>,
+    pub(crate) engines: Vec<String>,
+    pub(crate) seconds: f64,
+    pub(crate) warm_up_seconds: f64,
+    /// How often cells were run.
+    pub(crate) repeats: String,
+    pub(crate) seed: u64,
+    /// What enforced the limit of memory.
+    pub(crate) limit: String,
+    /// What text the sequences of words are from.
+    pub(crate) text: String,
+}
+
+/// Everything.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Results {
+    pub(crate) settings: Settings,
+    pub(crate) machine: Machine,
+    /// None if fio is missing or failed; the notes say why.
+    pub(crate) reference: Option<Reference>,
+    /// What a reader has to know: what was skipped and why, in what order stores took turns.
+    pub(crate) notes: Vec<String>,
+    pub(crate) loads: Vec<Load>,
+    pub(crate) cells: Vec<CellRun>,
+}
+
+impl Results {
+    /// Reads them from a folder.
+    ///
+    /// # Errors
+    /// [`Failure::File`]; [`Failure::Refused`] if the file is not of this program.
+    pub(crate) fn read(folder: &Path) -> Result<Self, Failure> {
+        let path = folder.join(FILE);
+        let text = std::fs::read_to_string(&path).map_err(|error| Failure::file(&path, error))?;
+        serde_json::from_str(&text)
+            .map_err(|error| Failure::Refused(format!("{}: {error}", path.display())))
+    }
+
+    /// Replaces the file in a folder.
+    ///
+    /// # Errors
+    /// [`Failure::File`].
+    pub(crate) fn write(&self, folder: &Path) -> Result<(), Failure> {
+        let (path, new) = (folder.join(FILE), folder.join("results.json.new"));
+        let text =
+            serde_json::to_string(self).map_err(|error| Failure::Refused(error.to_string()))?;
+        let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &path));
+        written.map_err(|error| Failure::file(&path, error))
+    }
+}

@@ -1,0 +1,116 @@
+//! Starts child processes, waits for them, kills them where that is the workload.
+//!
+//! Steps: make a cgroup; drop the store's pages from the page cache, so that every run starts cold
+//! and none lives on memory that others were charged for; write the orders; start; wait; read the
+//! reply.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+
+use super::cgroup::Cgroup;
+use crate::cell::acknowledged;
+use crate::cell::spec::{Reply, Spec, Step};
+use crate::failure::Failure;
+
+/// Longest life of a child; what takes longer is no measurement any more.
+const LIFE_MAX: Duration = Duration::from_secs(1800);
+/// Time between two looks at a child.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Runs one step in a child process with a limit of memory, if there is one.
+///
+/// # Errors
+/// [`Failure`] if no child can be started; what goes wrong in the child is in the reply.
+pub(crate) fn perform(spec: &mut Spec, is_limited: bool) -> Result<Reply, Failure> {
+    let cgroup = if is_limited {
+        let name = format!("bench-peers-{}", std::process::id());
+        Some(Cgroup::create(&name, spec.memory_bytes)?)
+    } else {
+        None
+    };
+    spec.cgroup = cgroup.as_ref().map(|cgroup| cgroup.path().to_owned());
+    forget_pages(&spec.folder);
+    let orders = spec.reply.with_extension("orders");
+    let text = serde_json::to_string(spec).map_err(|error| Failure::Refused(error.to_string()))?;
+    fs::write(&orders, text).map_err(|error| Failure::file(&orders, error))?;
+    drop(fs::remove_file(&spec.reply));
+    let program = std::env::current_exe().map_err(|error| Failure::Refused(error.to_string()))?;
+    let mut child = Command::new(&program)
+        .arg("child")
+        .arg(&orders)
+        // Heaps of their own for many threads would take several times what the engines account
+        // for.
+        .env("MALLOC_ARENA_MAX", "2")
+        .stdin(Stdio::null())
+        .spawn()
+        .map_err(|error| Failure::file(&program, error))?;
+    if spec.step == Step::RunUntilKilled {
+        kill_in_mid_run(&mut child, spec);
+    }
+    let status = wait(&mut child)?;
+    let mut reply = read_reply(spec, status);
+    if let (Ok(outcome), Some(cgroup)) = (&mut reply.outcome, &cgroup) {
+        outcome.cgroup_bytes_peak = cgroup.bytes_peak();
+    }
+    Ok(reply)
+}
+
+/// Waits until the run has lasted its time, and kills it.
+fn kill_in_mid_run(child: &mut Child, spec: &Spec) {
+    let mut first = None;
+    while !matches!(child.try_wait(), Ok(Some(_))) {
+        if first.is_none() && acknowledged::read(&spec.acknowledged).is_some() {
+            first = Some(Instant::now());
+        }
+        if first.is_some_and(|first| first.elapsed().as_secs_f64() >= spec.seconds) {
+            // It may have ended by itself just now.
+            drop(child.kill());
+            return;
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+fn wait(child: &mut Child) -> Result<ExitStatus, Failure> {
+    let started = Instant::now();
+    loop {
+        let lost = |error| Failure::Refused(format!("the child is lost: {error}"));
+        if let Some(status) = child.try_wait().map_err(lost)? {
+            return Ok(status);
+        }
+        if started.elapsed() > LIFE_MAX {
+            drop(child.kill());
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+fn read_reply(spec: &Spec, status: ExitStatus) -> Reply {
+    let text = fs::read_to_string(&spec.reply).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_else(|_| Reply {
+        outcome: Err(format!(
+            "the process ended with {status} (signal 9 without a kill: more memory than the limit)"
+        )),
+        counters: None,
+    })
+}
+
+/// Writes what is dirty under a folder, and drops its pages.
+fn forget_pages(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            forget_pages(&path);
+        } else if let Ok(file) = File::open(&path) {
+            // Both are a favour; a run on warm pages shows in the bytes that it reads.
+            drop(file.sync_data());
+            posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).unwrap_or_default();
+        }
+    }
+}
