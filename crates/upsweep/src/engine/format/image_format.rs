@@ -62,7 +62,7 @@ pub fn image_bytes(key: &[u8], body: &[u8]) -> usize {
     HEADER_BYTES + key.len() + body.len()
 }
 
-/// Writes an image to the start of `out`, which must be large enough and zero behind it.
+/// Writes an image to the start of `out`, which must be large enough, and zeros behind it.
 pub fn encode(identity: &Identity<'_>, body: &[u8], out: &mut [u8]) {
     let key_len = u16::try_from(identity.key.len()).expect("a block key has at most 4 KiB");
     let body_len = u32::try_from(body.len()).expect("a body is below 4 GiB");
@@ -79,6 +79,7 @@ pub fn encode(identity: &Identity<'_>, body: &[u8], out: &mut [u8]) {
     let end = body_start + body.len();
     out[HEADER_BYTES..body_start].copy_from_slice(identity.key);
     out[body_start..end].copy_from_slice(body);
+    out[end..].fill(0);
     let checksum = crc32c::crc32c(&out[8..end]);
     out[4..8].copy_from_slice(&checksum.to_le_bytes());
 }

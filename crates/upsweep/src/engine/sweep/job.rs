@@ -204,7 +204,7 @@ impl RunJob {
             blocks.push(NewBlock { position, key, records, bytes });
         }
         let total: usize = blocks.iter().map(|block| block.bytes as usize).sum();
-        let mut buffer = Buffer::zeroed(total);
+        let mut buffer = Buffer::recycled(total);
         let mut offset = 0;
         for (piece, block) in laid.iter().zip(&blocks).filter(|(_, block)| block.bytes > 0) {
             let end = offset + block.bytes as usize;
@@ -221,7 +221,7 @@ impl RunJob {
     }
 
     fn encode_value(&self, space: u32, key: &[u8], value: &[u8]) -> Buffer {
-        let mut buffer = Buffer::zeroed(padded(key, value) as usize);
+        let mut buffer = Buffer::recycled(padded(key, value) as usize);
         image_format::encode(&self.identity(space, key), value, &mut buffer);
         buffer
     }

@@ -74,7 +74,7 @@ impl Chunk {
             image_format::image_bytes(key, body).next_multiple_of(UNIT_BYTES as usize)
         };
         let total = blocks.iter().map(|block| padded(block.key, block.body)).sum();
-        let mut buffer = Buffer::zeroed(total);
+        let mut buffer = Buffer::recycled(total);
         let mut news = Vec::with_capacity(blocks.len());
         let mut values = Vec::new();
         let mut offset = 0;
@@ -87,7 +87,7 @@ impl Chunk {
             news.push(NewBlock { position: 0, key, records, bytes });
             offset = end;
             for (key, body) in block.values {
-                let mut image = Buffer::zeroed(padded(key, body));
+                let mut image = Buffer::recycled(padded(key, body));
                 image_format::encode(&identity(target.companion, key), body, &mut image);
                 values.push((0, key.clone(), Some(image)));
             }

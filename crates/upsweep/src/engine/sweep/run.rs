@@ -157,7 +157,7 @@ impl Core {
         let extents: Vec<Extent> = run.blocks.iter().filter_map(RunBlock::extent).collect();
         let (Some(first), Some(last)) = (extents.first(), extents.last()) else { return };
         let (device, offset) = (first.device, first.offset);
-        let buffer = Buffer::zeroed((last.end() - offset) as usize);
+        let buffer = Buffer::recycled((last.end() - offset) as usize);
         self.statistics.sweep_read_bytes += buffer.len() as u64;
         let token = self.token(Purpose::RunRead(id));
         let operation = Operation::Read { offset, buffer };
@@ -579,7 +579,7 @@ impl RunBlock {
 }
 
 pub(super) fn read_request(extent: Extent, token: crate::device::Token) -> Request {
-    let buffer = Buffer::zeroed(extent.bytes as usize);
+    let buffer = Buffer::recycled(extent.bytes as usize);
     let operation = Operation::Read { offset: extent.offset, buffer };
     Request { device: extent.device, token, operation }
 }
