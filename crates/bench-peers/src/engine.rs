@@ -49,6 +49,12 @@ impl Key {
     }
 }
 
+impl AsRef<[u8]> for Key {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
 /// What happens to a record.
 #[derive(Clone, Copy)]
 pub(crate) enum Change {

@@ -15,12 +15,13 @@ use upsweep::engine::LoggedUpdate;
 use upsweep::engine::registry::ModifierId;
 use upsweep::structures::modifiers::{DELETE, PUT, value_operand};
 use upsweep::{
-    CreateOptions, LoadOptions, Modifier, Outcome, Refusal, Store, Table, ValueKind, ValueRef,
+    AsValue, CreateOptions, LoadOptions, Modifier, Outcome, Refusal, Store, Table, ValueKind,
+    ValueRef,
 };
 
 use super::Entry;
 use crate::engine::{
-    Change, Config, Durability, Engine, Records, Scanned, Update, add, counter,
+    Change, Config, Durability, Engine, Records, Scanned, Update, Value, add, counter,
     incremented_from_nothing, value,
 };
 use crate::failure::Failure;
@@ -75,6 +76,15 @@ impl Modifier for Count {
     }
 }
 
+/// A value of bytes.
+struct Bytes(Value);
+
+impl AsValue for Bytes {
+    fn as_value(&self) -> ValueRef<'_> {
+        ValueRef { kind: ValueKind::Bytes, bytes: &self.0 }
+    }
+}
+
 struct Upsweep {
     store: Store,
     table: Table,
@@ -112,10 +122,7 @@ impl Upsweep {
 
 impl Engine for Upsweep {
     fn load(&self, records: Records<'_>) -> Result<(), Failure> {
-        let records = records.map(|(key, value)| {
-            let value = upsweep::Value { kind: ValueKind::Bytes, bytes: value.to_vec() };
-            Ok((key.as_bytes().to_vec(), value))
-        });
+        let records = records.map(|(key, value)| Ok((key, Bytes(value))));
         self.table.load(records, LoadOptions::default()).map_err(Failure::engine)?;
         Ok(())
     }
