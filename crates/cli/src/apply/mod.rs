@@ -15,7 +15,7 @@ mod progress;
 use std::time::Instant;
 
 use serde::Serialize;
-use upsweep::runtime::BlockStore;
+use upsweep::runtime::{BlockStore, PartlyAccepted};
 use upsweep::{CellKind, Durability, Error, Kind, RequestError, Store, Ticket};
 
 use crate::args::{ApplyArgs, DurabilityChoice};
@@ -157,16 +157,13 @@ impl Applier<'_> {
             DurabilityChoice::Group => Durability::Ticket,
             DurabilityChoice::Relaxed => Durability::Relaxed,
         };
-        let offered = std::cell::Cell::new(0u64);
-        let records = updates.chunks(1).inspect(|_| offered.set(offered.get() + 1));
-        match self.blocks.modify_each(records, durability) {
+        match self.blocks.modify_each(updates.chunks(1), durability) {
             Ok(ticket) => {
-                self.applied += offered.get();
+                self.applied += updates.len() as u64;
                 acks.note(self.applied, ticket);
                 Ok(())
             }
-            Err(error) => {
-                let accepted = offered.get().saturating_sub(1);
+            Err(PartlyAccepted { accepted, error }) => {
                 self.applied += accepted;
                 if accepted > 0
                     && let Some(ticket) = self.ticket_of_accepted()

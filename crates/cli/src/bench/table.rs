@@ -151,7 +151,8 @@ pub(super) fn add_all(
             .chunks(bytes.len() / group as usize)
             .map(|key| LoggedUpdate { space, modifier: ADD_I64, key, operand: &one })
             .collect();
-        ticket = Some(store.blocks().modify_each(updates.chunks(1), Durability::Ticket)?);
+        let ticket_of_group = store.blocks().modify_each(updates.chunks(1), Durability::Ticket);
+        ticket = Some(ticket_of_group.map_err(upsweep::Error::from)?);
         done += group;
     }
     Ok(ticket.map_or(Ok(()), |ticket| ticket.wait())?)

@@ -145,6 +145,31 @@ impl HostDevices {
     }
 }
 
+impl HostDevices {
+    /// A handle that does requests on the calling thread.
+    #[must_use]
+    pub fn performer(&self) -> Performer {
+        Performer { files: Arc::clone(&self.files) }
+    }
+}
+
+/// Does requests of a [`HostDevices`] on the thread that calls it, which waits for the device.
+#[derive(Clone, Debug)]
+pub struct Performer {
+    files: Arc<[HostFile]>,
+}
+
+impl Performer {
+    /// Does one request to its end. Cost: one system call, and no other thread has to be woken.
+    #[must_use]
+    pub fn perform(&self, request: Request) -> Completion {
+        match pool::check(&self.files, &request) {
+            Ok(()) => pool::run(&self.files, request),
+            Err(error) => request.end(Err(error)),
+        }
+    }
+}
+
 /// The engine that was asked for or the best that works, and why. `open_ring` says in words why
 /// the kernel has no ring.
 fn choose(

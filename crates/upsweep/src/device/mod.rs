@@ -30,7 +30,7 @@ pub use buffer::{ALIGNMENT, Buffer};
 #[cfg(target_os = "linux")]
 pub use file::HostPath;
 #[cfg(target_os = "linux")]
-pub use host::{EngineChoice, HostDescription, HostDevices, HostOptions, Waiter, Waker};
+pub use host::{EngineChoice, HostDescription, HostDevices, HostOptions, Performer, Waiter, Waker};
 pub use hostile::{FailureKind, FaultRange, Faults, HostileDevices};
 pub use memory::{LatencyModel, MemoryDevices, Simulated, VirtualClock};
 pub use probe::{DeviceProfile, ScratchRange, probe};

@@ -202,7 +202,7 @@ pub(super) fn check(files: &[HostFile], request: &Request) -> Result<(), DeviceE
 }
 
 /// Runs one request that passed [`check`] to its end on the calling thread.
-fn run(files: &[HostFile], mut request: Request) -> Completion {
+pub(super) fn run(files: &[HostFile], mut request: Request) -> Completion {
     let file = &files[usize::from(request.device.0)];
     let result = match &mut request.operation {
         Operation::Read { offset, buffer } => file.read(*offset, buffer),

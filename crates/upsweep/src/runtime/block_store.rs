@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::clock::process_cpu;
 use super::layout::{self, CreateOptions, Description, Folder};
 use super::load::BlockLimits;
-use super::shared::Shared;
+use super::shared::{PartlyAccepted, Shared};
 use super::status::{self, Status};
 use super::threads::Threads;
 use crate::engine::block_format::ApplyInput;
@@ -222,29 +222,26 @@ impl BlockStore {
         updates: &[LoggedUpdate<'_>],
         durability: Durability,
     ) -> Result<Ticket, Error> {
-        let seq = self.inner.shared.submit(updates, urgency(durability))?;
-        self.ticket(seq, durability)
+        let waits = durability == Durability::Wait;
+        let seq = self.inner.shared.submit(updates, urgency(durability), waits)?;
+        Ok(Ticket { inner: Arc::clone(&self.inner), seq })
     }
 
     /// As many calls of [`BlockStore::modify`] as there are records, in order, at the cost of few:
     /// each record by itself takes effect whole or not at all. The ticket is for the last.
     ///
     /// # Errors
-    /// As [`BlockStore::modify`]; the records before the one at fault are accepted.
+    /// As [`BlockStore::modify`], with how many records before the one at fault are accepted.
     pub fn modify_each<'a>(
         &self,
         records: impl IntoIterator<Item = &'a [LoggedUpdate<'a>]>,
         durability: Durability,
-    ) -> Result<Ticket, Error> {
+    ) -> Result<Ticket, PartlyAccepted> {
         let mut records = records.into_iter();
-        let seq = self.inner.shared.submit_some(&mut records, urgency(durability))?;
-        self.ticket(seq, durability)
-    }
-
-    fn ticket(&self, seq: u64, durability: Durability) -> Result<Ticket, Error> {
+        let (seq, accepted) = self.inner.shared.submit_some(&mut records, urgency(durability))?;
         let ticket = Ticket { inner: Arc::clone(&self.inner), seq };
         if durability == Durability::Wait {
-            ticket.wait()?;
+            ticket.wait().map_err(|error| PartlyAccepted { accepted, error })?;
         }
         Ok(ticket)
     }

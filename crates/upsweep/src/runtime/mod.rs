@@ -25,6 +25,7 @@ pub use crate::engine::{
 pub use block_store::{BlockStore, Durability, OpenOptions, Ticket};
 pub use layout::CreateOptions;
 pub use load::{BlockLimits, LoadSummary, LoadedBlock};
+pub use shared::PartlyAccepted;
 pub use spaces::SnapshotInfo;
 pub use status::{
     Bound, DeviceStatus, LastSession, Latencies, LatencyStatus, LogStatus, MemoryStatus, Session,

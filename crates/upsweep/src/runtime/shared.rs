@@ -13,7 +13,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use super::clock::Clock;
-use crate::device::{Devices, HostDevices, Request, Waker};
+use crate::device::{Devices, HostDevices, Operation, Performer, Request, Waker};
 use crate::engine::{Accept, Actions, Core, LoggedUpdate, RunJob, View, ViewId, ViewPoll, Wanted};
 use crate::error::{ClosedError, Error};
 use crate::log::Urgency;
@@ -71,7 +71,7 @@ pub(super) struct State {
     pub(super) core: Core,
     actions: Actions,
     jobs: Option<Sender<RunJob>>,
-    durable_waiters: BTreeMap<(u64, u64), Thread>,
+    durable_waiters: BTreeMap<WaiterKey, Thread>,
     next_waiter: u64,
     view_waiters: BTreeMap<ViewId, Arc<ViewWaiter>>,
     /// When the driver will pump by itself.
@@ -91,6 +91,32 @@ impl State {
     fn note_accepted(&mut self, seq: u64, began_us: u64) {
         self.sample.get_or_insert(Sample { seq, began_us });
     }
+
+    /// Has this thread woken once `seq` is durable.
+    fn wake_me_at(&mut self, seq: u64) -> WaiterKey {
+        self.next_waiter += 1;
+        let key = (seq, self.next_waiter);
+        self.durable_waiters.insert(key, std::thread::current());
+        key
+    }
+}
+
+/// The sequence that somebody waits for, and a number of their own.
+type WaiterKey = (u64, u64);
+
+/// Why [`BlockStore::modify_each`](super::BlockStore::modify_each) ended early.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartlyAccepted {
+    /// How many records were accepted before the one at fault.
+    pub accepted: u64,
+    /// What is wrong with that one.
+    pub error: Error,
+}
+
+impl From<PartlyAccepted> for Error {
+    fn from(refused: PartlyAccepted) -> Self {
+        refused.error
+    }
 }
 
 /// Shared by all threads of a store.
@@ -107,10 +133,21 @@ pub(super) struct Shared {
     pub(super) stopping: AtomicBool,
     pub(super) clock: Clock,
     waker: Waker,
+    performer: Performer,
     /// Longest time that a caller had to wait for room, in microseconds.
     pub(super) stall_us_max: AtomicU64,
     /// From a query that needs the device to its answer.
     query: Mutex<Latency>,
+}
+
+/// Takes out the read of the fewest bytes: those of sweeps are long, and nobody waits for them.
+fn take_shortest_read(requests: &mut Vec<Request>) -> Option<Request> {
+    let bytes = |(position, request): (usize, &Request)| match &request.operation {
+        Operation::Read { buffer, .. } => Some((buffer.len(), position)),
+        _ => None,
+    };
+    let (_, position) = requests.iter().enumerate().filter_map(bytes).min()?;
+    Some(requests.swap_remove(position))
 }
 
 /// Records whose places are looked up together.
@@ -124,6 +161,7 @@ impl Shared {
         waker: Waker,
     ) -> Self {
         let durable = AtomicU64::new(core.durable());
+        let performer = devices.performer();
         let state = State {
             core,
             actions: Actions::default(),
@@ -147,6 +185,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             clock: Clock::start(),
             waker,
+            performer,
             stall_us_max: AtomicU64::new(0),
             query: Mutex::new(Latency::new()),
         }
@@ -163,8 +202,18 @@ impl Shared {
     }
 
     /// Moves the core on after an event, carries its actions out, and lets the lock go.
-    pub(super) fn pump(&self, mut guard: MutexGuard<'_, State>) {
-        let requests = self.pump_locked(&mut guard);
+    pub(super) fn pump(&self, guard: MutexGuard<'_, State>) {
+        self.pump_but(guard, |_| None);
+    }
+
+    /// As [`Shared::pump`], but for one request that `keep` takes out, which is the caller's to do.
+    fn pump_but(
+        &self,
+        mut guard: MutexGuard<'_, State>,
+        keep: impl FnOnce(&mut Vec<Request>) -> Option<Request>,
+    ) -> Option<Request> {
+        let mut requests = self.pump_locked(&mut guard);
+        let kept = keep(&mut requests);
         let woken = std::mem::take(&mut guard.woken);
         let room_events = guard.core.room_events();
         let may_have_room = std::mem::replace(&mut guard.room_events, room_events) != room_events;
@@ -177,6 +226,7 @@ impl Shared {
             self.room.happened();
         }
         self.progress.happened();
+        kept
     }
 
     /// The devices, to submit to or to describe.
@@ -255,14 +305,13 @@ impl Shared {
         if self.durable() >= seq {
             return Ok(());
         }
-        let key = {
-            let mut state = self.lock();
-            state.next_waiter += 1;
-            let key = (seq, state.next_waiter);
-            state.durable_waiters.insert(key, std::thread::current());
-            self.pump(state);
-            key
-        };
+        let key = self.lock().wake_me_at(seq);
+        self.sleep_until_durable(key)
+    }
+
+    /// Waits for what [`State::wake_me_at`] has promised.
+    fn sleep_until_durable(&self, key: WaiterKey) -> Result<(), Error> {
+        let (seq, _) = key;
         loop {
             if self.durable() >= seq {
                 return Ok(());
@@ -277,11 +326,13 @@ impl Shared {
         }
     }
 
-    /// Has the record accepted, waiting for room if need be; returns its sequence.
+    /// Has the record accepted, waiting for room if need be, and until it is durable if `waits`;
+    /// returns its sequence.
     pub(super) fn submit(
         &self,
         updates: &[LoggedUpdate<'_>],
         urgency: Urgency,
+        waits: bool,
     ) -> Result<u64, Error> {
         let began_us = self.clock.now_us();
         let mut guard = self.lock();
@@ -290,7 +341,9 @@ impl Shared {
             match guard.core.modify(updates, urgency, now_us)? {
                 Accept::Accepted(seq) => {
                     guard.note_accepted(seq, began_us);
+                    let key = waits.then(|| guard.wake_me_at(seq));
                     self.pump(guard);
+                    key.map_or(Ok(()), |key| self.sleep_until_durable(key))?;
                     return Ok(seq);
                 }
                 Accept::Wait => guard = self.wait_for_room(guard),
@@ -298,21 +351,22 @@ impl Shared {
         }
     }
 
-    /// Has `records` accepted, one after another, under one lock but for waits.
+    /// Has `records` accepted, one after another, under one lock but for waits; returns the last
+    /// sequence, and how many there were.
     pub(super) fn submit_some<'a>(
         &self,
         mut records: &mut dyn Iterator<Item = &'a [LoggedUpdate<'a>]>,
         urgency: Urgency,
-    ) -> Result<u64, Error> {
+    ) -> Result<(u64, u64), PartlyAccepted> {
         let began_us = self.clock.now_us();
         let mut guard = self.lock();
-        let mut last = 0;
+        let (mut last, mut accepted) = (0, 0);
         let mut now_us = self.clock.now_us();
         loop {
             let group: Vec<_> = Iterator::take(&mut records, ANTICIPATED).collect();
             if group.is_empty() {
                 self.pump(guard);
-                return Ok(last);
+                return Ok((last, accepted));
             }
             guard.core.anticipate(group.iter().copied().flatten());
             for updates in group {
@@ -325,10 +379,11 @@ impl Shared {
                         }
                         Err(error) => {
                             self.pump(guard);
-                            return Err(error);
+                            return Err(PartlyAccepted { accepted, error });
                         }
                     }
                 };
+                accepted += 1;
                 guard.note_accepted(last, began_us);
             }
         }
@@ -375,7 +430,13 @@ impl Shared {
         let answer = Mutex::new(None);
         let waiter = Arc::new(ViewWaiter { answer, thread: std::thread::current() });
         guard.view_waiters.insert(id, Arc::clone(&waiter));
-        self.pump(guard);
+        // Who waits for a block may as well read it: that saves waking the driver and being woken.
+        if let Some(read) = self.pump_but(guard, take_shortest_read) {
+            let completion = self.performer.perform(read);
+            let mut guard = self.lock();
+            guard.core.complete(completion);
+            self.pump(guard);
+        }
         loop {
             let mut answer = waiter.answer.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(answer) = answer.take() {
