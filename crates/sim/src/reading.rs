@@ -31,8 +31,7 @@ pub enum Answer<T> {
 
 /// The waiting updates of a view, as the readers want them.
 fn updates(view: &View) -> Vec<UpdateRef<'_>> {
-    let mut updates: Vec<UpdateRef<'_>> = Vec::new();
-    view.waiting.iter().for_each(|waiting| updates.extend(waiting.updates()));
+    let mut updates = view.updates();
     updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
     updates
 }

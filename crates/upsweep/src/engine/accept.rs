@@ -12,7 +12,7 @@ use super::format::record_format::{LoggedUpdate, encode_updates, update_len};
 use super::pending::Pending;
 use super::publish::Event;
 use super::quarantine::REFERENCES_SPACE;
-use super::queue::CELL_BYTES;
+use super::queue::{CELL_BYTES, Packed};
 use crate::error::{Error, RequestError, RetryError};
 use crate::log::{AppendError, Space, Urgency};
 
@@ -29,12 +29,14 @@ pub enum Accept {
 #[derive(Default)]
 struct Copy {
     queue_bytes: usize,
+    growth_bytes: u64,
     image_bytes: u64,
 }
 
 impl Copy {
     fn add(&mut self, other: &Self) {
         self.queue_bytes += other.queue_bytes;
+        self.growth_bytes += other.growth_bytes;
         self.image_bytes += other.image_bytes;
     }
 }
@@ -71,14 +73,18 @@ impl Core {
             copies.add(&self.copy_for(update));
         }
         let admitted = self.admit(bytes, &copies, updates.len())?;
-        let bytes_in_queues = bytes + copies.queue_bytes;
-        if !self.has_room_for(updates, bytes_in_queues, copies.image_bytes) || !admitted {
+        let growth_bytes = bytes as u64 + copies.growth_bytes;
+        if !self.has_room_for(updates, growth_bytes, copies.image_bytes) || !admitted {
             if self.is_out_of_room() {
                 return Err(self.full_error());
             }
             self.statistics.waits_for_room += 1;
             self.make_room();
             return Ok(Accept::Wait);
+        }
+        let targets = self.route(updates);
+        if updates.len() > 1 {
+            self.touch_queues(&targets);
         }
         let mut payload = std::mem::take(&mut self.scratch);
         payload.clear();
@@ -90,7 +96,8 @@ impl Core {
             Ok(seq) => {
                 self.accepted = seq;
                 updates.iter().for_each(|update| self.sweep.loads.note_change(update.space));
-                self.enqueue_all(seq, updates);
+                self.enqueue_at(seq, updates, &targets);
+                self.targets = targets;
                 self.statistics.updates += updates.len() as u64;
                 Ok(Accept::Accepted(seq))
             }
@@ -112,17 +119,38 @@ impl Core {
         }
     }
 
+    /// Where updates of one record go; `None` if their space is not there. Updates that go to one
+    /// block all wait for the record or none does, so this is known before any is on its way.
+    fn route<'a>(
+        &mut self,
+        updates: impl IntoIterator<Item = &'a LoggedUpdate<'a>>,
+    ) -> Vec<Option<Target>> {
+        let mut targets = std::mem::take(&mut self.targets);
+        let target = |update: &LoggedUpdate<'_>| {
+            let space = self.directory.space(update.space)?;
+            Some(self.directory.target(space, &space.format.position(update.key)))
+        };
+        targets.clear();
+        targets.extend(updates.into_iter().map(target));
+        targets
+    }
+
     /// Looks up where updates go, so that their acceptance finds it in the processor's cache: the
     /// look-ups of many keys overlap, where those of one acceptance after another wait for memory
-    /// one by one. Changes nothing.
-    pub fn anticipate<'a>(&self, updates: impl Iterator<Item = &'a LoggedUpdate<'a>>) {
-        let find = |update: &LoggedUpdate<'_>| {
-            let space = self.directory.space(update.space)?;
-            let found = self.directory.find(space, &space.format.position(update.key))?;
-            Some(BlockId(found.item))
+    /// one by one.
+    pub fn anticipate<'a>(&mut self, updates: impl Iterator<Item = &'a LoggedUpdate<'a>>) {
+        let targets = self.route(updates);
+        self.touch_queues(&targets);
+        self.targets = targets;
+    }
+
+    fn touch_queues(&self, targets: &[Option<Target>]) {
+        let end = |target: &Option<Target>| match target {
+            Some(Target::Block(id)) => Some(self.directory.block(*id).queue.end()),
+            _ => None,
         };
-        let blocks: Vec<BlockId> = updates.filter_map(find).collect();
-        let ends: Vec<_> = blocks.iter().map(|id| self.directory.block(*id).queue.end()).collect();
+        // Two passes, because the second waits for what the first has asked for.
+        let ends: Vec<_> = targets.iter().filter_map(end).collect();
         let touched = ends.iter().fold(0, |sum: u32, end| sum.wrapping_add(self.arena.touch(*end)));
         std::hint::black_box(touched);
     }
@@ -200,9 +228,13 @@ impl Core {
         match self.directory.target(space, &space.format.position(update.key)) {
             Target::Later(Some(id)) => {
                 let block = self.directory.block(id);
-                let frozen = block.frozen.as_ref().map_or(0, |frozen| frozen.memory_bytes());
-                let image_bytes = block.placement.extent.map_or(0, |e| u64::from(e.bytes));
-                Copy { queue_bytes: block.queue.bytes() as usize + frozen, image_bytes }
+                let (queue, frozen) = (&block.queue, block.frozen.as_deref());
+                Copy {
+                    queue_bytes: queue.bytes() as usize + frozen.map_or(0, Packed::memory_bytes),
+                    growth_bytes: u64::from(queue.growth_bytes())
+                        + u64::from(frozen.map_or(0, Packed::growth_bytes)),
+                    image_bytes: block.extent().map_or(0, |extent| u64::from(extent.bytes)),
+                }
             }
             _ => Copy::default(),
         }
@@ -210,15 +242,23 @@ impl Core {
 
     /// Puts the updates of a record on the queues of their blocks, or on the way there.
     pub(super) fn enqueue_all(&mut self, seq: u64, updates: &[LoggedUpdate<'_>]) {
+        let targets = self.route(updates);
+        self.enqueue_at(seq, updates, &targets);
+        self.targets = targets;
+    }
+
+    /// [`Core::enqueue_all`] for updates whose targets are known.
+    fn enqueue_at(&mut self, seq: u64, updates: &[LoggedUpdate<'_>], targets: &[Option<Target>]) {
         let mut later = Vec::new();
-        for (order, update) in (0..).zip(updates) {
+        for ((order, update), target) in (0..).zip(updates).zip(targets) {
             let LoggedUpdate { space, modifier, key, operand } = *update;
-            let Some(found) = self.directory.space(space) else { continue };
-            let position = found.format.position(key);
             let update = UpdateRef { seq, modifier, key, operand };
-            match self.directory.target(found, &position) {
-                Target::Block(id) => self.push(id, &update),
-                Target::Later(_) => {
+            match target {
+                None => {}
+                Some(Target::Block(id)) => self.push(*id, &update),
+                Some(Target::Later(_)) => {
+                    let Some(found) = self.directory.space(space) else { continue };
+                    let position = found.format.position(key);
                     later.push((space, Box::from(&*position)));
                     self.pending_bytes += Pending::bytes_of(&position, &update);
                     if let Some(found) = self.directory.space_mut(space) {
@@ -236,11 +276,11 @@ impl Core {
     pub(super) fn push(&mut self, id: BlockId, update: &UpdateRef<'_>) {
         let block = self.directory.block_mut(id);
         let first = block.queue.is_empty();
-        self.arena.push(&mut block.queue, update, &self.modifiers);
-        if first && block.placement.extent.is_none() {
+        self.arena.push(&mut block.queue, &block.key, update, &self.modifiers);
+        if first && block.extent().is_none() {
             self.unplaced.insert((block.space, block.key.clone(), id));
         }
-        if block.queue.bytes() as usize >= self.config.fat_queue_bytes() {
+        if block.queue.growth_bytes() as usize >= self.config.fat_queue_bytes() {
             self.sweep.mark_fat(id);
         }
     }

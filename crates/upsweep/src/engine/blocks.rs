@@ -11,8 +11,11 @@ use std::sync::Arc;
 
 use super::format::checkpoint_format::{BlockRecord, encode_page};
 use super::format::record_format::{BlockRef, Placement};
-use super::queue::{Queue, Waiting};
+use super::key::Key;
+use super::queue::{Packed, Queue};
 use super::tree::{Changes, Items};
+use crate::device::DeviceId;
+use crate::placement::{DEVICE_BYTES_MAX, DEVICES_MAX, Extent, UNIT_BYTES};
 
 /// Number of a block; reused after the block is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,9 +23,6 @@ pub struct BlockId(pub(super) u32);
 
 /// Blocks of a page of the table.
 const PAGE_BLOCKS: u32 = 64;
-
-/// What an allocator adds to a short key.
-const KEY_OVERHEAD_BYTES: usize = 24;
 
 /// Everything that is known of one block.
 #[derive(Debug, Default)]
@@ -32,20 +32,35 @@ pub struct Block {
     /// A space that has it, as far as is known: others may share it, and this one may have gone.
     pub space: u32,
     /// Its key: the lower bound of what it covers, or its exact key.
-    pub key: Box<[u8]>,
-    /// Where it is, and what is in it.
-    pub placement: Placement,
+    pub key: Key,
+    place: Place,
     /// Updates that wait, for all spaces that share it.
     pub queue: Queue,
     /// Updates that a running sweep is applying; older than those in `queue`.
-    pub frozen: Option<Arc<Waiting>>,
+    pub frozen: Option<Arc<Packed>>,
     /// Whether a run has it in hand.
     pub busy: bool,
     /// Bytes of its image if that was copied from another block and is still shared with it.
     pub copied_bytes: u32,
 }
 
+const _: () = assert!(size_of::<Block>() == 112, "a directory has many blocks");
+
 impl Block {
+    /// Where it is, and what is in it.
+    #[must_use]
+    #[inline]
+    pub fn placement(&self) -> Placement {
+        self.place.unpack()
+    }
+
+    /// Where its image is, if it has one.
+    #[must_use]
+    #[inline]
+    pub fn extent(&self) -> Option<Extent> {
+        unpack_extent(self.place.extent)
+    }
+
     /// Whether any update waits for a sweep that has not begun.
     #[must_use]
     pub fn waits(&self) -> bool {
@@ -64,36 +79,95 @@ impl Block {
 
     fn record(&self, number: u32) -> BlockRecord {
         let block = BlockRef { number, birth: self.birth };
-        BlockRecord { block, key: self.key.clone(), placement: self.placement }
+        BlockRecord { block, key: (*self.key).into(), placement: self.placement() }
     }
+}
+
+/// A [`Placement`] in half the bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    frontier: u64,
+    image_seq: u64,
+    /// See [`pack_extent`].
+    extent: u64,
+    image_space: u32,
+    records: u32,
+}
+
+impl Place {
+    fn pack(placement: Placement) -> Self {
+        let Placement { frontier, image_seq, image_space, records, extent } = placement;
+        Self { frontier, image_seq, extent: pack_extent(extent), image_space, records }
+    }
+
+    fn unpack(self) -> Placement {
+        let Self { frontier, image_seq, extent, image_space, records } = self;
+        Placement { frontier, image_seq, image_space, records, extent: unpack_extent(extent) }
+    }
+}
+
+/// Bits of the length of an extent in units, and of the number of its device; the other 34 are the
+/// offset in units.
+const LENGTH_BITS: u32 = 20;
+const DEVICE_BITS: u32 = DEVICES_MAX.ilog2();
+const _: () = assert!(
+    u32::MAX as u64 / UNIT_BYTES < 1 << LENGTH_BITS
+        && DEVICE_BYTES_MAX / UNIT_BYTES <= 1 << (u64::BITS - LENGTH_BITS - DEVICE_BITS),
+    "every extent has its own number"
+);
+
+/// An extent in 8 bytes; none is 0, for no image has no length.
+fn pack_extent(extent: Option<Extent>) -> u64 {
+    let Some(extent) = extent else { return 0 };
+    assert!(extent.is_in_bounds(), "the map of free space and the decoders have no others");
+    let Extent { device, offset, bytes } = extent;
+    let length = u64::from(bytes) / UNIT_BYTES;
+    (offset / UNIT_BYTES) << (DEVICE_BITS + LENGTH_BITS)
+        | u64::from(device.0) << LENGTH_BITS
+        | length
+}
+
+fn unpack_extent(packed: u64) -> Option<Extent> {
+    let length = packed & ((1 << LENGTH_BITS) - 1);
+    let device = packed >> LENGTH_BITS & ((1 << DEVICE_BITS) - 1);
+    (length > 0).then(|| Extent {
+        device: DeviceId(device as u16),
+        offset: (packed >> (DEVICE_BITS + LENGTH_BITS)) * UNIT_BYTES,
+        bytes: (length * UNIT_BYTES) as u32,
+    })
 }
 
 /// All blocks.
 #[derive(Default)]
 pub struct BlockTable {
-    blocks: Vec<Block>,
+    /// As many blocks as a page of the table has, so that nothing is moved and nothing is spare.
+    pages: Vec<Box<[Block]>>,
+    /// Numbers that were ever given out.
+    numbers: u32,
     unused: BTreeSet<u32>,
     key_bytes: usize,
+    key_heap_bytes: usize,
     changes: Changes,
 }
 
 impl Items for BlockTable {
     fn key(&self, item: u32) -> &[u8] {
-        &self.blocks[item as usize].key
+        &self.get(BlockId(item)).key
     }
 }
 
 impl BlockTable {
     /// The block with this number.
     #[must_use]
+    #[inline]
     pub fn get(&self, id: BlockId) -> &Block {
-        &self.blocks[id.0 as usize]
+        &self.pages[(id.0 / PAGE_BLOCKS) as usize][(id.0 % PAGE_BLOCKS) as usize]
     }
 
     /// The block with this number; for its queue only. Its placement changes in
     /// [`BlockTable::place`].
     pub fn get_mut(&mut self, id: BlockId) -> &mut Block {
-        &mut self.blocks[id.0 as usize]
+        &mut self.pages[(id.0 / PAGE_BLOCKS) as usize][(id.0 % PAGE_BLOCKS) as usize]
     }
 
     /// What names the block for ever.
@@ -105,31 +179,30 @@ impl BlockTable {
     /// The block that is meant, if it is still there.
     #[must_use]
     pub fn find(&self, block: BlockRef) -> Option<BlockId> {
-        let found = self.blocks.get(block.number as usize)?;
-        (found.birth == block.birth).then_some(BlockId(block.number))
+        let id = BlockId(block.number);
+        (block.number < self.numbers && self.get(id).birth == block.birth).then_some(id)
     }
 
     /// All blocks in the order of their numbers from `start` on, unused numbers included.
-    pub fn from(&self, start: usize) -> impl Iterator<Item = &Block> {
-        self.blocks[start.min(self.blocks.len())..].iter()
+    pub fn from(&self, start: u32) -> impl Iterator<Item = &Block> {
+        (start..self.numbers).map(|number| self.get(BlockId(number)))
     }
 
     /// All numbers that are in use.
     pub fn ids(&self) -> impl Iterator<Item = BlockId> + '_ {
-        let numbers = (0..).zip(&self.blocks);
-        numbers.filter(|(_, block)| block.birth > 0).map(|(number, _)| BlockId(number))
+        (0..self.numbers).map(BlockId).filter(|id| self.get(*id).birth > 0)
     }
 
     /// Number of blocks.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.blocks.len() - self.unused.len()
+        self.numbers as usize - self.unused.len()
     }
 
     /// Number of pages, whether anything is in them or not.
     #[must_use]
     pub fn pages(&self) -> usize {
-        self.blocks.len().div_ceil(PAGE_BLOCKS as usize)
+        self.pages.len()
     }
 
     /// Bytes of the keys of all blocks.
@@ -141,9 +214,8 @@ impl BlockTable {
     /// Memory in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.blocks.capacity() * size_of::<Block>()
-            + self.len() * KEY_OVERHEAD_BYTES
-            + self.key_bytes
+        let page = PAGE_BLOCKS as usize * size_of::<Block>() + size_of::<Box<[Block]>>();
+        self.pages.len() * page + self.key_heap_bytes
     }
 
     /// Which pages differ from their images.
@@ -152,40 +224,42 @@ impl BlockTable {
     }
 
     /// Adds a block that no tree has yet.
-    pub fn add(&mut self, space: u32, key: Box<[u8]>, birth: u64, placement: Placement) -> BlockId {
-        let number = match self.unused.first() {
-            Some(number) => *number,
-            None => u32::try_from(self.blocks.len()).expect("fewer than 2^32 blocks"),
-        };
-        self.put(number, Block { birth, space, key, placement, ..Block::default() })
+    pub fn add(&mut self, space: u32, key: &[u8], birth: u64, placement: Placement) -> BlockId {
+        let number = self.unused.first().copied().unwrap_or(self.numbers);
+        let (key, place) = (Key::from(key), Place::pack(placement));
+        self.put(number, Block { birth, space, key, place, ..Block::default() })
     }
 
     /// Puts a block back that a checkpoint holds.
     pub fn restore(&mut self, record: BlockRecord) -> BlockId {
         let BlockRecord { block, key, placement } = record;
-        let found = Block { birth: block.birth, key, placement, ..Block::default() };
-        self.put(block.number, found)
+        let (key, place) = (Key::from(&*key), Place::pack(placement));
+        self.put(block.number, Block { birth: block.birth, key, place, ..Block::default() })
     }
 
     fn put(&mut self, number: u32, block: Block) -> BlockId {
-        while self.blocks.len() <= number as usize {
-            let unused = u32::try_from(self.blocks.len()).expect("fewer than 2^32 blocks");
-            self.unused.insert(unused);
-            self.blocks.push(Block::default());
+        while self.numbers <= number {
+            if self.numbers.is_multiple_of(PAGE_BLOCKS) {
+                self.pages.push((0..PAGE_BLOCKS).map(|_| Block::default()).collect());
+            }
+            self.unused.insert(self.numbers);
+            self.numbers = self.numbers.checked_add(1).expect("fewer than 2^32 blocks");
         }
         let id = BlockId(number);
         self.touch(id);
         self.unused.remove(&number);
         self.key_bytes += block.key.len();
-        self.blocks[number as usize] = block;
+        self.key_heap_bytes += block.key.heap_bytes();
+        *self.get_mut(id) = block;
         id
     }
 
     /// Frees a number, and returns what the block was.
     pub fn remove(&mut self, id: BlockId) -> Block {
         self.touch(id);
-        let block = std::mem::take(&mut self.blocks[id.0 as usize]);
+        let block = std::mem::take(self.get_mut(id));
         self.key_bytes -= block.key.len();
+        self.key_heap_bytes -= block.key.heap_bytes();
         self.unused.insert(id.0);
         block
     }
@@ -193,25 +267,44 @@ impl BlockTable {
     /// Says where a block is from now on, and returns where it was.
     pub fn place(&mut self, id: BlockId, placement: Placement) -> Placement {
         self.touch(id);
-        std::mem::replace(&mut self.get_mut(id).placement, placement)
+        std::mem::replace(&mut self.get_mut(id).place, Place::pack(placement)).unpack()
     }
 
     fn touch(&mut self, id: BlockId) {
         let page = id.0 / PAGE_BLOCKS;
-        let blocks = &self.blocks;
-        self.changes.touch(page, || encode_page(&records(blocks, page)));
+        let pages = &self.pages;
+        self.changes.touch(page, || encode_page(&records(pages, page)));
     }
 
     /// The body of the image of a page.
     #[must_use]
     pub fn encode_page(&self, page: u32) -> Vec<u8> {
-        encode_page(&records(&self.blocks, page))
+        encode_page(&records(&self.pages, page))
     }
 }
 
-fn records(blocks: &[Block], page: u32) -> Vec<BlockRecord> {
-    let start = page * PAGE_BLOCKS;
-    let end = (start + PAGE_BLOCKS).min(u32::try_from(blocks.len()).expect("fewer than 2^32"));
-    let in_use = (start..end).filter(|number| blocks[*number as usize].birth > 0);
-    in_use.map(|number| blocks[number as usize].record(number)).collect()
+fn records(pages: &[Box<[Block]>], page: u32) -> Vec<BlockRecord> {
+    let numbers = page * PAGE_BLOCKS..;
+    let blocks = numbers.zip(&pages[page as usize]).filter(|(_, block)| block.birth > 0);
+    blocks.map(|(number, block)| block.record(number)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extents_up_to_the_bounds_come_back() {
+        let unit = UNIT_BYTES as u32;
+        for device in [0, 1, DEVICES_MAX - 1].map(DeviceId) {
+            for bytes in [unit, 2 * unit, u32::MAX - (unit - 1)] {
+                for offset in [0, UNIT_BYTES, DEVICE_BYTES_MAX - u64::from(bytes)] {
+                    let extent = Extent { device, offset, bytes };
+                    assert!(extent.is_in_bounds());
+                    assert_eq!(unpack_extent(pack_extent(Some(extent))), Some(extent));
+                }
+            }
+        }
+        assert_eq!(unpack_extent(pack_extent(None)), None);
+    }
 }

@@ -3,6 +3,7 @@
 use crate::device::DeviceId;
 use crate::error::{Error, RequestError};
 use crate::log::LogRegion;
+use crate::placement::DEVICES_MAX;
 
 /// Longest key of a record, in bytes.
 pub const KEY_BYTES_MAX: usize = 4096;
@@ -73,6 +74,10 @@ impl Config {
         }
         if self.data_devices == 0 {
             return bad("data devices", "none; give at least one".to_owned());
+        }
+        if self.data_devices > DEVICES_MAX {
+            let given = self.data_devices;
+            return bad("data devices", format!("{given}; give at most {DEVICES_MAX}"));
         }
         if self.log_regions.is_empty() {
             return bad("log devices", "none; give at least one".to_owned());

@@ -17,10 +17,11 @@ use super::block_format::BlockFormat;
 use super::cache::Cache;
 use super::checkpoint::CheckpointState;
 use super::config::Config;
-use super::directory::{BlockId, Directory};
+use super::directory::{BlockId, Directory, Target};
 use super::format::checkpoint_format::{CarriedPut, Superblock};
 use super::format::record_format::{ModifierRecord, RangeRecord, SpaceRecord};
 use super::growth::Growth;
+use super::key::Key;
 use super::publish::Event;
 use super::queue::Arena;
 use super::registry::Modifiers;
@@ -91,7 +92,7 @@ pub struct Core {
     /// Which blocks are where; several may share a place.
     pub(super) physical: BTreeSet<(DeviceId, u64, BlockId)>,
     /// Blocks without image for which something waits: space, key.
-    pub(super) unplaced: BTreeSet<(u32, Box<[u8]>, BlockId)>,
+    pub(super) unplaced: BTreeSet<(u32, Key, BlockId)>,
     pub(super) sweep: Sweep,
     pub(super) checkpoint: CheckpointState,
     pub(super) superblock: Superblock,
@@ -123,6 +124,8 @@ pub struct Core {
     pub(super) next_token: u64,
     pub(super) now_us: u64,
     pub(super) scratch: Vec<u8>,
+    /// Memory for where the updates of a record go.
+    pub(super) targets: Vec<Option<Target>>,
     pub(super) statistics: Statistics,
     pub(super) application_modifiers: Vec<Arc<dyn super::modifier::Modifier>>,
     /// The second pass of recovery is on: updates arrive with the sequences of the log.

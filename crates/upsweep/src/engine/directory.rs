@@ -101,7 +101,7 @@ impl Directory {
     pub fn count_images(&self) -> BTreeMap<Extent, u32> {
         let mut counted: BTreeMap<Extent, u32> = BTreeMap::new();
         for id in self.table.ids() {
-            if let Some(extent) = self.block(id).placement.extent {
+            if let Some(extent) = self.block(id).extent() {
                 *counted.entry(extent).or_default() += 1;
             }
         }
@@ -276,26 +276,14 @@ impl Directory {
     }
 
     /// Adds a block to a space.
-    pub fn insert(
-        &mut self,
-        space: u32,
-        key: Box<[u8]>,
-        birth: u64,
-        placement: Placement,
-    ) -> BlockId {
+    pub fn insert(&mut self, space: u32, key: &[u8], birth: u64, placement: Placement) -> BlockId {
         let id = self.table.add(space, key, birth, placement);
         self.change_tree(space, |trees, table, root| trees.insert(root, table, id.0));
         id
     }
 
     /// Gives a space a block of its own in place of the one with the same key, which others keep.
-    pub fn replace(
-        &mut self,
-        space: u32,
-        key: Box<[u8]>,
-        birth: u64,
-        placement: Placement,
-    ) -> BlockId {
+    pub fn replace(&mut self, space: u32, key: &[u8], birth: u64, placement: Placement) -> BlockId {
         let id = self.table.add(space, key, birth, placement);
         self.change_tree(space, |trees, table, root| trees.replace(root, table, id.0));
         id

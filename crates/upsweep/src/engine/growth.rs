@@ -68,7 +68,7 @@ impl Core {
     pub(super) fn has_room_for(
         &mut self,
         updates: &[LoggedUpdate<'_>],
-        bytes: usize,
+        bytes: u64,
         copies: u64,
     ) -> bool {
         let deletes = |u: &LoggedUpdate<'_>| self.modifiers.is_deletion(u.modifier, u.operand);
@@ -89,8 +89,9 @@ impl Core {
     /// Bytes that have to stay free for what waits, and for `more` bytes of updates of so many
     /// blocks. A leaf that splits is half full, hence twice; an image is rounded to whole units.
     /// The images that blocks still share with others will be separate ones.
-    fn reserved_bytes(&self, more: usize, blocks: usize) -> u64 {
-        let waiting = (self.queue_bytes() + more) as u64;
+    fn reserved_bytes(&self, more: u64, blocks: usize) -> u64 {
+        let queued = self.arena.growth_bytes() + self.sweep.frozen_growth_bytes;
+        let waiting = queued + self.pending_bytes as u64 + more;
         let blocks = self.arena.queues() + self.sweep.unlogged_blocks + blocks;
         let copies = self.copy_bytes + self.pending_images_bytes();
         2 * waiting + UNIT_BYTES * blocks as u64 + copies + self.growth.kept

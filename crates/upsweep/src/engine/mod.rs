@@ -15,6 +15,7 @@ mod directory;
 pub mod drive;
 pub mod format;
 mod growth;
+mod key;
 pub mod modifier;
 mod pending;
 mod publish;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::block_format::UpdateRef;
-use super::queue::{Waiting, WaitingBuilder};
+use super::queue::Waiting;
 use super::registry::ModifierId;
 
 /// Position, sequence, place in the record.
@@ -96,11 +96,11 @@ impl Pending {
             }
         }
         found.sort_by_key(|(seq, order, _)| (*seq, *order));
-        let mut waiting = WaitingBuilder::default();
+        let mut waiting = Waiting::default();
         for (seq, _, Update { modifier, key, operand }) in found {
             waiting.push(&UpdateRef { seq, modifier: *modifier, key, operand });
         }
-        waiting.finish()
+        waiting
     }
 
     /// Takes those of a range of positions below a sequence out, in the order of their sequences.
@@ -116,7 +116,7 @@ impl Pending {
             }
         }
         places.sort_by_key(|(_, seq, order)| (*seq, *order));
-        let mut waiting = WaitingBuilder::default();
+        let mut waiting = Waiting::default();
         for place in places {
             let update = self.updates.remove(&place).expect("listed above");
             let Update { modifier, key, operand } = &update;
@@ -124,6 +124,6 @@ impl Pending {
             self.bytes -= Self::bytes_of(&place.0, &update);
             waiting.push(&update);
         }
-        waiting.finish()
+        waiting
     }
 }

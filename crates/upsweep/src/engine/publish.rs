@@ -122,9 +122,7 @@ impl Core {
         Some(match self.directory.find(found_space, position) {
             Some(found) if found.shared => self.unshare(space, BlockId(found.item), seq, release),
             Some(found) => BlockId(found.item),
-            None if exact => {
-                self.directory.insert(space, position.into(), seq, Placement::default())
-            }
+            None if exact => self.directory.insert(space, position, seq, Placement::default()),
             None => return None,
         })
     }
@@ -133,15 +131,16 @@ impl Core {
     /// updates. Cost: the path to it, and a copy of what waits.
     fn unshare(&mut self, space: u32, old: BlockId, seq: u64, release: Release) -> BlockId {
         let block = self.directory.block(old);
-        let (key, placement) = (block.key.clone(), block.placement);
-        let waiting = [block.frozen.clone(), Some(Arc::new(self.arena.snapshot(&block.queue)))];
-        let id = self.directory.replace(space, key, seq, placement);
+        let (key, placement) = (block.key.clone(), block.placement());
+        let frozen = block.frozen.as_ref().map(|frozen| frozen.unpack());
+        let waiting = [frozen, Some(self.arena.snapshot(&block.queue, &key).unpack())];
+        let id = self.directory.replace(space, &key, seq, placement);
         self.enter(id, placement.extent, release);
         placement.extent.into_iter().for_each(|extent| self.directory.share_image(extent));
         let copied_bytes = placement.extent.map_or(0, |extent| extent.bytes);
         self.directory.block_mut(id).copied_bytes = copied_bytes;
         self.copy_bytes += u64::from(copied_bytes);
-        let waiting: Vec<Arc<Waiting>> = waiting.into_iter().flatten().collect();
+        let waiting: Vec<Waiting> = waiting.into_iter().flatten().collect();
         if !cfg!(feature = "broken-clone-without-waiting") {
             self.push_waiting(id, &waiting);
         }
@@ -161,7 +160,7 @@ impl Core {
         let before = found.pending.bytes();
         let taken = found.pending.take(&low, high.as_deref(), below);
         self.pending_bytes -= before - found.pending.bytes();
-        self.push_waiting(id, &[Arc::new(taken)]);
+        self.push_waiting(id, &[taken]);
     }
 
     /// Where the positions of the block at `low` end.
@@ -171,13 +170,12 @@ impl Core {
             return Some([low, &[0]].concat().into());
         }
         let above = self.directory.above(space, low)?;
-        Some(self.directory.block(above).key.clone())
+        Some((*self.directory.block(above).key).into())
     }
 
     /// Puts updates on the queue of a block, oldest first.
-    pub(super) fn push_waiting(&mut self, id: BlockId, parts: &[Arc<Waiting>]) {
-        let mut updates: Vec<UpdateRef<'_>> = Vec::new();
-        parts.iter().for_each(|part| part.for_each(|update| updates.push(update)));
+    pub(super) fn push_waiting(&mut self, id: BlockId, parts: &[Waiting]) {
+        let mut updates: Vec<UpdateRef<'_>> = parts.iter().flat_map(Waiting::updates).collect();
         updates.sort_by_key(|update| update.seq);
         if let Some(first) = updates.first() {
             self.sweep.note_moved(first.seq);
@@ -226,7 +224,7 @@ impl Core {
         let root = self.directory.trees.create();
         self.directory.add_space(record, format, root);
         if ordered {
-            self.directory.insert(space, Box::default(), seq, Placement::default());
+            self.directory.insert(space, &[], seq, Placement::default());
         }
     }
 
@@ -262,7 +260,7 @@ impl Core {
         let first = self.directory.exact(record.space, &from);
         let first = first.or_else(|| self.directory.above(record.space, &from));
         let first = first.map(|id| self.directory.block(id).key.clone());
-        if let Some(first) = first.filter(|first| to.as_ref().is_none_or(|to| first < to)) {
+        if let Some(first) = first.filter(|first| to.as_ref().is_none_or(|to| **first < **to)) {
             self.directory.remove_range(record.space, &first, to.as_deref());
             // Large values of the edges go when the edges are swept.
             let found = self.directory.space(record.space);
@@ -295,7 +293,7 @@ impl Core {
                 return;
             }
             let next = self.directory.above(space, &block.key);
-            if block.placement.frontier < seq && told.insert(id) {
+            if block.placement().frontier < seq && told.insert(id) {
                 let (modifier, key) = (DELETE_RANGE, range.from);
                 self.push(id, &UpdateRef { seq, modifier, key, operand: &operand });
             }
@@ -310,7 +308,7 @@ impl Core {
         let right = self.directory.below(space, range.to);
         let is_edge = |id: &BlockId| {
             let key = &self.directory.block(*id).key;
-            *key < from || to.as_ref().is_some_and(|to| key >= to)
+            **key < *from || to.as_ref().is_some_and(|to| **key >= **to)
         };
         left.into_iter().chain(right).filter(is_edge).collect()
     }
@@ -325,7 +323,7 @@ impl Core {
             let key = &self.directory.block(last).key;
             let above = self.directory.above(space, key);
             let ends_there = above.is_some_and(|id| *self.directory.block(id).key == *to);
-            if ends_there { to.into() } else { key.clone() }
+            if ends_there { to.into() } else { Box::from(&**key) }
         });
         (from.into(), Some(end.unwrap_or_else(|| to.into())))
     }
@@ -359,11 +357,12 @@ impl Core {
         let mut moved = Vec::new();
         let mut news = Vec::with_capacity(group.news.len());
         for (position, &(id, shared)) in olds.iter().enumerate() {
-            moved.push(Arc::new(self.arena.snapshot(&self.directory.block(id).queue)));
-            let key = self.directory.block(id).key.clone();
+            let block = self.directory.block(id);
+            moved.push(self.arena.snapshot(&block.queue, &block.key).unpack());
+            let key = block.key.clone();
             match group.news.first().filter(|_| position == 0) {
                 Some((_, placement)) if shared => {
-                    let new = self.directory.replace(group.space, key, seq, *placement);
+                    let new = self.directory.replace(group.space, &key, seq, *placement);
                     self.enter(new, placement.extent, release);
                     news.push(new);
                 }
@@ -377,7 +376,7 @@ impl Core {
         }
         let taken = usize::from(!olds.is_empty());
         for (key, placement) in group.news.iter().skip(taken) {
-            let id = self.directory.insert(group.space, key.clone(), seq, *placement);
+            let id = self.directory.insert(group.space, key, seq, *placement);
             self.enter(id, placement.extent, release);
             news.push(id);
         }
@@ -420,12 +419,12 @@ impl Core {
         let found = self.directory.trees.exact(values.root, &self.directory.table, key);
         match (placement, found) {
             (Some(placement), Some(found)) if found.shared => {
-                let id = self.directory.replace(companion, key.into(), seq, placement);
+                let id = self.directory.replace(companion, key, seq, placement);
                 self.enter(id, placement.extent, release);
             }
             (Some(placement), Some(found)) => self.place(BlockId(found.item), placement, release),
             (Some(placement), None) => {
-                let id = self.directory.insert(companion, key.into(), seq, placement);
+                let id = self.directory.insert(companion, key, seq, placement);
                 self.enter(id, placement.extent, release);
             }
             (None, Some(_)) => self.directory.remove(companion, key),
@@ -447,9 +446,9 @@ impl Core {
         }
         let block = self.directory.block(id);
         let entry = (block.space, block.key.clone(), id);
-        if block.placement.extent.is_none() && block.waits() {
+        if block.extent().is_none() && block.waits() {
             self.unplaced.insert(entry);
-        } else if block.placement.extent.is_some() {
+        } else if block.extent().is_some() {
             self.unplaced.remove(&entry);
         }
     }
@@ -495,10 +494,10 @@ impl Core {
             self.sweep.unmark_fat(id);
             self.copy_bytes -= u64::from(block.copied_bytes);
             self.arena.clear(&mut block.queue);
-            self.unplaced.remove(&(block.space, block.key, id));
             if !cfg!(feature = "broken-leak") {
-                self.leave(id, block.placement.extent, release);
+                self.leave(id, block.extent(), release);
             }
+            self.unplaced.remove(&(block.space, block.key, id));
         }
         self.room_events += 1;
     }

@@ -69,7 +69,7 @@ impl Core {
 
     fn is_carried(&self, put: &CarriedPut) -> bool {
         let block = self.directory.covering(QUARANTINE_SPACE, &put.key);
-        block.is_some_and(|id| self.directory.block(id).placement.frontier <= put.barrier)
+        block.is_some_and(|id| self.directory.block(id).placement().frontier <= put.barrier)
     }
 
     /// In replay, before the record `seq`: puts that a checkpoint carried and that are older.

@@ -289,6 +289,7 @@ impl Core {
             next_token: 0,
             now_us: 0,
             scratch: Vec::new(),
+            targets: Vec::new(),
             statistics: Statistics::default(),
             replaying: false,
             removed_ranges: Vec::new(),
@@ -415,7 +416,7 @@ impl Core {
         let mut claimed: BTreeSet<Extent> = BTreeSet::new();
         for id in self.directory.table.ids() {
             let block = self.directory.block(id);
-            let Some(extent) = block.placement.extent else { continue };
+            let Some(extent) = block.extent() else { continue };
             let (key, space) = (String::from_utf8_lossy(&block.key), block.space);
             if claimed.insert(extent) {
                 claims.push((extent, format!("block {key:?} of space {space}")));

@@ -96,7 +96,7 @@ impl Core {
     fn index_places(&mut self) {
         self.physical.clear();
         for id in self.directory.table.ids() {
-            if let Some(extent) = self.directory.block(id).placement.extent {
+            if let Some(extent) = self.directory.block(id).extent() {
                 self.physical.insert((extent.device, extent.offset, id));
             }
         }
@@ -178,7 +178,7 @@ impl Core {
             let Some(found) = self.directory.space(space) else { continue };
             let position = found.format.position(update.key);
             let Some(id) = self.directory.covering(space, &position) else { continue };
-            let inside = self.directory.block(id).placement.frontier >= seq;
+            let inside = self.directory.block(id).placement().frontier >= seq;
             if inside && !cfg!(feature = "broken-frontier")
                 || self.is_removed(space, seq, update.key)
             {

@@ -64,8 +64,8 @@ impl Core {
         for id in self.directory.blocks_of(found) {
             let block = self.directory.block(id);
             size.blocks += 1;
-            size.records += u64::from(block.placement.records);
-            size.bytes += block.placement.extent.map_or(0, |extent| u64::from(extent.bytes));
+            size.records += u64::from(block.placement().records);
+            size.bytes += block.extent().map_or(0, |extent| u64::from(extent.bytes));
             let frozen = block.frozen.as_ref().map_or(0, |frozen| frozen.count());
             size.waiting += u64::from(block.queue.count() + frozen);
         }
@@ -490,11 +490,11 @@ impl Core {
     fn is_forgettable(&self, id: super::directory::BlockId) -> bool {
         let block = self.directory.block(id);
         let Some((space, shared)) = self.directory.owner(id) else { return false };
-        block.placement.extent.is_none()
+        block.extent().is_none()
             && !block.busy
             && !block.waits()
             && !shared
-            && block.placement.frontier < self.superblock.replay_from
+            && block.placement().frontier < self.superblock.replay_from
             && space.pending.first_from(&block.key).is_none_or(|position| *position != *block.key)
     }
 

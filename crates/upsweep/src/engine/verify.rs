@@ -101,14 +101,13 @@ impl Core {
         let table = &self.directory.table;
         let mut extents = BTreeSet::new();
         for id in table.ids() {
-            let Some(extent) = table.get(id).placement.extent else { continue };
+            let Some(extent) = table.get(id).extent() else { continue };
             extents.insert(extent);
             if !self.physical.contains(&(extent.device, extent.offset, id)) {
                 faults.push(format!("block {} is not in the index of places", id.0));
             }
         }
-        if self.physical.len()
-            != table.ids().filter(|id| table.get(*id).placement.extent.is_some()).count()
+        if self.physical.len() != table.ids().filter(|id| table.get(*id).extent().is_some()).count()
         {
             faults.push("the index of places names blocks that are not there".to_owned());
         }
@@ -152,9 +151,9 @@ impl Verifier<'_> {
         let Some(space) = core.directory.space(REFERENCES_SPACE) else { return Ok(cells) };
         for id in core.directory.blocks_of(space) {
             let block = core.directory.block(id);
-            let read = block.placement.extent.map(|_| self.read(id)).transpose()?;
-            let waiting = core.arena.snapshot(&block.queue);
-            let mut updates = waiting.updates();
+            let read = block.extent().map(|_| self.read(id)).transpose()?;
+            let waiting = core.arena.snapshot(&block.queue, &block.key).unpack();
+            let mut updates: Vec<_> = waiting.updates().collect();
             updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
             let input = ApplyInput {
                 body: read.as_ref().map(|(buffer, body)| &buffer[body.clone()]),
@@ -230,14 +229,14 @@ impl Verifier<'_> {
         high: Option<&[u8]>,
     ) -> Result<Values, String> {
         let block = self.core.directory.block(id);
-        let Some(extent) = block.placement.extent else { return Ok(Values::new()) };
+        let Some(extent) = block.extent() else { return Ok(Values::new()) };
         self.report.blocks += 1;
         self.report.bytes += u64::from(extent.bytes);
-        self.report.records += u64::from(block.placement.records);
+        self.report.records += u64::from(block.placement().records);
         let (buffer, body) = self.read(id)?;
         let found = space.format.check(&buffer[body], &block.key, high)?;
-        if found.records != block.placement.records {
-            let (found, listed) = (found.records, block.placement.records);
+        if found.records != block.placement().records {
+            let (found, listed) = (found.records, block.placement().records);
             return Err(format!("{found} records; the directory says {listed}"));
         }
         Ok(found.values)
@@ -247,22 +246,22 @@ impl Verifier<'_> {
         let block = self.core.directory.block(id);
         let key = String::from_utf8_lossy(&block.key);
         let what = format!("block {key:?} of space {}", block.space);
-        let Some(extent) = block.placement.extent else { return };
+        let Some(extent) = block.extent() else { return };
         let (device, offset) = (extent.device, extent.offset);
         self.report.damage.push(Damage { device, offset, what, reason });
     }
 
     fn read(&mut self, id: BlockId) -> Result<(Buffer, std::ops::Range<usize>), String> {
         let block = self.core.directory.block(id);
-        let extent = block.placement.extent.ok_or("it has no image")?;
+        let extent = block.extent().ok_or("it has no image")?;
         let buffer =
             device::read_alone(self.devices, extent.device, extent.offset, extent.bytes as usize)
                 .map_err(|error| error.to_string())?;
         let identity = Identity {
             store: self.core.config.store,
             kind: ImageKind::Block,
-            space: block.placement.image_space,
-            seq: block.placement.image_seq,
+            space: block.placement().image_space,
+            seq: block.placement().image_seq,
             key: &block.key,
         };
         let body = image_format::decode(&buffer, &identity)?;
@@ -271,7 +270,7 @@ impl Verifier<'_> {
 
     fn check_reference(&self, companion: u32, key: &[u8], bytes: u32) -> Result<(), String> {
         let found = self.core.directory.exact(companion, key);
-        let extent = found.and_then(|found| self.core.directory.block(found).placement.extent);
+        let extent = found.and_then(|found| self.core.directory.block(found).extent());
         let least = image_format::HEADER_BYTES + key.len() + bytes as usize;
         if extent.is_none_or(|extent| (extent.bytes as usize) < least) {
             let key = String::from_utf8_lossy(key).into_owned();
@@ -286,7 +285,7 @@ impl Verifier<'_> {
         referred: &mut BTreeSet<Vec<u8>>,
     ) -> Result<(), String> {
         let block = self.core.directory.block(id);
-        let Some(extent) = block.placement.extent else { return Ok(()) };
+        let Some(extent) = block.extent() else { return Ok(()) };
         if !referred.remove(&*block.key) {
             return Err("a large value that no record refers to".to_owned());
         }
@@ -296,7 +295,7 @@ impl Verifier<'_> {
         self.read.insert(id, Values::new());
         self.report.blocks += 1;
         self.report.bytes += u64::from(extent.bytes);
-        self.report.records += u64::from(block.placement.records);
+        self.report.records += u64::from(block.placement().records);
         let (_, body) = self.read(id)?;
         if body.is_empty() { Err("a large value without content".to_owned()) } else { Ok(()) }
     }

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::block_format::Routing;
+use super::block_format::{Routing, UpdateRef};
 use super::cache::Image;
 use super::core::{Actions, Core, Purpose};
 use super::directory::{BlockId, Space};
@@ -51,10 +51,16 @@ pub struct View {
     /// Its image; `None` if it has none, or if the waiting updates decide without it.
     pub image: Option<Arc<Image>>,
     /// Waiting updates, older ones first; for a point view those of its key only.
-    pub waiting: Vec<Arc<Waiting>>,
+    pub waiting: Vec<Waiting>,
 }
 
 impl View {
+    /// The waiting updates, older ones first.
+    #[must_use]
+    pub fn updates(&self) -> Vec<UpdateRef<'_>> {
+        self.waiting.iter().flat_map(Waiting::updates).collect()
+    }
+
     /// The error that says that `what` in this block is not what was written there.
     #[must_use]
     pub fn damage(&self, what: String, reason: String) -> Error {
@@ -140,28 +146,27 @@ impl Core {
         let Some(id) = found else { return Ok(Gathered::Complete(View::default())) };
         let mut waiting = Vec::with_capacity(2);
         let block = self.directory.block(id);
-        let low = block.key.clone();
+        let low = Box::from(&*block.key);
         let high = self.high_of(space, &low);
         match wanted {
             Wanted::Point(key) => {
-                let of_key = block.frozen.as_ref().map(|frozen| frozen.of_key(key));
-                waiting.extend(of_key.map(Arc::new));
-                waiting.push(Arc::new(self.arena.snapshot(&block.queue).of_key(key)));
+                waiting.extend(block.frozen.as_ref().map(|frozen| frozen.of_key(key)));
+                waiting.push(self.arena.snapshot(&block.queue, &low).of_key(key));
                 let position = found_space.format.position(key);
                 let pending = &found_space.pending;
                 let after = [&position, &[0][..]].concat();
                 let of_key = pending.in_range(&position, Some(&after), |found| found == key);
-                waiting.push(Arc::new(of_key));
+                waiting.push(of_key);
             }
             _ => {
-                waiting.extend(block.frozen.clone());
-                waiting.push(Arc::new(self.arena.snapshot(&block.queue)));
+                waiting.extend(block.frozen.as_ref().map(|frozen| frozen.unpack()));
+                waiting.push(self.arena.snapshot(&block.queue, &low).unpack());
                 let pending = found_space.pending.in_range(&low, high.as_deref(), |_| true);
-                waiting.push(Arc::new(pending));
+                waiting.push(pending);
             }
         }
         waiting.retain(|part| part.count() > 0);
-        let placement = block.placement;
+        let placement = block.placement();
         if placement.extent.is_some() && placement.frontier != placement.image_seq {
             return Err(self.set_aside(id).into());
         }
@@ -214,8 +219,7 @@ impl Core {
             _ => true,
         };
         let pending = space.pending.in_range(&low, Some(&after), is_wanted);
-        let waiting = vec![Arc::new(pending)];
-        Some(View { low, waiting, ..View::default() })
+        Some(View { low, waiting: vec![pending], ..View::default() })
     }
 
     /// The damage of a block that could not be read when it was swept. Its updates went to the
@@ -224,7 +228,7 @@ impl Core {
         let block = self.directory.block(id);
         let key = String::from_utf8_lossy(&block.key);
         let what = format!("block {key:?} of space {}", block.space);
-        let extent = block.placement.extent;
+        let extent = block.extent();
         let (device, offset) =
             extent.map_or((DeviceId(0), 0), |extent| (extent.device, extent.offset));
         let reason = "it could not be read when it was swept, and updates of it are in the \
@@ -234,14 +238,11 @@ impl Core {
     }
 
     /// Whether the updates of one key give its value without knowing the one before.
-    fn is_decided(&self, waiting: &[Arc<Waiting>]) -> bool {
-        let mut decided = false;
-        for part in waiting {
-            part.for_each(|update| {
-                decided |= self.modifiers.get(update.modifier).is_some_and(Modifier::blind);
-            });
-        }
-        decided
+    fn is_decided(&self, waiting: &[Waiting]) -> bool {
+        let is_blind = |update: UpdateRef<'_>| {
+            self.modifiers.get(update.modifier).is_some_and(Modifier::blind)
+        };
+        waiting.iter().flat_map(Waiting::updates).any(is_blind)
     }
 
     /// Submits the reads that views need, one per block, and hands out the answers.
@@ -253,7 +254,7 @@ impl Core {
                 continue;
             }
             let found = self.directory.block(block);
-            let (placement, key) = (found.placement, found.key.clone());
+            let (placement, key) = (found.placement(), Box::from(&*found.key));
             let identity = (placement.image_space, key, placement.image_seq);
             let token = self.token(Purpose::View);
             let buffer = Buffer::zeroed(extent.bytes as usize);
@@ -273,8 +274,9 @@ impl Core {
         let (space, key, seq) = &read.identity;
         let stayed = self.blocks_at(read.extent).any(|id| {
             let block = self.directory.block(id);
-            let Placement { image_space, image_seq, extent, .. } = block.placement;
-            (image_space, &block.key, image_seq, extent) == (*space, key, *seq, Some(read.extent))
+            let Placement { image_space, image_seq, extent, .. } = block.placement();
+            (image_space, &*block.key, image_seq, extent)
+                == (*space, &**key, *seq, Some(read.extent))
         });
         let mut damage = None;
         if stayed {

@@ -2,4 +2,4 @@
 
 mod space_map;
 
-pub use space_map::{Extent, Overlap, SpaceMap, UNIT_BYTES};
+pub use space_map::{DEVICE_BYTES_MAX, DEVICES_MAX, Extent, Overlap, SpaceMap, UNIT_BYTES};

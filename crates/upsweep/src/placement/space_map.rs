@@ -17,6 +17,12 @@ use crate::device::DeviceId;
 /// Allocation unit in bytes: the largest sector of the devices that Upsweep supports.
 pub const UNIT_BYTES: u64 = 4096;
 
+/// Most data devices.
+pub const DEVICES_MAX: u16 = 1 << 10;
+
+/// What is used of a data device at most: 64 TiB.
+pub const DEVICE_BYTES_MAX: u64 = 1 << 46;
+
 /// A range of bytes on a data device, in whole units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Extent {
@@ -29,6 +35,12 @@ pub struct Extent {
 }
 
 impl Extent {
+    /// Whether it is on one of [`DEVICES_MAX`] devices, within its first [`DEVICE_BYTES_MAX`].
+    #[must_use]
+    pub fn is_in_bounds(&self) -> bool {
+        self.device.0 < DEVICES_MAX && self.end() <= DEVICE_BYTES_MAX
+    }
+
     /// The byte after the last.
     #[must_use]
     pub fn end(&self) -> u64 {

@@ -283,8 +283,7 @@ impl BlockStore {
         };
         let view = self.view(space, Wanted::Covering(format.position(key).into_owned()))?;
         let modifiers = self.modifiers();
-        let mut updates = Vec::new();
-        view.waiting.iter().for_each(|part| part.for_each(|update| updates.push(update)));
+        let mut updates = view.updates();
         updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
         let input = ApplyInput {
             body: view.image.as_ref().map(|image| image.body()),

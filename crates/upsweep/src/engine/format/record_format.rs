@@ -31,7 +31,7 @@
 use super::codec_format::{Malformed, Reader, put_bytes, put_varint, varint_len};
 use crate::device::DeviceId;
 use crate::engine::registry::ModifierId;
-use crate::placement::{Extent, UNIT_BYTES};
+use crate::placement::{DEVICE_BYTES_MAX, Extent, UNIT_BYTES};
 
 /// One update of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -339,11 +339,9 @@ pub(super) fn read_extent(reader: &mut Reader<'_>) -> Result<Option<Extent>, Mal
     }
     let bytes = units.checked_mul(UNIT_BYTES).and_then(|bytes| u32::try_from(bytes).ok());
     let device = DeviceId(reader.narrow()?);
-    let offset = reader.varint()?.checked_mul(UNIT_BYTES).filter(|offset| *offset < 1 << 62);
-    match (bytes, offset) {
-        (Some(bytes), Some(offset)) => Ok(Some(Extent { device, offset, bytes })),
-        _ => Err(Malformed("extent")),
-    }
+    let offset = reader.varint()?.checked_mul(UNIT_BYTES).filter(|at| *at < DEVICE_BYTES_MAX);
+    let extent = bytes.zip(offset).map(|(bytes, offset)| Extent { device, offset, bytes });
+    extent.filter(Extent::is_in_bounds).map(Some).ok_or(Malformed("extent"))
 }
 
 /// Appends a record of kind 3.

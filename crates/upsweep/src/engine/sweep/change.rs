@@ -5,8 +5,6 @@
 //! or merged, or whose large values changed, are *rebuilt* for one space: that changes trees, and
 //! whoever shares them keeps the blocks and what waits for them.
 
-use std::sync::Arc;
-
 use super::RunId;
 use super::job::{JobDone, Quarantined};
 use super::run::{Run, RunBlock};
@@ -78,7 +76,7 @@ pub(super) fn describe(
         let Some(id) = directory.table.find(block.reference()) else { continue };
         let block_now = directory.block(id);
         if block_now.frozen.as_ref().is_some_and(|frozen| frozen.count() > 0) {
-            let placement = block_now.placement;
+            let placement = block_now.placement();
             let set_aside = Placement { frontier: run.frontier, ..placement };
             change.moved.push((block.reference(), set_aside));
         }
@@ -139,16 +137,14 @@ pub(super) fn of_damaged(directory: &Directory, blocks: &[RunBlock]) -> Vec<Quar
         let Some(frozen) = block.frozen.as_ref().filter(|_| space != QUARANTINE_SPACE) else {
             continue;
         };
-        frozen.for_each(|update| {
-            quarantined.push(Quarantined {
-                space,
-                seq: update.seq,
-                modifier: update.modifier,
-                key: update.key.to_vec(),
-                operand: update.operand.to_vec(),
-                reason: format!("its block is damaged: {damage}"),
-            });
-        });
+        quarantined.extend(frozen.unpack().updates().map(|update| Quarantined {
+            space,
+            seq: update.seq,
+            modifier: update.modifier,
+            key: update.key.to_vec(),
+            operand: update.operand.to_vec(),
+            reason: format!("its block is damaged: {damage}"),
+        }));
     }
     quarantined
 }
@@ -170,10 +166,9 @@ impl Core {
         &mut self,
         space: u32,
         news: &[BlockId],
-        moved: &[Arc<Waiting>],
+        moved: &[Waiting],
     ) {
-        let mut updates: Vec<UpdateRef<'_>> = Vec::new();
-        moved.iter().for_each(|waiting| waiting.for_each(|update| updates.push(update)));
+        let mut updates: Vec<UpdateRef<'_>> = moved.iter().flat_map(Waiting::updates).collect();
         updates.sort_by_key(|update| update.seq);
         if let Some(first) = updates.first() {
             self.sweep.note_moved(first.seq);
@@ -197,9 +192,9 @@ impl Core {
         let block = self.directory.block_mut(id);
         block.busy = false;
         let Some(frozen) = block.frozen.take() else { return };
-        let live = self.arena.snapshot(&block.queue);
+        let live = self.arena.snapshot(&block.queue, &block.key);
         self.arena.clear(&mut block.queue);
-        self.push_waiting(id, &[frozen, Arc::new(live)]);
+        self.push_waiting(id, &[frozen.unpack(), live.unpack()]);
     }
 
     /// Gives a run up for lack of room. After a rest the next run asks the devices to grow once

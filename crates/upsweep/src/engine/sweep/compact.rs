@@ -158,10 +158,10 @@ impl Core {
                 });
                 let Some(id) = next else { break };
                 let block = self.directory.block(id);
-                compaction.last = Some(block.key.clone());
+                compaction.last = Some((*block.key).into());
                 compaction.progress.seen += 1;
                 let movable = |extent| !block.busy && !self.directory.is_image_shared(extent);
-                if let Some(extent) = block.placement.extent.filter(|extent| movable(*extent)) {
+                if let Some(extent) = block.extent().filter(|extent| movable(*extent)) {
                     bytes += u64::from(extent.bytes);
                     run.push(id);
                 }
@@ -178,7 +178,7 @@ impl Core {
 
     fn lie_in_order(&self, run: &[BlockId]) -> bool {
         let place = |id: &BlockId| {
-            let extent = self.directory.block(*id).placement.extent;
+            let extent = self.directory.block(*id).extent();
             extent.map_or((DeviceId(0), 0, 0), |e| (e.device, e.offset, e.end()))
         };
         run.windows(2).all(|pair| {

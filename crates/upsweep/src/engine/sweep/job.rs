@@ -13,7 +13,7 @@ use crate::engine::block_format::{Applied, ApplyError, ApplyInput, BlockFormat, 
 use crate::engine::blocks::BlockId;
 use crate::engine::cache::Image;
 use crate::engine::format::image_format::{self, Identity, ImageKind};
-use crate::engine::queue::Waiting;
+use crate::engine::queue::Packed;
 use crate::engine::registry::{ModifierId, Modifiers};
 use crate::engine::visitor::{VisitedBlock, Visitors};
 use crate::placement::UNIT_BYTES;
@@ -29,7 +29,7 @@ pub(in crate::engine) struct JobBlock {
     pub(in crate::engine) key: Box<[u8]>,
     pub(in crate::engine) format: Arc<dyn BlockFormat>,
     pub(in crate::engine) image: Option<Arc<Image>>,
-    pub(in crate::engine) frozen: Arc<Waiting>,
+    pub(in crate::engine) frozen: Arc<Packed>,
     /// Large values that were loaded because a first attempt needed them.
     pub(in crate::engine) values: Vec<(Vec<u8>, Vec<u8>)>,
     /// Whether the next block of the job is also the next one by key, of one space alone.
@@ -122,7 +122,8 @@ impl RunJob {
         let mut values = Vec::new();
         let mut quarantined = Vec::new();
         for (position, block) in self.blocks.iter().enumerate() {
-            let mut updates = block.frozen.updates();
+            let waiting = block.frozen.unpack();
+            let mut updates: Vec<UpdateRef<'_>> = waiting.updates().collect();
             updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
             match self.apply(block, &updates) {
                 Ok(applied) => {

@@ -38,6 +38,7 @@ pub(super) use run::{Run, RunSummary};
 use super::core::{Actions, Core};
 use super::directory::BlockId;
 use crate::device::DeviceId;
+use crate::engine::key::Key;
 use crate::error::Error;
 
 /// Number of a run within this process.
@@ -45,7 +46,7 @@ use crate::error::Error;
 pub struct RunId(pub u64);
 
 /// Blocks that the scan for the global frontier looks at in one step.
-const SCAN_BLOCKS: usize = 8192;
+const SCAN_BLOCKS: u32 = 8192;
 /// Runs between two scans of a cycle, at least.
 const SCAN_RUNS_MIN: u64 = 64;
 
@@ -55,12 +56,12 @@ pub(super) struct Cycle {
     /// Per device: the next offset to look at; `None` when done.
     cursors: Vec<Option<u64>>,
     /// Where the pass over blocks without image is; `None` when done.
-    unplaced: Option<(u32, Box<[u8]>, BlockId)>,
+    unplaced: Option<(u32, Key, BlockId)>,
 }
 
 /// The scan for the global frontier.
 struct Scan {
-    next: usize,
+    next: u32,
     oldest: u64,
 }
 
@@ -74,6 +75,8 @@ pub(super) struct Sweep {
     next_run: u64,
     /// Blocks of runs whose change is still to be logged, as of the last pump.
     pub(super) unlogged_blocks: usize,
+    /// How much blocks may grow by what runs have frozen, as of the last pump.
+    pub(super) frozen_growth_bytes: u64,
     cycle: Option<Cycle>,
     scan: Option<Scan>,
     /// Runs that were published when the last scan began.
@@ -116,6 +119,7 @@ impl Sweep {
             ended_compactions: Vec::new(),
             next_run: 0,
             unlogged_blocks: 0,
+            frozen_growth_bytes: 0,
             cycle: None,
             scan: None,
             scanned_at_run: 0,
@@ -167,8 +171,9 @@ impl Sweep {
     }
 
     /// Counts anew what every admission of an update asks for.
-    fn count_unlogged_blocks(&mut self) {
+    fn count_unpublished(&mut self) {
         self.unlogged_blocks = self.runs.values().map(Run::unlogged_blocks).sum();
+        self.frozen_growth_bytes = self.runs.values().map(|run| run.growth_bytes).sum();
     }
 
     /// How far the present cycle has come, from 0 to 1; `None` between cycles.
@@ -295,7 +300,7 @@ impl Core {
 
     fn start_cycle(&mut self) {
         let cursors = vec![Some(0); usize::from(self.config.data_devices)];
-        let unplaced = Some((0, Box::default(), BlockId(0)));
+        let unplaced = Some((0, Key::default(), BlockId(0)));
         self.sweep.cycle = Some(Cycle { start_seq: self.accepted, cursors, unplaced });
         self.statistics.cycle_started(self.now_us);
     }
@@ -312,7 +317,7 @@ impl Core {
     fn scan_frontier(&mut self) {
         let Some(scan) = &mut self.sweep.scan else { return };
         let mut seen = 0;
-        for block in self.directory.table.from(scan.next).take(SCAN_BLOCKS) {
+        for block in self.directory.table.from(scan.next).take(SCAN_BLOCKS as usize) {
             seen += 1;
             scan.oldest = block.oldest_waiting().map_or(scan.oldest, |seq| scan.oldest.min(seq));
         }
@@ -362,7 +367,7 @@ impl Core {
         let places = (device_id, cursor, BlockId(0))..=(device_id, u64::MAX, BlockId(u32::MAX));
         for &(_, offset, id) in self.physical.range(places) {
             let block = self.directory.block(id);
-            let bytes = block.placement.extent.map_or(0, |extent| u64::from(extent.bytes));
+            let bytes = block.extent().map_or(0, |extent| u64::from(extent.bytes));
             let waits = block.waits() && !block.busy && block.queue.first_seq() <= cycle.start_seq;
             if run.is_empty() {
                 if !waits {
@@ -381,7 +386,7 @@ impl Core {
                 break;
             }
             let shares = |extent| self.directory.is_image_shared(extent);
-            if !waits && block.placement.extent.is_some_and(shares) {
+            if !waits && block.extent().is_some_and(shares) {
                 continue; // Moved by itself it would share its image no longer.
             }
             run.push(id);
@@ -409,7 +414,7 @@ impl Core {
         for entry in self.unplaced.range(from..) {
             let id = entry.2;
             let block = self.directory.block(id);
-            bytes += block.queue.bytes() as usize;
+            bytes += block.queue.growth_bytes() as usize;
             let full = run.len() == self.config.run_blocks_max
                 || bytes > self.config.fat_queue_bytes().max(self.span_bytes_max() as usize);
             if full && !run.is_empty() {

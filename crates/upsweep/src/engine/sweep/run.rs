@@ -63,6 +63,8 @@ pub(in crate::engine) struct Run {
     pub(super) phase: Phase,
     pub(super) frontier: u64,
     pub(super) frozen_bytes: usize,
+    /// How much the blocks grow if every update makes a new record, about.
+    pub(super) growth_bytes: u64,
     /// Target size of the blocks that come out, in bytes: less than the store's where free space is
     /// in pieces.
     pub(super) block_bytes: u32,
@@ -84,7 +86,7 @@ impl Run {
             RunBlock {
                 id,
                 birth: block.birth,
-                placement: block.placement,
+                placement: block.placement(),
                 owner: block.space,
                 is_gone: false,
                 image: None,
@@ -97,6 +99,7 @@ impl Run {
             phase: Phase::Reading { pending: 0 },
             frontier: 0,
             frozen_bytes: 0,
+            growth_bytes: 0,
             block_bytes,
             load: None,
             has_stale_values: false,
@@ -114,6 +117,7 @@ impl Run {
             phase: Phase::Placing(done),
             frontier: seq,
             frozen_bytes: 0,
+            growth_bytes: 0,
             block_bytes: 0,
             load: Some(space),
             has_stale_values: false,
@@ -212,7 +216,7 @@ impl Core {
     /// Moves every run on that waits for the engine and not for a device or a worker.
     pub(super) fn pump_runs(&mut self, actions: &mut Actions) {
         let ids: Vec<RunId> = self.sweep.runs.keys().copied().collect();
-        self.sweep.count_unlogged_blocks();
+        self.sweep.count_unpublished();
         for id in ids {
             match &self.sweep.runs[&id].phase {
                 Phase::Reading { pending: 0 } => self.freeze(id, actions),
@@ -224,7 +228,7 @@ impl Core {
                 _ => {}
             }
         }
-        self.sweep.count_unlogged_blocks();
+        self.sweep.count_unpublished();
     }
 
     fn read_block_by_block(&mut self, id: RunId, actions: &mut Actions) {
@@ -274,10 +278,11 @@ impl Core {
         });
         for run_block in run.blocks.iter().filter(|block| !block.is_gone) {
             let block = self.directory.block_mut(run_block.id);
-            let frozen = self.arena.snapshot(&block.queue);
+            let frozen = self.arena.snapshot(&block.queue, &block.key);
             self.arena.clear(&mut block.queue);
             self.unplaced.remove(&(block.space, block.key.clone(), run_block.id));
             run.frozen_bytes += frozen.memory_bytes();
+            run.growth_bytes += u64::from(frozen.growth_bytes());
             run.updates += u64::from(frozen.count());
             block.frozen = Some(Arc::new(frozen));
         }
@@ -320,7 +325,7 @@ impl Core {
                 id: run_block.id,
                 space: run_block.owner,
                 companion: space.record.companion,
-                key: block.key.clone(),
+                key: (*block.key).into(),
                 format: Arc::clone(&space.format),
                 image: run_block.image.clone(),
                 frozen: block.frozen.clone().unwrap_or_default(),

@@ -21,7 +21,7 @@ impl Core {
         for block in &job.blocks {
             for (key, _) in &block.values {
                 let found = self.directory.exact(block.companion, key);
-                match found.and_then(|found| self.directory.block(found).placement.extent) {
+                match found.and_then(|found| self.directory.block(found).extent()) {
                     Some(extent) => requests.push((index, extent)),
                     None => missing = Some(block.id),
                 }
@@ -67,7 +67,7 @@ impl Core {
         let buffer = done.buffer.ok_or("no buffer came back")?;
         let found = self.directory.exact(space, key).ok_or("a large value has vanished")?;
         let Placement { image_seq: seq, image_space: space, .. } =
-            self.directory.block(found).placement;
+            self.directory.block(found).placement();
         let store = self.config.store;
         let identity = Identity { store, kind: ImageKind::Block, space, seq, key };
         image_format::decode(&buffer, &identity).map(|body| buffer[body].to_vec())

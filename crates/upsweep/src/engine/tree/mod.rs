@@ -309,7 +309,8 @@ impl Trees {
     }
 
     fn found(&self, item: u32, shared: bool) -> Found {
-        Found { item, shared: shared || self.item_refs[item as usize] > 1 }
+        let is_shared = |item: u32| self.has_sharing() && self.item_refs[item as usize] > 1;
+        Found { item, shared: shared || is_shared(item) }
     }
 
     /// The item with exactly this key.

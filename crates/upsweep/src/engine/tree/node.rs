@@ -1,7 +1,10 @@
 //! One node of a tree: its entries, how it is searched, and its image on a device.
 //!
 //! A search compares 8-byte prefixes of keys first, which lie densely in memory, and looks at whole
-//! keys only where prefixes are equal. Nodes of level 0 hold no keys: their items know them.
+//! keys only where prefixes are equal. It looks at one prefix of every stretch of [`STRETCH`] and
+//! then at one stretch: more comparisons than halving makes, but memory is asked for all of them at
+//! once, where each step of halving waits for the one before. Nodes of level 0 hold no keys: their
+//! items know them.
 
 use super::Items;
 use crate::engine::format::checkpoint_format::{NodeRecord, encode_node};
@@ -17,6 +20,18 @@ pub struct Node {
     /// Lower bounds of the children; empty at level 0.
     pub(super) keys: Vec<Box<[u8]>>,
     pub(super) children: Vec<u32>,
+}
+
+/// Prefixes that lie in one line of the processor's cache.
+const STRETCH: usize = 8;
+
+/// The number of `sorted` prefixes below `wanted`.
+#[inline]
+fn lower(sorted: &[u64], wanted: u64) -> usize {
+    let (stretches, _) = sorted.as_chunks::<STRETCH>();
+    let whole: usize = stretches.iter().map(|part| usize::from(part[STRETCH - 1] < wanted)).sum();
+    let rest = sorted[whole * STRETCH..].iter().take(STRETCH);
+    whole * STRETCH + rest.map(|prefix| usize::from(*prefix < wanted)).sum::<usize>()
 }
 
 /// The first 8 bytes of a key as a number of the same order.
@@ -84,7 +99,7 @@ impl Node {
         is_before: impl Fn(&[u8], &[u8]) -> bool,
     ) -> usize {
         let wanted = prefix(key);
-        let mut slot = self.prefixes.partition_point(|&prefix| prefix < wanted);
+        let mut slot = lower(&self.prefixes, wanted);
         if self.prefixes.get(slot) == Some(&wanted) {
             let equal = self.prefixes[slot..].partition_point(|&prefix| prefix == wanted);
             let (mut low, mut high) = (slot, slot + equal);
@@ -125,13 +140,18 @@ impl Node {
 
     /// Cuts the node in two at `slot`; the right part is returned.
     pub(super) fn split_off(&mut self, slot: usize) -> Self {
-        Self {
+        let right = Self {
             level: self.level,
             refs: 0,
             prefixes: self.prefixes.split_off(slot),
             keys: if self.level > 0 { self.keys.split_off(slot) } else { Vec::new() },
             children: self.children.split_off(slot),
-        }
+        };
+        // Where keys come in order, nothing is ever inserted into the left part again.
+        self.prefixes.shrink_to_fit();
+        self.keys.shrink_to_fit();
+        self.children.shrink_to_fit();
+        right
     }
 
     /// Appends the entries of the right neighbour.
@@ -139,5 +159,21 @@ impl Node {
         self.prefixes.append(&mut right.prefixes);
         self.keys.append(&mut right.keys);
         self.children.append(&mut right.children);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lower;
+
+    #[test]
+    fn prefixes_below_are_counted_wherever_they_lie() {
+        for count in 0..200u64 {
+            let sorted: Vec<u64> = (0..count).map(|number| number / 3 * 2).collect();
+            for wanted in 0..count + 3 {
+                let expected = sorted.partition_point(|prefix| *prefix < wanted);
+                assert_eq!(lower(&sorted, wanted), expected, "{count} prefixes, {wanted}");
+            }
+        }
     }
 }

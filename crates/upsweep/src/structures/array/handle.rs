@@ -16,9 +16,7 @@ use crate::engine::block_format::UpdateRef;
 use crate::engine::modifier::{Modifier, ValueKind};
 use crate::engine::registry::{ModifierId, Modifiers};
 use crate::error::{Error, RequestError};
-use crate::runtime::{
-    BlockStore, Durability, LoggedUpdate, SpaceRecord, Ticket, View, Waiting, Wanted,
-};
+use crate::runtime::{BlockStore, Durability, LoggedUpdate, SpaceRecord, Ticket, View, Wanted};
 use crate::structures::batch::{Structure, Sums};
 use crate::structures::modifiers as builtin;
 use crate::structures::sealed::Sealed;
@@ -107,13 +105,13 @@ impl<T: Cell> Array<T> {
         let mut view = self.view(Wanted::Point(key.to_vec()))?;
         if view.extent.is_some()
             && view.image.is_none()
-            && !is_decisive(T::KIND, &self.modifiers, &updates_of(&view.waiting, &key))
+            && !is_decisive(T::KIND, &self.modifiers, &updates_of(&view, &key))
         {
             // A blind update waits whose result fits no cell: it came by the block API.
             view = self.view(Wanted::Covering(T::KIND.position_of(&key).to_vec()))?;
         }
         let body = view.image.as_ref().map(|image| image.body());
-        let updates = updates_of(&view.waiting, &key);
+        let updates = updates_of(&view, &key);
         let found = cell(T::KIND, body, &self.modifiers, index, &updates);
         let damage = |reason| self.damage(&view, index, reason);
         let bytes = found.map_err(damage)?;
@@ -335,14 +333,9 @@ fn check_index(index: u64) -> Result<(), Error> {
 }
 
 /// The updates of the cell with this key, in order.
-fn updates_of<'a>(waiting: &'a [Arc<Waiting>], key: &[u8]) -> Vec<UpdateRef<'a>> {
-    let mut updates = Vec::new();
-    let mut keep = |update: UpdateRef<'a>| {
-        if update.key == key {
-            updates.push(update);
-        }
-    };
-    waiting.iter().for_each(|part| part.for_each(&mut keep));
+fn updates_of<'a>(view: &'a View, key: &[u8]) -> Vec<UpdateRef<'a>> {
+    let mut updates = view.updates();
+    updates.retain(|update| update.key == key);
     updates
 }
 

@@ -11,7 +11,7 @@ use super::block::ArrayFormat;
 use super::body_format::{BlockPlace, Body, block_key};
 use super::cell_format::{Cell, CellKind};
 use super::handle::Array;
-use crate::engine::block_format::{ApplyError, ApplyInput, BlockFormat, UpdateRef};
+use crate::engine::block_format::{ApplyError, ApplyInput, BlockFormat};
 use crate::engine::registry::Modifiers;
 use crate::error::Error;
 use crate::runtime::{View, Wanted};
@@ -85,8 +85,7 @@ pub(super) fn body_of(
     modifiers: &Modifiers,
     view: &View,
 ) -> Result<Vec<u8>, String> {
-    let mut updates: Vec<UpdateRef<'_>> = Vec::new();
-    view.waiting.iter().for_each(|part| part.for_each(|update| updates.push(update)));
+    let mut updates = view.updates();
     updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
     let input = ApplyInput {
         body: view.image.as_ref().map(|image| image.body()),

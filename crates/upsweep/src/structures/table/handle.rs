@@ -150,8 +150,7 @@ impl<O: Order> Table<O> {
         for attempt in 0.. {
             let view = self.blocks.view(self.space, Wanted::Point(key.to_vec()))?;
             let body = view.image.as_ref().map(|image| image.body());
-            let mut updates = Vec::new();
-            view.waiting.iter().for_each(|part| part.for_each(|update| updates.push(update)));
+            let updates = view.updates();
             let found = reader::get::<O>(body, &updates, &modifiers, key, large.as_deref());
             match found {
                 Ok(Lookup::Absent) => return Ok(None),

@@ -9,7 +9,6 @@ use std::collections::VecDeque;
 use super::handle::{Table, Value};
 use super::order::{ByKey, Order};
 use super::reader::{self, Lookup, PageRequest};
-use crate::engine::block_format::UpdateRef;
 use crate::error::Error;
 use crate::runtime::{View, Wanted};
 use crate::structures::batch::Structure;
@@ -83,8 +82,7 @@ impl<O: Order> Scan<O> {
 
     fn step(&self, view: &View, reverse: bool) -> Result<Step, Error> {
         let body = view.image.as_ref().map(|image| image.body());
-        let mut updates: Vec<UpdateRef<'_>> = Vec::new();
-        view.waiting.iter().for_each(|part| part.for_each(|update| updates.push(update)));
+        let mut updates = view.updates();
         reader::sort::<O>(&mut updates);
         let request = PageRequest {
             from: &self.from,

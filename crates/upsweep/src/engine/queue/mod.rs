@@ -1,9 +1,9 @@
 //! Queues of waiting updates, one per block, in a shared arena.
 //!
-//! A queue is a chain of fixed cells of [`CELL_BYTES`]; the entries run on from cell to cell as one
-//! stream of bytes: sequence (varint, relative to the queue's first), modifier (varint), key,
-//! operand. An update so costs its own bytes plus about a tenth, an idle block nothing, and memory
-//! is given back cell by cell. (Bosc paper, section 4.2: "per-block disk update request queue".)
+//! A queue is a chain of fixed cells of [`CELL_BYTES`], each a line of the processor's cache; the
+//! entries run on from cell to cell as one stream of bytes. An entry is shorter than the update (see
+//! [`entry`]), an idle block costs nothing, and memory is given back cell by cell. (Bosc paper,
+//! section 4.2: "per-block disk update request queue".)
 //!
 //! *Folding* bounds what a hot key costs: when a queue has doubled since it was last folded, its
 //! entries are sorted by key, blind updates drop what they supersede, and neighbouring operands of
@@ -14,15 +14,19 @@
 //! An update that removes a range of keys is an entry like any other, under the first key of the
 //! range. What it covers is dropped when it arrives, so all that it covers is younger than it.
 
+mod entry;
+mod waiting;
+
+pub use waiting::{Packed, Waiting};
+
 use super::block_format::UpdateRef;
-use super::format::codec_format::{Reader, put_bytes, put_varint};
-use super::registry::{DELETE, KeyRange, ModifierId, Modifiers};
+use super::registry::{KeyRange, Modifiers};
 
 /// Bytes of a cell, its link included.
-pub const CELL_BYTES: usize = 128;
+pub const CELL_BYTES: usize = 64;
 const LINK_BYTES: usize = 4;
 const DATA_BYTES: usize = CELL_BYTES - LINK_BYTES;
-const CELLS_PER_PAGE: usize = 2048;
+const CELLS_PER_PAGE: usize = 4096;
 const NONE: u32 = u32::MAX;
 
 /// The waiting updates of one block; its bytes are in an [`Arena`].
@@ -31,15 +35,28 @@ pub struct Queue {
     head: u32,
     tail: u32,
     tail_used: u8,
+    /// It is folded when it has two to the power of this many bytes.
+    fold_at_log2: u8,
     bytes: u32,
-    fold_at: u32,
+    growth_bytes: u32,
     count: u32,
     first_seq: u64,
 }
 
+const _: () = assert!(size_of::<Queue>() == 32, "every block has a queue");
+
 impl Default for Queue {
     fn default() -> Self {
-        Self { head: NONE, tail: NONE, tail_used: 0, bytes: 0, fold_at: 0, count: 0, first_seq: 0 }
+        Self {
+            head: NONE,
+            tail: NONE,
+            tail_used: 0,
+            fold_at_log2: 0,
+            bytes: 0,
+            growth_bytes: 0,
+            count: 0,
+            first_seq: 0,
+        }
     }
 }
 
@@ -68,6 +85,12 @@ impl Queue {
         self.bytes
     }
 
+    /// How much the block grows if everything that waits is a new record, about.
+    #[must_use]
+    pub fn growth_bytes(&self) -> u32 {
+        self.growth_bytes
+    }
+
     /// Sequence of the oldest update that was ever pushed since the queue was last empty.
     #[must_use]
     pub fn first_seq(&self) -> u64 {
@@ -75,12 +98,18 @@ impl Queue {
     }
 }
 
+/// A link to the next cell, and bytes of entries.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Cell([u8; CELL_BYTES]);
+
 /// The memory of all queues.
 pub struct Arena {
-    pages: Vec<Box<[[u8; CELL_BYTES]]>>,
+    pages: Vec<Box<[Cell]>>,
     free: u32,
     used_cells: usize,
     queues: usize,
+    growth_bytes: u64,
     next_unused: u32,
     scratch: Vec<u8>,
     fold_bytes_min: u32,
@@ -95,6 +124,7 @@ impl Arena {
             free: NONE,
             used_cells: 0,
             queues: 0,
+            growth_bytes: 0,
             next_unused: 0,
             scratch: Vec::new(),
             fold_bytes_min,
@@ -107,6 +137,12 @@ impl Arena {
         self.used_cells * CELL_BYTES
     }
 
+    /// How much all blocks grow if everything that waits is a new record, about.
+    #[must_use]
+    pub fn growth_bytes(&self) -> u64 {
+        self.growth_bytes
+    }
+
     /// Number of queues in which something waits.
     #[must_use]
     pub fn queues(&self) -> usize {
@@ -115,7 +151,7 @@ impl Arena {
 
     fn cell(&mut self, index: u32) -> &mut [u8; CELL_BYTES] {
         let index = index as usize;
-        &mut self.pages[index / CELLS_PER_PAGE][index % CELLS_PER_PAGE]
+        &mut self.pages[index / CELLS_PER_PAGE][index % CELLS_PER_PAGE].0
     }
 
     /// Reads a byte at the end of a queue.
@@ -123,12 +159,12 @@ impl Arena {
     pub fn touch(&self, (cell, used): (u32, u8)) -> u32 {
         let (cell, at) = (cell as usize, LINK_BYTES + usize::from(used));
         let page = self.pages.get(cell / CELLS_PER_PAGE);
-        page.map_or(0, |page| u32::from(page[cell % CELLS_PER_PAGE][at.min(CELL_BYTES - 1)]))
+        page.map_or(0, |page| u32::from(page[cell % CELLS_PER_PAGE].0[at.min(CELL_BYTES - 1)]))
     }
 
     fn link(&self, index: u32) -> u32 {
         let index = index as usize;
-        let cell = &self.pages[index / CELLS_PER_PAGE][index % CELLS_PER_PAGE];
+        let Cell(cell) = &self.pages[index / CELLS_PER_PAGE][index % CELLS_PER_PAGE];
         u32::from_ne_bytes([cell[0], cell[1], cell[2], cell[3]])
     }
 
@@ -141,7 +177,7 @@ impl Arena {
         let index = if self.free == NONE {
             let index = self.next_unused;
             if index as usize == self.pages.len() * CELLS_PER_PAGE {
-                self.pages.push(vec![[0; CELL_BYTES]; CELLS_PER_PAGE].into_boxed_slice());
+                self.pages.push(vec![Cell([0; CELL_BYTES]); CELLS_PER_PAGE].into_boxed_slice());
             }
             self.next_unused += 1;
             index
@@ -154,10 +190,17 @@ impl Arena {
         index
     }
 
-    /// Appends one update. Updates are pushed in the order of their sequences.
-    pub fn push(&mut self, queue: &mut Queue, update: &UpdateRef<'_>, modifiers: &Modifiers) {
+    /// Appends one update to the queue of the block with the key `low`. Updates are pushed in the
+    /// order of their sequences.
+    pub fn push(
+        &mut self,
+        queue: &mut Queue,
+        low: &[u8],
+        update: &UpdateRef<'_>,
+        modifiers: &Modifiers,
+    ) {
         if let Some(range) = KeyRange::of(update) {
-            self.drop_covered(queue, &range);
+            self.drop_covered(queue, low, &range);
         }
         if queue.is_empty() {
             queue.first_seq = update.seq;
@@ -165,17 +208,21 @@ impl Arena {
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
-        encode_entry(update, queue.first_seq, &mut scratch);
-        self.append(queue, &scratch);
+        entry::encode(update, low, queue.first_seq, &mut scratch);
+        self.append(queue, update, &scratch);
         self.scratch = scratch;
-        queue.count += 1;
-        if queue.bytes >= queue.fold_at.max(self.fold_bytes_min) {
-            self.fold(queue, modifiers);
+        if queue.bytes >= (1 << queue.fold_at_log2).max(self.fold_bytes_min) {
+            self.fold(queue, low, modifiers);
         }
     }
 
-    fn append(&mut self, queue: &mut Queue, mut bytes: &[u8]) {
+    /// Appends an update that is encoded as `bytes`.
+    fn append(&mut self, queue: &mut Queue, update: &UpdateRef<'_>, mut bytes: &[u8]) {
+        queue.count += 1;
         queue.bytes += u32::try_from(bytes.len()).expect("an update is below 4 GiB");
+        let growth_bytes = queue.growth_bytes.saturating_add(growth_bytes(update));
+        self.growth_bytes += u64::from(growth_bytes - queue.growth_bytes);
+        queue.growth_bytes = growth_bytes;
         while !bytes.is_empty() {
             let used = usize::from(queue.tail_used);
             if queue.tail == NONE || used == DATA_BYTES {
@@ -197,24 +244,26 @@ impl Arena {
         }
     }
 
-    /// A copy of the waiting updates, in the order of their arrival.
+    /// A copy of what waits for the block with the key `low`.
     #[must_use]
-    pub fn snapshot(&self, queue: &Queue) -> Waiting {
+    pub fn snapshot(&self, queue: &Queue, low: &[u8]) -> Packed {
         let mut bytes = Vec::with_capacity(queue.bytes as usize);
         let mut cell = queue.head;
         while cell != NONE {
             let index = cell as usize;
-            let data = &self.pages[index / CELLS_PER_PAGE][index % CELLS_PER_PAGE];
+            let Cell(data) = &self.pages[index / CELLS_PER_PAGE][index % CELLS_PER_PAGE];
             let wanted = (queue.bytes as usize - bytes.len()).min(DATA_BYTES);
             bytes.extend_from_slice(&data[LINK_BYTES..LINK_BYTES + wanted]);
             cell = self.link(cell);
         }
-        Waiting { bytes, count: queue.count, first_seq: queue.first_seq }
+        let Queue { growth_bytes, count, first_seq, .. } = *queue;
+        Packed { low: low.into(), bytes, growth_bytes, count, first_seq }
     }
 
     /// Empties the queue and gives its memory back.
     pub fn clear(&mut self, queue: &mut Queue) {
         self.queues -= usize::from(!queue.is_empty());
+        self.growth_bytes -= u64::from(queue.growth_bytes);
         let mut cell = queue.head;
         while cell != NONE {
             let next = self.link(cell);
@@ -226,48 +275,59 @@ impl Arena {
         *queue = Queue::default();
     }
 
-    fn fold(&mut self, queue: &mut Queue, modifiers: &Modifiers) {
-        let waiting = self.snapshot(queue);
+    fn fold(&mut self, queue: &mut Queue, low: &[u8], modifiers: &Modifiers) {
+        let waiting = self.snapshot(queue, low).unpack();
         let (ranges, mut updates): (Vec<_>, Vec<_>) =
-            waiting.updates().into_iter().partition(|update| KeyRange::of(update).is_some());
+            waiting.updates().partition(|update| KeyRange::of(update).is_some());
         updates.sort_by(|left, right| left.key.cmp(right.key));
         let groups = updates.chunk_by(|left, right| left.key == right.key);
         let folded = groups.flat_map(|group| fold_group(group, modifiers));
         let ranges = ranges.into_iter().map(|update| Folded { update, operand: None });
-        self.refill(queue, ranges.chain(folded));
-        queue.fold_at = queue.bytes.saturating_mul(2);
+        self.refill(queue, low, ranges.chain(folded));
+        queue.fold_at_log2 = (queue.bytes.max(1).ilog2() + 2).min(31) as u8;
     }
 
     /// Drops what a range of keys covers.
-    fn drop_covered(&mut self, queue: &mut Queue, range: &KeyRange<'_>) {
-        let waiting = self.snapshot(queue);
-        let updates = waiting.updates().into_iter();
+    fn drop_covered(&mut self, queue: &mut Queue, low: &[u8], range: &KeyRange<'_>) {
+        let waiting = self.snapshot(queue, low).unpack();
+        let updates = waiting.updates();
         let stays =
             |update: &UpdateRef<'_>| !range.contains(update.key) || KeyRange::of(update).is_some();
         let left: Vec<_> = updates.filter(stays).collect();
-        if left.len() < waiting.count() as usize {
+        if left.len() < waiting.count() {
             let left = left.into_iter().map(|update| Folded { update, operand: None });
-            self.refill(queue, left);
+            self.refill(queue, low, left);
         }
     }
 
     /// Replaces the content of a queue; it is as old as before.
-    fn refill<'a>(&mut self, queue: &mut Queue, updates: impl Iterator<Item = Folded<'a>>) {
-        let (first_seq, fold_at) = (queue.first_seq, queue.fold_at);
+    fn refill<'a>(
+        &mut self,
+        queue: &mut Queue,
+        low: &[u8],
+        updates: impl Iterator<Item = Folded<'a>>,
+    ) {
+        let (first_seq, fold_at_log2) = (queue.first_seq, queue.fold_at_log2);
         self.clear(queue);
         let mut scratch = std::mem::take(&mut self.scratch);
         for update in updates {
             if queue.is_empty() {
                 self.queues += 1;
-                (queue.first_seq, queue.fold_at) = (first_seq, fold_at);
+                (queue.first_seq, queue.fold_at_log2) = (first_seq, fold_at_log2);
             }
             scratch.clear();
-            encode_entry(&update.borrow(), first_seq, &mut scratch);
-            self.append(queue, &scratch);
-            queue.count += 1;
+            entry::encode(&update.borrow(), low, first_seq, &mut scratch);
+            self.append(queue, &update.borrow(), &scratch);
         }
         self.scratch = scratch;
     }
+}
+
+/// How much a block grows, about, if an update makes a record: key and value, where they lie and
+/// how long they are.
+fn growth_bytes(update: &UpdateRef<'_>) -> u32 {
+    let bytes = update.key.len() + update.operand.len() + 8;
+    u32::try_from(bytes).expect("an update is below 4 GiB")
 }
 
 /// An update whose operand may be a folded one.
@@ -303,113 +363,15 @@ fn fold_group<'a>(group: &[UpdateRef<'a>], modifiers: &Modifiers) -> Vec<Folded<
     kept
 }
 
-fn encode_entry(update: &UpdateRef<'_>, first_seq: u64, out: &mut Vec<u8>) {
-    let distance = update.seq.checked_sub(first_seq);
-    put_varint(out, distance.expect("updates are pushed in the order of their sequences"));
-    put_varint(out, u64::from(update.modifier.0));
-    put_bytes(out, update.key);
-    put_bytes(out, update.operand);
-}
-
-/// Collects updates in the order of their sequences.
-#[derive(Default)]
-pub struct WaitingBuilder(Waiting);
-
-impl WaitingBuilder {
-    /// Appends one update.
-    pub fn push(&mut self, update: &UpdateRef<'_>) {
-        if self.0.count == 0 {
-            self.0.first_seq = update.seq;
-        }
-        encode_entry(update, self.0.first_seq, &mut self.0.bytes);
-        self.0.count += 1;
-    }
-
-    /// What was collected.
-    #[must_use]
-    pub fn finish(self) -> Waiting {
-        self.0
-    }
-}
-
-/// A copy of waiting updates, owned and immutable.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Waiting {
-    bytes: Vec<u8>,
-    count: u32,
-    first_seq: u64,
-}
-
-impl Waiting {
-    /// Memory that it takes, in bytes.
-    #[must_use]
-    pub fn memory_bytes(&self) -> usize {
-        self.bytes.capacity()
-    }
-
-    /// Number of updates.
-    #[must_use]
-    pub fn count(&self) -> u32 {
-        self.count
-    }
-
-    /// Sequence of the oldest update.
-    #[must_use]
-    pub fn first_seq(&self) -> u64 {
-        self.first_seq
-    }
-
-    /// The updates, in the order of their arrival (after folding: by key, then arrival).
-    #[must_use]
-    pub fn updates(&self) -> Vec<UpdateRef<'_>> {
-        let mut updates = Vec::with_capacity(self.count as usize);
-        self.for_each(|update| updates.push(update));
-        updates
-    }
-
-    /// The updates of one key; the removal of a range that covers it is one that deletes it.
-    #[must_use]
-    pub fn of_key(&self, key: &[u8]) -> Self {
-        let mut found = Self { first_seq: self.first_seq, ..Self::default() };
-        self.for_each(|update| {
-            let update = match KeyRange::of(&update) {
-                Some(range) if range.contains(key) => {
-                    UpdateRef { modifier: DELETE, key, operand: &[], ..update }
-                }
-                None if update.key == key => update,
-                _ => return,
-            };
-            encode_entry(&update, found.first_seq, &mut found.bytes);
-            found.count += 1;
-        });
-        found
-    }
-
-    /// Calls `visit` for each update, in the order of [`Waiting::updates`].
-    pub fn for_each<'a>(&'a self, mut visit: impl FnMut(UpdateRef<'a>)) {
-        let mut reader = Reader::new(&self.bytes);
-        for _ in 0..self.count {
-            let entry = read_entry(&mut reader, self.first_seq);
-            visit(entry.expect("a queue holds what `encode_entry` wrote"));
-        }
-    }
-}
-
-fn read_entry<'a>(
-    reader: &mut Reader<'a>,
-    first_seq: u64,
-) -> Result<UpdateRef<'a>, super::format::codec_format::Malformed> {
-    let seq = first_seq + reader.varint()?;
-    let modifier = ModifierId(reader.narrow()?);
-    Ok(UpdateRef { seq, modifier, key: reader.bytes()?, operand: reader.bytes()? })
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
+    use proptest::prelude::*;
+
     use super::*;
     use crate::engine::modifier::{Modifier, Outcome, Refusal, ValueRef};
+    use crate::engine::registry::ModifierId;
 
     struct Latest;
 
@@ -436,12 +398,65 @@ mod tests {
         for seq in 7..1007u64 {
             let key = format!("key{}", seq % 10);
             let update = UpdateRef { seq, modifier: id, key: key.as_bytes(), operand: b"operand" };
-            arena.push(&mut queue, &update, &modifiers);
+            arena.push(&mut queue, b"key", &update, &modifiers);
         }
-        let waiting = arena.snapshot(&queue);
+        let waiting = arena.snapshot(&queue, b"key");
         assert!(waiting.count() < 1000, "it was folded");
-        let oldest = waiting.updates().iter().map(|update| update.seq).min();
+        let oldest = waiting.unpack().updates().map(|update| update.seq).min();
         assert_eq!(oldest, Some(7));
         assert_eq!(waiting.first_seq(), 7);
+    }
+
+    #[test]
+    fn a_counter_takes_ten_bytes_at_most() {
+        let (mut arena, mut queue) = (Arena::new(1 << 20), Queue::default());
+        let low = 0x0102_0304_0506_0000u64.to_be_bytes();
+        for seq in 0..1000 {
+            let key = (0x0102_0304_0506_0000u64 + seq * 7).to_be_bytes();
+            let operand = 1u64.to_le_bytes();
+            let update = UpdateRef { seq, modifier: ModifierId(20), key: &key, operand: &operand };
+            arena.push(&mut queue, &low, &update, &Modifiers::default());
+        }
+        assert!(queue.bytes() <= 10_000, "{} bytes", queue.bytes());
+    }
+
+    /// Keys and operands of all lengths that entries tell apart, with zeros in all places.
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        prop::collection::vec(prop_oneof![Just(0u8), 0..3u8], 0..40)
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_pushed_comes_back(
+            low in bytes(),
+            updates in prop::collection::vec((0..9u64, bytes(), bytes()), 1..40),
+            wanted in bytes(),
+        ) {
+            let (mut arena, mut queue) = (Arena::new(1 << 20), Queue::default());
+            let (mut seq, mut pushed) = (1 << 40, Vec::new());
+            let mut wanted = vec![wanted];
+            for (gap, key, operand) in updates {
+                seq += gap << (4 * gap);
+                wanted.push(key.clone());
+                pushed.push((seq, ModifierId(20), key, operand));
+            }
+            for (seq, modifier, key, operand) in &pushed {
+                let update = UpdateRef { seq: *seq, modifier: *modifier, key, operand };
+                arena.push(&mut queue, &low, &update, &Modifiers::default());
+            }
+            let packed = arena.snapshot(&queue, &low);
+            let owned = |waiting: &Waiting| -> Vec<_> {
+                let owned = |update: UpdateRef<'_>| {
+                    (update.seq, update.modifier, update.key.to_vec(), update.operand.to_vec())
+                };
+                waiting.updates().map(owned).collect()
+            };
+            prop_assert_eq!(&owned(&packed.unpack()), &pushed);
+            for key in wanted {
+                let of_key: Vec<_> =
+                    pushed.iter().filter(|update| update.2 == key).cloned().collect();
+                prop_assert_eq!(owned(&packed.of_key(&key)), of_key);
+            }
+        }
     }
 }
