@@ -57,6 +57,54 @@ fn updates_are_there_at_once_after_a_sweep_and_after_reopening() {
 }
 
 #[test]
+fn readers_of_the_same_cold_blocks_see_every_update_while_sweeps_move_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = create(&folder.path().join("store"));
+    let table = store.table("hits").expect("a table").with_durability(Durability::Ticket);
+    // More than the cache holds, so that reads go to the device.
+    let (count, rounds) = (1000u32, 6i64);
+    let blob = |number: u32| [&number.to_be_bytes()[..], b"blob"].concat();
+    let mut last = None;
+    for number in 0..count {
+        drop(table.put(&blob(number), &[7; 4000]).expect("accepted"));
+        last = Some(table.add(&number.to_be_bytes(), 1).expect("accepted"));
+    }
+    last.expect("updates").wait().expect("durable");
+    store.sweep().expect("swept");
+    // Ends readers also when something goes wrong.
+    let going = std::sync::Arc::new(());
+    let still = std::sync::Arc::downgrade(&going);
+    std::thread::scope(|scope| {
+        let _going = going;
+        let read = || {
+            let mut seen = vec![0; count as usize];
+            while still.strong_count() > 0 {
+                // All readers go the same way, and so wait for the same blocks.
+                for number in (0..count).step_by(4) {
+                    let value = table.get(&number.to_be_bytes()).expect("readable").expect("there");
+                    let value = value.as_i64().expect("a number");
+                    assert!((seen[number as usize]..=rounds).contains(&value), "key {number}");
+                    seen[number as usize] = value;
+                }
+            }
+        };
+        for _ in 0..4 {
+            scope.spawn(read);
+        }
+        for round in 2..=rounds {
+            for number in 0..count {
+                drop(table.add(&number.to_be_bytes(), 1).expect("accepted"));
+                if number % 250 == 0 {
+                    let value = table.get(&number.to_be_bytes()).expect("readable").expect("there");
+                    assert_eq!(value.as_i64(), Some(round), "one's own update is seen at once");
+                }
+            }
+            store.sweep().expect("swept");
+        }
+    });
+}
+
+#[test]
 fn a_typed_table_keeps_the_order_of_its_keys() {
     const SCORES: TableDefinition<i64, f64> = TableDefinition::new("scores");
     let folder = tempfile::tempdir().expect("a folder");

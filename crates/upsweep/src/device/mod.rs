@@ -11,6 +11,7 @@
 //! bytes, above all in a power cut, is the fault model in `docs/durability.md`.
 
 mod buffer;
+mod chunks;
 #[cfg(target_os = "linux")]
 mod file;
 #[cfg(target_os = "linux")]

@@ -47,5 +47,5 @@ pub use sweep::{
 };
 pub use tree::Differing;
 pub use verify::{Report, verify};
-pub use view::{View, ViewId, ViewPoll, Wanted};
+pub use view::{CheckedRead, View, ViewId, ViewPoll, ViewRead, Wanted};
 pub use visitor::{BlockVisitor, VisitedBlock};

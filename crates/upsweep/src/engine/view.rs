@@ -44,7 +44,8 @@ pub enum Wanted {
 pub struct View {
     /// The block's key.
     pub low: Box<[u8]>,
-    /// The next block's key; `None` if there is none. Meaningless for exact routing.
+    /// The next block's key; `None` if there is none. Meaningless for exact routing and for a
+    /// point view.
     pub high: Option<Box<[u8]>>,
     /// Where its image is, if it has one.
     pub extent: Option<Extent>,
@@ -85,10 +86,58 @@ struct PendingView {
 }
 
 struct PendingRead {
+    /// A block that is there.
+    block: BlockId,
     extent: Extent,
-    /// What the image has to say of itself: space, key, sequence.
-    identity: (u32, Box<[u8]>, u64),
+    expected: Arc<Expected>,
     waiters: Vec<ViewId>,
+}
+
+/// What an image has to say of itself to be the one that a view needs.
+#[derive(Debug)]
+struct Expected {
+    store: [u8; 16],
+    space: u32,
+    key: Box<[u8]>,
+    seq: u64,
+}
+
+impl Expected {
+    fn check(&self, completion: Completion) -> CheckedRead {
+        let &Self { store, space, ref key, seq } = self;
+        let identity = Identity { store, kind: ImageKind::Block, space, seq, key };
+        let image = match (completion.result, completion.buffer) {
+            (Ok(()), Some(buffer)) => image_format::decode(&buffer, &identity)
+                .map(|body| Arc::new(Image::new(Arc::new(buffer), body))),
+            (Err(error), _) => Err(error.to_string()),
+            (Ok(()), None) => Err("no buffer came back".to_owned()),
+        };
+        CheckedRead { token: completion.token, image }
+    }
+}
+
+/// A read that a view waits for, to be done by the caller of the view.
+#[derive(Debug)]
+pub struct ViewRead {
+    request: Request,
+    expected: Arc<Expected>,
+}
+
+impl ViewRead {
+    /// Has `perform` do the read, and checks what came. Pure work apart from that, to be done
+    /// without any lock.
+    #[must_use]
+    pub fn run(self, perform: impl FnOnce(Request) -> Completion) -> CheckedRead {
+        self.expected.check(perform(self.request))
+    }
+}
+
+/// What came of a [`ViewRead`].
+#[derive(Debug)]
+pub struct CheckedRead {
+    token: Token,
+    /// The image, or what is wrong with it.
+    image: Result<Arc<Image>, String>,
 }
 
 /// Views that wait for reads.
@@ -144,25 +193,28 @@ impl Core {
             return Ok(Gathered::Complete(view));
         }
         let Some(id) = found else { return Ok(Gathered::Complete(View::default())) };
-        let mut waiting = Vec::with_capacity(2);
+        let mut waiting = Vec::new();
         let block = self.directory.block(id);
         let low = Box::from(&*block.key);
-        let high = self.high_of(space, &low);
+        let mut high = None;
+        let pending = &found_space.pending;
         match wanted {
             Wanted::Point(key) => {
                 waiting.extend(block.frozen.as_ref().map(|frozen| frozen.of_key(key)));
-                waiting.push(self.arena.snapshot(&block.queue, &low).of_key(key));
-                let position = found_space.format.position(key);
-                let pending = &found_space.pending;
-                let after = [&position, &[0][..]].concat();
-                let of_key = pending.in_range(&position, Some(&after), |found| found == key);
-                waiting.push(of_key);
+                if block.waits() {
+                    waiting.push(self.arena.snapshot(&block.queue, &low).of_key(key));
+                }
+                if pending.len() > 0 {
+                    let position = found_space.format.position(key);
+                    let after = [&position, &[0][..]].concat();
+                    waiting.push(pending.in_range(&position, Some(&after), |found| found == key));
+                }
             }
             _ => {
+                high = self.high_of(space, &low);
                 waiting.extend(block.frozen.as_ref().map(|frozen| frozen.unpack()));
                 waiting.push(self.arena.snapshot(&block.queue, &low).unpack());
-                let pending = found_space.pending.in_range(&low, high.as_deref(), |_| true);
-                waiting.push(pending);
+                waiting.push(pending.in_range(&low, high.as_deref(), |_| true));
             }
         }
         waiting.retain(|part| part.count() > 0);
@@ -248,59 +300,89 @@ impl Core {
     /// Submits the reads that views need, one per block, and hands out the answers.
     pub(super) fn pump_views(&mut self, actions: &mut Actions) {
         for (block, extent, id) in std::mem::take(&mut self.views.wanted) {
-            if let Some(token) = self.views.by_extent.get(&extent) {
-                let read = self.views.reads.get_mut(token).expect("reads are listed twice");
-                read.waiters.push(id);
-                continue;
-            }
-            let found = self.directory.block(block);
-            let (placement, key) = (found.placement(), Box::from(&*found.key));
-            let identity = (placement.image_space, key, placement.image_seq);
-            let token = self.token(Purpose::View);
-            let buffer = Buffer::zeroed(extent.bytes as usize);
-            let operation = Operation::Read { offset: extent.offset, buffer };
-            actions.requests.push(Request { device: extent.device, token, operation });
-            self.views.by_extent.insert(extent, token);
-            let read = PendingRead { extent, identity, waiters: vec![id] };
-            self.views.reads.insert(token, read);
-            self.statistics.view_reads += 1;
+            let read = self.begin_view_read(block, extent, id);
+            actions.requests.extend(read.map(|read| read.request));
         }
         actions.views.append(&mut self.views.answered);
     }
 
+    /// The read that a pending view needs, for its caller to do and then to give to
+    /// [`Core::complete_read`]; `None` if that read is on its way already.
+    pub fn take_read(&mut self, id: ViewId) -> Option<ViewRead> {
+        let position = self.views.wanted.iter().position(|wanted| wanted.2 == id)?;
+        let (block, extent, id) = self.views.wanted.remove(position);
+        self.begin_view_read(block, extent, id)
+    }
+
+    /// Takes the outcome of a read, and answers the view that it was done for; `None` if the block
+    /// has moved meanwhile, and the view needs another read.
+    pub fn complete_read(
+        &mut self,
+        id: ViewId,
+        checked: CheckedRead,
+    ) -> Option<Result<View, Error>> {
+        self.purposes.remove(&checked.token);
+        self.end_view_read(checked);
+        let position = self.views.answered.iter().position(|answered| answered.0 == id)?;
+        Some(self.views.answered.swap_remove(position).1)
+    }
+
+    /// Whether the next [`Core::pump`] has something to do for views.
+    #[must_use]
+    pub fn has_views_to_pump(&self) -> bool {
+        !self.views.wanted.is_empty() || !self.views.answered.is_empty()
+    }
+
+    /// Has a view wait for the block at `extent`; gives the read, unless it is on its way already.
+    fn begin_view_read(&mut self, block: BlockId, extent: Extent, id: ViewId) -> Option<ViewRead> {
+        if let Some(token) = self.views.by_extent.get(&extent) {
+            let read = self.views.reads.get_mut(token).expect("reads are listed twice");
+            read.waiters.push(id);
+            return None;
+        }
+        let found = self.directory.block(block);
+        let Placement { image_space, image_seq, .. } = found.placement();
+        let (store, key) = (self.config.store, Box::from(&*found.key));
+        let expected = Arc::new(Expected { store, space: image_space, key, seq: image_seq });
+        let token = self.token(Purpose::View);
+        self.views.by_extent.insert(extent, token);
+        let (waiters, check) = (vec![id], Arc::clone(&expected));
+        let read = PendingRead { block, extent, expected: check, waiters };
+        self.views.reads.insert(token, read);
+        self.statistics.view_reads += 1;
+        let buffer = Buffer::recycled(extent.bytes as usize);
+        let operation = Operation::Read { offset: extent.offset, buffer };
+        let request = Request { device: extent.device, token, operation };
+        Some(ViewRead { request, expected })
+    }
+
     pub(super) fn view_read_done(&mut self, completion: Completion) {
-        let read = self.views.reads.remove(&completion.token).expect("a view read is listed");
+        let read = self.views.reads.get(&completion.token).expect("a view read is listed");
+        let checked = read.expected.check(completion);
+        self.end_view_read(checked);
+    }
+
+    /// Puts an image that was read into the cache, and answers the views that wait for it.
+    fn end_view_read(&mut self, checked: CheckedRead) {
+        let read = self.views.reads.remove(&checked.token).expect("a view read is listed");
         self.views.by_extent.remove(&read.extent);
-        let (space, key, seq) = &read.identity;
-        let stayed = self.blocks_at(read.extent).any(|id| {
+        let Expected { space, ref key, seq, .. } = *read.expected;
+        let is_there = |id: BlockId| {
             let block = self.directory.block(id);
             let Placement { image_space, image_seq, extent, .. } = block.placement();
-            (image_space, &*block.key, image_seq, extent)
-                == (*space, &**key, *seq, Some(read.extent))
-        });
+            (image_space, &*block.key, image_seq, extent) == (space, &**key, seq, Some(read.extent))
+        };
+        // A block that shares the image may be left when the one that was asked for has moved.
+        let stayed = is_there(read.block) || self.blocks_at(read.extent).any(is_there);
         let mut damage = None;
-        if stayed {
-            let store = self.config.store;
-            let identity =
-                Identity { store, kind: ImageKind::Block, space: *space, seq: *seq, key };
-            let checked = match (&completion.result, completion.buffer) {
-                (Ok(()), Some(buffer)) => {
-                    image_format::decode(&buffer, &identity).map(|body| (buffer, body))
-                }
-                (Err(error), _) => Err(error.to_string()),
-                (Ok(()), None) => Err("no buffer came back".to_owned()),
-            };
-            match checked {
-                Ok((buffer, body)) => {
-                    let image = Arc::new(Image::new(Arc::new(buffer), body));
-                    self.cache.hold(read.extent, image);
-                }
-                Err(reason) => {
-                    let key = String::from_utf8_lossy(key);
-                    let what = format!("block {key:?} of space {space}");
-                    let (device, offset) = (read.extent.device, read.extent.offset);
-                    damage = Some(Damage { device, offset, what, reason });
-                }
+        match checked.image {
+            _ if !stayed => {}
+            Ok(image) => self.cache.hold(read.extent, image),
+            Err(reason) => {
+                let key = String::from_utf8_lossy(key);
+                let what = format!("block {key:?} of space {space}");
+                let (device, offset) = (read.extent.device, read.extent.offset);
+                damage = Some(Damage { device, offset, what, reason });
             }
         }
         for id in read.waiters {

@@ -337,7 +337,7 @@ impl BlockStore {
     /// The registered modifiers of this store.
     #[must_use]
     pub fn modifiers(&self) -> Arc<Modifiers> {
-        self.inner.shared.lock().core.modifiers()
+        Arc::clone(&self.inner.shared.modifiers)
     }
 
     /// The number of a modifier in this store.

@@ -13,7 +13,8 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use super::clock::Clock;
-use crate::device::{Devices, HostDevices, Operation, Performer, Request, Waker};
+use crate::device::{Devices, HostDevices, Performer, Request, Waker};
+use crate::engine::registry::Modifiers;
 use crate::engine::{Accept, Actions, Core, LoggedUpdate, RunJob, View, ViewId, ViewPoll, Wanted};
 use crate::error::{ClosedError, Error};
 use crate::log::Urgency;
@@ -134,20 +135,12 @@ pub(super) struct Shared {
     pub(super) clock: Clock,
     waker: Waker,
     performer: Performer,
+    /// Those of the core, which do not change while a store is open.
+    pub(super) modifiers: Arc<Modifiers>,
     /// Longest time that a caller had to wait for room, in microseconds.
     pub(super) stall_us_max: AtomicU64,
     /// From a query that needs the device to its answer.
     query: Mutex<Latency>,
-}
-
-/// Takes out the read of the fewest bytes: those of sweeps are long, and nobody waits for them.
-fn take_shortest_read(requests: &mut Vec<Request>) -> Option<Request> {
-    let bytes = |(position, request): (usize, &Request)| match &request.operation {
-        Operation::Read { buffer, .. } => Some((buffer.len(), position)),
-        _ => None,
-    };
-    let (_, position) = requests.iter().enumerate().filter_map(bytes).min()?;
-    Some(requests.swap_remove(position))
 }
 
 /// Records whose places are looked up together.
@@ -162,6 +155,7 @@ impl Shared {
     ) -> Self {
         let durable = AtomicU64::new(core.durable());
         let performer = devices.performer();
+        let modifiers = core.modifiers();
         let state = State {
             core,
             actions: Actions::default(),
@@ -186,6 +180,7 @@ impl Shared {
             clock: Clock::start(),
             waker,
             performer,
+            modifiers,
             stall_us_max: AtomicU64::new(0),
             query: Mutex::new(Latency::new()),
         }
@@ -202,18 +197,8 @@ impl Shared {
     }
 
     /// Moves the core on after an event, carries its actions out, and lets the lock go.
-    pub(super) fn pump(&self, guard: MutexGuard<'_, State>) {
-        self.pump_but(guard, |_| None);
-    }
-
-    /// As [`Shared::pump`], but for one request that `keep` takes out, which is the caller's to do.
-    fn pump_but(
-        &self,
-        mut guard: MutexGuard<'_, State>,
-        keep: impl FnOnce(&mut Vec<Request>) -> Option<Request>,
-    ) -> Option<Request> {
-        let mut requests = self.pump_locked(&mut guard);
-        let kept = keep(&mut requests);
+    pub(super) fn pump(&self, mut guard: MutexGuard<'_, State>) {
+        let requests = self.pump_locked(&mut guard);
         let woken = std::mem::take(&mut guard.woken);
         let room_events = guard.core.room_events();
         let may_have_room = std::mem::replace(&mut guard.room_events, room_events) != room_events;
@@ -226,7 +211,6 @@ impl Shared {
             self.room.happened();
         }
         self.progress.happened();
-        kept
     }
 
     /// The devices, to submit to or to describe.
@@ -427,20 +411,39 @@ impl Shared {
             ViewPoll::Pending(id) => id,
         };
         let began = self.clock.now_us();
+        // Who waits for a block may as well read it, which wakes nobody and moves nothing else on.
+        let answer = loop {
+            let Some(read) = guard.core.take_read(id) else {
+                break self.wait_for_view(guard, id);
+            };
+            self.pump_views(guard);
+            let checked = read.run(|request| self.performer.perform(request));
+            guard = self.lock();
+            if let Some(answer) = guard.core.complete_read(id, checked) {
+                self.pump_views(guard);
+                break answer;
+            }
+        };
+        self.read_query(|query| query.record(self.clock.now_us() - began));
+        answer
+    }
+
+    /// As [`Shared::pump`], but only if it does something for views of others.
+    fn pump_views(&self, guard: MutexGuard<'_, State>) {
+        if guard.core.has_views_to_pump() {
+            self.pump(guard);
+        }
+    }
+
+    /// Waits for a view whose block somebody else reads.
+    fn wait_for_view(&self, mut guard: MutexGuard<'_, State>, id: ViewId) -> Result<View, Error> {
         let answer = Mutex::new(None);
         let waiter = Arc::new(ViewWaiter { answer, thread: std::thread::current() });
         guard.view_waiters.insert(id, Arc::clone(&waiter));
-        // Who waits for a block may as well read it: that saves waking the driver and being woken.
-        if let Some(read) = self.pump_but(guard, take_shortest_read) {
-            let completion = self.performer.perform(read);
-            let mut guard = self.lock();
-            guard.core.complete(completion);
-            self.pump(guard);
-        }
+        self.pump(guard);
         loop {
             let mut answer = waiter.answer.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(answer) = answer.take() {
-                self.read_query(|query| query.record(self.clock.now_us() - began));
                 return answer;
             }
             drop(answer);

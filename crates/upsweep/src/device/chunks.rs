@@ -1,0 +1,224 @@
+//! Memory for buffers: chunks as large as a huge page, of which buffers take whole units.
+//!
+//! A device is told where in physical memory the bytes of a request lie, piece by piece, and what
+//! the general allocator gives is a piece per page. Virtual disks above all take time for each
+//! piece: measured on a virtio disk with io_uring, 512 KiB in one piece were read and written 2.5
+//! times as fast, and 16 threads read blocks of 16 KiB 1.4 times as fast. So the system is asked to
+//! back chunks by huge pages; where it has none, a chunk is memory like any other.
+//!
+//! Units are given out lowest first, so that the highest chunks become empty. Some empty chunks are
+//! kept for the next buffer, for to map, clear and account for pages takes the system about as long
+//! as to write them; others are given back.
+//!
+//! Invariants: a chunk starts at a multiple of [`HUGE_BYTES`]; its bytes are initialised; a unit
+//! has one owner, and a chunk goes when none of its units has.
+
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// What buffers take whole ones of.
+pub(super) const UNIT_BYTES: usize = 4096;
+/// Usual size of a huge page, and of a chunk unless a single buffer is larger.
+const HUGE_BYTES: usize = 2 << 20;
+const UNITS_PER_WORD: usize = u64::BITS as usize;
+const WORD_BYTES: usize = UNITS_PER_WORD * UNIT_BYTES;
+
+/// The chunks that buffers of some sizes share.
+pub(super) struct Chunks {
+    /// In the order of their places in memory.
+    chunks: Vec<Chunk>,
+    spare_bytes_max: usize,
+}
+
+impl Chunks {
+    /// None yet; empty ones of up to `spare_bytes_max` together will be kept.
+    pub(super) const fn new(spare_bytes_max: usize) -> Self {
+        Self { chunks: Vec::new(), spare_bytes_max }
+    }
+
+    /// Takes this many units in one piece, at least one, and says whether they are known to be
+    /// zero; `None` if the system has no memory.
+    pub(super) fn take(&mut self, units: usize) -> Option<(NonNull<u8>, bool)> {
+        if let Some(start) = self.chunks.iter_mut().find_map(|chunk| chunk.take(units)) {
+            return Some((start, false));
+        }
+        let mut chunk = Chunk::new(units * UNIT_BYTES)?;
+        let start = chunk.take(units)?;
+        let position = self.chunks.partition_point(|other| other.start < chunk.start);
+        self.chunks.insert(position, chunk);
+        Some((start, true))
+    }
+
+    /// Gives units back that [`Chunks::take`] has given out. Returns a chunk that nobody needs,
+    /// to be dropped when no lock is held.
+    pub(super) fn give_back(&mut self, start: NonNull<u8>, units: usize) -> Option<Chunk> {
+        let after = self.chunks.partition_point(|chunk| chunk.start <= start);
+        let position = after.checked_sub(1).expect("units come from a chunk");
+        self.chunks[position].give_back(start, units);
+        if !self.chunks[position].is_empty() {
+            return None;
+        }
+        let empty = self.chunks.iter().filter(|chunk| chunk.is_empty());
+        let spare_bytes: usize = empty.map(Chunk::bytes).sum();
+        (spare_bytes > self.spare_bytes_max).then(|| self.chunks.remove(position))
+    }
+}
+
+/// Memory straight from the system, and which of its units have an owner.
+pub(super) struct Chunk {
+    start: NonNull<u8>,
+    /// A bit per unit.
+    owned: Box<[u64]>,
+    free: usize,
+}
+
+// SAFETY: a `Chunk` owns its memory exclusively, as a `Box<[u8]>` does; what it has given out it
+// does not touch.
+unsafe impl Send for Chunk {}
+
+impl Chunk {
+    fn new(bytes: usize) -> Option<Self> {
+        let bytes = bytes.next_multiple_of(HUGE_BYTES);
+        let owned = vec![0; bytes / WORD_BYTES].into_boxed_slice();
+        Some(Self { start: map(bytes)?, owned, free: bytes / UNIT_BYTES })
+    }
+
+    fn bytes(&self) -> usize {
+        self.owned.len() * WORD_BYTES
+    }
+
+    fn is_empty(&self) -> bool {
+        self.free * UNIT_BYTES == self.bytes()
+    }
+
+    fn take(&mut self, units: usize) -> Option<NonNull<u8>> {
+        if self.free < units {
+            return None;
+        }
+        let mut first = 0;
+        while let Some(last) = self.last_owned(first..first + units) {
+            first = last + 1;
+            if first + units > self.bytes() / UNIT_BYTES {
+                return None;
+            }
+        }
+        words(first..first + units).for_each(|(word, mask)| self.owned[word] |= mask);
+        self.free -= units;
+        // SAFETY: the units from `first` on lie inside of the chunk, as was just checked.
+        Some(unsafe { self.start.add(first * UNIT_BYTES) })
+    }
+
+    fn give_back(&mut self, start: NonNull<u8>, units: usize) {
+        let first = (start.addr().get() - self.start.addr().get()) / UNIT_BYTES;
+        for (word, mask) in words(first..first + units) {
+            debug_assert_eq!(
+                self.owned[word] & mask,
+                mask,
+                "units have one owner until given back"
+            );
+            self.owned[word] &= !mask;
+        }
+        self.free += units;
+    }
+
+    /// The last unit among these that has an owner.
+    fn last_owned(&self, units: Range<usize>) -> Option<usize> {
+        words(units).rev().find_map(|(word, mask)| {
+            let bit = (self.owned[word] & mask).checked_ilog2()?;
+            Some(word * UNITS_PER_WORD + bit as usize)
+        })
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, of this length, and nobody refers to it any more.
+        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.bytes()) };
+        debug_assert!(unmapped.is_ok(), "a mapping of our own can be unmapped");
+    }
+}
+
+/// The words that hold the bits of a range, and which bits of each.
+fn words(bits: Range<usize>) -> impl DoubleEndedIterator<Item = (usize, u64)> {
+    (bits.start / UNITS_PER_WORD..bits.end.div_ceil(UNITS_PER_WORD)).map(move |word| {
+        let base = word * UNITS_PER_WORD;
+        let from = bits.start.saturating_sub(base);
+        let to = (bits.end - base).min(UNITS_PER_WORD);
+        (word, (u64::MAX >> (UNITS_PER_WORD - (to - from))) << from)
+    })
+}
+
+/// Maps zeros at a multiple of [`HUGE_BYTES`], of which `bytes` is one; `None` if the system has
+/// none.
+fn map(bytes: usize) -> Option<NonNull<u8>> {
+    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    let mapped_bytes = bytes.checked_add(HUGE_BYTES)?;
+    // SAFETY: a new private mapping at an address of the system's choice touches nothing of ours.
+    let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped_bytes, protection, flags) };
+    let mapped = mapped.ok()?.cast::<u8>();
+    let before = mapped.addr().next_multiple_of(HUGE_BYTES) - mapped.addr();
+    // SAFETY: `before` is below HUGE_BYTES, so both places are inside of the new mapping.
+    let (start, end) = unsafe { (mapped.add(before), mapped.add(before + bytes)) };
+    // SAFETY: these are the two ends of the new mapping, which nobody has seen.
+    let trimmed = unsafe {
+        [(mapped, before), (end, HUGE_BYTES - before)]
+            .map(|(start, bytes)| if bytes > 0 { munmap(start.cast(), bytes) } else { Ok(()) })
+    };
+    debug_assert!(trimmed.iter().all(Result::is_ok), "a mapping of our own can be unmapped");
+    // A system without huge pages refuses, and all works without.
+    // SAFETY: the advice changes how the mapping, which is ours, is backed, and not what it holds.
+    let _ = unsafe { madvise(start.cast(), bytes, Advice::LinuxHugepage) };
+    NonNull::new(start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Chunks, HUGE_BYTES, UNIT_BYTES};
+
+    const UNITS: usize = HUGE_BYTES / UNIT_BYTES;
+
+    #[test]
+    fn units_of_one_owner_are_nobody_elses() {
+        let mut chunks = Chunks::new(0);
+        let mut taken = Vec::new();
+        for round in 0..2000_usize {
+            let units = 1 + round * 7 % 97;
+            let (start, _) = chunks.take(units).expect("memory");
+            taken.push((start.addr().get(), start, units));
+            if round % 3 > 0 {
+                let (_, start, units) = taken.swap_remove(round * 31 % taken.len());
+                drop(chunks.give_back(start, units));
+            }
+        }
+        taken.sort_unstable();
+        for pair in taken.windows(2) {
+            assert!(pair[0].0 + pair[0].2 * UNIT_BYTES <= pair[1].0);
+        }
+        for (_, start, units) in taken {
+            drop(chunks.give_back(start, units));
+        }
+        assert!(chunks.chunks.is_empty(), "all is given back");
+    }
+
+    #[test]
+    fn a_hole_is_filled_before_anything_behind_it() {
+        let mut chunks = Chunks::new(HUGE_BYTES);
+        let mut take = |units| chunks.take(units).expect("memory");
+        let (first, is_zero) = take(70);
+        let (second, _) = take(60);
+        let (third, _) = take(UNITS - 130);
+        assert!(is_zero && first.addr().get().is_multiple_of(HUGE_BYTES));
+        assert!(chunks.give_back(second, 60).is_none());
+        let (again, is_zero) = chunks.take(60).expect("memory");
+        assert_eq!((again, is_zero), (second, false));
+        let (fourth, _) = chunks.take(UNITS + 1).expect("memory");
+        assert_eq!(chunks.chunks.len(), 2);
+        assert!(chunks.give_back(fourth, UNITS + 1).is_some(), "more than may be kept");
+        for (start, units) in [(first, 70), (again, 60), (third, UNITS - 130)] {
+            assert!(chunks.give_back(start, units).is_none(), "kept for the next");
+        }
+        assert_eq!(chunks.chunks.len(), 1);
+    }
+}
