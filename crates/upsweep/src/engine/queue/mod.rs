@@ -323,10 +323,10 @@ impl Arena {
     }
 }
 
-/// How much a block grows, about, if an update makes a record: key and value, where they lie and
-/// how long they are.
+/// How much a block grows, about, if an update makes a record: key and value, which is a number at
+/// least, where they lie and how long they are.
 fn growth_bytes(update: &UpdateRef<'_>) -> u32 {
-    let bytes = update.key.len() + update.operand.len() + 8;
+    let bytes = update.key.len() + update.operand.len().max(8) + 12;
     u32::try_from(bytes).expect("an update is below 4 GiB")
 }
 
