@@ -38,7 +38,11 @@ pub(super) const LOG_START: u64 = LABEL_BYTES as u64;
 pub const LOG_BYTES_DEFAULT: u64 = 512 << 20;
 /// Most blocks of a run, unless another number is given.
 const RUN_BLOCKS_MAX: usize = 32;
-/// Most bytes of the blocks of a run, likewise.
+/// One part in so many of a store's memory is how long a run is, within the two bounds below.
+const RUN_PART: usize = 128;
+/// Runs of this many bytes are sequential enough.
+const RUN_BYTES_MIN: usize = 512 << 10;
+/// Most bytes of the blocks of a run.
 const RUN_BYTES_MAX: usize = 4 << 20;
 /// One part in so many of a store's memory caches images of blocks.
 pub const CACHE_PART: usize = 8;
@@ -116,7 +120,7 @@ impl Description {
             memory_bytes,
             cache_bytes: memory_bytes / CACHE_PART,
             fold_bytes_min: 4096,
-            run_blocks_max: run_blocks_max(self.block_bytes),
+            run_blocks_max: run_blocks_max(self.block_bytes, memory_bytes),
             run_density_percent_min: 50,
             runs_in_flight_max: 4,
             fanout_min: FANOUT_MIN,
@@ -430,10 +434,11 @@ fn segment_bytes(ring_bytes: u64) -> u32 {
     u32::try_from(wanted - wanted % 4096).unwrap_or(64 << 20)
 }
 
-/// Bounded in bytes too, because the buffers of runs must fit the default budget of memory however
+/// Bounded in bytes too, because the buffers of runs are memory in which no update waits, however
 /// large the blocks are.
-fn run_blocks_max(block_bytes: u32) -> usize {
-    (RUN_BYTES_MAX / block_bytes.max(1) as usize).clamp(1, RUN_BLOCKS_MAX)
+fn run_blocks_max(block_bytes: u32, memory_bytes: usize) -> usize {
+    let run_bytes = (memory_bytes / RUN_PART).clamp(RUN_BYTES_MIN, RUN_BYTES_MAX);
+    (run_bytes / block_bytes.max(1) as usize).clamp(1, RUN_BLOCKS_MAX)
 }
 
 fn write_labels(
