@@ -401,6 +401,14 @@ impl Log {
         if cfg!(feature = "broken-early-acknowledge") { self.dispatched } else { self.durable }
     }
 
+    /// The number of the batch that a record is in, or will be; of a durable one, a durable batch.
+    #[must_use]
+    pub fn batch_of(&self, seq: Seq) -> u64 {
+        let flights = self.flights.partition_point(|flight| flight.last_seq < seq);
+        let sealed = self.sealed.partition_point(|batch| batch.last_seq() < seq);
+        self.durable_batch + (flights + sealed) as u64 + u64::from(seq > self.durable)
+    }
+
     /// The sequence of the youngest record, durable or not; 0 if there is none.
     #[must_use]
     pub fn last(&self) -> Seq {
@@ -463,9 +471,8 @@ impl Log {
         self.config.record_bytes_max()
     }
 
-    /// Memory of all batch buffers in bytes, those lent to devices included. Bounded: about
-    /// `4 * devices * depth + 4` batches, plus one segment per place in the pipeline while records
-    /// longer than a batch are on their way.
+    /// Memory of all batch buffers in bytes, those lent to devices included: about `4 * devices *
+    /// depth + 4` batches at most, plus a segment per place in the pipeline for long records.
     #[must_use]
     pub fn buffer_bytes(&self) -> u64 {
         self.pool.bytes

@@ -238,12 +238,10 @@ impl BlockStore {
         durability: Durability,
     ) -> Result<Ticket, PartlyAccepted> {
         let mut records = records.into_iter();
-        let (seq, accepted) = self.inner.shared.submit_some(&mut records, urgency(durability))?;
-        let ticket = Ticket { inner: Arc::clone(&self.inner), seq };
-        if durability == Durability::Wait {
-            ticket.wait().map_err(|error| PartlyAccepted { accepted, error })?;
-        }
-        Ok(ticket)
+        let waits = durability == Durability::Wait;
+        let shared = &self.inner.shared;
+        let seq = shared.submit_some(&mut records, urgency(durability), waits)?;
+        Ok(Ticket { inner: Arc::clone(&self.inner), seq })
     }
 
     /// What is known of a block: image and waiting updates, consistent with each other. At most one

@@ -10,6 +10,7 @@
 
 mod block_store;
 mod clock;
+mod commit;
 pub mod layout;
 mod load;
 mod new_devices;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use super::clock::Clock;
+use super::commit::{self, Groups, Woken};
 use crate::device::{Devices, HostDevices, Performer, Request, Waker};
 use crate::engine::registry::Modifiers;
 use crate::engine::{Accept, Actions, Core, LoggedUpdate, RunJob, View, ViewId, ViewPoll, Wanted};
@@ -72,8 +73,8 @@ pub(super) struct State {
     pub(super) core: Core,
     actions: Actions,
     jobs: Option<Sender<RunJob>>,
-    durable_waiters: BTreeMap<WaiterKey, Thread>,
-    next_waiter: u64,
+    pub(super) groups: Groups,
+    woken_groups: Woken,
     view_waiters: BTreeMap<ViewId, Arc<ViewWaiter>>,
     /// When the driver will pump by itself.
     pub(super) driver_deadline_us: u64,
@@ -92,18 +93,7 @@ impl State {
     fn note_accepted(&mut self, seq: u64, began_us: u64) {
         self.sample.get_or_insert(Sample { seq, began_us });
     }
-
-    /// Has this thread woken once `seq` is durable.
-    fn wake_me_at(&mut self, seq: u64) -> WaiterKey {
-        self.next_waiter += 1;
-        let key = (seq, self.next_waiter);
-        self.durable_waiters.insert(key, std::thread::current());
-        key
-    }
 }
-
-/// The sequence that somebody waits for, and a number of their own.
-type WaiterKey = (u64, u64);
 
 /// Why [`BlockStore::modify_each`](super::BlockStore::modify_each) ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,11 +120,11 @@ pub(super) struct Shared {
     /// Something has happened.
     progress: Event,
     durable: AtomicU64,
-    closed: AtomicBool,
+    pub(super) closed: AtomicBool,
     pub(super) stopping: AtomicBool,
     pub(super) clock: Clock,
     waker: Waker,
-    performer: Performer,
+    pub(super) performer: Performer,
     /// Those of the core, which do not change while a store is open.
     pub(super) modifiers: Arc<Modifiers>,
     /// Longest time that a caller had to wait for room, in microseconds.
@@ -160,8 +150,8 @@ impl Shared {
             core,
             actions: Actions::default(),
             jobs: Some(jobs),
-            durable_waiters: BTreeMap::new(),
-            next_waiter: 0,
+            groups: Groups::default(),
+            woken_groups: Woken::default(),
             view_waiters: BTreeMap::new(),
             driver_deadline_us: 0,
             woken: Vec::new(),
@@ -197,13 +187,25 @@ impl Shared {
     }
 
     /// Moves the core on after an event, carries its actions out, and lets the lock go.
-    pub(super) fn pump(&self, mut guard: MutexGuard<'_, State>) {
-        let requests = self.pump_locked(&mut guard);
+    pub(super) fn pump(&self, guard: MutexGuard<'_, State>) {
+        self.pump_but(guard, |_| None);
+    }
+
+    /// As [`Shared::pump`], but for one request that `keep` takes out, which is the caller's to do.
+    pub(super) fn pump_but(
+        &self,
+        mut guard: MutexGuard<'_, State>,
+        keep: impl FnOnce(&mut Vec<Request>) -> Option<Request>,
+    ) -> Option<Request> {
+        let mut requests = self.pump_locked(&mut guard);
+        let kept = keep(&mut requests);
         let woken = std::mem::take(&mut guard.woken);
+        let woken_groups = std::mem::take(&mut guard.woken_groups);
         let room_events = guard.core.room_events();
         let may_have_room = std::mem::replace(&mut guard.room_events, room_events) != room_events;
         drop(guard);
         self.submit_requests(requests);
+        woken_groups.wake();
         for thread in woken {
             thread.unpark();
         }
@@ -211,6 +213,7 @@ impl Shared {
             self.room.happened();
         }
         self.progress.happened();
+        kept
     }
 
     /// The devices, to submit to or to describe.
@@ -269,45 +272,14 @@ impl Shared {
             if let Some(sample) = state.sample.take_if(|sample| sample.seq <= durable) {
                 state.acknowledge.record(self.clock.now_us() - sample.began_us);
             }
-            let later = if closed {
-                BTreeMap::new()
-            } else {
-                state.durable_waiters.split_off(&(durable + 1, 0))
-            };
-            let ready = std::mem::replace(&mut state.durable_waiters, later);
-            state.woken.extend(ready.into_values());
+            let awaited = commit::first_awaited(&state.core);
+            state.groups.take_below(awaited, &mut state.woken_groups);
         }
     }
 
     /// The sequence through which everything is durable.
     pub(super) fn durable(&self) -> u64 {
         self.durable.load(Ordering::Acquire)
-    }
-
-    /// Waits until `seq` is durable.
-    pub(super) fn wait_durable(&self, seq: u64) -> Result<(), Error> {
-        if self.durable() >= seq {
-            return Ok(());
-        }
-        let key = self.lock().wake_me_at(seq);
-        self.sleep_until_durable(key)
-    }
-
-    /// Waits for what [`State::wake_me_at`] has promised.
-    fn sleep_until_durable(&self, key: WaiterKey) -> Result<(), Error> {
-        let (seq, _) = key;
-        loop {
-            if self.durable() >= seq {
-                return Ok(());
-            }
-            if self.closed.load(Ordering::Acquire) {
-                let mut state = self.lock();
-                state.durable_waiters.remove(&key);
-                let reason = state.core.closed().cloned().unwrap_or(ClosedError::Closed);
-                return if state.core.durable() >= seq { Ok(()) } else { Err(reason.into()) };
-            }
-            std::thread::park();
-        }
     }
 
     /// Has the record accepted, waiting for room if need be, and until it is durable if `waits`;
@@ -325,9 +297,7 @@ impl Shared {
             match guard.core.modify(updates, urgency, now_us)? {
                 Accept::Accepted(seq) => {
                     guard.note_accepted(seq, began_us);
-                    let key = waits.then(|| guard.wake_me_at(seq));
-                    self.pump(guard);
-                    key.map_or(Ok(()), |key| self.sleep_until_durable(key))?;
+                    self.pump_and_wait(guard, waits.then_some(seq))?;
                     return Ok(seq);
                 }
                 Accept::Wait => guard = self.wait_for_room(guard),
@@ -335,13 +305,14 @@ impl Shared {
         }
     }
 
-    /// Has `records` accepted, one after another, under one lock but for waits; returns the last
-    /// sequence, and how many there were.
+    /// Has `records` accepted, one after another, under one lock but for waits, and until they are
+    /// durable if `waits`; returns the last sequence.
     pub(super) fn submit_some<'a>(
         &self,
         mut records: &mut dyn Iterator<Item = &'a [LoggedUpdate<'a>]>,
         urgency: Urgency,
-    ) -> Result<(u64, u64), PartlyAccepted> {
+        waits: bool,
+    ) -> Result<u64, PartlyAccepted> {
         let began_us = self.clock.now_us();
         let mut guard = self.lock();
         let (mut last, mut accepted) = (0, 0);
@@ -349,8 +320,8 @@ impl Shared {
         loop {
             let group: Vec<_> = Iterator::take(&mut records, ANTICIPATED).collect();
             if group.is_empty() {
-                self.pump(guard);
-                return Ok((last, accepted));
+                let ended = self.pump_and_wait(guard, waits.then_some(last));
+                return ended.map(|()| last).map_err(|error| PartlyAccepted { accepted, error });
             }
             guard.core.anticipate(group.iter().copied().flatten());
             for updates in group {
@@ -392,6 +363,7 @@ impl Shared {
         let before = state(&guard.core);
         let requests = self.pump_locked(&mut guard);
         self.submit_requests(requests);
+        std::mem::take(&mut guard.woken_groups).wake();
         for thread in std::mem::take(&mut guard.woken) {
             thread.unpark();
         }

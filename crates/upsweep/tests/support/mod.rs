@@ -539,7 +539,7 @@ impl World {
 }
 
 fn sorted(view: &View) -> Vec<UpdateRef<'_>> {
-    let mut updates: Vec<_> = view.waiting.iter().flat_map(|part| part.updates()).collect();
+    let mut updates = view.updates();
     updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
     updates
 }

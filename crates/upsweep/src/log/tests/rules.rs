@@ -39,6 +39,23 @@ fn a_lone_record_costs_one_page_and_carries_the_token_bit() {
 }
 
 #[test]
+fn a_record_stays_in_the_batch_that_it_was_appended_to() {
+    let mut world = World::new(config(1, 4, 8, 1));
+    assert_eq!((world.log.batch_of(0), world.log.batch_of(1)), (0, 1));
+    world.put(64, 1).expect("room");
+    world.dispatch();
+    world.put(64, 2).expect("room");
+    world.put(64, 3).expect("room");
+    let batches = |world: &World| [1, 2, 3, 4].map(|seq| world.log.batch_of(seq));
+    assert_eq!(batches(&world), [1, 2, 2, 2], "the open batch takes the next one too");
+    world.complete(0);
+    world.dispatch();
+    assert_eq!(batches(&world), [1, 2, 2, 3]);
+    world.drain();
+    assert_eq!((world.log.durable(), batches(&world)), (3, [2, 2, 2, 3]));
+}
+
+#[test]
 fn relaxed_records_wait_for_company_time_or_an_urgent_one() {
     let mut world = World::new(config(1, 4, 8, 1));
     world.now_us = 1000;
