@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use upsweep::engine::{Chunk, ChunkBlock, LoadTarget, RunId};
-use upsweep::runtime::{BlockLimits, LoadedBlock};
+use upsweep::engine::{Chunk, LoadTarget, LoadedBlock, RunId};
+use upsweep::runtime::BlockLimits;
 use upsweep::structures::table::{LoadOptions, TableLoader};
 use upsweep::{Error, RequestError, RetryError, ValueKind, ValueRef};
 
@@ -148,15 +148,6 @@ impl World {
         if blocks.is_empty() {
             return;
         }
-        let blocks: Vec<ChunkBlock<'_>> = blocks
-            .iter()
-            .map(|block| ChunkBlock {
-                key: &block.key,
-                body: &block.body,
-                records: block.records,
-                values: &block.values,
-            })
-            .collect();
         let chunk = Chunk::new(target, &blocks);
         load.on_their_way.push(self.core().load(chunk));
     }

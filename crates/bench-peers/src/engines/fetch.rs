@@ -10,8 +10,8 @@ const TOGETHER_MIN: usize = 16;
 const TOGETHER_KEYS: usize = 8;
 
 /// Brings the records of all increments into caches before they are changed one after the other:
-/// several threads read at once, so that the device is busy. Single updates are left to their
-/// callers, of whom there are many. Failures are left to the reads that follow.
+/// several threads read at once, so that the device is busy. Failures are left to the reads that
+/// follow.
 pub(super) fn fetch(updates: &[Update], read: impl Fn(&[u8]) + Sync) {
     let is_increment = |update: &&Update| matches!(update.change, Change::Increment);
     let keys: Vec<&[u8]> =
@@ -25,4 +25,13 @@ pub(super) fn fetch(updates: &[Update], read: impl Fn(&[u8]) + Sync) {
             scope.spawn(move || part.iter().for_each(|key| read(key)));
         }
     });
+}
+
+/// [`fetch`] for engines whose commits go one after the other: there the caller reads the record of
+/// a single update itself, for there are many callers then.
+pub(super) fn fetch_before_commit(updates: &[Update], read: impl Fn(&[u8]) + Sync) {
+    match updates {
+        [update] => read(update.key.as_bytes()),
+        _ => fetch(updates, read),
+    }
 }

@@ -19,7 +19,7 @@ use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, PutFlags, Wit
 
 use super::Entry;
 use super::changes::{by_key, changed, needs_current};
-use super::fetch::fetch;
+use super::fetch::fetch_before_commit;
 use super::group::{Background, Group, RELAXED_PERIOD};
 use crate::engine::{Config, Durability, Engine, Records, Scanned, Update, counter};
 use crate::failure::Failure;
@@ -104,11 +104,7 @@ impl Engine for Lmdb {
     }
 
     fn apply(&self, updates: &[Update], _: Durability) -> Result<(), Failure> {
-        match updates {
-            [update] => drop(self.get(update.key.as_bytes())?),
-            // An error shows again in the commit.
-            _ => fetch(updates, |key| drop(self.get(key))),
-        }
+        fetch_before_commit(updates, |key| drop(self.get(key)));
         self.group.apply(updates, |all| self.commit(all).map_err(Failure::engine))
     }
 

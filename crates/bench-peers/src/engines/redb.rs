@@ -19,7 +19,7 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::Entry;
 use super::changes::{by_key, changed, needs_current};
-use super::fetch::fetch;
+use super::fetch::fetch_before_commit;
 use super::group::{Background, Group, RELAXED_PERIOD};
 use crate::engine::{
     Config, Durability, Engine, Records, Scanned, Update, VALUE_BYTES, Value, counter,
@@ -129,11 +129,7 @@ impl Engine for Redb {
     }
 
     fn apply(&self, updates: &[Update], durability: Durability) -> Result<(), Failure> {
-        match updates {
-            [update] => drop(self.get(update.key.as_bytes())?),
-            // An error shows again in the commit.
-            _ => fetch(updates, |key| drop(self.get(key))),
-        }
+        fetch_before_commit(updates, |key| drop(self.get(key)));
         self.group.apply(updates, |all| self.commit(all, durability).map_err(Failure::engine))
     }
 

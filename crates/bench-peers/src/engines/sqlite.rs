@@ -20,7 +20,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::Entry;
-use super::fetch::fetch;
+use super::fetch::fetch_before_commit;
 use super::group::Group;
 use crate::engine::{
     COUNTER_BYTES, Change, Config, Durability, Engine, Records, Scanned, Update, VALUE_BYTES, value,
@@ -147,11 +147,7 @@ impl Engine for Sqlite {
     }
 
     fn apply(&self, updates: &[Update], _: Durability) -> Result<(), Failure> {
-        match updates {
-            [update] => drop(self.get(update.key.as_bytes())?),
-            // An error shows again in the commit.
-            _ => fetch(updates, |key| drop(self.get(key))),
-        }
+        fetch_before_commit(updates, |key| drop(self.get(key)));
         self.group.apply(updates, |all| self.commit(all).map_err(Failure::engine))
     }
 

@@ -4,6 +4,8 @@
 //! - three quarters of the limit as its memory budget: its files are opened for direct I/O, so the
 //!   page cache needs nothing, but the heap takes more than the budget counts, and threads, the
 //!   program and this driver take some MiB; more than the limit is death;
+//! - blocks of as many KiB as the data is times the limit, 16 at least: so the directory, which has
+//!   an entry per block, takes less than a fifth of the memory, however large the data is;
 //! - a log of four times the memory, so that memory and not the log bounds what can wait;
 //! - increments fold: a record that is hit again while it waits costs one queue entry;
 //! - durable updates wait for the log; relaxed ones are on their way within 5 ms.
@@ -30,8 +32,9 @@ pub(super) const ENTRY: Entry = Entry {
     name: "upsweep",
     open,
     room_factor: 2.5,
-    configuration: "three quarters of the limit as memory budget, direct I/O, a log of four times \
-                    the limit (64 MiB at least), increments as a folding modifier",
+    configuration: "three quarters of the limit as memory budget, direct I/O, blocks of as many \
+                    KiB as the data is times the limit (16 KiB at least), a log of four times the \
+                    limit (64 MiB at least), increments as a folding modifier",
 };
 
 /// An operand: how much is added.
@@ -99,13 +102,23 @@ fn open(folder: &Path, config: &Config) -> Result<Box<dyn Engine>, Failure> {
         builder.open(&path)
     } else {
         let log_bytes = (4 * config.memory_bytes).max(64 << 20);
-        let options = CreateOptions { log_bytes: Some(log_bytes), ..CreateOptions::default() };
+        let options = CreateOptions {
+            log_bytes: Some(log_bytes),
+            block_bytes: Some(block_bytes(config)),
+            ..CreateOptions::default()
+        };
         builder.create(&path, &options)
     }
     .map_err(Failure::engine)?;
     let table = store.table("records").map_err(Failure::engine)?;
     let count = store.blocks().modifier_id(&Count).map_err(Failure::engine)?;
     Ok(Box::new(Upsweep { store, table, count }))
+}
+
+/// Bytes of a block: see the top.
+fn block_bytes(config: &Config) -> u32 {
+    let ratio = config.data_bytes.div_ceil(config.memory_bytes.max(1)).clamp(16, 1024);
+    ratio.next_power_of_two() as u32 * 1024
 }
 
 impl Upsweep {

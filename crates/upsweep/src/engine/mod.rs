@@ -42,7 +42,7 @@ pub use recovery::{Access, Registry, create, open};
 pub use spaces::{NewSnapshot, SpaceSize};
 pub use statistics::{Statistics, TreeCounters};
 pub use sweep::{
-    Chunk, ChunkBlock, CompactionId, CompactionProgress, JobOutput, LOADING, LoadTarget, RunId,
+    Chunk, CompactionId, CompactionProgress, JobOutput, LOADING, LoadTarget, LoadedBlock, RunId,
     RunJob,
 };
 pub use tree::Differing;

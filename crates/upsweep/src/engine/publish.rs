@@ -228,13 +228,15 @@ impl Core {
         }
     }
 
-    /// Swaps the trees of two spaces and of their companions, and drops the second.
+    /// Swaps the trees of two spaces and of their companions, and drops the second. If the first was
+    /// dropped meanwhile, that is all that is left to do.
     fn adopt_now(&mut self, space: u32, source: u32) {
         let spaces = [space, source].map(|number| self.directory.space(number));
-        let [Some(target), Some(found)] = spaces else { return };
-        let companions = (target.record.companion, found.record.companion);
-        self.directory.swap_trees(space, source);
-        self.directory.swap_trees(companions.0, companions.1);
+        if let [Some(target), Some(found)] = spaces {
+            let companions = (target.record.companion, found.record.companion);
+            self.directory.swap_trees(space, source);
+            self.directory.swap_trees(companions.0, companions.1);
+        }
         self.drop_space_now(source);
     }
 

@@ -17,7 +17,7 @@ use std::thread::{Builder, scope};
 use super::block_store::BlockStore;
 use crate::engine::block_format::{BlockFormat, Routing};
 use crate::engine::format::image_format;
-use crate::engine::{Chunk, ChunkBlock, Config, LoadTarget, RunId};
+use crate::engine::{Chunk, Config, LoadTarget, LoadedBlock, RunId};
 use crate::error::{Error, RequestError, RetryError};
 
 /// Bytes of blocks that are written together, if it is not one block with many large values.
@@ -36,28 +36,6 @@ struct Packed {
     bytes: usize,
     /// The key of the block behind them, if there is one.
     high: Option<Vec<u8>>,
-}
-
-/// One block that a bulk load writes as it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LoadedBlock {
-    /// Its block key. That of the first block is empty; each is above the one before.
-    pub key: Vec<u8>,
-    /// Its body, in the layout of the space's format.
-    pub body: Vec<u8>,
-    /// Records in the body.
-    pub records: u32,
-    /// Bodies of the large values to which the body refers, for the companion space, in the order
-    /// of their record keys.
-    pub values: Vec<(Vec<u8>, Vec<u8>)>,
-}
-
-impl LoadedBlock {
-    /// Bytes of the bodies of the block and its large values together.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.body.len() + self.values.iter().map(|(_, body)| body.len()).sum::<usize>()
-    }
 }
 
 /// What a bulk load has brought in.
@@ -184,7 +162,7 @@ impl BlockStore {
                 check_block(format, limits, block, high, is_first)?;
                 is_first = false;
             }
-            let images = prepare(target, &chunk.blocks);
+            let images = Chunk::new(target, &chunk.blocks);
             while on_their_way.iter().map(|chunk| chunk.1).sum::<usize>() >= BYTES_ON_THEIR_WAY {
                 let first = on_their_way.pop_front();
                 first.map_or(Ok(()), |(first, _)| self.wait_loaded(first))?;
@@ -215,20 +193,6 @@ impl Drop for Unfinished<'_> {
             drop(given_up.and_then(|seq| self.store.wait_published(seq)));
         }
     }
-}
-
-/// The images of blocks.
-fn prepare(target: &LoadTarget, blocks: &[LoadedBlock]) -> Chunk {
-    let blocks: Vec<ChunkBlock<'_>> = blocks
-        .iter()
-        .map(|block| ChunkBlock {
-            key: &block.key,
-            body: &block.body,
-            records: block.records,
-            values: &block.values,
-        })
-        .collect();
-    Chunk::new(target, &blocks)
 }
 
 /// Gathers `blocks` into chunks and hands them over; ends early if nobody takes them any more.

@@ -20,12 +20,12 @@ mod status;
 mod threads;
 
 pub use crate::engine::{
-    BlockVisitor, CompactionProgress, Differing, Image, LoggedUpdate, SpaceRecord, SpaceSize, View,
-    VisitedBlock, Waiting, Wanted,
+    BlockVisitor, CompactionProgress, Differing, Image, LoadedBlock, LoggedUpdate, SpaceRecord,
+    SpaceSize, View, VisitedBlock, Waiting, Wanted,
 };
 pub use block_store::{BlockStore, Durability, OpenOptions, Ticket};
 pub use layout::CreateOptions;
-pub use load::{BlockLimits, LoadSummary, LoadedBlock};
+pub use load::{BlockLimits, LoadSummary};
 pub use shared::PartlyAccepted;
 pub use spaces::SnapshotInfo;
 pub use status::{

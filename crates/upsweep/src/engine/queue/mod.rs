@@ -2,8 +2,8 @@
 //!
 //! A queue is a chain of fixed cells of [`CELL_BYTES`], each a line of the processor's cache; the
 //! entries run on from cell to cell as one stream of bytes. An entry is shorter than the update
-//! (see [`entry`]), an idle block costs nothing, and memory is given back cell by cell. (Bosc paper,
-//! section 4.2: "per-block disk update request queue".)
+//! (see [`entry`]), an idle block costs nothing, and memory is given back cell by cell. (Bosc
+//! paper, section 4.2: "per-block disk update request queue".)
 //!
 //! *Folding* bounds what a hot key costs: when a queue has doubled since it was last folded, its
 //! entries are sorted by key, blind updates drop what they supersede, and neighbouring operands of

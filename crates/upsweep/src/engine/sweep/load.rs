@@ -29,17 +29,26 @@ use crate::placement::UNIT_BYTES;
 /// end when the store is opened again.
 pub const LOADING: u32 = u32::MAX;
 
-/// One block of a chunk.
-#[derive(Clone, Copy, Debug)]
-pub struct ChunkBlock<'a> {
-    /// Its key.
-    pub key: &'a [u8],
-    /// Its body, not empty.
-    pub body: &'a [u8],
-    /// Records in it.
+/// One block that a bulk load writes as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadedBlock {
+    /// Its block key. That of the first block is empty; each is above the one before.
+    pub key: Vec<u8>,
+    /// Its body, in the layout of the space's format.
+    pub body: Vec<u8>,
+    /// Records in the body.
     pub records: u32,
-    /// Large values that it refers to: key and body.
-    pub values: &'a [(Vec<u8>, Vec<u8>)],
+    /// Bodies of the large values to which the body refers, for the companion space, in the order
+    /// of their record keys.
+    pub values: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl LoadedBlock {
+    /// Bytes of the bodies of the block and its large values together.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.body.len() + self.values.iter().map(|(_, body)| body.len()).sum::<usize>()
+    }
 }
 
 /// Where a load puts its blocks.
@@ -65,7 +74,7 @@ pub struct Chunk {
 impl Chunk {
     /// Makes the images of `blocks`, which follow one another. Pure work: a copy and a checksum.
     #[must_use]
-    pub fn new(target: &LoadTarget, blocks: &[ChunkBlock<'_>]) -> Self {
+    pub fn new(target: &LoadTarget, blocks: &[LoadedBlock]) -> Self {
         let identity = |space, key| {
             let LoadTarget { store, seq, .. } = *target;
             Identity { store, kind: ImageKind::Block, space, seq, key }
@@ -73,20 +82,20 @@ impl Chunk {
         let padded = |key: &[u8], body: &[u8]| {
             image_format::image_bytes(key, body).next_multiple_of(UNIT_BYTES as usize)
         };
-        let total = blocks.iter().map(|block| padded(block.key, block.body)).sum();
+        let total = blocks.iter().map(|block| padded(&block.key, &block.body)).sum();
         let mut buffer = Buffer::recycled(total);
         let mut news = Vec::with_capacity(blocks.len());
         let mut values = Vec::new();
         let mut offset = 0;
         for block in blocks {
-            let end = offset + padded(block.key, block.body);
-            let named = identity(target.space, block.key);
-            image_format::encode(&named, block.body, &mut buffer[offset..end]);
+            let end = offset + padded(&block.key, &block.body);
+            let named = identity(target.space, &block.key);
+            image_format::encode(&named, &block.body, &mut buffer[offset..end]);
             let bytes = u32::try_from(end - offset).expect("a block is below 4 GiB");
-            let (key, records) = (block.key.into(), block.records);
+            let (key, records) = (block.key.clone().into(), block.records);
             news.push(NewBlock { position: 0, key, records, bytes });
             offset = end;
-            for (key, body) in block.values {
+            for (key, body) in &block.values {
                 let mut image = Buffer::recycled(padded(key, body));
                 image_format::encode(&identity(target.companion, key), body, &mut image);
                 values.push((0, key.clone(), Some(image)));

@@ -32,7 +32,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use compact::{CompactionId, CompactionProgress};
 pub(super) use job::Quarantined;
 pub use job::{JobOutput, RunJob};
-pub use load::{Chunk, ChunkBlock, LOADING, LoadTarget};
+pub use load::{Chunk, LOADING, LoadTarget, LoadedBlock};
 pub(super) use run::{Run, RunSummary};
 
 use super::core::{Actions, Core};
