@@ -15,7 +15,7 @@ use super::core::{Actions, Core, Purpose};
 use super::format::record_format::LoggedUpdate;
 use super::pending::Pending;
 use crate::device::{Completion, DeviceId, Operation, Request};
-use crate::placement::UNIT_BYTES;
+use crate::placement::{DEVICE_BYTES_MAX, UNIT_BYTES};
 
 /// Smallest step in which a data file grows, unless its file system has less.
 const GROWTH_BYTES_MIN: u64 = 16 << 20;
@@ -146,12 +146,14 @@ impl Core {
             return self.growth.is_under_way();
         }
         let needed = bytes.max(1).next_multiple_of(GROWTH_UNIT_BYTES);
-        let Some(device) = self.growth.steps_max.iter().position(|most| *most >= needed) else {
+        let steps_max = (0..).map(DeviceId).zip(&self.growth.steps_max);
+        let mut steps_max = steps_max.map(|(device, most)| {
+            let end = self.space_map.end(device);
+            (device, end, (*most).min(DEVICE_BYTES_MAX.saturating_sub(end)))
+        });
+        let Some((device, end, most)) = steps_max.find(|(.., most)| *most >= needed) else {
             return false;
         };
-        let most = self.growth.steps_max[device];
-        let device = DeviceId(u16::try_from(device).expect("a bank has few devices"));
-        let end = self.space_map.end(device);
         let step = (end / 8).max(GROWTH_BYTES_MIN).max(4 * bytes).min(most);
         let step = step.next_multiple_of(GROWTH_UNIT_BYTES);
         let token = self.token(Purpose::Grow);

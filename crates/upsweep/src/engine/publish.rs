@@ -228,8 +228,8 @@ impl Core {
         }
     }
 
-    /// Swaps the trees of two spaces and of their companions, and drops the second. If the first was
-    /// dropped meanwhile, that is all that is left to do.
+    /// Swaps the trees of two spaces and of their companions, and drops the second. If the first
+    /// was dropped meanwhile, that is all that is left to do.
     fn adopt_now(&mut self, space: u32, source: u32) {
         let spaces = [space, source].map(|number| self.directory.space(number));
         if let [Some(target), Some(found)] = spaces {

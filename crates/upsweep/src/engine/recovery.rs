@@ -41,7 +41,7 @@ use super::view::Views;
 use crate::device::{self, Buffer, DeviceId, Devices};
 use crate::error::{ClosedError, Damage, Error, RequestError};
 use crate::log::{self, Log, LogConfig};
-use crate::placement::{Extent, SpaceMap, UNIT_BYTES};
+use crate::placement::{DEVICE_BYTES_MAX, Extent, SpaceMap, UNIT_BYTES};
 
 /// Name of the log stream of updates.
 const UPDATE_STREAM: &str = "updates";
@@ -173,7 +173,8 @@ pub fn open(
         write_superblock(devices, &superblock)?;
     }
     let ends = (0..config.data_devices)
-        .map(|index| (DATA_START, devices.geometry(DeviceId(index)).size_bytes.max(DATA_START)));
+        .map(|index| devices.geometry(DeviceId(index)).size_bytes)
+        .map(|bytes| (DATA_START, bytes.clamp(DATA_START, DEVICE_BYTES_MAX)));
     let space_map = SpaceMap::new(&ends.collect::<Vec<_>>());
     let growable = (0..config.data_devices)
         .map(|index| devices.geometry(DeviceId(index)).growable && access == Access::ReadWrite)

@@ -57,7 +57,9 @@ pub struct CreateOptions {
     /// Log devices, likewise, 8 at most.
     pub log: Vec<PathBuf>,
     /// Target size of a block in bytes (4 KiB to 1 MiB, a multiple of 4 KiB). None: 16 KiB on
-    /// solid-state devices, 64 KiB on rotating ones.
+    /// solid-state devices, 64 KiB on rotating ones. A block takes some 170 bytes of the memory
+    /// budget: for data of more than 16 times the memory give as many KiB as it is times the
+    /// memory. With larger blocks a cold point query reads more.
     pub block_bytes: Option<u32>,
     /// Size of each log device that is a file, in bytes (1 MiB to below 16 TiB). None: 512 MiB; a
     /// raw device is used whole. Values up to 1 MiB need a log of 16 MiB or more: a record takes an
