@@ -7,8 +7,8 @@
 //! back chunks by huge pages; where it has none, a chunk is memory like any other.
 //!
 //! Units are given out lowest first, so that the highest chunks become empty. Some empty chunks are
-//! kept for the next buffer, for to map, clear and account for pages takes the system about as long
-//! as to write them; others are given back.
+//! kept for the next buffer, which saves the system mapping and clearing pages; others are given
+//! back.
 //!
 //! Invariants: a chunk starts at a multiple of [`HUGE_BYTES`]; its bytes are initialised; a unit
 //! has one owner, and a chunk goes when none of its units has.

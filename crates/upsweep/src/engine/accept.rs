@@ -181,10 +181,10 @@ impl Core {
     /// Whether a record of `bytes` with this many updates may enter now.
     fn admit(&self, bytes: usize, copies: &Copy, updates: usize) -> Result<bool, Error> {
         let needed = bytes + bytes / 8 + CELL_BYTES;
-        let (budget_bytes, least) = (self.config.memory_bytes, self.config.queue_bytes_min());
         let resident = self.resident_bytes();
-        let limit = budget_bytes.saturating_sub(resident).max(least);
-        let needed_bytes = resident + least;
+        let limit = self.queue_limit_beside(resident);
+        let budget_bytes = self.config.memory_bytes;
+        let needed_bytes = resident + self.config.queue_bytes_min();
         if needed_bytes > budget_bytes {
             return Err(RetryError::Memory { budget_bytes, needed_bytes }.into());
         }
@@ -304,8 +304,12 @@ impl Core {
     /// keeps a minimum also when the directory has outgrown the budget, and no update is accepted.
     #[must_use]
     pub fn queue_limit_bytes(&self) -> usize {
+        self.queue_limit_beside(self.resident_bytes())
+    }
+
+    fn queue_limit_beside(&self, resident: usize) -> usize {
         let least = self.config.queue_bytes_min();
-        self.config.memory_bytes.saturating_sub(self.resident_bytes()).max(least)
+        self.config.memory_bytes.saturating_sub(resident).max(least)
     }
 
     /// Queue entries that wait, those of running sweeps included.

@@ -279,7 +279,7 @@ impl Core {
             self.begin_growth(bytes as u64, actions);
             return None;
         };
-        let mut buffer = Buffer::zeroed(bytes);
+        let mut buffer = Buffer::recycled(bytes);
         let store = self.config.store;
         let identity = Identity { store, kind, space: number, seq, key: &[] };
         image_format::encode(&identity, body, &mut buffer);
