@@ -126,12 +126,16 @@ impl Core {
                 }
                 _ => continue,
             };
-            loop {
-                let next = updates
-                    .next_update()
-                    .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
-                let Some(update) = next else { break };
-                self.replay_update(seq, &update, access)?;
+            let mut of_record = Vec::new();
+            while let Some(update) = updates
+                .next_update()
+                .map_err(|malformed| malformed_record(&self.config, seq, malformed))?
+            {
+                of_record.push(update);
+            }
+            self.anticipate(of_record.iter());
+            for update in &of_record {
+                self.replay_update(seq, update, access)?;
             }
             self.accepted = seq;
             if access == Access::ReadWrite && self.queue_bytes() > self.queue_limit_bytes() {
@@ -173,7 +177,7 @@ impl Core {
         update: &LoggedUpdate<'_>,
         access: Access,
     ) -> Result<(), Error> {
-        let mut told: BTreeSet<BlockId> = BTreeSet::new();
+        let mut told: Vec<BlockId> = Vec::new();
         for space in self.directory.holders(update.space, seq) {
             let Some(found) = self.directory.space(space) else { continue };
             let position = found.format.position(update.key);
@@ -184,9 +188,10 @@ impl Core {
             {
                 continue;
             }
-            if !told.insert(id) {
+            if told.contains(&id) {
                 continue;
             }
+            told.push(id);
             // Who only looks applies nothing: an update may wait whose modifier is not known here.
             if access == Access::ReadWrite && self.modifiers.get(update.modifier).is_none() {
                 return Err(self.unknown_modifier(update));
