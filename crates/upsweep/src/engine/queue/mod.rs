@@ -109,7 +109,6 @@ pub struct Arena {
     free: u32,
     used_cells: usize,
     queues: usize,
-    bytes: u64,
     growth_bytes: u64,
     next_unused: u32,
     scratch: Vec<u8>,
@@ -125,7 +124,6 @@ impl Arena {
             free: NONE,
             used_cells: 0,
             queues: 0,
-            bytes: 0,
             growth_bytes: 0,
             next_unused: 0,
             scratch: Vec::new(),
@@ -137,12 +135,6 @@ impl Arena {
     #[must_use]
     pub fn used_bytes(&self) -> usize {
         self.used_cells * CELL_BYTES
-    }
-
-    /// Encoded bytes that wait for a block, on average over those for which anything waits.
-    #[must_use]
-    pub fn bytes_per_queue(&self) -> u64 {
-        self.bytes / self.queues.max(1) as u64
     }
 
     /// How much all blocks grow if everything that waits is a new record, about.
@@ -228,7 +220,6 @@ impl Arena {
     fn append(&mut self, queue: &mut Queue, update: &UpdateRef<'_>, mut bytes: &[u8]) {
         queue.count += 1;
         queue.bytes += u32::try_from(bytes.len()).expect("an update is below 4 GiB");
-        self.bytes += bytes.len() as u64;
         let growth_bytes = queue.growth_bytes.saturating_add(growth_bytes(update));
         self.growth_bytes += u64::from(growth_bytes - queue.growth_bytes);
         queue.growth_bytes = growth_bytes;
@@ -272,7 +263,6 @@ impl Arena {
     /// Empties the queue and gives its memory back.
     pub fn clear(&mut self, queue: &mut Queue) {
         self.queues -= usize::from(!queue.is_empty());
-        self.bytes -= u64::from(queue.bytes);
         self.growth_bytes -= u64::from(queue.growth_bytes);
         let mut cell = queue.head;
         while cell != NONE {

@@ -39,7 +39,6 @@ use super::core::{Actions, Core};
 use super::directory::BlockId;
 use crate::device::DeviceId;
 use crate::engine::key::Key;
-use crate::engine::queue::Queue;
 use crate::error::Error;
 
 /// Number of a run within this process.
@@ -48,30 +47,16 @@ pub struct RunId(pub u64);
 
 /// Blocks that the scan for the global frontier looks at in one step.
 const SCAN_BLOCKS: u32 = 8192;
-/// A block has to have this part of what waits for others on average.
-const LEAN_PART: u64 = 2;
 /// Runs between two scans of a cycle, at least.
 const SCAN_RUNS_MIN: u64 = 64;
 
 /// Where a cycle is.
 pub(super) struct Cycle {
     start_seq: u64,
-    /// Blocks for which fewer bytes wait are left to a later cycle...
-    least_bytes: u64,
-    /// ...unless something waits for them since this sequence or longer.
-    oldest_seq: u64,
     /// Per device: the next offset to look at; `None` when done.
     cursors: Vec<Option<u64>>,
     /// Where the pass over blocks without image is; `None` when done.
     unplaced: Option<(u32, Key, BlockId)>,
-}
-
-impl Cycle {
-    fn wants(&self, queue: &Queue) -> bool {
-        let first_seq = queue.first_seq();
-        let pays = u64::from(queue.bytes()) >= self.least_bytes || first_seq <= self.oldest_seq;
-        pays && first_seq <= self.start_seq
-    }
 }
 
 /// The scan for the global frontier.
@@ -257,9 +242,7 @@ impl Core {
         let always = self.config.sweep_always && self.accepted > self.sweep.frontier;
         let wanted = requested || always || pressure >= pacing::START_PERCENT;
         if wanted && self.sweep.cycle.is_none() && self.sweep.scan.is_none() {
-            let for_memory = !requested && !always && !self.replaying;
-            let log_fill = self.log_claim_percent(0);
-            self.start_cycle(!for_memory || log_fill >= pacing::START_PERCENT);
+            self.start_cycle();
         }
         let urgent = if requested || always { 100 } else { pressure };
         while self.has_buffers_for_a_run() && !self.full_wait() {
@@ -315,18 +298,10 @@ impl Core {
         self.sweep.scan = Some(Scan { next: 0, oldest });
     }
 
-    /// Starts a cycle over everything that waits if it `is_full`, and else over what pays: a block
-    /// for which less than half of the average waits is read and written for few updates, and gets
-    /// more by waiting. All such blocks together have less than half of what waits, so the cycle
-    /// gives back more than half of the memory; and none is left out for ever.
-    fn start_cycle(&mut self, is_full: bool) {
+    fn start_cycle(&mut self) {
         let cursors = vec![Some(0); usize::from(self.config.data_devices)];
         let unplaced = Some((0, Key::default(), BlockId(0)));
-        let (start_seq, frontier) = (self.accepted, self.sweep.frontier);
-        let oldest_seq = frontier + start_seq.saturating_sub(frontier) / 2;
-        let least_bytes = if is_full { 0 } else { self.arena.bytes_per_queue() / LEAN_PART };
-        let cycle = Cycle { start_seq, least_bytes, oldest_seq, cursors, unplaced };
-        self.sweep.cycle = Some(cycle);
+        self.sweep.cycle = Some(Cycle { start_seq: self.accepted, cursors, unplaced });
         self.statistics.cycle_started(self.now_us);
     }
 
@@ -393,7 +368,7 @@ impl Core {
         for &(_, offset, id) in self.physical.range(places) {
             let block = self.directory.block(id);
             let bytes = block.extent().map_or(0, |extent| u64::from(extent.bytes));
-            let waits = block.waits() && !block.busy && cycle.wants(&block.queue);
+            let waits = block.waits() && !block.busy && block.queue.first_seq() <= cycle.start_seq;
             if run.is_empty() {
                 if !waits {
                     continue;
