@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use upsweep::engine::LoggedUpdate;
 use upsweep::structures::modifiers::ADD_I64;
-use upsweep::{ClosedError, CreateOptions, Durability, Error, Store};
+use upsweep::{ClosedError, CreateOptions, Durability, Error, Store, Table};
 
 const CALLERS: u64 = 16;
 const ROUNDS: u64 = 300;
@@ -73,6 +73,23 @@ fn every_caller_returns_once_its_updates_are_durable() {
     assert_eq!(sums.sum::<i64>() as u64, declared.into_inner());
 }
 
+/// Adds to the caller's key until that fails; after a thousand additions of all callers somebody
+/// makes `trouble`.
+fn add_until_it_fails(
+    table: &Table,
+    caller: u64,
+    acknowledged: &AtomicU64,
+    trouble: impl Fn(),
+) -> Error {
+    loop {
+        match table.add(&caller.to_be_bytes(), 1) {
+            Ok(_) if acknowledged.fetch_add(1, Ordering::Relaxed) == 1000 => trouble(),
+            Ok(_) => {}
+            Err(error) => return error,
+        }
+    }
+}
+
 #[test]
 fn every_caller_returns_when_the_store_is_closed() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -81,15 +98,8 @@ fn every_caller_returns_when_the_store_is_closed() {
     let table = store.table("sums").expect("a table");
     let acknowledged = AtomicU64::new(0);
     at_once(|caller| {
-        let ended = loop {
-            match table.add(&caller.to_be_bytes(), 1) {
-                Ok(_) if acknowledged.fetch_add(1, Ordering::Relaxed) == 1000 => {
-                    store.clone().close().expect("everything is durable");
-                }
-                Ok(_) => {}
-                Err(error) => break error,
-            }
-        };
+        let close = || store.clone().close().expect("everything is durable");
+        let ended = add_until_it_fails(&table, caller, &acknowledged, close);
         assert_eq!(ended, Error::Closed(ClosedError::Closed));
     });
     drop((table, store));
@@ -123,16 +133,10 @@ fn every_caller_learns_of_a_write_that_failed() {
     let table = store.table("sums").expect("a table");
     let acknowledged = AtomicU64::new(0);
     at_once(|caller| {
-        let ended = loop {
-            match table.add(&caller.to_be_bytes(), 1) {
-                Ok(_) if acknowledged.fetch_add(1, Ordering::Relaxed) == 1000 => {
-                    let seal = rustix::fs::SealFlags::WRITE;
-                    rustix::fs::fcntl_add_seals(&memory, seal).expect("sealed");
-                }
-                Ok(_) => {}
-                Err(error) => break error,
-            }
+        let seal = || {
+            rustix::fs::fcntl_add_seals(&memory, rustix::fs::SealFlags::WRITE).expect("sealed");
         };
+        let ended = add_until_it_fails(&table, caller, &acknowledged, seal);
         assert!(matches!(ended, Error::Closed(ClosedError::WriteFailed { .. })), "{ended}");
     });
     let refused = store.flush().expect_err("what was not acknowledged is not durable");

@@ -14,7 +14,7 @@ use super::registry::{ModifierId, Modifiers};
 /// One waiting update, as a format sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpdateRef<'a> {
-    /// Sequence number of its log record; after folding, that of the youngest folded one.
+    /// Sequence number of its log record; after folding, that of the earliest folded one.
     pub seq: u64,
     /// Which modifier.
     pub modifier: ModifierId,

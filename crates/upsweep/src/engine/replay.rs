@@ -133,7 +133,9 @@ impl Core {
             {
                 of_record.push(update);
             }
-            self.anticipate(of_record.iter());
+            if of_record.len() > 1 {
+                self.anticipate(of_record.iter());
+            }
             for update in &of_record {
                 self.replay_update(seq, update, access)?;
             }
