@@ -37,6 +37,7 @@ fuzz_target!(|data: &[u8]| {
         Payload::RemoveRange(range) => format::encode_remove_range(range, &mut out),
         Payload::DropSnapshot(snapshot) => format::encode_drop_snapshot(*snapshot, &mut out),
         Payload::Adopt(space, source) => format::encode_adopt(*space, *source, &mut out),
+        Payload::Spill(spilled) => format::encode_spill(spilled.iter(), &mut out),
     }
     let same = match (format::decode(&out).expect("it was just encoded"), payload) {
         (Payload::Updates(left), Payload::Updates(right))
@@ -54,6 +55,7 @@ fuzz_target!(|data: &[u8]| {
         (Payload::Adopt(left, of_left), Payload::Adopt(right, of_right)) => {
             (left, of_left) == (right, of_right)
         }
+        (Payload::Spill(left), Payload::Spill(right)) => left == right,
         _ => false,
     };
     assert!(same);

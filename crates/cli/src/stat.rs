@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::json;
 use upsweep::Status;
-use upsweep::runtime::{Latencies, LogStatus, SweepStatus};
+use upsweep::runtime::{Latencies, LogStatus, SpillStatus, SweepStatus};
 
 use crate::args::{KindChoice, ShowArgs};
 use crate::failure::Failure;
@@ -100,9 +100,8 @@ fn show_bound(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
             "sweep",
             bound.sweep,
             format!(
-                "{:.1} bytes of memory per waiting entry, {:.2} updates per entry; the {} limits \
-                 how many wait",
-                session.queue_bytes_per_entry, session.updates_per_entry, bound.held_by
+                "{:.1} bytes of memory per waiting entry, {:.2} updates per entry",
+                session.queue_bytes_per_entry, session.updates_per_entry
             ),
         ),
         (
@@ -133,9 +132,30 @@ fn show_memory(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
     let share = percent(memory.queues, memory.queues_limit);
     let limit = text::size(memory.queues_limit);
     row(out, "waiting updates", &format!("{} of {limit}, {share}", text::size(memory.queues)))?;
+    row(out, "spilled updates", &spilled(&status.spill))?;
     row(out, "directory", &text::size(memory.directory))?;
     row(out, "cache", &text::size(memory.cache))?;
     row(out, "buffers", &format!("{} at most", text::size(memory.buffers)))
+}
+
+fn spilled(spill: &SpillStatus) -> String {
+    if spill.is_on || spill.bundles > 0 {
+        return format!(
+            "{} in {} bundles, {} on the devices, {} of {} in memory; data is {:.0} times the \
+             memory for waiting updates",
+            text::count(spill.updates),
+            text::count(spill.bundles),
+            text::size(spill.bytes),
+            text::size(spill.memory),
+            text::size(spill.memory_limit),
+            spill.data_ratio
+        );
+    }
+    format!(
+        "none: memory is enough; data is {:.1} times that for waiting updates, and from {} times \
+         on they are spilled",
+        spill.data_ratio, spill.data_ratio_min
+    )
 }
 
 /// What was done: since the store was opened, or, if that is nothing, in the last session. One
@@ -194,6 +214,8 @@ fn show_sweep(out: &mut impl Write, sweep: &SweepStatus) -> std::io::Result<()> 
     row(out, "runs", &format!("{runs}, {} read, {} written", moved.0, moved.1))?;
     let checkpoints = (text::count(sweep.checkpoints), text::size(sweep.checkpoint_bytes));
     row(out, "checkpoints", &format!("{}, {} written", checkpoints.0, checkpoints.1))?;
+    let spilled = (text::count(sweep.spilled), text::size(sweep.spilled_bytes));
+    row(out, "spilled", &format!("{} updates, {} written", spilled.0, spilled.1))?;
     row(out, "updates", &text::count(sweep.updates))?;
     let per_update = match sweep.updates {
         0 => "no updates".to_owned(),

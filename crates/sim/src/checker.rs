@@ -114,8 +114,9 @@ impl World {
             if !waits(self) {
                 return Ok(());
             }
+            let room_events = self.core().room_events();
             self.try_waiting()?;
-            if waits(self) && !self.turn()? {
+            if waits(self) && !self.turn()? && self.core().room_events() == room_events {
                 return Err(format!("an update waits, and nothing happens: {}", self.dump()));
             }
         }

@@ -78,6 +78,7 @@ impl Plan {
         let mut config = config(&mut random);
         let mut of_queues = Random::new(seed, "queues");
         config.fold_bytes_min = of_queues.pick(&[64, 512, 4096]);
+        draw_spills(&mut config, &mut Random::new(seed, "spills"));
         let mut of_structures = Random::new(seed, "structures");
         let growable = random.percent(60);
         let small = random.percent(30);
@@ -197,12 +198,24 @@ fn config(random: &mut Random) -> Config {
         run_blocks_max: 1,
         run_density_percent_min: 50,
         runs_in_flight_max: 1,
+        spill_ratio_min: u32::MAX,
+        spill_fill_percent: 70,
+        bundle_bytes: 4 << 10,
         fanout_min: 6,
         sweep_always: false,
     };
     draw_run(&mut config, random);
     draw_memory(&mut config, random);
     config
+}
+
+/// Half of the stores spill what waits, whatever the size of the data.
+fn draw_spills(config: &mut Config, random: &mut Random) {
+    if random.percent(50) {
+        config.spill_ratio_min = 0;
+        config.spill_fill_percent = random.pick(&[0, 0, 20, 60]);
+        config.bundle_bytes = random.pick(&[64, 512, 4096, 16 * KIB]) as u32;
+    }
 }
 
 fn draw_run(config: &mut Config, random: &mut Random) {

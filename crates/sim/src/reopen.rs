@@ -114,6 +114,7 @@ impl World {
     fn note_statistics(&mut self) {
         if let Some(core) = &self.core {
             self.tally.runs += core.statistics().runs;
+            self.tally.spills += core.statistics().spills;
             self.tally.checkpoints += core.statistics().checkpoints;
         }
     }

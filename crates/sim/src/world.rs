@@ -63,6 +63,8 @@ pub struct Tally {
     pub damaged: u64,
     /// Runs published.
     pub runs: u64,
+    /// Spills published.
+    pub spills: u64,
     /// Checkpoints completed.
     pub checkpoints: u64,
     /// Updates that the model refused.
@@ -103,6 +105,7 @@ impl Tally {
         self.clones += other.clones;
         self.ranges += other.ranges;
         self.loads += other.loads;
+        self.spills += other.spills;
         self.blocks_max = self.blocks_max.max(other.blocks_max);
     }
 }

@@ -30,14 +30,16 @@ fn is_caught(feature: &str) {
 }
 
 /// What is broken: acknowledging before the log is durable, the check of frontiers, writing to free
-/// space only, giving images back, shadowing what is shared, and what waits when a block is cloned.
-const BROKEN: [&str; 6] = [
+/// space only, giving images back, shadowing what is shared, what waits when a block is cloned, and
+/// replay that passes by what bundles have.
+const BROKEN: [&str; 7] = [
     "broken-early-acknowledge",
     "broken-frontier",
     "broken-overwrite-in-place",
     "broken-leak",
     "broken-shared-in-place",
     "broken-clone-without-waiting",
+    "broken-spill",
 ];
 
 /// One test for all: they share a target folder, and so the dependencies.

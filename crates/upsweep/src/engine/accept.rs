@@ -5,7 +5,7 @@
 //! one record are accepted together. (Bosc paper, section 4.2; design document, "Accept".)
 
 use super::block_format::UpdateRef;
-use super::config::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use super::config::{KEY_BYTES_MAX, OPERAND_BYTES_MAX, VALUE_BYTES_MAX};
 use super::core::{Core, Publish};
 use super::directory::{BlockId, Target};
 use super::format::record_format::{LoggedUpdate, encode_updates, update_len};
@@ -45,8 +45,6 @@ impl Copy {
 const CHANGE_BYTES: u64 = 256;
 /// Queue memory that admission keeps in any case.
 const QUEUE_BYTES_KEPT: usize = 4096;
-/// Longest operand: a value and the byte that tells its kind, or an offset.
-const OPERAND_BYTES_MAX: usize = VALUE_BYTES_MAX + 16;
 
 impl Core {
     /// Accepts the updates of one record: all take effect, or none. They are visible to queries at
@@ -291,13 +289,15 @@ impl Core {
         self.arena.used_bytes() + self.frozen_bytes + self.pending_bytes
     }
 
-    /// Memory that is in use whether updates wait or not: buffers, cache, directory, space map.
-    fn resident_bytes(&self) -> usize {
+    /// Memory that is in use whether updates wait in queues or not: buffers, cache, directory,
+    /// space map, filters of bundles.
+    pub(super) fn resident_bytes(&self) -> usize {
         self.config.fixed_bytes()
             + self.config.cache_bytes
             + self.directory.memory_bytes()
             + self.physical.len() * 32
             + self.space_map.memory_bytes()
+            + self.bundles.memory_bytes()
     }
 
     /// Memory that waiting updates may take: the budget less everything else. What waits already
@@ -309,7 +309,14 @@ impl Core {
 
     fn queue_limit_beside(&self, resident: usize) -> usize {
         let least = self.config.queue_bytes_min();
-        self.config.memory_bytes.saturating_sub(resident).max(least)
+        let limit = self.config.memory_bytes.saturating_sub(resident).max(least);
+        // The other half is for the filters of bundles, also before they are there: memory of
+        // queues that is not used any more is not given back.
+        if self.spill_pays_beside(resident) {
+            limit.min(self.waiting_limit_beside(resident) / 2).max(least)
+        } else {
+            limit
+        }
     }
 
     /// Queue entries that wait, those of running sweeps included.
@@ -334,16 +341,6 @@ impl Core {
     #[must_use]
     pub fn log_fill_percent(&self) -> u32 {
         percent(self.log.used_bytes(), self.log.capacity_bytes())
-    }
-
-    /// How many updates of so many bytes can wait before the log is full of them and of the changes
-    /// that their sweep will log, if they are scattered evenly over all blocks.
-    #[must_use]
-    pub fn updates_in_log_max(&self, log_bytes_per_update: f64) -> f64 {
-        let (capacity, change) = (self.log.capacity_bytes() as f64, CHANGE_BYTES as f64);
-        let blocks = self.directory.len() as f64;
-        let one_per_block = capacity / (log_bytes_per_update + change);
-        one_per_block.max((capacity - blocks * change) / log_bytes_per_update)
     }
 
     /// How full the log will be, in per cent, when everything has been swept that waits, and

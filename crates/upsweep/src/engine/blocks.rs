@@ -42,6 +42,8 @@ pub struct Block {
     pub busy: bool,
     /// Bytes of its image if that was copied from another block and is still shared with it.
     pub copied_bytes: u32,
+    /// Updates that bundles have for it.
+    pub spilled: u32,
 }
 
 const _: () = assert!(size_of::<Block>() == 112, "a directory has many blocks");
@@ -67,7 +69,8 @@ impl Block {
         !self.queue.is_empty()
     }
 
-    /// Sequence of the oldest update that is not inside a published image; `None` if there is none.
+    /// Sequence of the oldest update that is neither inside a published image nor in a bundle;
+    /// `None` if there is none.
     #[must_use]
     pub fn oldest_waiting(&self) -> Option<u64> {
         let frozen = self.frozen.as_ref().filter(|frozen| frozen.count() > 0);

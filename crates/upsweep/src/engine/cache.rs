@@ -42,14 +42,13 @@ pub struct Cache {
     ring: VecDeque<Extent>,
     bytes: usize,
     limit_bytes: usize,
-    held: Option<(Extent, Arc<Image>)>,
 }
 
 impl Cache {
     /// A cache of at most `limit_bytes` of images; 0 keeps nothing.
     #[must_use]
     pub fn new(limit_bytes: usize) -> Self {
-        Self { entries: BTreeMap::new(), ring: VecDeque::new(), bytes: 0, limit_bytes, held: None }
+        Self { entries: BTreeMap::new(), ring: VecDeque::new(), bytes: 0, limit_bytes }
     }
 
     /// Bytes of the images it holds.
@@ -60,30 +59,13 @@ impl Cache {
 
     /// The image at `extent`, if it is here.
     pub fn get(&mut self, extent: Extent) -> Option<Arc<Image>> {
-        if let Some((at, image)) = &self.held
-            && *at == extent
-        {
-            return Some(Arc::clone(image));
-        }
         let entry = self.entries.get_mut(&extent)?;
         entry.used = true;
         Some(Arc::clone(&entry.image))
     }
 
-    /// Has an image at hand until [`Cache::release`], whatever the limit, and then puts it.
-    pub fn hold(&mut self, extent: Extent, image: Arc<Image>) {
-        self.held = Some((extent, image));
-    }
-
-    /// Ends [`Cache::hold`].
-    pub fn release(&mut self) {
-        if let Some((extent, image)) = self.held.take() {
-            self.put(extent, image);
-        }
-    }
-
     /// Keeps an image, and drops others to make room.
-    fn put(&mut self, extent: Extent, image: Arc<Image>) {
+    pub fn put(&mut self, extent: Extent, image: Arc<Image>) {
         let bytes = extent.bytes as usize;
         self.remove(extent);
         if bytes > self.limit_bytes {

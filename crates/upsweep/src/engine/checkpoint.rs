@@ -83,7 +83,8 @@ pub(super) struct CheckpointState {
     /// The begin of the checkpoint whose root is in the superblock.
     pub(super) root_begin: u64,
     requested: bool,
-    /// Images of blocks that only the last checkpoint refers to, since changes were carried.
+    /// Images of blocks that only the last checkpoint refers to, since changes were carried, and
+    /// bundles that nobody needs any more.
     pub(super) outdated: Vec<Extent>,
     /// The part of them that the checkpoint on its way gives free.
     carried_extents: Vec<Extent>,
@@ -179,7 +180,9 @@ impl Core {
         directory.trees.changes().begin_checkpoint();
         directory.table.changes().begin_checkpoint();
         let replay_from = self.superblock.replay_from;
-        directory.clones.retain(|event| event.seq >= replay_from);
+        let oldest_bundle = self.bundles.iter().map(|bundle| bundle.seq).min().unwrap_or(u64::MAX);
+        let needed_from = replay_from.min(oldest_bundle);
+        directory.clones.retain(|event| event.seq >= needed_from);
         let checkpoint = &mut self.checkpoint;
         checkpoint.requested = false;
         checkpoint.phase = Phase::Pages;
@@ -202,6 +205,7 @@ impl Core {
             owed: directory.trees.owed().iter().map(|(index, owed)| (*index, *owed)).collect(),
             clones: directory.clones.clone(),
             carried,
+            bundles: self.bundles.iter().map(|found| (found.seq, found.record.clone())).collect(),
         };
     }
 

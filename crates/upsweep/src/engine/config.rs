@@ -9,6 +9,8 @@ use crate::placement::DEVICES_MAX;
 pub const KEY_BYTES_MAX: usize = 4096;
 /// Longest value, in bytes.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
+/// Longest operand: a value and the byte that tells its kind, or an offset.
+pub const OPERAND_BYTES_MAX: usize = VALUE_BYTES_MAX + 16;
 /// Where the managed range of a data device starts: behind the label and the superblock slots.
 pub const DATA_START: u64 = 4 * 4096;
 /// Offsets of the two superblock slots on the first data device.
@@ -55,6 +57,14 @@ pub struct Config {
     /// Least number of entries of a node of the directory; the most are three times as many. The
     /// same at every open of a store.
     pub fanout_min: usize,
+    /// Waiting updates are spilled to the data devices if the images there take at least so many
+    /// times the memory that queues may take. Below, a sweep moves so little for an update that
+    /// writing and reading it once more costs as much; `u32::MAX` for never.
+    pub spill_ratio_min: u32,
+    /// How full queue memory or the log has to be before anything is spilled, in per cent.
+    pub spill_fill_percent: u32,
+    /// Target size of a bundle of spilled updates.
+    pub bundle_bytes: u32,
     /// Sweep whenever anything waits, instead of when memory or log space calls for it.
     pub sweep_always: bool,
 }
@@ -112,6 +122,12 @@ impl Config {
     #[must_use]
     pub fn fat_queue_bytes(&self) -> usize {
         8 * self.block_bytes as usize
+    }
+
+    /// Most bytes that are spilled with one write.
+    #[must_use]
+    pub fn spill_bytes_max(&self) -> usize {
+        16 * self.bundle_bytes as usize
     }
 
     /// Memory for the buffers of runs and of the log, whatever the load: per run in the pipeline

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::block_format::BlockFormat;
+use super::bundles::Bundles;
 use super::cache::Cache;
 use super::checkpoint::CheckpointState;
 use super::config::Config;
@@ -51,7 +52,9 @@ pub(super) enum Purpose {
     RunRead(RunId),
     RunWrite(RunId),
     ValueRead(RunId, usize),
+    BundleRead,
     BlockRead(RunId, usize),
+    SpillWrite,
     Flush,
     View,
     CheckpointWrite,
@@ -73,6 +76,7 @@ pub(super) enum Release {
 /// What takes effect when a log record is durable.
 pub(super) enum Publish {
     Run(RunId),
+    Spill,
     Event(Event),
     Nothing,
 }
@@ -93,6 +97,7 @@ pub struct Core {
     pub(super) physical: BTreeSet<(DeviceId, u64, BlockId)>,
     /// Blocks without image for which something waits: space, key.
     pub(super) unplaced: BTreeSet<(u32, Key, BlockId)>,
+    pub(super) bundles: Bundles,
     pub(super) sweep: Sweep,
     pub(super) checkpoint: CheckpointState,
     pub(super) superblock: Superblock,
@@ -259,8 +264,9 @@ impl Core {
     /// When [`Core::pump`] wants to be called even if nothing happens, in microseconds.
     #[must_use]
     pub fn deadline_us(&self) -> Option<u64> {
-        let sweep = self.sweep.deadline_us();
-        [self.log.deadline_us(), sweep].into_iter().flatten().min()
+        let is_idle = !self.sweep.is_active() && self.publishes.is_empty();
+        let again = (is_idle && self.is_sweep_owed()).then_some(0);
+        [self.log.deadline_us(), self.sweep.deadline_us(), again].into_iter().flatten().min()
     }
 
     /// Whether anything is in flight or about to be: `false` means that, without new calls, nothing
@@ -270,6 +276,7 @@ impl Core {
         !self.purposes.is_empty()
             || self.log.durable() < self.log.last()
             || self.sweep.is_active()
+            || self.is_sweep_owed()
             || self.checkpoint.is_active()
             || !self.publishes.is_empty()
     }
@@ -312,6 +319,8 @@ impl Core {
         let purpose = self.purposes.remove(&completion.token);
         match purpose.expect("a completion belongs to a request") {
             Purpose::RunRead(run) => self.run_read_done(run, completion),
+            Purpose::BundleRead => self.bundle_read_done(completion),
+            Purpose::SpillWrite => self.spill_write_done(&completion),
             Purpose::BlockRead(run, block) => self.block_read_done(run, block, completion),
             Purpose::ValueRead(run, value) => self.value_read_done(run, value, completion),
             Purpose::RunWrite(run) => self.run_write_done(run, &completion),
@@ -330,7 +339,7 @@ impl Core {
 
     /// Whether no request is in flight and no run on its way.
     pub(super) fn is_quiet(&self) -> bool {
-        self.sweep.runs.is_empty() && !self.is_writing()
+        self.sweep.runs.is_empty() && self.sweep.spill.is_none() && !self.is_writing()
     }
 
     /// A token for a new request.
@@ -352,6 +361,7 @@ impl Core {
             self.published = seq;
             match publish {
                 Publish::Run(run) => self.publish_run(run, seq, Release::Now),
+                Publish::Spill => self.publish_spill(seq),
                 Publish::Event(event) => self.apply_event(seq, event, Release::Now),
                 Publish::Nothing => {}
             }

@@ -55,7 +55,8 @@ pub struct Directory {
     pub snapshots: BTreeMap<u32, (SnapshotRecord, u64)>,
     /// Images that several blocks share, and how many besides the first.
     shared_images: BTreeMap<Extent, u32>,
-    /// Which space was cloned from which, as long as updates in the log may concern both.
+    /// Which space was cloned from which, as long as updates in the log or in bundles may concern
+    /// both.
     pub clones: Vec<CloneEvent>,
 }
 
@@ -342,6 +343,19 @@ impl Directory {
                 }
             }
         }
+    }
+
+    /// The spaces whose bundles concern this one: itself, and what it was cloned from, each with
+    /// the sequence before which those bundles came into being.
+    #[must_use]
+    pub fn sources(&self, space: u32) -> Vec<(u32, u64)> {
+        let mut sources = vec![(space, u64::MAX)];
+        while let Some(&(clone, below)) = sources.last()
+            && let Some(event) = self.clones.iter().find(|event| event.clone == clone)
+        {
+            sources.push((event.source, below.min(event.seq)));
+        }
+        sources
     }
 
     /// The spaces that an update of `space` at `seq` concerns: itself, and what was cloned from it

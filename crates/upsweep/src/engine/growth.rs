@@ -82,17 +82,21 @@ impl Core {
     /// Whether the last update was short of room that neither growth nor a sweep will make.
     pub(super) fn is_out_of_room(&self) -> bool {
         let refused = self.growth.refused_until.is_some_and(|until| self.now_us < until);
-        let waits = self.arena.queues() > 0 || !self.sweep.runs.is_empty();
+        let waits = self.arena.queues() > 0
+            || !self.sweep.runs.is_empty()
+            || self.sweep.spill.is_some()
+            || !self.bundles.is_empty();
         self.growth.wanted > 0 && refused && (self.full || !waits)
     }
 
     /// Bytes that have to stay free for what waits, and for `more` bytes of updates of so many
     /// blocks. A leaf that splits is half full, hence twice; an image is rounded to whole units.
     /// The images that blocks still share with others will be separate ones.
-    fn reserved_bytes(&self, more: u64, blocks: usize) -> u64 {
+    pub(super) fn reserved_bytes(&self, more: u64, blocks: usize) -> u64 {
         let queued = self.arena.growth_bytes() + self.sweep.frozen_growth_bytes;
-        let waiting = queued + self.pending_bytes as u64 + more;
-        let blocks = self.arena.queues() + self.sweep.unlogged_blocks + blocks;
+        let waiting = queued + self.bundles.growth_bytes() + self.pending_bytes as u64 + more;
+        let spilled = if self.bundles.is_empty() { 0 } else { self.directory.len() };
+        let blocks = self.arena.queues().max(spilled) + self.sweep.unlogged_blocks + blocks;
         let copies = self.copy_bytes + self.pending_images_bytes();
         2 * waiting + UNIT_BYTES * blocks as u64 + copies + self.growth.kept
     }

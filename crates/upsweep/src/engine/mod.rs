@@ -7,6 +7,7 @@
 mod accept;
 pub mod block_format;
 mod blocks;
+mod bundles;
 mod cache;
 mod checkpoint;
 pub mod config;

@@ -9,14 +9,16 @@
 //! *Blocks*: an update that finds its block shared gets a copy of the block for its space alone,
 //! which shares the image until a sweep writes another, so that the first change of a shared block
 //! shadows that block only (Rodeh, section 1). *Clone*: one more reference to a root. *Change*: a
-//! run is published.
+//! run is published. *Spill*: queues are in bundles from now on.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::block_format::{Routing, UpdateRef};
+use super::bundles::{Bundle, Filter};
 use super::core::{Core, Release};
 use super::directory::BlockId;
+use super::format::bundle_format::Spilled;
 use super::format::checkpoint_format::CloneEvent;
 use super::format::record_format::{
     Change, CloneRecord, Placement, RangeRecord, Rebuilt, SpaceRecord,
@@ -24,6 +26,7 @@ use super::format::record_format::{
 use super::queue::Waiting;
 use super::registry::{DELETE_RANGE, KeyRange};
 use super::spaces::{LARGE_VALUE_FORMAT, companion_record};
+use super::tree::Found;
 use crate::placement::Extent;
 
 /// A change of the directory that is not a run's.
@@ -57,6 +60,32 @@ pub(super) enum Event {
 }
 
 impl Core {
+    /// Adds a bundle, if what is in it is still in nobody else's queue: each block belongs to the
+    /// space, and to no other. Returns whether it was added.
+    pub(super) fn add_bundle(
+        &mut self,
+        seq: u64,
+        spilled: &Spilled,
+        filter: Option<Filter>,
+        release: Release,
+    ) -> bool {
+        let record = &spilled.record;
+        let space = self.directory.space(record.space);
+        let is_alone = space.is_some_and(|space| {
+            spilled.blocks.iter().all(|block| {
+                let Some(id) = self.directory.table.find(*block) else { return false };
+                let found = self.directory.find(space, &self.directory.block(id).key);
+                found == Some(Found { item: id.0, shared: false })
+            })
+        });
+        if is_alone {
+            self.bundles.insert(Bundle { record: record.clone(), seq, filter });
+        } else {
+            self.discard(Some(record.extent), release);
+        }
+        is_alone
+    }
+
     /// Applies an event at the sequence of its record.
     pub(super) fn apply_event(&mut self, seq: u64, event: Event, release: Release) {
         match event {
@@ -131,14 +160,15 @@ impl Core {
     /// updates. Cost: the path to it, and a copy of what waits.
     fn unshare(&mut self, space: u32, old: BlockId, seq: u64, release: Release) -> BlockId {
         let block = self.directory.block(old);
-        let (key, placement) = (block.key.clone(), block.placement());
+        let (key, placement, spilled) = (block.key.clone(), block.placement(), block.spilled);
         let frozen = block.frozen.as_ref().map(|frozen| frozen.unpack());
         let waiting = [frozen, Some(self.arena.snapshot(&block.queue, &key).unpack())];
         let id = self.directory.replace(space, &key, seq, placement);
         self.enter(id, placement.extent, release);
         placement.extent.into_iter().for_each(|extent| self.directory.share_image(extent));
         let copied_bytes = placement.extent.map_or(0, |extent| extent.bytes);
-        self.directory.block_mut(id).copied_bytes = copied_bytes;
+        let block = self.directory.block_mut(id);
+        (block.copied_bytes, block.spilled) = (copied_bytes, spilled);
         self.copy_bytes += u64::from(copied_bytes);
         let waiting: Vec<Waiting> = waiting.into_iter().flatten().collect();
         if !cfg!(feature = "broken-clone-without-waiting") {
@@ -253,7 +283,7 @@ impl Core {
     /// edges. (Rodeh, section 5.7.)
     fn remove_range_now(&mut self, record: &RangeRecord, seq: u64, release: Release) {
         self.lower_fence(record.space, seq);
-        let range = KeyRange { from: &record.from, to: record.to.as_deref() };
+        let range = record.range();
         for block in self.edges(record.space, &range) {
             let key = self.directory.block(block).key.clone();
             self.need_block(record.space, &key, seq, release);
@@ -382,6 +412,7 @@ impl Core {
             self.enter(id, placement.extent, release);
             news.push(id);
         }
+        news.iter().for_each(|id| self.mark_if_spilled(*id));
         for (key, placement) in &group.values {
             self.place_value(group.space, key, *placement, seq, release);
         }
@@ -437,7 +468,10 @@ impl Core {
     /// Says where a block is from now on.
     fn place(&mut self, id: BlockId, placement: Placement, release: Release) {
         let before = self.directory.table.place(id, placement);
-        let copied = std::mem::take(&mut self.directory.block_mut(id).copied_bytes);
+        let block = self.directory.block_mut(id);
+        block.spilled = 0; // A run applies what bundles have with what waits in memory.
+        let copied = std::mem::take(&mut block.copied_bytes);
+        self.mark_if_spilled(id);
         self.copy_bytes -= u64::from(copied);
         if before.extent != placement.extent {
             self.leave(id, before.extent, release);
@@ -452,6 +486,19 @@ impl Core {
             self.unplaced.insert(entry);
         } else if block.extent().is_some() {
             self.unplaced.remove(&entry);
+        }
+    }
+
+    /// Has a block believe in an update that a bundle has for it, if one reaches beyond the
+    /// block's frontier: the sweeps of replay go on before what bundles have is all replayed.
+    fn mark_if_spilled(&mut self, id: BlockId) {
+        if !self.replaying || self.bundles.is_empty() {
+            return;
+        }
+        let Some((space, _)) = self.directory.owner(id) else { return };
+        let space = space.record.space;
+        if !self.bundles_beyond(space, id).is_empty() {
+            self.directory.block_mut(id).spilled = 1;
         }
     }
 

@@ -3,11 +3,11 @@
 //! Steps of recovery: choose the younger valid superblock; load the directory from its checkpoint;
 //! find the end of the log; first pass over the log: everything that changes the directory, through
 //! the same functions that changed it then (see `publish.rs`); claim the space of everything that
-//! the directory names; raise the epoch durably; second pass: every update that is younger than the
-//! frontier of its block goes to the queue of its block, and to those of the clones that were made
-//! later. Two passes, because a frontier must be known before updates are queued and folded.
-//! Recovery rebuilds queues and stops there: the next sweep does the writing. (Bosc paper, section
-//! 4.3.)
+//! the directory names; read the bundles, for the filters of their keys; raise the epoch durably;
+//! second pass: every update that is younger than the frontier of its block and not in a bundle
+//! goes to the queue of its block, and to those of the clones that were made later. Two passes,
+//! because a frontier must be known before updates are queued and folded. Recovery rebuilds queues
+//! and stops there: the next sweep does the writing. (Bosc paper, section 4.3.)
 //!
 //! If the queues outgrow the memory budget, which happens when a store is opened with less memory
 //! than before, the second pass waits for sweeps as any caller would.
@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::block_format::BlockFormat;
+use super::bundles::{Bundle, Bundles};
 use super::cache::Cache;
 use super::checkpoint::{CheckpointState, Listing};
 use super::config::{Config, DATA_START, SUPERBLOCK_SLOTS};
@@ -189,6 +190,7 @@ pub fn open(
     core.load_checkpoint(devices, &root)?;
     core.replay_changes(devices, &mut reader)?;
     core.claim_space()?;
+    core.load_bundles(devices);
     core.published = last;
     core.replay_updates(devices, &mut reader, access)?;
     core.accepted = core.accepted.max(last);
@@ -267,6 +269,7 @@ impl Core {
             space_map,
             physical: BTreeSet::new(),
             unplaced: BTreeSet::new(),
+            bundles: Bundles::default(),
             sweep: Sweep::new(frontier),
             checkpoint: CheckpointState::after_open(superblock.root_seq),
             superblock,
@@ -367,6 +370,10 @@ impl Core {
         self.directory.name_spaces();
         self.directory.restore_images();
         self.directory.clones.clone_from(&root.clones);
+        for (seq, record) in &root.bundles {
+            let (seq, record) = (*seq, record.clone());
+            self.bundles.insert(Bundle { record, seq, filter: None });
+        }
         let snapshots = root.snapshots.iter().cloned();
         self.directory.snapshots =
             snapshots.map(|snapshot| (snapshot.0.number, snapshot)).collect();
@@ -405,7 +412,7 @@ impl Core {
         }
     }
 
-    /// Marks the space of all blocks, nodes and pages and of the root as used.
+    /// Marks the space of all blocks, nodes, pages and bundles and of the root as used.
     fn claim_space(&mut self) -> Result<(), Error> {
         let mut claims: Vec<(Extent, String)> = Vec::new();
         if let Some(extent) = self.superblock.root {
@@ -422,6 +429,10 @@ impl Core {
             if claimed.insert(extent) {
                 claims.push((extent, format!("block {key:?} of space {space}")));
             }
+        }
+        for bundle in self.bundles.iter() {
+            let (low, space) = (String::from_utf8_lossy(&bundle.record.low), bundle.record.space);
+            claims.push((bundle.record.extent, format!("bundle {low:?} of space {space}")));
         }
         for (extent, what) in claims {
             self.claim(extent, &what)?;

@@ -8,18 +8,22 @@ use std::collections::BTreeSet;
 
 use super::block_format::{Routing, UpdateRef};
 use super::blocks::BlockId;
+use super::bundles::{self, Bundle, Filter};
 use super::config::Config;
 use super::core::{Core, Release};
 use super::drive;
+use super::format::bundle_format::BundleRecord;
 use super::format::codec_format::Malformed;
+use super::format::image_format;
 use super::format::record_format::{self, LoggedUpdate, Payload, RangeRecord, Updates};
 use super::format::reference_format::decode_cell;
 use super::publish::Event;
+use super::queue::Waiting;
 use super::recovery::Access;
-use super::registry::KeyRange;
-use crate::device::Devices;
+use crate::device::{self, Devices};
 use crate::error::{Damage, Error, RequestError};
 use crate::log::LogReader;
+use crate::placement::Extent;
 
 impl Core {
     /// First pass: everything that changes the directory.
@@ -67,6 +71,12 @@ impl Core {
                 Payload::RemoveRange(range) => Event::RemoveRange(range),
                 Payload::Adopt(space, source) => Event::Adopt { space, source },
                 Payload::Release(portion) => Event::Release(portion),
+                Payload::Spill(bundles) => {
+                    for spilled in &bundles {
+                        self.add_bundle(seq, spilled, None, Release::Never);
+                    }
+                    continue;
+                }
             };
             self.apply_event(seq, event, Release::Never);
         }
@@ -184,7 +194,8 @@ impl Core {
             let Some(found) = self.directory.space(space) else { continue };
             let position = found.format.position(update.key);
             let Some(id) = self.directory.covering(space, &position) else { continue };
-            let inside = self.directory.block(id).placement().frontier >= seq;
+            let inside = self.directory.block(id).placement().frontier >= seq
+                || self.is_in_bundle(space, seq, &position);
             if inside && !cfg!(feature = "broken-frontier")
                 || self.is_removed(space, seq, update.key)
             {
@@ -204,13 +215,87 @@ impl Core {
         Ok(())
     }
 
+    /// Whether a bundle has what was accepted for a position up to this sequence.
+    fn is_in_bundle(&self, space: u32, seq: u64, position: &[u8]) -> bool {
+        if self.bundles.is_empty() || cfg!(feature = "broken-spill") {
+            return false;
+        }
+        self.bundles.hold(&self.directory.sources(space), position, seq)
+    }
+
+    /// Reads every bundle, for the filter of its keys and to tell the blocks for which it has
+    /// updates. One that cannot be read may have any key, and concerns every block that it covers:
+    /// queries and sweeps of these will say what is wrong.
+    pub(super) fn load_bundles(&mut self, devices: &mut dyn Devices) {
+        for bundle in self.bundles.take() {
+            let Bundle { record, seq, .. } = &*bundle;
+            let (record, seq) = (record.clone(), *seq);
+            let Extent { device, offset, bytes } = record.extent;
+            let identity = bundles::identity(self.config.store, &record);
+            let read = device::read_alone(devices, device, offset, bytes as usize);
+            let waiting = read.map_err(|error| error.to_string()).and_then(|buffer| {
+                let body = &buffer[image_format::decode(&buffer, &identity)?];
+                bundles::waiting_all(body).map_err(|error| error.to_string())
+            });
+            let filter = match waiting {
+                Ok(waiting) => {
+                    self.count_spilled(&record, seq, &waiting);
+                    let keys = waiting.iter().flat_map(Waiting::updates).map(|update| update.key);
+                    let count = waiting.iter().map(Waiting::count).sum();
+                    Some(Filter::new(count, keys))
+                }
+                Err(_) => {
+                    self.mark_spilled(&record, seq);
+                    None
+                }
+            };
+            self.bundles.insert(Bundle { record, seq, filter });
+        }
+    }
+
+    /// Tells blocks how many updates a bundle has for them.
+    fn count_spilled(&mut self, record: &BundleRecord, seq: u64, waiting: &[Waiting]) {
+        let mut told = Vec::new();
+        let holders = self.directory.holders(record.space, seq);
+        for update in waiting.iter().flat_map(Waiting::updates) {
+            told.clear();
+            for space in &holders {
+                let Some(found) = self.directory.space(*space) else { continue };
+                let position = found.format.position(update.key);
+                let Some(id) = self.directory.covering(*space, &position) else { continue };
+                let block = self.directory.block_mut(id);
+                if block.placement().frontier < record.through && !told.contains(&id) {
+                    block.spilled += 1;
+                    told.push(id);
+                }
+            }
+        }
+    }
+
+    /// Has every block believe in an update in a bundle that covers its keys.
+    fn mark_spilled(&mut self, record: &BundleRecord, seq: u64) {
+        for space in self.directory.holders(record.space, seq) {
+            let mut covering = self.directory.covering(space, &record.low);
+            while let Some(id) = covering {
+                let key = self.directory.block(id).key.clone();
+                if record.high.as_ref().is_some_and(|high| **high <= *key) {
+                    break;
+                }
+                let block = self.directory.block_mut(id);
+                if block.placement().frontier < record.through {
+                    block.spilled = block.spilled.max(1);
+                }
+                covering = self.directory.above(space, &key);
+            }
+        }
+    }
+
     /// Whether a range is removed later on that has the key. Then the block that covers the key now
     /// may never have had it: the update must not even be tried.
     fn is_removed(&self, space: u32, seq: u64, key: &[u8]) -> bool {
         self.removed_ranges.iter().any(|(at, record)| {
-            let range = KeyRange { from: &record.from, to: record.to.as_deref() };
             *at > seq
-                && range.contains(key)
+                && record.range().contains(key)
                 && self.directory.holders(record.space, *at).contains(&space)
         })
     }
@@ -226,7 +311,7 @@ impl Core {
 
     /// The removal of a range, for all that share what it concerns.
     fn replay_range(&mut self, seq: u64, record: &RangeRecord) {
-        let range = KeyRange { from: &record.from, to: record.to.as_deref() };
+        let range = record.range();
         let mut told = BTreeSet::new();
         for space in self.directory.holders(record.space, seq) {
             self.push_range(seq, space, &range, &mut told);

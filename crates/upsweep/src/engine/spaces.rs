@@ -67,7 +67,7 @@ impl Core {
             size.records += u64::from(block.placement().records);
             size.bytes += block.extent().map_or(0, |extent| u64::from(extent.bytes));
             let frozen = block.frozen.as_ref().map_or(0, |frozen| frozen.count());
-            size.waiting += u64::from(block.queue.count() + frozen);
+            size.waiting += u64::from(block.queue.count() + frozen + block.spilled);
         }
         size.waiting += found.pending.len() as u64;
         size

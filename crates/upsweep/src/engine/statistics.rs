@@ -25,6 +25,14 @@ pub struct Statistics {
     pub sweep_read_bytes: u64,
     /// Bytes that the sweep wrote to data devices.
     pub sweep_written_bytes: u64,
+    /// Spills published.
+    pub spills: u64,
+    /// Queue entries that those spills held.
+    pub updates_spilled: u64,
+    /// Bytes that spills wrote to data devices.
+    pub spill_written_bytes: u64,
+    /// Bundles of spilled updates that the sweep read, in bytes; part of what it read in all.
+    pub spill_read_bytes: u64,
     /// Bytes that checkpoints wrote.
     pub checkpoint_written_bytes: u64,
     /// Checkpoints completed.

@@ -5,21 +5,29 @@
 //! free space (no two images overlap, all lie inside their devices); every block: readable,
 //! checksum, names itself as the directory does, layout, order, keys inside the block's range in
 //! every space that has it, number of records; every large value: there, of the right length, and
-//! referred to. Blocks that several spaces share are read once. Nothing is written. Memory: the
-//! directory and the waiting updates, whatever the budget.
+//! referred to; every bundle: readable, checksum, names itself as the directory does, its sections
+//! in order, its updates as many and as old as it says, in its range of positions. Blocks that
+//! several spaces share are read once. Nothing is written. Memory: the directory and the waiting
+//! updates, whatever the budget.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::block_format::ApplyInput;
+use super::bundles;
 use super::config::Config;
 use super::core::Core;
 use super::directory::{BlockId, Space};
+use super::format::bundle_format::BundleRecord;
 use super::format::image_format::{self, Identity, ImageKind};
+use super::format::record_format::LOST_UPDATES;
 use super::format::reference_format::decode_cell;
 use super::quarantine::{FIRST_USER_SPACE, REFERENCES_SPACE};
+use super::queue::Waiting;
 use super::recovery::{self, Access, Registry};
 use crate::device::{self, Buffer, DeviceId, Devices};
 use crate::error::{Damage, Error};
+use crate::placement::Extent;
 
 /// What verification found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,9 +38,11 @@ pub struct Report {
     pub bytes: u64,
     /// Records in them.
     pub records: u64,
-    /// Updates of the application that wait in the log for a sweep. What the store itself declares
-    /// is not counted.
+    /// Updates of the application that wait in the log or in bundles for a sweep. What the store
+    /// itself declares is not counted.
     pub waiting: u64,
+    /// Bundles of spilled updates.
+    pub bundles: u64,
     /// Everything that is wrong; empty if the store is sound.
     pub damage: Vec<Damage>,
 }
@@ -59,6 +69,7 @@ pub fn verify(
     let mut verifier = Verifier { core: &core, devices, report, read: BTreeMap::new() };
     verifier.check_directory();
     verifier.check_spaces();
+    verifier.check_bundles();
     Ok(verifier.report)
 }
 
@@ -95,7 +106,7 @@ impl Core {
         faults
     }
 
-    /// Used space is what blocks, nodes, pages and the root take, and no more.
+    /// Used space is what blocks, nodes, pages, bundles and the root take, and no more.
     fn audit_places(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let table = &self.directory.table;
@@ -116,7 +127,9 @@ impl Core {
         }
         let images = self.checkpoint.listed.images().map(|(_, image)| image.extent);
         let carried = self.checkpoint.outdated.iter().copied();
+        let bundles = self.bundles.iter().map(|bundle| bundle.record.extent);
         let all = extents.into_iter().chain(images).chain(self.superblock.root).chain(carried);
+        let all = all.chain(bundles);
         let referenced: u64 = all.map(|extent| u64::from(extent.bytes)).sum();
         let used = self.space_map.used_bytes();
         if referenced != used {
@@ -210,7 +223,7 @@ impl Verifier<'_> {
         let block = self.core.directory.block(id);
         if !self.read.contains_key(&id) {
             if space.record.space >= FIRST_USER_SPACE {
-                self.report.waiting += u64::from(block.queue.count());
+                self.report.waiting += u64::from(block.queue.count() + block.spilled);
             }
             let values = self.read_block(space, id, high)?;
             self.read.insert(id, values);
@@ -251,8 +264,53 @@ impl Verifier<'_> {
         self.report.damage.push(Damage { device, offset, what, reason });
     }
 
+    fn check_bundles(&mut self) {
+        for bundle in self.core.bundles.iter() {
+            self.report.bundles += 1;
+            if let Err(reason) = self.check_bundle(&bundle.record) {
+                let Extent { device, offset, .. } = bundle.record.extent;
+                let low = String::from_utf8_lossy(&bundle.record.low);
+                let what = format!("bundle {low:?} of space {}", bundle.record.space);
+                self.report.damage.push(Damage { device, offset, what, reason });
+            }
+        }
+    }
+
+    fn check_bundle(&mut self, record: &BundleRecord) -> Result<(), String> {
+        let Extent { device, offset, bytes } = record.extent;
+        let buffer = device::read_alone(self.devices, device, offset, bytes as usize)
+            .map_err(|error| error.to_string())?;
+        let identity = bundles::identity(self.core.config.store, record);
+        let body = &buffer[image_format::decode(&buffer, &identity)?];
+        let waiting = bundles::waiting_all(body).map_err(|malformed| malformed.to_string())?;
+        let updates = || waiting.iter().flat_map(Waiting::updates);
+        if updates().count() != record.updates as usize {
+            return Err(format!("{} updates, not {}", updates().count(), record.updates));
+        }
+        let ages = record.first_seq..=record.through;
+        // Of a space that was dropped, and lives on in clones, the format is theirs.
+        let holders = self.core.directory.holders(record.space, record.first_seq);
+        let mut spaces = holders.iter().filter_map(|space| self.core.directory.space(*space));
+        let format = spaces.next().map(|space| Arc::clone(&space.format));
+        for update in updates() {
+            let position = format.as_ref().map(|format| format.position(update.key));
+            let is_inside = position.is_none_or(|position| {
+                *position >= *record.low
+                    && record.high.as_ref().is_none_or(|high| *position < **high)
+            });
+            if !is_inside || !ages.contains(&update.seq) {
+                let key = String::from_utf8_lossy(update.key);
+                return Err(format!("an update of {key:?} at {} is none of its own", update.seq));
+            }
+        }
+        Ok(())
+    }
+
     fn read(&mut self, id: BlockId) -> Result<(Buffer, std::ops::Range<usize>), String> {
         let block = self.core.directory.block(id);
+        if block.placement().has_lost_updates() {
+            return Err(LOST_UPDATES.to_owned());
+        }
         let extent = block.extent().ok_or("it has no image")?;
         let buffer =
             device::read_alone(self.devices, extent.device, extent.offset, extent.bytes as usize)

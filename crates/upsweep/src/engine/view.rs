@@ -2,20 +2,24 @@
 //!
 //! A view is the block's checked image and a copy of the updates that wait for it; applying them is
 //! the caller's work, outside of any lock. The device is not touched where the waiting updates of a
-//! key decide alone, or the cache has the image. (Bosc paper, section 4.4.)
+//! key decide alone, or the cache has the image. Of spilled updates, the bundles are read whose
+//! filters have the key. (Bosc paper, section 4.4.)
 //!
-//! Invariant: image and waiting updates of a view belong together. A read that comes back after its
-//! block has moved is thrown away and the view starts again, so nothing has to be pinned.
+//! Invariant: image and waiting updates of a view belong together. A view gathers again after each
+//! read, and what was read for it and is at its place no more is not used, so nothing has to be
+//! pinned.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::block_format::{Routing, UpdateRef};
+use super::bundles::{self, Bundle};
 use super::cache::Image;
 use super::core::{Actions, Core, Purpose};
 use super::directory::{BlockId, Space};
+use super::format::bundle_format::BundleRecord;
 use super::format::image_format::{self, Identity, ImageKind};
-use super::format::record_format::Placement;
+use super::format::record_format::{LOST_UPDATES, Placement};
 use super::modifier::Modifier;
 use super::queue::Waiting;
 use crate::device::{Buffer, Completion, DeviceId, Operation, Request, Token};
@@ -83,11 +87,20 @@ pub enum ViewPoll {
 struct PendingView {
     space: u32,
     wanted: Wanted,
+    /// What was read for it, with the sequence that it names.
+    images: Vec<(Extent, u64, Arc<Image>)>,
+}
+
+/// What is to be read.
+#[derive(Clone)]
+enum Part {
+    /// The image of a block.
+    Block(BlockId),
+    Bundle(Arc<Bundle>),
 }
 
 struct PendingRead {
-    /// A block that is there.
-    block: BlockId,
+    part: Part,
     extent: Extent,
     expected: Arc<Expected>,
     waiters: Vec<ViewId>,
@@ -97,6 +110,7 @@ struct PendingRead {
 #[derive(Debug)]
 struct Expected {
     store: [u8; 16],
+    kind: ImageKind,
     space: u32,
     key: Box<[u8]>,
     seq: u64,
@@ -104,8 +118,8 @@ struct Expected {
 
 impl Expected {
     fn check(&self, completion: Completion) -> CheckedRead {
-        let &Self { store, space, ref key, seq } = self;
-        let identity = Identity { store, kind: ImageKind::Block, space, seq, key };
+        let &Self { store, kind, space, ref key, seq } = self;
+        let identity = Identity { store, kind, space, seq, key };
         let image = match (completion.result, completion.buffer) {
             (Ok(()), Some(buffer)) => image_format::decode(&buffer, &identity)
                 .map(|body| Arc::new(Image::new(Arc::new(buffer), body))),
@@ -148,47 +162,48 @@ pub(super) struct Views {
     reads: BTreeMap<Token, PendingRead>,
     by_extent: BTreeMap<Extent, Token>,
     /// Reads to submit at the next pump.
-    wanted: Vec<(BlockId, Extent, ViewId)>,
+    wanted: Vec<(Part, Extent, ViewId)>,
     answered: Vec<(ViewId, Result<View, Error>)>,
+}
+
+enum Spilled {
+    /// The updates, older parts first.
+    Here(Vec<Waiting>),
+    NeedsRead(Arc<Bundle>),
 }
 
 enum Gathered {
     Complete(View),
-    NeedsRead(BlockId, Extent),
+    NeedsRead(Part, Extent),
 }
 
 impl Core {
     /// Gathers what a query needs. Cost: a search of the directory and a copy of the queue; at most
-    /// one read, at the next pump.
+    /// one read, and one for each bundle that seems to have the key, at the next pumps.
     ///
     /// # Errors
     /// [`RequestError::NoTable`] if the space does not exist; [`Error::Damaged`] if the block could
     /// not be read when it was swept.
     pub fn view(&mut self, space: u32, wanted: Wanted) -> Result<ViewPoll, Error> {
-        match self.gather(space, &wanted)? {
+        let view = PendingView { space, wanted, images: Vec::new() };
+        match self.gather(&view)? {
             Gathered::Complete(view) => Ok(ViewPoll::Ready(view)),
-            Gathered::NeedsRead(block, extent) => {
+            Gathered::NeedsRead(part, extent) => {
                 self.views.next += 1;
                 let id = ViewId(self.views.next);
-                self.views.pending.insert(id, PendingView { space, wanted });
-                self.views.wanted.push((block, extent, id));
+                self.views.pending.insert(id, view);
+                self.views.wanted.push((part, extent, id));
                 Ok(ViewPoll::Pending(id))
             }
         }
     }
 
-    fn gather(&mut self, space: u32, wanted: &Wanted) -> Result<Gathered, Error> {
+    fn gather(&mut self, view: &PendingView) -> Result<Gathered, Error> {
+        let PendingView { space, wanted, .. } = view;
+        let space = *space;
         let no_table = || RequestError::NoTable(format!("number {space}"));
         let found_space = self.directory.space(space).ok_or_else(no_table)?;
-        let found = match wanted {
-            Wanted::Point(key) => self.directory.covering(space, &found_space.format.position(key)),
-            Wanted::Covering(position) => self.directory.covering(space, position),
-            Wanted::Below(position) => self.directory.below(space, position.as_deref()),
-            Wanted::AtOrAbove(position) => {
-                let exact = self.directory.exact(space, position);
-                exact.or_else(|| self.directory.above(space, position))
-            }
-        };
+        let found = self.wanted_block(found_space, wanted);
         if let Some(view) = self.pending_without_block(found_space, wanted, found) {
             return Ok(Gathered::Complete(view));
         }
@@ -223,15 +238,77 @@ impl Core {
             return Err(self.set_aside(id).into());
         }
         let extent = placement.extent;
-        let decided = matches!(wanted, Wanted::Point(_)) && self.is_decided(&waiting);
+        let is_point = matches!(wanted, Wanted::Point(_));
+        if !(is_point && self.is_decided(&waiting)) {
+            match self.gather_spilled(view, id)? {
+                Spilled::Here(mut spilled) => {
+                    spilled.append(&mut waiting);
+                    waiting = spilled;
+                }
+                Spilled::NeedsRead(bundle) => {
+                    let extent = bundle.record.extent;
+                    return Ok(Gathered::NeedsRead(Part::Bundle(bundle), extent));
+                }
+            }
+        }
+        let decided = is_point && self.is_decided(&waiting);
         let image = match extent.filter(|_| !decided) {
             None => None,
-            Some(extent) => match self.cache.get(extent) {
+            Some(extent) => match self.image_at(view, extent, placement.image_seq) {
                 Some(image) => Some(image),
-                None => return Ok(Gathered::NeedsRead(id, extent)),
+                None => return Ok(Gathered::NeedsRead(Part::Block(id), extent)),
             },
         };
         Ok(Gathered::Complete(View { low, high, extent, image, waiting }))
+    }
+
+    fn wanted_block(&self, of: &Space, wanted: &Wanted) -> Option<BlockId> {
+        let space = of.record.space;
+        match wanted {
+            Wanted::Point(key) => self.directory.covering(space, &of.format.position(key)),
+            Wanted::Covering(position) => self.directory.covering(space, position),
+            Wanted::Below(position) => self.directory.below(space, position.as_deref()),
+            Wanted::AtOrAbove(position) => {
+                let exact = self.directory.exact(space, position);
+                exact.or_else(|| self.directory.above(space, position))
+            }
+        }
+    }
+
+    /// What was read at this place, for the view or for others.
+    fn image_at(&mut self, view: &PendingView, extent: Extent, seq: u64) -> Option<Arc<Image>> {
+        let read = view.images.iter().find(|image| (image.0, image.1) == (extent, seq));
+        read.map(|image| Arc::clone(&image.2)).or_else(|| self.cache.get(extent))
+    }
+
+    /// What bundles have for a view of a block.
+    fn gather_spilled(&mut self, view: &PendingView, id: BlockId) -> Result<Spilled, Error> {
+        let mut found = Vec::new();
+        for bundle in self.bundles_of(view.space, id) {
+            if matches!(&view.wanted, Wanted::Point(key) if !bundle.may_have(key)) {
+                continue;
+            }
+            let BundleRecord { extent, through, .. } = bundle.record;
+            let Some(image) = self.image_at(view, extent, through) else {
+                return Ok(Spilled::NeedsRead(bundle));
+            };
+            let Some(space) = self.directory.space(view.space) else { continue };
+            let (format, body) = (&*space.format, image.body());
+            let waiting = if let Wanted::Point(key) = &view.wanted {
+                bundles::waiting_of(body, key, &format.position(key)).map(|found| vec![found])
+            } else {
+                let low = &self.directory.block(id).key;
+                let high = self.high_of(view.space, low);
+                bundles::waiting_in(body, low, high.as_deref(), format)
+            };
+            let what = || format!("bundle {:?}", String::from_utf8_lossy(&bundle.record.low));
+            found.extend(waiting.map_err(|malformed| {
+                let (device, offset) = (extent.device, extent.offset);
+                Damage { device, offset, what: what(), reason: malformed.to_string() }
+            })?);
+        }
+        found.retain(|part| part.count() > 0);
+        Ok(Spilled::Here(found))
     }
 
     /// The view of a block of exact routing that is wanted, is not there yet, and for which updates
@@ -283,9 +360,10 @@ impl Core {
         let extent = block.extent();
         let (device, offset) =
             extent.map_or((DeviceId(0), 0), |extent| (extent.device, extent.offset));
-        let reason = "it could not be read when it was swept, and updates of it are in the \
-                      quarantine: retry them"
-            .to_owned();
+        let set_aside = "it could not be read when it was swept, and updates of it are in the \
+                         quarantine: retry them";
+        let is_lost = block.placement().has_lost_updates();
+        let reason = if is_lost { LOST_UPDATES } else { set_aside }.to_owned();
         Damage { device, offset, what, reason }
     }
 
@@ -299,8 +377,8 @@ impl Core {
 
     /// Submits the reads that views need, one per block, and hands out the answers.
     pub(super) fn pump_views(&mut self, actions: &mut Actions) {
-        for (block, extent, id) in std::mem::take(&mut self.views.wanted) {
-            let read = self.begin_view_read(block, extent, id);
+        for (part, extent, id) in std::mem::take(&mut self.views.wanted) {
+            let read = self.begin_view_read(part, extent, id);
             actions.requests.extend(read.map(|read| read.request));
         }
         actions.views.append(&mut self.views.answered);
@@ -310,12 +388,12 @@ impl Core {
     /// [`Core::complete_read`]; `None` if that read is on its way already.
     pub fn take_read(&mut self, id: ViewId) -> Option<ViewRead> {
         let position = self.views.wanted.iter().position(|wanted| wanted.2 == id)?;
-        let (block, extent, id) = self.views.wanted.remove(position);
-        self.begin_view_read(block, extent, id)
+        let (part, extent, id) = self.views.wanted.remove(position);
+        self.begin_view_read(part, extent, id)
     }
 
-    /// Takes the outcome of a read, and answers the view that it was done for; `None` if the block
-    /// has moved meanwhile, and the view needs another read.
+    /// Takes the outcome of a read, and answers the view that it was done for; `None` if it needs
+    /// another: of a bundle, or because the block has moved meanwhile.
     pub fn complete_read(
         &mut self,
         id: ViewId,
@@ -333,21 +411,31 @@ impl Core {
         !self.views.wanted.is_empty() || !self.views.answered.is_empty()
     }
 
-    /// Has a view wait for the block at `extent`; gives the read, unless it is on its way already.
-    fn begin_view_read(&mut self, block: BlockId, extent: Extent, id: ViewId) -> Option<ViewRead> {
+    /// Has a view wait for what is at `extent`; gives the read, unless it is on its way already.
+    fn begin_view_read(&mut self, part: Part, extent: Extent, id: ViewId) -> Option<ViewRead> {
         if let Some(token) = self.views.by_extent.get(&extent) {
             let read = self.views.reads.get_mut(token).expect("reads are listed twice");
             read.waiters.push(id);
             return None;
         }
-        let found = self.directory.block(block);
-        let Placement { image_space, image_seq, .. } = found.placement();
-        let (store, key) = (self.config.store, Box::from(&*found.key));
-        let expected = Arc::new(Expected { store, space: image_space, key, seq: image_seq });
+        let store = self.config.store;
+        let expected = match &part {
+            Part::Block(block) => {
+                let block = self.directory.block(*block);
+                let Placement { image_space: space, image_seq: seq, .. } = block.placement();
+                Expected { store, kind: ImageKind::Block, space, key: Box::from(&*block.key), seq }
+            }
+            Part::Bundle(bundle) => {
+                let Identity { kind, space, seq, key, .. } =
+                    bundles::identity(store, &bundle.record);
+                Expected { store, kind, space, key: key.into(), seq }
+            }
+        };
+        let expected = Arc::new(expected);
         let token = self.token(Purpose::View);
         self.views.by_extent.insert(extent, token);
         let (waiters, check) = (vec![id], Arc::clone(&expected));
-        let read = PendingRead { block, extent, expected: check, waiters };
+        let read = PendingRead { part, extent, expected: check, waiters };
         self.views.reads.insert(token, read);
         self.statistics.view_reads += 1;
         let buffer = Buffer::recycled(extent.bytes as usize);
@@ -372,15 +460,27 @@ impl Core {
             let Placement { image_space, image_seq, extent, .. } = block.placement();
             (image_space, &*block.key, image_seq, extent) == (space, &**key, seq, Some(read.extent))
         };
-        // A block that shares the image may be left when the one that was asked for has moved.
-        let stayed = is_there(read.block) || self.blocks_at(read.extent).any(is_there);
+        let (name, stayed) = match &read.part {
+            // A block that shares the image may be left when the one that was asked for has moved.
+            Part::Block(block) => {
+                ("block", is_there(*block) || self.blocks_at(read.extent).any(is_there))
+            }
+            Part::Bundle(bundle) => ("bundle", self.bundles.has(&bundle.record)),
+        };
         let mut damage = None;
         match checked.image {
             _ if !stayed => {}
-            Ok(image) => self.cache.hold(read.extent, image),
+            Ok(image) => {
+                for id in &read.waiters {
+                    if let Some(view) = self.views.pending.get_mut(id) {
+                        view.images.push((read.extent, seq, Arc::clone(&image)));
+                    }
+                }
+                self.cache.put(read.extent, image);
+            }
             Err(reason) => {
                 let key = String::from_utf8_lossy(key);
-                let what = format!("block {key:?} of space {space}");
+                let what = format!("{name} {key:?} of space {space}");
                 let (device, offset) = (read.extent.device, read.extent.offset);
                 damage = Some(Damage { device, offset, what, reason });
             }
@@ -388,17 +488,16 @@ impl Core {
         for id in read.waiters {
             self.answer(id, damage.as_ref());
         }
-        self.cache.release();
     }
 
     fn answer(&mut self, id: ViewId, damage: Option<&Damage>) {
         let Some(pending) = self.views.pending.remove(&id) else { return };
         let answer = match damage {
             Some(damage) => Err(damage.clone().into()),
-            None => match self.gather(pending.space, &pending.wanted) {
+            None => match self.gather(&pending) {
                 Ok(Gathered::Complete(view)) => Ok(view),
-                Ok(Gathered::NeedsRead(block, extent)) => {
-                    self.views.wanted.push((block, extent, id));
+                Ok(Gathered::NeedsRead(part, extent)) => {
+                    self.views.wanted.push((part, extent, id));
                     self.views.pending.insert(id, pending);
                     return;
                 }

@@ -44,6 +44,13 @@ const RUN_PART: usize = 128;
 const RUN_BYTES_MIN: usize = 512 << 10;
 /// Most bytes of the blocks of a run.
 const RUN_BYTES_MAX: usize = 4 << 20;
+/// Updates are spilled where data takes so many times the memory for queues: a block then waits for
+/// few of them.
+const SPILL_RATIO_MIN: u32 = 32;
+/// Below this fill, in per cent, updates batch in memory.
+const SPILL_FILL_PERCENT: u32 = 70;
+/// A query that needs a bundle reads this much, and as much again is read for each run.
+const BUNDLE_BYTES: u32 = 16 << 10;
 /// One part in so many of a store's memory caches images of blocks.
 pub const CACHE_PART: usize = 8;
 /// Smallest log of one device, in bytes.
@@ -125,6 +132,9 @@ impl Description {
             run_blocks_max: run_blocks_max(self.block_bytes, memory_bytes),
             run_density_percent_min: 50,
             runs_in_flight_max: 4,
+            spill_ratio_min: SPILL_RATIO_MIN,
+            spill_fill_percent: SPILL_FILL_PERCENT,
+            bundle_bytes: BUNDLE_BYTES,
             fanout_min: FANOUT_MIN,
             sweep_always: self.data_profile.rotational,
         })

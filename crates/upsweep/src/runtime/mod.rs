@@ -30,5 +30,5 @@ pub use shared::PartlyAccepted;
 pub use spaces::SnapshotInfo;
 pub use status::{
     Bound, DeviceStatus, LastSession, Latencies, LatencyStatus, LogStatus, MemoryStatus, Session,
-    Status, SweepStatus, TreeStatus,
+    SpillStatus, Status, SweepStatus, TreeStatus,
 };

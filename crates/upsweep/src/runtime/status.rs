@@ -32,6 +32,8 @@ pub struct Status {
     pub blocks: u64,
     /// Memory, in bytes.
     pub memory: MemoryStatus,
+    /// Updates that wait in bundles.
+    pub spill: SpillStatus,
     /// The log.
     pub log: LogStatus,
     /// The sweep.
@@ -82,6 +84,27 @@ pub struct MemoryStatus {
     pub cache: u64,
     /// Buffers of runs and of the log, at most.
     pub buffers: u64,
+}
+
+/// Updates that wait in bundles on the data devices, because memory holds too few.
+#[derive(Clone, Debug, Serialize)]
+pub struct SpillStatus {
+    /// Whether updates are spilled when memory or log space calls for it.
+    pub is_on: bool,
+    /// How many times the memory for queues the data is.
+    pub data_ratio: f64,
+    /// From how many times on it is so.
+    pub data_ratio_min: u32,
+    /// Bundles.
+    pub bundles: u64,
+    /// Updates in them that wait for a sweep.
+    pub updates: u64,
+    /// Bytes of them on the devices.
+    pub bytes: u64,
+    /// Memory of the filters of their keys, in bytes.
+    pub memory: u64,
+    /// What it may be at most.
+    pub memory_limit: u64,
 }
 
 /// What a session was like at its end.
@@ -141,6 +164,10 @@ pub struct SweepStatus {
     pub checkpoint_bytes: u64,
     /// Checkpoints.
     pub checkpoints: u64,
+    /// Queue entries that were spilled.
+    pub spilled: u64,
+    /// Bytes written by spills.
+    pub spilled_bytes: u64,
     /// Updates accepted.
     pub updates: u64,
     /// Bytes written to all devices per accepted update.
@@ -237,8 +264,6 @@ pub struct Bound {
     /// Updates that can wait over the time to read and write all data once; infinite (`null` in
     /// JSON) while there is no data.
     pub sweep: f64,
-    /// What limits the updates that can wait: `memory`, or the `log`.
-    pub held_by: &'static str,
     /// Processors over CPU seconds per update.
     pub cpu: f64,
     /// The smallest: `log`, `sweep`, `cpu`, or `nothing measured yet`.
@@ -287,7 +312,8 @@ fn measured(shared: &Shared, cpu: Duration) -> Option<Session> {
     if updates < SESSION_UPDATES_MIN {
         return None;
     }
-    let entries = core.waiting_entries() + core.statistics().entries_swept;
+    let waiting = core.waiting_entries() + core.spilled_entries();
+    let entries = waiting + core.statistics().entries_swept;
     let per_update = |value: f64| value / updates as f64;
     Some(Session {
         log_bytes_per_update: per_update(core.log().statistics().bytes as f64),
@@ -314,7 +340,10 @@ fn log_status(core: &Core) -> LogStatus {
 
 fn sweep_status(shared: &Shared, core: &Core) -> SweepStatus {
     let (log, counters) = (core.log().statistics(), core.statistics());
-    let written = log.bytes + counters.sweep_written_bytes + counters.checkpoint_written_bytes;
+    let written = log.bytes
+        + counters.sweep_written_bytes
+        + counters.spill_written_bytes
+        + counters.checkpoint_written_bytes;
     SweepStatus {
         cycles: counters.cycles,
         cycle_seconds_last: counters.cycle_us_last as f64 / 1e6,
@@ -326,6 +355,8 @@ fn sweep_status(shared: &Shared, core: &Core) -> SweepStatus {
         written_bytes: counters.sweep_written_bytes,
         checkpoint_bytes: counters.checkpoint_written_bytes,
         checkpoints: counters.checkpoints,
+        spilled: counters.updates_spilled,
+        spilled_bytes: counters.spill_written_bytes,
         updates: counters.updates,
         written_bytes_per_update: written as f64 / counters.updates.max(1) as f64,
         quarantined: counters.quarantined,
@@ -340,6 +371,21 @@ fn tree_status(core: &Core) -> TreeStatus {
         depth_max: size.1 as u64,
         nodes_changed: counters.nodes_changed,
         range_nodes_changed: counters.range_nodes_changed,
+    }
+}
+
+fn spill_status(core: &Core) -> SpillStatus {
+    let (bundles, bytes) = core.bundles_size();
+    let (memory, memory_limit) = core.bundles_memory();
+    SpillStatus {
+        is_on: core.spill_pays(),
+        data_ratio: core.data_ratio(),
+        data_ratio_min: core.config().spill_ratio_min,
+        bundles: bundles as u64,
+        updates: core.spilled_entries(),
+        bytes,
+        memory: memory as u64,
+        memory_limit: memory_limit as u64,
     }
 }
 
@@ -370,6 +416,7 @@ pub(super) fn gather(sources: &Sources<'_>) -> Status {
             cache: core.cache_bytes() as u64,
             buffers: core.config().fixed_bytes() as u64,
         },
+        spill: spill_status(core),
         log: log_status(core),
         sweep: sweep_status(sources.shared, core),
         tree: tree_status(core),
@@ -425,10 +472,7 @@ fn bound(sources: &Sources<'_>, (session, source): (Session, &'static str), core
     let log_bandwidth = bandwidth(log_profile.sequential_write_bytes_per_second, log.len());
     let read = bandwidth(data_profile.sequential_read_bytes_per_second, data.len());
     let write = bandwidth(data_profile.sequential_write_bytes_per_second, data.len());
-    let in_memory = core.queue_limit_bytes() as f64 / session.queue_bytes_per_entry;
-    let in_memory = in_memory * session.updates_per_entry;
-    let in_log = core.updates_in_log_max(session.log_bytes_per_update);
-    let (held, held_by) = if in_log < in_memory { (in_log, "log") } else { (in_memory, "memory") };
+    let held = core.entries_max(session.queue_bytes_per_entry) * session.updates_per_entry;
     let data_bytes = core.space_map().used_bytes();
     let cycle_seconds = data_bytes as f64 / read + data_bytes as f64 / write;
     let log = log_bandwidth / session.log_bytes_per_update;
@@ -441,7 +485,7 @@ fn bound(sources: &Sources<'_>, (session, source): (Session, &'static str), core
     } else {
         "sweep"
     };
-    Bound { log, sweep, held_by, cpu, binds, source, session }
+    Bound { log, sweep, cpu, binds, source, session }
 }
 
 /// Costs of an 8-byte counter increment, before anything was measured.

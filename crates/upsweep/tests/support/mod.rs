@@ -173,6 +173,9 @@ fn config(segments: u64) -> Config {
         run_density_percent_min: 50,
         runs_in_flight_max: 2,
         fanout_min: 6,
+        spill_ratio_min: u32::MAX,
+        spill_fill_percent: 0,
+        bundle_bytes: 2048,
         sweep_always: false,
     }
 }
@@ -223,7 +226,18 @@ impl World {
 
     /// An open store with the table, its first keys swept and in a checkpoint.
     pub fn swept(seed: u64) -> Self {
+        Self::new(seed).opened_and_swept()
+    }
+
+    /// The same, and from now on whatever waits is spilled.
+    pub fn spilling(seed: u64) -> Self {
         let mut world = Self::new(seed);
+        world.config.spill_ratio_min = 0;
+        world.opened_and_swept()
+    }
+
+    fn opened_and_swept(self) -> Self {
+        let mut world = self;
         world.open().expect("opens");
         world.add_all(1).expect("accepted");
         world.sweep().expect("swept");
@@ -343,6 +357,12 @@ impl World {
         self.core().request_sweep();
         let accepted = self.core().accepted();
         self.until(|core| core.is_swept(accepted))
+    }
+
+    /// Waits until no update waits in memory: all are in bundles.
+    pub fn spill(&mut self) -> Result<(), Error> {
+        self.flush()?;
+        self.until(|core| core.waiting_entries() == 0 && !core.is_active())
     }
 
     pub fn checkpoint(&mut self) -> Result<(), Error> {

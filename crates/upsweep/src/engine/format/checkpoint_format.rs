@@ -5,9 +5,11 @@
 //! key, placement. A *root* (body of the root image) lists the spaces and the node that is the root
 //! of each, the snapshots, the modifiers, all nodes and pages (number, image sequence, extent),
 //! nodes that are still to be dropped, what the reference array is owed, which space was cloned
-//! from which and when, and the quarantined updates that no log record holds: barrier, key,
-//! operand. All are written by one checkpoint; a node or page that did not change since the last
-//! one stays where it is. Together they are the directory as it was at one log sequence.
+//! from which and when, the quarantined updates that no log record holds (barrier, key, operand),
+//! and the bundles of spilled updates, each with the sequence of its log record; stores of before
+//! there were bundles end without that list. All but bundles are written by one checkpoint; a node
+//! or page that did not change since the last one stays where it is. Together they are the
+//! directory as it was at one log sequence.
 //!
 //! The *superblock* is written to one of two slots in turn, so that a torn write leaves the other:
 //!
@@ -25,6 +27,7 @@
 //! | 64..68 | first space number never used so far |
 //! | 68.. | extent of the root as in the record format |
 
+use super::bundle_format::{BundleRecord, put_bundle, read_bundle};
 use super::codec_format::{Malformed, Reader, put_bytes, put_u32, put_u64, put_varint};
 use super::record_format::{
     BlockRef, ModifierRecord, Placement, SnapshotRecord, SpaceRecord, put_extent, put_modifier,
@@ -189,6 +192,8 @@ pub struct Root {
     pub clones: Vec<CloneEvent>,
     /// Quarantined updates that are in no log record.
     pub carried: Vec<CarriedPut>,
+    /// Bundles of spilled updates, each with the sequence of its log record.
+    pub bundles: Vec<(u64, BundleRecord)>,
 }
 
 /// Encodes the body of a root.
@@ -233,6 +238,11 @@ pub fn encode_root(root: &Root) -> Vec<u8> {
         put_varint(&mut out, put.barrier);
         put_bytes(&mut out, &put.key);
         put_bytes(&mut out, &put.operand);
+    }
+    put_varint(&mut out, root.bundles.len() as u64);
+    for (seq, bundle) in &root.bundles {
+        put_varint(&mut out, *seq);
+        put_bundle(bundle, &mut out);
     }
     out
 }
@@ -283,6 +293,12 @@ pub fn decode_root(body: &[u8]) -> Result<Root, Malformed> {
             key: reader.bytes()?.to_vec(),
             operand: reader.bytes()?.to_vec(),
         });
+    }
+    if reader.is_empty() {
+        return Ok(root);
+    }
+    for _ in 0..reader.count(10)? {
+        root.bundles.push((reader.varint()?, read_bundle(&mut reader)?));
     }
     if reader.is_empty() { Ok(root) } else { Err(Malformed("root end")) }
 }

@@ -4,13 +4,15 @@
 //! |---|---|
 //! | [`codec_format`] | integers, lengths and byte strings, and the reader that never panics |
 //! | [`image_format`] | the envelope around blocks, directory pages and checkpoint roots |
-//! | [`record_format`] | payloads of log records: updates, directory changes, tables, modifiers |
+//! | [`record_format`] | payloads of log records: updates, changes, tables, modifiers, spills |
 //! | [`quarantine_format`] | records of the quarantine table |
 //! | [`reference_format`] | cells of the reference array |
+//! | [`bundle_format`] | bundles of spilled updates |
 //! | [`checkpoint_format`] | nodes, pages of the block table, checkpoint root, superblock |
 //!
 //! All integers are little-endian; *varint* is LEB128 of at most 10 bytes.
 
+pub mod bundle_format;
 pub mod checkpoint_format;
 pub mod codec_format;
 pub mod image_format;

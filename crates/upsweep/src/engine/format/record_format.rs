@@ -15,6 +15,7 @@
 //! | 9 settle | updates of the reference array as in kind 1 |
 //! | 10 drop snapshot | snapshot |
 //! | 11 adopt | space, and the one whose blocks it gets, which ends |
+//! | 12 spill | bundles (see [`bundle_format`](super::bundle_format)), each with its blocks |
 //!
 //! A *space* is its number, its companion space (0: none), the snapshot it belongs to (0: none),
 //! format and name. A *snapshot* is its number, whether it is temporary, and its name. A *moved
@@ -28,9 +29,10 @@
 //! The updates of a change are quarantined ones, put into the quarantine table at the sequence of
 //! the change itself, so that they are published with the sweep that refused them or not at all.
 
+use super::bundle_format::{Spilled, put_spilled, read_spilled};
 use super::codec_format::{Malformed, Reader, put_bytes, put_varint, varint_len};
 use crate::device::DeviceId;
-use crate::engine::registry::ModifierId;
+use crate::engine::registry::{KeyRange, ModifierId};
 use crate::placement::{DEVICE_BYTES_MAX, Extent, UNIT_BYTES};
 
 /// One update of a record.
@@ -51,7 +53,8 @@ pub struct LoggedUpdate<'a> {
 pub struct Placement {
     /// Updates through this sequence are inside the image, or in the quarantine.
     pub frontier: u64,
-    /// The frontier when the image was written.
+    /// The frontier when the image was written; 0 if updates of the block are lost that a bundle
+    /// had: then it is damaged for good, however sound its image is.
     pub image_seq: u64,
     /// The space that the image names: the one through which it was written.
     pub image_space: u32,
@@ -59,6 +62,18 @@ pub struct Placement {
     pub records: u32,
     /// Where the image is; `None` if the block is empty.
     pub extent: Option<Extent>,
+}
+
+/// What is wrong with a block whose updates were in a bundle that could not be read.
+pub const LOST_UPDATES: &str = "updates of it were in a bundle that could not be read, and are \
+                                lost: restore the table from a backup";
+
+impl Placement {
+    /// Whether updates of the block are lost.
+    #[must_use]
+    pub fn has_lost_updates(&self) -> bool {
+        self.extent.is_some() && self.image_seq == 0
+    }
 }
 
 /// A block of the directory and when it came into being, for numbers are used again.
@@ -141,6 +156,14 @@ pub struct RangeRecord {
     pub to: Option<Vec<u8>>,
 }
 
+impl RangeRecord {
+    /// The keys.
+    #[must_use]
+    pub fn range(&self) -> KeyRange<'_> {
+        KeyRange { from: &self.from, to: self.to.as_deref() }
+    }
+}
+
 /// A modifier gets its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModifierRecord {
@@ -177,6 +200,8 @@ pub enum Payload<'a> {
     DropSnapshot(u32),
     /// A space gets the blocks of another, which ends.
     Adopt(u32, u32),
+    /// Waiting updates are in bundles from now on.
+    Spill(Vec<Spilled>),
 }
 
 /// The encoded updates of a record, in order.
@@ -214,6 +239,7 @@ const REMOVE_RANGE: u8 = 8;
 const SETTLE: u8 = 9;
 const DROP_SNAPSHOT: u8 = 10;
 const ADOPT: u8 = 11;
+const SPILL: u8 = 12;
 
 /// Encoded length of one update in a record.
 #[must_use]
@@ -257,12 +283,14 @@ pub fn encode_change(change: &Change, quarantined: &[LoggedUpdate<'_>], out: &mu
     put_updates(quarantined, out);
 }
 
-fn put_block_ref(block: BlockRef, out: &mut Vec<u8>) {
+/// Appends what names a block for ever.
+pub(super) fn put_block_ref(block: BlockRef, out: &mut Vec<u8>) {
     put_varint(out, u64::from(block.number));
     put_varint(out, block.birth);
 }
 
-fn read_block_ref(reader: &mut Reader<'_>) -> Result<BlockRef, Malformed> {
+/// Reads what [`put_block_ref`] wrote.
+pub(super) fn read_block_ref(reader: &mut Reader<'_>) -> Result<BlockRef, Malformed> {
     Ok(BlockRef { number: reader.narrow()?, birth: reader.varint()? })
 }
 
@@ -483,6 +511,13 @@ pub fn encode_adopt(space: u32, source: u32, out: &mut Vec<u8>) {
     put_varint(out, u64::from(source));
 }
 
+/// Appends a record of kind 12.
+pub fn encode_spill<'a>(spilled: impl ExactSizeIterator<Item = &'a Spilled>, out: &mut Vec<u8>) {
+    out.push(SPILL);
+    put_varint(out, spilled.len() as u64);
+    spilled.for_each(|spilled| put_spilled(spilled, out));
+}
+
 /// Decodes any payload.
 ///
 /// # Errors
@@ -510,6 +545,13 @@ pub fn decode(payload: &[u8]) -> Result<Payload<'_>, Malformed> {
         REMOVE_RANGE => Payload::RemoveRange(read_range(&mut reader)?),
         DROP_SNAPSHOT => Payload::DropSnapshot(reader.narrow()?),
         ADOPT => Payload::Adopt(reader.narrow()?, reader.narrow()?),
+        SPILL => {
+            let mut spilled = Vec::new();
+            for _ in 0..reader.count(11)? {
+                spilled.push(read_spilled(&mut reader)?);
+            }
+            Payload::Spill(spilled)
+        }
         _ => return Err(Malformed("record kind")),
     };
     if reader.is_empty() { Ok(decoded) } else { Err(Malformed("record end")) }

@@ -8,6 +8,7 @@
 //! updates wait for each visit of their block.
 
 use crate::engine::block_format::UpdateRef;
+use crate::engine::config::{KEY_BYTES_MAX, OPERAND_BYTES_MAX};
 use crate::engine::format::codec_format::{Malformed, Reader, put_varint};
 use crate::engine::registry::ModifierId;
 
@@ -41,12 +42,21 @@ pub(super) struct Entry<'a> {
 impl<'a> Entry<'a> {
     /// Reads what [`encode`] wrote.
     pub(super) fn read(reader: &mut Reader<'a>, first_seq: u64) -> Result<Self, Malformed> {
-        let seq = first_seq + reader.varint()?;
+        let seq = first_seq.checked_add(reader.varint()?).ok_or(Malformed("sequence"))?;
         let modifier = ModifierId(reader.narrow()?);
         let (shared, length) = read_lengths(reader)?;
         let suffix = reader.take(length)?;
         let (zeros, length) = read_lengths(reader)?;
         Ok(Self { seq, modifier, shared, suffix, operand: reader.take(length)?, zeros })
+    }
+
+    /// Checks what the reader of an entry has to take on trust; `low` is the key of its block.
+    pub(super) fn check(&self, low: &[u8]) -> Result<(), Malformed> {
+        let key_bytes = self.shared.min(KEY_BYTES_MAX + 1).saturating_add(self.suffix.len());
+        let fits = self.shared <= low.len()
+            && key_bytes <= KEY_BYTES_MAX
+            && self.zeros <= OPERAND_BYTES_MAX;
+        if fits { Ok(()) } else { Err(Malformed("waiting update")) }
     }
 
     /// Whether this is its key.
@@ -79,7 +89,11 @@ fn put_lengths(high: usize, low: usize, out: &mut Vec<u8>) {
 fn read_lengths(reader: &mut Reader<'_>) -> Result<(usize, usize), Malformed> {
     let both = usize::from(reader.byte()?);
     let mut whole = |length: usize| {
-        if length < LONG { Ok(length) } else { reader.narrow::<usize>().map(|more| length + more) }
+        if length < LONG {
+            Ok(length)
+        } else {
+            reader.narrow::<u32>().map(|more| length + more as usize)
+        }
     };
     Ok((whole(both >> 4)?, whole(both & LONG)?))
 }

@@ -17,7 +17,7 @@
 mod entry;
 mod waiting;
 
-pub use waiting::{Packed, Waiting};
+pub use waiting::{Packed, Section, Waiting};
 
 use super::block_format::UpdateRef;
 use super::registry::{KeyRange, Modifiers};

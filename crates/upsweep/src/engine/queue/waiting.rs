@@ -2,7 +2,7 @@
 
 use super::entry::Entry;
 use crate::engine::block_format::UpdateRef;
-use crate::engine::format::codec_format::Reader;
+use crate::engine::format::codec_format::{Malformed, Reader, put_bytes, put_varint};
 use crate::engine::registry::{DELETE, DELETE_RANGE, KeyRange, ModifierId};
 
 /// A copy of the updates of one queue, as short as they were there.
@@ -40,6 +40,91 @@ impl Packed {
         self.first_seq
     }
 
+    /// The updates, to be read where they are.
+    #[must_use]
+    pub fn as_section(&self) -> Section<'_> {
+        let Self { low, bytes, growth_bytes, count, first_seq } = self;
+        let (growth_bytes, count, first_seq) = (*growth_bytes, *count, *first_seq);
+        Section { low, bytes, growth_bytes, count, first_seq }
+    }
+
+    /// The updates, in the order of their arrival (after folding: by key, then arrival).
+    #[must_use]
+    pub fn unpack(&self) -> Waiting {
+        self.as_section().unpack()
+    }
+
+    /// The updates of one key; the removal of a range that covers it is one that deletes it.
+    #[must_use]
+    pub fn of_key(&self, key: &[u8]) -> Waiting {
+        self.as_section().of_key(key)
+    }
+
+    /// Whether any of the updates removes a range of keys.
+    #[must_use]
+    pub fn has_ranges(&self) -> bool {
+        let mut has = false;
+        self.as_section().for_each(|entry| has |= entry.modifier == DELETE_RANGE);
+        has
+    }
+}
+
+/// The updates of one queue, packed, in memory that belongs to somebody else: in a bundle, say.
+#[derive(Clone, Copy, Debug)]
+pub struct Section<'a> {
+    low: &'a [u8],
+    bytes: &'a [u8],
+    growth_bytes: u32,
+    count: u32,
+    first_seq: u64,
+}
+
+impl<'a> Section<'a> {
+    /// Key of the block in whose queue they were.
+    #[must_use]
+    pub fn low(&self) -> &'a [u8] {
+        self.low
+    }
+
+    /// Number of updates.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Appends it to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_bytes(out, self.low);
+        put_varint(out, self.first_seq);
+        put_varint(out, u64::from(self.count));
+        put_varint(out, u64::from(self.growth_bytes));
+        put_bytes(out, self.bytes);
+    }
+
+    /// Reads what [`Section::encode`] wrote. The updates are not looked at: see
+    /// [`Section::check`].
+    ///
+    /// # Errors
+    /// [`Malformed`] when the bytes are no section.
+    pub fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let low = reader.bytes()?;
+        let (first_seq, count, growth_bytes) =
+            (reader.varint()?, reader.narrow()?, reader.narrow()?);
+        Ok(Self { low, bytes: reader.bytes()?, growth_bytes, count, first_seq })
+    }
+
+    /// Checks every update, so that the functions below may read them.
+    ///
+    /// # Errors
+    /// [`Malformed`] when one of them is none.
+    pub fn check(self) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(self.bytes);
+        for _ in 0..self.count {
+            Entry::read(&mut reader, self.first_seq)?.check(self.low)?;
+        }
+        if reader.is_empty() { Ok(self) } else { Err(Malformed("section end")) }
+    }
+
     /// The updates, in the order of their arrival (after folding: by key, then arrival).
     #[must_use]
     pub fn unpack(&self) -> Waiting {
@@ -47,7 +132,7 @@ impl Packed {
             bytes: Vec::with_capacity(2 * self.bytes.len()),
             spans: Vec::with_capacity(self.count as usize),
         };
-        self.for_each(|entry| waiting.push_entry(&entry, &self.low));
+        self.for_each(|entry| waiting.push_entry(&entry, self.low));
         waiting
     }
 
@@ -59,22 +144,22 @@ impl Packed {
         self.for_each(|entry| {
             if entry.modifier == DELETE_RANGE {
                 scratch.clear();
-                scratch.push_entry(&entry, &self.low);
+                scratch.push_entry(&entry, self.low);
                 let range = scratch
                     .get(0)
                     .filter(|update| KeyRange::of(update).is_some_and(|range| range.contains(key)));
                 if let Some(update) = range {
                     found.push(&UpdateRef { modifier: DELETE, key, operand: &[], ..update });
                 }
-            } else if entry.has_key(&self.low, key) {
-                found.push_entry(&entry, &self.low);
+            } else if entry.has_key(self.low, key) {
+                found.push_entry(&entry, self.low);
             }
         });
         found
     }
 
-    fn for_each<'a>(&'a self, mut visit: impl FnMut(Entry<'a>)) {
-        let mut reader = Reader::new(&self.bytes);
+    fn for_each(&self, mut visit: impl FnMut(Entry<'a>)) {
+        let mut reader = Reader::new(self.bytes);
         for _ in 0..self.count {
             let entry = Entry::read(&mut reader, self.first_seq);
             visit(entry.expect("a queue holds what was encoded for it"));
@@ -144,6 +229,25 @@ impl Waiting {
         let Span { seq, modifier, start, key_bytes, operand_bytes } = *self.spans.get(index)?;
         let (key, rest) = self.bytes.get(start as usize..)?.split_at(key_bytes as usize);
         Some(UpdateRef { seq, modifier, key, operand: &rest[..operand_bytes as usize] })
+    }
+
+    /// All but those whose key is in one of the ranges and that are older than its sequence.
+    #[must_use]
+    pub fn without_removed(self, ranges: &[(u64, KeyRange<'_>)]) -> Self {
+        self.only(|update| {
+            !ranges.iter().any(|(seq, range)| *seq > update.seq && range.contains(update.key))
+        })
+    }
+
+    /// Those that are wanted.
+    #[must_use]
+    pub fn only(self, is_wanted: impl Fn(&UpdateRef<'_>) -> bool) -> Self {
+        if self.updates().all(|update| is_wanted(&update)) {
+            return self;
+        }
+        let mut left = Self::default();
+        self.updates().filter(is_wanted).for_each(|update| left.push(&update));
+        left
     }
 
     fn clear(&mut self) {

@@ -6,10 +6,11 @@
 //! whoever shares them keeps the blocks and what waits for them.
 
 use super::RunId;
-use super::job::{JobDone, Quarantined};
+use super::job::{JobBundles, JobDone, Quarantined};
 use super::run::{Run, RunBlock};
 
 use crate::engine::block_format::UpdateRef;
+use crate::engine::bundles;
 use crate::engine::core::Core;
 use crate::engine::directory::{BlockId, Directory};
 use crate::engine::format::record_format::{Change, Placement, Rebuilt};
@@ -75,9 +76,11 @@ pub(super) fn describe(
     for block in run.blocks.iter().filter(|block| block.is_set_aside()) {
         let Some(id) = directory.table.find(block.reference()) else { continue };
         let block_now = directory.block(id);
-        if block_now.frozen.as_ref().is_some_and(|frozen| frozen.count() > 0) {
+        let waits = block_now.frozen.as_ref().is_some_and(|frozen| frozen.count() > 0);
+        if waits || block_now.spilled > 0 {
             let placement = block_now.placement();
-            let set_aside = Placement { frontier: run.frontier, ..placement };
+            let image_seq = if block.has_lost_updates { 0 } else { placement.image_seq };
+            let set_aside = Placement { frontier: run.frontier, image_seq, ..placement };
             change.moved.push((block.reference(), set_aside));
         }
     }
@@ -121,35 +124,41 @@ fn describe_load(
     group
 }
 
-/// Everything that waits for damaged blocks goes to the quarantine: it can be applied neither now
-/// nor later, and must not pin the log. What waits for a damaged block of the quarantine itself is
-/// lost: put there again, it would come back for ever, one entry inside another. Whoever lists the
-/// quarantine is told of the damage.
-pub(super) fn of_damaged(directory: &Directory, blocks: &[RunBlock]) -> Vec<Quarantined> {
-    let mut quarantined = Vec::new();
-    for run_block in blocks {
-        if !run_block.is_set_aside() {
-            continue;
-        }
-        let damage = run_block.damage.as_deref().unwrap_or_default();
-        let space = run_block.owner;
-        let block = directory.block(run_block.id);
-        let Some(frozen) = block.frozen.as_ref().filter(|_| space != QUARANTINE_SPACE) else {
-            continue;
-        };
-        quarantined.extend(frozen.unpack().updates().map(|update| Quarantined {
-            space,
-            seq: update.seq,
-            modifier: update.modifier,
-            key: update.key.to_vec(),
-            operand: update.operand.to_vec(),
-            reason: format!("its block is damaged: {damage}"),
-        }));
-    }
-    quarantined
-}
-
 impl Core {
+    /// Everything that waits for damaged blocks goes to the quarantine, as far as it can be read:
+    /// it can be applied neither now nor later, and must not pin the log. What waits for a damaged
+    /// block of the quarantine itself is lost: put there again, it would come back for ever, one
+    /// entry inside another. Whoever lists the quarantine is told of the damage.
+    pub(super) fn of_damaged(&self, run: &Run) -> Vec<Quarantined> {
+        let mut quarantined = Vec::new();
+        for run_block in run.blocks.iter().filter(|block| block.is_set_aside()) {
+            let damage = run_block.damage.as_deref().unwrap_or_default();
+            let space = run_block.owner;
+            let block = self.directory.block(run_block.id);
+            let Some(frozen) = block.frozen.as_ref().filter(|_| space != QUARANTINE_SPACE) else {
+                continue;
+            };
+            let JobBundles { images, high, .. } = self.job_bundles(run, run_block);
+            let Some(format) = self.directory.space(space).map(|space| &*space.format) else {
+                continue;
+            };
+            let spilled = images.iter().filter_map(|image| {
+                bundles::waiting_in(image.body(), &block.key, high.as_deref(), format).ok()
+            });
+            let waiting: Vec<Waiting> = spilled.flatten().chain([frozen.unpack()]).collect();
+            let updates = waiting.iter().flat_map(Waiting::updates);
+            quarantined.extend(updates.map(|update| Quarantined {
+                space,
+                seq: update.seq,
+                modifier: update.modifier,
+                key: update.key.to_vec(),
+                operand: update.operand.to_vec(),
+                reason: format!("its block is damaged: {damage}"),
+            }));
+        }
+        quarantined
+    }
+
     /// What a run has applied to a block is in its image now; what came since is taken out of its
     /// queue, for it may have to go elsewhere.
     pub(in crate::engine) fn applied(&mut self, id: BlockId) {

@@ -11,10 +11,13 @@ use super::RunId;
 use crate::device::Buffer;
 use crate::engine::block_format::{Applied, ApplyError, ApplyInput, BlockFormat, Piece, UpdateRef};
 use crate::engine::blocks::BlockId;
+use crate::engine::bundles;
 use crate::engine::cache::Image;
+use crate::engine::format::codec_format::Malformed;
 use crate::engine::format::image_format::{self, Identity, ImageKind};
-use crate::engine::queue::Packed;
-use crate::engine::registry::{ModifierId, Modifiers};
+use crate::engine::format::record_format::RangeRecord;
+use crate::engine::queue::{Packed, Waiting};
+use crate::engine::registry::{KeyRange, ModifierId, Modifiers};
 use crate::engine::visitor::{VisitedBlock, Visitors};
 use crate::placement::UNIT_BYTES;
 
@@ -29,6 +32,8 @@ pub(in crate::engine) struct JobBlock {
     pub(in crate::engine) key: Box<[u8]>,
     pub(in crate::engine) format: Arc<dyn BlockFormat>,
     pub(in crate::engine) image: Option<Arc<Image>>,
+    /// What waits for it in bundles, which is older than what is frozen.
+    pub(in crate::engine) bundles: JobBundles,
     pub(in crate::engine) frozen: Arc<Packed>,
     /// Large values that were loaded because a first attempt needed them.
     pub(in crate::engine) values: Vec<(Vec<u8>, Vec<u8>)>,
@@ -36,6 +41,42 @@ pub(in crate::engine) struct JobBlock {
     pub(in crate::engine) next_is_neighbour: bool,
     /// The block is shared and is not to be split, so that all who share it can have the result.
     pub(in crate::engine) keep_whole: bool,
+}
+
+/// Bundles that have updates of a block.
+#[derive(Default)]
+pub(in crate::engine) struct JobBundles {
+    /// Their images, older ones first.
+    pub(in crate::engine) images: Vec<Arc<Image>>,
+    /// Where the keys of the block end.
+    pub(in crate::engine) high: Option<Box<[u8]>>,
+    /// Ranges of keys whose removal replay will come to, with their sequences.
+    pub(in crate::engine) removed: Vec<(u64, RangeRecord)>,
+}
+
+impl JobBlock {
+    /// Everything that waits for the block, older parts first. What is older than the removal of
+    /// its key is left out: the block may never have had the record.
+    pub(super) fn waiting(&self) -> Result<Vec<Waiting>, Malformed> {
+        let JobBundles { images, high, removed } = &self.bundles;
+        let frozen = self.frozen.unpack();
+        let mut parts = Vec::new();
+        for image in images {
+            let high = high.as_deref();
+            parts.extend(bundles::waiting_in(image.body(), &self.key, high, &*self.format)?);
+        }
+        if !parts.is_empty() {
+            let later = removed.iter().map(|(seq, record)| (*seq, record.range()));
+            let ranges = frozen
+                .updates()
+                .filter_map(|update| KeyRange::of(&update).map(|range| (update.seq, range)));
+            let ranges: Vec<(u64, KeyRange<'_>)> = later.chain(ranges).collect();
+            let left = parts.into_iter().map(|part| part.without_removed(&ranges));
+            parts = left.collect();
+        }
+        parts.push(frozen);
+        Ok(parts)
+    }
 }
 
 /// Work for a worker thread: [`RunJob::run`] does it.
@@ -122,8 +163,12 @@ impl RunJob {
         let mut values = Vec::new();
         let mut quarantined = Vec::new();
         for (position, block) in self.blocks.iter().enumerate() {
-            let waiting = block.frozen.unpack();
-            let mut updates: Vec<UpdateRef<'_>> = waiting.updates().collect();
+            let waiting = match block.waiting() {
+                Ok(waiting) => waiting,
+                Err(malformed) => return JobResult::Corrupt(position, malformed.to_string()),
+            };
+            let mut updates: Vec<UpdateRef<'_>> =
+                waiting.iter().flat_map(Waiting::updates).collect();
             updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
             match self.apply(block, &updates) {
                 Ok(applied) => {

@@ -17,17 +17,21 @@
 //! The *global frontier* is not derived from the order of visits, which splits and merges disturb,
 //! but found by a scan over all blocks at the end of a cycle, in portions.
 
+mod bundle;
 mod change;
 mod compact;
+mod flush;
 mod job;
 mod load;
 mod owner;
 mod pacing;
 mod place;
 mod run;
+mod spill;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 pub use compact::{CompactionId, CompactionProgress};
 pub(super) use job::Quarantined;
@@ -35,9 +39,10 @@ pub use job::{JobOutput, RunJob};
 pub use load::{Chunk, LOADING, LoadTarget, LoadedBlock};
 pub(super) use run::{Run, RunSummary};
 
+use super::bundles::Bundle;
 use super::core::{Actions, Core};
 use super::directory::BlockId;
-use crate::device::DeviceId;
+use crate::device::{DeviceId, Token};
 use crate::engine::key::Key;
 use crate::error::Error;
 
@@ -47,7 +52,9 @@ pub struct RunId(pub u64);
 
 /// Blocks that the scan for the global frontier looks at in one step.
 const SCAN_BLOCKS: u32 = 8192;
-/// Runs between two scans of a cycle, at least.
+/// Bundles that it looks at in one step.
+const SCAN_BUNDLES: usize = 256;
+/// Runs and spills between two scans of a cycle, at least.
 const SCAN_RUNS_MIN: u64 = 64;
 
 /// Where a cycle is.
@@ -59,15 +66,22 @@ pub(super) struct Cycle {
     unplaced: Option<(u32, Key, BlockId)>,
 }
 
-/// The scan for the global frontier.
+/// The scan for the global frontier, and then for bundles that nobody needs any more.
 struct Scan {
     next: u32,
     oldest: u64,
+    bundles: Option<Vec<Arc<Bundle>>>,
 }
 
 /// State of the sweep.
 pub(super) struct Sweep {
     pub(super) runs: BTreeMap<RunId, Run>,
+    pub(super) spill: Option<spill::Spill>,
+    search: spill::Search,
+    /// Bundles on their way to runs, with how often they were asked for.
+    bundle_reads: BTreeMap<Token, (Arc<Bundle>, u32)>,
+    /// Those that did not come, and will be asked for again.
+    bundle_retries: Vec<(Arc<Bundle>, u32)>,
     pub(super) loads: load::Loads,
     compaction: Option<compact::Compaction>,
     compactions: u64,
@@ -79,10 +93,10 @@ pub(super) struct Sweep {
     pub(super) frozen_growth_bytes: u64,
     cycle: Option<Cycle>,
     scan: Option<Scan>,
-    /// Runs that were published when the last scan began.
-    scanned_at_run: u64,
+    /// Runs and spills that were published when the last scan began.
+    scanned_at: u64,
     fat: BTreeSet<BlockId>,
-    /// Every update up to this sequence is inside a published image.
+    /// Every update up to this sequence is inside a published image or a bundle.
     pub(super) frontier: u64,
     /// Sweep until the frontier reaches this sequence.
     requested: u64,
@@ -106,6 +120,7 @@ pub(super) struct FlushState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flushing {
     Run(RunId),
+    Spill,
     Checkpoint,
 }
 
@@ -113,6 +128,10 @@ impl Sweep {
     pub(super) fn new(frontier: u64) -> Self {
         Self {
             runs: BTreeMap::new(),
+            spill: None,
+            search: spill::Search::default(),
+            bundle_reads: BTreeMap::new(),
+            bundle_retries: Vec::new(),
             loads: load::Loads::default(),
             compaction: None,
             compactions: 0,
@@ -122,7 +141,7 @@ impl Sweep {
             frozen_growth_bytes: 0,
             cycle: None,
             scan: None,
-            scanned_at_run: 0,
+            scanned_at: 0,
             fat: BTreeSet::new(),
             frontier,
             requested: 0,
@@ -136,6 +155,7 @@ impl Sweep {
         self.cycle.is_some()
             || self.scan.is_some()
             || !self.runs.is_empty()
+            || self.spill.is_some()
             || !self.fat.is_empty()
             || !self.loads.is_empty()
             || self.compaction.is_some()
@@ -173,7 +193,9 @@ impl Sweep {
     /// Counts anew what every admission of an update asks for.
     fn count_unpublished(&mut self) {
         self.unlogged_blocks = self.runs.values().map(Run::unlogged_blocks).sum();
-        self.frozen_growth_bytes = self.runs.values().map(|run| run.growth_bytes).sum();
+        let of_spill = self.spill.as_ref().map_or(0, |spill| spill.growth_bytes);
+        let of_runs: u64 = self.runs.values().map(|run| run.growth_bytes).sum();
+        self.frozen_growth_bytes = of_runs + of_spill;
     }
 
     /// How far the present cycle has come, from 0 to 1; `None` between cycles.
@@ -204,16 +226,26 @@ impl Core {
         self.sweep.requested = self.accepted;
     }
 
+    /// Whether a sweep that was asked for is not at its end, though it may be between two cycles:
+    /// the first one of them may have passed by what was busy.
+    pub(super) fn is_sweep_owed(&self) -> bool {
+        self.sweep.requested > self.sweep_frontier()
+            && !self.full
+            && !self.paused
+            && self.closed.is_none()
+    }
+
     /// Whether everything that was accepted up to `seq` is inside published images.
     #[must_use]
     pub fn is_swept(&self, seq: u64) -> bool {
-        self.sweep.frontier >= seq
+        self.sweep_frontier() >= seq
     }
 
     /// Every update up to this sequence is inside a published image.
     #[must_use]
     pub fn sweep_frontier(&self) -> u64 {
-        self.sweep.frontier
+        let of_bundles = self.bundles.first_seq().map_or(u64::MAX, |first| first - 1);
+        self.sweep.frontier.min(of_bundles)
     }
 
     /// How far the present sweep cycle has come, from 0 to 1; `None` between cycles.
@@ -225,21 +257,23 @@ impl Core {
     }
 
     pub(super) fn pump_sweep(&mut self, actions: &mut Actions) {
+        self.pump_spill(actions);
         if self.paused {
             self.pump_runs(actions);
             return;
         }
         let nothing_waits = self.arena.queues() == 0 && self.publishes.is_empty();
-        if !self.replaying && self.sweep.runs.is_empty() && nothing_waits {
+        let nothing_runs = self.sweep.runs.is_empty() && self.sweep.spill.is_none();
+        if !self.replaying && nothing_runs && nothing_waits {
             // Nothing waits, so every record that is not an update yet to come is dealt with.
             self.sweep.frontier = self.sweep.frontier.max(self.log.last());
         }
         self.rescan();
         self.scan_frontier();
-        self.sweep.log_fill_allowed = pacing::log_fill_allowed_percent(self.sweep_progress());
-        let pressure = self.queue_fill_percent().max(self.log_claim_percent(0));
-        let requested = self.sweep.requested > self.sweep.frontier;
-        let always = self.config.sweep_always && self.accepted > self.sweep.frontier;
+        self.sweep.log_fill_allowed = pacing::log_fill_allowed_percent(self.cycle_for_log());
+        let pressure = self.sweep_pressure();
+        let requested = self.sweep.requested > self.sweep_frontier();
+        let always = self.config.sweep_always && self.accepted > self.sweep_frontier();
         let wanted = requested || always || pressure >= pacing::START_PERCENT;
         if wanted && self.sweep.cycle.is_none() && self.sweep.scan.is_none() {
             self.start_cycle();
@@ -256,7 +290,10 @@ impl Core {
         {
             match self.next_run() {
                 Some(blocks) => self.start_run(&blocks, actions),
-                None if self.sweep.runs.is_empty() => self.end_cycle(),
+                // What a spill has in hand is passed by, and is for the next cycle.
+                None if self.sweep.runs.is_empty() && self.sweep.spill.is_none() => {
+                    self.end_cycle();
+                }
                 None => break,
             }
         }
@@ -276,26 +313,31 @@ impl Core {
         self.full && !self.sweep.runs.is_empty()
     }
 
-    /// While a cycle runs and the log is half full, the frontier is looked for again and again, so
-    /// that log space comes back as the cycle proceeds and not only at its end.
+    /// While the log or the memory of bundles is half full, the frontier and what bundles are not
+    /// needed is looked for again and again, so that room comes back as the cycle proceeds and not
+    /// only at its end, and as updates are spilled.
     fn rescan(&mut self) {
-        let published = self.statistics.runs;
-        let due = self.sweep.scanned_at_run + SCAN_RUNS_MIN.max(self.directory.len() as u64 / 512);
-        if self.sweep.cycle.is_some()
-            && self.sweep.scan.is_none()
-            && published >= due
-            && self.log_fill_percent() >= pacing::START_PERCENT
+        let due = self.sweep.scanned_at + SCAN_RUNS_MIN.max(self.directory.len() as u64 / 512);
+        if self.sweep.scan.is_none()
+            && self.statistics.runs + self.statistics.spills >= due
+            && self.log_fill_percent().max(self.bundles_fill_percent()) >= pacing::START_PERCENT
         {
             self.start_scan();
         }
     }
 
+    /// Whether anything has come to an end since the last scan began.
+    fn is_scan_worthwhile(&self) -> bool {
+        let published = self.statistics.runs + self.statistics.spills;
+        self.sweep.scan.is_none() && published > self.sweep.scanned_at
+    }
+
     fn start_scan(&mut self) {
-        self.sweep.scanned_at_run = self.statistics.runs;
+        self.sweep.scanned_at = self.statistics.runs + self.statistics.spills;
         // What is not in effect yet may still put updates of its sequence on queues.
         let next = self.publishes.front().map(|(seq, _)| *seq);
         let oldest = next.map_or(self.accepted + 1, |seq| seq.min(self.accepted + 1));
-        self.sweep.scan = Some(Scan { next: 0, oldest });
+        self.sweep.scan = Some(Scan { next: 0, oldest, bundles: None });
     }
 
     fn start_cycle(&mut self) {
@@ -313,9 +355,15 @@ impl Core {
         self.scan_frontier();
     }
 
-    /// One portion of the search for the oldest update that is not inside a published image.
+    /// One portion of the search for the oldest update that is neither inside a published image
+    /// nor in a bundle, or of the search for bundles that are not needed.
     fn scan_frontier(&mut self) {
         let Some(scan) = &mut self.sweep.scan else { return };
+        if let Some(bundles) = &mut scan.bundles {
+            let portion = bundles.split_off(bundles.len().saturating_sub(SCAN_BUNDLES));
+            portion.iter().for_each(|bundle| self.drop_unless_needed(bundle));
+            return self.end_scan_if_done();
+        }
         let mut seen = 0;
         for block in self.directory.table.from(scan.next).take(SCAN_BLOCKS as usize) {
             seen += 1;
@@ -324,7 +372,46 @@ impl Core {
         scan.next += seen;
         if seen < SCAN_BLOCKS {
             self.sweep.frontier = self.sweep.frontier.max(scan.oldest - 1);
+            scan.bundles = Some(self.bundles.iter().map(Arc::clone).collect());
+            self.end_scan_if_done();
+        }
+    }
+
+    /// Whoever waits for room has been told to wait as long as the scan was on.
+    fn end_scan_if_done(&mut self) {
+        let bundles = self.sweep.scan.as_ref().and_then(|scan| scan.bundles.as_ref());
+        if bundles.is_some_and(Vec::is_empty) {
             self.sweep.scan = None;
+            self.room_events += 1;
+        }
+    }
+
+    /// Drops a bundle if no block has any of its updates. Its place is free when the next
+    /// checkpoint is complete, which will not list it.
+    fn drop_unless_needed(&mut self, bundle: &Bundle) {
+        let record = &bundle.record;
+        let holders = self.directory.holders(record.space, bundle.seq).into_iter();
+        let has_block_left = |space: u32| {
+            let mut covering = self.directory.covering(space, &record.low);
+            while let Some(id) = covering {
+                let block = self.directory.block(id);
+                if record.high.as_ref().is_some_and(|high| **high <= *block.key) {
+                    return false;
+                }
+                if block.spilled > 0 && block.placement().frontier < record.through {
+                    return true;
+                }
+                covering = self.directory.above(space, &block.key);
+            }
+            false
+        };
+        let is_needed =
+            holders.filter(|space| self.directory.space(*space).is_some()).any(has_block_left);
+        if !is_needed {
+            self.bundles.remove(record);
+            self.cache.remove(record.extent);
+            self.checkpoint.outdated.push(record.extent);
+            self.room_events += 1;
         }
     }
 
@@ -368,7 +455,8 @@ impl Core {
         for &(_, offset, id) in self.physical.range(places) {
             let block = self.directory.block(id);
             let bytes = block.extent().map_or(0, |extent| u64::from(extent.bytes));
-            let waits = block.waits() && !block.busy && block.queue.first_seq() <= cycle.start_seq;
+            let is_due = block.waits() && block.queue.first_seq() <= cycle.start_seq;
+            let waits = !block.busy && (is_due || block.spilled > 0);
             if run.is_empty() {
                 if !waits {
                     continue;

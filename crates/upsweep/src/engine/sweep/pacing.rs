@@ -10,6 +10,9 @@
 pub(super) const START_PERCENT: u32 = 50;
 /// Fill in per cent from which the sweep never rests.
 pub(super) const FULL_PERCENT: u32 = 85;
+/// Where updates are spilled, neither memory nor log fills so far while spills keep up; in per
+/// cent.
+pub(super) const SPILLS_FAIL_PERCENT: u32 = 95;
 /// Longest rest between two runs, in microseconds.
 const REST_US_MAX: u64 = 20_000;
 

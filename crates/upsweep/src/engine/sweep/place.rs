@@ -23,7 +23,7 @@ impl Core {
         let run = &self.sweep.runs[&id];
         let change = change::describe(&self.directory, run, &done, &extents, &values);
         let mut quarantined = std::mem::take(&mut done.quarantined);
-        quarantined.extend(change::of_damaged(&self.directory, &run.blocks));
+        quarantined.extend(self.of_damaged(run));
         let writes =
             write_requests(&extents, std::mem::replace(&mut done.buffer, Buffer::zeroed(0)));
         let large_writes = done
@@ -44,6 +44,7 @@ impl Core {
         }
         let run = self.run_mut(id);
         run.blocks.iter_mut().for_each(RunBlock::forget_image);
+        run.bundles = Some(Vec::new());
         run.change = change;
         run.quarantined = quarantined;
         run.phase = Phase::Writing { pending };
@@ -124,7 +125,7 @@ impl Core {
 }
 
 /// Cuts the images into one write per stretch of neighbouring extents.
-fn write_requests(extents: &[Extent], buffer: Buffer) -> Vec<(Extent, Buffer)> {
+pub(super) fn write_requests(extents: &[Extent], buffer: Buffer) -> Vec<(Extent, Buffer)> {
     let follows =
         |left: &Extent, right: &Extent| left.device == right.device && left.end() == right.offset;
     let stretches: Vec<&[Extent]> = extents.chunk_by(follows).collect();

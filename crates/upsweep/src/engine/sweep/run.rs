@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use super::bundle::RunBundle;
 use super::job::{JobBlock, JobDone, JobOutput, JobResult, RunJob};
 use super::{Flushing, RunId};
-use crate::device::{Buffer, Completion, DeviceId, Operation, Request};
+use crate::device::{Buffer, Completion, Operation, Request};
 use crate::engine::cache::Image;
 use crate::engine::core::{Actions, Core, Publish, Purpose, Release};
 use crate::engine::directory::{BlockId, BlockTable};
 use crate::engine::format::image_format::{self, Identity, ImageKind};
-use crate::engine::format::record_format::{BlockRef, Change, Placement};
+use crate::engine::format::record_format::{BlockRef, Change, LOST_UPDATES, Placement};
 use crate::engine::quarantine;
 use crate::log::AppendError;
 use crate::placement::Extent;
@@ -27,6 +28,8 @@ pub(in crate::engine) struct RunBlock {
     image: Option<Arc<Image>>,
     /// Why the block cannot be used, if so.
     pub(super) damage: Option<String>,
+    /// Updates of it were in a bundle that cannot be read.
+    pub(super) has_lost_updates: bool,
     /// A damaged block of the quarantine table cannot send its updates to the quarantine, which is
     /// itself: they go to a new image, and what was in the old one is lost with it.
     starts_anew: bool,
@@ -60,6 +63,8 @@ pub(super) enum Phase {
 /// One run.
 pub(in crate::engine) struct Run {
     pub(in crate::engine) blocks: Vec<RunBlock>,
+    /// Those that have updates of its blocks; `None` until they are looked for.
+    pub(super) bundles: Option<Vec<RunBundle>>,
     pub(super) phase: Phase,
     pub(super) frontier: u64,
     pub(super) frozen_bytes: usize,
@@ -91,11 +96,13 @@ impl Run {
                 is_gone: false,
                 image: None,
                 damage: None,
+                has_lost_updates: false,
                 starts_anew: block.space == quarantine::QUARANTINE_SPACE,
             }
         });
         Self {
             blocks: blocks.collect(),
+            bundles: None,
             phase: Phase::Reading { pending: 0 },
             frontier: 0,
             frozen_bytes: 0,
@@ -114,6 +121,7 @@ impl Run {
     pub(super) fn of_load(space: u32, seq: u64, done: Box<JobDone>) -> Self {
         Self {
             blocks: Vec::new(),
+            bundles: None,
             phase: Phase::Placing(done),
             frontier: seq,
             frozen_bytes: 0,
@@ -217,9 +225,15 @@ impl Core {
     pub(super) fn pump_runs(&mut self, actions: &mut Actions) {
         let ids: Vec<RunId> = self.sweep.runs.keys().copied().collect();
         self.sweep.count_unpublished();
+        self.retry_bundles(actions);
         for id in ids {
-            match &self.sweep.runs[&id].phase {
-                Phase::Reading { pending: 0 } => self.freeze(id, actions),
+            let run = &self.sweep.runs[&id];
+            if matches!(run.phase, Phase::Reading { .. }) && run.bundles.is_none() {
+                self.read_bundles(id, actions);
+            }
+            let run = &self.sweep.runs[&id];
+            match &run.phase {
+                Phase::Reading { pending: 0 } if run.has_bundles() => self.freeze(id, actions),
                 Phase::Reading { pending: usize::MAX } => self.read_block_by_block(id, actions),
                 Phase::LoadingValues { pending: 0, .. } => self.apply_again(id, actions),
                 Phase::LoadingValues { pending: usize::MAX, .. } => self.load_values(id, actions),
@@ -283,10 +297,16 @@ impl Core {
             self.unplaced.remove(&(block.space, block.key.clone(), run_block.id));
             run.frozen_bytes += frozen.memory_bytes();
             run.growth_bytes += u64::from(frozen.growth_bytes());
-            run.updates += u64::from(frozen.count());
+            run.updates += u64::from(frozen.count()) + u64::from(block.spilled);
             block.frozen = Some(Arc::new(frozen));
         }
         self.frozen_bytes += run.frozen_bytes;
+        let damaged: Vec<Option<String>> =
+            run.blocks.iter().map(|block| self.bundle_damage(&run, block)).collect();
+        for (block, damage) in run.blocks.iter_mut().zip(damaged) {
+            block.has_lost_updates = damage.is_some();
+            block.damage = block.damage.take().or(damage);
+        }
         let is_empty = run.blocks.iter().all(|block| block.is_gone);
         self.sweep.runs.insert(id, run);
         if is_empty {
@@ -328,6 +348,7 @@ impl Core {
                 key: (*block.key).into(),
                 format: Arc::clone(&space.format),
                 image: run_block.image.clone(),
+                bundles: self.job_bundles(run, run_block),
                 frozen: block.frozen.clone().unwrap_or_default(),
                 values: loaded.map(|(_, values)| std::mem::take(values)).unwrap_or_default(),
                 next_is_neighbour: next.is_some_and(|next| {
@@ -407,43 +428,9 @@ impl Core {
         self.sweep.flush.waiting.push(Flushing::Run(id));
     }
 
-    /// Starts a flush for everyone who waits, unless one is in flight.
-    pub(in crate::engine) fn pump_flush(&mut self, actions: &mut Actions) {
-        if self.sweep.flush.in_flight > 0 || self.sweep.flush.waiting.is_empty() {
-            return;
-        }
-        self.sweep.flush.covered = std::mem::take(&mut self.sweep.flush.waiting);
-        for device in 0..self.config.data_devices {
-            let token = self.token(Purpose::Flush);
-            let operation = Operation::Flush;
-            actions.requests.push(Request { device: DeviceId(device), token, operation });
-            self.sweep.flush.in_flight += 1;
-        }
-    }
-
-    pub(in crate::engine) fn flush_done(&mut self, completion: &Completion) {
-        self.sweep.flush.in_flight -= 1;
-        if completion.result.is_err() {
-            self.fail_write(completion, 0);
-            return;
-        }
-        if self.sweep.flush.in_flight > 0 {
-            return;
-        }
-        for covered in std::mem::take(&mut self.sweep.flush.covered) {
-            match covered {
-                Flushing::Run(id) => {
-                    self.run_mut(id).phase = Phase::Logging { refused: false };
-                    self.log_run(id);
-                }
-                Flushing::Checkpoint => self.checkpoint_flushed(),
-            }
-        }
-    }
-
     /// Logs the change. If the log has no room, the run waits here for the next checkpoint to carry
     /// its change (see [`Core::carry_changes`]), or for room.
-    fn log_run(&mut self, id: RunId) {
+    pub(super) fn log_run(&mut self, id: RunId) {
         if self.checkpoint.carries_changes() {
             return;
         }
@@ -563,6 +550,10 @@ impl RunBlock {
         let Some(extent) = self.extent() else { return };
         if table.find(self.reference()).is_none() {
             self.is_gone = true;
+            return;
+        }
+        if self.placement.has_lost_updates() {
+            self.damage = Some(LOST_UPDATES.to_owned());
             return;
         }
         let end = at + extent.bytes as usize;

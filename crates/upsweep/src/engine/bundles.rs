@@ -1,0 +1,337 @@
+//! Bundles: waiting updates on the data devices, when data is so much larger than memory that too
+//! few updates would wait for each visit of their block.
+//!
+//! A *bundle* is the queues of neighbouring blocks of one space as they were at one moment, written
+//! one behind the other. It is a sorted part of the log: what is in it is durable, so the log may
+//! be released, and each update keeps its sequence. It never changes, whatever becomes of the
+//! blocks. A block *has* an update of a bundle if its key is the block's and the frontier of the
+//! block is below the end of the bundle; so an image that holds an update is never given it again,
+//! and splits, merges, clones and removals need no word about bundles.
+//!
+//! Invariants: a bundle concerns its space and what is cloned from it after the bundle has come
+//! into being, because the blocks in it belonged to that space alone then; all updates of its keys
+//! up to its end are in it, in an older bundle, or in an image; its space on the device is given
+//! back only after a checkpoint that does not list it.
+//!
+//! Bundles may overlap. In memory they lie in levels within which they do not, and each has a
+//! filter of its keys, so that a query reads few in vain. (One level of a buffer tree: Arge, 1995;
+//! Bloom, 1970.)
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use fastbloom::BloomFilter;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::block_format::{BlockFormat, UpdateRef};
+use super::format::bundle_format::{BundleRecord, Sections};
+use super::format::codec_format::Malformed;
+use super::format::image_format::{Identity, ImageKind};
+use super::queue::Waiting;
+
+/// Bits of a filter for each update: one query of fifty reads a bundle in vain.
+const FILTER_BITS: usize = 8;
+
+/// Memory that an update in a bundle takes, about: its part of the filter and of all else.
+pub const MEMORY_BYTES_PER_UPDATE: f64 = 1.25;
+
+/// Which keys a bundle may have.
+pub struct Filter(BloomFilter);
+
+impl Filter {
+    /// The filter of these keys, of which there are about `count`.
+    pub fn new<'a>(count: usize, keys: impl Iterator<Item = &'a [u8]>) -> Self {
+        let bits = BloomFilter::with_num_bits((count * FILTER_BITS).max(64)).seed(&0);
+        let mut filter = bits.expected_items(count);
+        keys.for_each(|key| {
+            filter.insert_hash(xxh3_64(key));
+        });
+        Self(filter)
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.0.num_bits() / 8
+    }
+}
+
+/// A bundle that is there.
+pub struct Bundle {
+    /// What the log says of it.
+    pub record: BundleRecord,
+    /// Sequence of the log record.
+    pub seq: u64,
+    /// `None`: it could not be read when the store was opened, and may have any key.
+    pub filter: Option<Filter>,
+}
+
+impl Bundle {
+    /// Whether it may have updates of this key.
+    #[must_use]
+    pub fn may_have(&self, key: &[u8]) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.0.contains_hash(xxh3_64(key)))
+    }
+
+    fn begins_below(&self, high: Option<&[u8]>) -> bool {
+        high.is_none_or(|high| *self.record.low < *high)
+    }
+
+    fn ends_above(&self, low: &[u8]) -> bool {
+        self.record.high.as_ref().is_none_or(|high| **high > *low)
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let filter = self.filter.as_ref().map_or(0, Filter::memory_bytes);
+        let keys = 2 * self.record.low.len() + self.record.high.as_ref().map_or(0, |key| key.len());
+        // Twice the pointer and the key in the tree, which is half full at worst.
+        size_of::<Self>() + filter + keys + 64
+    }
+}
+
+/// What the image of a bundle says of itself.
+#[must_use]
+pub fn identity(store: [u8; 16], record: &BundleRecord) -> Identity<'_> {
+    let BundleRecord { space, low, through, .. } = record;
+    Identity { store, kind: ImageKind::Bundle, space: *space, seq: *through, key: low }
+}
+
+/// Everything that the body of a bundle has.
+///
+/// # Errors
+/// [`Malformed`] when the body is none.
+pub fn waiting_all(body: &[u8]) -> Result<Vec<Waiting>, Malformed> {
+    let sections = Sections::of(body)?;
+    (0..sections.count()).map(|index| Ok(sections.get(index)?.check()?.unpack())).collect()
+}
+
+/// What the body of a bundle has for positions from `low` to below `high` of a space with this
+/// format.
+///
+/// # Errors
+/// [`Malformed`] when the body is none.
+pub fn waiting_in(
+    body: &[u8],
+    low: &[u8],
+    high: Option<&[u8]>,
+    format: &dyn BlockFormat,
+) -> Result<Vec<Waiting>, Malformed> {
+    let mut found = Vec::new();
+    let sections = Sections::of(body)?;
+    let below = |position: &[u8]| high.is_none_or(|high| position < high);
+    let is_inside = |update: &UpdateRef<'_>| {
+        let position = format.position(update.key);
+        *position >= *low && below(&position)
+    };
+    // The last section that begins at or below `low` may have positions from there on.
+    let first = sections.begin_at_or_below(low)?.saturating_sub(1);
+    for index in first..sections.count() {
+        let section = sections.get(index)?;
+        if !below(section.low()) {
+            break;
+        }
+        found.push(section.check()?.unpack().only(is_inside));
+    }
+    Ok(found)
+}
+
+/// What the body of a bundle has for one key, which is at this position.
+///
+/// # Errors
+/// [`Malformed`] when the body is none.
+pub fn waiting_of(body: &[u8], key: &[u8], position: &[u8]) -> Result<Waiting, Malformed> {
+    let sections = Sections::of(body)?;
+    let Some(last) = sections.begin_at_or_below(position)?.checked_sub(1) else {
+        return Ok(Waiting::default());
+    };
+    Ok(sections.get(last)?.check()?.of_key(key))
+}
+
+/// Bundles of a space that do not overlap, by their first position.
+#[derive(Default)]
+struct Level {
+    bundles: BTreeMap<Box<[u8]>, Arc<Bundle>>,
+    /// No bundle that was ever in it reaches beyond this sequence.
+    through_max: u64,
+}
+
+impl Level {
+    /// The bundle that covers a position.
+    fn at(&self, position: &[u8]) -> Option<&Arc<Bundle>> {
+        let to_position = (Bound::Unbounded, Bound::Included(position));
+        let (_, bundle) = self.bundles.range::<[u8], _>(to_position).next_back()?;
+        Some(bundle).filter(|bundle| bundle.ends_above(position))
+    }
+
+    /// The bundles that cover positions from `low` to below `high`.
+    fn overlapping<'a>(
+        &'a self,
+        low: &'a [u8],
+        high: Option<&'a [u8]>,
+    ) -> impl Iterator<Item = &'a Arc<Bundle>> {
+        let to_low = (Bound::Unbounded, Bound::Excluded(low));
+        let before = self.bundles.range::<[u8], _>(to_low).next_back().map(|(_, bundle)| bundle);
+        let before = before.filter(|bundle| bundle.ends_above(low));
+        let from_low = self.bundles.range::<[u8], _>((Bound::Included(low), Bound::Unbounded));
+        let inside = from_low.map(|(_, bundle)| bundle);
+        before.into_iter().chain(inside.take_while(move |bundle| bundle.begins_below(high)))
+    }
+}
+
+/// All bundles.
+#[derive(Default)]
+pub struct Bundles {
+    spaces: BTreeMap<u32, Vec<Level>>,
+    count: usize,
+    memory_bytes: usize,
+    disk_bytes: u64,
+    growth_bytes: u64,
+    /// Sequences of the oldest updates of bundles, and of how many.
+    first_seqs: BTreeMap<u64, u32>,
+}
+
+impl Bundles {
+    /// Sequence of the oldest update in any bundle.
+    #[must_use]
+    pub fn first_seq(&self) -> Option<u64> {
+        self.first_seqs.first_key_value().map(|(seq, _)| *seq)
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Number of bundles.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Most bundles that cover one position, about.
+    #[must_use]
+    pub fn levels(&self) -> usize {
+        self.spaces.values().map(Vec::len).max().unwrap_or(0)
+    }
+
+    /// Memory that they take, in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
+    /// Bytes that they take on the devices.
+    #[must_use]
+    pub fn disk_bytes(&self) -> u64 {
+        self.disk_bytes
+    }
+
+    /// How much blocks grow if every update makes a record, about.
+    #[must_use]
+    pub fn growth_bytes(&self) -> u64 {
+        self.growth_bytes
+    }
+
+    /// Adds a bundle.
+    pub fn insert(&mut self, bundle: Bundle) {
+        self.count += 1;
+        self.memory_bytes += bundle.memory_bytes();
+        self.disk_bytes += u64::from(bundle.record.extent.bytes);
+        self.growth_bytes += bundle.record.growth_bytes;
+        *self.first_seqs.entry(bundle.record.first_seq).or_default() += 1;
+        let levels = self.spaces.entry(bundle.record.space).or_default();
+        let (low, high) = (bundle.record.low.clone(), bundle.record.high.as_deref());
+        let is_free = |level: &Level| level.overlapping(&low, high).next().is_none();
+        let level = levels.iter().position(is_free).unwrap_or(levels.len());
+        if level == levels.len() {
+            levels.push(Level::default());
+        }
+        let level = &mut levels[level];
+        level.through_max = level.through_max.max(bundle.record.through);
+        level.bundles.insert(low, Arc::new(bundle));
+    }
+
+    /// Takes a bundle out.
+    pub fn remove(&mut self, bundle: &BundleRecord) {
+        let Some(levels) = self.spaces.get_mut(&bundle.space) else { return };
+        let found = levels.iter_mut().find_map(|level| {
+            let is_it = level.bundles.get(&bundle.low).is_some_and(|found| found.record == *bundle);
+            if is_it { level.bundles.remove(&bundle.low) } else { None }
+        });
+        let Some(found) = found else { return };
+        while levels.last().is_some_and(|level| level.bundles.is_empty()) {
+            levels.pop();
+        }
+        if levels.is_empty() {
+            self.spaces.remove(&bundle.space);
+        }
+        self.count -= 1;
+        self.memory_bytes -= found.memory_bytes();
+        self.disk_bytes -= u64::from(found.record.extent.bytes);
+        self.growth_bytes -= found.record.growth_bytes;
+        let first_seq = found.record.first_seq;
+        if let Some(others) = self.first_seqs.get_mut(&first_seq) {
+            *others -= 1;
+            if *others == 0 {
+                self.first_seqs.remove(&first_seq);
+            }
+        }
+    }
+
+    /// Whether it is there.
+    #[must_use]
+    pub fn has(&self, bundle: &BundleRecord) -> bool {
+        let levels = self.spaces.get(&bundle.space);
+        let mut found =
+            levels.into_iter().flatten().filter_map(|level| level.bundles.get(&bundle.low));
+        found.any(|found| found.record == *bundle)
+    }
+
+    /// All bundles, by space.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Bundle>> {
+        self.spaces.values().flatten().flat_map(|level| level.bundles.values())
+    }
+
+    /// Takes all of them out.
+    pub fn take(&mut self) -> Vec<Arc<Bundle>> {
+        let all = self.iter().map(Arc::clone).collect();
+        *self = Self::default();
+        all
+    }
+
+    /// Whether one that concerns a space has what was accepted for a position up to a sequence;
+    /// `sources` as in [`Bundles::concerning`].
+    #[must_use]
+    pub fn hold(&self, sources: &[(u32, u64)], position: &[u8], seq: u64) -> bool {
+        sources.iter().any(|(space, below)| {
+            // As a rule the last level has the youngest ones, and so the most.
+            let levels = self.spaces.get(space).into_iter().flatten().rev();
+            let mut late = levels.filter(|level| level.through_max >= seq);
+            late.any(|level| {
+                let found = level.at(position);
+                found.is_some_and(|found| found.seq < *below && found.record.through >= seq)
+            })
+        })
+    }
+
+    /// Those that cover positions from `low` to below `high` and concern a space, in the order in
+    /// which they came into being. `sources` are the space and those that it was cloned from, each
+    /// with the sequence below which bundles of it concern the space.
+    #[must_use]
+    pub fn concerning(
+        &self,
+        sources: &[(u32, u64)],
+        low: &[u8],
+        high: Option<&[u8]>,
+    ) -> Vec<Arc<Bundle>> {
+        let mut found = Vec::new();
+        for (space, below) in sources {
+            for level in self.spaces.get(space).into_iter().flatten() {
+                let inside = level.overlapping(low, high).filter(|bundle| bundle.seq < *below);
+                found.extend(inside.map(Arc::clone));
+            }
+        }
+        found.sort_by_key(|bundle| bundle.seq);
+        found
+    }
+}

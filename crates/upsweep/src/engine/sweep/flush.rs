@@ -1,0 +1,43 @@
+//! Flushes of the data devices: one serves all runs, spills and checkpoint writes that wait for it.
+
+use super::Flushing;
+use super::run::Phase;
+use crate::device::{Completion, DeviceId, Operation, Request};
+use crate::engine::core::{Actions, Core, Purpose};
+
+impl Core {
+    /// Starts a flush for everyone who waits, unless one is in flight.
+    pub(in crate::engine) fn pump_flush(&mut self, actions: &mut Actions) {
+        if self.sweep.flush.in_flight > 0 || self.sweep.flush.waiting.is_empty() {
+            return;
+        }
+        self.sweep.flush.covered = std::mem::take(&mut self.sweep.flush.waiting);
+        for device in 0..self.config.data_devices {
+            let token = self.token(Purpose::Flush);
+            let operation = Operation::Flush;
+            actions.requests.push(Request { device: DeviceId(device), token, operation });
+            self.sweep.flush.in_flight += 1;
+        }
+    }
+
+    pub(in crate::engine) fn flush_done(&mut self, completion: &Completion) {
+        self.sweep.flush.in_flight -= 1;
+        if completion.result.is_err() {
+            self.fail_write(completion, 0);
+            return;
+        }
+        if self.sweep.flush.in_flight > 0 {
+            return;
+        }
+        for covered in std::mem::take(&mut self.sweep.flush.covered) {
+            match covered {
+                Flushing::Run(id) => {
+                    self.run_mut(id).phase = Phase::Logging { refused: false };
+                    self.log_run(id);
+                }
+                Flushing::Spill => self.spill_flushed(),
+                Flushing::Checkpoint => self.checkpoint_flushed(),
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Waiting updates that are spilled to the data devices: nothing is lost, nothing is applied twice,
+//! and damage is told, whatever happens between a spill and the sweep that ends it.
+
+use super::support::{DATA, KEYS, Live, World, key};
+use upsweep::Error;
+use upsweep::engine::format::image_format::ImageKind;
+
+/// Updates that go to bundles, twice, and a sweep that empties them.
+fn workload(world: &mut World) -> Result<(), Error> {
+    world.add_all(1)?;
+    world.spill()?;
+    world.add_all(2)?;
+    world.spill()?;
+    world.checkpoint()?;
+    world.add_all(1)?;
+    world.sweep()
+}
+
+fn bundles(world: &mut World) -> Vec<Live> {
+    let mut live = world.live_images();
+    live.retain(|image| image.kind == ImageKind::Bundle);
+    live
+}
+
+#[test]
+fn spilled_updates_are_seen_kept_and_applied_once() {
+    let mut world = World::spilling(1);
+    world.add_all(1).expect("accepted");
+    world.spill().expect("spilled");
+    world.check();
+    world.add_all(1).expect("accepted");
+    world.spill().expect("spilled");
+    world.check();
+    assert!(world.core().bundles_size().0 > 2, "several bundles, one upon the other");
+    assert_eq!(world.core().spilled_entries(), u64::from(2 * KEYS));
+    world.stop();
+    let report = world.verify().expect("verified");
+    assert_eq!(report.damage, []);
+    assert_eq!(report.waiting, u64::from(2 * KEYS));
+    assert!(report.bundles > 2);
+    world.open().expect("opens");
+    assert_eq!(world.core().spilled_entries(), u64::from(2 * KEYS));
+    world.check();
+    world.sweep().expect("swept");
+    assert_eq!((world.core().spilled_entries(), world.core().bundles_size()), (0, (0, 0)));
+    world.check();
+    world.checkpoint().expect("a checkpoint");
+    assert_eq!(bundles(&mut world).len(), 0, "their space is free");
+    assert_eq!(world.core().audit(), Vec::<String>::new());
+    world.stop();
+    world.check_sound();
+}
+
+#[test]
+fn a_query_reads_only_bundles_that_have_its_key() {
+    let mut world = World::spilling(2);
+    let wanted = 7;
+    for number in (0..KEYS).filter(|number| *number != wanted) {
+        world.add(number).expect("accepted");
+    }
+    world.spill().expect("spilled");
+    // Whether the block is in the cache or not, what is read beside it tells.
+    let reads = |world: &mut World, number: u32| {
+        let before = world.core().statistics().view_reads;
+        let found = world.get(number).expect("readable");
+        assert_eq!(found, world.expected(number));
+        world.core().statistics().view_reads - before
+    };
+    reads(&mut world, wanted);
+    assert_eq!(reads(&mut world, wanted), 0, "the block is in the cache");
+    assert_eq!(reads(&mut world, wanted + 1), 1, "its bundle, or the block and its bundle");
+}
+
+#[test]
+fn a_power_cut_at_any_step_of_spills_loses_nothing_acknowledged() {
+    let mut step = 0;
+    loop {
+        let mut world = World::spilling(step);
+        let (_, finished) = world.cut_during(step, workload);
+        world.open().expect("recovers");
+        world.check_crash();
+        world.add_all(1).expect("takes updates");
+        world.sweep().expect("sweeps");
+        world.check();
+        assert_eq!(world.quarantined(), []);
+        world.stop();
+        world.check_sound();
+        if finished {
+            break;
+        }
+        step += 1;
+    }
+    assert!(step > 60, "the workload has only {step} steps");
+}
+
+#[test]
+fn a_damaged_bundle_is_told_and_what_it_does_not_concern_is_not() {
+    let count = {
+        let mut world = World::spilling(3);
+        world.add_all(1).expect("accepted");
+        world.spill().expect("spilled");
+        bundles(&mut world).len()
+    };
+    assert!(count > 2);
+    for damaged in 0..count {
+        let mut world = World::spilling(3);
+        world.add_all(1).expect("accepted");
+        world.spill().expect("spilled");
+        let bundle = bundles(&mut world).swap_remove(damaged);
+        world.devices.bank.flip_bit(DATA, bundle.offset + 100, 3);
+        world.stop();
+        assert_eq!(world.verify().expect("looks").damage.len(), 1);
+        for reopened in [false, true] {
+            if reopened {
+                world.stop();
+            }
+            world.open().expect("opens all the same");
+            let errors = world.check_or_damaged();
+            assert!(!errors.is_empty() && errors.len() < KEYS as usize, "{} errors", errors.len());
+        }
+        // A sweep gives the updates up that cannot be read, and nothing else.
+        world.sweep().expect("swept");
+        let errors = world.check_or_damaged();
+        assert!(!errors.is_empty() && errors.len() < KEYS as usize, "{} errors", errors.len());
+        assert!(world.core().statistics().damaged > 0);
+        let first = (0..KEYS).find(|number| key(*number) >= bundle.key).expect("a key");
+        assert!(world.get(first).is_err());
+    }
+}
