@@ -208,6 +208,8 @@ impl Core {
             if self.published > self.checkpoint.root_begin {
                 self.request_checkpoint();
             }
+        } else {
+            self.sweep.is_room_wanted = true;
         }
     }
 

@@ -103,6 +103,8 @@ pub(super) struct Sweep {
     pub(super) flush: FlushState,
     pacing: pacing::Pacing,
     log_fill_allowed: u32,
+    /// Somebody found no room while the sweep was at work, and has to be told when it is not.
+    pub(super) is_room_wanted: bool,
 }
 
 /// Runs and checkpoint writes that wait for a flush share it.
@@ -148,6 +150,7 @@ impl Sweep {
             flush: FlushState::default(),
             pacing: pacing::Pacing::default(),
             log_fill_allowed: 100,
+            is_room_wanted: false,
         }
     }
 
@@ -377,12 +380,13 @@ impl Core {
         }
     }
 
-    /// Whoever waits for room has been told to wait as long as the scan was on.
+    /// Whoever asked for room meanwhile has been told to wait. Nobody else is woken: to look again
+    /// without cause would keep others from the core.
     fn end_scan_if_done(&mut self) {
         let bundles = self.sweep.scan.as_ref().and_then(|scan| scan.bundles.as_ref());
         if bundles.is_some_and(Vec::is_empty) {
             self.sweep.scan = None;
-            self.room_events += 1;
+            self.room_events += u64::from(std::mem::take(&mut self.sweep.is_room_wanted));
         }
     }
 
