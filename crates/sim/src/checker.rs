@@ -114,6 +114,7 @@ impl World {
             if !waits(self) {
                 return Ok(());
             }
+            // Who waits offers again when this has changed, so it has not come to nothing.
             let room_events = self.core().room_events();
             self.try_waiting()?;
             if waits(self) && !self.turn()? && self.core().room_events() == room_events {

@@ -1,5 +1,5 @@
-//! Bundles: waiting updates on the data devices, when data is so much larger than memory that too
-//! few updates would wait for each visit of their block.
+//! Bundles: waiting updates on the data devices, when memory or the log holds too few of them for
+//! each visit of their block.
 //!
 //! A *bundle* is the queues of neighbouring blocks of one space as they were at one moment, written
 //! one behind the other. It is a sorted part of the log: what is in it is durable, so the log may
@@ -30,7 +30,7 @@ use super::format::codec_format::Malformed;
 use super::format::image_format::{Identity, ImageKind};
 use super::queue::Waiting;
 
-/// Bits of a filter for each update: one query of fifty reads a bundle in vain.
+/// Bits of a filter for each update: by Bloom's formula one query of fifty reads a bundle in vain.
 const FILTER_BITS: usize = 8;
 
 /// Memory that an update in a bundle takes, about: its part of the filter and of all else.

@@ -49,7 +49,7 @@ const RUN_BYTES_MAX: usize = 4 << 20;
 const SPILL_RATIO_MIN: u32 = 32;
 /// Below this fill, in per cent, updates batch in memory.
 const SPILL_FILL_PERCENT: u32 = 70;
-/// A query that needs a bundle reads this much, and as much again is read for each run.
+/// A query that needs a bundle reads this much.
 const BUNDLE_BYTES: u32 = 16 << 10;
 /// One part in so many of a store's memory caches images of blocks.
 pub const CACHE_PART: usize = 8;

@@ -89,7 +89,7 @@ pub struct MemoryStatus {
 /// Updates that wait in bundles on the data devices, because memory holds too few.
 #[derive(Clone, Debug, Serialize)]
 pub struct SpillStatus {
-    /// Whether updates are spilled when memory or log space calls for it.
+    /// Whether updates are spilled for memory; for the log they are whenever that is full first.
     pub is_on: bool,
     /// How many times the memory for queues the data is.
     pub data_ratio: f64,

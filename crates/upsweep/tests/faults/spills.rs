@@ -1,6 +1,7 @@
 //! Waiting updates that are spilled to the data devices: nothing is lost, nothing is applied twice,
 //! and damage is told, whatever happens between a spill and the sweep that ends it.
 
+use super::recover_and_go_on;
 use super::support::{DATA, KEYS, Live, World, key};
 use upsweep::Error;
 use upsweep::engine::format::image_format::ImageKind;
@@ -77,14 +78,7 @@ fn a_power_cut_at_any_step_of_spills_loses_nothing_acknowledged() {
     loop {
         let mut world = World::spilling(step);
         let (_, finished) = world.cut_during(step, workload);
-        world.open().expect("recovers");
-        world.check_crash();
-        world.add_all(1).expect("takes updates");
-        world.sweep().expect("sweeps");
-        world.check();
-        assert_eq!(world.quarantined(), []);
-        world.stop();
-        world.check_sound();
+        recover_and_go_on(&mut world);
         if finished {
             break;
         }

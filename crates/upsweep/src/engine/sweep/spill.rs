@@ -38,7 +38,7 @@ const LOOK_BLOCKS: usize = 4096;
 const LOOK_AGAIN_UPDATES: u64 = 256;
 /// Bundles that may lie one upon the other: a query looks at the filter of each.
 const LEVELS_MAX: usize = 20;
-/// A bundle that is filled to less than one part in so many takes more memory than it gives.
+/// A bundle that is filled to less than one part in so many is not worth its page and its entry.
 const FILL_PART: usize = 8;
 
 /// The spill on its way.
