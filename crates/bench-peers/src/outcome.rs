@@ -14,8 +14,10 @@ use crate::workload::{Class, Workload};
 
 /// Name of the file in the folder of results.
 const FILE: &str = "results.json";
-/// Length of an interval of a series, in milliseconds.
-pub(crate) const INTERVAL_MS: u64 = 100;
+/// Shortest interval of a series, in milliseconds.
+const INTERVAL_MS_MIN: u64 = 100;
+/// Intervals of a series at most; they become longer in longer runs.
+const INTERVALS_MAX: u64 = 1200;
 
 /// Percentiles of a latency in microseconds.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -39,18 +41,37 @@ impl Latency {
     }
 }
 
-/// What happened in each interval of [`INTERVAL_MS`].
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+/// What happened in each interval. Long runs have longer intervals, for the memory of a series counts
+/// as that of the engine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Series {
+    /// Length of an interval, in milliseconds.
+    #[serde(default = "interval_ms_min")]
+    pub(crate) interval_ms: u64,
     /// Updates that were acknowledged.
     pub(crate) updates: Vec<u64>,
     /// The longest latency of calls that ended, in microseconds.
     pub(crate) latency_us_max: Vec<u64>,
 }
 
+fn interval_ms_min() -> u64 {
+    INTERVAL_MS_MIN
+}
+
+impl Default for Series {
+    fn default() -> Self {
+        Self { interval_ms: INTERVAL_MS_MIN, updates: Vec::new(), latency_us_max: Vec::new() }
+    }
+}
+
 impl Series {
-    /// So many updates were acknowledged in this interval.
-    pub(crate) fn add(&mut self, interval: usize, updates: u64, latency: Duration) {
+    /// So many updates were acknowledged at this time after the start.
+    pub(crate) fn add(&mut self, after: Duration, updates: u64, latency: Duration) {
+        let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+        while after_ms / self.interval_ms >= INTERVALS_MAX {
+            self.coarsen();
+        }
+        let interval = (after_ms / self.interval_ms) as usize;
         self.lengthen(interval + 1);
         self.updates[interval] += updates;
         let longest = &mut self.latency_us_max[interval];
@@ -59,12 +80,25 @@ impl Series {
 
     /// Takes in another series of the same run.
     pub(crate) fn merge(&mut self, other: &Self) {
+        let mut other = other.clone();
+        while self.interval_ms != other.interval_ms {
+            let finer = if self.interval_ms < other.interval_ms { &mut *self } else { &mut other };
+            finer.coarsen();
+        }
         self.lengthen(other.updates.len());
         for (interval, updates) in other.updates.iter().enumerate() {
             self.updates[interval] += updates;
             let longest = &mut self.latency_us_max[interval];
             *longest = (*longest).max(other.latency_us_max[interval]);
         }
+    }
+
+    /// Makes one interval of two.
+    fn coarsen(&mut self) {
+        self.interval_ms *= 2;
+        self.updates = self.updates.chunks(2).map(|pair| pair.iter().sum()).collect();
+        let longest = |pair: &[u64]| pair.iter().copied().max().unwrap_or(0);
+        self.latency_us_max = self.latency_us_max.chunks(2).map(longest).collect();
     }
 
     fn lengthen(&mut self, intervals: usize) {

@@ -35,6 +35,7 @@ const FOUND: [(u64, u64, &str); 31] = [
     (1362, 2000, "copies of what waits counted for the length of a record"),
     (278, 2000, "a run that took loaded blocks along passed what was pending for them"),
     (824, 2000, "a table dropped while its load ended left a hidden one that runs waited for"),
+    (1906, 2000, "a block that no space has any more was swept for ever for its spilled updates"),
     (101_112, 2000, "a large value that was lost is replaced, and the block answers again"),
 ];
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use crate::outcome::{INTERVAL_MS, Latency, Series};
+use crate::outcome::{Latency, Series};
 
 /// Longest latency that is told from others, in nanoseconds: ten minutes.
 const LATENCY_NS_MAX: u64 = 600_000_000_000;
@@ -73,8 +73,7 @@ impl Recorder {
         let latency = since.elapsed();
         self.updates += updates;
         self.update_latencies.record(latency);
-        let interval = self.started.elapsed().as_millis() / u128::from(INTERVAL_MS);
-        self.series.add(usize::try_from(interval).unwrap_or(0), updates, latency);
+        self.series.add(self.started.elapsed(), updates, latency);
     }
 
     /// A point read has just ended.
@@ -132,11 +131,38 @@ mod tests {
         for updates in [64, 1] {
             let mut one = Recorder::new(started);
             one.acknowledged(updates, started);
-            one.read(started);
             all.merge(&one);
         }
-        assert_eq!((all.updates, all.reads, all.scans), (65, 2, 0));
+        assert_eq!((all.updates, all.reads, all.scans), (65, 0, 0));
         assert_eq!(all.series.updates.iter().sum::<u64>(), 65);
+    }
+
+    #[test]
+    fn long_runs_have_longer_intervals_and_not_more_of_them() {
+        let (mut long, mut short) = (Series::default(), Series::default());
+        for second in 0..3600 {
+            long.add(Duration::from_secs(second), 2, Duration::from_micros(second));
+        }
+        short.add(Duration::from_secs(1), 5, Duration::from_secs(9));
+        assert!(long.updates.len() <= 1200, "{}", long.updates.len());
+        for (mut all, other) in [(long.clone(), &short), (short.clone(), &long)] {
+            all.merge(other);
+            assert_eq!(all.updates.iter().sum::<u64>(), 2 * 3600 + 5);
+            assert_eq!(all.interval_ms, long.interval_ms);
+            assert_eq!(
+                (all.latency_us_max[0], all.latency_us_max.last()),
+                (9_000_000, Some(&3599))
+            );
+        }
+    }
+
+    #[test]
+    fn readers_are_counted_apart() {
+        let started = Instant::now();
+        let mut all = Recorder::new(started);
+        let mut one = Recorder::new(started);
+        one.read(started);
+        (0..2).for_each(|_| all.merge(&one));
         assert_eq!(all.read_latencies.summary().expect("samples").samples, 2);
     }
 }

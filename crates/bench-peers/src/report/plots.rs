@@ -1,4 +1,5 @@
-//! The plots: throughput by engine and ratio, throughput over time, percentiles of latency.
+//! The plots: throughput by engine and ratio, throughput over time, percentiles of latency, and the
+//! longest latencies over time where updates come at a rate.
 //!
 //! Axes are logarithmic where what is shown differs by more than ten times. Text is black on white.
 
@@ -11,7 +12,7 @@ use plotters::prelude::*;
 use super::spread::Spread;
 use super::{Table, measured, tables};
 use crate::failure::Failure;
-use crate::outcome::{INTERVAL_MS, Latency, Outcome, Results};
+use crate::outcome::{Latency, Outcome, Results};
 use crate::text::short;
 use crate::workload::{Class, Workload};
 
@@ -49,6 +50,9 @@ pub(super) fn draw_all(results: &Results, folder: &Path) -> Result<Vec<(String, 
         if table.name.workload == Workload::Increments || is_open {
             plots.extend(over_time(table, folder)?);
             plots.extend(percentiles(table, folder)?);
+        }
+        if is_open {
+            plots.extend(longest_over_time(table, folder)?);
         }
     }
     Ok(plots)
@@ -105,14 +109,40 @@ fn over_time(table: &Table<'_>, folder: &Path) -> Result<Option<(String, String)
 
 /// Updates per second in each interval, or in several together.
 fn rates(run: &Outcome) -> Vec<(f64, f64)> {
+    let rate = |counts: &[u64], seconds: f64| counts.iter().sum::<u64>() as f64 / seconds;
+    by_time(run, &run.series.updates, rate)
+}
+
+/// The longest latencies over time, of the last repeat.
+fn longest_over_time(
+    table: &Table<'_>,
+    folder: &Path,
+) -> Result<Option<(String, String)>, Failure> {
+    let longest = |us: &[u64], _: f64| us.iter().copied().max().unwrap_or(0) as f64;
+    let lines = table.rows.iter().filter_map(|(engine, outcomes)| {
+        let run = measured(outcomes).last().copied()?;
+        Some((*engine, by_time(run, &run.series.latency_us_max, longest)))
+    });
+    let title = headline(table, "longest latency of an update over time");
+    let frame =
+        Frame {
+            title: &title, across: "seconds", up: "µs", places: Vec::new(), has_points: false
+        };
+    save(folder, &format!("longest-{}", file_part(table)), &frame, lines.collect())
+}
+
+/// One number for each interval, or for several together of so many seconds, with when they begin.
+fn by_time(
+    run: &Outcome,
+    intervals: &[u64],
+    number: impl Fn(&[u64], f64) -> f64,
+) -> Vec<(f64, f64)> {
     // The last interval is cut short by the end of the run.
-    let counts = &run.series.updates[..run.series.updates.len().saturating_sub(1)];
-    let together = counts.len().div_ceil(POINTS_MAX).max(1);
-    let seconds = (together as u64 * INTERVAL_MS) as f64 / 1e3;
-    let groups = counts.chunks_exact(together).enumerate();
-    groups
-        .map(|(place, group)| (place as f64 * seconds, group.iter().sum::<u64>() as f64 / seconds))
-        .collect()
+    let intervals = &intervals[..intervals.len().saturating_sub(1)];
+    let together = intervals.len().div_ceil(POINTS_MAX).max(1);
+    let seconds = (together as u64 * run.series.interval_ms) as f64 / 1e3;
+    let groups = intervals.chunks_exact(together).enumerate();
+    groups.map(|(place, group)| (place as f64 * seconds, number(group, seconds))).collect()
 }
 
 /// Percentiles of the latencies of updates: medians over the repeats.

@@ -100,6 +100,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     };
     let about_text = parent.prepare_text()?;
     parent.results.settings = parent.settings(limit, about_text);
+    let (usual, of_rates) = (parent.plan.seconds, parent.plan.seconds(Workload::Increments));
+    if of_rates < usual {
+        let text = format!("increments ran for {of_rates} s, to find the rates of others");
+        parent.results.notes.push(text);
+    }
     parent.measure_device();
     let measured = parent.run_all();
     let removed = work.close().map_err(|error| Failure::file(&args.dir, error));
@@ -280,7 +285,7 @@ impl Parent<'_> {
             cgroup: None,
             memory_bytes: plan.memory_bytes,
             records: plan.records(ratio),
-            seconds: plan.seconds,
+            seconds: plan.seconds(workload),
             warm_up_seconds: plan.warm_up_seconds,
             rate,
             seed: self.args.seed,

@@ -12,6 +12,10 @@ use clap::ValueEnum;
 const ROOM_PART: f64 = 0.9;
 /// Bytes that a store may take besides its records: logs, most of all.
 const ROOM_FIXED_BYTES: u64 = 1 << 30;
+/// Longest time of random reads that warm caches, in seconds.
+const WARM_UP_SECONDS_MAX: f64 = 15.0;
+/// Longest run that only finds out what rate others may have, in seconds.
+const RATE_SECONDS_MAX: f64 = 60.0;
 /// The ratio at which workloads other than increments are run.
 const USUAL_RATIO: u64 = 8;
 /// What is run with `--quick`.
@@ -35,6 +39,8 @@ pub(crate) struct Plan {
     is_quick: bool,
     pub(crate) seconds: f64,
     pub(crate) warm_up_seconds: f64,
+    /// Increments were not asked for: they run to find the rates of other workloads.
+    is_rate_only: bool,
     /// Runs of each cell, if that was asked for.
     repeats: Option<u32>,
 }
@@ -53,6 +59,7 @@ impl Plan {
         let mut workloads =
             if args.workloads.is_empty() { usual_workloads } else { args.workloads.clone() };
         // Their rates are parts of what increments have reached.
+        let is_rate_only = !workloads.contains(&Workload::Increments);
         if workloads.iter().any(|workload| workload.load().is_some()) {
             workloads.push(Workload::Increments);
         }
@@ -73,7 +80,8 @@ impl Plan {
             is_every_ratio: args.every_ratio,
             is_quick: args.quick,
             seconds,
-            warm_up_seconds: seconds / 4.0,
+            warm_up_seconds: (seconds / 4.0).min(WARM_UP_SECONDS_MAX),
+            is_rate_only,
             repeats: args.repeats,
         })
     }
@@ -82,6 +90,15 @@ impl Plan {
     pub(crate) fn repeats(&self, workload: Workload) -> u32 {
         let is_repeated = workload == Workload::Increments && !self.is_quick;
         self.repeats.unwrap_or(if is_repeated { 3 } else { 1 })
+    }
+
+    /// Length of a run of a workload in seconds.
+    pub(crate) fn seconds(&self, workload: Workload) -> f64 {
+        if self.is_rate_only && workload == Workload::Increments {
+            self.seconds.min(RATE_SECONDS_MAX)
+        } else {
+            self.seconds
+        }
     }
 
     /// Records of a data set.

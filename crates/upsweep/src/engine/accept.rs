@@ -203,7 +203,7 @@ impl Core {
     /// Somebody waits, whatever the fill: a long record may not fit though the thresholds at which
     /// sweeps and checkpoints start by themselves are far.
     pub(super) fn make_room(&mut self) {
-        if !self.sweep.is_active() && !self.checkpoint.is_active() {
+        if !self.sweep.is_active() && !self.checkpoint.is_active() && !self.grows_for_room() {
             self.request_sweep();
             if self.published > self.checkpoint.root_begin {
                 self.request_checkpoint();

@@ -287,6 +287,13 @@ impl Bundles {
         found.any(|found| found.record == *bundle)
     }
 
+    /// Where the first bundle of the lowest level ends that ends above this position.
+    #[must_use]
+    pub fn end_above<'a>(&'a self, space: u32, position: &'a [u8]) -> Option<&'a [u8]> {
+        let level = self.spaces.get(&space)?.first()?;
+        level.overlapping(position, None).next()?.record.high.as_deref()
+    }
+
     /// All bundles, by space.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Bundle>> {
         self.spaces.values().flatten().flat_map(|level| level.bundles.values())

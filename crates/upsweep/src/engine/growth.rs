@@ -79,6 +79,14 @@ impl Core {
         fits
     }
 
+    /// Whether the last update was short of room that growth may make.
+    pub(super) fn grows_for_room(&self) -> bool {
+        self.growth.wanted > 0
+            && self.growth.refused_until.is_none()
+            && self.is_growable()
+            && !self.paused
+    }
+
     /// Whether the last update was short of room that neither growth nor a sweep will make.
     pub(super) fn is_out_of_room(&self) -> bool {
         let refused = self.growth.refused_until.is_some_and(|until| self.now_us < until);

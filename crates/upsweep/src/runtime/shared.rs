@@ -53,6 +53,10 @@ pub(super) struct ViewWaiter {
 /// Longest time between two looks of a thread that waits.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
+/// Time for which a thread whose own pump has changed what it waits for still lets go of the lock:
+/// were it to look again at once, and again, whoever has to do something for it would never get in.
+const GIVE_WAY: Duration = Duration::from_micros(1);
+
 /// Something that threads wait for. Telling it costs nothing while nobody waits.
 #[derive(Default)]
 struct Event {
@@ -352,7 +356,8 @@ impl Shared {
         guard
     }
 
-    /// Moves the core on, and waits for `event`, or a while; not if that alone has changed `state`.
+    /// Moves the core on, and waits for `event`, or a while; only to give way if that alone has
+    /// changed `state`.
     fn wait<'a>(
         &self,
         mut guard: MutexGuard<'a, State>,
@@ -367,10 +372,9 @@ impl Shared {
         for thread in std::mem::take(&mut guard.woken) {
             thread.unpark();
         }
-        if state(&guard.core) == before {
-            let waited = event.condvar.wait_timeout(guard, LOOK_AGAIN);
-            guard = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
+        let timeout = if state(&guard.core) == before { LOOK_AGAIN } else { GIVE_WAY };
+        let waited = event.condvar.wait_timeout(guard, timeout);
+        guard = waited.unwrap_or_else(PoisonError::into_inner).0;
         event.waiters.fetch_sub(1, Ordering::Relaxed);
         guard
     }

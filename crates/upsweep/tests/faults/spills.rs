@@ -2,7 +2,7 @@
 //! and damage is told, whatever happens between a spill and the sweep that ends it.
 
 use super::recover_and_go_on;
-use super::support::{DATA, KEYS, Live, World, key};
+use super::support::{DATA, KEYS, Live, SEGMENT, World, key};
 use upsweep::Error;
 use upsweep::engine::format::image_format::ImageKind;
 
@@ -85,6 +85,25 @@ fn a_power_cut_at_any_step_of_spills_loses_nothing_acknowledged() {
         step += 1;
     }
     assert!(step > 60, "the workload has only {step} steps");
+}
+
+#[test]
+fn a_log_full_of_few_updates_is_released_by_spills_alone() {
+    let segments = 40;
+    let mut world = World::spilling_for_log(4, segments);
+    let before = world.core().statistics().clone();
+    // Each takes a page of the log, half of which is filled eight times: below the ten bundles upon
+    // each other from which the sweep has to help.
+    let pages = 4 * segments * SEGMENT / 4096;
+    for number in 0..pages as u32 {
+        world.add(number % KEYS).expect("accepted");
+        world.flush().expect("durable");
+    }
+    let after = world.core().statistics().clone();
+    assert!(after.spills >= before.spills + 6, "{after:?}");
+    assert_eq!((after.cycles, after.runs), (before.cycles, before.runs), "nothing is swept");
+    assert_eq!(after.waits_for_log, before.waits_for_log, "nobody waits");
+    world.check();
 }
 
 #[test]

@@ -236,6 +236,15 @@ impl World {
         world.opened_and_swept()
     }
 
+    /// The same as [`World::swept`], with a log of this many segments, and from now on updates are
+    /// spilled when they have filled half of it, though memory holds all of them with ease.
+    pub fn spilling_for_log(seed: u64, segments: u64) -> Self {
+        let mut world = Self::with_log(seed, segments);
+        world.config.spill_ratio_min = u32::MAX - 1;
+        world.config.spill_fill_percent = 50;
+        world.opened_and_swept()
+    }
+
     fn opened_and_swept(self) -> Self {
         let mut world = self;
         world.open().expect("opens");

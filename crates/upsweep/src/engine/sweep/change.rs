@@ -159,11 +159,12 @@ impl Core {
         quarantined
     }
 
-    /// What a run has applied to a block is in its image now; what came since is taken out of its
-    /// queue, for it may have to go elsewhere.
+    /// What a run has applied to a block is in its image now, or concerns nobody; what came since
+    /// is taken out of its queue, for it may have to go elsewhere.
     pub(in crate::engine) fn applied(&mut self, id: BlockId) {
         let block = self.directory.block_mut(id);
         block.busy = false;
+        block.spilled = 0;
         block.frozen = None;
         self.arena.clear(&mut block.queue);
         self.unplaced.remove(&(block.space, block.key.clone(), id));

@@ -271,8 +271,8 @@ impl Core {
             // Nothing waits, so every record that is not an update yet to come is dealt with.
             self.sweep.frontier = self.sweep.frontier.max(self.log.last());
         }
-        self.rescan();
         self.scan_frontier();
+        self.rescan();
         self.sweep.log_fill_allowed = pacing::log_fill_allowed_percent(self.cycle_for_log());
         let pressure = self.sweep_pressure();
         let requested = self.sweep.requested > self.sweep_frontier();
@@ -293,7 +293,7 @@ impl Core {
         {
             match self.next_run() {
                 Some(blocks) => self.start_run(&blocks, actions),
-                // What a spill has in hand is passed by, and is for the next cycle.
+                // What a spill has in hand is waited for.
                 None if self.sweep.runs.is_empty() && self.sweep.spill.is_none() => {
                     self.end_cycle();
                 }
@@ -318,25 +318,27 @@ impl Core {
 
     /// While the log or the memory of bundles is half full, the frontier and what bundles are not
     /// needed is looked for again and again, so that room comes back as the cycle proceeds and not
-    /// only at its end, and as updates are spilled.
+    /// only at its end, and as updates are spilled; also when the search for those has come round.
     fn rescan(&mut self) {
-        let due = self.sweep.scanned_at + SCAN_RUNS_MIN.max(self.directory.len() as u64 / 512);
-        if self.sweep.scan.is_none()
-            && self.statistics.runs + self.statistics.spills >= due
-            && self.log_fill_percent().max(self.bundles_fill_percent()) >= pacing::START_PERCENT
-        {
+        if self.sweep.scan.is_some() {
+            return;
+        }
+        let ended = self.ended_runs_and_spills() - self.sweep.scanned_at;
+        let is_round_complete =
+            self.sweep.spill.is_none() && std::mem::take(&mut self.sweep.search.is_round_complete);
+        let fill = self.log_fill_percent().max(self.bundles_fill_percent());
+        let many = SCAN_RUNS_MIN.max(self.directory.len() as u64 / 512);
+        if is_round_complete || (fill >= pacing::START_PERCENT && ended >= many) {
             self.start_scan();
         }
     }
 
-    /// Whether anything has come to an end since the last scan began.
-    fn is_scan_worthwhile(&self) -> bool {
-        let published = self.statistics.runs + self.statistics.spills;
-        self.sweep.scan.is_none() && published > self.sweep.scanned_at
+    fn ended_runs_and_spills(&self) -> u64 {
+        self.statistics.runs + self.statistics.spills
     }
 
     fn start_scan(&mut self) {
-        self.sweep.scanned_at = self.statistics.runs + self.statistics.spills;
+        self.sweep.scanned_at = self.ended_runs_and_spills();
         // What is not in effect yet may still put updates of its sequence on queues.
         let next = self.publishes.front().map(|(seq, _)| *seq);
         let oldest = next.map_or(self.accepted + 1, |seq| seq.min(self.accepted + 1));
@@ -438,17 +440,21 @@ impl Core {
                 self.sweep.runs.values().filter(|run| run.reads_from(device)).count()
             };
             let open = (0..cycle.cursors.len()).filter(|&device| cycle.cursors[device].is_some());
-            let Some(device) = open.min_by_key(|&device| busy_runs(device)) else { break };
+            let Some(device) = open.min_by_key(|&device| busy_runs(device)) else {
+                run = self.next_unplaced(&mut cycle);
+                break;
+            };
             run = self.next_placed(&mut cycle, device);
-        }
-        if run.is_none() {
-            run = self.next_unplaced(&mut cycle);
+            if run.is_none() && cycle.cursors[device].is_some() {
+                break; // at a block that a spill has in hand
+            }
         }
         self.sweep.cycle = Some(cycle);
         run
     }
 
-    /// The next run of neighbours on `device` at or behind the cursor, which moves behind it.
+    /// The next run of neighbours on `device` at or behind the cursor, which moves behind it; or to
+    /// a block that a spill has in hand. (To pass that by would leave all its bundles needed.)
     fn next_placed(&self, cycle: &mut Cycle, device: usize) -> Option<Vec<BlockId>> {
         let device_id = DeviceId(u16::try_from(device).expect("a bank has few devices"));
         let cursor = cycle.cursors[device]?;
@@ -462,6 +468,10 @@ impl Core {
             let is_due = block.waits() && block.queue.first_seq() <= cycle.start_seq;
             let waits = !block.busy && (is_due || block.spilled > 0);
             if run.is_empty() {
+                if self.sweep.spill.as_ref().is_some_and(|spill| spill.has(id)) {
+                    next_cursor = Some(offset);
+                    break;
+                }
                 if !waits {
                     continue;
                 }

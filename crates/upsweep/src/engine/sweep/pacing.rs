@@ -14,7 +14,9 @@ pub(super) const FULL_PERCENT: u32 = 85;
 /// cent.
 pub(super) const SPILLS_FAIL_PERCENT: u32 = 95;
 /// Longest rest between two runs, in microseconds.
-const REST_US_MAX: u64 = 20_000;
+const REST_US_MAX: u64 = 200_000;
+/// How long no run is tried after one that found no room, in microseconds.
+const RETRY_US: u64 = 20_000;
 
 /// Fill of the log that a cycle finds acceptable at its start.
 const LOG_FILL_PERCENT_START: f64 = 60.0;
@@ -79,7 +81,7 @@ impl Pacing {
 
     /// Starts no run for a while.
     pub(super) fn rest(&mut self, now: u64) {
-        self.rest_until = Some(now + REST_US_MAX);
+        self.rest_until = Some(now + RETRY_US);
     }
 
     /// When the next run may start; `None` if at any time.

@@ -32,18 +32,22 @@ use crate::engine::queue::Packed;
 use crate::log::AppendError;
 use crate::placement::{Extent, UNIT_BYTES};
 
-/// Blocks that the search for something to spill looks at in one step.
-const LOOK_BLOCKS: usize = 4096;
-/// Updates after which a search that found nothing is worth another.
+/// Blocks that the search looks at for one bundle, and after which it looks for no more of them in
+/// one step.
+const LOOK_BLOCKS: usize = 2048;
+/// Updates after which there may be another round when one has found nothing.
 const LOOK_AGAIN_UPDATES: u64 = 256;
 /// Bundles that may lie one upon the other: a query looks at the filter of each.
 const LEVELS_MAX: usize = 20;
-/// A bundle that is filled to less than one part in so many is not worth its page and its entry.
+/// A bundle that is filled to less than one part in so many is not worth its page and its entry,
+/// unless what is in it would hold the log.
 const FILL_PART: usize = 8;
 
 /// The spill on its way.
 pub(in crate::engine) struct Spill {
     bundles: Vec<Prepared>,
+    /// Blocks whose updates are in them, in order.
+    blocks: Vec<BlockId>,
     frozen_bytes: usize,
     /// How much blocks may grow by what is frozen.
     pub(super) growth_bytes: u64,
@@ -64,26 +68,35 @@ enum Phase {
     Committing,
 }
 
-/// Where the search for something to spill is.
+/// Where the search for something to spill is. It goes round over all blocks in key order, so that
+/// bundles of one round end where those of others do.
 #[derive(Default)]
 pub(super) struct Search {
     space: u32,
     /// The next key to look at.
     from: Box<[u8]>,
-    /// It has come to the first space again: the frontier may have moved far.
-    is_round_complete: bool,
-    /// Blocks that were looked at since the last find.
-    seen: usize,
-    /// The search went all round in vain; it is worth another when runs or updates are beyond.
+    /// What was accepted up to here when the round began: this round is to spill it all.
+    began: Option<u64>,
+    has_found: bool,
+    /// A round has come to its end: the frontier may have moved far.
+    pub(super) is_round_complete: bool,
+    /// What runs and updates were when a round had found nothing, or there was no room for a spill.
     in_vain: Option<(u64, u64)>,
 }
 
 /// Neighbouring blocks whose queues fill a bundle.
-#[derive(Default)]
 struct Found {
     space: u32,
     blocks: Vec<(BlockId, Packed)>,
     bytes: usize,
+    first_seq: u64,
+}
+
+impl Spill {
+    /// Whether it has what waited for a block.
+    pub(super) fn has(&self, block: BlockId) -> bool {
+        self.blocks.binary_search(&block).is_ok()
+    }
 }
 
 impl Core {
@@ -168,7 +181,8 @@ impl Core {
             && (self.spill_pays() || self.queue_fill_percent() < pacing::START_PERCENT)
     }
 
-    /// Whether there was nothing to spill, and has hardly been since.
+    /// Whether a round has found nothing, or there was no room, and hardly anything has happened
+    /// since.
     fn is_search_in_vain(&self) -> bool {
         self.sweep.search.in_vain.is_some_and(|(runs, accepted)| {
             self.statistics.runs == runs && self.accepted < accepted + LOOK_AGAIN_UPDATES
@@ -189,7 +203,8 @@ impl Core {
         let for_memory = self.spill_pays() && self.queue_fill_percent() >= wanted;
         let for_log = self.spills_for_log()
             && self.log_claim_percent(0) >= wanted
-            && self.is_log_held_by_queues();
+            && self.is_log_held_by_queues()
+            && !self.is_frontier_looked_for();
         (for_memory || for_log)
             && self.arena.queues() > 0
             && !(self.paused || self.full || self.is_search_in_vain())
@@ -205,6 +220,11 @@ impl Core {
         held >= needed / 2
     }
 
+    /// Whether the frontier is about to move: what holds the log is not known.
+    fn is_frontier_looked_for(&self) -> bool {
+        self.sweep.search.is_round_complete || self.sweep.scan.is_some()
+    }
+
     /// Bundles take no room from what the sweep will need.
     fn has_room_to_spill(&self) -> bool {
         let wanted = 2 * self.config.spill_bytes_max() as u64 + self.reserved_bytes(0, 0);
@@ -214,73 +234,83 @@ impl Core {
     fn start_spill(&mut self, actions: &mut Actions) {
         let mut found = Vec::new();
         let (mut bytes, mut looked) = (0, 0);
+        self.sweep.search.began.get_or_insert(self.accepted);
         while bytes < self.config.spill_bytes_max() && looked < LOOK_BLOCKS {
-            let bundle = self.next_bundle(&mut looked);
-            if bundle.bytes * FILL_PART < self.config.bundle_bytes as usize {
-                self.put_back(bundle);
-            } else {
-                bytes += bundle.bytes;
-                found.push(bundle);
-                self.sweep.search.seen = 0;
-            }
-            if self.sweep.search.seen > self.directory.len() {
-                self.sweep.search.in_vain = Some((self.statistics.runs, self.accepted));
-                self.sweep.search.seen = 0;
+            let Some(bundle) = self.next_bundle(&mut looked) else {
+                self.end_round();
                 break;
+            };
+            if self.is_worth_a_bundle(&bundle) {
+                bytes += bundle.bytes;
+                self.sweep.search.has_found = true;
+                found.push(bundle);
+            } else {
+                self.put_back(bundle);
             }
-        }
-        if std::mem::take(&mut self.sweep.search.is_round_complete) && self.is_scan_worthwhile() {
-            self.start_scan();
         }
         if !found.is_empty() {
-            self.sweep.search.in_vain = None;
             self.write_spill(found, actions);
         }
     }
 
-    /// Goes on with the search and freezes the queues of the next blocks that fill a bundle; of
-    /// none if the space has no more.
-    fn next_bundle(&mut self, looked: &mut usize) -> Found {
-        let mut search = std::mem::take(&mut self.sweep.search);
+    /// The next round begins at the beginning; not at once if this one has found nothing.
+    fn end_round(&mut self) {
+        let round = std::mem::take(&mut self.sweep.search);
+        self.sweep.search.is_round_complete = round.has_found;
+        if !round.has_found {
+            self.search_in_vain();
+        }
+    }
+
+    /// The search is worth another try when runs or updates are beyond what they are now.
+    fn search_in_vain(&mut self) {
+        self.sweep.search.in_vain = Some((self.statistics.runs, self.accepted));
+    }
+
+    /// Goes on with the round and freezes the queues of the next blocks that fill a bundle; `None`
+    /// when the round is complete.
+    fn next_bundle(&mut self, looked: &mut usize) -> Option<Found> {
         let spaces = self.directory.spaces().filter(|space| may_spill(space));
-        let spaces: Vec<u32> = spaces.map(|space| space.record.space).collect();
-        let mut found = Found::default();
-        if spaces.is_empty() {
-            search.seen = usize::MAX;
-        }
-        match spaces.iter().find(|space| **space >= search.space) {
-            Some(space) if *space == search.space => {
-                found.space = *space;
-                self.fill_bundle(&mut found, &mut search, looked);
+        let mut search = std::mem::take(&mut self.sweep.search);
+        let space = spaces.map(|space| space.record.space).find(|space| *space >= search.space);
+        let found = space.map(|space| {
+            if space > search.space {
+                (search.space, search.from) = (space, Box::default());
             }
-            next => {
-                // The next space, or the first one again.
-                search.is_round_complete |= next.is_none();
-                search.space = next.or(spaces.first()).copied().unwrap_or_default();
-                search.from = Box::default();
-                search.seen = search.seen.saturating_add(1);
-                *looked += 1;
-            }
-        }
+            let mut found = Found { space, blocks: Vec::new(), bytes: 0, first_seq: u64::MAX };
+            self.fill_bundle(&mut found, &mut search, looked);
+            found
+        });
         self.sweep.search = search;
         found
     }
 
+    /// Fills a bundle, and ends it where older ones end if it is about as long: bundles that begin
+    /// anywhere would take more levels for as many updates.
     fn fill_bundle(&mut self, found: &mut Found, search: &mut Search, looked: &mut usize) {
         let space = search.space;
         let exact = self.directory.exact(space, &search.from);
         let mut next = exact.or_else(|| self.directory.above(space, &search.from));
+        let looked_max = *looked + LOOK_BLOCKS;
+        let wanted = self.config.bundle_bytes as usize;
+        let mut end: Option<Box<[u8]>> = None;
         while let Some(id) = next {
-            if found.bytes >= self.config.bundle_bytes as usize || *looked >= LOOK_BLOCKS {
+            let key = &self.directory.block(id).key;
+            if end.is_none() && found.bytes >= wanted / 2 {
+                end = self.bundles.end_above(space, key).map(Box::from);
+            }
+            let is_at_end = end.as_ref().is_some_and(|end| **key >= **end);
+            let filled = if end.is_some() { wanted / 4 * 5 } else { wanted };
+            if is_at_end || found.bytes >= filled || *looked >= looked_max {
                 break;
             }
             *looked += 1;
-            search.seen += 1;
             let block = self.directory.block(id);
             next = self.directory.above(space, &block.key);
             if block.busy || block.waits() {
                 match self.freeze_for_spill(space, id) {
                     Some(frozen) => {
+                        found.first_seq = found.first_seq.min(frozen.first_seq());
                         found.bytes += frozen.memory_bytes();
                         found.blocks.push((id, frozen));
                     }
@@ -318,6 +348,13 @@ impl Core {
         Some(packed)
     }
 
+    /// Whether enough is in it, or what is old.
+    fn is_worth_a_bundle(&self, found: &Found) -> bool {
+        let is_filled = found.bytes * FILL_PART >= self.config.bundle_bytes as usize;
+        let is_old = self.sweep.search.began.is_some_and(|began| found.first_seq <= began);
+        !found.blocks.is_empty() && (is_filled || is_old)
+    }
+
     /// Writes what was found, if there is room.
     fn write_spill(&mut self, found: Vec<Found>, actions: &mut Actions) {
         let sections = |found: &Found| -> Vec<u8> {
@@ -331,13 +368,14 @@ impl Core {
         };
         let lengths: Vec<u32> = found.iter().zip(&bodies).map(length).collect();
         let Some(extents) = self.space_map.allocate_run(&lengths) else {
-            self.sweep.search.in_vain = Some((self.statistics.runs, self.accepted));
+            self.search_in_vain();
             self.room_events += 1;
             return found.into_iter().for_each(|found| self.put_back(found));
         };
         let mut buffer = Buffer::recycled(lengths.iter().map(|bytes| *bytes as usize).sum());
         let mut spill = Spill {
             bundles: Vec::with_capacity(found.len()),
+            blocks: Vec::new(),
             frozen_bytes: 0,
             growth_bytes: 0,
             phase: Phase::Writing { pending: 0 },
@@ -351,6 +389,7 @@ impl Core {
             at = end;
             spill.bundles.push(prepared);
         }
+        spill.blocks.sort_unstable();
         self.frozen_bytes += spill.frozen_bytes;
         let writes = write_requests(&extents, buffer);
         spill.phase = Phase::Writing { pending: writes.len() };
@@ -386,7 +425,7 @@ impl Core {
             space: found.space,
             low,
             high,
-            first_seq: found.blocks.iter().map(|(_, packed)| packed.first_seq()).min().unwrap_or(0),
+            first_seq: found.first_seq,
             through: self.accepted,
             updates,
             growth_bytes: growth.sum(),
@@ -399,6 +438,7 @@ impl Core {
             spill.frozen_bytes += packed.memory_bytes();
             self.directory.block_mut(id).frozen = Some(Arc::new(packed));
             blocks.push(self.directory.table.reference(id));
+            spill.blocks.push(id);
         }
         Prepared { spilled: Spilled { record, blocks }, filter }
     }
@@ -440,7 +480,7 @@ impl Core {
             }
             Err(AppendError::Full | AppendError::TooLong { .. }) => {
                 let Some(spill) = self.sweep.spill.take() else { return };
-                self.sweep.search.in_vain = Some((self.statistics.runs, self.accepted));
+                self.search_in_vain();
                 self.unfreeze_spill(&spill);
                 let extents = spill.bundles.iter().map(|bundle| bundle.spilled.record.extent);
                 extents.for_each(|extent| self.space_map.free(extent));
@@ -494,14 +534,19 @@ impl Core {
             if is_relieved && percent < pacing::SPILLS_FAIL_PERCENT { 0 } else { percent }
         };
         let queues = unless(self.spill_pays(), self.queue_fill_percent());
-        let log = unless(self.spills_for_log(), self.log_claim_percent(0));
+        let log = unless(!self.is_cycle_for_log(), self.log_claim_percent(0));
         let bundles = if self.bundles.is_empty() { 0 } else { self.bundles_fill_percent() };
         queues.max(log).max(bundles)
     }
 
-    /// How far the cycle is that alone can release the log; `None` if spills can.
+    /// How far the cycle is that alone can release the log; `None` if spills or a checkpoint can.
     pub(super) fn cycle_for_log(&self) -> Option<f64> {
-        self.sweep_progress().filter(|_| !self.spills_for_log())
+        self.sweep_progress().filter(|_| self.is_cycle_for_log())
+    }
+
+    /// Whether only a cycle can release the log: updates hold it that are not spilled.
+    fn is_cycle_for_log(&self) -> bool {
+        self.is_log_held_by_queues() && !self.spills_for_log() && self.sweep.spill.is_none()
     }
 }
 
