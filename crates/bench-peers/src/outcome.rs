@@ -41,8 +41,8 @@ impl Latency {
     }
 }
 
-/// What happened in each interval. Long runs have longer intervals, for the memory of a series counts
-/// as that of the engine.
+/// What happened in each interval. Long runs have longer intervals, for the memory of a series
+/// counts as that of the engine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Series {
     /// Length of an interval, in milliseconds.
