@@ -41,17 +41,19 @@ impl Latency {
     }
 }
 
-/// What happened in each interval. Long runs have longer intervals, for the memory of a series
-/// counts as that of the engine.
+/// What happened in each interval, and how long the longest of it took. Long runs have longer
+/// intervals, for the memory of a series counts as that of the engine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Series {
     /// Length of an interval, in milliseconds.
     #[serde(default = "interval_ms_min")]
     pub(crate) interval_ms: u64,
-    /// Updates that were acknowledged.
-    pub(crate) updates: Vec<u64>,
-    /// The longest latency of calls that ended, in microseconds.
-    pub(crate) latency_us_max: Vec<u64>,
+    /// How many: updates that were acknowledged, or pauses.
+    #[serde(alias = "updates")]
+    pub(crate) counts: Vec<u64>,
+    /// The longest latency of calls that ended, or the longest pause, in microseconds.
+    #[serde(alias = "latency_us_max")]
+    pub(crate) longest_us: Vec<u64>,
 }
 
 fn interval_ms_min() -> u64 {
@@ -60,22 +62,22 @@ fn interval_ms_min() -> u64 {
 
 impl Default for Series {
     fn default() -> Self {
-        Self { interval_ms: INTERVAL_MS_MIN, updates: Vec::new(), latency_us_max: Vec::new() }
+        Self { interval_ms: INTERVAL_MS_MIN, counts: Vec::new(), longest_us: Vec::new() }
     }
 }
 
 impl Series {
-    /// So many updates were acknowledged at this time after the start.
-    pub(crate) fn add(&mut self, after: Duration, updates: u64, latency: Duration) {
+    /// So many came to their end at this time after the start, and took so long.
+    pub(crate) fn add(&mut self, after: Duration, count: u64, took: Duration) {
         let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
         while after_ms / self.interval_ms >= INTERVALS_MAX {
             self.coarsen();
         }
         let interval = (after_ms / self.interval_ms) as usize;
         self.lengthen(interval + 1);
-        self.updates[interval] += updates;
-        let longest = &mut self.latency_us_max[interval];
-        *longest = (*longest).max(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
+        self.counts[interval] += count;
+        let longest = &mut self.longest_us[interval];
+        *longest = (*longest).max(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     }
 
     /// Takes in another series of the same run.
@@ -85,26 +87,26 @@ impl Series {
             let finer = if self.interval_ms < other.interval_ms { &mut *self } else { &mut other };
             finer.coarsen();
         }
-        self.lengthen(other.updates.len());
-        for (interval, updates) in other.updates.iter().enumerate() {
-            self.updates[interval] += updates;
-            let longest = &mut self.latency_us_max[interval];
-            *longest = (*longest).max(other.latency_us_max[interval]);
+        self.lengthen(other.counts.len());
+        for (interval, count) in other.counts.iter().enumerate() {
+            self.counts[interval] += count;
+            let longest = &mut self.longest_us[interval];
+            *longest = (*longest).max(other.longest_us[interval]);
         }
     }
 
     /// Makes one interval of two.
     fn coarsen(&mut self) {
         self.interval_ms *= 2;
-        self.updates = self.updates.chunks(2).map(|pair| pair.iter().sum()).collect();
+        self.counts = self.counts.chunks(2).map(|pair| pair.iter().sum()).collect();
         let longest = |pair: &[u64]| pair.iter().copied().max().unwrap_or(0);
-        self.latency_us_max = self.latency_us_max.chunks(2).map(longest).collect();
+        self.longest_us = self.longest_us.chunks(2).map(longest).collect();
     }
 
     fn lengthen(&mut self, intervals: usize) {
-        if self.updates.len() < intervals {
-            self.updates.resize(intervals, 0);
-            self.latency_us_max.resize(intervals, 0);
+        if self.counts.len() < intervals {
+            self.counts.resize(intervals, 0);
+            self.longest_us.resize(intervals, 0);
         }
     }
 }
@@ -116,6 +118,23 @@ pub(crate) struct Check {
     pub(crate) expected: u64,
     /// What they add up to.
     pub(crate) found: u64,
+}
+
+/// When the machine itself did not run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Pauses {
+    /// Part of the processors' time that the host of a virtual machine gave to others, 0 to 1.
+    pub(crate) stolen_fraction: f64,
+    /// Pauses of any processor; none if real-time priority, which it takes to see them, is refused.
+    pub(crate) series: Option<Series>,
+}
+
+impl Pauses {
+    /// The longest, in milliseconds; none if they were not watched.
+    pub(crate) fn longest_ms(&self) -> Option<f64> {
+        let longest = self.series.as_ref()?.longest_us.iter().max();
+        Some(longest.copied().unwrap_or(0) as f64 / 1e3)
+    }
 }
 
 /// How a store came back after SIGKILL.
@@ -153,6 +172,8 @@ pub(crate) struct Outcome {
     pub(crate) read_latency: Option<Latency>,
     pub(crate) scan_latency: Option<Latency>,
     pub(crate) series: Series,
+    /// None for what is not a run, and in older results.
+    pub(crate) pauses: Option<Pauses>,
     /// Bytes that devices read, deferred work included.
     pub(crate) read_bytes: u64,
     /// Bytes that devices wrote, deferred work included.

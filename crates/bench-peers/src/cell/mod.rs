@@ -7,6 +7,7 @@
 
 pub(crate) mod acknowledged;
 mod callers;
+mod pauses;
 mod recorder;
 pub(crate) mod resources;
 pub(crate) mod spec;
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 use acknowledged::Acknowledged;
 use callers::Run;
 use nix::sys::signal::Signal;
+use pauses::Watch;
 use recorder::Recorder;
 use resources::Used;
 use spec::{Reply, Spec, Step};
@@ -113,10 +115,12 @@ impl Cell<'_> {
             Run { workload, duration, rate: None, ..self.orders(engine.as_ref()) }.execute()?;
         }
         let (started, before) = (Instant::now(), Used::now());
+        let watch = Watch::begin(started);
         let recorder = self.orders(engine.as_ref()).execute()?;
         let ran = started.elapsed();
         engine.quiesce()?;
         let mut outcome = summary(recorder, ran, started.elapsed());
+        outcome.pauses = Some(watch.end());
         outcome.rate = self.spec.rate;
         self.finish(&mut outcome, Used::now().since(before), engine.as_ref());
         let expected = self.counters.map(|counters| counters.wrapping_add(outcome.updates));

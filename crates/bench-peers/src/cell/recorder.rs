@@ -135,7 +135,7 @@ mod tests {
             all.merge(&one);
         }
         assert_eq!((all.updates, all.reads, all.scans), (65, 2, 0));
-        assert_eq!(all.series.updates.iter().sum::<u64>(), 65);
+        assert_eq!(all.series.counts.iter().sum::<u64>(), 65);
         assert_eq!(all.read_latencies.summary().expect("samples").samples, 2);
     }
 
@@ -146,15 +146,12 @@ mod tests {
             long.add(Duration::from_secs(second), 2, Duration::from_micros(second));
         }
         short.add(Duration::from_secs(1), 5, Duration::from_secs(9));
-        assert!(long.updates.len() <= 1200, "{}", long.updates.len());
+        assert!(long.counts.len() <= 1200, "{}", long.counts.len());
         for (mut all, other) in [(long.clone(), &short), (short.clone(), &long)] {
             all.merge(other);
-            assert_eq!(all.updates.iter().sum::<u64>(), 2 * 3600 + 5);
+            assert_eq!(all.counts.iter().sum::<u64>(), 2 * 3600 + 5);
             assert_eq!(all.interval_ms, long.interval_ms);
-            assert_eq!(
-                (all.latency_us_max[0], all.latency_us_max.last()),
-                (9_000_000, Some(&3599))
-            );
+            assert_eq!((all.longest_us[0], all.longest_us.last()), (9_000_000, Some(&3599)));
         }
     }
 }

@@ -45,6 +45,35 @@ impl Used {
     }
 }
 
+/// What the processors have done up to a moment, in ticks of the kernel's clock.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Processors {
+    ticks: u64,
+    stolen: u64,
+}
+
+impl Processors {
+    /// Since the machine started.
+    pub(crate) fn now() -> Self {
+        Self::read(&fs::read_to_string("/proc/stat").unwrap_or_default())
+    }
+
+    /// From the first line of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq and
+    /// stolen; times of guests come after them and are in user time too.
+    fn read(stat: &str) -> Self {
+        let line = stat.lines().find_map(|line| line.strip_prefix("cpu "));
+        let fields = line.unwrap_or_default().split_whitespace().take(8);
+        let ticks: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();
+        Self { ticks: ticks.iter().sum(), stolen: ticks.get(7).copied().unwrap_or(0) }
+    }
+
+    /// The part of all time since an earlier moment that the host gave to others.
+    pub(crate) fn stolen_since(self, before: Self) -> f64 {
+        let stolen = self.stolen.saturating_sub(before.stolen);
+        stolen as f64 / self.ticks.saturating_sub(before.ticks).max(1) as f64
+    }
+}
+
 /// The most memory that the process ever had resident, in bytes.
 pub(crate) fn resident_bytes_peak() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -79,6 +108,15 @@ mod tests {
         let io = "rchar: 1\nread_bytes: 22\nwrite_bytes: 333\ncancelled_write_bytes: 4\n";
         assert_eq!((field(io, "read_bytes:"), field(io, "write_bytes:")), (22, 333));
         assert_eq!(field("VmHWM:\t   120 kB\n", "VmHWM:"), 120);
+    }
+
+    #[test]
+    fn stolen_time_is_a_part_of_all_time() {
+        let before = Processors::read("cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1 1 1 1 1 1 1 1 0 0\n");
+        let now = Processors::read("cpu  11 2 3 14 5 6 7 28 99 99\n");
+        assert!((now.stolen_since(before) - 0.5).abs() < 1e-9);
+        assert!(before.stolen_since(before).abs() < 1e-9);
+        assert!(Processors::read("").stolen_since(before).abs() < 1e-9);
     }
 
     #[test]

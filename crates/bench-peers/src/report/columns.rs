@@ -89,6 +89,12 @@ pub(super) fn costs() -> Vec<Column> {
         column("of the limit, with page cache", size, |outcome| {
             Some(outcome.cgroup_bytes_peak? as f64)
         }),
+        column("stolen by the host", percent, |outcome| {
+            Some(outcome.pauses.as_ref()?.stolen_fraction)
+        }),
+        column("machine paused at most, ms", short, |outcome| {
+            outcome.pauses.as_ref()?.longest_ms()
+        }),
     ]
 }
 

@@ -81,6 +81,11 @@ fn head(results: &Results, out: &mut String) {
          above 8 and with `--quick` after the last such cell of a store only, for all before it): \
          a sum that is not the number of acknowledged increments is shown as a failure"
             .to_owned(),
+        "- *Stolen*: the part of the processors' time, from the start of a run to the end of its \
+         deferred work, that the host of the virtual machine gave to others. *Paused*: by how \
+         much a thread that comes before all others was late on any processor; no engine can \
+         answer sooner than the machine runs"
+            .to_owned(),
         format!("- Text of `ngrams`: {}", settings.text),
     ];
     line(out, &lines.join("\n"));

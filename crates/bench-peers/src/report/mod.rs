@@ -122,8 +122,8 @@ mod tests {
                     written_bytes: 64_000_000,
                     ..Outcome::default()
                 };
-                outcome.series.updates = vec![10, 20, 30];
-                outcome.series.latency_us_max = vec![1, 2, 3];
+                outcome.series.counts = vec![10, 20, 30];
+                outcome.series.longest_us = vec![1, 2, 3];
                 let (workload, class) = (Workload::Increments, Class::Relaxed);
                 let name = CellName { ratio: 8, workload, class, engine: engine.to_owned() };
                 results.cells.push(CellRun { name, repeat, outcome: Ok(outcome) });

@@ -1,5 +1,5 @@
 //! The plots: throughput by engine and ratio, throughput over time, percentiles of latency, and the
-//! longest latencies over time where updates come at a rate.
+//! longest latencies over time where updates come at a rate, with the pauses of the machine.
 //!
 //! Axes are logarithmic where what is shown differs by more than ten times. Text is black on white.
 
@@ -12,7 +12,7 @@ use plotters::prelude::*;
 use super::spread::Spread;
 use super::{Table, measured, tables};
 use crate::failure::Failure;
-use crate::outcome::{Latency, Outcome, Results};
+use crate::outcome::{Latency, Outcome, Results, Series};
 use crate::text::short;
 use crate::workload::{Class, Workload};
 
@@ -53,6 +53,7 @@ pub(super) fn draw_all(results: &Results, folder: &Path) -> Result<Vec<(String, 
         }
         if is_open {
             plots.extend(longest_over_time(table, folder)?);
+            plots.extend(pauses_over_time(table, folder)?);
         }
     }
     Ok(plots)
@@ -110,7 +111,7 @@ fn over_time(table: &Table<'_>, folder: &Path) -> Result<Option<(String, String)
 /// Updates per second in each interval, or in several together.
 fn rates(run: &Outcome) -> Vec<(f64, f64)> {
     let rate = |counts: &[u64], seconds: f64| counts.iter().sum::<u64>() as f64 / seconds;
-    by_time(run, &run.series.updates, rate)
+    by_time(&run.series, &run.series.counts, rate)
 }
 
 /// The longest latencies over time, of the last repeat.
@@ -118,29 +119,45 @@ fn longest_over_time(
     table: &Table<'_>,
     folder: &Path,
 ) -> Result<Option<(String, String)>, Failure> {
+    let title = headline(table, "longest latency of an update over time");
+    let name = format!("longest-{}", file_part(table));
+    save_longest(table, &title, folder, &name, |run| Some(&run.series))
+}
+
+/// The longest pauses of the machine over time, of the last repeat.
+fn pauses_over_time(table: &Table<'_>, folder: &Path) -> Result<Option<(String, String)>, Failure> {
+    let title = headline(table, "longest pause of the machine over time");
+    let name = format!("pauses-{}", file_part(table));
+    save_longest(table, &title, folder, &name, |run| run.pauses.as_ref()?.series.as_ref())
+}
+
+fn save_longest(
+    table: &Table<'_>,
+    title: &str,
+    folder: &Path,
+    name: &str,
+    series: impl Fn(&Outcome) -> Option<&Series>,
+) -> Result<Option<(String, String)>, Failure> {
     let longest = |us: &[u64], _: f64| us.iter().copied().max().unwrap_or(0) as f64;
     let lines = table.rows.iter().filter_map(|(engine, outcomes)| {
-        let run = measured(outcomes).last().copied()?;
-        Some((*engine, by_time(run, &run.series.latency_us_max, longest)))
+        let series = series(measured(outcomes).last().copied()?)?;
+        Some((*engine, by_time(series, &series.longest_us, longest)))
     });
-    let title = headline(table, "longest latency of an update over time");
     let frame =
-        Frame {
-            title: &title, across: "seconds", up: "µs", places: Vec::new(), has_points: false
-        };
-    save(folder, &format!("longest-{}", file_part(table)), &frame, lines.collect())
+        Frame { title, across: "seconds", up: "µs", places: Vec::new(), has_points: false };
+    save(folder, name, &frame, lines.collect())
 }
 
 /// One number for each interval, or for several together of so many seconds, with when they begin.
 fn by_time(
-    run: &Outcome,
+    series: &Series,
     intervals: &[u64],
     number: impl Fn(&[u64], f64) -> f64,
 ) -> Vec<(f64, f64)> {
     // The last interval is cut short by the end of the run.
     let intervals = &intervals[..intervals.len().saturating_sub(1)];
     let together = intervals.len().div_ceil(POINTS_MAX).max(1);
-    let seconds = (together as u64 * run.series.interval_ms) as f64 / 1e3;
+    let seconds = (together as u64 * series.interval_ms) as f64 / 1e3;
     let groups = intervals.chunks_exact(together).enumerate();
     groups.map(|(place, group)| (place as f64 * seconds, number(group, seconds))).collect()
 }
