@@ -17,8 +17,9 @@ use crate::cell::acknowledged;
 use crate::cell::spec::{Reply, Spec, Step};
 use crate::failure::Failure;
 
-/// Longest life of a child; what takes longer is no measurement any more.
-const LIFE_MAX: Duration = Duration::from_secs(1800);
+/// Longest life of a child beyond the length of its run: loads, warm-up, recovery, deferred work.
+/// What takes longer is no measurement any more.
+const REST_MAX: Duration = Duration::from_secs(1800);
 /// Time between two looks at a child.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -52,8 +53,8 @@ pub(crate) fn perform(spec: &mut Spec, is_limited: bool) -> Result<Reply, Failur
     if spec.step == Step::RunUntilKilled {
         kill_in_mid_run(&mut child, spec);
     }
-    let status = wait(&mut child)?;
-    let mut reply = read_reply(spec, status);
+    let ended = wait(&mut child, Duration::from_secs_f64(spec.seconds) + REST_MAX)?;
+    let mut reply = read_reply(&spec.reply, &ended);
     if let (Ok(outcome), Some(cgroup)) = (&mut reply.outcome, &cgroup) {
         outcome.cgroup_bytes_peak = cgroup.bytes_peak();
     }
@@ -76,27 +77,39 @@ fn kill_in_mid_run(child: &mut Child, spec: &Spec) {
     }
 }
 
-fn wait(child: &mut Child) -> Result<ExitStatus, Failure> {
-    let started = Instant::now();
+/// How a child ended.
+struct Ended {
+    status: ExitStatus,
+    /// It was killed after so long.
+    killed_after: Option<Duration>,
+}
+
+fn wait(child: &mut Child, life_max: Duration) -> Result<Ended, Failure> {
+    let (started, mut killed_after) = (Instant::now(), None);
     loop {
         let lost = |error| Failure::Refused(format!("the child is lost: {error}"));
         if let Some(status) = child.try_wait().map_err(lost)? {
-            return Ok(status);
+            return Ok(Ended { status, killed_after });
         }
-        if started.elapsed() > LIFE_MAX {
+        if started.elapsed() > life_max && killed_after.is_none() {
+            killed_after = Some(life_max);
             drop(child.kill());
         }
         thread::sleep(PAUSE);
     }
 }
 
-fn read_reply(spec: &Spec, status: ExitStatus) -> Reply {
-    let text = fs::read_to_string(&spec.reply).unwrap_or_default();
-    serde_json::from_str(&text).unwrap_or_else(|_| Reply {
-        outcome: Err(format!(
-            "the process ended with {status} (signal 9 without a kill: more memory than the limit)"
-        )),
-        counters: None,
+fn read_reply(reply: &Path, ended: &Ended) -> Reply {
+    let text = fs::read_to_string(reply).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_else(|_| {
+        let outcome = match ended.killed_after {
+            Some(life) => format!("killed, for it was not done after {} s", life.as_secs()),
+            None => format!(
+                "the process ended with {} (SIGKILL: more memory than the limit, as a rule)",
+                ended.status
+            ),
+        };
+        Reply { outcome: Err(outcome), counters: None }
     })
 }
 
@@ -112,5 +125,25 @@ fn forget_pages(folder: &Path) {
             drop(file.sync_data());
             posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).unwrap_or_default();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_that_takes_too_long_is_killed_and_the_reply_says_so() {
+        let start = |program: &str, argument: &str| {
+            Command::new(program).arg(argument).spawn().expect("it starts")
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        let reply = folder.path().join("reply");
+        let ended = wait(&mut start("sleep", "1000"), Duration::from_millis(20)).expect("it ends");
+        let killed = read_reply(&reply, &ended).outcome.expect_err("there is no reply");
+        assert_eq!(killed, "killed, for it was not done after 0 s");
+        let ended = wait(&mut start("true", ""), Duration::from_secs(1000)).expect("it ends");
+        let silent = read_reply(&reply, &ended).outcome.expect_err("there is no reply");
+        assert!(silent.starts_with("the process ended with exit status: 0"), "{silent}");
     }
 }
