@@ -15,7 +15,7 @@ use upsweep::{ClosedError, Damage, Error, RetryError};
 /// Offsets of the superblock slots on the first data device.
 const SLOTS: [u64; 2] = [4096, 8192];
 
-/// Updates, sweeps, checkpoints and a second session, on a new store: what power cuts interrupt.
+/// Updates, sweeps, checkpoints and two more sessions, on a new store: what power cuts interrupt.
 fn workload(world: &mut World) -> Result<(), Error> {
     world.open()?;
     world.add_all(1)?;
@@ -33,6 +33,10 @@ fn workload(world: &mut World) -> Result<(), Error> {
     for number in 0..KEYS / 2 {
         world.add(number)?;
     }
+    world.sweep()?;
+    world.stop();
+    world.open()?;
+    world.add_all(1)?;
     world.sweep()
 }
 

@@ -116,8 +116,8 @@ impl Bench {
         config.batch_bytes = BATCH_BYTES;
         config.depth = DEPTH;
         Log::format(&mut devices, &config)?;
-        let reader = upsweep::log::recover(&mut devices, &config, 1)?;
-        let mut log = reader.into_log(&mut devices, config)?;
+        let mut reader = upsweep::log::recover(&mut devices, &config, 1)?;
+        let mut log = reader.to_log(&mut devices, config)?;
         let stream = log.open("bench").map_err(upsweep::Error::from)?;
         let (requests, completions) = (Vec::new(), Vec::new());
         Ok(Self { devices, log, stream, started: Instant::now(), requests, completions })

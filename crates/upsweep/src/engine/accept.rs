@@ -119,7 +119,7 @@ impl Core {
 
     /// Where updates of one record go; `None` if their space is not there. Updates that go to one
     /// block all wait for the record or none does, so this is known before any is on its way.
-    fn route<'a>(
+    pub(super) fn route<'a>(
         &mut self,
         updates: impl IntoIterator<Item = &'a LoggedUpdate<'a>>,
     ) -> Vec<Option<Target>> {
@@ -142,7 +142,7 @@ impl Core {
         self.targets = targets;
     }
 
-    fn touch_queues(&self, targets: &[Option<Target>]) {
+    pub(super) fn touch_queues(&self, targets: &[Option<Target>]) {
         let end = |target: &Option<Target>| match target {
             Some(Target::Block(id)) => Some(self.directory.block(*id).queue.end()),
             _ => None,

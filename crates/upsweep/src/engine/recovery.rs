@@ -181,10 +181,9 @@ pub fn open(
         .map(|index| devices.geometry(DeviceId(index)).growable && access == Access::ReadWrite)
         .collect();
     let root = read_root(devices, &config, &superblock)?;
-    let log = log::recover(devices, &log_config(&config, 1), superblock.replay_from)?;
     let log = match access {
-        Access::ReadWrite => log.into_log(devices, log_config(&config, epoch))?,
-        Access::ReadOnly => log.into_log_read_only(log_config(&config, epoch))?,
+        Access::ReadWrite => reader.to_log(devices, log_config(&config, epoch))?,
+        Access::ReadOnly => reader.to_log_read_only(log_config(&config, epoch))?,
     };
     let mut core = Core::assemble(config, registry, superblock, log, space_map, growable)?;
     core.load_checkpoint(devices, &root)?;

@@ -11,6 +11,7 @@ use super::blocks::BlockId;
 use super::bundles::{self, Bundle, Filter};
 use super::config::Config;
 use super::core::{Core, Release};
+use super::directory::Target;
 use super::drive;
 use super::format::bundle_format::BundleRecord;
 use super::format::codec_format::Malformed;
@@ -22,8 +23,11 @@ use super::queue::Waiting;
 use super::recovery::Access;
 use crate::device::{self, Devices};
 use crate::error::{Damage, Error, RequestError};
-use crate::log::LogReader;
+use crate::log::{LogReader, RecordRef};
 use crate::placement::Extent;
+
+/// Updates that are looked up together in replay, at least.
+const GROUP_UPDATES: usize = 64;
 
 impl Core {
     /// First pass: everything that changes the directory.
@@ -32,56 +36,60 @@ impl Core {
         devices: &mut dyn Devices,
         reader: &mut LogReader,
     ) -> Result<(), Error> {
-        let begin = self.superblock.root_seq;
-        while let Some(record) = reader.next(devices)? {
-            let seq = record.seq;
-            if seq <= begin && record.stream != self.change_stream {
-                continue;
-            }
-            let payload = record_format::decode(record.payload)
-                .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
-            if let Payload::RemoveRange(range) = &payload {
-                self.removed_ranges.push((seq, range.clone()));
-            }
-            if seq <= begin {
-                continue;
-            }
-            let event = match payload {
-                Payload::Change(change, _) => {
-                    self.apply_change(seq, &change, Release::Never);
-                    continue;
-                }
-                Payload::Modifier(record) => {
-                    self.bind_modifier(record);
-                    continue;
-                }
-                Payload::Updates(updates) => self.blocks_for(seq, updates)?,
-                Payload::Settle(updates) => {
-                    let blocks = self.blocks_for(seq, updates.clone())?;
-                    self.apply_event(seq, blocks, Release::Never);
-                    Event::Settle(settled(&self.config, seq, updates)?)
-                }
-                Payload::CreateSpace(record) => {
-                    self.format_named(&record.format)?;
-                    Event::Create(record)
-                }
-                Payload::DropSpace(space) => Event::Drop(space),
-                Payload::Clone(clone) => Event::Clone(clone),
-                Payload::DropSnapshot(snapshot) => Event::DropSnapshot(snapshot),
-                Payload::RemoveRange(range) => Event::RemoveRange(range),
-                Payload::Adopt(space, source) => Event::Adopt { space, source },
-                Payload::Release(portion) => Event::Release(portion),
-                Payload::Spill(bundles) => {
-                    for spilled in &bundles {
-                        self.add_bundle(seq, spilled, None, Release::Never);
-                    }
-                    continue;
-                }
-            };
-            self.apply_event(seq, event, Release::Never);
+        while let Some(batch) = reader.next_batch(devices)? {
+            batch.iter().try_for_each(|record| self.replay_change(record))?;
         }
         reader.rewind();
         self.index_places();
+        Ok(())
+    }
+
+    fn replay_change(&mut self, record: &RecordRef<'_>) -> Result<(), Error> {
+        let (seq, begin) = (record.seq, self.superblock.root_seq);
+        if seq <= begin && record.stream != self.change_stream {
+            return Ok(());
+        }
+        let payload = record_format::decode(record.payload)
+            .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
+        if let Payload::RemoveRange(range) = &payload {
+            self.removed_ranges.push((seq, range.clone()));
+        }
+        if seq <= begin {
+            return Ok(());
+        }
+        let event = match payload {
+            Payload::Change(change, _) => {
+                self.apply_change(seq, &change, Release::Never);
+                return Ok(());
+            }
+            Payload::Modifier(record) => {
+                self.bind_modifier(record);
+                return Ok(());
+            }
+            Payload::Updates(updates) => self.blocks_for(seq, updates)?,
+            Payload::Settle(updates) => {
+                let blocks = self.blocks_for(seq, updates.clone())?;
+                self.apply_event(seq, blocks, Release::Never);
+                Event::Settle(settled(&self.config, seq, updates)?)
+            }
+            Payload::CreateSpace(record) => {
+                self.format_named(&record.format)?;
+                Event::Create(record)
+            }
+            Payload::DropSpace(space) => Event::Drop(space),
+            Payload::Clone(clone) => Event::Clone(clone),
+            Payload::DropSnapshot(snapshot) => Event::DropSnapshot(snapshot),
+            Payload::RemoveRange(range) => Event::RemoveRange(range),
+            Payload::Adopt(space, source) => Event::Adopt { space, source },
+            Payload::Release(portion) => Event::Release(portion),
+            Payload::Spill(bundles) => {
+                for spilled in &bundles {
+                    self.add_bundle(seq, spilled, None, Release::Never);
+                }
+                return Ok(());
+            }
+        };
+        self.apply_event(seq, event, Release::Never);
         Ok(())
     }
 
@@ -120,48 +128,28 @@ impl Core {
         access: Access,
     ) -> Result<(), Error> {
         self.replaying = true;
-        while let Some(record) = reader.next(devices)? {
-            let seq = record.seq;
-            self.replay_carried(seq);
-            let payload = record_format::decode(record.payload)
-                .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
-            let mut updates = match payload {
-                Payload::Updates(updates)
-                | Payload::Change(_, updates)
-                | Payload::Settle(updates) => updates,
-                Payload::RemoveRange(range) => {
-                    self.replay_range(seq, &range);
-                    self.accepted = seq;
-                    continue;
+        while let Some(batch) = reader.next_batch(devices)? {
+            let mut group = Vec::new();
+            for RecordRef { seq, payload, .. } in batch {
+                if group.len() >= GROUP_UPDATES || !self.carried_replay.is_empty() {
+                    self.replay_group(devices, &mut group, access)?;
+                    self.replay_carried(seq);
                 }
-                _ => continue,
-            };
-            let mut of_record = Vec::new();
-            while let Some(update) = updates
-                .next_update()
-                .map_err(|malformed| malformed_record(&self.config, seq, malformed))?
-            {
-                of_record.push(update);
-            }
-            if of_record.len() > 1 {
-                self.anticipate(of_record.iter());
-            }
-            for update in &of_record {
-                self.replay_update(seq, update, access)?;
-            }
-            self.accepted = seq;
-            if access == Access::ReadWrite && self.queue_bytes() > self.queue_limit_bytes() {
-                // The log is read with nothing else in flight. A full store is opened all the same,
-                // with more memory than it was given: else nothing could be deleted from it.
-                drive::until(self, devices, |core| {
-                    let fits = core.queue_bytes() <= core.queue_limit_bytes() / 2;
-                    fits || core.full || core.closed.is_some()
-                });
-                self.come_to_rest(devices);
-                if let Some(closed) = &self.closed {
-                    return Err(closed.clone().into());
+                let payload = record_format::decode(payload)
+                    .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
+                match payload {
+                    Payload::Updates(updates)
+                    | Payload::Change(_, updates)
+                    | Payload::Settle(updates) => gather(&self.config, seq, updates, &mut group)?,
+                    Payload::RemoveRange(range) => {
+                        self.replay_group(devices, &mut group, access)?;
+                        self.replay_range(seq, &range);
+                        self.accepted = seq;
+                    }
+                    _ => {}
                 }
             }
+            self.replay_group(devices, &mut group, access)?;
         }
         self.replay_carried(u64::MAX);
         if access == Access::ReadWrite {
@@ -183,7 +171,59 @@ impl Core {
         self.paused = false;
     }
 
-    fn replay_update(
+    /// Updates of records that follow each other, each with its sequence; takes them out.
+    fn replay_group(
+        &mut self,
+        devices: &mut dyn Devices,
+        group: &mut Vec<(u64, LoggedUpdate<'_>)>,
+        access: Access,
+    ) -> Result<(), Error> {
+        let Some((last, _)) = group.last() else { return Ok(()) };
+        self.accepted = *last;
+        for (target, (seq, update)) in self.targets_of(group).into_iter().zip(group.drain(..)) {
+            match target {
+                None => {}
+                Some(Target::Block(id)) => self.replay_update(seq, &update, id, access)?,
+                Some(Target::Later(_)) => self.replay_for_holders(seq, &update, access)?,
+            }
+        }
+        if access == Access::ReadWrite && self.queue_bytes() > self.queue_limit_bytes() {
+            // The log is read with nothing else in flight. A full store is opened all the same,
+            // with more memory than it was given: else nothing could be deleted from it.
+            drive::until(self, devices, |core| {
+                let fits = core.queue_bytes() <= core.queue_limit_bytes() / 2;
+                fits || core.full || core.closed.is_some()
+            });
+            self.come_to_rest(devices);
+            if let Some(closed) = &self.closed {
+                return Err(closed.clone().into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The blocks for which updates have to wait again; `Later` if that may be several, or others
+    /// than the one that covers the key. In steps over all updates, so that these wait for memory
+    /// together and not one by one.
+    fn targets_of(&mut self, group: &[(u64, LoggedUpdate<'_>)]) -> Vec<Option<Target>> {
+        if !self.directory.clones.is_empty() {
+            return vec![Some(Target::Later(None)); group.len()];
+        }
+        let routed = self.route(group.iter().map(|(_, update)| update));
+        let missing = |((seq, update), target): (&(u64, LoggedUpdate<'_>), &Option<Target>)| {
+            target.filter(|target| match target {
+                Target::Block(id) => self.is_missing(*seq, update, update.space, *id),
+                Target::Later(_) => true,
+            })
+        };
+        let targets: Vec<_> = group.iter().zip(&routed).map(missing).collect();
+        self.targets = routed;
+        self.touch_queues(&targets);
+        targets
+    }
+
+    /// An update for its space, and for the clones that were made of that later.
+    fn replay_for_holders(
         &mut self,
         seq: u64,
         update: &LoggedUpdate<'_>,
@@ -194,33 +234,45 @@ impl Core {
             let Some(found) = self.directory.space(space) else { continue };
             let position = found.format.position(update.key);
             let Some(id) = self.directory.covering(space, &position) else { continue };
-            let inside = self.directory.block(id).placement().frontier >= seq
-                || self.is_in_bundle(space, seq, &position);
-            if inside && !cfg!(feature = "broken-frontier")
-                || self.is_removed(space, seq, update.key)
-            {
-                continue;
+            if !told.contains(&id) && self.is_missing(seq, update, space, id) {
+                told.push(id);
+                self.replay_update(seq, update, id, access)?;
             }
-            if told.contains(&id) {
-                continue;
-            }
-            told.push(id);
-            // Who only looks applies nothing: an update may wait whose modifier is not known here.
-            if access == Access::ReadWrite && self.modifiers.get(update.modifier).is_none() {
-                return Err(self.unknown_modifier(update));
-            }
-            let LoggedUpdate { modifier, key, operand, .. } = *update;
-            self.push(id, &UpdateRef { seq, modifier, key, operand });
         }
         Ok(())
     }
 
-    /// Whether a bundle has what was accepted for a position up to this sequence.
-    fn is_in_bundle(&self, space: u32, seq: u64, position: &[u8]) -> bool {
+    fn replay_update(
+        &mut self,
+        seq: u64,
+        update: &LoggedUpdate<'_>,
+        id: BlockId,
+        access: Access,
+    ) -> Result<(), Error> {
+        // Who only looks applies nothing: an update may wait whose modifier is not known here.
+        if access == Access::ReadWrite && self.modifiers.get(update.modifier).is_none() {
+            return Err(self.unknown_modifier(update));
+        }
+        let LoggedUpdate { modifier, key, operand, .. } = *update;
+        self.push(id, &UpdateRef { seq, modifier, key, operand });
+        Ok(())
+    }
+
+    /// Whether an update for this block of a space has to wait for it again: it is neither inside
+    /// its image nor in a bundle, and nothing that comes later removes it.
+    fn is_missing(&self, seq: u64, update: &LoggedUpdate<'_>, space: u32, id: BlockId) -> bool {
+        let inside = self.directory.block(id).placement().frontier >= seq
+            || self.is_in_bundle(space, seq, update.key);
+        (!inside || cfg!(feature = "broken-frontier")) && !self.is_removed(space, seq, update.key)
+    }
+
+    /// Whether a bundle has what was accepted for a key up to this sequence.
+    fn is_in_bundle(&self, space: u32, seq: u64, key: &[u8]) -> bool {
         if self.bundles.is_empty() || cfg!(feature = "broken-spill") {
             return false;
         }
-        self.bundles.hold(&self.directory.sources(space), position, seq)
+        let Some(found) = self.directory.space(space) else { return false };
+        self.bundles.hold(&self.directory.sources(space), &found.format.position(key), seq)
     }
 
     /// Reads every bundle, for the filter of its keys and to tell the blocks for which it has
@@ -317,6 +369,20 @@ impl Core {
             self.push_range(seq, space, &range, &mut told);
         }
     }
+}
+
+/// Adds the updates of a record to a group.
+fn gather<'a>(
+    config: &Config,
+    seq: u64,
+    mut updates: Updates<'a>,
+    group: &mut Vec<(u64, LoggedUpdate<'a>)>,
+) -> Result<(), Error> {
+    let malformed = |malformed| malformed_record(config, seq, malformed);
+    while let Some(update) = updates.next_update().map_err(malformed)? {
+        group.push((seq, update));
+    }
+    Ok(())
 }
 
 /// What cells of the reference array a record tells, and how much.

@@ -148,6 +148,12 @@ impl BatchHeader {
         batch_bytes(self.record_bytes as usize)
     }
 
+    /// Where its last record ends, in bytes from its start.
+    #[must_use]
+    pub fn records_end(&self) -> usize {
+        BATCH_HEADER_BYTES + self.record_bytes as usize
+    }
+
     /// Writes the header into the first [`BATCH_HEADER_BYTES`] bytes of `batch`.
     pub fn encode(&self, batch: &mut [u8]) {
         let bytes = &mut batch[..BATCH_HEADER_BYTES];
@@ -294,8 +300,7 @@ pub fn decode_record(bytes: &[u8], seed: u32) -> Result<RecordRef<'_>, Invalid> 
 /// What is wrong with the first bad record.
 pub fn check_records(header: &BatchHeader, batch: &[u8]) -> Result<(), Invalid> {
     let seed = record_seed(&header.store, header.epoch);
-    let end = BATCH_HEADER_BYTES + header.record_bytes as usize;
-    let mut rest = batch.get(BATCH_HEADER_BYTES..end).ok_or(Invalid::Short)?;
+    let mut rest = batch.get(BATCH_HEADER_BYTES..header.records_end()).ok_or(Invalid::Short)?;
     let mut seq = header.first_seq;
     while !rest.is_empty() {
         let record = decode_record(rest, seed)?;

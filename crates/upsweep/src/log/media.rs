@@ -237,13 +237,36 @@ impl Media {
         Ok(children)
     }
 
+    /// The batch that follows `tip`, of which a search has shown that it is there: records are
+    /// checked only where several batches claim to be it.
+    pub(super) fn known_child(
+        &mut self,
+        devices: &mut dyn Devices,
+        tip: &Tip,
+    ) -> Result<Option<BatchHeader>, Error> {
+        let children = self.children(devices, tip)?;
+        match children[..] {
+            [only] => Ok(Some(only)),
+            _ => self.whole(devices, children),
+        }
+    }
+
     /// The valid batch that follows `tip`, if there is one.
     pub(super) fn child(
         &mut self,
         devices: &mut dyn Devices,
         tip: &Tip,
     ) -> Result<Option<BatchHeader>, Error> {
-        let mut children = self.children(devices, tip)?;
+        let children = self.children(devices, tip)?;
+        self.whole(devices, children)
+    }
+
+    /// The one of the highest epoch whose records check.
+    fn whole(
+        &mut self,
+        devices: &mut dyn Devices,
+        mut children: Vec<BatchHeader>,
+    ) -> Result<Option<BatchHeader>, Error> {
         children.sort_by_key(|header| std::cmp::Reverse(header.epoch));
         for header in children {
             if self.is_whole(devices, &header)? {

@@ -109,6 +109,12 @@ impl LogConfig {
         Self { store, epoch, batch_bytes, depth: 2, delay_us_max: 200, regions, segment_bytes }
     }
 
+    /// Where the batch with this header lies: device, and offset in bytes there.
+    fn place_of(&self, header: &format::BatchHeader) -> (DeviceId, u64) {
+        let region = self.regions[usize::from(header.device)];
+        (region.device, region.offset + u64::from(header.page) * PAGE_BYTES)
+    }
+
     /// Checks every field.
     ///
     /// # Errors

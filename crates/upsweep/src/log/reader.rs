@@ -1,14 +1,12 @@
 //! Reading a recovered log: forward for replay, backward per stream, and on to appending.
 
-use super::format::{
-    self, BATCH_HEADER_BYTES, BatchHeader, PAGE_BYTES, RECORD_HEADER_BYTES, RecordRef,
-};
+use super::format::{self, BATCH_HEADER_BYTES, BatchHeader, PAGE_BYTES, RecordRef};
 use super::media::{Media, Tip};
 use super::recover::recover;
 use super::writer::{Link, Log};
 use super::{LogConfig, Seq, StreamId};
-use crate::device::{self, Buffer, Devices};
-use crate::error::{ClosedError, Error, RequestError};
+use crate::device::{self, Buffer, DeviceId, Devices};
+use crate::error::{ClosedError, Damage, Error, RequestError};
 
 /// One record, copied out of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +19,8 @@ pub struct Record {
     pub payload: Vec<u8>,
 }
 
-/// A recovered log: yields the records from `replay_from` to the end, as often as wanted, then
-/// becomes the running [`Log`]. Memory: one window of 1 MiB, or a segment where a record is longer,
+/// A recovered log: yields the records from `replay_from` to the end, as often as wanted, and makes
+/// the running [`Log`]. Memory: one window of 1 MiB, or a segment where a record is longer,
 /// per log device.
 #[derive(Debug)]
 pub struct LogReader {
@@ -37,8 +35,8 @@ pub struct LogReader {
     /// The youngest batches: those of which no later one says that they are durable.
     unattested: Vec<BatchHeader>,
     epoch_seen: u64,
-    /// The batch being read and the bytes of it that were read.
-    position: Option<(BatchHeader, usize)>,
+    /// The batch that was read last.
+    position: Option<BatchHeader>,
 }
 
 impl LogReader {
@@ -52,15 +50,12 @@ impl LogReader {
         epoch_seen: u64,
     ) -> Self {
         let position = None;
-        let mut reader =
-            Self { media, first, replay_from, end, last_seqs, unattested, epoch_seen, position };
-        reader.rewind();
-        reader
+        Self { media, first, replay_from, end, last_seqs, unattested, epoch_seen, position }
     }
 
     /// Goes back to before the first record, for another pass.
     pub fn rewind(&mut self) {
-        self.position = self.first.map(|header| (header, BATCH_HEADER_BYTES));
+        self.position = None;
     }
 
     /// The sequence of the last record of the log; `replay_from - 1` if there is none to replay.
@@ -75,64 +70,62 @@ impl LogReader {
         self.epoch_seen
     }
 
-    /// The next record in sequence order over all streams and devices; `None` after the last.
+    /// The records of the next batch, in sequence order over all streams and devices;
+    /// `None` after the last.
     ///
-    /// Cost: reads ahead by 1 MiB per device; no copy.
+    /// Cost: reads ahead by 1 MiB per device; no copy of what was appended. Memory: 40 bytes for
+    /// each record of a batch.
     ///
     /// # Errors
     /// [`Error::Damaged`] if what recovery found cannot be read again.
-    pub fn next(&mut self, devices: &mut dyn Devices) -> Result<Option<RecordRef<'_>>, Error> {
-        loop {
-            let inside = |position: &(BatchHeader, usize)| {
-                position.1 < BATCH_HEADER_BYTES + position.0.record_bytes as usize
-            };
-            let Some((header, at)) = self.position.filter(inside) else {
-                if self.step(devices)? {
-                    continue;
-                }
-                return Ok(None);
-            };
-            let seed = format::record_seed(&header.store, header.epoch);
-            let batch = self.media.batch(devices, &header)?;
-            let record = match format::decode_record(&batch[at..], seed) {
-                Ok(record) => record,
-                Err(invalid) => return Err(self.damage(header.number, invalid.reason())),
-            };
-            let (seq, stream, end) = (record.seq, record.stream, at + record.bytes());
-            let wanted = record.valid && seq >= self.replay_from;
-            self.position = Some((header, end));
-            if wanted {
-                // Read again, from the window: a borrow cannot leave a loop that goes on.
-                let payload = &self.media.batch(devices, &header)?[at + RECORD_HEADER_BYTES..end];
-                return Ok(Some(RecordRef { seq, stream, payload, valid: true }));
+    pub fn next_batch(
+        &mut self,
+        devices: &mut dyn Devices,
+    ) -> Result<Option<Vec<RecordRef<'_>>>, Error> {
+        let Some(header) = self.step(devices)? else { return Ok(None) };
+        let place = self.media.config.place_of(&header);
+        let batch = self.media.batch(devices, &header)?;
+        let (seed, end) = (format::record_seed(&header.store, header.epoch), header.records_end());
+        let (mut records, mut at) = (Vec::new(), BATCH_HEADER_BYTES);
+        while at < end {
+            let record = format::decode_record(&batch[at..end], seed);
+            let record =
+                record.map_err(|invalid| damage(place, header.number, invalid.reason()))?;
+            at += record.bytes();
+            if record.valid && record.seq >= self.replay_from {
+                records.push(record);
             }
         }
+        Ok(Some(records))
     }
 
-    /// Moves to the start of the next batch; false at the end of the log.
-    fn step(&mut self, devices: &mut dyn Devices) -> Result<bool, Error> {
-        let tip = self.position.map_or(Tip::GENESIS, |(header, _)| Tip::of(&header));
-        if tip.number >= self.end.number {
-            return Ok(false);
-        }
-        let next = self.media.child(devices, &tip)?;
-        let next = next.ok_or_else(|| self.damage(tip.number + 1, "was whole a moment ago"))?;
-        self.position = Some((next, BATCH_HEADER_BYTES));
-        Ok(true)
-    }
-
-    fn damage(&self, number: u64, reason: &str) -> Error {
-        let (device, page) = match self.position {
-            Some((header, _)) => (usize::from(header.device), header.page),
-            None => (0, 0),
+    /// Moves to the next batch; `None` at the end of the log.
+    fn step(&mut self, devices: &mut dyn Devices) -> Result<Option<BatchHeader>, Error> {
+        let next = match (self.position, self.first) {
+            (None, Some(first)) => first,
+            (position, _) => {
+                let tip = position.as_ref().map_or(Tip::GENESIS, Tip::of);
+                if tip.number >= self.end.number {
+                    return Ok(None);
+                }
+                let next = self.media.known_child(devices, &tip)?;
+                next.ok_or_else(|| self.damage(tip.number + 1, "was whole a moment ago"))?
+            }
         };
-        let offset = u64::from(page) * PAGE_BYTES;
-        self.media.damage(device, offset, &format!("log batch {number}"), reason)
+        self.position = Some(next);
+        Ok(Some(next))
+    }
+
+    /// Damage of the batch with this number, at or behind the position.
+    fn damage(&self, number: u64, reason: &str) -> Error {
+        let first = self.media.config.regions[0];
+        let place = self.position.map(|header| self.media.config.place_of(&header));
+        damage(place.unwrap_or((first.device, first.offset)), number, reason)
     }
 
     /// The youngest `count` records of `stream`, newest first, by the back pointers from batch to
     /// batch. Ends early where the ring has been overwritten, and at damage to what is below
-    /// `replay_from`. Does not move the position of [`LogReader::next`].
+    /// `replay_from`. Does not move the position of [`LogReader::next_batch`].
     ///
     /// # Errors
     /// [`Error::Damaged`] if a batch from `replay_from` on is bad.
@@ -156,8 +149,7 @@ impl LogReader {
                 _ => return Err(self.damage(number, "was whole a moment ago")),
             };
             let seed = format::record_seed(&found.store, found.epoch);
-            let end = BATCH_HEADER_BYTES + found.record_bytes as usize;
-            let batch = &self.media.batch(devices, &found)?[..end];
+            let batch = &self.media.batch(devices, &found)?[..found.records_end()];
             let from = records.len();
             let mut at = BATCH_HEADER_BYTES;
             while let Ok(record) = format::decode_record(&batch[at..], seed) {
@@ -180,13 +172,13 @@ impl LogReader {
     /// count as used. Makes what was found certain: writes the youngest batches again where they
     /// are, those that may not be stable (at most `8 * devices * depth`; one or two as a rule). And
     /// wipes the header of a torn batch where the next one would go, if there is one: at most two
-    /// pages per device.
+    /// pages per device. What the reader yields stays as it is until the log releases it.
     ///
     /// # Errors
     /// [`RequestError::BadConfig`] if `config` is not of this log, or its epoch is not higher than
     /// every epoch seen; [`ClosedError::WriteFailed`] if writing fails; [`Error::Damaged`] if
     /// reading does.
-    pub fn into_log(mut self, devices: &mut dyn Devices, config: LogConfig) -> Result<Log, Error> {
+    pub fn to_log(&mut self, devices: &mut dyn Devices, config: LogConfig) -> Result<Log, Error> {
         self.check_config(&config)?;
         for header in std::mem::take(&mut self.unattested) {
             let bytes = Buffer::copy_of(self.media.batch(devices, &header)?);
@@ -201,8 +193,8 @@ impl LogReader {
     /// The log for looking at: nothing is wiped, so nothing must be appended.
     ///
     /// # Errors
-    /// [`RequestError::BadConfig`] as for [`LogReader::into_log`].
-    pub fn into_log_read_only(self, config: LogConfig) -> Result<Log, Error> {
+    /// [`RequestError::BadConfig`] as for [`LogReader::to_log`].
+    pub fn to_log_read_only(&self, config: LogConfig) -> Result<Log, Error> {
         self.check_config(&config)?;
         Ok(self.resume(config))
     }
@@ -223,7 +215,7 @@ impl LogReader {
         Ok(())
     }
 
-    fn resume(self, config: LogConfig) -> Log {
+    fn resume(&self, config: LogConfig) -> Log {
         let Tip { number, last_seq, link, cursors } = self.end;
         let mut log = Log::new(config, number, link, last_seq);
         for (device, last_seqs) in self.last_seqs.iter().enumerate() {
@@ -234,14 +226,18 @@ impl LogReader {
     }
 }
 
+fn damage((device, offset): (DeviceId, u64), number: u64, reason: &str) -> Error {
+    let (what, reason) = (format!("log batch {number}"), reason.to_owned());
+    Damage { device, offset, what, reason }.into()
+}
+
 fn write_in_place(
     devices: &mut dyn Devices,
     config: &LogConfig,
     header: &BatchHeader,
     bytes: Buffer,
 ) -> Result<(), ClosedError> {
-    let region = config.regions[usize::from(header.device)];
-    let (device, offset) = (region.device, region.offset + u64::from(header.page) * PAGE_BYTES);
+    let (device, offset) = config.place_of(header);
     device::write_alone(devices, device, offset, bytes).map_err(|error| ClosedError::WriteFailed {
         device,
         offset,

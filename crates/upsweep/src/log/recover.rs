@@ -9,7 +9,7 @@
 //!
 //! **Why nothing stale comes back.** When a run takes over at a tip, the tip has no whole
 //! successor. A successor whose header made it to the device but whose records did not is wiped
-//! then ([`LogReader::into_log`](super::LogReader::into_log)), before anything is written, so later
+//! then ([`LogReader::to_log`](super::LogReader::to_log)), before anything is written, so later
 //! writes cannot complete it by accident: no run writes a header of an older epoch again. Hence a
 //! successor of that tip that is whole later was written by a later run, and a batch of the cut-off
 //! tail descends from one that never becomes whole. By induction every recovery finds a
@@ -21,7 +21,7 @@
 //!
 //! **Why what was found stays.** A whole batch that no later one attests may be there to read and
 //! yet not be stable: its write, or a flush, failed, and the process goes on without a power cut.
-//! [`LogReader::into_log`](super::LogReader::into_log) writes these batches again before anything
+//! [`LogReader::to_log`](super::LogReader::to_log) writes these batches again before anything
 //! else, each in its place and with the same bytes, so that a power cut in between does no harm.
 //! Else the next batches would attest what a later power cut may take away.
 //!

@@ -216,9 +216,9 @@ fn epochs_must_rise_and_configurations_must_match() {
     let mut world = World::new(config(1, 4, 8, 1));
     world.put(10, 1).expect("room");
     world.drain();
-    let reader = recover(&mut world.bank, &world.config, 1).expect("recovers");
+    let mut reader = recover(&mut world.bank, &world.config, 1).expect("recovers");
     assert_eq!(reader.epoch_seen(), 1);
-    let refused = reader.into_log(&mut world.bank, world.config.clone());
+    let refused = reader.to_log(&mut world.bank, world.config.clone());
     let setting = |result| match result {
         Err(Error::Request(RequestError::BadConfig { setting, .. })) => setting,
         other => panic!("{other:?}"),
@@ -343,7 +343,7 @@ fn readers_skip_dummies() {
     let (offset, batch) = write(&request);
     let mut batch = batch.to_vec();
     let mut header = header(&request);
-    let at = BATCH_HEADER_BYTES + header.record_bytes as usize;
+    let at = header.records_end();
     let seed = format::record_seed(&STORE, header.epoch);
     format::seal_record(&mut batch[at..at + 50], seed, StreamId(0), 0, false);
     header.record_bytes += 50;

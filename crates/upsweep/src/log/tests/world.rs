@@ -3,7 +3,8 @@
 use crate::device::{Completion, DeviceId, Devices, Geometry, Operation, Request};
 use crate::error::Error;
 use crate::log::{
-    AppendError, Log, LogConfig, LogRegion, Record, Seq, Space, StreamId, Urgency, recover,
+    AppendError, Log, LogConfig, LogReader, LogRegion, Record, Seq, Space, StreamId, Urgency,
+    recover,
 };
 
 pub(super) const STORE: [u8; 16] = *b"the store of now";
@@ -115,9 +116,9 @@ impl World {
         let bytes = 8192 + config.regions[0].bytes as usize;
         let mut bank = Bank::new(config.regions.len(), bytes);
         Log::format(&mut bank, &config).expect("formats");
-        let reader = recover(&mut bank, &config, 1).expect("recovers");
+        let mut reader = recover(&mut bank, &config, 1).expect("recovers");
         assert_eq!((reader.last_seq(), reader.epoch_seen()), (0, 0));
-        let log = reader.into_log(&mut bank, config.clone()).expect("opens");
+        let log = reader.to_log(&mut bank, config.clone()).expect("opens");
         Self { bank, config, log, flights: vec![], model: vec![], released: 1, now_us: 0 }
     }
 
@@ -171,16 +172,26 @@ impl World {
         let mut reader = recover(&mut self.bank, &self.config, replay_from)?;
         let mut passes = [vec![], vec![]];
         for pass in &mut passes {
-            while let Some(record) = reader.next(&mut self.bank)? {
-                let payload = record.payload.to_vec();
-                pass.push(Record { seq: record.seq, stream: record.stream, payload });
-            }
-            reader.rewind();
+            *pass = self.pass(&mut reader)?;
         }
         let [first, second] = passes;
         assert_eq!(first, second);
         assert_eq!(reader.last_seq(), replay_from - 1 + first.len() as u64);
         Ok(first)
+    }
+
+    /// All that a reader yields.
+    fn pass(&mut self, reader: &mut LogReader) -> Result<Vec<Record>, Error> {
+        let mut records = Vec::new();
+        reader.rewind();
+        while let Some(batch) = reader.next_batch(&mut self.bank)? {
+            records.extend(batch.into_iter().map(|record| Record {
+                seq: record.seq,
+                stream: record.stream,
+                payload: record.payload.to_vec(),
+            }));
+        }
+        Ok(records)
     }
 
     /// Loses what is in memory and in flight, opens again, and checks what is there: a prefix of
@@ -196,12 +207,14 @@ impl World {
         let mut reader = recover(&mut self.bank, &self.config, replay_from).expect("recovers");
         self.check_read_back(&mut reader);
         self.config.epoch += 1;
-        self.log = reader.into_log(&mut self.bank, self.config.clone()).expect("opens");
+        self.log = reader.to_log(&mut self.bank, self.config.clone()).expect("opens");
+        let again = self.pass(&mut reader).expect("it is there still");
+        assert!(again == found, "what a reader yields stays when the log opens");
         assert_eq!(self.log.durable(), self.model.len() as u64);
         self.released = replay_from;
     }
 
-    fn check_read_back(&mut self, reader: &mut crate::log::LogReader) {
+    fn check_read_back(&mut self, reader: &mut LogReader) {
         let stream = StreamId(7);
         let back = reader.read_back(&mut self.bank, stream, 5).expect("reads back");
         let known = self.model.iter().rev().filter(|record| record.stream == stream);
