@@ -75,7 +75,8 @@ fn head(results: &Results, out: &mut String) {
             .to_owned(),
         "- Latencies of closed loops count from the call. In `latency50`, `latency80` and \
          `reads-while-updating` updates come at random times at a rate, a part of what \
-         `increments` reached with all paid, and latencies count from when they were due"
+         `increments` reached with all paid; whichever caller is free takes the next, and \
+         latencies count from when they were due"
             .to_owned(),
         "- Counters were added up after the last repeat of each cell of increments (at ratios \
          above 8 and with `--quick` after the last such cell of a store only, for all before it): \
