@@ -26,7 +26,7 @@ use crate::error::{Damage, Error, RequestError};
 use crate::log::{LogReader, RecordRef};
 use crate::placement::Extent;
 
-/// Updates that are looked up together in replay, at least.
+/// Replay looks updates up together once it has gathered so many, or a batch ends.
 const GROUP_UPDATES: usize = 64;
 
 impl Core {

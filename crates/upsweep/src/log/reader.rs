@@ -73,7 +73,7 @@ impl LogReader {
     /// The records of the next batch, in sequence order over all streams and devices;
     /// `None` after the last.
     ///
-    /// Cost: reads ahead by 1 MiB per device; no copy of what was appended. Memory: 40 bytes for
+    /// Cost: reads ahead by 1 MiB per device; no copy of what was appended. Memory: 32 bytes for
     /// each record of a batch.
     ///
     /// # Errors
