@@ -117,8 +117,8 @@ impl Core {
         }
     }
 
-    /// Where updates go; `None` if their space is not there. Updates of one record
-    /// that go to one block all wait for it or none does, so this is known before any is on its way.
+    /// Where updates go; `None` if their space is not there. Updates of one record that go to one
+    /// block all wait for it or none does, so this is known before any is on its way.
     pub(super) fn route<'a>(
         &mut self,
         updates: impl IntoIterator<Item = &'a LoggedUpdate<'a>>,
