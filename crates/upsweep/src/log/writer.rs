@@ -59,6 +59,8 @@ pub struct Log {
     last: Seq,
     dispatched: Seq,
     durable: Seq,
+    /// Most records that waited at once of late, fading with every batch.
+    waiting_max: u64,
     /// What the owner released; the rings see at most `durable` of it.
     released: Seq,
     failed: bool,
@@ -109,6 +111,7 @@ impl Log {
             last,
             dispatched: last,
             durable: last,
+            waiting_max: 0,
             released: 1,
             failed: false,
             pool: Pool::new(config.batch_bytes as usize, 2 * places_max),
@@ -278,7 +281,8 @@ impl Log {
 
     /// Appends to `requests` a write for every batch that should go out now: sealed ones, and the
     /// open one if a record in it is urgent or has waited `delay_us_max`, while devices have free
-    /// places. Call after appends, after completions, and at [`Log::deadline_us`].
+    /// places. An open batch that may expect more company waits for that while its device writes
+    /// another. Call after appends, after completions, and at [`Log::deadline_us`].
     ///
     /// Every request has [`LOG_TOKEN_BIT`] in its token and wants stable media.
     pub fn dispatch(&mut self, now_us: u64, requests: &mut Vec<Request>) {
@@ -290,7 +294,8 @@ impl Log {
             };
             let bytes = batch.bytes();
             let delayed = self.sealed.is_empty() && !batch.urgent;
-            let Some((position, place)) = self.vacancy(bytes) else { break };
+            let only_idle = self.sealed.is_empty() && self.expects_company(batch, now_us);
+            let Some((position, place)) = self.vacancy(bytes, only_idle) else { break };
             let device = self.places.remove(position).expect("found at this position");
             if self.sealed.is_empty() {
                 self.seal();
@@ -302,12 +307,28 @@ impl Log {
         }
     }
 
-    /// The free pipeline place that a batch of `bytes` takes, and where on that device it goes.
-    fn vacancy(&self, bytes: u64) -> Option<(usize, u64)> {
+    /// Whether the open batch would do better to wait: not all who waited of late are back, and it
+    /// has less than twice of what is on its way. Devices that take batches one after the other
+    /// are done sooner with few large ones, and each costs processor time.
+    fn expects_company(&self, open: &Assembly, now_us: u64) -> bool {
+        let on_the_way = self.dispatched - self.durable;
+        now_us < self.due_us(open)
+            && self.last - self.durable < self.waiting_max
+            && u64::from(open.records) < 2 * on_the_way
+    }
+
+    /// The free pipeline place that a batch of `bytes` takes, if need be only of a device that has
+    /// nothing to do, and where on that device it goes.
+    fn vacancy(&self, bytes: u64, only_idle: bool) -> Option<(usize, u64)> {
         if self.failed || self.flights.len() >= 8 * self.places_max() {
             return None;
         }
-        let place = |device: &u16| self.rings[usize::from(*device)].place(bytes);
+        let is_writing =
+            |device| self.flights.iter().any(|flight| flight.device == device && !flight.done);
+        let place = |device: &u16| {
+            let suits = !(only_idle && is_writing(*device));
+            suits.then(|| self.rings[usize::from(*device)].place(bytes)).flatten()
+        };
         self.places.iter().enumerate().find_map(|(at, device)| Some((at, place(device)?)))
     }
 
@@ -378,6 +399,7 @@ impl Log {
             return Err(LogFailure { device: completion.device, offset: flight.offset, error });
         }
         flight.done = true;
+        self.waiting_max = (self.last - self.durable).max(self.waiting_max * 15 / 16);
         let device = flight.device;
         let completed = &mut self.statistics.devices[usize::from(device)].completed;
         *completed += 1;
@@ -420,7 +442,7 @@ impl Log {
     #[must_use]
     pub fn deadline_us(&self) -> Option<u64> {
         let open = self.open.as_ref()?;
-        let idle = self.sealed.is_empty() && self.vacancy(open.bytes()).is_some();
+        let idle = self.sealed.is_empty() && self.vacancy(open.bytes(), false).is_some();
         (idle && !open.urgent).then(|| self.due_us(open))
     }
 

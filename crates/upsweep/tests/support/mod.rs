@@ -245,6 +245,15 @@ impl World {
         world.opened_and_swept()
     }
 
+    /// The same, and a bundle has hardly more than one update, so that a round is several spills.
+    pub fn spilling_for_log_in_parts(seed: u64, segments: u64) -> Self {
+        let mut world = Self::spilling_for_log(seed, segments);
+        world.stop();
+        world.config.bundle_bytes = 16;
+        world.open().expect("opens");
+        world
+    }
+
     fn opened_and_swept(self) -> Self {
         let mut world = self;
         world.open().expect("opens");

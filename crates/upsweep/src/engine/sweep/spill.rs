@@ -77,7 +77,8 @@ pub(super) struct Search {
     from: Box<[u8]>,
     /// What was accepted up to here when the round began: this round is to spill it all.
     began: Option<u64>,
-    has_found: bool,
+    /// Bytes of memory that this round has spilled.
+    spilled_bytes: u64,
     /// A round has come to its end: the frontier may have moved far.
     pub(super) is_round_complete: bool,
     /// What runs and updates were when a round had found nothing, or there was no room for a spill.
@@ -202,7 +203,7 @@ impl Core {
         let wanted = self.config.spill_fill_percent;
         let for_memory = self.spill_pays() && self.queue_fill_percent() >= wanted;
         let for_log = self.spills_for_log()
-            && self.log_claim_percent(0) >= wanted
+            && self.log_claim_percent(0) >= self.fill_of_next_spill_percent()
             && self.is_log_held_by_queues()
             && !self.is_frontier_looked_for();
         (for_memory || for_log)
@@ -210,6 +211,17 @@ impl Core {
             && !(self.paused || self.full || self.is_search_in_vain())
             && self.bundles_fill_percent() < 100
             && self.has_room_to_spill()
+    }
+
+    /// How full the log is when the next spill for it is due: the further the round is, the
+    /// fuller. As only a whole round releases the log, spills one after the other would go on until
+    /// its end, and for so long callers would wait for a device and a core that both are busy.
+    fn fill_of_next_spill_percent(&self) -> u32 {
+        let end = u64::from(pacing::SPILLS_FAIL_PERCENT);
+        let start = u64::from(self.config.spill_fill_percent).min(end);
+        let spilled = self.sweep.search.spilled_bytes;
+        let all = (spilled + self.queue_bytes() as u64).max(1);
+        (start + (end - start) * spilled / all) as u32
     }
 
     /// Whether half of the log is there for updates that wait in memory, or more. If not, it will
@@ -242,7 +254,7 @@ impl Core {
             };
             if self.is_worth_a_bundle(&bundle) {
                 bytes += bundle.bytes;
-                self.sweep.search.has_found = true;
+                self.sweep.search.spilled_bytes += bundle.bytes as u64;
                 found.push(bundle);
             } else {
                 self.put_back(bundle);
@@ -256,8 +268,8 @@ impl Core {
     /// The next round begins at the beginning; not at once if this one has found nothing.
     fn end_round(&mut self) {
         let round = std::mem::take(&mut self.sweep.search);
-        self.sweep.search.is_round_complete = round.has_found;
-        if !round.has_found {
+        self.sweep.search.is_round_complete = round.spilled_bytes > 0;
+        if round.spilled_bytes == 0 {
             self.search_in_vain();
         }
     }

@@ -77,6 +77,53 @@ fn relaxed_records_wait_for_company_time_or_an_urgent_one() {
     assert_eq!(world.flights.len(), 2);
 }
 
+/// Puts urgent records, dispatches, and gives the devices that are writing.
+fn put_and_dispatch(world: &mut World, records: usize) -> Vec<u16> {
+    for _ in 0..records {
+        world.put(8, 1).expect("room");
+    }
+    world.dispatch();
+    targets(world)
+}
+
+#[test]
+fn a_batch_waits_for_those_who_are_expected_back_while_its_device_writes() {
+    let mut world = World::new(config(1, 4, 8, 1));
+    put_and_dispatch(&mut world, 1);
+    world.complete(0);
+    assert_eq!(put_and_dispatch(&mut world, 1), [0], "nothing is on its way");
+    for _ in 0..7 {
+        world.put(8, 1).expect("room");
+    }
+    world.complete(0);
+    assert_eq!(put_and_dispatch(&mut world, 0), [0], "seven of the eight that have waited");
+    assert_eq!(put_and_dispatch(&mut world, 1), [0, 0], "all eight are here");
+    world.complete(0);
+    assert_eq!(put_and_dispatch(&mut world, 1), [0], "more are expected than the one on its way");
+    assert_eq!(put_and_dispatch(&mut world, 1), [0, 0], "twice as many as are on their way");
+    world.complete(0);
+    assert_eq!(put_and_dispatch(&mut world, 1), [0]);
+    world.complete(0);
+    assert_eq!(put_and_dispatch(&mut world, 0), [0], "the device has nothing to do");
+    assert_eq!(put_and_dispatch(&mut world, 1), [0]);
+    world.now_us += world.config.delay_us_max;
+    assert_eq!(put_and_dispatch(&mut world, 0), [0, 0], "it has waited as long as a batch may");
+}
+
+#[test]
+fn a_batch_that_expects_company_goes_to_an_idle_device() {
+    let mut world = World::new(config(2, 4, 8, 1));
+    assert_eq!(put_and_dispatch(&mut world, 6), [0]);
+    assert_eq!(put_and_dispatch(&mut world, 3), [0, 1]);
+    world.complete(0);
+    world.complete(0);
+    assert_eq!(put_and_dispatch(&mut world, 2), [0], "both are idle");
+    world.complete(0);
+    // Places came free in the order 0, 0, 1, 1; one of the first was taken and came free again.
+    assert_eq!(put_and_dispatch(&mut world, 2), [0]);
+    assert_eq!(put_and_dispatch(&mut world, 1), [0, 1], "a place of the busy device is passed by");
+}
+
 #[test]
 fn devices_start_staggered_and_the_first_to_complete_takes_the_next_batch() {
     let mut world = World::new(config(3, 4, 8, 1));
