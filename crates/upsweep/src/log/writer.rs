@@ -307,13 +307,14 @@ impl Log {
         }
     }
 
-    /// Whether the open batch would do better to wait: not all who waited of late are back, and it
-    /// has less than twice of what is on its way. Devices that take batches one after the other
-    /// are done sooner with few large ones, and each costs processor time.
+    /// Whether the open batch would do better to wait: not all who waited of late are back (one
+    /// may have been the owner itself), and it has less than twice of what is on its way. Devices
+    /// that take batches one after the other are done sooner with few large ones, and each costs
+    /// processor time.
     fn expects_company(&self, open: &Assembly, now_us: u64) -> bool {
         let on_the_way = self.dispatched - self.durable;
         now_us < self.due_us(open)
-            && self.last - self.durable < self.waiting_max
+            && self.last - self.durable + 1 < self.waiting_max
             && u64::from(open.records) < 2 * on_the_way
     }
 
