@@ -308,9 +308,8 @@ impl Log {
     }
 
     /// Whether the open batch would do better to wait: not all who waited of late are back (one
-    /// may have been the owner itself), and it has less than twice of what is on its way. Devices
-    /// that take batches one after the other are done sooner with few large ones, and each costs
-    /// processor time.
+    /// may have been the owner itself), and it has less than twice of what is on its way. Few
+    /// large batches cost processors and device less than many small ones.
     fn expects_company(&self, open: &Assembly, now_us: u64) -> bool {
         let on_the_way = self.dispatched - self.durable;
         now_us < self.due_us(open)
