@@ -2,16 +2,19 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use crate::text::Size;
 
 /// Measure the engine in a temporary store
 ///
-/// Loads a table, applies random durable additions as fast as they are taken, then one at a time,
-/// then reads records at random. Says how near the rate came to the bound that `upsweep stat`
-/// computes. The store is made in a new folder inside DIR and removed at the end; after a kill,
-/// remove DIR/upsweep-bench-* yourself.
+/// Loads a table and increments random counters in it until the sweep has gone over all data three
+/// times: only then has the rate settled, for at first memory and log are empty. Says what each
+/// second was like, how near the rate came to the bound that `upsweep stat` computes, and what the
+/// machine itself did meanwhile. Then reads records at random for 5 seconds.
+///
+/// The store is made in a new folder inside DIR and removed at the end; after a kill, remove
+/// DIR/upsweep-bench-* yourself.
 #[derive(Args)]
 #[command(
     arg_required_else_help = true,
@@ -22,7 +25,9 @@ use crate::text::Size;
     after_help = "\
 Examples:
   upsweep bench /var/tmp
-  upsweep bench /mnt/disk --records 100000000 --memory 512MiB --json
+  upsweep bench /mnt/disk --records 100000000 --memory 512MiB --series seconds.csv
+  upsweep bench /mnt/disk --callers 1 --batch 1         one update at a time
+  upsweep bench /mnt/disk --callers 64 --batch 1 --rate 50000
   upsweep bench /mnt/disk --log-only
   upsweep bench rodeh /mnt/disk
   upsweep bench structures /mnt/disk"
@@ -153,29 +158,63 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 10_000_000,
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) records: u64,
-    /// Bytes of a record: its key, padded to this length, and its counter of 8 bytes
-    #[arg(long, value_name = "N", default_value_t = 64,
-          value_parser = clap::value_parser!(u32).range(16..=4096))]
-    pub(crate) record_bytes: u32,
-    /// Random updates
-    #[arg(long, value_name = "N", default_value_t = 20_000_000)]
-    pub(crate) updates: u64,
+    /// Bytes of a key (8 to 1024): a number of 8 bytes and padding
+    #[arg(long, value_name = "N", default_value_t = 8,
+          value_parser = clap::value_parser!(u32).range(8..=1024))]
+    pub(crate) key_bytes: u32,
+    /// Bytes of a value (8 to 4096): a counter of 8 bytes, which updates increment, and padding
+    #[arg(long, value_name = "N", default_value_t = 56,
+          value_parser = clap::value_parser!(u32).range(8..=4096))]
+    pub(crate) value_bytes: u32,
+    /// Do not load the records first: updates make them, in a new table
+    #[arg(long)]
+    pub(crate) empty: bool,
     /// Memory of the store
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub(crate) memory: Size,
-    /// Size of the log
-    #[arg(long, value_name = "SIZE", default_value = "512MiB")]
-    pub(crate) log_size: Size,
-    /// Seconds for each of the measurements of latency, and for those of --log-only
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    pub(crate) seconds: u64,
-    /// Seed of the random keys
+    /// Size of the log [default: that of a new store, 512MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) log_size: Option<Size>,
+    /// Threads that hand over updates (1 to 1024)
+    #[arg(long, value_name = "N", default_value_t = 2,
+          value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub(crate) callers: u64,
+    /// Updates of a call (1 to 4096), one atomic batch
+    #[arg(long, value_name = "N", default_value_t = 64,
+          value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) batch: u32,
+    /// When a call returns
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = CallReturns::Durable)]
+    pub(crate) durability: CallReturns,
+    /// Updates per second of all callers together, due at random times; a call counts from when it
+    /// was due [default: the next call begins when the last returns]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) rate: Option<u64>,
+    /// Length of the run in seconds (1 to 7200) [default: until 3 cycles of the sweep are over, but
+    /// 60 to 600; with --log-only 10 for each measurement]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=7200))]
+    pub(crate) seconds: Option<u64>,
+    /// Seed of the random keys and times
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
+    /// Write one line of CSV for each second of the run to this file
+    #[arg(long, value_name = "FILE", conflicts_with = "log_only")]
+    pub(crate) series: Option<PathBuf>,
     /// Measure the log by itself: records of 64 bytes at saturation, then one at a time
     #[arg(long)]
     pub(crate) log_only: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// When a call that hands over updates returns.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum CallReturns {
+    /// When its updates are on stable media
+    Durable,
+    /// At once; its updates are on their way to the log
+    Ticket,
+    /// At once; its updates may wait 5 ms for others to share their write of the log
+    Relaxed,
 }

@@ -26,6 +26,9 @@ const RECORDS_PER_TURN: usize = 256;
 const BATCH_BYTES: u32 = 128 << 10;
 /// Batches in flight.
 const DEPTH: u8 = 2;
+const LOG_BYTES_DEFAULT: u64 = 512 << 20;
+/// Seconds of each measurement.
+const SECONDS_DEFAULT: u64 = 10;
 
 /// What was measured.
 #[derive(Serialize)]
@@ -61,7 +64,7 @@ struct Bench {
 
 pub(super) fn run(args: &BenchArgs, folder: &Path) -> Result<(), Failure> {
     let mut bench = Bench::new(args, folder)?;
-    let duration = Duration::from_secs(args.seconds);
+    let duration = Duration::from_secs(args.seconds.unwrap_or(SECONDS_DEFAULT));
     let large = bench.saturate(duration, args.seed, LARGE_RECORD_BYTES)?;
     let small = bench.saturate(duration, args.seed, RECORD_BYTES)?;
     let mut record = [0; RECORD_BYTES];
@@ -106,7 +109,8 @@ impl Bench {
         let path = HostPath { path: folder.join("log"), create: true };
         let mut devices = HostDevices::open(&[path], HostOptions::default())?;
         let device = upsweep::device::DeviceId(0);
-        let bytes = args.log_size.0 - args.log_size.0 % 4096;
+        let bytes = args.log_size.map_or(LOG_BYTES_DEFAULT, |size| size.0);
+        let bytes = bytes - bytes % 4096;
         let grow = upsweep::device::Operation::Grow { bytes };
         upsweep::device::run_alone(&mut devices, device, grow)
             .map_err(|error| Failure::Refused(format!("{}: {error}", folder.display())))?;

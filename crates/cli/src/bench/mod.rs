@@ -1,12 +1,12 @@
-//! `upsweep bench`: measures the engine, or its log alone, in a temporary store; `upsweep bench
-//! rodeh` repeats the measurements of a paper, `upsweep bench structures` compares structures and
-//! operations on them.
+//! `upsweep bench`: measures the engine in steady state, or its log alone, in a temporary store;
+//! `upsweep bench rodeh` repeats the measurements of a paper, `upsweep bench structures` compares
+//! structures and operations on them.
 
 mod log;
 mod rodeh;
 mod spread;
+mod steady;
 mod structures;
-mod table;
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -32,7 +32,7 @@ pub(crate) fn run(command: &BenchCommand) -> Result<(), Failure> {
     }
     let Some(args) = &command.own else { return Ok(()) };
     in_new_folder(&args.dir, |folder| {
-        if args.log_only { log::run(args, folder) } else { table::run(args, folder) }
+        if args.log_only { log::run(args, folder) } else { steady::run(args, folder) }
     })
 }
 
@@ -138,14 +138,19 @@ impl Latencies {
                 break;
             }
         }
+        Ok(Self::of(&histogram))
+    }
+
+    /// Of times in nanoseconds.
+    fn of(histogram: &Histogram<u64>) -> Self {
         let at = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1e3;
-        Ok(Self {
+        Self {
             samples: histogram.len(),
             p50_us: at(0.5),
             p99_us: at(0.99),
             p999_us: at(0.999),
             max_us: histogram.max() as f64 / 1e3,
-        })
+        }
     }
 
     pub(super) fn text(&self) -> String {

@@ -7,17 +7,21 @@
 use std::time::Instant;
 
 use serde::Serialize;
+use upsweep::engine::LoggedUpdate;
 use upsweep::structures::array::body_format::key_of;
-use upsweep::{Array, Store};
+use upsweep::structures::modifiers::ADD_I64;
+use upsweep::{Array, Durability, Store};
 
 use super::{Bench, cell, head, key, note, row};
-use crate::bench::table::add_all;
 use crate::bench::{Random, Spread, scramble};
 use crate::failure::Failure;
 use crate::text;
 
 /// The structures.
 const NAMES: [&str; 3] = ["ordered table", "hash table", "array"];
+
+/// Updates that are handed over under one lock.
+const GROUP: u64 = 512;
 
 /// What was measured.
 #[derive(Serialize)]
@@ -126,4 +130,31 @@ impl Outcome {
 fn thousands(rate: &Spread) -> Spread {
     let Spread { median, lowest, highest } = rate;
     Spread { median: median / 1e3, lowest: lowest / 1e3, highest: highest / 1e3 }
+}
+
+/// Adds 1 to `number` records of a space, in groups, and waits until all of it is durable.
+/// `push_key` appends the key of each, all of one length.
+pub(super) fn add_all(
+    store: &Store,
+    space: u32,
+    number: u64,
+    mut push_key: impl FnMut(u64, &mut Vec<u8>),
+) -> Result<(), Failure> {
+    let mut bytes = Vec::new();
+    let mut ticket = None;
+    let one = 1i64.to_le_bytes();
+    let mut done = 0;
+    while done < number {
+        let group = GROUP.min(number - done);
+        bytes.clear();
+        (done..done + group).for_each(|index| push_key(index, &mut bytes));
+        let updates: Vec<LoggedUpdate<'_>> = bytes
+            .chunks(bytes.len() / group as usize)
+            .map(|key| LoggedUpdate { space, modifier: ADD_I64, key, operand: &one })
+            .collect();
+        let ticket_of_group = store.blocks().modify_each(updates.chunks(1), Durability::Ticket);
+        ticket = Some(ticket_of_group.map_err(upsweep::Error::from)?);
+        done += group;
+    }
+    Ok(ticket.map_or(Ok(()), |ticket| ticket.wait())?)
 }

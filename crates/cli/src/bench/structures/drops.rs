@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use upsweep::{Store, Table};
 
+use super::additions::add_all;
 use super::{Bench, cell, head, key, note, row};
-use crate::bench::table::add_all;
 use crate::bench::{Latencies, Random, Spread};
 use crate::failure::Failure;
 use crate::text;

@@ -1,0 +1,224 @@
+//! The machine itself, beside a run: how long its processors ran nothing at all, and how fast they
+//! were.
+//!
+//! A virtual machine runs only while its host lets it, and a processor is slower while another
+//! shares its core. What an engine seems to wait for is then nobody's doing. On each processor a
+//! thread of real-time priority, which no thread of the run keeps from running, wakes every 5 ms
+//! and notes by how much it is late; every 20 ms it times a fixed piece of work of about 100 us.
+//! That is half a per cent of a processor. Where real-time priority is not permitted, the threads
+//! run like all others, and what they see is the run itself too.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use serde::Serialize;
+use thread_priority::{
+    RealtimeThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy,
+    set_thread_priority_and_policy, thread_native_id,
+};
+
+use crate::bench::scramble;
+
+const SLEEP: Duration = Duration::from_millis(5);
+/// Sleeps from one piece of work to the next.
+const SLEEPS_PER_WORK: u32 = 4;
+/// Times that the buffer is hashed in a piece of work; about 100 us on a processor of 3 GHz.
+const HASHES: u64 = 40;
+const BUFFER_WORDS: usize = 512;
+/// How many times its median the work takes in a second that counts as slow.
+const SLOW_RATIO: f64 = 1.5;
+/// Bytes of a thread's stack.
+const STACK_BYTES: usize = 64 << 10;
+
+/// Watches until [`Watch::end`] or until it is dropped.
+pub(super) struct Watch {
+    is_over: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Seen>>,
+}
+
+/// What the thread of one processor saw.
+#[derive(Default)]
+struct Seen {
+    is_real_time: bool,
+    /// Longest lateness that ended in each second.
+    late: Vec<Duration>,
+    /// In which second each piece of work ended, and its nanoseconds.
+    work: Vec<(u32, u32)>,
+}
+
+/// What was seen on all processors.
+#[derive(Serialize)]
+pub(super) struct Machine {
+    pub(super) processors: usize,
+    /// Whether nothing of the run could keep the watch from running.
+    pub(super) is_real_time: bool,
+    pub(super) longest_pause_ms: f64,
+    pub(super) longest_pause_second: usize,
+    /// Part of the seconds in which the work took over 1.5 times its median at least once.
+    pub(super) slow_seconds_fraction: f64,
+    #[serde(skip)]
+    pub(super) seconds: Vec<Second>,
+}
+
+/// One second of the machine.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Second {
+    /// Longest lateness.
+    pub(super) pause_ms: f64,
+    /// The slowest work in medians of the whole run; 0 if there was none.
+    pub(super) work_ratio: f64,
+}
+
+impl Watch {
+    /// Begins; seconds count from `started`.
+    pub(super) fn begin(started: Instant) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let own = sched_getaffinity(None).ok();
+        let is_own = |processor: &usize| own.as_ref().is_some_and(|own| own.is_set(*processor));
+        let watch = |processor| {
+            let is_over = Arc::clone(&is_over);
+            let body = move || {
+                let is_real_time = take_processor(processor);
+                Seen { is_real_time, ..watch(started, &is_over, SLEEP) }
+            };
+            thread::Builder::new().stack_size(STACK_BYTES).spawn(body).ok()
+        };
+        let threads = (0..CpuSet::MAX_CPU).filter(is_own).filter_map(watch).collect();
+        Self { is_over, threads }
+    }
+
+    /// What was seen in the first `seconds`.
+    pub(super) fn end(mut self, seconds: usize) -> Machine {
+        self.is_over.store(true, Ordering::Relaxed);
+        let seen: Vec<Seen> =
+            self.threads.drain(..).filter_map(|thread| thread.join().ok()).collect();
+        Machine::of(&seen, seconds)
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Machine {
+    fn of(seen: &[Seen], count: usize) -> Self {
+        let mut seconds = vec![Second::default(); count];
+        for Seen { late, work, .. } in seen {
+            for (second, late) in seconds.iter_mut().zip(late) {
+                second.pause_ms = second.pause_ms.max(late.as_secs_f64() * 1e3);
+            }
+            let mut sorted: Vec<u32> = work.iter().map(|(_, ns)| *ns).collect();
+            sorted.sort_unstable();
+            let middle = sorted.get(sorted.len().saturating_sub(1) / 2);
+            let median = middle.map_or(1.0, |ns| f64::from(*ns).max(1.0));
+            for (index, ns) in work {
+                if let Some(second) = seconds.get_mut(*index as usize) {
+                    second.work_ratio = second.work_ratio.max(f64::from(*ns) / median);
+                }
+            }
+        }
+        let pauses = seconds.iter().map(|second| second.pause_ms).enumerate();
+        let longest = pauses.max_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or((0, 0.0));
+        let slow = seconds.iter().filter(|second| second.work_ratio > SLOW_RATIO).count();
+        Self {
+            processors: seen.len(),
+            is_real_time: !seen.is_empty() && seen.iter().all(|seen| seen.is_real_time),
+            longest_pause_ms: longest.1,
+            longest_pause_second: longest.0,
+            slow_seconds_fraction: slow as f64 / count.max(1) as f64,
+            seconds,
+        }
+    }
+}
+
+/// Binds the calling thread to a processor and puts it before all others there; whether it may.
+fn take_processor(processor: usize) -> bool {
+    let mut own = CpuSet::new();
+    own.set(processor);
+    let is_bound = sched_setaffinity(None, &own).is_ok();
+    let real_time = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
+    let raised = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Max, real_time);
+    is_bound && raised.is_ok()
+}
+
+/// Sleeps again and again, for `sleep` where [`SLEEP`] is expected, and works now and then.
+fn watch(started: Instant, is_over: &AtomicBool, sleep: Duration) -> Seen {
+    let mut seen = Seen::default();
+    let mut buffer = [0; BUFFER_WORDS];
+    buffer.iter_mut().zip(0..).for_each(|(word, number)| *word = scramble(number));
+    let mut slept = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        let before = Instant::now();
+        thread::sleep(sleep);
+        let late = before.elapsed().saturating_sub(SLEEP);
+        let second = started.elapsed().as_secs() as usize;
+        if seen.late.len() <= second {
+            seen.late.resize(second + 1, Duration::ZERO);
+        }
+        seen.late[second] = seen.late[second].max(late);
+        slept += 1;
+        if slept % SLEEPS_PER_WORK == 0 {
+            let before = Instant::now();
+            black_box(work(&buffer));
+            let ns = u32::try_from(before.elapsed().as_nanos()).unwrap_or(u32::MAX);
+            seen.work.push((u32::try_from(second).unwrap_or(u32::MAX), ns));
+        }
+    }
+    seen
+}
+
+/// The fixed work: hashes the buffer again and again.
+fn work(buffer: &[u64; BUFFER_WORDS]) -> u64 {
+    let hash = |hash: u64, word: &u64| scramble(hash ^ word);
+    (0..HASHES).fold(0, |sum, _| black_box(buffer).iter().fold(sum, hash))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_kept_from_running_shows_as_a_pause() {
+        let is_over = AtomicBool::new(false);
+        let seen = thread::scope(|scope| {
+            let watching = scope.spawn(|| watch(Instant::now(), &is_over, 4 * SLEEP));
+            thread::sleep(40 * SLEEP);
+            is_over.store(true, Ordering::Relaxed);
+            watching.join().expect("it does not panic")
+        });
+        assert!(!seen.late.is_empty(), "it woke");
+        let machine = Machine::of(&[seen], 100);
+        assert!(machine.longest_pause_ms >= 15.0, "each sleep was 15 ms too long");
+        let second = machine.seconds[machine.longest_pause_second];
+        assert!(second.pause_ms >= machine.longest_pause_ms);
+    }
+
+    #[test]
+    fn work_counts_in_medians_of_its_processor() {
+        let late = vec![Duration::from_millis(1), Duration::ZERO, Duration::from_millis(3)];
+        let fast = Seen { is_real_time: true, late, work: vec![(0, 10), (0, 11), (2, 10)] };
+        let work = vec![(0, 100), (1, 100), (1, 160), (7, 900)];
+        let slow = Seen { is_real_time: true, late: vec![Duration::from_millis(2)], work };
+        let machine = Machine::of(&[fast, slow], 3);
+        let ratios: Vec<_> = machine.seconds.iter().map(|second| second.work_ratio).collect();
+        let pauses: Vec<_> = machine.seconds.iter().map(|second| second.pause_ms).collect();
+        assert_eq!(ratios, [1.1, 1.6, 1.0]);
+        assert_eq!(pauses, [2.0, 0.0, 3.0]);
+        assert_eq!((machine.processors, machine.is_real_time), (2, true));
+        assert_eq!((machine.longest_pause_ms, machine.longest_pause_second), (3.0, 2));
+        assert!((machine.slow_seconds_fraction - 1.0 / 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_watch_ends_with_what_it_saw() {
+        let machine = Watch::begin(Instant::now()).end(1);
+        assert_eq!(machine.seconds.len(), 1);
+        assert!(machine.seconds[0].pause_ms >= 0.0);
+    }
+}
