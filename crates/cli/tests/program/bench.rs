@@ -83,6 +83,67 @@ fn structures_are_measured_on_small_tables() {
 }
 
 #[test]
+fn a_short_run_says_that_its_state_is_not_steady() {
+    let world = World::empty();
+    let folder = world.path("measured");
+    std::fs::create_dir(&folder).expect("a folder");
+    let (folder, series) = (text(&folder), text(&world.path("series.csv")));
+    let store = ["--records", "20000", "--memory", "32MiB", "--log-size", "16MiB"];
+    let arguments = [&["bench", &folder][..], &store, &["--seconds", "2"]].concat();
+    let more = ["--key-bytes", "11", "--value-bytes", "9", "--series", &series, "--json"];
+    let run: Run = upsweep(&[&arguments[..], &more].concat()).output().expect("runs").into();
+    assert_eq!((run.status, run.errors.as_str()), (Some(0), ""));
+    let found: serde_json::Value = serde_json::from_str(&run.out).expect("JSON");
+    assert_eq!((&found["seconds"], &found["is_steady"]), (&2.into(), &false.into()));
+    assert!(found["load_seconds"].is_number() && found["rate_asked"].is_null(), "{found}");
+    let updates = found["updates"].as_u64().expect("a number");
+    assert!(updates > 0 && updates.is_multiple_of(64), "whole batches: {found}");
+    assert!(found["reads"]["samples"].as_u64() > Some(0), "{found}");
+    let csv = std::fs::read_to_string(series).expect("the series");
+    let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!((rows.len(), &rows[0][..2]), (3, &["second", "updates"][..]));
+    assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{csv}");
+    let in_rows = rows[1..].iter().map(|row| row[1].parse::<u64>().expect("a number"));
+    assert_eq!(in_rows.sum::<u64>(), updates);
+    let left = std::fs::read_dir(folder).expect("the folder").count();
+    assert_eq!(left, 0, "the store is gone");
+}
+
+#[test]
+fn many_callers_make_the_records_of_a_new_table_at_a_rate() {
+    let world = World::empty();
+    let folder = text(&world.path(""));
+    let store = ["--records", "1000", "--memory", "32MiB", "--log-size", "16MiB", "--empty"];
+    let callers = ["--callers", "64", "--batch", "1", "--rate", "200", "--value-bytes", "8"];
+    for durability in ["durable", "ticket", "relaxed"] {
+        let more = ["--seconds", "1", "--durability", durability];
+        let arguments = [&["bench", &folder][..], &store, &callers, &more].concat();
+        let run: Run = upsweep(&arguments).output().expect("runs").into();
+        assert_eq!((run.status, run.errors.as_str()), (Some(0), ""));
+        for part in [
+            " possible records of 8 + 8 bytes\n",
+            &format!("1 s of {durability} updates one by one, 64 callers, 200/s asked for\n"),
+            " % of the updates that were due\n",
+            "\n0 cycles: too short for steady state",
+        ] {
+            assert!(run.out.contains(part), "{part:?} not in {}", run.out);
+        }
+    }
+}
+
+#[test]
+fn the_log_is_measured_by_itself() {
+    let world = World::empty();
+    let folder = text(&world.path(""));
+    let log = ["--log-only", "--log-size", "16MiB", "--seconds", "1", "--json"];
+    let run: Run =
+        upsweep(&[&["bench", &folder][..], &log].concat()).output().expect("runs").into();
+    assert_eq!((run.status, run.errors.as_str()), (Some(0), ""));
+    let found: serde_json::Value = serde_json::from_str(&run.out).expect("JSON");
+    assert!(found["records_per_second"].as_f64() > Some(0.0), "{found}");
+}
+
+#[test]
 fn bench_wants_a_folder() {
     let world = World::empty();
     let file = world.file("file", "");

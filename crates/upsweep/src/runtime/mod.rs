@@ -14,6 +14,7 @@ mod commit;
 pub mod layout;
 mod load;
 mod new_devices;
+mod pulse;
 mod shared;
 mod spaces;
 mod status;
@@ -26,6 +27,7 @@ pub use crate::engine::{
 pub use block_store::{BlockStore, Durability, OpenOptions, Ticket};
 pub use layout::CreateOptions;
 pub use load::{BlockLimits, LoadSummary};
+pub use pulse::Pulse;
 pub use shared::PartlyAccepted;
 pub use spaces::SnapshotInfo;
 pub use status::{

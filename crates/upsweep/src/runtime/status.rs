@@ -323,7 +323,7 @@ fn measured(shared: &Shared, cpu: Duration) -> Option<Session> {
     })
 }
 
-fn log_status(core: &Core) -> LogStatus {
+pub(super) fn log_status(core: &Core) -> LogStatus {
     let log = core.log().statistics();
     LogStatus {
         used_bytes: core.log().used_bytes(),
@@ -338,7 +338,7 @@ fn log_status(core: &Core) -> LogStatus {
     }
 }
 
-fn sweep_status(shared: &Shared, core: &Core) -> SweepStatus {
+pub(super) fn sweep_status(shared: &Shared, core: &Core) -> SweepStatus {
     let (log, counters) = (core.log().statistics(), core.statistics());
     let written = log.bytes
         + counters.sweep_written_bytes

@@ -58,8 +58,11 @@ pub(super) struct Machine {
     pub(super) is_real_time: bool,
     pub(super) longest_pause_ms: f64,
     pub(super) longest_pause_second: usize,
-    /// Part of the seconds in which the work took over 1.5 times its median at least once.
+    /// Part of the seconds in which the work took over 1.5 times its median of the whole run, half
+    /// of the times or more.
     pub(super) slow_seconds_fraction: f64,
+    /// How many times that median the median of the slowest second is.
+    pub(super) slowest_second_ratio: f64,
     #[serde(skip)]
     pub(super) seconds: Vec<Second>,
 }
@@ -69,8 +72,11 @@ pub(super) struct Machine {
 pub(super) struct Second {
     /// Longest lateness.
     pub(super) pause_ms: f64,
-    /// The slowest work in medians of the whole run; 0 if there was none.
+    /// The slowest work in medians of the whole run; 0 if there was none. An interrupt is enough
+    /// to make one slow.
     pub(super) work_ratio: f64,
+    /// The median work of the second, likewise.
+    pub(super) work_ratio_median: f64,
 }
 
 impl Watch {
@@ -113,28 +119,37 @@ impl Machine {
             for (second, late) in seconds.iter_mut().zip(late) {
                 second.pause_ms = second.pause_ms.max(late.as_secs_f64() * 1e3);
             }
-            let mut sorted: Vec<u32> = work.iter().map(|(_, ns)| *ns).collect();
-            sorted.sort_unstable();
-            let middle = sorted.get(sorted.len().saturating_sub(1) / 2);
-            let median = middle.map_or(1.0, |ns| f64::from(*ns).max(1.0));
-            for (index, ns) in work {
-                if let Some(second) = seconds.get_mut(*index as usize) {
-                    second.work_ratio = second.work_ratio.max(f64::from(*ns) / median);
-                }
+            let median = median(work.iter().map(|(_, ns)| *ns).collect()).max(1.0);
+            // The work of a second lies together.
+            for work in work.chunk_by(|one, next| one.0 == next.0) {
+                let Some(second) = seconds.get_mut(work[0].0 as usize) else { continue };
+                let times: Vec<u32> = work.iter().map(|(_, ns)| *ns).collect();
+                let slowest = times.iter().max().copied().unwrap_or(0);
+                second.work_ratio = second.work_ratio.max(f64::from(slowest) / median);
+                let ratio = self::median(times) / median;
+                second.work_ratio_median = second.work_ratio_median.max(ratio);
             }
         }
         let pauses = seconds.iter().map(|second| second.pause_ms).enumerate();
         let longest = pauses.max_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or((0, 0.0));
-        let slow = seconds.iter().filter(|second| second.work_ratio > SLOW_RATIO).count();
+        let ratios = seconds.iter().map(|second| second.work_ratio_median);
+        let slow = ratios.clone().filter(|ratio| *ratio > SLOW_RATIO).count();
         Self {
             processors: seen.len(),
             is_real_time: !seen.is_empty() && seen.iter().all(|seen| seen.is_real_time),
             longest_pause_ms: longest.1,
             longest_pause_second: longest.0,
             slow_seconds_fraction: slow as f64 / count.max(1) as f64,
+            slowest_second_ratio: ratios.fold(0.0, f64::max),
             seconds,
         }
     }
+}
+
+/// The lower of the middle two if there are two; zero of nothing.
+fn median(mut times: Vec<u32>) -> f64 {
+    times.sort_unstable();
+    times.get(times.len().saturating_sub(1) / 2).map_or(0.0, |ns| f64::from(*ns))
 }
 
 /// Binds the calling thread to a processor and puts it before all others there; whether it may.
@@ -203,16 +218,18 @@ mod tests {
     fn work_counts_in_medians_of_its_processor() {
         let late = vec![Duration::from_millis(1), Duration::ZERO, Duration::from_millis(3)];
         let fast = Seen { is_real_time: true, late, work: vec![(0, 10), (0, 11), (2, 10)] };
-        let work = vec![(0, 100), (1, 100), (1, 160), (7, 900)];
+        let work = vec![(0, 100), (1, 100), (1, 160), (1, 170), (2, 100), (2, 100), (7, 900)];
         let slow = Seen { is_real_time: true, late: vec![Duration::from_millis(2)], work };
         let machine = Machine::of(&[fast, slow], 3);
-        let ratios: Vec<_> = machine.seconds.iter().map(|second| second.work_ratio).collect();
-        let pauses: Vec<_> = machine.seconds.iter().map(|second| second.pause_ms).collect();
-        assert_eq!(ratios, [1.1, 1.6, 1.0]);
-        assert_eq!(pauses, [2.0, 0.0, 3.0]);
+        let list =
+            |value: fn(&Second) -> f64| machine.seconds.iter().map(value).collect::<Vec<_>>();
+        assert_eq!(list(|second| second.work_ratio), [1.1, 1.7, 1.0]);
+        assert_eq!(list(|second| second.work_ratio_median), [1.0, 1.6, 1.0]);
+        assert_eq!(list(|second| second.pause_ms), [2.0, 0.0, 3.0]);
         assert_eq!((machine.processors, machine.is_real_time), (2, true));
         assert_eq!((machine.longest_pause_ms, machine.longest_pause_second), (3.0, 2));
         assert!((machine.slow_seconds_fraction - 1.0 / 3.0).abs() < 1e-9);
+        assert!((machine.slowest_second_ratio - 1.6).abs() < 1e-9);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
+use upsweep::runtime::Pulse;
 use upsweep::{CreateOptions, Durability, Status, Store, StoreBuilder, Table};
 
 use super::{Latencies, Random, note};
@@ -42,6 +43,8 @@ const TABLE_NAME: &str = "bench";
 struct Sample {
     log_fill: f64,
     queue_fill: f64,
+    /// Memory of the updates that are spilled.
+    spill_fill: f64,
     cycles: u64,
     progress: Option<f64>,
     updates_per_visit: f64,
@@ -51,11 +54,13 @@ struct Sample {
 }
 
 impl Sample {
-    fn of(status: &Status, cpu: Duration) -> Self {
-        let (log, sweep, memory) = (&status.log, &status.sweep, &status.memory);
+    fn of(pulse: &Pulse, cpu: Duration) -> Self {
+        let Pulse { log, sweep, .. } = pulse;
+        let part = |used: u64, limit: u64| used as f64 / limit.max(1) as f64;
         Self {
-            log_fill: log.used_bytes as f64 / log.capacity_bytes.max(1) as f64,
-            queue_fill: memory.queues as f64 / memory.queues_limit.max(1) as f64,
+            log_fill: part(log.used_bytes, log.capacity_bytes),
+            queue_fill: part(pulse.queue_bytes, pulse.queue_limit_bytes),
+            spill_fill: part(pulse.spill_bytes, pulse.spill_limit_bytes),
             cycles: sweep.cycles,
             progress: sweep.progress,
             updates_per_visit: sweep.batching_degree,
@@ -169,13 +174,10 @@ fn update(
         started,
     };
     let mut samples: Vec<Sample> = Vec::new();
-    let mut last = None;
     let Measured { series, calls, due_updates } = run.execute(|second| {
-        let status = store.status();
-        samples.push(Sample::of(&status, process_cpu().saturating_sub(cpu_before)));
-        let cycles = status.sweep.cycles;
-        last = Some(status);
-        goes_on(args.seconds, second + 1, cycles)
+        let pulse = store.blocks().pulse();
+        samples.push(Sample::of(&pulse, process_cpu().saturating_sub(cpu_before)));
+        goes_on(args.seconds, second + 1, pulse.sweep.cycles)
     })?;
     let count = samples.len();
     Ok(Findings {
@@ -184,7 +186,7 @@ fn update(
         calls,
         due_updates,
         machine: watch.end(count),
-        status: last.unwrap_or_else(|| store.status()),
+        status: store.status(),
     })
 }
 

@@ -67,8 +67,10 @@ impl Outcome {
         let updates: Vec<u64> = seconds.iter().map(|second| second.updates).collect();
         let (rates, updates) = (Rates::of(&updates), updates.iter().sum());
         let bound = status.bound.log.min(status.bound.sweep).min(status.bound.cpu);
+        let cycles = samples.last().map_or(0, |sample| sample.cycles);
         let cpu_us = samples.last().map_or(0.0, |sample| sample.cpu.as_secs_f64() * 1e6);
         let served = updates as f64 / due_updates.max(1) as f64;
+        let took = Latencies::of(&calls.took);
         let durability = args.durability.to_possible_value();
         Self {
             device: status.reason,
@@ -90,11 +92,11 @@ impl Outcome {
             seconds_below_half_of_median: rates.slow_seconds,
             rate_asked: args.rate,
             served_fraction: args.rate.map(|_| served.min(1.0)),
-            calls: Latencies::of(&calls.took),
+            calls: Latencies { max_us: calls.longest.as_nanos() as f64 / 1e3, ..took },
             longest_call_ms: calls.longest.as_secs_f64() * 1e3,
             longest_call_second: calls.longest_at.as_secs_f64(),
-            cycles: status.sweep.cycles,
-            is_steady: status.sweep.cycles >= CYCLES,
+            cycles,
+            is_steady: cycles >= CYCLES,
             updates_per_visit: status.sweep.batching_degree,
             written_bytes_per_update: status.sweep.written_bytes_per_update,
             cpu_us_per_update: cpu_us / updates.max(1) as f64,
@@ -146,7 +148,7 @@ impl Outcome {
     fn updates(&self) -> Vec<(&'static str, String)> {
         let rate = |rate| format!("{}/s", text::rate(rate));
         let first = format!(
-            "{} in the first {} s, before memory and log are full",
+            "{} in the first {} s, which begin with memory and log empty",
             rate(self.first_updates_per_second),
             self.seconds.min(FIRST_SECONDS)
         );
@@ -231,11 +233,12 @@ impl Machine {
             "\nwatched without real-time priority, so the run itself counts as pauses too"
         };
         format!(
-            "paused for {:.1} ms at most, at {} s; in {:.1} % of the seconds some fixed work\n\
-             took over 1.5 times its median{note}",
+            "paused for {:.1} ms at most, at {} s; some fixed work took over 1.5 times its median\n\
+             in {:.1} % of the seconds, {:.2} times in the slowest{note}",
             self.longest_pause_ms,
             self.longest_pause_second,
-            100.0 * self.slow_seconds_fraction
+            100.0 * self.slow_seconds_fraction,
+            self.slowest_second_ratio
         )
     }
 }
@@ -267,21 +270,23 @@ pub(super) fn write_series(file: File, found: &Findings) -> std::io::Result<()> 
     let mut out = BufWriter::new(file);
     writeln!(
         out,
-        "second,updates,longest_call_ms,call_p50_us,call_p99_us,log_fill,queue_fill,cycles,\
-         sweep_progress,updates_per_visit,written_bytes,read_bytes,cpu_seconds,pause_ms,work_ratio"
+        "second,updates,longest_call_ms,call_p50_us,call_p99_us,log_fill,queue_fill,\
+         spill_fill,cycles,\
+         sweep_progress,updates_per_visit,written_bytes,read_bytes,cpu_seconds,pause_ms,work_ratio,work_ratio_median"
     )?;
     let rows = found.seconds.iter().zip(&found.samples).zip(&found.machine.seconds);
     for (number, ((second, sample), machine)) in rows.enumerate() {
         let progress = sample.progress.map_or_else(String::new, |part| format!("{part:.4}"));
         writeln!(
             out,
-            "{number},{},{:.3},{},{},{:.4},{:.4},{},{progress},{:.3},{},{},{:.3},{:.3},{:.3}",
+            "{number},{},{:.3},{},{},{:.4},{:.4},{:.4},{},{progress},{:.3},{},{},{:.3},{:.3},{:.3},{:.3}",
             second.updates,
             second.longest.as_secs_f64() * 1e3,
             second.quantile_us(0.5),
             second.quantile_us(0.99),
             sample.log_fill,
             sample.queue_fill,
+            sample.spill_fill,
             sample.cycles,
             sample.updates_per_visit,
             sample.written_bytes,
@@ -289,6 +294,7 @@ pub(super) fn write_series(file: File, found: &Findings) -> std::io::Result<()> 
             sample.cpu.as_secs_f64(),
             machine.pause_ms,
             machine.work_ratio,
+            machine.work_ratio_median,
         )?;
     }
     out.flush()
