@@ -256,46 +256,61 @@ pub(super) fn print(args: &BenchArgs, outcome: &Outcome) -> Result<(), Failure> 
         }
     }
     if !outcome.is_steady {
-        let cycles = if outcome.cycles == 1 { "cycle" } else { "cycles" };
-        lines.push(format!(
-            "\n{} {cycles}: too short for steady state, which takes {CYCLES}",
-            outcome.cycles
-        ));
+        let (cycles, s) = (outcome.cycles, if outcome.cycles == 1 { "" } else { "s" });
+        lines
+            .push(format!("\n{cycles} cycle{s}: too short for steady state, which takes {CYCLES}"));
     }
     output::line(&lines.join("\n"))
 }
 
+/// The columns of the series. Bytes and processor time count from the beginning of the run.
+const COLUMNS: [&str; 17] = [
+    "second",
+    "updates",
+    "longest_call_ms",
+    "call_p50_us",
+    "call_p99_us",
+    "log_fill",
+    "queue_fill",
+    "spill_fill",
+    "cycles",
+    "sweep_progress",
+    "updates_per_visit",
+    "written_bytes",
+    "read_bytes",
+    "cpu_seconds",
+    "pause_ms",
+    "work_ratio",
+    "work_ratio_median",
+];
+
 /// One line of CSV for each second.
 pub(super) fn write_series(file: File, found: &Findings) -> std::io::Result<()> {
     let mut out = BufWriter::new(file);
-    writeln!(
-        out,
-        "second,updates,longest_call_ms,call_p50_us,call_p99_us,log_fill,queue_fill,\
-         spill_fill,cycles,\
-         sweep_progress,updates_per_visit,written_bytes,read_bytes,cpu_seconds,pause_ms,work_ratio,work_ratio_median"
-    )?;
+    writeln!(out, "{}", COLUMNS.join(","))?;
     let rows = found.seconds.iter().zip(&found.samples).zip(&found.machine.seconds);
     for (number, ((second, sample), machine)) in rows.enumerate() {
         let progress = sample.progress.map_or_else(String::new, |part| format!("{part:.4}"));
-        writeln!(
-            out,
-            "{number},{},{:.3},{},{},{:.4},{:.4},{:.4},{},{progress},{:.3},{},{},{:.3},{:.3},{:.3},{:.3}",
-            second.updates,
-            second.longest.as_secs_f64() * 1e3,
-            second.quantile_us(0.5),
-            second.quantile_us(0.99),
-            sample.log_fill,
-            sample.queue_fill,
-            sample.spill_fill,
-            sample.cycles,
-            sample.updates_per_visit,
-            sample.written_bytes,
-            sample.read_bytes,
-            sample.cpu.as_secs_f64(),
-            machine.pause_ms,
-            machine.work_ratio,
-            machine.work_ratio_median,
-        )?;
+        let row: [String; COLUMNS.len()] = [
+            number.to_string(),
+            second.updates.to_string(),
+            format!("{:.3}", second.longest.as_secs_f64() * 1e3),
+            second.quantile_us(0.5).to_string(),
+            second.quantile_us(0.99).to_string(),
+            format!("{:.4}", sample.log_fill),
+            format!("{:.4}", sample.queue_fill),
+            format!("{:.4}", sample.spill_fill),
+            sample.cycles.to_string(),
+            progress,
+            format!("{:.3}", sample.updates_per_visit),
+            sample.written_bytes.to_string(),
+            sample.read_bytes.to_string(),
+            format!("{:.3}", sample.cpu.as_secs_f64()),
+            format!("{:.3}", machine.pause_ms),
+            format!("{:.3}", machine.work_ratio),
+            format!("{:.3}", machine.work_ratio_median),
+        ];
+        writeln!(out, "{}", row.join(","))?;
     }
     out.flush()
 }
