@@ -19,6 +19,7 @@ fuzz_target!(|data: &[u8]| {
     for (index, section) in sound.iter().enumerate() {
         let found = again.get(index).expect("it was just encoded").check().expect("it checked");
         assert_eq!((found.low(), found.unpack()), (section.low(), section.unpack()));
+        assert_eq!(found.tails().count(), sections.tails().count());
         let _ = found.of_key(b"key");
     }
 });

@@ -14,7 +14,11 @@ fuzz_target!(|data: &[u8]| {
             batch[BATCH_HEADER_BYTES - 4..BATCH_HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
         }
         let Ok(header) = BatchHeader::decode(&batch) else { continue };
-        assert!(header.bytes() >= BATCH_HEADER_BYTES as u64 && header.last_seq() < u64::MAX);
+        for page_bytes in [512, 4096] {
+            let bytes = header.bytes(page_bytes);
+            assert!(bytes >= BATCH_HEADER_BYTES as u64 && bytes % u64::from(page_bytes) == 0);
+        }
+        assert!(header.last_seq() < u64::MAX);
         let mut encoded = [0xff; BATCH_HEADER_BYTES];
         header.encode(&mut encoded);
         assert_eq!(encoded, batch[..BATCH_HEADER_BYTES]);

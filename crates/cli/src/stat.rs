@@ -87,7 +87,8 @@ fn show_devices(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
         row(out, device.role, &about)?;
         device.reasons.iter().try_for_each(|reason| row(out, "", reason))?;
     }
-    row(out, "chosen", &status.reason)
+    row(out, "chosen", &status.reason)?;
+    row(out, "pages of the log", &status.log_page_reason)
 }
 
 fn show_bound(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
@@ -139,23 +140,20 @@ fn show_memory(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
 }
 
 fn spilled(spill: &SpillStatus) -> String {
+    let (with, without) = (spill.entries_per_visit_with, spill.entries_per_visit_without);
+    let visits =
+        format!("a visit of a block applies {with:.0} updates with spilling, {without:.0} without");
     if spill.is_on || spill.bundles > 0 {
         return format!(
-            "{} in {} bundles, {} on the devices, {} of {} in memory; data is {:.0} times the \
-             memory for waiting updates",
+            "{} in {} bundles, {} on the devices, {} of {} in memory; in steady state {visits}",
             text::count(spill.updates),
             text::count(spill.bundles),
             text::size(spill.bytes),
             text::size(spill.memory),
             text::size(spill.memory_limit),
-            spill.data_ratio
         );
     }
-    format!(
-        "none: memory is enough; data is {:.1} times that for waiting updates, and from {} times \
-         on they are spilled",
-        spill.data_ratio, spill.data_ratio_min
-    )
+    format!("none, as memory and log hold enough; in steady state {visits}")
 }
 
 /// What was done: since the store was opened, or, if that is nothing, in the last session. One

@@ -1,10 +1,12 @@
-//! One whole history: from an empty bank to the verdict.
+//! One whole history: from an empty bank to the verdict; and the load history of the same seed.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::load::{self, LoadOutcome};
 use crate::modifiers::EXPECTED_PANIC;
 use crate::plan::Plan;
+use crate::random::mix;
 use crate::reopen::DAMAGED;
 use crate::world::{Tally, Verdict, World};
 
@@ -23,11 +25,45 @@ pub struct Outcome {
     pub accepted: u64,
     /// Counters.
     pub tally: Tally,
+    /// What the load history was about.
+    pub load: String,
 }
 
-/// Runs the history of a seed.
+/// Runs both histories of a seed: the one on hostile devices, and the one under load.
 #[must_use]
 pub fn run(seed: u64, steps: u64) -> Outcome {
+    let mut outcome = run_hostile(seed, steps);
+    let load = run_load(seed);
+    let failures: Vec<String> = outcome.failure.into_iter().chain(load.failure).collect();
+    outcome.failure = (!failures.is_empty()).then(|| failures.join("; and "));
+    outcome.history = mix(outcome.history ^ mix(load.history));
+    outcome.tally.load = load.tally;
+    outcome.load = load.about;
+    outcome
+}
+
+/// What came of a seed of which only the load history was run.
+#[must_use]
+pub fn of_load(seed: u64, load: LoadOutcome) -> Outcome {
+    let mut tally = Tally::default();
+    tally.load = load.tally;
+    let (failure, history) = (load.failure, mix(load.history));
+    Outcome { seed, failure, history, digest: 0, accepted: 0, tally, load: load.about }
+}
+
+/// Runs the load history of a seed.
+#[must_use]
+pub fn run_load(seed: u64) -> LoadOutcome {
+    let outcome = catch_unwind(|| load::run(seed));
+    outcome.unwrap_or_else(|_| LoadOutcome {
+        failure: Some(format!("Load: panic: {}", PANIC.with_borrow(Clone::clone))),
+        ..LoadOutcome::default()
+    })
+}
+
+/// Runs the history of a seed on hostile devices.
+#[must_use]
+pub fn run_hostile(seed: u64, steps: u64) -> Outcome {
     let mut world = World::new(Plan::new(seed));
     let verdict = catch_unwind(AssertUnwindSafe(|| live(&mut world, steps)));
     let trouble = world.plan.trouble;
@@ -45,6 +81,7 @@ pub fn run(seed: u64, steps: u64) -> Outcome {
         digest: world.bank.digest(),
         accepted: world.oracle.accepted,
         tally: world.tally,
+        load: String::new(),
     }
 }
 

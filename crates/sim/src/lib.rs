@@ -1,5 +1,6 @@
 //! The simulator of Upsweep: the whole engine, unchanged, in one thread and in virtual time, on
-//! hostile devices, against an oracle. One seed, one history.
+//! hostile devices, against an oracle; and under load, on devices that have a speed. One seed, one
+//! history of each kind.
 //!
 //! | module | content |
 //! |---|---|
@@ -10,16 +11,19 @@
 //! | [`oracle`] | the model: state after any prefix of the records that may survive |
 //! | [`bank`] | hostile devices behind a fuse |
 //! | [`world`] | the event loop: time, completions, jobs, views |
+//! | [`resting`] | the rule that nobody rests while somebody waits |
 //! | [`loading`] | bulk loads, in steps |
 //! | [`steps`] | what a history does, step by step |
 //! | [`reading`] | reads through views, compared with the oracle |
 //! | [`reopen`] | power cuts, also during recovery; shutdown and open |
 //! | [`checker`] | what holds after every recovery and at the end |
+//! | [`load`] | histories of another kind: how the engine keeps up with its callers |
 //! | [`history`] | one whole history, and its verdict |
 
 pub mod bank;
 pub mod checker;
 pub mod history;
+pub mod load;
 pub mod loading;
 pub mod modifiers;
 pub mod oracle;
@@ -27,6 +31,7 @@ pub mod plan;
 pub mod random;
 pub mod reading;
 pub mod reopen;
+pub mod resting;
 pub mod semantics;
 pub mod steps;
 pub mod workload;

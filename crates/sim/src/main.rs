@@ -9,11 +9,12 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use upsweep_sim::history::{self, Outcome};
 use upsweep_sim::world::Tally;
 
-/// Runs the whole engine in virtual time on hostile devices, and compares it with an oracle.
+/// Runs the whole engine in virtual time: on hostile devices, compared with an oracle, and under
+/// load, to see how it keeps up.
 #[derive(Parser)]
 struct Arguments {
     /// The first seed.
@@ -28,9 +29,21 @@ struct Arguments {
     /// Stop at this many failed seeds.
     #[arg(long)]
     failures_max: Option<u64>,
+    /// Run one of the two histories of each seed only.
+    #[arg(long)]
+    only: Option<Only>,
     /// Show what every history did.
     #[arg(long)]
     verbose: bool,
+}
+
+/// One of the histories of a seed.
+#[derive(Clone, Copy, ValueEnum)]
+enum Only {
+    /// The one on hostile devices.
+    Hostile,
+    /// The one under load.
+    Load,
 }
 
 /// Time between two lines of progress.
@@ -44,7 +57,12 @@ fn main() -> ExitCode {
     let started = Instant::now();
     let mut shown = started;
     for run in 0..arguments.runs {
-        let outcome = history::run(arguments.seed.wrapping_add(run), arguments.steps);
+        let seed = arguments.seed.wrapping_add(run);
+        let outcome = match arguments.only {
+            None => history::run(seed, arguments.steps),
+            Some(Only::Hostile) => history::run_hostile(seed, arguments.steps),
+            Some(Only::Load) => history::of_load(seed, history::run_load(seed)),
+        };
         tally.add(&outcome.tally);
         if arguments.verbose {
             eprintln!("{outcome:?}");

@@ -1,7 +1,7 @@
 //! What a seed stands for: the devices, the settings of the store and the faults of one history.
 
 use upsweep::device::{DeviceId, Geometry, HostileDevices, LatencyModel, MemoryDevices};
-use upsweep::engine::{Config, DATA_START};
+use upsweep::engine::{Config, DATA_START, Spilling};
 use upsweep::log::LogRegion;
 
 use crate::bank::Bank;
@@ -31,6 +31,8 @@ pub struct Plan {
     pub trouble: Trouble,
     /// Sizes of the data devices in bytes.
     pub data_bytes: Vec<u64>,
+    /// Bytes of a logical block of the log devices, at most a page of the log.
+    pub log_block_bytes: u32,
     /// Whether data devices can grow.
     pub growable: bool,
     /// Size beyond which growth fails, in bytes.
@@ -77,8 +79,13 @@ impl Plan {
         };
         let mut config = config(&mut random);
         let mut of_queues = Random::new(seed, "queues");
+        let mut of_log = Random::new(seed, "log pages");
+        config.log_page_bytes = of_log.pick(&[512, 1024, 4096]);
         config.fold_bytes_min = of_queues.pick(&[64, 512, 4096]);
+        let log_block_bytes = of_log.pick(&[512, config.log_page_bytes]);
+        let least = config.memory_bytes_min();
         draw_spills(&mut config, &mut Random::new(seed, "spills"));
+        config.memory_bytes += config.memory_bytes_min() - least;
         let mut of_structures = Random::new(seed, "structures");
         let growable = random.percent(60);
         let small = random.percent(30);
@@ -101,6 +108,7 @@ impl Plan {
             config,
             trouble,
             data_bytes,
+            log_block_bytes,
             growable,
             capacity_bytes,
             latency,
@@ -123,10 +131,11 @@ impl Plan {
     pub fn bank(&self) -> Bank {
         let mut geometries = Vec::new();
         for size_bytes in &self.data_bytes {
-            geometries.push(geometry(*size_bytes, self.growable));
+            geometries.push(geometry(*size_bytes, 4096, self.growable));
         }
         for region in &self.config.log_regions {
-            geometries.push(geometry(region.offset + region.bytes, false));
+            let block_bytes = self.log_block_bytes;
+            geometries.push(geometry(region.offset + region.bytes, block_bytes, false));
         }
         let mut memory = MemoryDevices::new(geometries, self.seed);
         memory.set_latency(self.latency);
@@ -158,10 +167,10 @@ impl Plan {
     }
 }
 
-fn geometry(size_bytes: u64, growable: bool) -> Geometry {
+fn geometry(size_bytes: u64, logical_block_bytes: u32, growable: bool) -> Geometry {
     Geometry {
         size_bytes,
-        logical_block_bytes: 4096,
+        logical_block_bytes,
         physical_block_bytes: 4096,
         rotational: false,
         growable,
@@ -188,6 +197,7 @@ fn config(random: &mut Random) -> Config {
         data_devices,
         log_regions,
         log_segment_bytes: segment_bytes,
+        log_page_bytes: 4096,
         log_batch_bytes: batch_bytes,
         log_depth: random.between(1, 4) as u8,
         log_delay_us_max: random.pick(&[0, 200, 5000]),
@@ -198,7 +208,7 @@ fn config(random: &mut Random) -> Config {
         run_blocks_max: 1,
         run_density_percent_min: 50,
         runs_in_flight_max: 1,
-        spill_ratio_min: u32::MAX,
+        spilling: Spilling::Never,
         spill_fill_percent: 70,
         bundle_bytes: 4 << 10,
         fanout_min: 6,
@@ -212,7 +222,7 @@ fn config(random: &mut Random) -> Config {
 /// Half of the stores spill what waits, whatever the size of the data.
 fn draw_spills(config: &mut Config, random: &mut Random) {
     if random.percent(50) {
-        config.spill_ratio_min = 0;
+        config.spilling = Spilling::Always;
         config.spill_fill_percent = random.pick(&[0, 0, 20, 60]);
         config.bundle_bytes = random.pick(&[64, 512, 4096, 16 * KIB]) as u32;
     }

@@ -207,6 +207,7 @@ impl World {
             delay_us_max: config.log_delay_us_max,
             regions: config.log_regions.clone(),
             segment_bytes: config.log_segment_bytes,
+            page_bytes: config.log_page_bytes,
         };
         let superblock = self.superblock().ok_or("no superblock has survived")?;
         match log::recover(&mut self.bank, &log, superblock.replay_from) {

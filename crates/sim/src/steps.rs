@@ -9,6 +9,7 @@ use upsweep::device::{DeviceId, FailureKind, Simulated};
 use crate::loading::Load;
 use crate::oracle::{Layout, Record, Update};
 use crate::plan::Trouble;
+use crate::resting::Refused;
 use crate::semantics::{self, Op};
 use crate::world::{Asked, PATIENCE_US, Verdict, World};
 
@@ -121,18 +122,18 @@ impl World {
     /// # Errors
     /// What is wrong.
     pub fn try_waiting(&mut self) -> Verdict {
-        let Some((updates, since)) = self.waiting.take() else { return Ok(()) };
+        let Some((updates, refused)) = self.waiting.take() else { return Ok(()) };
         if self.random.one_in(500) {
             return Ok(());
         }
-        if self.bank.now_us() > since + PATIENCE_US {
+        if self.bank.now_us() > refused.since_us + PATIENCE_US {
             return Err(format!("an update waits for ever: {}", self.dump()));
         }
-        self.modify(updates, Some(since))
+        self.modify(updates, Some(refused))
     }
 
-    fn modify(&mut self, mut updates: Vec<Update>, since: Option<u64>) -> Verdict {
-        if since.is_none() {
+    fn modify(&mut self, mut updates: Vec<Update>, refused: Option<Refused>) -> Verdict {
+        if refused.is_none() {
             updates.iter_mut().for_each(|update| self.fit(update));
         }
         let urgency = if self.random.percent(50) { Urgency::Now } else { Urgency::Relaxed };
@@ -152,14 +153,17 @@ impl World {
         match answer {
             Ok(Accept::Accepted(seq)) => {
                 self.history.add(seq);
+                if let Some(fault) = refused.and_then(|refused| refused.wake_fault(core, now)) {
+                    return Err(format!("{fault}: {}", self.dump()));
+                }
                 if seq != accepted {
                     return Err(format!("a record was accepted at {seq}, but {accepted} is last"));
                 }
                 self.oracle.accept(seq, Record::Updates(updates));
             }
             Ok(Accept::Wait) => {
-                self.tally.waits += u64::from(since.is_none());
-                self.waiting = Some((updates, since.unwrap_or(now)));
+                self.waiting = Some((updates, Refused::now(core, refused, now)));
+                self.tally.waits += u64::from(refused.is_none());
             }
             Err(error) => self.check_refusal(&updates, &error)?,
         }

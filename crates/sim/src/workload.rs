@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use upsweep::engine::KEY_BYTES_MAX;
+
 use crate::oracle::{Layout, Oracle, Update};
 use crate::plan::Plan;
 use crate::random::{Random, mix};
@@ -21,6 +23,8 @@ pub struct Workload {
     hostile_percent: u64,
     /// Chance in per cent of a large value.
     large_percent: u64,
+    /// What half of the keys end in, if any.
+    tails: Vec<Vec<u8>>,
 }
 
 impl Workload {
@@ -39,6 +43,7 @@ impl Workload {
             updates_max: random.pick(&[3, 6, 40]),
             hostile_percent: random.pick(&[0, 0, 2, 10]),
             large_percent: random.pick(&[0, 0, 1, 5]),
+            tails: tails(&mut Random::new(plan.seed, "tails")),
             random,
         }
     }
@@ -129,6 +134,9 @@ impl Workload {
         key.extend_from_slice(&word.to_be_bytes()[..(word % 9) as usize]);
         key.resize(key.len().max(length as usize), word as u8);
         key.truncate(length.max(1) as usize);
+        let tail = self.tails.get((word >> 16) as usize % (2 * self.tails.len()).max(1));
+        key.extend_from_slice(tail.map_or(&[], Vec::as_slice));
+        key.truncate(KEY_BYTES_MAX);
         if number == 0 { Vec::new() } else { key }
     }
 
@@ -217,4 +225,18 @@ impl Workload {
         let length = self.random.below(longest + 1) as usize;
         self.random.bytes(length)
     }
+}
+
+/// In three of ten histories a few tails of keys, more than the engine remembers in some of them.
+fn tails(random: &mut Random) -> Vec<Vec<u8>> {
+    if !random.percent(30) {
+        return Vec::new();
+    }
+    let count = random.pick(&[1, 3, 40]);
+    let lengths = [5, 9, 20, 48, 260];
+    let mut tail = || {
+        let length = random.pick(&lengths);
+        random.bytes(length)
+    };
+    (0..count).map(|_| tail()).collect()
 }

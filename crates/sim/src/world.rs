@@ -5,7 +5,7 @@
 //! the core is pumped and its actions are carried out.
 //!
 //! Invariants, checked after every turn: waiting updates stay within their memory; the core closes
-//! itself only where a fault was injected.
+//! itself only where a fault was injected; nobody rests while somebody waits for room.
 
 use std::collections::BTreeMap;
 
@@ -17,11 +17,13 @@ use upsweep::structures::formats;
 use upsweep::structures::modifiers::bind_builtins;
 
 use crate::bank::Bank;
+use crate::load::LoadTally;
 use crate::loading::Load;
 use crate::modifiers::application;
 use crate::oracle::{Oracle, Update};
 use crate::plan::{Plan, Trouble};
 use crate::random::{Digest, Random};
+use crate::resting::{self, FullWatch, Refused};
 use crate::semantics::{BUILTINS, Op};
 use crate::workload::Workload;
 
@@ -81,6 +83,8 @@ pub struct Tally {
     pub loads: u64,
     /// Most blocks at one time.
     pub blocks_max: u64,
+    /// Load histories.
+    pub load: LoadTally,
 }
 
 impl Tally {
@@ -107,6 +111,7 @@ impl Tally {
         self.loads += other.loads;
         self.spills += other.spills;
         self.blocks_max = self.blocks_max.max(other.blocks_max);
+        self.load.add(&other.load);
     }
 }
 
@@ -139,7 +144,9 @@ pub struct World {
     /// Answers that somebody waits for.
     pub answers: BTreeMap<ViewId, Result<View, Error>>,
     /// A record that found no room, and since when it waits.
-    pub waiting: Option<(Vec<Update>, u64)>,
+    pub waiting: Option<(Vec<Update>, Refused)>,
+    /// When the store was full.
+    pub full: FullWatch,
     /// The bulk load in progress.
     pub loading: Option<Load>,
     /// Large values to be read and compared.
@@ -187,6 +194,7 @@ impl World {
             asked: BTreeMap::new(),
             answers: BTreeMap::new(),
             waiting: None,
+            full: FullWatch::default(),
             loading: None,
             follow_up: Vec::new(),
             unsettled: Vec::new(),
@@ -331,7 +339,23 @@ impl World {
         if !log_damage {
             self.oracle.durable(durable);
         }
-        Ok(())
+        self.check_rest()
+    }
+
+    /// Nobody rests while somebody waits for room.
+    fn check_rest(&mut self) -> Verdict {
+        let now = self.bank.now_us();
+        let Some(core) = &self.core else { return Ok(()) };
+        self.full.look(core, now);
+        let Some((_, refused)) = &self.waiting else { return Ok(()) };
+        let in_flight = self.bank.next_completion_us().is_some();
+        if in_flight || !self.arrived.is_empty() || !self.jobs.is_empty() {
+            return Ok(());
+        }
+        match resting::fault(core, *refused, now, &self.full) {
+            Some(fault) => Err(format!("{fault}: {}", self.dump())),
+            None => Ok(()),
+        }
     }
 
     /// Turns until `done`.

@@ -125,7 +125,8 @@ fn log_in_memory(store: &Path) -> std::os::fd::OwnedFd {
 
 #[test]
 fn every_caller_learns_of_a_write_that_failed() {
-    let folder = tempfile::tempdir().expect("a folder");
+    // Made in memory too, as the blocks of its log must not be smaller than those of the copy.
+    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder");
     let path = folder.path().join("store");
     create(&path).close().expect("closed");
     let memory = log_in_memory(&path);

@@ -5,7 +5,7 @@
 mod spills;
 mod support;
 
-use support::{DATA, KEYS, LOG, LOG_START, SEGMENT, SEGMENTS, World};
+use support::{DATA, KEYS, LOG, LOG_START, PAGE, SEGMENT, SEGMENTS, World};
 use upsweep::device::{DeviceError, FailureKind, Simulated};
 use upsweep::engine::format::checkpoint_format::{SLOT_BYTES, decode_superblock};
 use upsweep::engine::format::image_format::ImageKind;
@@ -76,6 +76,21 @@ fn a_power_cut_at_any_step_loses_nothing_acknowledged() {
     let mut step = 0;
     loop {
         let mut world = World::new(step);
+        let (_, finished) = world.cut_during(step, workload);
+        recover_and_go_on(&mut world);
+        if finished {
+            break;
+        }
+        step += 1;
+    }
+    assert!(step > 200, "the workload has only {step} steps");
+}
+
+#[test]
+fn a_power_cut_at_any_step_with_small_log_pages_loses_nothing_acknowledged() {
+    let mut step = 0;
+    loop {
+        let mut world = World::with_log_pages(step, 512);
         let (_, finished) = world.cut_during(step, workload);
         recover_and_go_on(&mut world);
         if finished {
@@ -274,8 +289,8 @@ fn a_torn_superblock_leaves_the_other_one() {
 /// Where the whole batches of the log lie, in the order of their numbers.
 fn batches(world: &World) -> Vec<(u64, BatchHeader)> {
     let ring = world.devices.bank.bank().peek(LOG, LOG_START, (SEGMENTS * SEGMENT) as usize);
-    let headers = (0..ring.len() as u64 / 4096).filter_map(|page| {
-        let at = page * 4096;
+    let headers = (0..ring.len() as u64 / PAGE).filter_map(|page| {
+        let at = page * PAGE;
         BatchHeader::decode(&ring[at as usize..]).ok().map(|header| (LOG_START + at, header))
     });
     let mut headers: Vec<_> = headers.collect();

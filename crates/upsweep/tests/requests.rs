@@ -268,10 +268,14 @@ fn whoever_is_told_of_a_compaction_may_call_the_store() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = create(&folder.path().join("store"));
     let table = store.table("hits").expect("a table").with_durability(Durability::Relaxed);
-    for number in (0..200_000u32).map(|number| number.wrapping_mul(2_654_435_761)) {
-        let _later = table.put(&number.to_be_bytes(), &[1; 20]).expect("accepted");
+    // Parts of the keys in falling order, each swept, so that blocks do not lie in that of keys.
+    for part in (0..20u32).rev() {
+        for number in 0..10_000 {
+            let key = (part << 16 | number).to_be_bytes();
+            let _later = table.put(&key, &[1; 20]).expect("accepted");
+        }
+        store.sweep().expect("swept");
     }
-    store.sweep().expect("swept");
     let mut told = 0;
     let done = store.compact("hits", |now| told += u64::from(now.total <= store.status().blocks));
     let done = done.expect("compacted");

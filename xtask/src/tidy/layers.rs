@@ -31,9 +31,13 @@ const BLOCK_API: [&str; 4] = ["block_format", "config", "modifier", "registry"];
 const IO_CRATES: [&str; 3] = ["io_uring", "libc", "rustix"];
 
 /// Path prefixes outside `format` modules that may turn numbers into bytes, and why.
-const BYTE_EXCEPTIONS: [(&str, &str); 10] = [
+const BYTE_EXCEPTIONS: [(&str, &str); 11] = [
     ("crates/upsweep/src/engine/tree/node.rs", "key prefixes are compared as integers, in memory"),
     ("crates/upsweep/src/engine/queue/mod.rs", "links between cells, in memory only"),
+    (
+        "crates/upsweep/src/engine/queue/tails.rs",
+        "ends of keys are compared as integers, in memory",
+    ),
     ("crates/upsweep/src/runtime/layout.rs", "the store's identity as hexadecimal digits"),
     ("crates/upsweep/src/structures/modifiers", "the eight bytes of a number are the operand"),
     ("crates/upsweep/src/structures/table/handle", "the eight bytes of a number are the operand"),

@@ -179,6 +179,10 @@ fn tables_and_stat_tell_what_is_there() {
         serde_json::from_str(&world.ok("stat", &["--json"])).expect("JSON");
     assert!(stat["bound"]["binds"].is_string());
     assert_eq!(stat["devices"][0]["role"], "data");
+    let page = stat["log_page_bytes"].as_u64().expect("a number");
+    assert!(page.is_power_of_two() && (512..=4096).contains(&page), "{page}");
+    let reason = stat["log_page_reason"].as_str().expect("a text");
+    assert!(reason.starts_with(&format!("{page} bytes: ")), "{reason}");
     let shown = world.ok("stat", &[]);
     for section in ["devices", "what bounds the speed", "memory", "log", "sweep"] {
         assert!(shown.lines().any(|line| line.starts_with(section)), "{section}: {shown}");

@@ -87,7 +87,10 @@ impl HostFile {
         })?;
         let number = if block_device { metadata.rdev() } else { metadata.dev() };
         let queue = QueueLimits::read(number, &mut reasons);
-        let logical_block_bytes = queue.logical.max(dio_align.unwrap_or(0)).clamp(512, 4096);
+        // The page cache takes any bytes.
+        let is_cached = dio_align.is_none() && !block_device;
+        let least = if is_cached { 0 } else { queue.logical };
+        let logical_block_bytes = least.max(dio_align.unwrap_or(0)).clamp(512, 4096);
         // For a block device the metadata has no size; its end has.
         let end = (&file).seek(SeekFrom::End(0)).map_err(|error| path_error(path, &error))?;
         Ok(Self {

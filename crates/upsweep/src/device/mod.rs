@@ -34,7 +34,7 @@ pub use file::HostPath;
 pub use host::{EngineChoice, HostDescription, HostDevices, HostOptions, Performer, Waiter, Waker};
 pub use hostile::{FailureKind, FaultRange, Faults, HostileDevices};
 pub use memory::{LatencyModel, MemoryDevices, Simulated, VirtualClock};
-pub use probe::{DeviceProfile, ScratchRange, probe};
+pub use probe::{BlockWrites, DeviceProfile, ScratchRange, probe, probe_block_writes};
 pub use volatile::PowerCut;
 
 /// Position of a device in its bank, from 0.

@@ -10,6 +10,7 @@ use super::core::{Core, Publish};
 use super::directory::{BlockId, Target};
 use super::format::record_format::{LoggedUpdate, encode_updates, update_len};
 use super::pending::Pending;
+use super::policy::{Figures, Gauge, Shortage};
 use super::publish::Event;
 use super::quarantine::REFERENCES_SPACE;
 use super::queue::{CELL_BYTES, Packed};
@@ -41,8 +42,8 @@ impl Copy {
     }
 }
 
-/// What the change of one block takes in the log, in a run of usual length.
-const CHANGE_BYTES: u64 = 256;
+/// What the change of one block takes in the log, about, besides a page for its run.
+const CHANGE_BYTES: u64 = 48;
 /// Queue memory that admission keeps in any case.
 const QUEUE_BYTES_KEPT: usize = 4096;
 
@@ -70,14 +71,14 @@ impl Core {
             bytes += update_len(update);
             copies.add(&self.copy_for(update));
         }
-        let admitted = self.admit(bytes, &copies, updates.len())?;
+        let shortage = self.shortage_for(bytes, &copies)?;
         let growth_bytes = bytes as u64 + copies.growth_bytes;
-        if !self.has_room_for(updates, growth_bytes, copies.image_bytes) || !admitted {
+        let has_room = self.has_room_for(updates, growth_bytes, copies.image_bytes);
+        if let Some(shortage) = (!has_room).then_some(Shortage::Device).or(shortage) {
             if self.is_out_of_room() {
                 return Err(self.full_error());
             }
-            self.statistics.waits_for_room += 1;
-            self.make_room();
+            self.refuse(shortage);
             return Ok(Accept::Wait);
         }
         let targets = self.route(updates);
@@ -104,8 +105,7 @@ impl Core {
                 Ok(Accept::Wait)
             }
             Err(AppendError::Full) => {
-                self.statistics.waits_for_log += 1;
-                self.make_room();
+                self.refuse(Shortage::Log);
                 if self.full { Err(self.full_error()) } else { Ok(Accept::Wait) }
             }
             Err(AppendError::TooLong { limit }) => {
@@ -176,40 +176,91 @@ impl Core {
         })
     }
 
-    /// Whether a record of `bytes` with this many updates may enter now.
-    fn admit(&self, bytes: usize, copies: &Copy, updates: usize) -> Result<bool, Error> {
+    /// What there is too little of for a record of `bytes`, but for room on the data devices.
+    fn shortage_for(&self, bytes: usize, copies: &Copy) -> Result<Option<Shortage>, Error> {
         let needed = bytes + bytes / 8 + CELL_BYTES;
         let resident = self.resident_bytes();
-        let limit = self.queue_limit_beside(resident);
         let budget_bytes = self.config.memory_bytes;
-        let needed_bytes = resident + self.config.queue_bytes_min();
+        // What bundles take comes back as they are swept.
+        let lasting = resident - self.bundles.memory_bytes();
+        let needed_bytes = lasting + self.config.queue_bytes_min();
         if needed_bytes > budget_bytes {
             return Err(RetryError::Memory { budget_bytes, needed_bytes }.into());
         }
-        // A part is kept for what moves: queues that split take more cells, and new blocks take
-        // directory memory from the queues.
-        let kept = limit / 32 + QUEUE_BYTES_KEPT;
-        if needed + kept > limit {
-            let limit = (limit - kept) * 7 / 8;
+        let queues = self.queues_gauge(resident);
+        if needed as u64 > queues.limit {
+            let limit = queues.limit as usize * 7 / 8;
             return Err(RequestError::BatchTooLong { bytes, limit }.into());
         }
         // A sweep leaves less to copy, so copies never ask for too much for good.
-        let fits = self.queue_bytes() + needed + copies.queue_bytes + kept <= limit
-            && self.log_claim_percent(updates) < self.sweep.log_fill_allowed_percent();
+        let wanted = queues.used + (needed + copies.queue_bytes) as u64;
+        let shortage = if wanted > queues.limit {
+            Some(Shortage::Memory)
+        } else {
+            (self.log_gauge().percent() >= self.sweep.log_percent_refused).then_some(Shortage::Log)
+        };
         // On full devices no sweep makes room, neither in the queues nor in the log.
-        if !fits && self.full { Err(self.full_error()) } else { Ok(fits) }
+        if shortage.is_some() && self.full { Err(self.full_error()) } else { Ok(shortage) }
     }
 
     /// Somebody waits, whatever the fill: a long record may not fit though the thresholds at which
-    /// sweeps and checkpoints start by themselves are far.
-    pub(super) fn make_room(&mut self) {
-        if !self.sweep.is_active() && !self.checkpoint.is_active() && !self.grows_for_room() {
-            self.request_sweep();
-            if self.published > self.checkpoint.root_begin {
-                self.request_checkpoint();
-            }
+    /// sweeps, spills and checkpoints start by themselves are far. Until `room_events` changes,
+    /// whatever can help works at full speed.
+    pub(super) fn refuse(&mut self, shortage: Shortage) {
+        self.refused = Some((shortage, self.room_events));
+        match shortage {
+            Shortage::Log => self.statistics.waits_for_log += 1,
+            Shortage::Memory | Shortage::Device => self.statistics.waits_for_room += 1,
+        }
+    }
+
+    /// What somebody waits for who was refused and not told since that there may be room.
+    pub(super) fn shortage(&self) -> Option<Shortage> {
+        let (shortage, room_events) = self.refused?;
+        let is_waiting = room_events == self.room_events && !cfg!(feature = "broken-rest");
+        is_waiting.then_some(shortage)
+    }
+
+    /// Memory of waiting updates. A part is kept for what moves: queues that split take more cells,
+    /// and new blocks take directory memory from the queues.
+    fn queues_gauge(&self, resident: usize) -> Gauge {
+        let limit = self.queue_limit_beside(resident);
+        let limit = if self.spills_for_memory {
+            limit.min(self.waiting_limit_beside(resident) / 2).max(self.config.queue_bytes_min())
         } else {
-            self.sweep.is_room_wanted = true;
+            limit
+        };
+        let kept = limit / 32 + QUEUE_BYTES_KEPT;
+        Gauge { used: self.queue_bytes() as u64, limit: limit.saturating_sub(kept) as u64 }
+    }
+
+    /// Log space that updates have taken, and may take. The log's reserve is for the changes of
+    /// what waits; where that is too little for so many blocks, more is kept, for checkpoints would
+    /// have to carry the changes, a few runs at a time.
+    pub(super) fn log_gauge(&self) -> Gauge {
+        let (used, limit) = self.log.user_bytes();
+        let waiting = self.arena.queues() + self.sweep.unlogged_blocks;
+        let reserve = self.log.capacity_bytes() - limit;
+        let runs = waiting.div_ceil(self.config.run_blocks_max) as u64;
+        let changes = waiting as u64 * CHANGE_BYTES + runs * u64::from(self.config.log_page_bytes);
+        let kept = changes.saturating_sub(reserve / 2).min(limit / 4);
+        Gauge { used, limit: limit - kept }
+    }
+
+    /// All that policy decides by.
+    pub(super) fn figures(&self) -> Figures {
+        Figures {
+            queues: self.queues_gauge(self.resident_bytes()),
+            log: self.log_gauge(),
+            spilled: self.spilled_gauge(),
+            spills_for_memory: self.spills_for_memory,
+            can_spill: self.can_spill(),
+            is_spilling: !self.sweep.spills.is_empty(),
+            is_log_held_by_queues: self.is_log_held_by_queues(),
+            can_grow: self.grows_for_room(),
+            progress: self.sweep_progress(),
+            log_at_start: self.sweep.log_at_start.unwrap_or_default(),
+            shortage: self.shortage(),
         }
     }
 
@@ -311,14 +362,7 @@ impl Core {
 
     fn queue_limit_beside(&self, resident: usize) -> usize {
         let least = self.config.queue_bytes_min();
-        let limit = self.config.memory_bytes.saturating_sub(resident).max(least);
-        // The other half is for the filters of bundles, also before they are there: memory of
-        // queues that is not used any more is not given back.
-        if self.spill_pays_beside(resident) {
-            limit.min(self.waiting_limit_beside(resident) / 2).max(least)
-        } else {
-            limit
-        }
+        self.config.memory_bytes.saturating_sub(resident).max(least)
     }
 
     /// Queue entries that wait, those of running sweeps included.
@@ -339,34 +383,15 @@ impl Core {
         if entries == 0 { CELL_BYTES as f64 } else { self.queue_bytes() as f64 / entries as f64 }
     }
 
-    /// How full the log is, in per cent.
+    /// How full the log is for updates, in per cent: at 100 they are refused.
     #[must_use]
     pub fn log_fill_percent(&self) -> u32 {
-        percent(self.log.used_bytes(), self.log.capacity_bytes())
+        self.log_gauge().percent()
     }
 
-    /// How full the log will be, in per cent, when everything has been swept that waits, and
-    /// `more` updates with it.
-    ///
-    /// A sweep has to log its changes before it can release anything. If they find no room,
-    /// checkpoints carry them, which costs more.
-    #[must_use]
-    pub fn log_claim_percent(&self, more: usize) -> u32 {
-        let regions = self.config.log_regions.len() as u64;
-        let cut_off = regions * u64::from(self.config.log_segment_bytes);
-        let usable = self.log.capacity_bytes().saturating_sub(cut_off);
-        let more = (more as u64 * CHANGE_BYTES).min(usable / 8);
-        let waiting = self.arena.queues() + self.sweep.unlogged_blocks;
-        percent(self.log.used_bytes() + waiting as u64 * CHANGE_BYTES + more, usable)
-    }
-
-    /// How full the queue memory is, in per cent.
+    /// How full the queue memory is, in per cent: at 100 updates are refused.
     #[must_use]
     pub fn queue_fill_percent(&self) -> u32 {
-        percent(self.queue_bytes() as u64, self.queue_limit_bytes() as u64)
+        self.queues_gauge(self.resident_bytes()).percent()
     }
-}
-
-fn percent(part: u64, whole: u64) -> u32 {
-    u32::try_from((part.saturating_mul(100) / whole.max(1)).min(100)).unwrap_or(100)
 }

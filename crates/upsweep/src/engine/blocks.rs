@@ -69,17 +69,6 @@ impl Block {
         !self.queue.is_empty()
     }
 
-    /// Sequence of the oldest update that is neither inside a published image nor in a bundle;
-    /// `None` if there is none.
-    #[must_use]
-    pub fn oldest_waiting(&self) -> Option<u64> {
-        let frozen = self.frozen.as_ref().filter(|frozen| frozen.count() > 0);
-        match frozen {
-            Some(frozen) => Some(frozen.first_seq()),
-            None => self.waits().then(|| self.queue.first_seq()),
-        }
-    }
-
     fn record(&self, number: u32) -> BlockRecord {
         let block = BlockRef { number, birth: self.birth };
         BlockRecord { block, key: (*self.key).into(), placement: self.placement() }

@@ -185,6 +185,7 @@ pub struct Bundles {
     memory_bytes: usize,
     disk_bytes: u64,
     growth_bytes: u64,
+    entries: u64,
     /// Sequences of the oldest updates of bundles, and of how many.
     first_seqs: BTreeMap<u64, u32>,
 }
@@ -208,10 +209,11 @@ impl Bundles {
         self.count
     }
 
-    /// Most bundles that cover one position, about.
+    /// How many levels have a bundle of the space that covers positions from `low` to below `high`.
     #[must_use]
-    pub fn levels(&self) -> usize {
-        self.spaces.values().map(Vec::len).max().unwrap_or(0)
+    pub fn depth(&self, space: u32, low: &[u8], high: Option<&[u8]>) -> usize {
+        let levels = self.spaces.get(&space).into_iter().flatten();
+        levels.filter(|level| level.overlapping(low, high).next().is_some()).count()
     }
 
     /// Memory that they take, in bytes.
@@ -232,12 +234,19 @@ impl Bundles {
         self.growth_bytes
     }
 
+    /// Queue entries that came into them.
+    #[must_use]
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
     /// Adds a bundle.
     pub fn insert(&mut self, bundle: Bundle) {
         self.count += 1;
         self.memory_bytes += bundle.memory_bytes();
         self.disk_bytes += u64::from(bundle.record.extent.bytes);
         self.growth_bytes += bundle.record.growth_bytes;
+        self.entries += u64::from(bundle.record.updates);
         *self.first_seqs.entry(bundle.record.first_seq).or_default() += 1;
         let levels = self.spaces.entry(bundle.record.space).or_default();
         let (low, high) = (bundle.record.low.clone(), bundle.record.high.as_deref());
@@ -269,6 +278,7 @@ impl Bundles {
         self.memory_bytes -= found.memory_bytes();
         self.disk_bytes -= u64::from(found.record.extent.bytes);
         self.growth_bytes -= found.record.growth_bytes;
+        self.entries -= u64::from(found.record.updates);
         let first_seq = found.record.first_seq;
         if let Some(others) = self.first_seqs.get_mut(&first_seq) {
             *others -= 1;

@@ -24,17 +24,22 @@ use super::format::checkpoint_format::{
     ImageRecord, Root, SLOT_BYTES, encode_root, encode_superblock,
 };
 use super::format::image_format::{self, Identity, ImageKind};
+use super::policy::{START_PERCENT, Shortage};
 use super::sweep::Flushing;
 use super::tree::NodeId;
 use crate::device::{Buffer, Completion, DeviceId, Durability, Operation, Request};
 use crate::placement::{Extent, UNIT_BYTES};
 
-/// Page writes in flight.
+/// Page writes in flight while nobody waits for the log.
 const PAGES_IN_FLIGHT: usize = 4;
+/// The same while somebody does.
+const PAGES_IN_FLIGHT_MAX: usize = 32;
 /// Publication waits while so many writes of the checkpoint are under way.
 const WRITES_MAX: usize = 64;
 /// A checkpoint is due when the log since the last one takes this part of the ring, in per cent.
 const DUE_PERCENT: u64 = 20;
+/// Fill of the log in per cent from which on a superblock alone is worth its write.
+const SUPERBLOCK_PERCENT: u32 = 25;
 
 /// Where the images of nodes and of pages of the block table are, by number.
 #[derive(Clone, Default)]
@@ -161,7 +166,7 @@ impl Core {
     fn checkpoint_due(&self) -> bool {
         let since = self.log.statistics().bytes.saturating_sub(self.checkpoint.bytes_at_last);
         let much = since * 100 >= self.log.capacity_bytes() * DUE_PERCENT;
-        let pressed = self.log_fill_percent() >= 50
+        let pressed = self.figures().is_release_due(START_PERCENT)
             && self.sweep.frontier > self.checkpoint.root_begin
             && self.published > self.checkpoint.root_begin;
         self.checkpoint.requested || self.checkpoint.carries || much || pressed
@@ -169,9 +174,14 @@ impl Core {
 
     /// Whether a superblock alone would release a worthwhile part of the log.
     fn superblock_due(&self) -> bool {
+        self.superblock_frees() && self.figures().is_release_due(SUPERBLOCK_PERCENT)
+    }
+
+    /// Whether a superblock alone would release a segment of the log.
+    pub(super) fn superblock_frees(&self) -> bool {
         let replay_from = self.checkpoint.root_begin.min(self.sweep.frontier) + 1;
-        let first_held = self.superblock.replay_from;
-        replay_from > first_held && self.log_fill_percent() >= 25
+        let oldest = self.log.oldest_segment_last_seq();
+        replay_from > self.superblock.replay_from && oldest.is_some_and(|last| replay_from > last)
     }
 
     fn begin_checkpoint(&mut self) {
@@ -216,6 +226,8 @@ impl Core {
 
     /// Writes what has changed since the begin, as it was, and then a part of all the rest.
     fn write_pages(&mut self, actions: &mut Actions) {
+        let is_waited_for = self.shortage() == Some(Shortage::Log);
+        let most = if is_waited_for { PAGES_IN_FLIGHT_MAX } else { PAGES_IN_FLIGHT };
         loop {
             let saved_node = self.directory.trees.changes().take_saved();
             let saved = saved_node.map(|(number, body)| (ImageKind::Node, number, body));
@@ -224,7 +236,7 @@ impl Core {
                 page.map(|(number, body)| (ImageKind::Page, number, body))
             });
             let next = saved.or_else(|| {
-                if self.checkpoint.pending < PAGES_IN_FLIGHT { self.next_unwritten() } else { None }
+                if self.checkpoint.pending < most { self.next_unwritten() } else { None }
             });
             let Some((kind, number, body)) = next else { break };
             if !self.write_listed(kind, number, &body, actions) {

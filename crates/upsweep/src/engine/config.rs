@@ -1,5 +1,7 @@
 //! What the engine is told at open, and the limits that follow from it.
 
+use super::policy::Spilling;
+use super::sweep::SPILLS_IN_FLIGHT_MAX;
 use crate::device::DeviceId;
 use crate::error::{Error, RequestError};
 use crate::log::LogRegion;
@@ -34,6 +36,9 @@ pub struct Config {
     pub log_regions: Vec<LogRegion>,
     /// Bytes of a log segment.
     pub log_segment_bytes: u32,
+    /// Bytes of a page of the log, of which a batch takes whole ones (512 to 4096, a power of two).
+    /// The same at every open of a store.
+    pub log_page_bytes: u32,
     /// Capacity of a log batch (4 KiB to 4 MiB).
     pub log_batch_bytes: u32,
     /// Batches in flight per log device (1 to 64).
@@ -57,10 +62,8 @@ pub struct Config {
     /// Least number of entries of a node of the directory; the most are three times as many. The
     /// same at every open of a store.
     pub fanout_min: usize,
-    /// Waiting updates are spilled to the data devices if the images there take at least so many
-    /// times the memory that queues may take. Below, a sweep moves so little for an update that
-    /// writing and reading it once more costs as much; `u32::MAX` for never.
-    pub spill_ratio_min: u32,
+    /// When updates are spilled to the data devices.
+    pub spilling: Spilling,
     /// How full queue memory or the log has to be before anything is spilled, in per cent.
     pub spill_fill_percent: u32,
     /// Target size of a bundle of spilled updates.
@@ -124,19 +127,26 @@ impl Config {
         8 * self.block_bytes as usize
     }
 
-    /// Most bytes that are spilled with one write.
+    /// Most bytes that are spilled with one write: what the core gathers in one step, in a few
+    /// milliseconds at most.
     #[must_use]
     pub fn spill_bytes_max(&self) -> usize {
-        16 * self.bundle_bytes as usize
+        8 * self.bundle_bytes as usize
     }
 
     /// Memory for the buffers of runs and of the log, whatever the load: per run in the pipeline
-    /// what is read and what is written, and the batches of the log.
+    /// what is read and what is written, the batches of the log, and what spills write.
     #[must_use]
     pub fn fixed_bytes(&self) -> usize {
         let run = self.run_blocks_max * self.block_bytes as usize + self.fat_queue_bytes();
         let batches = self.log_regions.len() * usize::from(self.log_depth) * 2 + 3;
-        2 * run * self.runs_in_flight_max + batches * self.log_batch_bytes as usize
+        let spills = match self.spilling {
+            Spilling::Never => 0,
+            Spilling::WhenItPays | Spilling::Always => {
+                SPILLS_IN_FLIGHT_MAX * self.spill_bytes_max()
+            }
+        };
+        2 * run * self.runs_in_flight_max + batches * self.log_batch_bytes as usize + spills
     }
 
     /// The least budget with which an empty store works.

@@ -23,11 +23,12 @@ use super::format::checkpoint_format::{CarriedPut, Superblock};
 use super::format::record_format::{ModifierRecord, RangeRecord, SpaceRecord};
 use super::growth::Growth;
 use super::key::Key;
+use super::policy::Shortage;
 use super::publish::Event;
 use super::queue::Arena;
 use super::registry::Modifiers;
 use super::statistics::{Statistics, TreeCounters};
-use super::sweep::{RunId, RunJob, Sweep};
+use super::sweep::{RunId, RunJob, SpillId, Sweep};
 use super::view::{View, ViewId, Views};
 use super::visitor::Visitors;
 use crate::device::{Completion, DeviceId, Request, Token};
@@ -54,7 +55,7 @@ pub(super) enum Purpose {
     ValueRead(RunId, usize),
     BundleRead,
     BlockRead(RunId, usize),
-    SpillWrite,
+    SpillWrite(SpillId),
     Flush,
     View,
     CheckpointWrite,
@@ -76,7 +77,7 @@ pub(super) enum Release {
 /// What takes effect when a log record is durable.
 pub(super) enum Publish {
     Run(RunId),
-    Spill,
+    Spill(SpillId),
     Event(Event),
     Nothing,
 }
@@ -122,6 +123,10 @@ pub struct Core {
     /// The data devices had no room for the last run.
     pub(super) full: bool,
     pub(super) room_events: u64,
+    /// What the last refused update was refused for, and what `room_events` was then.
+    pub(super) refused: Option<(Shortage, u64)>,
+    /// Spilling is what relieves memory, as of the last pump.
+    pub(super) spills_for_memory: bool,
     /// An update had to wait for the pipeline of the log.
     pub(super) waits_for_log: bool,
     pub(super) closed: Option<ClosedError>,
@@ -265,7 +270,9 @@ impl Core {
     #[must_use]
     pub fn deadline_us(&self) -> Option<u64> {
         let is_idle = !self.sweep.is_active() && self.publishes.is_empty();
-        let again = (is_idle && self.is_sweep_owed()).then_some(0);
+        // A cycle may have passed by what was busy, or somebody may wait for another one.
+        let is_owed = || self.is_sweep_owed() || self.figures().is_sweep_waited_for();
+        let again = (is_idle && !self.paused && is_owed()).then_some(0);
         [self.log.deadline_us(), self.sweep.deadline_us(), again].into_iter().flatten().min()
     }
 
@@ -289,6 +296,8 @@ impl Core {
             self.overdraft_bytes = 0;
         }
         if self.closed.is_none() {
+            self.decide_on_spilling();
+            self.find_frontier();
             self.log.dispatch(self.now_us, &mut actions.requests);
             self.publish_durable();
             self.pump_dropped();
@@ -320,7 +329,7 @@ impl Core {
         match purpose.expect("a completion belongs to a request") {
             Purpose::RunRead(run) => self.run_read_done(run, completion),
             Purpose::BundleRead => self.bundle_read_done(completion),
-            Purpose::SpillWrite => self.spill_write_done(&completion),
+            Purpose::SpillWrite(spill) => self.spill_write_done(spill, &completion),
             Purpose::BlockRead(run, block) => self.block_read_done(run, block, completion),
             Purpose::ValueRead(run, value) => self.value_read_done(run, value, completion),
             Purpose::RunWrite(run) => self.run_write_done(run, &completion),
@@ -339,7 +348,7 @@ impl Core {
 
     /// Whether no request is in flight and no run on its way.
     pub(super) fn is_quiet(&self) -> bool {
-        self.sweep.runs.is_empty() && self.sweep.spill.is_none() && !self.is_writing()
+        self.sweep.runs.is_empty() && self.sweep.spills.is_empty() && !self.is_writing()
     }
 
     /// A token for a new request.
@@ -361,7 +370,7 @@ impl Core {
             self.published = seq;
             match publish {
                 Publish::Run(run) => self.publish_run(run, seq, Release::Now),
-                Publish::Spill => self.publish_spill(seq),
+                Publish::Spill(spill) => self.publish_spill(spill, seq),
                 Publish::Event(event) => self.apply_event(seq, event, Release::Now),
                 Publish::Nothing => {}
             }

@@ -92,7 +92,7 @@ impl Core {
         let refused = self.growth.refused_until.is_some_and(|until| self.now_us < until);
         let waits = self.arena.queues() > 0
             || !self.sweep.runs.is_empty()
-            || self.sweep.spill.is_some()
+            || !self.sweep.spills.is_empty()
             || !self.bundles.is_empty();
         self.growth.wanted > 0 && refused && (self.full || !waits)
     }

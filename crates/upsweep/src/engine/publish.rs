@@ -207,9 +207,6 @@ impl Core {
     pub(super) fn push_waiting(&mut self, id: BlockId, parts: &[Waiting]) {
         let mut updates: Vec<UpdateRef<'_>> = parts.iter().flat_map(Waiting::updates).collect();
         updates.sort_by_key(|update| update.seq);
-        if let Some(first) = updates.first() {
-            self.sweep.note_moved(first.seq);
-        }
         for update in &updates {
             self.push(id, update);
         }
@@ -316,7 +313,6 @@ impl Core {
         range: &KeyRange<'_>,
         told: &mut BTreeSet<BlockId>,
     ) {
-        self.sweep.note_moved(seq);
         let operand = range.operand();
         let mut covering = self.directory.covering(space, range.from);
         while let Some(id) = covering {
@@ -543,11 +539,12 @@ impl Core {
             self.sweep.unmark_fat(id);
             self.copy_bytes -= u64::from(block.copied_bytes);
             self.arena.clear(&mut block.queue);
+            block.frozen.iter().for_each(|frozen| self.arena.let_go(frozen));
             if !cfg!(feature = "broken-leak") {
                 self.leave(id, block.extent(), release);
             }
             self.unplaced.remove(&(block.space, block.key, id));
         }
-        self.room_events += 1;
+        self.room_events += u64::from(!cfg!(feature = "broken-lost-wake"));
     }
 }

@@ -91,6 +91,7 @@ fn log_config(config: &Config, epoch: u64) -> LogConfig {
         delay_us_max: config.log_delay_us_max,
         regions: config.log_regions.clone(),
         segment_bytes: config.log_segment_bytes,
+        page_bytes: config.log_page_bytes,
     }
 }
 
@@ -286,6 +287,8 @@ impl Core {
             growth: Growth::new(growable),
             full: false,
             room_events: 0,
+            refused: None,
+            spills_for_memory: false,
             waits_for_log: false,
             closed: None,
             purposes: BTreeMap::new(),

@@ -16,6 +16,7 @@ use super::format::record_format::{
 };
 use super::format::reference_format::encode_cell;
 use super::modifier::{Modifier, check_name};
+use super::policy::Shortage;
 use super::publish::Event;
 use super::quarantine::{FIRST_USER_SPACE, REFERENCES_SPACE};
 use super::registry::{ADD_I64, FIRST_USER_ID, ModifierId};
@@ -152,7 +153,7 @@ impl Core {
                 RequestError::BatchTooLong { bytes: payload.len(), limit }.into()
             }
             AppendError::Busy | AppendError::Full | AppendError::Failed => {
-                self.make_room();
+                self.refuse(Shortage::Log);
                 RetryError::Busy.into()
             }
         })

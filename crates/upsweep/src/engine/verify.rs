@@ -17,7 +17,7 @@ use super::block_format::ApplyInput;
 use super::bundles;
 use super::config::Config;
 use super::core::Core;
-use super::directory::{BlockId, Space};
+use super::directory::{Block, BlockId, Space};
 use super::format::bundle_format::BundleRecord;
 use super::format::image_format::{self, Identity, ImageKind};
 use super::format::record_format::LOST_UPDATES;
@@ -103,7 +103,19 @@ impl Core {
     pub fn audit(&self) -> Vec<String> {
         let (mut faults, _) = self.directory.audit();
         faults.extend(self.audit_places());
+        faults.extend(self.audit_ages());
         faults
+    }
+
+    /// As many queues and frozen copies are counted by age as wait.
+    fn audit_ages(&self) -> Option<String> {
+        let waits = |block: &Block| {
+            let frozen = block.frozen.as_ref().is_some_and(|frozen| frozen.count() > 0);
+            u64::from(block.waits()) + u64::from(frozen)
+        };
+        let waiting: u64 = self.directory.table.from(0).map(waits).sum();
+        let held = self.arena.held();
+        (waiting != held).then(|| format!("{held} queues are counted by age, and {waiting} wait"))
     }
 
     /// Used space is what blocks, nodes, pages, bundles and the root take, and no more.

@@ -1,13 +1,14 @@
 //! Batches that are being filled or wait for a place in the pipeline, and their recycled memory.
 
 use super::Seq;
-use super::format::{self, BATCH_HEADER_BYTES, PAGE_BYTES};
+use super::format::{self, BATCH_HEADER_BYTES};
 use crate::device::Buffer;
 
 /// A batch in memory, without a place on a device yet.
 #[derive(Debug)]
 pub(super) struct Assembly {
     pub(super) buffer: Buffer,
+    page_bytes: u32,
     /// Bytes in use, the header's room included.
     pub(super) used: usize,
     pub(super) records: u32,
@@ -19,9 +20,9 @@ pub(super) struct Assembly {
 }
 
 impl Assembly {
-    pub(super) fn new(buffer: Buffer, first_seq: Seq, since_us: u64) -> Self {
+    pub(super) fn new(buffer: Buffer, page_bytes: u32, first_seq: Seq, since_us: u64) -> Self {
         let used = BATCH_HEADER_BYTES;
-        Self { buffer, used, records: 0, first_seq, urgent: false, since_us }
+        Self { buffer, page_bytes, used, records: 0, first_seq, urgent: false, since_us }
     }
 
     pub(super) fn last_seq(&self) -> Seq {
@@ -34,7 +35,7 @@ impl Assembly {
 
     /// Bytes on the device: whole pages.
     pub(super) fn bytes(&self) -> u64 {
-        format::batch_bytes(self.record_bytes())
+        format::batch_bytes(self.record_bytes(), self.page_bytes)
     }
 
     #[inline]
@@ -45,7 +46,7 @@ impl Assembly {
     /// Bytes on the device with one more record.
     #[inline]
     pub(super) fn bytes_with(&self, record_bytes: usize) -> u64 {
-        ((self.used + record_bytes) as u64).next_multiple_of(PAGE_BYTES)
+        format::batch_bytes(self.record_bytes() + record_bytes, self.page_bytes)
     }
 }
 

@@ -1,8 +1,10 @@
 //! Every byte of the log on a device.
 //!
 //! A *log device* is a ring of equal *segments*; a segment holds *batches*, the first at its first
-//! byte, each next one right behind, none across a segment's end. A batch is whole pages of
-//! [`PAGE_BYTES`]: a header, records back to back, padding. All integers are little-endian.
+//! byte, each next one right behind, none across a segment's end. A batch is whole pages: a header,
+//! records back to back, padding. A page has `page_bytes`, a power of two from [`PAGE_BYTES_MIN`]
+//! to [`PAGE_BYTES_MAX`], fixed when the log is created and known from elsewhere. All integers are
+//! little-endian.
 //!
 //! Batch header, [`BATCH_HEADER_BYTES`] bytes:
 //!
@@ -47,8 +49,10 @@
 
 use super::{Seq, StreamId};
 
-/// Unit of batches and places in bytes.
-pub const PAGE_BYTES: u64 = 4096;
+/// Smallest page in bytes: the smallest logical block of a device.
+pub const PAGE_BYTES_MIN: u32 = 512;
+/// Largest page in bytes.
+pub const PAGE_BYTES_MAX: u32 = 4096;
 /// Length of a batch header in bytes.
 pub const BATCH_HEADER_BYTES: usize = 128;
 /// Length of a record's header in bytes.
@@ -65,6 +69,7 @@ const VALID: u32 = 1 << 31;
 /// Longest payload that the length field can hold, in bytes.
 pub const PAYLOAD_BYTES_MAX: usize = (VALID - 1) as usize;
 
+const _: () = assert!(BATCH_HEADER_BYTES + RECORD_HEADER_BYTES < PAGE_BYTES_MIN as usize);
 const _: () =
     assert!(84 + 4 * DEVICES_MAX == 116 && 116 + 8 == CRC_AT && CRC_AT + 4 == BATCH_HEADER_BYTES);
 
@@ -142,10 +147,10 @@ impl BatchHeader {
         self.first_seq - 1 + u64::from(self.records)
     }
 
-    /// Bytes that the batch takes on the device: whole pages.
+    /// Bytes that the batch takes on the device: whole pages of `page_bytes`.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
-        batch_bytes(self.record_bytes as usize)
+    pub fn bytes(&self, page_bytes: u32) -> u64 {
+        batch_bytes(self.record_bytes as usize, page_bytes)
     }
 
     /// Where its last record ends, in bytes from its start.
@@ -227,10 +232,10 @@ impl BatchHeader {
     }
 }
 
-/// Bytes on the device of a batch whose records take `record_bytes`: whole pages.
+/// Bytes on the device of a batch whose records take `record_bytes`: whole pages of `page_bytes`.
 #[must_use]
-pub fn batch_bytes(record_bytes: usize) -> u64 {
-    ((BATCH_HEADER_BYTES + record_bytes) as u64).next_multiple_of(PAGE_BYTES)
+pub fn batch_bytes(record_bytes: usize, page_bytes: u32) -> u64 {
+    ((BATCH_HEADER_BYTES + record_bytes) as u64).next_multiple_of(u64::from(page_bytes))
 }
 
 /// The checksum from which every record checksum of a store and epoch continues.

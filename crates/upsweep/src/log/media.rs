@@ -1,6 +1,6 @@
 //! Reading batches back from the rings, with one read-ahead window per log device.
 
-use super::format::{self, BATCH_HEADER_BYTES, BatchHeader, DEVICES_MAX, PAGE_BYTES};
+use super::format::{self, BATCH_HEADER_BYTES, BatchHeader, DEVICES_MAX};
 use super::writer::Link;
 use super::{LogConfig, Seq};
 use crate::device::{self, Buffer, Devices};
@@ -34,10 +34,10 @@ impl Tip {
     }
 
     /// Whether `header` says that it follows this batch: this one by number, place and epoch, not
-    /// another that may have had its number.
-    fn precedes(&self, header: &BatchHeader) -> bool {
+    /// another that may have had its number. Pages have `page_bytes`.
+    fn precedes(&self, header: &BatchHeader, page_bytes: u32) -> bool {
         let Link { device, page, epoch } = self.link;
-        let end = u64::from(header.page) + header.bytes() / PAGE_BYTES;
+        let end = u64::from(header.page) + header.bytes(page_bytes) / u64::from(page_bytes);
         let own = usize::from(header.device);
         let others_stay = (0..DEVICES_MAX)
             .all(|device| device == own || header.cursors[device] == self.cursors[device]);
@@ -65,6 +65,14 @@ pub(super) enum Head {
 struct Window {
     start: u64,
     buffer: Buffer,
+}
+
+impl Window {
+    /// The `bytes` at `offset` of the ring, if they are here.
+    fn part(&self, offset: u64, bytes: u64) -> Option<&[u8]> {
+        let at = offset.checked_sub(self.start)? as usize;
+        self.buffer.get(at..at + bytes as usize)
+    }
 }
 
 /// The rings of a log, for reading.
@@ -99,8 +107,9 @@ impl Media {
         segment: u64,
     ) -> Result<Head, Error> {
         let offset = segment * self.segment_bytes();
-        let page = self.read(devices, device, offset, PAGE_BYTES)?;
-        Ok(match self.header_in(&page, device, offset) {
+        let window = self.read(devices, device, offset, self.page_bytes())?;
+        let page = window.part(offset, self.page_bytes()).expect("it was just read");
+        Ok(match self.header_in(page, device, offset) {
             Some(header) => Head::Batch(Box::new(header)),
             None if page.iter().all(|byte| *byte == 0) => Head::Blank,
             None => Head::Unreadable,
@@ -115,17 +124,34 @@ impl Media {
         self.config.regions[device].bytes / self.segment_bytes()
     }
 
+    pub(super) fn page_bytes(&self) -> u64 {
+        u64::from(self.config.page_bytes)
+    }
+
+    /// Where this page is in its ring, in bytes.
+    pub(super) fn offset_of(&self, page: u32) -> u64 {
+        u64::from(page) * self.page_bytes()
+    }
+
+    /// Reads at least these bytes of a segment: whole blocks of the device, of which a segment has
+    /// whole ones, as it is whole units of 4096 bytes.
     fn read(
         &self,
         devices: &mut dyn Devices,
         device: usize,
         offset: u64,
         bytes: u64,
-    ) -> Result<Buffer, Error> {
+    ) -> Result<Window, Error> {
         let region = self.config.regions[device];
-        device::read_alone(devices, region.device, region.offset + offset, bytes as usize).map_err(
-            |error| self.damage(device, offset, "the log", &format!("read failed: {error}")),
-        )
+        let block = u64::from(devices.geometry(region.device).logical_block_bytes);
+        let start = offset - offset % block;
+        let bytes = (offset + bytes).next_multiple_of(block) - start;
+        let read =
+            device::read_alone(devices, region.device, region.offset + start, bytes as usize);
+        let buffer = read.map_err(|error| {
+            self.damage(device, offset, "the log", &format!("read failed: {error}"))
+        })?;
+        Ok(Window { start, buffer })
     }
 
     pub(super) fn damage(&self, device: usize, offset: u64, what: &str, reason: &str) -> Error {
@@ -142,17 +168,12 @@ impl Media {
         offset: u64,
         bytes: u64,
     ) -> Result<&[u8], Error> {
-        let window = &self.windows[device];
-        let inside =
-            offset >= window.start && offset + bytes <= window.start + window.buffer.len() as u64;
-        if !inside {
+        if self.windows[device].part(offset, bytes).is_none() {
             let left = self.segment_bytes() - offset % self.segment_bytes();
-            let buffer = self.read(devices, device, offset, bytes.max(WINDOW_BYTES.min(left)))?;
-            self.windows[device] = Window { start: offset, buffer };
+            let ahead = bytes.max(WINDOW_BYTES.min(left));
+            self.windows[device] = self.read(devices, device, offset, ahead)?;
         }
-        let window = &self.windows[device];
-        let at = (offset - window.start) as usize;
-        Ok(&window.buffer[at..at + bytes as usize])
+        Ok(self.windows[device].part(offset, bytes).expect("it was just read"))
     }
 
     /// The header in `page` if it is one of this log and names this place.
@@ -162,8 +183,8 @@ impl Media {
         let ours = header.store == self.config.store
             && usize::from(header.devices) == self.config.regions.len()
             && usize::from(header.device) == device
-            && u64::from(header.page) * PAGE_BYTES == offset
-            && header.bytes() <= left
+            && self.offset_of(header.page) == offset
+            && header.bytes(self.config.page_bytes) <= left
             && self.places_exist(&header);
         ours.then_some(header)
     }
@@ -171,7 +192,7 @@ impl Media {
     /// Whether every place that the header names is one of this log.
     fn places_exist(&self, header: &BatchHeader) -> bool {
         let pages = |device: usize| match self.config.regions.get(device) {
-            Some(_) => self.segments(device) * self.segment_bytes() / PAGE_BYTES,
+            Some(_) => self.segments(device) * self.segment_bytes() / self.page_bytes(),
             None => 0,
         };
         let exists = |device: usize, page: u32| page == 0 || u64::from(page) < pages(device);
@@ -189,7 +210,7 @@ impl Media {
         offset: u64,
     ) -> Result<Option<BatchHeader>, Error> {
         let mut header = [0; BATCH_HEADER_BYTES];
-        let page = self.get(devices, device, offset, PAGE_BYTES)?;
+        let page = self.get(devices, device, offset, self.page_bytes())?;
         header.copy_from_slice(&page[..BATCH_HEADER_BYTES]);
         Ok(self.header_in(&header, device, offset))
     }
@@ -200,8 +221,8 @@ impl Media {
         devices: &mut dyn Devices,
         header: &BatchHeader,
     ) -> Result<&[u8], Error> {
-        let offset = u64::from(header.page) * PAGE_BYTES;
-        self.get(devices, usize::from(header.device), offset, header.bytes())
+        let (offset, bytes) = (self.offset_of(header.page), header.bytes(self.config.page_bytes));
+        self.get(devices, usize::from(header.device), offset, bytes)
     }
 
     /// Whether every record of the batch checks.
@@ -224,7 +245,7 @@ impl Media {
         let mut children = Vec::new();
         let segment_bytes = self.segment_bytes();
         for device in 0..self.config.regions.len() {
-            let cursor = u64::from(tip.cursors[device]) * PAGE_BYTES;
+            let cursor = self.offset_of(tip.cursors[device]);
             if !cursor.is_multiple_of(segment_bytes) {
                 children.extend(self.peek(devices, device, cursor)?);
             }
@@ -233,7 +254,7 @@ impl Media {
                 children.push(**header);
             }
         }
-        children.retain(|header| tip.precedes(header));
+        children.retain(|header| tip.precedes(header, self.config.page_bytes));
         Ok(children)
     }
 

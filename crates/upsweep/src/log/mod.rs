@@ -27,7 +27,8 @@
 //!
 //! Deviation from the thesis: batches are cut, not of one fixed size. A lone record is written as
 //! one page, not as a padded 128 KiB batch. The thesis pads because only fixed strides keep a disk
-//! head's position known; on solid-state devices padding would only cost bandwidth.
+//! head's position known; on solid-state devices padding would only cost bandwidth. How large a
+//! page is, a logical block of the device or 4096 bytes, is fixed when the log is created.
 
 mod assembly;
 #[doc(hidden)]
@@ -45,9 +46,11 @@ pub use recover::recover;
 pub use statistics::{LogDeviceStatistics, LogStatistics};
 pub use writer::Log;
 
-use crate::device::{DeviceError, DeviceId};
+use crate::device::{DeviceError, DeviceId, Devices};
 use crate::error::RequestError;
-use format::{BATCH_HEADER_BYTES, DEVICES_MAX, PAGE_BYTES, RECORD_HEADER_BYTES};
+use format::{
+    BATCH_HEADER_BYTES, DEVICES_MAX, PAGE_BYTES_MAX, PAGE_BYTES_MIN, RECORD_HEADER_BYTES,
+};
 
 /// Position of a record in the log, consecutive over all streams, from 1. 0 means none.
 pub type Seq = u64;
@@ -55,6 +58,9 @@ pub type Seq = u64;
 /// The bit that is set in every token of the log; other users of the bank keep it clear, but for
 /// `u64::MAX`, the token of [`run_alone`](crate::device::run_alone), which the log never uses.
 pub const LOG_TOKEN_BIT: u64 = 1 << 63;
+
+/// Regions, segments and batches are whole units of this many bytes, whatever a page is.
+const UNIT_BYTES: u64 = PAGE_BYTES_MAX as u64;
 
 /// One stream of records: the crc32c of its name. Nothing about streams is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,8 +86,8 @@ pub struct LogRegion {
     pub bytes: u64,
 }
 
-/// What a log is. Regions, segment size and store are fixed when it is created; the rest may
-/// differ at every open.
+/// What a log is. Regions, segment size, page size and store are fixed when it is created; the rest
+/// may differ at every open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
     /// Identity of the store, in every batch.
@@ -100,20 +106,25 @@ pub struct LogConfig {
     /// Length of a segment in bytes: a multiple of 4096, at most 1 GiB. Each region has at least
     /// `max(4, depth + 2)` segments; about 64 is good: opening reads the first page of each.
     pub segment_bytes: u32,
+    /// What batches take whole ones of, in bytes: a power of two from 512 to 4096, and no less than
+    /// a logical block of any of the devices. A region has less than `2^32` of them.
+    pub page_bytes: u32,
 }
 
 impl LogConfig {
-    /// 128 KiB batches, two in flight per device, a delay of at most 200 microseconds.
+    /// 128 KiB batches in pages of 4096 bytes, two in flight per device, a delay of at most 200
+    /// microseconds.
     #[must_use]
     pub fn new(store: [u8; 16], epoch: u64, regions: Vec<LogRegion>, segment_bytes: u32) -> Self {
         let batch_bytes = segment_bytes.min(128 << 10);
-        Self { store, epoch, batch_bytes, depth: 2, delay_us_max: 200, regions, segment_bytes }
+        let (depth, delay_us_max, page_bytes) = (2, 200, PAGE_BYTES_MAX);
+        Self { store, epoch, batch_bytes, depth, delay_us_max, regions, segment_bytes, page_bytes }
     }
 
     /// Where the batch with this header lies: device, and offset in bytes there.
     fn place_of(&self, header: &format::BatchHeader) -> (DeviceId, u64) {
         let region = self.regions[usize::from(header.device)];
-        (region.device, region.offset + u64::from(header.page) * PAGE_BYTES)
+        (region.device, region.offset + u64::from(header.page) * u64::from(self.page_bytes))
     }
 
     /// Checks every field.
@@ -121,7 +132,7 @@ impl LogConfig {
     /// # Errors
     /// [`RequestError::BadConfig`] with the setting and its range.
     pub fn check(&self) -> Result<(), RequestError> {
-        let page = PAGE_BYTES as u32;
+        let unit = UNIT_BYTES as u32;
         let bad = |setting: &'static str, reason: String| {
             Err(RequestError::BadConfig { setting, reason })
         };
@@ -129,15 +140,19 @@ impl LogConfig {
             return bad("epoch", "0; must be at least 1".to_owned());
         }
         if self.segment_bytes == 0
-            || !self.segment_bytes.is_multiple_of(page)
+            || !self.segment_bytes.is_multiple_of(unit)
             || self.segment_bytes > 1 << 30
         {
             let reason = format!("{}; a multiple of 4096 up to 1 GiB", self.segment_bytes);
             return bad("segment_bytes", reason);
         }
         let batch = self.batch_bytes;
-        if batch == 0 || !batch.is_multiple_of(page) || batch > self.segment_bytes {
+        if batch == 0 || !batch.is_multiple_of(unit) || batch > self.segment_bytes {
             return bad("batch_bytes", format!("{batch}; a multiple of 4096 up to segment_bytes"));
+        }
+        let page = self.page_bytes;
+        if !page.is_power_of_two() || !(PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&page) {
+            return bad("page_bytes", format!("{page}; a power of two from 512 to 4096"));
         }
         if !(1..=16).contains(&self.depth) {
             return bad("depth", format!("{}; 1 to 16", self.depth));
@@ -156,14 +171,18 @@ impl LogConfig {
     fn check_region(&self, index: usize, region: &LogRegion) -> Result<(), String> {
         let LogRegion { device, offset, bytes } = *region;
         let segments_min = u64::from(self.depth).saturating_add(2).max(4);
-        if !offset.is_multiple_of(PAGE_BYTES) || !bytes.is_multiple_of(PAGE_BYTES) {
+        if !offset.is_multiple_of(UNIT_BYTES) || !bytes.is_multiple_of(UNIT_BYTES) {
             return Err("offset and bytes must be multiples of 4096".to_owned());
         }
         if bytes / u64::from(self.segment_bytes) < segments_min {
             return Err(format!("{bytes} bytes; at least {segments_min} segments are needed"));
         }
-        if bytes / PAGE_BYTES > u64::from(u32::MAX) || offset.checked_add(bytes).is_none() {
-            return Err(format!("{bytes} bytes at {offset}; at most 16 TiB"));
+        let limit = u64::from(u32::MAX) * u64::from(self.page_bytes);
+        if bytes > limit || offset.checked_add(bytes).is_none() {
+            let page = self.page_bytes;
+            return Err(format!(
+                "{bytes} bytes at {offset}; at most {limit} bytes, in pages of {page}"
+            ));
         }
         let overlaps = |other: &LogRegion| {
             other.device == device
@@ -172,6 +191,22 @@ impl LogConfig {
         };
         if self.regions[..index].iter().any(overlaps) {
             return Err("overlaps an earlier region".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Checks that every device can write a page.
+    fn check_devices(&self, devices: &dyn Devices) -> Result<(), RequestError> {
+        for region in &self.regions {
+            let block = devices.geometry(region.device).logical_block_bytes;
+            if block > self.page_bytes {
+                let (device, page) = (region.device.0, self.page_bytes);
+                let reason = format!(
+                    "{page} bytes, but device {device} has blocks of {block}: move the log to a \
+                     device with blocks of at most {page} bytes, or restore a backup"
+                );
+                return Err(RequestError::BadConfig { setting: "log page", reason });
+            }
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Reading a recovered log: forward for replay, backward per stream, and on to appending.
 
-use super::format::{self, BATCH_HEADER_BYTES, BatchHeader, PAGE_BYTES, RecordRef};
+use super::format::{self, BATCH_HEADER_BYTES, BatchHeader, RecordRef};
 use super::media::{Media, Tip};
 use super::recover::recover;
 use super::writer::{Link, Log};
@@ -139,7 +139,7 @@ impl LogReader {
         let mut link = self.end.link;
         let mut number = self.end.number;
         while number > 0 && records.len() < count {
-            let offset = u64::from(link.page) * PAGE_BYTES;
+            let offset = self.media.offset_of(link.page);
             let header = self.media.peek(devices, usize::from(link.device), offset)?;
             let header =
                 header.filter(|header| (header.number, header.epoch) == (number, link.epoch));
@@ -176,16 +176,18 @@ impl LogReader {
     ///
     /// # Errors
     /// [`RequestError::BadConfig`] if `config` is not of this log, or its epoch is not higher than
-    /// every epoch seen; [`ClosedError::WriteFailed`] if writing fails; [`Error::Damaged`] if
+    /// every epoch seen, or if a device has larger blocks than the log has pages;
+    /// [`ClosedError::WriteFailed`] if writing fails; [`Error::Damaged`] if
     /// reading does.
     pub fn to_log(&mut self, devices: &mut dyn Devices, config: LogConfig) -> Result<Log, Error> {
         self.check_config(&config)?;
+        config.check_devices(devices)?;
         for header in std::mem::take(&mut self.unattested) {
             let bytes = Buffer::copy_of(self.media.batch(devices, &header)?);
             write_in_place(devices, &config, &header, bytes)?;
         }
         for torn in self.media.children(devices, &self.end)? {
-            write_in_place(devices, &config, &torn, Buffer::zeroed(PAGE_BYTES as usize))?;
+            write_in_place(devices, &config, &torn, Buffer::zeroed(config.page_bytes as usize))?;
         }
         Ok(self.resume(config))
     }
@@ -202,10 +204,12 @@ impl LogReader {
     fn check_config(&self, config: &LogConfig) -> Result<(), Error> {
         config.check()?;
         let known = &self.media.config;
-        let same = (known.store, known.segment_bytes) == (config.store, config.segment_bytes)
+        let sizes = |config: &LogConfig| (config.segment_bytes, config.page_bytes);
+        let same = known.store == config.store
+            && sizes(known) == sizes(config)
             && known.regions == config.regions;
         if !same {
-            let reason = "another store, segment size or regions than were recovered".to_owned();
+            let reason = "another store, sizes or regions than were recovered".to_owned();
             return Err(RequestError::BadConfig { setting: "log", reason }.into());
         }
         if config.epoch <= self.epoch_seen {

@@ -45,7 +45,7 @@
 
 use std::collections::VecDeque;
 
-use super::format::{BatchHeader, PAGE_BYTES};
+use super::format::BatchHeader;
 use super::media::{Head, Media, Tip};
 use super::reader::LogReader;
 use super::{LogConfig, Seq};
@@ -90,7 +90,7 @@ pub fn recover(
     while let Some(header) = reached {
         unattested.push_back(header);
         while unattested.pop_front_if(|earlier| earlier.number <= header.durable).is_some() {}
-        let segment = u64::from(header.page) * PAGE_BYTES / media.segment_bytes();
+        let segment = media.offset_of(header.page) / media.segment_bytes();
         last_seqs[usize::from(header.device)][segment as usize] = header.last_seq();
         tip = Tip::of(&header);
         reached = media.child(devices, &tip)?;
@@ -134,7 +134,7 @@ fn find_first(
             return Ok(header);
         }
         if header.first_seq < replay_from {
-            let offset = u64::from(header.page) * PAGE_BYTES;
+            let offset = media.offset_of(header.page);
             let what = format!("log batch {}", header.number);
             return Err(media.damage(usize::from(header.device), offset, &what, "bad records"));
         }
@@ -178,10 +178,10 @@ fn search_segment(
     let end = offset + media.segment_bytes();
     while offset < end {
         let Some(header) = media.peek(devices, device, offset)? else {
-            offset += PAGE_BYTES;
+            offset += media.page_bytes();
             continue;
         };
-        offset += header.bytes();
+        offset += header.bytes(media.config.page_bytes);
         seen.push(header);
     }
     Ok(())
@@ -201,7 +201,7 @@ fn check_end(
     }));
     for device in 0..media.heads.len() {
         let segments = media.segments(device);
-        let mut offset = u64::from(tip.cursors[device]) * PAGE_BYTES;
+        let mut offset = media.offset_of(tip.cursors[device]);
         let mut entered = 0;
         while entered < segments {
             let segment = offset / media.segment_bytes();
@@ -213,7 +213,7 @@ fn check_end(
             let end = (segment + 1) * media.segment_bytes();
             while offset < end {
                 seen.extend(media.peek(devices, device, offset)?);
-                offset += PAGE_BYTES;
+                offset += media.page_bytes();
             }
             offset = end % (segments * media.segment_bytes());
         }
@@ -248,5 +248,5 @@ fn contradiction(media: &Media, tip: &Tip, header: &BatchHeader) -> Option<Error
         (_, true) => (format!("log batch {missing}"), "not whole, though a later one attests it"),
         _ => return None,
     };
-    Some(media.damage(device, u64::from(page) * PAGE_BYTES, &what, reason))
+    Some(media.damage(device, media.offset_of(page), &what, reason))
 }

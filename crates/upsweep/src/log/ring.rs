@@ -3,13 +3,13 @@
 //! Invariants: a batch never crosses a segment's end; a segment is entered at its first byte, and
 //! only when free; in ring order from the cursor, the free segments come first.
 
-use super::format::PAGE_BYTES;
 use super::{LogRegion, Seq};
 
 #[derive(Debug)]
 pub(super) struct Ring {
     pub(super) region: LogRegion,
     segment_bytes: u64,
+    page_bytes: u64,
     /// Where the next batch goes if it fits there. At a segment's first byte: that segment is not
     /// entered yet.
     cursor: u64,
@@ -19,15 +19,16 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    pub(super) fn new(region: LogRegion, segment_bytes: u64) -> Self {
+    pub(super) fn new(region: LogRegion, segment_bytes: u64, page_bytes: u64) -> Self {
         let segments = region.bytes / segment_bytes;
         let last_seqs = vec![0; usize::try_from(segments).expect("the configuration is checked")];
-        Self { region, segment_bytes, cursor: 0, last_seqs, free: segments as u32 }
+        let free = segments as u32;
+        Self { region, segment_bytes, page_bytes, cursor: 0, last_seqs, free }
     }
 
     /// Takes over what recovery found.
     pub(super) fn resume(&mut self, cursor_page: u32, last_seqs: &[Seq], released: Seq) {
-        self.cursor = u64::from(cursor_page) * PAGE_BYTES;
+        self.cursor = u64::from(cursor_page) * self.page_bytes;
         self.last_seqs.copy_from_slice(last_seqs);
         self.reclaim(released);
     }
@@ -45,7 +46,12 @@ impl Ring {
     }
 
     pub(super) fn cursor_page(&self) -> u32 {
-        (self.cursor / PAGE_BYTES) as u32
+        self.page_of(self.cursor)
+    }
+
+    /// The page at this offset in the ring.
+    pub(super) fn page_of(&self, offset: u64) -> u32 {
+        (offset / self.page_bytes) as u32
     }
 
     /// Bytes left in the segment that the cursor is in.

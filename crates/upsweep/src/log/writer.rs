@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::assembly::{Assembly, Pool};
-use super::format::{self, BATCH_HEADER_BYTES, BatchHeader, NO_DEVICE, PAGE_BYTES};
-use super::format::{DEVICES_MAX, RECORD_HEADER_BYTES};
+use super::format::{self, BatchHeader, DEVICES_MAX, NO_DEVICE, RECORD_HEADER_BYTES};
 use super::ring::Ring;
 use super::statistics::{LogDeviceStatistics, LogStatistics};
-use super::{AppendError, LOG_TOKEN_BIT, LogConfig, LogFailure, Seq, Space, StreamId, Urgency};
+use super::{
+    AppendError, LOG_TOKEN_BIT, LogConfig, LogFailure, LogRegion, Seq, Space, StreamId, Urgency,
+};
 use crate::device::{self, Buffer, Completion, Devices, Durability, Operation, Request, Token};
 use crate::error::{ClosedError, Error, RequestError};
 
@@ -76,6 +77,7 @@ impl Log {
     /// [`RequestError::BadConfig`], or [`ClosedError::WriteFailed`]: mend the device, try again.
     pub fn format(devices: &mut dyn Devices, config: &LogConfig) -> Result<(), Error> {
         config.check()?;
+        config.check_devices(devices)?;
         for region in &config.regions {
             let device = region.device;
             let mut done = 0;
@@ -93,8 +95,9 @@ impl Log {
     /// An empty log behind `last`; `config` is checked.
     pub(super) fn new(config: LogConfig, number: u64, previous: Link, last: Seq) -> Self {
         let segment_bytes = u64::from(config.segment_bytes);
-        let rings: Vec<_> =
-            config.regions.iter().map(|region| Ring::new(*region, segment_bytes)).collect();
+        let page_bytes = u64::from(config.page_bytes);
+        let ring = |region: &LogRegion| Ring::new(*region, segment_bytes, page_bytes);
+        let rings: Vec<_> = config.regions.iter().map(ring).collect();
         let devices = vec![LogDeviceStatistics::default(); rings.len()];
         let places_max = rings.len() * usize::from(config.depth);
         Self {
@@ -224,7 +227,7 @@ impl Log {
             let bytes = self.sealed_bytes + open.bytes_with(record_bytes);
             return self.check_space(bytes, waiting, space);
         }
-        let bytes = format::batch_bytes(record_bytes);
+        let bytes = format::batch_bytes(record_bytes, self.config.page_bytes);
         let long = bytes > u64::from(self.config.batch_bytes);
         let sealed_max = self.sealed_max();
         let queue_bytes = sealed_max as u64 * u64::from(self.config.batch_bytes);
@@ -239,20 +242,25 @@ impl Log {
         self.check_space(queued + bytes, waiting + 1, space)?;
         self.seal();
         let buffer = self.pool.take(bytes as usize);
-        self.open = Some(Assembly::new(buffer, self.last + 1, now_us));
+        self.open = Some(Assembly::new(buffer, self.config.page_bytes, self.last + 1, now_us));
         Ok(())
     }
 
     /// Refuses if `count` batches of `bytes` together may not find room; see [`Space`].
     fn check_space(&mut self, bytes: u64, count: usize, space: Space) -> Result<(), AppendError> {
-        let short = self.rings.iter().filter(|ring| ring.rest() < bytes).count() as u64;
-        let entered = (short + 2 * bytes / u64::from(self.config.segment_bytes)).min(count as u64);
+        let entered = self.segments_entered(bytes, count);
         let reserve = if space == Space::User { self.reserve_segments() } else { 0 };
         if self.free_segments() < entered + reserve {
             self.statistics.waits_full += 1;
             return Err(AppendError::Full);
         }
         Ok(())
+    }
+
+    /// Free segments that `count` batches of `bytes` together may enter at most; see [`Space`].
+    fn segments_entered(&self, bytes: u64, count: usize) -> u64 {
+        let short = self.rings.iter().filter(|ring| ring.rest() < bytes).count() as u64;
+        (short + 2 * bytes / u64::from(self.config.segment_bytes)).min(count as u64)
     }
 
     fn free_segments(&self) -> u64 {
@@ -347,7 +355,7 @@ impl Log {
         for (cursor, ring) in cursors.iter_mut().zip(&self.rings) {
             *cursor = ring.cursor_page();
         }
-        let page = (place / PAGE_BYTES) as u32;
+        let page = self.rings[usize::from(device)].page_of(place);
         let header = BatchHeader {
             device,
             store: self.config.store,
@@ -481,6 +489,19 @@ impl Log {
         self.capacity_bytes() - rest - self.free_segments() * u64::from(self.config.segment_bytes)
     }
 
+    /// Bytes that are used or promised to batches on their way, and those from which on records of
+    /// [`Space::User`] are refused: what [`Log::append`] itself goes by.
+    #[must_use]
+    pub fn user_bytes(&self) -> (u64, u64) {
+        let segment = u64::from(self.config.segment_bytes);
+        let open = self.open.as_ref();
+        let waiting = self.sealed_bytes + open.map_or(0, Assembly::bytes);
+        let count = self.sealed.len() + usize::from(open.is_some());
+        let promised = self.segments_entered(waiting, count) * segment;
+        let limit = self.capacity_bytes() - self.reserve_segments() * segment;
+        ((self.used_bytes() + promised).min(limit), limit)
+    }
+
     /// Bytes of all rings.
     #[must_use]
     pub fn capacity_bytes(&self) -> u64 {
@@ -518,5 +539,3 @@ impl Log {
         &self.statistics
     }
 }
-
-const _: () = assert!(BATCH_HEADER_BYTES + RECORD_HEADER_BYTES < PAGE_BYTES as usize);

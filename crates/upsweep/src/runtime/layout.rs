@@ -20,16 +20,19 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::clock::Clock;
+use super::log_page;
 use super::new_devices::{NewDevices, check_parent};
 use crate::device::{
     self, Buffer, DeviceId, DeviceProfile, Devices, HostDevices, HostOptions, HostPath,
     ScratchRange,
 };
 use crate::engine::format::image_format::{self, Identity, ImageKind};
-use crate::engine::{Access, Config, DATA_START, FANOUT_MIN};
+use crate::engine::{Access, Config, DATA_START, FANOUT_MIN, Spilling};
 use crate::error::{ClosedError, Damage, Error, RequestError, RetryError};
 use crate::log::LogRegion;
 
+/// Latest version of a description.
+const VERSION_MAX: u32 = 2;
 /// Bytes at the start of every device that the label may take.
 const LABEL_BYTES: usize = 4096;
 /// Where the ring of a log device starts.
@@ -44,11 +47,8 @@ const RUN_PART: usize = 128;
 const RUN_BYTES_MIN: usize = 512 << 10;
 /// Most bytes of the blocks of a run.
 const RUN_BYTES_MAX: usize = 4 << 20;
-/// Updates are spilled where data takes so many times the memory for queues: a block then waits for
-/// few of them.
-const SPILL_RATIO_MIN: u32 = 32;
 /// Below this fill, in per cent, updates batch in memory.
-const SPILL_FILL_PERCENT: u32 = 70;
+const SPILL_FILL_PERCENT: u32 = 50;
 /// A query that needs a bundle reads this much.
 const BUNDLE_BYTES: u32 = 16 << 10;
 /// One part in so many of a store's memory caches images of blocks.
@@ -77,7 +77,8 @@ pub struct CreateOptions {
 /// What a store consists of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Description {
-    /// Version of this description, 1.
+    /// Version of this description: 2 if the log has pages of less than 4096 bytes, which programs
+    /// that know 1 only would take for an empty log; else 1.
     pub version: u32,
     /// Identity of the store, 32 hexadecimal digits.
     pub store: String,
@@ -89,6 +90,9 @@ pub struct Description {
     pub block_bytes: u32,
     /// Bytes of a log segment.
     pub log_segment_bytes: u32,
+    /// Bytes of a page of the log.
+    #[serde(default = "log_page::page_bytes_before")]
+    pub log_page_bytes: u32,
     /// Bytes of the ring on each log device.
     pub log_ring_bytes: Vec<u64>,
     /// What was measured of the first data device when the store was created.
@@ -122,7 +126,8 @@ impl Description {
             data_devices,
             log_regions,
             log_segment_bytes: self.log_segment_bytes,
-            log_batch_bytes: (128 << 10).min(self.log_segment_bytes),
+            log_page_bytes: self.log_page_bytes,
+            log_batch_bytes: (128 << 10).min(self.log_segment_bytes / 4 / 4096 * 4096).max(4096),
             log_depth: 2,
             log_delay_us_max: 5_000,
             block_bytes: self.block_bytes,
@@ -132,7 +137,7 @@ impl Description {
             run_blocks_max: run_blocks_max(self.block_bytes, memory_bytes),
             run_density_percent_min: 50,
             runs_in_flight_max: 4,
-            spill_ratio_min: SPILL_RATIO_MIN,
+            spilling: Spilling::WhenItPays,
             spill_fill_percent: SPILL_FILL_PERCENT,
             bundle_bytes: BUNDLE_BYTES,
             fanout_min: FANOUT_MIN,
@@ -264,8 +269,9 @@ pub(super) fn open(
     let locked = if read_only { Folder::lock_shared(folder) } else { Folder::lock(folder) }?;
     let description: Description =
         serde_json::from_str(&text).map_err(|error| path_error(&file, error))?;
-    if description.version != 1 {
-        let reason = format!("version {}; this program knows 1", description.version);
+    if !(1..=VERSION_MAX).contains(&description.version) {
+        let reason =
+            format!("version {}; this program knows 1 to {VERSION_MAX}", description.version);
         return Err(path_error(&file, reason));
     }
     let paths: Vec<HostPath> = description
@@ -397,16 +403,28 @@ fn describe(
 ) -> Result<Description, Error> {
     let (data, log) = (new.data.clone(), new.log.clone());
     let first_log = u16::try_from(data.len()).unwrap_or(u16::MAX);
+    let clock = Clock::start();
+    let scratch = |bytes: u64| ScratchRange { offset: 0, bytes: bytes.min(PROBE_BYTES) };
     let profile = |devices: &mut HostDevices, device: DeviceId| {
-        let bytes = devices.geometry(device).size_bytes;
-        let range = ScratchRange { offset: 0, bytes: bytes.min(PROBE_BYTES) };
-        let clock = Clock::start();
+        let range = scratch(devices.geometry(device).size_bytes);
         // The first pass meets space that the file system has yet to allocate; the second counts.
         device::probe(devices, device, range, || clock.elapsed())
             .and_then(|_| device::probe(devices, device, range, || clock.elapsed()))
             .map_err(|error| path_error(&devices.description(device).path, error))
     };
-    let log_profile = profile(devices, DeviceId(first_log))?;
+    let rings: Vec<u64> = (first_log..devices.count())
+        .map(|index| devices.geometry(DeviceId(index)).size_bytes.saturating_sub(LOG_START))
+        .map(|bytes| bytes - bytes % 4096)
+        .collect();
+    let mut log_profile = profile(devices, DeviceId(first_log))?;
+    let mut log_page_bytes = log_page::page_bytes_before();
+    if !log_profile.rotational {
+        let first = DeviceId(first_log);
+        let chosen = log_page::choose(devices, first, &rings, scratch, || clock.elapsed())
+            .map_err(|(device, error)| path_error(&devices.description(device).path, error))?;
+        log_page_bytes = chosen.page_bytes;
+        log_profile.block_writes = chosen.writes;
+    }
     // A new data file is too small for a good measurement; on the log's file system it shares the
     // log's device.
     let shares =
@@ -417,19 +435,16 @@ fn describe(
     } else {
         profile(devices, DeviceId(0))?
     };
-    let rings: Vec<u64> = (first_log..devices.count())
-        .map(|index| devices.geometry(DeviceId(index)).size_bytes.saturating_sub(LOG_START))
-        .map(|bytes| bytes - bytes % 4096)
-        .collect();
     let smallest = rings.iter().copied().min().unwrap_or(0);
     let block_bytes = if data_profile.rotational { 64 << 10 } else { 16 << 10 };
     Ok(Description {
-        version: 1,
+        version: if log_page_bytes < log_page::page_bytes_before() { 2 } else { 1 },
         store: format!("{:032x}", u128::from_be_bytes(random_id(folder)?)),
         data,
         log,
         block_bytes: options.block_bytes.unwrap_or(block_bytes),
         log_segment_bytes: segment_bytes(smallest),
+        log_page_bytes,
         log_ring_bytes: rings,
         data_profile,
         log_profile,
@@ -484,6 +499,25 @@ const _: () = assert!(LABEL_BYTES as u64 <= DATA_START);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn descriptions_of_before_have_pages_of_4096_bytes() {
+        let profile = r#"{"sequential_read_bytes_per_second": 1, "random_read_us": 3,
+            "sequential_write_bytes_per_second": 2, "sync_write_us": 4, "rotational": false,
+            "reason": "fast"}"#;
+        let text = format!(
+            r#"{{"version": 1, "store": "00", "data": ["d"], "log": ["l"], "block_bytes": 16384,
+            "log_segment_bytes": 65536, "log_ring_bytes": [1048576], "data_profile": {profile},
+            "log_profile": {profile}}}"#
+        );
+        let found: Description = serde_json::from_str(&text).expect("a description");
+        let config = found.config(Path::new("s"), 64 << 20).expect("an identity");
+        assert_eq!((found.log_page_bytes, config.log_page_bytes), (4096, 4096));
+        assert_eq!(found.log_profile.block_writes, None);
+        assert_eq!(check_description(text.as_bytes(), &found), Ok(()));
+        let other = Description { log_page_bytes: 512, ..found };
+        assert!(check_description(text.as_bytes(), &other).is_err());
+    }
 
     #[test]
     fn who_may_not_write_is_told_why_that_is_needed() {

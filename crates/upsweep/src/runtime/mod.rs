@@ -13,6 +13,7 @@ mod clock;
 mod commit;
 pub mod layout;
 mod load;
+mod log_page;
 mod new_devices;
 mod pulse;
 mod shared;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::layout::Description;
+use super::log_page;
 use super::shared::{Latency, Shared, State};
 use crate::device::{DeviceId, DeviceProfile, Devices, HostDevices};
 use crate::engine::Core;
@@ -24,6 +25,10 @@ pub struct Status {
     pub block_bytes: u32,
     /// Why the block size and the time of sweeping are as they are.
     pub reason: String,
+    /// Bytes of a page of the log, of which a batch takes whole ones.
+    pub log_page_bytes: u32,
+    /// Why it is as it is.
+    pub log_page_reason: String,
     /// Bytes of images of blocks, directory and roots.
     pub data_bytes: u64,
     /// Bytes of the data devices.
@@ -91,10 +96,11 @@ pub struct MemoryStatus {
 pub struct SpillStatus {
     /// Whether updates are spilled for memory; for the log they are whenever that is full first.
     pub is_on: bool,
-    /// How many times the memory for queues the data is.
-    pub data_ratio: f64,
-    /// From how many times on it is so.
-    pub data_ratio_min: u32,
+    /// Queue entries that a visit of a block applies in steady state without spilling for memory,
+    /// by the model.
+    pub entries_per_visit_without: f64,
+    /// The same with spilling.
+    pub entries_per_visit_with: f64,
     /// Bundles.
     pub bundles: u64,
     /// Updates in them that wait for a sweep.
@@ -256,17 +262,22 @@ struct Kept {
     session: LastSession,
 }
 
-/// The three terms that bound the rate of updates, in updates per second.
+/// What bounds the rate of updates in steady state, over whole cycles of the sweep, in updates per
+/// second. (Design document, "What bounds the speed".)
 #[derive(Clone, Debug, Serialize)]
 pub struct Bound {
     /// Log bandwidth over log bytes per update.
     pub log: f64,
-    /// Updates that can wait over the time to read and write all data once; infinite (`null` in
-    /// JSON) while there is no data.
+    /// The time in which the data devices read and write what the sweep and spills move for an
+    /// update; infinite (`null` in JSON) while there is no data.
     pub sweep: f64,
+    /// Both of them, where log and data are on one device.
+    pub device: f64,
     /// Processors over CPU seconds per update.
     pub cpu: f64,
-    /// The smallest: `log`, `sweep`, `cpu`, or `nothing measured yet`.
+    /// The smallest.
+    pub steady: f64,
+    /// Which it is: `log`, `sweep`, `device` or `cpu`.
     pub binds: &'static str,
     /// Where the measurements come from: `this session`, `the last session`, or `estimates`.
     pub source: &'static str,
@@ -377,10 +388,11 @@ fn tree_status(core: &Core) -> TreeStatus {
 fn spill_status(core: &Core) -> SpillStatus {
     let (bundles, bytes) = core.bundles_size();
     let (memory, memory_limit) = core.bundles_memory();
+    let costs = core.costs();
     SpillStatus {
-        is_on: core.spill_pays(),
-        data_ratio: core.data_ratio(),
-        data_ratio_min: core.config().spill_ratio_min,
+        is_on: core.spills_for_memory(),
+        entries_per_visit_without: costs.entries_per_visit(false),
+        entries_per_visit_with: costs.entries_per_visit(true),
         bundles: bundles as u64,
         updates: core.spilled_entries(),
         bytes,
@@ -405,6 +417,8 @@ pub(super) fn gather(sources: &Sources<'_>) -> Status {
         devices,
         block_bytes: description.block_bytes,
         reason: reason(&description.data_profile),
+        log_page_bytes: description.log_page_bytes,
+        log_page_reason: log_page::reason(description),
         data_bytes,
         data_capacity_bytes: core.space_map().capacity_bytes(),
         blocks: blocks as u64,
@@ -472,20 +486,19 @@ fn bound(sources: &Sources<'_>, (session, source): (Session, &'static str), core
     let log_bandwidth = bandwidth(log_profile.sequential_write_bytes_per_second, log.len());
     let read = bandwidth(data_profile.sequential_read_bytes_per_second, data.len());
     let write = bandwidth(data_profile.sequential_write_bytes_per_second, data.len());
-    let held = core.entries_max(session.queue_bytes_per_entry) * session.updates_per_entry;
-    let data_bytes = core.space_map().used_bytes();
-    let cycle_seconds = data_bytes as f64 / read + data_bytes as f64 / write;
+    let moved = core.costs().moved_bytes_per_entry(core.spills_for_memory());
     let log = log_bandwidth / session.log_bytes_per_update;
-    let sweep = held / cycle_seconds;
+    let sweep = session.updates_per_entry / (moved / read + moved / write);
+    let shares = log_profile == data_profile;
+    let device = if shares { 1.0 / (1.0 / log + 1.0 / sweep) } else { log.min(sweep) };
     let cpu = sources.workers as f64 / session.cpu_seconds_per_update.max(1e-9);
-    let binds = if cpu <= log && cpu <= sweep {
-        "cpu"
-    } else if log <= sweep {
-        "log"
-    } else {
-        "sweep"
-    };
-    Bound { log, sweep, cpu, binds, source, session }
+    let terms = [("cpu", cpu), ("log", log), ("sweep", sweep), ("device", device)];
+    // The device says more than each of its parts only where they share it.
+    let terms = &terms[..if shares { 4 } else { 3 }];
+    let least =
+        |left: &&(&'static str, f64), right: &&(&'static str, f64)| left.1.total_cmp(&right.1);
+    let (binds, steady) = *terms.iter().min_by(least).expect("there are three");
+    Bound { log, sweep, device, cpu, steady, binds, source, session }
 }
 
 /// Costs of an 8-byte counter increment, before anything was measured.

@@ -107,23 +107,6 @@ fn a_log_full_of_few_updates_is_released_by_spills_alone() {
 }
 
 #[test]
-fn spills_for_the_log_go_on_as_it_fills_and_not_one_after_the_other() {
-    let segments = 40;
-    let mut world = World::spilling_for_log_in_parts(5, segments);
-    let mut spilled_at = Vec::new();
-    for number in 0..(2 * segments * SEGMENT / 4096) as u32 {
-        world.add(number % KEYS).expect("accepted");
-        world.flush().expect("durable");
-        let spills = world.core().statistics().spills;
-        spilled_at.resize(spills as usize, number);
-    }
-    assert!(spilled_at.len() >= 8, "rounds of several spills: {spilled_at:?}");
-    let is_apart = |pair: &[u32]| pair[1] - pair[0] >= 8;
-    assert!(spilled_at.windows(2).all(is_apart), "after so many updates: {spilled_at:?}");
-    world.check();
-}
-
-#[test]
 fn a_damaged_bundle_is_told_and_what_it_does_not_concern_is_not() {
     let count = {
         let mut world = World::spilling(3);

@@ -19,8 +19,8 @@ use upsweep::engine::format::quarantine_format::decode_entry;
 use upsweep::engine::quarantine::QUARANTINE_SPACE;
 use upsweep::engine::registry::ModifierId;
 use upsweep::engine::{
-    self, Accept, Access, Actions, Config, Core, LoggedUpdate, Registry, Report, View, ViewId,
-    ViewPoll, Wanted,
+    self, Accept, Access, Actions, Config, Core, LoggedUpdate, Registry, Report, Spilling, View,
+    ViewId, ViewPoll, Wanted,
 };
 use upsweep::log::{LogRegion, Urgency};
 use upsweep::structures::formats;
@@ -32,6 +32,8 @@ pub const LOG: DeviceId = DeviceId(1);
 /// Where the ring is on the log device, and how long its segments are, in bytes.
 pub const LOG_START: u64 = 4096;
 pub const SEGMENT: u64 = 32 << 10;
+/// Bytes of a page of the log, unless others are asked for.
+pub const PAGE: u64 = 4096;
 pub const KEYS: u32 = 40;
 const DATA_BYTES: u64 = 4 << 20;
 /// Segments of the log, unless others are asked for.
@@ -162,6 +164,7 @@ fn config(segments: u64) -> Config {
         data_devices: 1,
         log_regions: vec![LogRegion { device: LOG, offset: LOG_START, bytes: segments * SEGMENT }],
         log_segment_bytes: SEGMENT as u32,
+        log_page_bytes: PAGE as u32,
         log_batch_bytes: 8 << 10,
         log_depth: 2,
         log_delay_us_max: 200,
@@ -173,7 +176,7 @@ fn config(segments: u64) -> Config {
         run_density_percent_min: 50,
         runs_in_flight_max: 2,
         fanout_min: 6,
-        spill_ratio_min: u32::MAX,
+        spilling: Spilling::Never,
         spill_fill_percent: 0,
         bundle_bytes: 2048,
         sweep_always: false,
@@ -188,7 +191,16 @@ impl World {
 
     /// An empty store with a log of this many segments, at least 4, closed.
     pub fn with_log(seed: u64, segments: u64) -> Self {
-        let (config, log_bytes) = (config(segments), LOG_START + segments * SEGMENT);
+        Self::with_config(seed, config(segments))
+    }
+
+    /// An empty store whose log has pages of this many bytes, closed.
+    pub fn with_log_pages(seed: u64, log_page_bytes: u32) -> Self {
+        Self::with_config(seed, Config { log_page_bytes, ..config(SEGMENTS) })
+    }
+
+    fn with_config(seed: u64, config: Config) -> Self {
+        let log_bytes = LOG_START + config.log_regions[0].bytes;
         let geometry = |size_bytes, growable| Geometry {
             size_bytes,
             logical_block_bytes: 512,
@@ -232,7 +244,9 @@ impl World {
     /// The same, and from now on whatever waits is spilled.
     pub fn spilling(seed: u64) -> Self {
         let mut world = Self::new(seed);
-        world.config.spill_ratio_min = 0;
+        world.config.spilling = Spilling::Always;
+        // Several bundles for all keys, most of whose bytes are a tail that they have in common.
+        world.config.bundle_bytes = 512;
         world.opened_and_swept()
     }
 
@@ -240,18 +254,9 @@ impl World {
     /// spilled when they have filled half of it, though memory holds all of them with ease.
     pub fn spilling_for_log(seed: u64, segments: u64) -> Self {
         let mut world = Self::with_log(seed, segments);
-        world.config.spill_ratio_min = u32::MAX - 1;
+        world.config.spilling = Spilling::WhenItPays;
         world.config.spill_fill_percent = 50;
         world.opened_and_swept()
-    }
-
-    /// The same, and a bundle has hardly more than one update, so that a round is several spills.
-    pub fn spilling_for_log_in_parts(seed: u64, segments: u64) -> Self {
-        let mut world = Self::spilling_for_log(seed, segments);
-        world.stop();
-        world.config.bundle_bytes = 16;
-        world.open().expect("opens");
-        world
     }
 
     fn opened_and_swept(self) -> Self {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::device::{
-    DeviceError, DeviceProfile, LatencyModel, MemoryDevices, ScratchRange, Simulated, probe,
+    BlockWrites, DeviceError, DeviceProfile, Geometry, LatencyModel, MemoryDevices, ScratchRange,
+    Simulated, probe, probe_block_writes,
 };
 
 fn profile(latency: LatencyModel, offset: u64, bytes: u64) -> Result<DeviceProfile, DeviceError> {
@@ -47,5 +48,44 @@ fn refuses_a_bad_range() {
     let latency = LatencyModel::default();
     for (offset, bytes) in [(0, 4096), (4 << 20, 8 << 20)] {
         assert_eq!(profile(latency, offset, bytes), Err(DeviceError::InvalidRange));
+    }
+}
+
+/// Compares writes of blocks of this many bytes, on a device of this latency.
+fn block_writes(block_bytes: u32, latency: LatencyModel) -> BlockWrites {
+    let geometry = Geometry {
+        size_bytes: 8 << 20,
+        logical_block_bytes: block_bytes,
+        physical_block_bytes: 4096,
+        rotational: false,
+        growable: false,
+    };
+    let mut bank = MemoryDevices::new(vec![geometry], 1);
+    bank.set_latency(latency);
+    let clock = bank.clock();
+    let now = || Duration::from_micros(clock.now_us());
+    let scratch = ScratchRange { offset: 1 << 20, bytes: 256 << 10 };
+    let found =
+        probe_block_writes(&mut bank, DeviceId(0), block_bytes, scratch, now).expect("measured");
+    for (offset, bytes) in [(0, 1 << 20), ((1 << 20) + (256 << 10), 1 << 20)] {
+        let outside = bank.peek(DeviceId(0), offset, bytes);
+        assert!(outside.iter().all(|byte| *byte == 0), "only the scratch range is written");
+    }
+    let small = ScratchRange { offset: 0, bytes: 128 << 10 };
+    let refused = probe_block_writes(&mut bank, DeviceId(0), block_bytes, small, now);
+    assert_eq!(refused, Err(DeviceError::InvalidRange));
+    found
+}
+
+#[test]
+fn compares_writes_of_a_block_with_those_of_4_kib() {
+    let latency = LatencyModel { base_us: 100, bytes_per_us: 512, jitter_us: 0 };
+    let found = block_writes(512, latency);
+    assert_eq!(found, BlockWrites { block_bytes: 512, block_us: 101, unit_us: 108 });
+    assert!(found.are_fast());
+    let slow = LatencyModel { base_us: 20_000, ..latency };
+    assert_eq!(block_writes(512, slow).unit_us, 20_008, "fewer pairs");
+    for (block_us, are_fast) in [(125, true), (126, false)] {
+        assert_eq!(BlockWrites { block_bytes: 512, block_us, unit_us: 100 }.are_fast(), are_fast);
     }
 }

@@ -1,18 +1,26 @@
 //! Bundles: waiting updates that were spilled to a data device, and the records that tell of them.
 //!
-//! The body of a bundle is the number of its *sections* (4 bytes), where each of them begins in the
-//! body (4 bytes), and the sections, in the order of their keys. A section is the queue of one
-//! block as it was in memory: the key of the block, the first sequence, the number of updates, how
-//! much the block grows if each makes a record, and the packed updates (see `queue/entry.rs`).
+//! The body of a bundle is the tails of keys that its updates refer to (see `queue/tails.rs`), the
+//! number of its *sections* (4 bytes), where each of them begins in the body (4 bytes), and the
+//! sections, in the order of their keys. A section is the queue of one block as it was in memory:
+//! the key of the block, the first sequence, the number of updates, how much the block grows if
+//! each makes a record, and the packed updates (see `queue/entry.rs`).
 //!
-//! A *bundle record*, in the log and in the checkpoint root, is a space, the first key, 0, or 1 and
-//! the first key beyond, the sequence of the oldest update, the distance from there to the sequence
-//! through which the bundle has them all, the number of updates, the sum of growth, and the extent.
+//! A *bundle record*, in the log and in the checkpoint root, is the form of the bundle, a space,
+//! the first key, 0, or 1 and the first key beyond, the sequence of the oldest update, the distance
+//! from there to the sequence through which the bundle has them all, the number of updates, the sum
+//! of growth, and the extent. The form stands in the record, not in the bundle, so that a store
+//! with bundles that cannot be read does not open: they are not damaged.
 
-use super::codec_format::{Malformed, Reader, put_bytes, put_varint};
+use super::codec_format::{Malformed, Reader, put_bytes, put_u32, put_varint};
 use super::record_format::{BlockRef, put_block_ref, put_extent, read_block_ref, read_extent};
-use crate::engine::queue::Section;
+use crate::engine::quarantine::FIRST_USER_SPACE;
+use crate::engine::queue::{Section, TailTable};
 use crate::placement::Extent;
+
+/// The form of bundles. Records of before there were tails begin with their space, which is above.
+const FORM: u8 = 2;
+const _: () = assert!((FORM as u32) < FIRST_USER_SPACE, "bundles have updates of users' spaces");
 
 /// What the log and the checkpoint say of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +53,7 @@ pub struct Spilled {
 }
 
 pub(super) fn put_bundle(record: &BundleRecord, out: &mut Vec<u8>) {
+    out.push(FORM);
     put_varint(out, u64::from(record.space));
     put_bytes(out, &record.low);
     out.push(u8::from(record.high.is_some()));
@@ -57,6 +66,9 @@ pub(super) fn put_bundle(record: &BundleRecord, out: &mut Vec<u8>) {
 }
 
 pub(super) fn read_bundle(reader: &mut Reader<'_>) -> Result<BundleRecord, Malformed> {
+    if reader.byte()? != FORM {
+        return Err(Malformed("form of a bundle"));
+    }
     let (space, low) = (reader.narrow()?, reader.bytes()?.into());
     let high = match reader.byte()? {
         0 => None,
@@ -85,15 +97,23 @@ pub(super) fn read_spilled(reader: &mut Reader<'_>) -> Result<Spilled, Malformed
     Ok(Spilled { record, blocks })
 }
 
-/// Encodes the body of a bundle.
-pub fn encode_bundle<'a>(sections: impl ExactSizeIterator<Item = Section<'a>>) -> Vec<u8> {
+/// Encodes the body of a bundle. The sections are of one arena, or of one bundle: the tails of one
+/// are the first of those of another.
+pub fn encode_bundle<'a>(sections: impl ExactSizeIterator<Item = Section<'a>> + Clone) -> Vec<u8> {
     let count = sections.len();
     let narrow = |number: usize| u32::try_from(number).expect("a bundle is below 4 GiB");
-    let mut out = vec![0; OFFSET_BYTES * (count + 1)];
-    out[..OFFSET_BYTES].copy_from_slice(&narrow(count).to_le_bytes());
-    for (index, section) in sections.enumerate() {
+    let all = sections.clone().map(|section| section.tails());
+    let tails = all.max_by_key(TailTable::count).unwrap_or_default();
+    let mut out = Vec::new();
+    tails.encode(&mut out);
+    put_u32(&mut out, narrow(count));
+    let mut offset_at = out.len();
+    out.resize(offset_at + OFFSET_BYTES * count, 0);
+    for section in sections {
+        debug_assert!(section.tails().begins(&tails), "a section of another arena");
         let offset = narrow(out.len()).to_le_bytes();
-        out[OFFSET_BYTES * (index + 1)..][..OFFSET_BYTES].copy_from_slice(&offset);
+        out[offset_at..][..OFFSET_BYTES].copy_from_slice(&offset);
+        offset_at += OFFSET_BYTES;
         section.encode(&mut out);
     }
     out
@@ -105,24 +125,34 @@ const OFFSET_BYTES: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub struct Sections<'a> {
     body: &'a [u8],
-    count: usize,
+    tails: TailTable<'a>,
+    /// Where each section begins in the body.
+    offsets: &'a [u8],
 }
 
 impl<'a> Sections<'a> {
     /// The sections in the body of a bundle.
     ///
     /// # Errors
-    /// [`Malformed`] when the body is too short for its number of sections.
+    /// [`Malformed`] when the body has no table of tails, or is too short for its sections.
     pub fn of(body: &'a [u8]) -> Result<Self, Malformed> {
-        let count = Reader::new(body).u32()? as usize;
-        let is_there = body.len() / OFFSET_BYTES > count;
-        if is_there { Ok(Self { body, count }) } else { Err(Malformed("number of sections")) }
+        let mut reader = Reader::new(body);
+        let tails = TailTable::read(&mut reader)?;
+        let count = reader.u32()? as usize;
+        let offsets = reader.take(count.saturating_mul(OFFSET_BYTES))?;
+        Ok(Self { body, tails, offsets })
+    }
+
+    /// The tails of keys that updates refer to.
+    #[must_use]
+    pub fn tails(&self) -> TailTable<'a> {
+        self.tails
     }
 
     /// Number of sections.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.count
+        self.offsets.len() / OFFSET_BYTES
     }
 
     /// One section; its updates are not looked at.
@@ -130,10 +160,10 @@ impl<'a> Sections<'a> {
     /// # Errors
     /// [`Malformed`] when there is none.
     pub fn get(&self, index: usize) -> Result<Section<'a>, Malformed> {
-        let mut offsets = Reader::new(self.body);
-        offsets.take(OFFSET_BYTES * (index + 1))?;
+        let mut offsets = Reader::new(self.offsets);
+        offsets.take(OFFSET_BYTES * index)?;
         let rest = self.body.get(offsets.u32()? as usize..).ok_or(Malformed("section offset"))?;
-        Section::read(&mut Reader::new(rest))
+        Section::read(&mut Reader::new(rest), self.tails)
     }
 
     /// How many sections begin at or below this key.
@@ -141,7 +171,7 @@ impl<'a> Sections<'a> {
     /// # Errors
     /// [`Malformed`] when one of those that are looked at is none.
     pub fn begin_at_or_below(&self, key: &[u8]) -> Result<usize, Malformed> {
-        let (mut low, mut high) = (0, self.count);
+        let (mut low, mut high) = (0, self.count());
         while low < high {
             let middle = low + (high - low) / 2;
             if self.get(middle)?.low() <= key {
@@ -151,5 +181,96 @@ impl<'a> Sections<'a> {
             }
         }
         Ok(low)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::engine::block_format::UpdateRef;
+    use crate::engine::queue::{Arena, Packed, Queue};
+    use crate::engine::registry::{DELETE_RANGE, ModifierId, Modifiers};
+
+    /// The queues of some blocks, whose keys end alike.
+    fn queues() -> Vec<Packed> {
+        let mut arena = Arena::new(1 << 20);
+        let mut seq = 0;
+        let mut queue = |block: u8| {
+            let mut queue = Queue::default();
+            let tails = [&b" and an end"[..], b": the number of all things", &[b'.'; 300]];
+            // Blocks are frozen while the arena still learns.
+            for tail in &tails[..=usize::from(block) / 2] {
+                for number in 0..5u8 {
+                    seq += 1;
+                    let key = [&[block, number, number * 7, 1, 2, 3, 4, 5][..], tail].concat();
+                    let (modifier, operand) = (ModifierId(2), &[number, 0, 0][..]);
+                    let update = UpdateRef { seq, modifier, key: &key, operand };
+                    arena.push(&mut queue, &[block], &update, &Modifiers::default());
+                }
+            }
+            arena.snapshot(&queue, &[block])
+        };
+        (0..6).map(&mut queue).collect()
+    }
+
+    #[test]
+    fn a_bundle_needs_nothing_but_itself() {
+        let queues = queues();
+        let body = encode_bundle(queues.iter().map(Packed::as_section));
+        let sections = Sections::of(&body).expect("it was just encoded");
+        assert_eq!(sections.count(), queues.len());
+        for (index, packed) in queues.iter().enumerate() {
+            let section = sections.get(index).and_then(Section::check).expect("it is sound");
+            assert_eq!(section.tails().count(), 3);
+            assert_eq!(section.unpack(), packed.unpack());
+            for update in packed.unpack().updates() {
+                assert_eq!(section.of_key(update.key).count(), 1);
+            }
+        }
+        let text = |tail: &[u8]| body.windows(tail.len()).filter(|found| *found == tail).count();
+        // In the first of the keys, and in the table.
+        assert_eq!(text(b": the number of all things"), 2);
+    }
+
+    #[test]
+    fn records_of_bundles_of_another_form_are_refused() {
+        let extent = Extent { device: crate::device::DeviceId(0), offset: 1 << 14, bytes: 4096 };
+        let record = BundleRecord {
+            space: FIRST_USER_SPACE,
+            low: b"low".as_slice().into(),
+            high: None,
+            first_seq: 7,
+            through: 9,
+            updates: 3,
+            growth_bytes: 60,
+            extent,
+        };
+        let mut bytes = Vec::new();
+        put_bundle(&record, &mut bytes);
+        assert_eq!(read_bundle(&mut Reader::new(&bytes)), Ok(record));
+        let earlier = &bytes[1..];
+        assert_eq!(read_bundle(&mut Reader::new(earlier)), Err(Malformed("form of a bundle")));
+    }
+
+    proptest! {
+        #[test]
+        fn a_bundle_that_is_changed_is_survived(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        ) {
+            let queues = queues();
+            let mut body = encode_bundle(queues.iter().map(Packed::as_section));
+            changes.iter().for_each(|(at, byte)| *at.get_mut(&mut body) = *byte);
+            let Ok(sections) = Sections::of(&body) else { return Ok(()) };
+            for index in 0..sections.count().min(10) {
+                let Ok(section) = sections.get(index).and_then(Section::check) else { continue };
+                for update in section.unpack().updates() {
+                    prop_assert!(update.key.len() <= crate::engine::config::KEY_BYTES_MAX);
+                    let is_range = update.modifier == DELETE_RANGE;
+                    prop_assert!(is_range || section.of_key(update.key).count() > 0);
+                }
+            }
+        }
     }
 }

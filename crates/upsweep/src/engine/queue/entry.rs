@@ -1,12 +1,16 @@
 //! How an entry of a queue lies in memory: as few bytes as a few instructions can make it.
 //!
-//! An entry is the distance of its sequence from the queue's first, the modifier, the key, the
-//! operand. Of the key only what it does not share with the key of its block is kept, and operands
-//! lose the zeros at their end, of which small little-endian numbers have many. Both begin with a
-//! byte that holds two lengths of 4 bits; a length of 15 or more goes on in a varint behind it. A
-//! counter of 8 bytes under a key of 8 so takes 8 to 10 bytes instead of 20 to 22, and as many more
+//! An entry is the distance of its sequence from the queue's first, the modifier and whether there
+//! is a tail, the key, the operand. Of the key only the middle is kept: its beginning is that of
+//! the key of its block, its end that of one of the [`tails`](super::tails), if it shares enough
+//! with one. Operands lose the zeros at their end, of which small little-endian numbers have many.
+//! Both begin with a byte that holds two lengths of 4 bits; a length of 15 or more goes on in a
+//! varint behind it. A tail is two bytes behind the lengths of the key: its number, and how many
+//! bytes of its end are the key's. A counter of 8 bytes under a key of 8 so takes 8 to 10 bytes
+//! instead of 20 to 22, under a longer key that ends as others do two more, and as many more
 //! updates wait for each visit of their block.
 
+use super::tails::{SHARED_BYTES_MIN, TailTable, shared_end};
 use crate::engine::block_format::UpdateRef;
 use crate::engine::config::{KEY_BYTES_MAX, OPERAND_BYTES_MAX};
 use crate::engine::format::codec_format::{Malformed, Reader, put_varint};
@@ -15,44 +19,67 @@ use crate::engine::registry::ModifierId;
 /// The largest length of 4 bits; it says that the rest of the length follows.
 const LONG: usize = 15;
 
-/// Appends an entry to `out`; `low` is the key of its block.
-pub(super) fn encode(update: &UpdateRef<'_>, low: &[u8], first_seq: u64, out: &mut Vec<u8>) {
+/// Appends an entry to `out`; `low` is the key of its block, `tail` the number and the bytes of the
+/// tail that its key shares most with.
+pub(super) fn encode(
+    update: &UpdateRef<'_>,
+    low: &[u8],
+    tail: Option<(u8, &[u8])>,
+    first_seq: u64,
+    out: &mut Vec<u8>,
+) {
     let distance = update.seq.checked_sub(first_seq);
     put_varint(out, distance.expect("updates are pushed in the order of their sequences"));
-    put_varint(out, u64::from(update.modifier.0));
     let shared = low.iter().zip(update.key).take_while(|(left, right)| left == right).count();
-    put_lengths(shared, update.key.len() - shared, out);
-    out.extend_from_slice(&update.key[shared..]);
+    let rest = &update.key[shared..];
+    let tail = tail.map(|(index, tail)| (index, shared_end(rest, tail)));
+    let tail = tail.filter(|(_, bytes)| *bytes >= SHARED_BYTES_MIN);
+    put_varint(out, u64::from(update.modifier.0) << 1 | u64::from(tail.is_some()));
+    let middle = &rest[..rest.len() - tail.map_or(0, |(_, bytes)| bytes)];
+    put_lengths(shared, middle.len(), out);
+    if let Some((index, bytes)) = tail {
+        out.extend_from_slice(&[index, u8::try_from(bytes).expect("a tail is below 256 bytes")]);
+    }
+    out.extend_from_slice(middle);
     let operand = update.operand;
     let zeros = operand.iter().rev().take_while(|byte| **byte == 0).count();
     put_lengths(zeros, operand.len() - zeros, out);
     out.extend_from_slice(&operand[..operand.len() - zeros]);
 }
 
-/// An entry whose key and operand are still in two parts each.
+/// An entry whose key and operand are still in parts.
 pub(super) struct Entry<'a> {
     pub(super) seq: u64,
     pub(super) modifier: ModifierId,
     shared: usize,
-    suffix: &'a [u8],
+    middle: &'a [u8],
+    end: &'a [u8],
     operand: &'a [u8],
     zeros: usize,
 }
 
 impl<'a> Entry<'a> {
     /// Reads what [`encode`] wrote.
-    pub(super) fn read(reader: &mut Reader<'a>, first_seq: u64) -> Result<Self, Malformed> {
+    pub(super) fn read(
+        reader: &mut Reader<'a>,
+        tails: &TailTable<'a>,
+        first_seq: u64,
+    ) -> Result<Self, Malformed> {
         let seq = first_seq.checked_add(reader.varint()?).ok_or(Malformed("sequence"))?;
-        let modifier = ModifierId(reader.narrow()?);
+        let both: u32 = reader.narrow()?;
+        let modifier = u16::try_from(both >> 1).map_err(|_| Malformed("modifier"))?;
         let (shared, length) = read_lengths(reader)?;
-        let suffix = reader.take(length)?;
+        let end = if both & 1 == 0 { &[] } else { tails.end_of(reader.byte()?, reader.byte()?)? };
+        let middle = reader.take(length)?;
         let (zeros, length) = read_lengths(reader)?;
-        Ok(Self { seq, modifier, shared, suffix, operand: reader.take(length)?, zeros })
+        let (modifier, operand) = (ModifierId(modifier), reader.take(length)?);
+        Ok(Self { seq, modifier, shared, middle, end, operand, zeros })
     }
 
     /// Checks what the reader of an entry has to take on trust; `low` is the key of its block.
     pub(super) fn check(&self, low: &[u8]) -> Result<(), Malformed> {
-        let key_bytes = self.shared.min(KEY_BYTES_MAX + 1).saturating_add(self.suffix.len());
+        let known = self.shared.min(KEY_BYTES_MAX + 1) + self.end.len();
+        let key_bytes = known.saturating_add(self.middle.len());
         let fits = self.shared <= low.len()
             && key_bytes <= KEY_BYTES_MAX
             && self.zeros <= OPERAND_BYTES_MAX;
@@ -61,14 +88,16 @@ impl<'a> Entry<'a> {
 
     /// Whether this is its key.
     pub(super) fn has_key(&self, low: &[u8], key: &[u8]) -> bool {
-        key.strip_prefix(&low[..self.shared]) == Some(self.suffix)
+        let rest = key.strip_prefix(&low[..self.shared]);
+        rest.and_then(|rest| rest.strip_suffix(self.end)) == Some(self.middle)
     }
 
     /// Appends the key; returns its length.
     pub(super) fn put_key(&self, low: &[u8], out: &mut Vec<u8>) -> usize {
         out.extend_from_slice(&low[..self.shared]);
-        out.extend_from_slice(self.suffix);
-        self.shared + self.suffix.len()
+        out.extend_from_slice(self.middle);
+        out.extend_from_slice(self.end);
+        self.shared + self.middle.len() + self.end.len()
     }
 
     /// Appends the operand; returns its length.

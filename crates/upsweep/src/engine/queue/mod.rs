@@ -14,9 +14,14 @@
 //! An update that removes a range of keys is an entry like any other, under the first key of the
 //! range. What it covers is dropped when it arrives, so all that it covers is younger than it.
 
+mod ages;
 mod entry;
+mod tails;
 mod waiting;
 
+use ages::Ages;
+pub use tails::TailTable;
+use tails::Tails;
 pub use waiting::{Packed, Section, Waiting};
 
 use super::block_format::UpdateRef;
@@ -109,9 +114,12 @@ pub struct Arena {
     free: u32,
     used_cells: usize,
     queues: usize,
+    entries: u64,
+    ages: Ages,
     growth_bytes: u64,
     next_unused: u32,
     scratch: Vec<u8>,
+    tails: Tails,
     fold_bytes_min: u32,
 }
 
@@ -124,9 +132,12 @@ impl Arena {
             free: NONE,
             used_cells: 0,
             queues: 0,
+            entries: 0,
+            ages: Ages::default(),
             growth_bytes: 0,
             next_unused: 0,
             scratch: Vec::new(),
+            tails: Tails::default(),
             fold_bytes_min,
         }
     }
@@ -147,6 +158,44 @@ impl Arena {
     #[must_use]
     pub fn queues(&self) -> usize {
         self.queues
+    }
+
+    /// Entries of all queues, after folding.
+    #[must_use]
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// A frozen copy of a queue waits from now on.
+    pub fn hold(&mut self, frozen: &Packed) {
+        if frozen.count > 0 {
+            self.ages.note(frozen.first_seq);
+        }
+    }
+
+    /// A frozen copy of a queue waits no more.
+    pub fn let_go(&mut self, frozen: &Packed) {
+        if frozen.count > 0 {
+            self.ages.forget(frozen.first_seq);
+        }
+    }
+
+    /// Nothing older than this waits in queues or frozen copies of them; `None` if nothing waits.
+    /// Exact where [`Arena::mark`] was called, and a lower bound elsewhere.
+    pub fn oldest(&mut self) -> Option<u64> {
+        self.ages.oldest()
+    }
+
+    /// From now on [`Arena::oldest`] tells exactly whether anything below `seq` waits. To be called
+    /// before anything from there on does.
+    pub fn mark(&mut self, seq: u64) {
+        self.ages.mark(seq);
+    }
+
+    /// Queues and frozen copies that wait.
+    #[must_use]
+    pub fn held(&self) -> u64 {
+        self.ages.count()
     }
 
     fn cell(&mut self, index: u32) -> &mut [u8; CELL_BYTES] {
@@ -205,10 +254,12 @@ impl Arena {
         if queue.is_empty() {
             queue.first_seq = update.seq;
             self.queues += 1;
+            self.ages.note(update.seq);
         }
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
-        entry::encode(update, low, queue.first_seq, &mut scratch);
+        let tail = self.tails.find_or_learn(update.key);
+        entry::encode(update, low, tail, queue.first_seq, &mut scratch);
         self.append(queue, update, &scratch);
         self.scratch = scratch;
         if queue.bytes >= (1 << queue.fold_at_log2).max(self.fold_bytes_min) {
@@ -219,6 +270,7 @@ impl Arena {
     /// Appends an update that is encoded as `bytes`.
     fn append(&mut self, queue: &mut Queue, update: &UpdateRef<'_>, mut bytes: &[u8]) {
         queue.count += 1;
+        self.entries += 1;
         queue.bytes += u32::try_from(bytes.len()).expect("an update is below 4 GiB");
         let growth_bytes = queue.growth_bytes.saturating_add(growth_bytes(update));
         self.growth_bytes += u64::from(growth_bytes - queue.growth_bytes);
@@ -257,12 +309,17 @@ impl Arena {
             cell = self.link(cell);
         }
         let Queue { growth_bytes, count, first_seq, .. } = *queue;
-        Packed { low: low.into(), bytes, growth_bytes, count, first_seq }
+        let tails = self.tails.table();
+        Packed { tails, low: low.into(), bytes, growth_bytes, count, first_seq }
     }
 
     /// Empties the queue and gives its memory back.
     pub fn clear(&mut self, queue: &mut Queue) {
-        self.queues -= usize::from(!queue.is_empty());
+        if !queue.is_empty() {
+            self.queues -= 1;
+            self.ages.forget(queue.first_seq);
+        }
+        self.entries -= u64::from(queue.count);
         self.growth_bytes -= u64::from(queue.growth_bytes);
         let mut cell = queue.head;
         while cell != NONE {
@@ -313,11 +370,13 @@ impl Arena {
         for update in updates {
             if queue.is_empty() {
                 self.queues += 1;
+                self.ages.note(first_seq);
                 (queue.first_seq, queue.fold_at_log2) = (first_seq, fold_at_log2);
             }
             scratch.clear();
-            entry::encode(&update.borrow(), low, first_seq, &mut scratch);
-            self.append(queue, &update.borrow(), &scratch);
+            let update = update.borrow();
+            entry::encode(&update, low, self.tails.find(update.key), first_seq, &mut scratch);
+            self.append(queue, &update, &scratch);
         }
         self.scratch = scratch;
     }
@@ -420,17 +479,93 @@ mod tests {
         assert!(queue.bytes() <= 10_000, "{} bytes", queue.bytes());
     }
 
+    /// A scattered number, and what others end in as well.
+    fn padded(number: u64, tail: &[u8]) -> Vec<u8> {
+        [&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes()[..], tail].concat()
+    }
+
+    #[test]
+    fn an_end_that_keys_have_in_common_takes_few_bytes() {
+        for tail in [&[b'.'; 48][..], b": the number of what there is of this one thing"] {
+            let (mut arena, mut queue) = (Arena::new(1 << 20), Queue::default());
+            let low = padded(0, tail);
+            let mut before = 0;
+            for seq in 0..1000 {
+                let (key, operand) = (padded(seq, tail), 1u64.to_le_bytes());
+                let update =
+                    UpdateRef { seq, modifier: ModifierId(20), key: &key, operand: &operand };
+                arena.push(&mut queue, &low, &update, &Modifiers::default());
+                let bytes = queue.bytes() - before;
+                assert!(bytes <= 20 || seq < 2, "{bytes} bytes of number {seq}");
+                before = queue.bytes();
+            }
+        }
+    }
+
+    #[test]
+    fn random_keys_teach_nothing() {
+        let (mut arena, mut queue) = (Arena::new(1 << 30), Queue::default());
+        for seq in 0..10_000u64 {
+            let key = [padded(seq, b""), padded(seq + (1 << 32), b"")].concat();
+            let update = UpdateRef { seq, modifier: ModifierId(20), key: &key, operand: b"" };
+            arena.push(&mut queue, b"", &update, &Modifiers::default());
+        }
+        assert_eq!(arena.snapshot(&queue, b"").as_section().tails().count(), 0);
+    }
+
+    #[test]
+    fn folding_and_the_removal_of_ranges_keep_tails() {
+        let (id, mut modifiers) = (ModifierId(100), Modifiers::default());
+        modifiers.bind(id, Arc::new(Latest));
+        let (mut arena, mut queue) = (Arena::new(256), Queue::default());
+        let tails = [&b": how many there are"[..], b"/a count", &[0; 30]];
+        let key = |number: u64| padded(number, tails[number as usize % 3]);
+        let mut old = Vec::new();
+        for seq in 0..1000u64 {
+            let (key, operand) = (key(seq * 7 % 30), seq.to_le_bytes());
+            let update = UpdateRef { seq, modifier: id, key: &key, operand: &operand };
+            arena.push(&mut queue, b"low", &update, &modifiers);
+            if seq == 10 {
+                let packed = arena.snapshot(&queue, b"low");
+                old.push((packed.unpack(), packed));
+            }
+        }
+        assert!(old.iter().all(|(waiting, packed)| packed.unpack() == *waiting), "tables grow");
+        let waiting = arena.snapshot(&queue, b"low");
+        assert!(waiting.count() < 1000, "it was folded");
+        assert!(waiting.as_section().tails().count() >= 3);
+        for number in 0..30 {
+            let of_key = waiting.of_key(&key(number));
+            let last = of_key.updates().last().map(|update| update.operand.to_vec());
+            let seq = (0..1000u64).rev().find(|seq| seq * 7 % 30 == number);
+            assert_eq!(last, seq.map(|seq| seq.to_le_bytes().to_vec()));
+        }
+        let (from, to) = (key(3), [0xff; 9]);
+        let range = KeyRange { from: &from, to: Some(&to) };
+        let before = waiting.unpack();
+        arena.drop_covered(&mut queue, b"low", &range);
+        let left = before.only(|update| !range.contains(update.key));
+        assert!(0 < left.count() && left.count() < waiting.count() as usize);
+        assert_eq!(arena.snapshot(&queue, b"low").unpack(), left);
+    }
+
     /// Keys and operands of all lengths that entries tell apart, with zeros in all places.
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
         prop::collection::vec(prop_oneof![Just(0u8), 0..3u8], 0..40)
     }
 
+    /// Keys, many of which end alike.
+    fn keys() -> impl Strategy<Value = Vec<u8>> {
+        let tails = vec![&b""[..], b"a tail of keys", b"an other tail of keys", &[7; 300]];
+        (bytes(), prop::sample::select(tails)).prop_map(|(key, tail)| [&key, tail].concat())
+    }
+
     proptest! {
         #[test]
         fn what_was_pushed_comes_back(
-            low in bytes(),
-            updates in prop::collection::vec((0..9u64, bytes(), bytes()), 1..40),
-            wanted in bytes(),
+            low in keys(),
+            updates in prop::collection::vec((0..9u64, keys(), bytes()), 1..40),
+            wanted in keys(),
         ) {
             let (mut arena, mut queue) = (Arena::new(1 << 20), Queue::default());
             let (mut seq, mut pushed) = (1 << 40, Vec::new());

@@ -1,6 +1,9 @@
 //! Copies of waiting updates: packed as they lay in their queue, or unpacked to be looked at.
 
+use std::sync::Arc;
+
 use super::entry::Entry;
+use super::tails::TailTable;
 use crate::engine::block_format::UpdateRef;
 use crate::engine::format::codec_format::{Malformed, Reader, put_bytes, put_varint};
 use crate::engine::registry::{DELETE, DELETE_RANGE, KeyRange, ModifierId};
@@ -8,6 +11,8 @@ use crate::engine::registry::{DELETE, DELETE_RANGE, KeyRange, ModifierId};
 /// A copy of the updates of one queue, as short as they were there.
 #[derive(Debug, Default)]
 pub struct Packed {
+    /// The table of tails as it was when the updates were copied.
+    pub(super) tails: Arc<[u8]>,
     pub(super) low: Box<[u8]>,
     pub(super) bytes: Vec<u8>,
     pub(super) growth_bytes: u32,
@@ -43,9 +48,9 @@ impl Packed {
     /// The updates, to be read where they are.
     #[must_use]
     pub fn as_section(&self) -> Section<'_> {
-        let Self { low, bytes, growth_bytes, count, first_seq } = self;
+        let Self { tails, low, bytes, growth_bytes, count, first_seq } = self;
         let (growth_bytes, count, first_seq) = (*growth_bytes, *count, *first_seq);
-        Section { low, bytes, growth_bytes, count, first_seq }
+        Section { tails: TailTable::of(tails), low, bytes, growth_bytes, count, first_seq }
     }
 
     /// The updates, in the order of their arrival (after folding: by key, then arrival).
@@ -72,6 +77,7 @@ impl Packed {
 /// The updates of one queue, packed, in memory that belongs to somebody else: in a bundle, say.
 #[derive(Clone, Copy, Debug)]
 pub struct Section<'a> {
+    tails: TailTable<'a>,
     low: &'a [u8],
     bytes: &'a [u8],
     growth_bytes: u32,
@@ -86,13 +92,19 @@ impl<'a> Section<'a> {
         self.low
     }
 
+    /// The tails of keys that its updates refer to.
+    #[must_use]
+    pub fn tails(&self) -> TailTable<'a> {
+        self.tails
+    }
+
     /// Number of updates.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Appends it to `out`.
+    /// Appends it to `out`, but for the tails: those of several sections are one table.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_bytes(out, self.low);
         put_varint(out, self.first_seq);
@@ -101,16 +113,16 @@ impl<'a> Section<'a> {
         put_bytes(out, self.bytes);
     }
 
-    /// Reads what [`Section::encode`] wrote. The updates are not looked at: see
-    /// [`Section::check`].
+    /// Reads what [`Section::encode`] wrote; its updates may refer to `tails`. They are not looked
+    /// at: see [`Section::check`].
     ///
     /// # Errors
     /// [`Malformed`] when the bytes are no section.
-    pub fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+    pub fn read(reader: &mut Reader<'a>, tails: TailTable<'a>) -> Result<Self, Malformed> {
         let low = reader.bytes()?;
         let (first_seq, count, growth_bytes) =
             (reader.varint()?, reader.narrow()?, reader.narrow()?);
-        Ok(Self { low, bytes: reader.bytes()?, growth_bytes, count, first_seq })
+        Ok(Self { tails, low, bytes: reader.bytes()?, growth_bytes, count, first_seq })
     }
 
     /// Checks every update, so that the functions below may read them.
@@ -120,7 +132,7 @@ impl<'a> Section<'a> {
     pub fn check(self) -> Result<Self, Malformed> {
         let mut reader = Reader::new(self.bytes);
         for _ in 0..self.count {
-            Entry::read(&mut reader, self.first_seq)?.check(self.low)?;
+            Entry::read(&mut reader, &self.tails, self.first_seq)?.check(self.low)?;
         }
         if reader.is_empty() { Ok(self) } else { Err(Malformed("section end")) }
     }
@@ -161,7 +173,7 @@ impl<'a> Section<'a> {
     fn for_each(&self, mut visit: impl FnMut(Entry<'a>)) {
         let mut reader = Reader::new(self.bytes);
         for _ in 0..self.count {
-            let entry = Entry::read(&mut reader, self.first_seq);
+            let entry = Entry::read(&mut reader, &self.tails, self.first_seq);
             visit(entry.expect("a queue holds what was encoded for it"));
         }
     }

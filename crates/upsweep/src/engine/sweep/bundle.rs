@@ -17,7 +17,7 @@ const ATTEMPTS_MAX: u32 = 3;
 
 /// A bundle of a run.
 pub(super) struct RunBundle {
-    bundle: Arc<Bundle>,
+    pub(super) bundle: Arc<Bundle>,
     /// What was read, or why it cannot be used; `None` while the read is on its way.
     image: Option<Result<Arc<Image>, String>>,
 }

@@ -5,6 +5,8 @@
 //! or merged, or whose large values changed, are *rebuilt* for one space: that changes trees, and
 //! whoever shares them keeps the blocks and what waits for them.
 
+use std::sync::Arc;
+
 use super::RunId;
 use super::job::{JobBundles, JobDone, Quarantined};
 use super::run::{Run, RunBlock};
@@ -15,7 +17,7 @@ use crate::engine::core::Core;
 use crate::engine::directory::{BlockId, Directory};
 use crate::engine::format::record_format::{Change, Placement, Rebuilt};
 use crate::engine::quarantine::QUARANTINE_SPACE;
-use crate::engine::queue::Waiting;
+use crate::engine::queue::{Packed, Waiting};
 use crate::engine::registry::KeyRange;
 use crate::placement::Extent;
 
@@ -165,7 +167,7 @@ impl Core {
         let block = self.directory.block_mut(id);
         block.busy = false;
         block.spilled = 0;
-        block.frozen = None;
+        block.frozen.take().iter().for_each(|frozen| self.arena.let_go(frozen));
         self.arena.clear(&mut block.queue);
         self.unplaced.remove(&(block.space, block.key.clone(), id));
     }
@@ -180,9 +182,6 @@ impl Core {
     ) {
         let mut updates: Vec<UpdateRef<'_>> = moved.iter().flat_map(Waiting::updates).collect();
         updates.sort_by_key(|update| update.seq);
-        if let Some(first) = updates.first() {
-            self.sweep.note_moved(first.seq);
-        }
         for update in &updates {
             if KeyRange::of(update).is_some() {
                 news.iter().for_each(|id| self.push(*id, update));
@@ -196,12 +195,20 @@ impl Core {
         }
     }
 
+    /// Has a block keep what was taken out of its queue, until that is in an image or a bundle.
+    pub(super) fn set_frozen(&mut self, id: BlockId, frozen: Packed) {
+        self.arena.hold(&frozen);
+        let before = self.directory.block_mut(id).frozen.replace(Arc::new(frozen));
+        debug_assert!(before.is_none(), "a block is in one run or spill at a time");
+    }
+
     /// Ends the time of a block with a run that was not applied to it: its updates wait again,
     /// before those that came since.
     pub(in crate::engine) fn unfreeze(&mut self, id: BlockId) {
         let block = self.directory.block_mut(id);
         block.busy = false;
         let Some(frozen) = block.frozen.take() else { return };
+        self.arena.let_go(&frozen);
         let live = self.arena.snapshot(&block.queue, &block.key);
         self.arena.clear(&mut block.queue);
         self.push_waiting(id, &[frozen.unpack(), live.unpack()]);

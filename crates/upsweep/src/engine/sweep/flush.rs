@@ -35,7 +35,7 @@ impl Core {
                     self.run_mut(id).phase = Phase::Logging { refused: false };
                     self.log_run(id);
                 }
-                Flushing::Spill => self.spill_flushed(),
+                Flushing::Spill(id) => self.spill_flushed(id),
                 Flushing::Checkpoint => self.checkpoint_flushed(),
             }
         }

@@ -149,6 +149,14 @@ struct Laid {
 }
 
 impl RunJob {
+    /// Bytes of the images that it works on and of what waits for them in memory, for those who
+    /// model its time.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let image = |block: &JobBlock| block.image.as_ref().map_or(0, |image| image.body().len());
+        self.blocks.iter().map(|block| image(block) + block.frozen.memory_bytes()).sum()
+    }
+
     /// Does the work. Pure CPU work: milliseconds for a run of 32 blocks.
     #[must_use]
     pub fn run(self) -> JobOutput {

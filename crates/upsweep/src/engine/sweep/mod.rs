@@ -15,7 +15,7 @@
 //! grown far beyond its size, is swept out of turn.
 //!
 //! The *global frontier* is not derived from the order of visits, which splits and merges disturb,
-//! but found by a scan over all blocks at the end of a cycle, in portions.
+//! but from the ages of all queues: see `queue/ages.rs`.
 
 mod bundle;
 mod change;
@@ -38,10 +38,12 @@ pub(super) use job::Quarantined;
 pub use job::{JobOutput, RunJob};
 pub use load::{Chunk, LOADING, LoadTarget, LoadedBlock};
 pub(super) use run::{Run, RunSummary};
+pub(super) use spill::{SPILLS_IN_FLIGHT_MAX, SpillId};
 
 use super::bundles::Bundle;
 use super::core::{Actions, Core};
 use super::directory::BlockId;
+use super::policy;
 use crate::device::{DeviceId, Token};
 use crate::engine::key::Key;
 use crate::error::Error;
@@ -50,12 +52,8 @@ use crate::error::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunId(pub u64);
 
-/// Blocks that the scan for the global frontier looks at in one step.
-const SCAN_BLOCKS: u32 = 8192;
-/// Bundles that it looks at in one step.
-const SCAN_BUNDLES: usize = 256;
-/// Runs and spills between two scans of a cycle, at least.
-const SCAN_RUNS_MIN: u64 = 64;
+/// Bundles that are looked at in one step for whether anybody needs them.
+const BUNDLES_LOOKED_AT: usize = 64;
 
 /// Where a cycle is.
 pub(super) struct Cycle {
@@ -66,17 +64,21 @@ pub(super) struct Cycle {
     unplaced: Option<(u32, Key, BlockId)>,
 }
 
-/// The scan for the global frontier, and then for bundles that nobody needs any more.
-struct Scan {
-    next: u32,
-    oldest: u64,
-    bundles: Option<Vec<Arc<Bundle>>>,
+/// What a cycle goes on with.
+enum Next {
+    Run(Vec<BlockId>),
+    /// A spill has the next block in hand.
+    Later,
+    /// Every block was visited.
+    End,
 }
 
 /// State of the sweep.
 pub(super) struct Sweep {
     pub(super) runs: BTreeMap<RunId, Run>,
-    pub(super) spill: Option<spill::Spill>,
+    pub(super) spills: BTreeMap<SpillId, spill::Spill>,
+    next_spill: u64,
+    spill_pacing: pacing::Pacing,
     search: spill::Search,
     /// Bundles on their way to runs, with how often they were asked for.
     bundle_reads: BTreeMap<Token, (Arc<Bundle>, u32)>,
@@ -92,9 +94,8 @@ pub(super) struct Sweep {
     /// How much blocks may grow by what runs have frozen, as of the last pump.
     pub(super) frozen_growth_bytes: u64,
     cycle: Option<Cycle>,
-    scan: Option<Scan>,
-    /// Runs and spills that were published when the last scan began.
-    scanned_at: u64,
+    /// Bundles that may be there for nobody, since tables or ranges went: to be looked at.
+    suspects: Vec<Arc<Bundle>>,
     fat: BTreeSet<BlockId>,
     /// Every update up to this sequence is inside a published image or a bundle.
     pub(super) frontier: u64,
@@ -102,9 +103,11 @@ pub(super) struct Sweep {
     requested: u64,
     pub(super) flush: FlushState,
     pacing: pacing::Pacing,
-    log_fill_allowed: u32,
-    /// Somebody found no room while the sweep was at work, and has to be told when it is not.
-    pub(super) is_room_wanted: bool,
+    /// The fill of the log in per cent from which on updates are refused, as of the last pump.
+    pub(super) log_percent_refused: u32,
+    /// The fill of the log in per cent, and how far the cycle was, when it began to be the only one
+    /// that can release the log; `None` while it is not.
+    pub(super) log_at_start: Option<(u32, f64)>,
 }
 
 /// Runs and checkpoint writes that wait for a flush share it.
@@ -122,7 +125,7 @@ pub(super) struct FlushState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flushing {
     Run(RunId),
-    Spill,
+    Spill(SpillId),
     Checkpoint,
 }
 
@@ -130,7 +133,9 @@ impl Sweep {
     pub(super) fn new(frontier: u64) -> Self {
         Self {
             runs: BTreeMap::new(),
-            spill: None,
+            spills: BTreeMap::new(),
+            next_spill: 0,
+            spill_pacing: pacing::Pacing::default(),
             search: spill::Search::default(),
             bundle_reads: BTreeMap::new(),
             bundle_retries: Vec::new(),
@@ -142,23 +147,22 @@ impl Sweep {
             unlogged_blocks: 0,
             frozen_growth_bytes: 0,
             cycle: None,
-            scan: None,
-            scanned_at: 0,
+            suspects: Vec::new(),
             fat: BTreeSet::new(),
             frontier,
             requested: 0,
             flush: FlushState::default(),
             pacing: pacing::Pacing::default(),
-            log_fill_allowed: 100,
-            is_room_wanted: false,
+            log_percent_refused: 100,
+            log_at_start: None,
         }
     }
 
     pub(super) fn is_active(&self) -> bool {
         self.cycle.is_some()
-            || self.scan.is_some()
+            || !self.suspects.is_empty()
             || !self.runs.is_empty()
-            || self.spill.is_some()
+            || !self.spills.is_empty()
             || !self.fat.is_empty()
             || !self.loads.is_empty()
             || self.compaction.is_some()
@@ -178,35 +182,29 @@ impl Sweep {
     }
 
     pub(super) fn deadline_us(&self) -> Option<u64> {
-        if self.scan.is_some() {
-            return Some(0); // goes on at once: log space may depend on it
+        if !self.suspects.is_empty() {
+            return Some(0);
         }
         let cycle = self.cycle.as_ref().and_then(|_| self.pacing.next_run_at());
         let compaction = self.compaction.as_ref().and_then(compact::Compaction::deadline_us);
-        [cycle, compaction].into_iter().flatten().min()
-    }
-
-    /// The fill of the log in per cent up to which updates are admitted: while a cycle runs, the
-    /// log may fill only as fast as the cycle proceeds, so that callers are slowed down run by run
-    /// and not stopped for a whole cycle.
-    pub(super) fn log_fill_allowed_percent(&self) -> u32 {
-        self.log_fill_allowed
+        [cycle, self.spill_pacing.next_run_at(), compaction].into_iter().flatten().min()
     }
 
     /// Counts anew what every admission of an update asks for.
     fn count_unpublished(&mut self) {
         self.unlogged_blocks = self.runs.values().map(Run::unlogged_blocks).sum();
-        let of_spill = self.spill.as_ref().map_or(0, |spill| spill.growth_bytes);
+        let of_spills: u64 = self.spills.values().map(|spill| spill.growth_bytes).sum();
         let of_runs: u64 = self.runs.values().map(|run| run.growth_bytes).sum();
-        self.frozen_growth_bytes = of_runs + of_spill;
+        self.frozen_growth_bytes = of_runs + of_spills;
     }
 
     /// How far the present cycle has come, from 0 to 1; `None` between cycles.
-    pub(super) fn progress(&self, ends: &[u64]) -> Option<f64> {
-        let cycle = self.cycle.as_ref()?;
-        let total: u64 = ends.iter().sum();
-        let done: u64 =
-            cycle.cursors.iter().zip(ends).map(|(cursor, end)| cursor.unwrap_or(*end)).sum();
+    fn progress(&self, end: impl Fn(u16) -> u64) -> Option<f64> {
+        let (mut done, mut total) = (0, 0);
+        for (device, cursor) in (0..).zip(&self.cycle.as_ref()?.cursors) {
+            done += cursor.unwrap_or_else(|| end(device));
+            total += end(device);
+        }
         Some(done as f64 / total.max(1) as f64)
     }
 
@@ -214,19 +212,13 @@ impl Sweep {
     pub(super) fn rest_until(&mut self, now_us: u64) {
         self.pacing.rest(now_us);
     }
-
-    /// Keeps the scan honest when an old update moves to a block that it has passed.
-    pub(super) fn note_moved(&mut self, seq: u64) {
-        if let Some(scan) = &mut self.scan {
-            scan.oldest = scan.oldest.min(seq);
-        }
-    }
 }
 
 impl Core {
     /// Asks for a sweep of everything that was accepted so far, at full speed.
     pub fn request_sweep(&mut self) {
         self.sweep.requested = self.accepted;
+        self.arena.mark(self.accepted + 1);
     }
 
     /// Whether a sweep that was asked for is not at its end, though it may be between two cycles:
@@ -254,31 +246,27 @@ impl Core {
     /// How far the present sweep cycle has come, from 0 to 1; `None` between cycles.
     #[must_use]
     pub fn sweep_progress(&self) -> Option<f64> {
-        let ends: Vec<u64> =
-            (0..self.config.data_devices).map(|i| self.space_map.end(DeviceId(i))).collect();
-        self.sweep.progress(&ends)
+        self.sweep.progress(|device| self.space_map.end(DeviceId(device)))
     }
 
     pub(super) fn pump_sweep(&mut self, actions: &mut Actions) {
-        self.pump_spill(actions);
+        self.pump_spills(actions);
         if self.paused {
             self.pump_runs(actions);
             return;
         }
-        let nothing_waits = self.arena.queues() == 0 && self.publishes.is_empty();
-        let nothing_runs = self.sweep.runs.is_empty() && self.sweep.spill.is_none();
-        if !self.replaying && nothing_runs && nothing_waits {
-            // Nothing waits, so every record that is not an update yet to come is dealt with.
-            self.sweep.frontier = self.sweep.frontier.max(self.log.last());
-        }
-        self.scan_frontier();
-        self.rescan();
-        self.sweep.log_fill_allowed = pacing::log_fill_allowed_percent(self.cycle_for_log());
-        let pressure = self.sweep_pressure();
+        self.look_at_suspects();
+        let mut figures = self.figures();
+        let progress = figures.progress.filter(|_| figures.is_cycle_for_log());
+        let now = progress.map(|progress| (figures.log.percent(), progress));
+        self.sweep.log_at_start = now.map(|now| self.sweep.log_at_start.unwrap_or(now));
+        figures.log_at_start = self.sweep.log_at_start.unwrap_or_default();
+        self.sweep.log_percent_refused = figures.log_percent_refused();
+        let pressure = figures.pressure();
         let requested = self.sweep.requested > self.sweep_frontier();
         let always = self.config.sweep_always && self.accepted > self.sweep_frontier();
-        let wanted = requested || always || pressure >= pacing::START_PERCENT;
-        if wanted && self.sweep.cycle.is_none() && self.sweep.scan.is_none() {
+        let wanted = requested || always || pressure >= policy::START_PERCENT;
+        if wanted && self.sweep.cycle.is_none() {
             self.start_cycle();
         }
         let urgent = if requested || always { 100 } else { pressure };
@@ -292,12 +280,9 @@ impl Core {
             && self.sweep.pacing.may_start(urgent, self.sweep.runs.is_empty(), self.now_us)
         {
             match self.next_run() {
-                Some(blocks) => self.start_run(&blocks, actions),
-                // What a spill has in hand is waited for.
-                None if self.sweep.runs.is_empty() && self.sweep.spill.is_none() => {
-                    self.end_cycle();
-                }
-                None => break,
+                Next::Run(blocks) => self.start_run(&blocks, actions),
+                Next::End if self.sweep.runs.is_empty() => self.end_cycle(),
+                Next::End | Next::Later => break,
             }
         }
         self.start_loads();
@@ -316,86 +301,46 @@ impl Core {
         self.full && !self.sweep.runs.is_empty()
     }
 
-    /// While the log or the memory of bundles is half full, the frontier and what bundles are not
-    /// needed is looked for again and again, so that room comes back as the cycle proceeds and not
-    /// only at its end, and as updates are spilled; also when the search for those has come round.
-    fn rescan(&mut self) {
-        if self.sweep.scan.is_some() {
-            return;
-        }
-        let ended = self.ended_runs_and_spills() - self.sweep.scanned_at;
-        let is_round_complete =
-            self.sweep.spill.is_none() && std::mem::take(&mut self.sweep.search.is_round_complete);
-        let fill = self.log_fill_percent().max(self.bundles_fill_percent());
-        let many = SCAN_RUNS_MIN.max(self.directory.len() as u64 / 512);
-        if is_round_complete || (fill >= pacing::START_PERCENT && ended >= many) {
-            self.start_scan();
-        }
-    }
-
-    fn ended_runs_and_spills(&self) -> u64 {
-        self.statistics.runs + self.statistics.spills
-    }
-
-    fn start_scan(&mut self) {
-        self.sweep.scanned_at = self.ended_runs_and_spills();
-        // What is not in effect yet may still put updates of its sequence on queues.
-        let next = self.publishes.front().map(|(seq, _)| *seq);
-        let oldest = next.map_or(self.accepted + 1, |seq| seq.min(self.accepted + 1));
-        self.sweep.scan = Some(Scan { next: 0, oldest, bundles: None });
+    /// Moves the global frontier: what is older than all that waits is in images or bundles. What
+    /// is not in effect yet may still put updates of its sequence on queues.
+    pub(in crate::engine) fn find_frontier(&mut self) {
+        let next = self.publishes.front().map_or(u64::MAX, |(seq, _)| *seq);
+        let waiting = self.arena.oldest().unwrap_or(u64::MAX).min(next);
+        // Records that are not updates need no sweep, and replay has not seen all of them.
+        let seen = if self.replaying { self.accepted } else { self.log.last() };
+        let frontier = (waiting - 1).min(seen);
+        self.sweep.frontier = self.sweep.frontier.max(frontier);
     }
 
     fn start_cycle(&mut self) {
+        self.arena.mark(self.accepted + 1);
         let cursors = vec![Some(0); usize::from(self.config.data_devices)];
         let unplaced = Some((0, Key::default(), BlockId(0)));
         self.sweep.cycle = Some(Cycle { start_seq: self.accepted, cursors, unplaced });
         self.statistics.cycle_started(self.now_us);
     }
 
+    /// The runs of the cycle have dropped the bundles that they have applied the last updates of.
+    /// There may be others that are for nobody.
     fn end_cycle(&mut self) {
         self.sweep.cycle = None;
-        // A scan that began before the last runs were published would find too little.
-        self.start_scan();
+        self.sweep.suspects = self.bundles.iter().map(Arc::clone).collect();
         self.statistics.cycle_ended(self.now_us);
-        self.scan_frontier();
     }
 
-    /// One portion of the search for the oldest update that is neither inside a published image
-    /// nor in a bundle, or of the search for bundles that are not needed.
-    fn scan_frontier(&mut self) {
-        let Some(scan) = &mut self.sweep.scan else { return };
-        if let Some(bundles) = &mut scan.bundles {
-            let portion = bundles.split_off(bundles.len().saturating_sub(SCAN_BUNDLES));
-            portion.iter().for_each(|bundle| self.drop_unless_needed(bundle));
-            return self.end_scan_if_done();
-        }
-        let mut seen = 0;
-        for block in self.directory.table.from(scan.next).take(SCAN_BLOCKS as usize) {
-            seen += 1;
-            scan.oldest = block.oldest_waiting().map_or(scan.oldest, |seq| scan.oldest.min(seq));
-        }
-        scan.next += seen;
-        if seen < SCAN_BLOCKS {
-            self.sweep.frontier = self.sweep.frontier.max(scan.oldest - 1);
-            scan.bundles = Some(self.bundles.iter().map(Arc::clone).collect());
-            self.end_scan_if_done();
-        }
-    }
-
-    /// Whoever asked for room meanwhile has been told to wait. Nobody else is woken: to look again
-    /// without cause would keep others from the core.
-    fn end_scan_if_done(&mut self) {
-        let bundles = self.sweep.scan.as_ref().and_then(|scan| scan.bundles.as_ref());
-        if bundles.is_some_and(Vec::is_empty) {
-            self.sweep.scan = None;
-            self.room_events += u64::from(std::mem::take(&mut self.sweep.is_room_wanted));
-        }
+    fn look_at_suspects(&mut self) {
+        let suspects = &mut self.sweep.suspects;
+        let portion = suspects.split_off(suspects.len().saturating_sub(BUNDLES_LOOKED_AT));
+        portion.iter().for_each(|bundle| self.drop_unless_needed(bundle));
     }
 
     /// Drops a bundle if no block has any of its updates. Its place is free when the next
     /// checkpoint is complete, which will not list it.
     fn drop_unless_needed(&mut self, bundle: &Bundle) {
         let record = &bundle.record;
+        if !self.bundles.has(record) {
+            return; // A run that had the last updates of it was earlier.
+        }
         let holders = self.directory.holders(record.space, bundle.seq).into_iter();
         let has_block_left = |space: u32| {
             let mut covering = self.directory.covering(space, &record.low);
@@ -431,26 +376,26 @@ impl Core {
         None
     }
 
-    /// The blocks of the next run of the cycle; `None` when the cycle has nothing left to start.
-    fn next_run(&mut self) -> Option<Vec<BlockId>> {
-        let mut cycle = self.sweep.cycle.take()?;
-        let mut run = None;
-        while run.is_none() {
+    /// What the cycle goes on with.
+    fn next_run(&mut self) -> Next {
+        let Some(mut cycle) = self.sweep.cycle.take() else { return Next::End };
+        let next = loop {
             let busy_runs = |device: usize| {
                 self.sweep.runs.values().filter(|run| run.reads_from(device)).count()
             };
             let open = (0..cycle.cursors.len()).filter(|&device| cycle.cursors[device].is_some());
             let Some(device) = open.min_by_key(|&device| busy_runs(device)) else {
-                run = self.next_unplaced(&mut cycle);
-                break;
+                break self.next_unplaced(&mut cycle).map_or(Next::End, Next::Run);
             };
-            run = self.next_placed(&mut cycle, device);
-            if run.is_none() && cycle.cursors[device].is_some() {
-                break; // at a block that a spill has in hand
+            if let Some(run) = self.next_placed(&mut cycle, device) {
+                break Next::Run(run);
             }
-        }
+            if cycle.cursors[device].is_some() {
+                break Next::Later;
+            }
+        };
         self.sweep.cycle = Some(cycle);
-        run
+        next
     }
 
     /// The next run of neighbours on `device` at or behind the cursor, which moves behind it; or to
@@ -468,7 +413,7 @@ impl Core {
             let is_due = block.waits() && block.queue.first_seq() <= cycle.start_seq;
             let waits = !block.busy && (is_due || block.spilled > 0);
             if run.is_empty() {
-                if self.sweep.spill.as_ref().is_some_and(|spill| spill.has(id)) {
+                if self.sweep.spills.values().any(|spill| spill.has(id)) {
                     next_cursor = Some(offset);
                     break;
                 }

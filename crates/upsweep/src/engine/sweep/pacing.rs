@@ -1,32 +1,18 @@
 //! How fast the sweep goes: smoothly faster as queue memory or log space fills.
 //!
 //! Below [`START_PERCENT`] no cycle starts, so that updates batch. From there to [`FULL_PERCENT`]
-//! the sweep works for a growing part of the time and rests between runs; above it never rests.
-//! A caller that finds no room waits for the next publication, that is for one run: read, apply,
-//! write, flush and log of at most 32 blocks. No caller waits for a cycle.
+//! the sweep works for a growing part of the time and rests between runs; above it never rests, nor
+//! while somebody waits for the room that it makes, which counts as full pressure. A caller that
+//! finds no room waits for the next publication, that is for one run: read, apply, write, flush and
+//! log of at most 32 blocks. No caller waits for a cycle.
 //! (In the manner of OpenZFS's pacing of its dedup log.)
 
-/// Fill in per cent at which a cycle starts.
-pub(super) const START_PERCENT: u32 = 50;
-/// Fill in per cent from which the sweep never rests.
-pub(super) const FULL_PERCENT: u32 = 85;
-/// Where updates are spilled, neither memory nor log fills so far while spills keep up; in per
-/// cent.
-pub(super) const SPILLS_FAIL_PERCENT: u32 = 95;
+use crate::engine::policy::{FULL_PERCENT, START_PERCENT};
+
 /// Longest rest between two runs, in microseconds.
-const REST_US_MAX: u64 = 200_000;
+const REST_US_MAX: u64 = 20_000;
 /// How long no run is tried after one that found no room, in microseconds.
 const RETRY_US: u64 = 20_000;
-
-/// Fill of the log that a cycle finds acceptable at its start.
-const LOG_FILL_PERCENT_START: f64 = 60.0;
-/// Part of the log that opens for updates as the cycle proceeds; the rest is the log's reserve.
-const LOG_FILL_PERCENT_CYCLE: f64 = 40.0;
-
-/// How full the log may become, given how far the cycle is.
-pub(super) fn log_fill_allowed_percent(progress: Option<f64>) -> u32 {
-    progress.map_or(100, |done| (LOG_FILL_PERCENT_START + LOG_FILL_PERCENT_CYCLE * done) as u32)
-}
 
 /// When the next run may start.
 #[derive(Debug, Default)]
@@ -84,8 +70,63 @@ impl Pacing {
         self.rest_until = Some(now + RETRY_US);
     }
 
+    /// No run is wanted at present: the rest before the next one begins anew.
+    pub(super) fn forget_rest(&mut self) {
+        self.next_run_at = None;
+    }
+
     /// When the next run may start; `None` if at any time.
     pub(super) fn next_run_at(&self) -> Option<u64> {
         self.rest_until.max(self.next_run_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pacing whose first run has taken so long, at the time at which it has ended.
+    fn after_a_run_of(run_us: u64, pressure_percent: u32) -> Pacing {
+        let mut pacing = Pacing::default();
+        assert!(
+            pacing.may_start(pressure_percent, true, 0),
+            "the first run has nothing to rest for"
+        );
+        assert!(!pacing.may_start(pressure_percent, false, run_us), "one at a time");
+        pacing
+    }
+
+    #[test]
+    fn a_rest_is_in_proportion_to_the_run_and_shorter_the_higher_the_pressure() {
+        let rest_after = |run_us: u64, pressure_percent: u32| {
+            let mut pacing = after_a_run_of(run_us, pressure_percent);
+            let may_start = |at: &u64| pacing.may_start(pressure_percent, true, *at);
+            (run_us..).find(may_start).expect("it ends") - run_us
+        };
+        assert_eq!(rest_after(1000, 60), 2500);
+        assert_eq!(rest_after(1000, 75), 400);
+        assert_eq!(rest_after(1000, 84), 29);
+        assert_eq!(rest_after(1000, 51), REST_US_MAX, "34 times as long, but for the bound");
+        assert_eq!(rest_after(5000, 50), REST_US_MAX);
+    }
+
+    #[test]
+    fn nothing_rests_at_full_pressure_nor_longer_than_the_bound() {
+        let mut pacing = after_a_run_of(1000, 60);
+        assert!(!pacing.may_start(60, true, 1000));
+        assert_eq!(pacing.next_run_at(), Some(3500));
+        assert!(pacing.may_start(FULL_PERCENT, false, 1000), "also beside other runs");
+        assert_eq!(pacing.next_run_at(), None);
+        let mut pacing = after_a_run_of(1_000_000, 51);
+        assert!(!pacing.may_start(51, true, 1_000_000));
+        assert_eq!(pacing.next_run_at(), Some(1_000_000 + REST_US_MAX));
+    }
+
+    #[test]
+    fn a_run_that_found_no_room_is_not_tried_again_at_once() {
+        let mut pacing = Pacing::default();
+        pacing.rest(100);
+        assert!(!pacing.may_start(100, true, 100 + RETRY_US - 1));
+        assert!(pacing.may_start(100, true, 100 + RETRY_US));
     }
 }

@@ -44,7 +44,8 @@ impl Core {
         }
         let run = self.run_mut(id);
         run.blocks.iter_mut().for_each(RunBlock::forget_image);
-        run.bundles = Some(Vec::new());
+        let bundles = run.bundles.replace(Vec::new()).into_iter().flatten();
+        run.applied_bundles = bundles.map(|read| read.bundle).collect();
         run.change = change;
         run.quarantined = quarantined;
         run.phase = Phase::Writing { pending };

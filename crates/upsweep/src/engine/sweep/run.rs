@@ -6,6 +6,7 @@ use super::bundle::RunBundle;
 use super::job::{JobBlock, JobDone, JobOutput, JobResult, RunJob};
 use super::{Flushing, RunId};
 use crate::device::{Buffer, Completion, Operation, Request};
+use crate::engine::bundles::Bundle;
 use crate::engine::cache::Image;
 use crate::engine::core::{Actions, Core, Publish, Purpose, Release};
 use crate::engine::directory::{BlockId, BlockTable};
@@ -65,6 +66,8 @@ pub(in crate::engine) struct Run {
     pub(in crate::engine) blocks: Vec<RunBlock>,
     /// Those that have updates of its blocks; `None` until they are looked for.
     pub(super) bundles: Option<Vec<RunBundle>>,
+    /// Those of them whose updates of its blocks are in the images on their way.
+    pub(super) applied_bundles: Vec<Arc<Bundle>>,
     pub(super) phase: Phase,
     pub(super) frontier: u64,
     pub(super) frozen_bytes: usize,
@@ -103,6 +106,7 @@ impl Run {
         Self {
             blocks: blocks.collect(),
             bundles: None,
+            applied_bundles: Vec::new(),
             phase: Phase::Reading { pending: 0 },
             frontier: 0,
             frozen_bytes: 0,
@@ -122,6 +126,7 @@ impl Run {
         Self {
             blocks: Vec::new(),
             bundles: None,
+            applied_bundles: Vec::new(),
             phase: Phase::Placing(done),
             frontier: seq,
             frozen_bytes: 0,
@@ -298,7 +303,7 @@ impl Core {
             run.frozen_bytes += frozen.memory_bytes();
             run.growth_bytes += u64::from(frozen.growth_bytes());
             run.updates += u64::from(frozen.count()) + u64::from(block.spilled);
-            block.frozen = Some(Arc::new(frozen));
+            self.set_frozen(run_block.id, frozen);
         }
         self.frozen_bytes += run.frozen_bytes;
         let damaged: Vec<Option<String>> =
@@ -475,12 +480,12 @@ impl Core {
         let run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
         self.frozen_bytes -= run.frozen_bytes;
         self.statistics.run_published(&run.summary());
-        self.room_events += 1;
+        self.room_events += u64::from(!cfg!(feature = "broken-lost-wake"));
         for (block, _) in &run.change.moved {
             if let Some(id) = self.directory.table.find(*block) {
                 let block = self.directory.block_mut(id);
                 block.busy = false;
-                block.frozen = None;
+                block.frozen.take().iter().for_each(|frozen| self.arena.let_go(frozen));
             }
         }
         self.apply_change(seq, &run.change, release);
@@ -492,6 +497,9 @@ impl Core {
         let left: Vec<BlockId> = run.blocks.iter().filter_map(busy).collect();
         left.into_iter().for_each(|id| self.unfreeze(id));
         self.carry_quarantined(&run.quarantined);
+        if !self.replaying {
+            run.applied_bundles.iter().for_each(|bundle| self.drop_unless_needed(bundle));
+        }
     }
 }
 

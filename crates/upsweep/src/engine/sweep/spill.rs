@@ -5,20 +5,19 @@
 //! wherever that fills before memory does: as records that wait alone take a page of log each, the
 //! log is full of few updates then, and a sweep for so few would move a block for each.
 //!
-//! Steps of a spill: freeze the queues of neighbouring blocks, as many as fill a bundle, and some
-//! such bundles; write them to free space with one request; flush; log what is in them and where;
-//! when that record is durable, the frozen updates are given up, for the bundles have them. The
-//! next sweep of a block reads its bundles and applies what they have before what waits in memory.
-//! So memory no longer bounds how many updates a visit of a block applies; see `bundles.rs`.
+//! Several spills may be on their way, each with blocks of its own. Steps of a spill: freeze the
+//! queues of neighbouring blocks, as many as fill a bundle, and some such bundles; write them to
+//! free space with one request; flush; log what is in them and where; when that record is durable,
+//! the frozen updates are given up, for the bundles have them. The next sweep of a block reads its
+//! bundles and applies what they have before what waits in memory. So memory no longer bounds how
+//! many updates a visit of a block applies; see `bundles.rs`.
 //!
 //! Spilled are ordered spaces only, tables and hash tables, in key order, round and round. A block
 //! is left to the sweep that is shared, has no image or a damaged one, or waits for the removal of
 //! a range: what is in a bundle is simple, and others have no word in it.
 
-use std::sync::Arc;
-
+use super::Flushing;
 use super::place::write_requests;
-use super::{Flushing, pacing};
 use crate::device::{Buffer, Completion, Durability, Operation, Request};
 use crate::engine::block_format::Routing;
 use crate::engine::bundles::{self, Filter};
@@ -27,6 +26,7 @@ use crate::engine::directory::{BlockId, Space};
 use crate::engine::format::bundle_format::{BundleRecord, Spilled, encode_bundle};
 use crate::engine::format::image_format;
 use crate::engine::format::record_format::{BlockRef, encode_spill};
+use crate::engine::policy::{Costs, Gauge, LEVELS_MAX, Spilling};
 use crate::engine::quarantine::FIRST_USER_SPACE;
 use crate::engine::queue::Packed;
 use crate::log::AppendError;
@@ -35,15 +35,23 @@ use crate::placement::{Extent, UNIT_BYTES};
 /// Blocks that the search looks at for one bundle, and after which it looks for no more of them in
 /// one step.
 const LOOK_BLOCKS: usize = 2048;
+/// Spills on their way at one time: one is written while others wait for the flush and the log.
+pub(in crate::engine) const SPILLS_IN_FLIGHT_MAX: usize = 8;
 /// Updates after which there may be another round when one has found nothing.
 const LOOK_AGAIN_UPDATES: u64 = 256;
-/// Bundles that may lie one upon the other: a query looks at the filter of each.
-const LEVELS_MAX: usize = 20;
+/// Updates after which their costs are known well enough to decide by them.
+const COSTS_UPDATES_MIN: u64 = 4096;
+/// Costs of an entry before that: memory and log, in bytes.
+const COSTS_BEFORE: (f64, f64) = (16.0, 64.0);
 /// A bundle that is filled to less than one part in so many is not worth its page and its entry,
 /// unless what is in it would hold the log.
 const FILL_PART: usize = 8;
 
-/// The spill on its way.
+/// Number of a spill within this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::engine) struct SpillId(u64);
+
+/// A spill on its way.
 pub(in crate::engine) struct Spill {
     bundles: Vec<Prepared>,
     /// Blocks whose updates are in them, in order.
@@ -79,8 +87,9 @@ pub(super) struct Search {
     began: Option<u64>,
     /// Bytes of memory that this round has spilled.
     spilled_bytes: u64,
-    /// A round has come to its end: the frontier may have moved far.
-    pub(super) is_round_complete: bool,
+    /// Most bundles that this round has found one upon the other, and the last one.
+    depth: usize,
+    depth_before: usize,
     /// What runs and updates were when a round had found nothing, or there was no room for a spill.
     in_vain: Option<(u64, u64)>,
 }
@@ -101,37 +110,47 @@ impl Spill {
 }
 
 impl Core {
-    /// Whether updates are spilled for memory: the data is so much larger than the memory for
-    /// queues that a sweep moves many times the bytes of an update for it.
+    /// Whether updates are spilled for memory: so few would wait in it for each visit of a block
+    /// that the sweep would move many times their bytes.
     #[must_use]
-    pub fn spill_pays(&self) -> bool {
-        self.spill_pays_beside(self.resident_bytes())
+    pub fn spills_for_memory(&self) -> bool {
+        self.spills_for_memory
     }
 
-    pub(in crate::engine) fn spill_pays_beside(&self, resident: usize) -> bool {
-        let ratio = self.config.spill_ratio_min;
-        let enough = u64::from(ratio).saturating_mul(self.waiting_limit_beside(resident) as u64);
-        ratio < u32::MAX && self.image_bytes() >= enough
+    /// Decides whether updates are spilled for memory from now on.
+    pub(in crate::engine) fn decide_on_spilling(&mut self) {
+        self.spills_for_memory = match self.config.spilling {
+            Spilling::Never => false,
+            Spilling::Always => true,
+            Spilling::WhenItPays => {
+                let are_known = self.statistics.updates >= COSTS_UPDATES_MIN;
+                let before = self.spills_for_memory;
+                if are_known { self.costs().spilling_pays(before) } else { before }
+            }
+        };
     }
 
-    /// How many times the memory for waiting updates the images take on the devices.
+    /// What updates cost at present, and how much may wait.
     #[must_use]
-    pub fn data_ratio(&self) -> f64 {
-        self.image_bytes() as f64 / self.waiting_limit_bytes().max(1) as f64
-    }
-
-    fn image_bytes(&self) -> u64 {
-        self.space_map.used_bytes().saturating_sub(self.bundles.disk_bytes())
-    }
-
-    /// Queue entries that can wait in memory and in bundles, at so many bytes of memory for each.
-    #[must_use]
-    pub fn entries_max(&self, queue_bytes_per_entry: f64) -> f64 {
-        let limit = self.waiting_limit_bytes() as f64;
-        if self.spill_pays() {
-            limit / 2.0 / queue_bytes_per_entry + limit / 2.0 / bundles::MEMORY_BYTES_PER_UPDATE
-        } else {
-            limit / queue_bytes_per_entry
+    pub fn costs(&self) -> Costs {
+        let waiting = self.arena.entries() + self.bundles.entries();
+        let entries = (self.statistics.entries_swept + waiting).max(1) as f64;
+        let are_known = self.statistics.updates >= COSTS_UPDATES_MIN;
+        let (mut entry_bytes, mut log_bytes_per_entry) = COSTS_BEFORE;
+        if are_known {
+            log_bytes_per_entry = self.log.statistics().bytes as f64 / entries;
+        }
+        if self.arena.entries() >= COSTS_UPDATES_MIN {
+            entry_bytes = self.arena.used_bytes() as f64 / self.arena.entries() as f64;
+        }
+        Costs {
+            blocks: self.directory.len() as u64,
+            image_bytes: self.space_map.used_bytes().saturating_sub(self.bundles.disk_bytes()),
+            waiting_bytes: self.waiting_limit_bytes() as u64,
+            entry_bytes,
+            spilled_entry_bytes: bundles::MEMORY_BYTES_PER_UPDATE,
+            log_bytes: self.log.user_bytes().1,
+            log_bytes_per_entry,
         }
     }
 
@@ -163,23 +182,30 @@ impl Core {
         self.config.memory_bytes.saturating_sub(others).max(self.config.queue_bytes_min())
     }
 
-    /// How much of what bundles may take is taken, of memory or of patience of queries, in per
-    /// cent.
-    #[must_use]
-    pub fn bundles_fill_percent(&self) -> u32 {
+    /// How much of what bundles may take is taken, of memory or of the patience of queries,
+    /// whichever is fuller.
+    pub(in crate::engine) fn spilled_gauge(&self) -> Gauge {
         let (used, limit) = self.bundles_memory();
-        let memory = used * 100 / limit.max(1);
-        let levels = self.bundles.levels() * 100 / LEVELS_MAX;
-        memory.max(levels).min(100) as u32
+        let memory = Gauge { used: used as u64, limit: limit as u64 };
+        let Search { depth, depth_before, .. } = self.sweep.search;
+        let depth = if self.bundles.is_empty() { 0 } else { depth.max(depth_before) };
+        let levels = Gauge { used: depth as u64, limit: LEVELS_MAX as u64 };
+        if memory.percent() > levels.percent() { memory } else { levels }
     }
 
-    /// Whether the log is released by spills: where memory calls for them, and where memory is not
-    /// what is full.
-    fn spills_for_log(&self) -> bool {
-        self.config.spill_ratio_min < u32::MAX
-            && self.bundles_fill_percent() < 100
-            && !self.is_search_in_vain()
-            && (self.spill_pays() || self.queue_fill_percent() < pacing::START_PERCENT)
+    /// How full the memory of spilled updates is, or the patience of queries, in per cent.
+    #[must_use]
+    pub fn spilled_fill_percent(&self) -> u32 {
+        self.spilled_gauge().percent()
+    }
+
+    /// Whether a spill would find updates, and room for them.
+    pub(in crate::engine) fn can_spill(&self) -> bool {
+        self.config.spilling != Spilling::Never
+            && self.arena.queues() > 0
+            && !(self.paused || self.full || self.is_search_in_vain())
+            && self.bundles_memory().0 < self.bundles_memory().1
+            && self.has_room_to_spill()
     }
 
     /// Whether a round has found nothing, or there was no room, and hardly anything has happened
@@ -190,51 +216,30 @@ impl Core {
         })
     }
 
-    /// Starts the next spill if one is due, and moves the one on its way on.
-    pub(super) fn pump_spill(&mut self, actions: &mut Actions) {
-        match self.sweep.spill.as_ref().map(|spill| spill.phase) {
-            Some(Phase::Logging) => self.log_spill(),
-            None if self.is_spill_due() => self.start_spill(actions),
-            _ => {}
+    /// Moves the spills on their way on, and starts another one if it is due.
+    pub(super) fn pump_spills(&mut self, actions: &mut Actions) {
+        let logging =
+            |(id, spill): (&SpillId, &Spill)| (spill.phase == Phase::Logging).then_some(*id);
+        let logging: Vec<SpillId> = self.sweep.spills.iter().filter_map(logging).collect();
+        logging.into_iter().for_each(|id| self.log_spill(id));
+        let pressure = self.figures().spill_pressure();
+        let pressure = pressure.filter(|pressure| *pressure >= self.config.spill_fill_percent);
+        let pressure = pressure.filter(|_| self.sweep.spills.len() < SPILLS_IN_FLIGHT_MAX);
+        let is_idle = self.sweep.spills.is_empty();
+        let Some(pressure) = pressure else { return self.sweep.spill_pacing.forget_rest() };
+        if self.sweep.spill_pacing.may_start(pressure, is_idle, self.now_us) {
+            self.start_spill(actions);
         }
     }
 
-    fn is_spill_due(&self) -> bool {
-        let wanted = self.config.spill_fill_percent;
-        let for_memory = self.spill_pays() && self.queue_fill_percent() >= wanted;
-        let for_log = self.spills_for_log()
-            && self.log_claim_percent(0) >= self.fill_of_next_spill_percent()
-            && self.is_log_held_by_queues()
-            && !self.is_frontier_looked_for();
-        (for_memory || for_log)
-            && self.arena.queues() > 0
-            && !(self.paused || self.full || self.is_search_in_vain())
-            && self.bundles_fill_percent() < 100
-            && self.has_room_to_spill()
-    }
-
-    /// How full the log is when the next spill for it is due: the further the round is, the
-    /// fuller. As only a whole round releases the log, spills one after the other would go on until
-    /// its end, and for so long callers would wait for a device and a core that both are busy.
-    fn fill_of_next_spill_percent(&self) -> u32 {
-        let end = u64::from(pacing::SPILLS_FAIL_PERCENT);
-        let start = u64::from(self.config.spill_fill_percent).min(end);
-        let spilled = self.sweep.search.spilled_bytes;
-        let all = (spilled + self.queue_bytes() as u64).max(1);
-        (start + (end - start) * spilled / all) as u32
-    }
-
-    /// Whether half of the log is there for updates that wait in memory, or more. If not, it will
-    /// be released without them.
-    fn is_log_held_by_queues(&self) -> bool {
-        let held = self.log.last().saturating_sub(self.sweep.frontier);
+    /// Whether half of the log that recovery needs, or more, is there for updates that wait in
+    /// memory, or they are all that holds it. If not, checkpoints release it without them.
+    pub(in crate::engine) fn is_log_held_by_queues(&self) -> bool {
+        let frontier = self.sweep.frontier;
+        let held = self.log.last().saturating_sub(frontier);
         let needed = self.log.last().saturating_sub(self.superblock.replay_from);
-        held >= needed / 2
-    }
-
-    /// Whether the frontier is about to move: what holds the log is not known.
-    fn is_frontier_looked_for(&self) -> bool {
-        self.sweep.search.is_round_complete || self.sweep.scan.is_some()
+        let is_all = self.checkpoint.root_begin >= frontier && !self.superblock_frees();
+        held >= needed / 2 || is_all
     }
 
     /// Bundles take no room from what the sweep will need.
@@ -252,7 +257,9 @@ impl Core {
                 self.end_round();
                 break;
             };
-            if self.is_worth_a_bundle(&bundle) {
+            let depth = self.depth_at(&bundle);
+            self.sweep.search.depth = self.sweep.search.depth.max(depth);
+            if depth < LEVELS_MAX && self.is_worth_a_bundle(&bundle) {
                 bytes += bundle.bytes;
                 self.sweep.search.spilled_bytes += bundle.bytes as u64;
                 found.push(bundle);
@@ -268,7 +275,7 @@ impl Core {
     /// The next round begins at the beginning; not at once if this one has found nothing.
     fn end_round(&mut self) {
         let round = std::mem::take(&mut self.sweep.search);
-        self.sweep.search.is_round_complete = round.spilled_bytes > 0;
+        self.sweep.search.depth_before = round.depth;
         if round.spilled_bytes == 0 {
             self.search_in_vain();
         }
@@ -360,6 +367,17 @@ impl Core {
         Some(packed)
     }
 
+    /// How many bundles lie where this one would.
+    fn depth_at(&self, found: &Found) -> usize {
+        let (Some((first, _)), Some((last, _))) = (found.blocks.first(), found.blocks.last())
+        else {
+            return 0;
+        };
+        let low = &self.directory.block(*first).key;
+        let high = self.high_of(found.space, &self.directory.block(*last).key);
+        self.bundles.depth(found.space, low, high.as_deref())
+    }
+
     /// Whether enough is in it, or what is old.
     fn is_worth_a_bundle(&self, found: &Found) -> bool {
         let is_filled = found.bytes * FILL_PART >= self.config.bundle_bytes as usize;
@@ -384,6 +402,8 @@ impl Core {
             self.room_events += 1;
             return found.into_iter().for_each(|found| self.put_back(found));
         };
+        self.sweep.next_spill += 1;
+        let id = SpillId(self.sweep.next_spill);
         let mut buffer = Buffer::recycled(lengths.iter().map(|bytes| *bytes as usize).sum());
         let mut spill = Spill {
             bundles: Vec::with_capacity(found.len()),
@@ -407,18 +427,18 @@ impl Core {
         spill.phase = Phase::Writing { pending: writes.len() };
         for (extent, buffer) in writes {
             self.statistics.spill_written_bytes += buffer.len() as u64;
-            let token = self.token(Purpose::SpillWrite);
+            let token = self.token(Purpose::SpillWrite(id));
             let (offset, durability) = (extent.offset, Durability::Cached);
             let operation = Operation::Write { offset, buffer, durability };
             actions.requests.push(Request { device: extent.device, token, operation });
         }
-        self.sweep.spill = Some(spill);
+        self.sweep.spills.insert(id, spill);
     }
 
     /// No bundle comes of this: its updates wait in memory again.
     fn put_back(&mut self, found: Found) {
         for (id, packed) in found.blocks {
-            self.directory.block_mut(id).frozen = Some(Arc::new(packed));
+            self.set_frozen(id, packed);
             self.unfreeze(id);
         }
     }
@@ -448,63 +468,56 @@ impl Core {
         let mut blocks = Vec::with_capacity(found.blocks.len());
         for (id, packed) in found.blocks {
             spill.frozen_bytes += packed.memory_bytes();
-            self.directory.block_mut(id).frozen = Some(Arc::new(packed));
+            self.set_frozen(id, packed);
             blocks.push(self.directory.table.reference(id));
             spill.blocks.push(id);
         }
         Prepared { spilled: Spilled { record, blocks }, filter }
     }
 
-    pub(in crate::engine) fn spill_write_done(&mut self, completion: &Completion) {
+    pub(in crate::engine) fn spill_write_done(&mut self, id: SpillId, completion: &Completion) {
         if completion.result.is_err() {
             self.fail_write(completion, 0);
             return;
         }
-        let Some(spill) = &mut self.sweep.spill else { return };
+        let spill = self.spill_mut(id);
         let Phase::Writing { pending } = &mut spill.phase else { return };
         *pending -= 1;
         if *pending == 0 {
             spill.phase = Phase::Flushing;
-            self.sweep.flush.waiting.push(Flushing::Spill);
+            self.sweep.flush.waiting.push(Flushing::Spill(id));
         }
     }
 
-    pub(super) fn spill_flushed(&mut self) {
-        if let Some(spill) = &mut self.sweep.spill {
-            spill.phase = Phase::Logging;
-        }
-        self.log_spill();
+    fn spill_mut(&mut self, id: SpillId) -> &mut Spill {
+        self.sweep.spills.get_mut(&id).expect("a spill lives until it is published")
     }
 
-    /// Logs the spill; if the log has no room, the updates wait in memory again.
-    fn log_spill(&mut self) {
+    pub(super) fn spill_flushed(&mut self, id: SpillId) {
+        self.spill_mut(id).phase = Phase::Logging;
+        self.log_spill(id);
+    }
+
+    /// Logs the spill. If the log has no room, also not for changes that a checkpoint carries, the
+    /// updates wait in memory again: what is frozen holds the log that would have to be released.
+    fn log_spill(&mut self, id: SpillId) {
         if self.checkpoint.carries_changes() {
-            return;
+            return self.give_spill_up(id);
         }
-        let Some(spill) = &self.sweep.spill else { return };
+        let spill = &self.sweep.spills[&id];
         let mut payload = Vec::new();
         encode_spill(spill.bundles.iter().map(|bundle| &bundle.spilled), &mut payload);
-        match self.append_internal(&payload, Publish::Spill) {
-            Ok(_) => {
-                if let Some(spill) = &mut self.sweep.spill {
-                    spill.phase = Phase::Committing;
-                }
-            }
-            Err(AppendError::Full | AppendError::TooLong { .. }) => {
-                let Some(spill) = self.sweep.spill.take() else { return };
-                self.search_in_vain();
-                self.unfreeze_spill(&spill);
-                let extents = spill.bundles.iter().map(|bundle| bundle.spilled.record.extent);
-                extents.for_each(|extent| self.space_map.free(extent));
-            }
+        match self.append_internal(&payload, Publish::Spill(id)) {
+            Ok(_) => self.spill_mut(id).phase = Phase::Committing,
+            Err(AppendError::Full | AppendError::TooLong { .. }) => self.give_spill_up(id),
             // The log's pipeline is full for a moment, or a failed write has closed the store.
             Err(_) => {}
         }
     }
 
     /// The record of the spill is durable.
-    pub(in crate::engine) fn publish_spill(&mut self, seq: u64) {
-        let Some(spill) = self.sweep.spill.take() else { return };
+    pub(in crate::engine) fn publish_spill(&mut self, id: SpillId, seq: u64) {
+        let spill = self.sweep.spills.remove(&id).expect("a spill lives until it is published");
         self.frozen_bytes -= spill.frozen_bytes;
         self.room_events += 1;
         self.statistics.spills += 1;
@@ -514,20 +527,26 @@ impl Core {
                 self.statistics.updates_spilled += u64::from(spilled.record.updates);
             }
             for id in self.found(&spilled.blocks) {
-                if is_added {
-                    let block = self.directory.block_mut(id);
-                    block.busy = false;
-                    let frozen = block.frozen.take();
-                    block.spilled += frozen.map_or(0, |frozen| frozen.count());
-                } else {
+                if !is_added {
                     self.unfreeze(id);
+                    continue;
+                }
+                let block = self.directory.block_mut(id);
+                block.busy = false;
+                if let Some(frozen) = block.frozen.take() {
+                    block.spilled += frozen.count();
+                    self.arena.let_go(&frozen);
                 }
             }
         }
     }
 
-    /// Puts back what was frozen.
-    fn unfreeze_spill(&mut self, spill: &Spill) {
+    /// Puts back what was frozen, and gives the room of the bundles back.
+    fn give_spill_up(&mut self, id: SpillId) {
+        let spill = self.sweep.spills.remove(&id).expect("a spill lives until it is published");
+        self.search_in_vain();
+        let extents = spill.bundles.iter().map(|bundle| bundle.spilled.record.extent);
+        extents.for_each(|extent| self.space_map.free(extent));
         self.frozen_bytes -= spill.frozen_bytes;
         self.room_events += 1;
         for bundle in &spill.bundles {
@@ -537,28 +556,6 @@ impl Core {
 
     fn found(&self, blocks: &[BlockRef]) -> Vec<BlockId> {
         blocks.iter().filter_map(|block| self.directory.table.find(*block)).collect()
-    }
-
-    /// How much the sweep is pressed, in per cent: by memory and log, or, where they are relieved
-    /// by spills, by the memory of bundles.
-    pub(super) fn sweep_pressure(&self) -> u32 {
-        let unless = |is_relieved: bool, percent: u32| {
-            if is_relieved && percent < pacing::SPILLS_FAIL_PERCENT { 0 } else { percent }
-        };
-        let queues = unless(self.spill_pays(), self.queue_fill_percent());
-        let log = unless(!self.is_cycle_for_log(), self.log_claim_percent(0));
-        let bundles = if self.bundles.is_empty() { 0 } else { self.bundles_fill_percent() };
-        queues.max(log).max(bundles)
-    }
-
-    /// How far the cycle is that alone can release the log; `None` if spills or a checkpoint can.
-    pub(super) fn cycle_for_log(&self) -> Option<f64> {
-        self.sweep_progress().filter(|_| self.is_cycle_for_log())
-    }
-
-    /// Whether only a cycle can release the log: updates hold it that are not spilled.
-    fn is_cycle_for_log(&self) -> bool {
-        self.is_log_held_by_queues() && !self.spills_for_log() && self.sweep.spill.is_none()
     }
 }
 

@@ -50,10 +50,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn configs() -> impl Strategy<Value = LogConfig> {
-    (1..4u16, 4..7u64, 2..9u32, 1..4u8, 1..3u32).prop_map(
-        |(devices, segments, pages, depth, batch)| {
+    let page_bytes = prop_oneof![Just(512), Just(1024), Just(4096)];
+    (1..4u16, 4..7u64, 2..9u32, 1..4u8, 1..3u32, page_bytes).prop_map(
+        |(devices, segments, pages, depth, batch, page_bytes)| {
             let mut config = config(devices, segments.max(u64::from(depth) + 2), pages, batch);
             config.depth = depth;
+            config.page_bytes = page_bytes;
             config
         },
     )
@@ -98,9 +100,10 @@ fn crash(world: &mut World, fates: &[u64], ahead: u8) {
 /// Damage anywhere but in the youngest batch: the whole answer, or an error.
 fn damage(world: &mut World, device: usize, at: usize, bit: u8) {
     let before = world.bank.media[device].clone();
+    let page = world.config.page_bytes as usize;
     if bit == 7 {
         // A write that the device confirmed and lost.
-        world.bank.media[device][at / 4096 * 4096..][..4096].fill(0);
+        world.bank.media[device][at / page * page..][..page].fill(0);
     } else {
         world.bank.media[device][at] ^= 1 << bit;
     }
@@ -149,7 +152,8 @@ proptest! {
             let device = device % world.bank.media.len();
             let at = at % world.bank.media[device].len();
             // Headers are where it hurts: every other flip hits one.
-            let at = if bit % 2 == 0 { at } else { at / 4096 * 4096 + at % 128 };
+            let page = world.config.page_bytes as usize;
+            let at = if bit % 2 == 0 { at } else { at / page * page + at % 128 };
             if device != youngest_device || !youngest.contains(&at) {
                 damage(&mut world, device, at, bit);
             }

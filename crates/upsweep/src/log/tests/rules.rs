@@ -2,12 +2,12 @@
 
 use proptest::prelude::*;
 
-use super::world::{STORE, World, config};
+use super::world::{STORE, World, config, in_small_pages};
 use crate::device::{Buffer, DeviceError, DeviceId, Operation, Request};
 use crate::error::{Error, RequestError};
 use crate::log::format::{self, BATCH_HEADER_BYTES, BatchHeader, Invalid, RECORD_HEADER_BYTES};
 use crate::log::{
-    AppendError, LOG_TOKEN_BIT, LogConfig, LogFailure, Space, StreamId, Urgency, recover,
+    AppendError, LOG_TOKEN_BIT, Log, LogConfig, LogFailure, Space, StreamId, Urgency, recover,
 };
 
 fn write(request: &Request) -> (u64, &Buffer) {
@@ -36,6 +36,69 @@ fn a_lone_record_costs_one_page_and_carries_the_token_bit() {
     assert_eq!((world.log.last(), world.log.durable()), (1, 0));
     world.complete(0);
     assert_eq!(world.log.durable(), 1);
+}
+
+#[test]
+fn batches_are_cut_to_pages_of_a_logical_block() {
+    let mut world = World::new(in_small_pages(config(1, 4, 8, 4)));
+    let mut places = Vec::new();
+    for bytes in [64, 300, 1000, 4000, 1] {
+        world.put(bytes, 1).expect("room");
+        world.dispatch();
+        let (offset, buffer) = write(&world.flights[0]);
+        let found = header(&world.flights[0]);
+        assert_eq!(u64::from(found.page) * 512, offset - 4096);
+        assert_eq!(u64::from(found.cursors[0]) * 512, offset - 4096 + buffer.len() as u64);
+        places.push((found.page, found.previous_page, buffer.len()));
+        world.drain();
+    }
+    let expected = [(0, 0, 512), (1, 0, 512), (2, 1, 1536), (5, 2, 4608), (14, 5, 512)];
+    assert_eq!(places, expected);
+    assert_eq!(world.log.used_bytes(), 15 * 512);
+    world.reopen(1);
+    world.put(1, 2).expect("room");
+    world.dispatch();
+    assert_eq!(write(&world.flights[0]).0, 4096 + 15 * 512);
+    world.drain();
+    world.reopen(4);
+}
+
+#[test]
+fn only_reading_works_on_devices_with_larger_blocks_than_pages() {
+    let mut world = World::new(in_small_pages(config(2, 4, 8, 4)));
+    for fill in 0..40 {
+        world.put(200 * usize::from(fill % 4), fill).expect("room");
+        world.dispatch();
+        world.complete(0);
+    }
+    world.bank.block_bytes = 4096;
+    for from in [1, 2, 20, 41] {
+        let found = world.replay(from).expect("only reads");
+        assert_eq!(found, world.model[from as usize - 1..]);
+    }
+    let mut reader = recover(&mut world.bank, &world.config, 1).expect("only reads");
+    let next = LogConfig { epoch: 2, ..world.config.clone() };
+    assert!(reader.to_log_read_only(next.clone()).is_ok());
+    let refused = reader.to_log(&mut world.bank, next.clone()).map(|_| ());
+    let expected = "log page: 512 bytes, but device 0 has blocks of 4096: move the log to a device \
+                    with blocks of at most 512 bytes, or restore a backup";
+    assert_eq!(refused.expect_err("it cannot write a page").to_string(), expected);
+    assert!(Log::format(&mut world.bank, &next).is_err());
+}
+
+#[test]
+fn a_ring_has_as_many_pages_as_a_header_can_count() {
+    let mut config = LogConfig::new(STORE, 1, config(1, 4, 8, 1).regions, 1 << 30);
+    let segment = u64::from(config.segment_bytes);
+    for (page_bytes, limit) in [(512, 2 << 40), (4096, 16 << 40)] {
+        config.page_bytes = page_bytes;
+        config.regions[0].bytes = limit - segment;
+        assert_eq!(config.check(), Ok(()));
+        config.regions[0].bytes = limit;
+        let refused = config.check().expect_err("one page too many").to_string();
+        let limit = limit - u64::from(page_bytes);
+        assert!(refused.ends_with(&format!("at most {limit} bytes, in pages of {page_bytes}")));
+    }
 }
 
 #[test]
@@ -165,7 +228,7 @@ fn batches_never_cross_segments_and_name_their_predecessor() {
         world.put(3 * 4096 - 200, 1).expect("room");
         world.dispatch();
         let next = header(&world.flights[0]);
-        assert_eq!((next.page % 4, next.bytes()), (0, 3 * 4096));
+        assert_eq!((next.page % 4, next.bytes(4096)), (0, 3 * 4096));
         if let Some(page) = previous {
             assert_eq!((next.previous_page, next.previous_device), (page, 0));
         }
@@ -272,11 +335,14 @@ fn epochs_must_rise_and_configurations_must_match() {
     };
     assert_eq!(setting(refused.map(|_| ())), "epoch");
     type Change = fn(&mut LogConfig);
-    let checks: [(&str, Change); 6] = [
+    let checks: [(&str, Change); 9] = [
         ("epoch", |config| config.epoch = 0),
         ("depth", |config| config.depth = 0),
         ("batch_bytes", |config| config.batch_bytes = 9 * 4096),
         ("segment_bytes", |config| config.segment_bytes = 1000),
+        ("page_bytes", |config| config.page_bytes = 256),
+        ("page_bytes", |config| config.page_bytes = 3 * 512),
+        ("page_bytes", |config| config.page_bytes = 8192),
         ("regions", |config| config.regions.clear()),
         ("regions", |config| config.regions.push(config.regions[0])),
     ];
@@ -412,7 +478,7 @@ proptest! {
         }
         let _ = format::decode_record(&bytes, 0);
         if let Ok(header) = BatchHeader::decode(&bytes) {
-            let _ = (header.last_seq(), header.bytes());
+            let _ = (header.last_seq(), [512, 4096].map(|page_bytes| header.bytes(page_bytes)));
             let _ = format::check_records(&header, &bytes);
         }
     }

@@ -11,19 +11,20 @@ pub(super) const STORE: [u8; 16] = *b"the store of now";
 const SECTOR: usize = 512;
 
 /// Devices that do at once what is submitted.
-#[derive(Default)]
 pub(super) struct Bank {
     pub(super) media: Vec<Vec<u8>>,
+    pub(super) block_bytes: u32,
     done: Vec<Completion>,
 }
 
 impl Bank {
     pub(super) fn new(devices: usize, bytes: usize) -> Self {
-        Self { media: vec![vec![0; bytes]; devices], done: Vec::new() }
+        Self { media: vec![vec![0; bytes]; devices], block_bytes: 512, done: Vec::new() }
     }
 
     /// Does what the request asks for.
     pub(super) fn perform(&mut self, request: Request) -> Completion {
+        assert_eq!(request.operation.check(&self.geometry(request.device)), Ok(()));
         let Request { device, token, operation } = request;
         let media = &mut self.media[usize::from(device.0)];
         let buffer = match operation {
@@ -63,7 +64,7 @@ impl Devices for Bank {
     fn geometry(&self, device: DeviceId) -> Geometry {
         Geometry {
             size_bytes: self.media[usize::from(device.0)].len() as u64,
-            logical_block_bytes: 512,
+            logical_block_bytes: self.block_bytes,
             physical_block_bytes: 4096,
             rotational: false,
             growable: false,
@@ -96,7 +97,8 @@ pub(super) struct World {
     pub(super) now_us: u64,
 }
 
-/// `devices` rings of `segments` segments of `segment_pages` pages, batches of `batch_pages`.
+/// `devices` rings of `segments` segments of `segment_pages` pages of 4096 bytes, batches of
+/// `batch_pages`.
 pub(super) fn config(
     devices: u16,
     segments: u64,
@@ -109,6 +111,11 @@ pub(super) fn config(
     let mut config = LogConfig::new(STORE, 1, regions, segment_pages * 4096);
     config.batch_bytes = batch_pages * 4096;
     config
+}
+
+/// The same in pages of 512 bytes. Sizes stay what they were.
+pub(super) fn in_small_pages(config: LogConfig) -> LogConfig {
+    LogConfig { page_bytes: 512, ..config }
 }
 
 impl World {

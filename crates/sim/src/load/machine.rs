@@ -1,0 +1,266 @@
+//! One engine on devices that have a speed, with workers that do, in virtual time.
+//!
+//! Completions and finished jobs are handed over in the order of time, and the core is pumped after
+//! each event, as in production. Nothing fails here.
+
+use std::collections::VecDeque;
+
+use upsweep::device::{Completion, Devices, LatencyModel, MemoryDevices, Operation, Simulated};
+use upsweep::engine::registry::ModifierId;
+use upsweep::engine::{
+    self, Access, Actions, Config, Core, JobOutput, LoggedUpdate, RunJob, Spilling, drive,
+};
+use upsweep::log::Urgency;
+
+use crate::load::plan::{JOB_BYTES_PER_US, LoadPlan, WORKERS};
+use crate::oracle::Layout;
+use crate::random::Digest;
+use crate::resting::{self, FullWatch, Refused};
+use crate::semantics::{BUILTINS, Op, kind};
+use crate::world::{Verdict, registry};
+
+/// Time between two steps while the store is filled, longer than any rest, in microseconds.
+const FILL_STEP_US: u64 = 1_000_000;
+/// Steps within which the store has to be filled.
+const FILL_STEPS_MAX: u64 = 200_000;
+/// Updates of one record while the store is filled.
+const FILL_BATCH: usize = 16;
+/// Cells of an array that share a block, at most: one of so many is set to begin with.
+const FILL_CELLS: u64 = 256;
+/// What a pump and a byte of a job cost in real time, about, in nanoseconds: see
+/// [`Machine::work_ns`].
+const PUMP_NS: u64 = 700;
+const JOB_BYTE_NS: u64 = 3;
+
+/// The number of a built-in modifier.
+#[must_use]
+pub fn builtin(op: Op) -> ModifierId {
+    let number = BUILTINS.iter().position(|builtin| *builtin == op);
+    ModifierId(u16::try_from(number.expect("a built-in modifier")).expect("there are few"))
+}
+
+/// An engine with its devices and workers.
+pub struct Machine {
+    /// The engine.
+    pub core: Core,
+    /// The table, hash table or array.
+    pub space: u32,
+    /// Everything that happened.
+    pub history: Digest,
+    /// What this has cost in real time, about, in nanoseconds: decides how long a history is, the
+    /// same on every machine.
+    pub work_ns: u64,
+    devices: MemoryDevices,
+    jobs: VecDeque<RunJob>,
+    /// Jobs that are being run, with the time at which they are done.
+    working: Vec<(u64, JobOutput)>,
+    full: FullWatch,
+}
+
+impl Machine {
+    /// The store of a plan with the data that it begins with, swept and at rest.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn create(plan: &LoadPlan) -> Verdict<Self> {
+        let mut devices = plan.devices();
+        devices.set_latency(LatencyModel { base_us: 1, bytes_per_us: 1 << 30, jitter_us: 0 });
+        engine::create(&mut devices, &plan.config).map_err(|error| format!("create: {error}"))?;
+        // What is not spilled may take all the memory that nothing else takes.
+        let config = Config { spilling: Spilling::Never, ..plan.config.clone() };
+        let core = engine::open(&mut devices, config, &registry(), Access::ReadWrite)
+            .map_err(|error| format!("open: {error}"))?;
+        let mut machine = Self {
+            core,
+            space: 0,
+            history: Digest::default(),
+            work_ns: 0,
+            devices,
+            jobs: VecDeque::new(),
+            working: Vec::new(),
+            full: FullWatch::default(),
+        };
+        machine.fill(plan)?;
+        if plan.preloaded {
+            machine.reopen(plan)?;
+        }
+        machine.devices.set_latency(plan.latency);
+        machine.pump();
+        Ok(machine)
+    }
+
+    /// Opens the store with the memory that leaves waiting updates what the plan says: only now it
+    /// is known what everything else takes.
+    fn reopen(&mut self, plan: &LoadPlan) -> Verdict {
+        let mut config = plan.config.clone();
+        let others = config.memory_bytes.saturating_sub(self.core.queue_limit_bytes());
+        let buffers_of_spills = config.fixed_bytes() - self.core.config().fixed_bytes();
+        let wanted = others + buffers_of_spills + plan.waiting_bytes as usize;
+        config.memory_bytes = wanted.max(config.memory_bytes_min());
+        self.core = engine::open(&mut self.devices, config, &registry(), Access::ReadWrite)
+            .map_err(|error| format!("open once more: {error}"))?;
+        self.step_until("the store is open", |core| !core.is_active())
+    }
+
+    fn fill(&mut self, plan: &LoadPlan) -> Verdict {
+        let (format, companion) = match plan.layout {
+            Layout::Hash => ("hash", true),
+            Layout::Array => ("array:i64", false),
+            _ => ("table", true),
+        };
+        let created = self.core.create_space("load", format, companion);
+        self.space = created.map_err(|error| format!("create a table: {error}"))?.0;
+        self.step_until("the table is there", |core| core.durable() == core.last())?;
+        if plan.preloaded {
+            let step = if plan.layout == Layout::Array { FILL_CELLS } else { 1 };
+            let numbers: Vec<u64> = (0..plan.keys).step_by(step as usize).collect();
+            for numbers in numbers.chunks(FILL_BATCH) {
+                self.fill_some(plan, numbers)?;
+            }
+        }
+        let last = self.core.accepted();
+        self.core.request_sweep();
+        self.step_until("the data is swept", |core| core.is_swept(last))?;
+        self.core.request_checkpoint();
+        self.step_until("a checkpoint", |core| !core.is_active())
+    }
+
+    fn fill_some(&mut self, plan: &LoadPlan, numbers: &[u64]) -> Verdict {
+        let mut operand = vec![kind::I64];
+        operand.extend_from_slice(&1u64.to_le_bytes());
+        if plan.value_bytes > 8 {
+            operand = vec![kind::BYTES];
+            operand.resize(1 + plan.value_bytes, b'v');
+        }
+        let keys: Vec<Vec<u8>> = numbers.iter().map(|number| plan.key(*number)).collect();
+        let (space, modifier) = (self.space, builtin(Op::Put));
+        let update = |key| LoggedUpdate { space, modifier, key, operand: &operand };
+        let updates: Vec<_> = keys.iter().map(|key| update(key.as_slice())).collect();
+        for _ in 0..FILL_STEPS_MAX {
+            let now = self.devices.now_us();
+            match self.core.modify(&updates, Urgency::Relaxed, now) {
+                Ok(engine::Accept::Accepted(_)) => return Ok(()),
+                Ok(engine::Accept::Wait) => self.step(),
+                Err(error) => return Err(format!("filling the store: {error}")),
+            }
+        }
+        Err(format!("filling the store takes for ever: {}", self.dump()))
+    }
+
+    fn step(&mut self) {
+        let now = self.devices.now_us() + FILL_STEP_US;
+        self.devices.advance_to(now);
+        drive::step(&mut self.core, &mut self.devices, now);
+    }
+
+    fn step_until(&mut self, what: &str, done: impl Fn(&Core) -> bool) -> Verdict {
+        for _ in 0..FILL_STEPS_MAX {
+            if done(&self.core) {
+                return Ok(());
+            }
+            self.step();
+        }
+        Err(format!("waiting for ever until {what}: {}", self.dump()))
+    }
+
+    /// The virtual time, in microseconds.
+    #[must_use]
+    pub fn now_us(&self) -> u64 {
+        self.devices.now_us()
+    }
+
+    /// When something happens next without calls, in microseconds.
+    #[must_use]
+    pub fn next_event_us(&self) -> Option<u64> {
+        // The driver comes round again at once, which takes it some time.
+        let deadline = self.core.deadline_us().map(|at| at.max(self.now_us() + 1));
+        let job = self.working.iter().map(|(due, _)| *due).min();
+        [self.devices.next_completion_us(), job, deadline].into_iter().flatten().min()
+    }
+
+    /// Moves the time to `us`, at most to the next event, and handles what is due then.
+    pub fn advance_to(&mut self, us: u64) {
+        self.devices.advance_to(us);
+        let mut arrived: Vec<Completion> = Vec::new();
+        self.devices.reap(&mut arrived);
+        for completion in arrived {
+            self.history.add(completion.token.0);
+            self.core.complete(completion);
+            self.pump();
+        }
+        while let Some(done) = self.working.iter().position(|(due, _)| *due <= us) {
+            let (_, output) = self.working.swap_remove(done);
+            self.core.job_done(output);
+            self.pump();
+        }
+        if self.core.deadline_us().is_some_and(|deadline| deadline <= us) {
+            self.pump();
+        }
+    }
+
+    /// Pumps the core and carries out what it says.
+    pub fn pump(&mut self) {
+        let now = self.now_us();
+        self.work_ns += PUMP_NS;
+        let mut actions = Actions::default();
+        self.core.pump(now, &mut actions);
+        for request in actions.requests {
+            self.history.add(now ^ request.token.0);
+            if let Operation::Read { buffer, .. } | Operation::Write { buffer, .. } =
+                &request.operation
+            {
+                self.work_ns += buffer.len() as u64 / 2;
+            }
+            self.devices.submit(request);
+        }
+        self.jobs.extend(actions.jobs);
+        while self.working.len() < WORKERS
+            && let Some(job) = self.jobs.pop_front()
+        {
+            let bytes = job.bytes() as u64;
+            self.work_ns += bytes * JOB_BYTE_NS;
+            self.working.push((now + 1 + bytes / JOB_BYTES_PER_US, job.run()));
+        }
+        self.full.look(&self.core, now);
+    }
+
+    /// What is wrong if nothing is on its way while this caller waits.
+    #[must_use]
+    pub fn rest_fault(&self, refused: Refused) -> Option<String> {
+        let idle = self.devices.in_flight() == 0 && self.jobs.is_empty() && self.working.is_empty();
+        let fault = || resting::fault(&self.core, refused, self.now_us(), &self.full);
+        if idle { fault() } else { None }
+    }
+
+    /// What the engine is doing, for the report of a failure.
+    #[must_use]
+    pub fn dump(&self) -> String {
+        let (core, statistics) = (&self.core, self.core.statistics());
+        let (bundles, bundle_bytes) = core.bundles_size();
+        format!(
+            "now {}, deadline {:?}, {} requests in flight, {} jobs, queues {}% of {} KiB, log {}% \
+             cycle {:?} after {} cycles, {} runs, {} spills ({bundles} bundles of \
+             {} KiB, {}% of their room) and {} checkpoints, durable {}, swept {}, accepted {}, \
+             waits {} and {}",
+            self.now_us(),
+            core.deadline_us(),
+            self.devices.in_flight(),
+            self.jobs.len() + self.working.len(),
+            core.queue_fill_percent(),
+            core.queue_limit_bytes() >> 10,
+            core.log_fill_percent(),
+            core.sweep_progress(),
+            statistics.cycles,
+            statistics.runs,
+            statistics.spills,
+            bundle_bytes >> 10,
+            core.spilled_fill_percent(),
+            statistics.checkpoints,
+            core.durable(),
+            core.sweep_frontier(),
+            core.accepted(),
+            statistics.waits_for_room,
+            statistics.waits_for_log,
+        )
+    }
+}

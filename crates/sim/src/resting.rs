@@ -1,0 +1,174 @@
+//! The rules that nobody rests while somebody waits for room, and that who waits is told of it.
+//!
+//! A caller who was refused sleeps until `room_events` of the core has changed. While it sleeps,
+//! something has to be on its way that will make room: a request, a job, or work that the core does
+//! as soon as it is pumped. If all there is is a deadline in the future, the store stands still by
+//! choice; if there is none, it does for good.
+//!
+//! Exceptions, each with its reason:
+//! - The open batch of the log may wait out its delay, as its deadline says: its records ask for no
+//!   more, and what they are about takes effect when it is out. Nothing else may be waited for.
+//! - A store that is full rests between its attempts, for only others can make room, and goes on
+//!   resting for as long when another attempt has just fitted.
+//! - A store that was closed takes nothing any more.
+
+use upsweep::engine::Core;
+
+/// How long a store that was full may go on resting, in microseconds: the engine tries a run that
+/// found no room again after 20 milliseconds.
+const FULL_REST_US: u64 = 20_000;
+
+/// A caller who was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// When it was refused for the first time, in microseconds.
+    pub since_us: u64,
+    /// What `room_events` of the core was when it was refused for the last time.
+    pub room_events: u64,
+    /// Runs and spills that had been published then.
+    pub published: u64,
+}
+
+impl Refused {
+    /// A caller that has just been refused, perhaps not for the first time.
+    #[must_use]
+    pub fn now(core: &Core, before: Option<Self>, now_us: u64) -> Self {
+        Self {
+            since_us: before.map_or(now_us, |before| before.since_us),
+            room_events: core.room_events(),
+            published: published(core),
+        }
+    }
+
+    /// Whether a run or a spill has been published since.
+    #[must_use]
+    pub fn has_seen_publication(&self, core: &Core) -> bool {
+        published(core) > self.published
+    }
+
+    /// What is wrong if it is accepted now: a run or a spill has made room since it was refused,
+    /// and it was not told. (That room comes without publication, as a cycle proceeds, is in order:
+    /// a publication will follow.)
+    #[must_use]
+    pub fn wake_fault(&self, core: &Core, now_us: u64) -> Option<String> {
+        let is_told = self.room_events != core.room_events();
+        let made = published(core) - self.published;
+        (!is_told && made > 0).then(|| {
+            let waits_us = now_us - self.since_us;
+            format!(
+                "{made} runs and spills made room, and who waits was not told for {waits_us} us"
+            )
+        })
+    }
+}
+
+fn published(core: &Core) -> u64 {
+    let statistics = core.statistics();
+    statistics.runs + statistics.spills
+}
+
+/// When the store was last seen to be full.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FullWatch {
+    last_us: Option<u64>,
+}
+
+impl FullWatch {
+    /// Looks at the store.
+    pub fn look(&mut self, core: &Core, now_us: u64) {
+        if core.is_full() {
+            self.last_us = Some(now_us);
+        }
+    }
+
+    /// Whether it may rest because it is or was full.
+    #[must_use]
+    pub fn excuses(&self, now_us: u64) -> bool {
+        self.last_us.is_some_and(|last| now_us <= last + FULL_REST_US)
+    }
+}
+
+/// What the core means to do by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Intent {
+    /// When it wants to be pumped, in microseconds.
+    pub deadline_us: Option<u64>,
+    /// When its log wants to, for the sake of the open batch.
+    pub log_deadline_us: Option<u64>,
+    /// The longest that a batch may wait.
+    pub log_delay_us: u64,
+}
+
+impl Intent {
+    /// The intent of a core.
+    #[must_use]
+    pub fn of(core: &Core) -> Self {
+        Self {
+            deadline_us: core.deadline_us(),
+            log_deadline_us: core.log().deadline_us(),
+            log_delay_us: core.config().log_delay_us_max,
+        }
+    }
+
+    /// Whether it is at rest, if nothing is on its way.
+    #[must_use]
+    pub fn is_rest(&self, now_us: u64) -> bool {
+        let Some(deadline) = self.deadline_us else { return true };
+        let of_log = self.log_deadline_us == Some(deadline);
+        deadline > now_us && !(of_log && deadline <= now_us + self.log_delay_us)
+    }
+}
+
+/// What is wrong if `refused` still sleeps and nothing is on its way, which the caller of this has
+/// found out; `None` if nothing is.
+#[must_use]
+pub fn fault(core: &Core, refused: Refused, now_us: u64, full: &FullWatch) -> Option<String> {
+    let sleeps = refused.room_events == core.room_events() && core.closed().is_none();
+    let intent = Intent::of(core);
+    if !sleeps || !intent.is_rest(now_us) || full.excuses(now_us) {
+        return None;
+    }
+    let waits_us = now_us - refused.since_us;
+    Some(match intent.deadline_us {
+        Some(deadline) => {
+            let rest_us = deadline - now_us;
+            format!(
+                "a rest of {rest_us} us while a record waits for room, for {waits_us} us by now"
+            )
+        }
+        None => format!("nothing moves while a record waits for room, for {waits_us} us by now"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn intent(deadline_us: Option<u64>, log_deadline_us: Option<u64>) -> Intent {
+        Intent { deadline_us, log_deadline_us, log_delay_us: 5000 }
+    }
+
+    #[test]
+    fn a_deadline_in_the_future_is_a_rest() {
+        assert!(intent(Some(1001), None).is_rest(1000));
+        assert!(intent(None, None).is_rest(1000));
+        assert!(!intent(Some(1000), None).is_rest(1000));
+        assert!(!intent(Some(0), None).is_rest(1000));
+    }
+
+    #[test]
+    fn the_log_may_wait_out_its_delay_and_no_longer() {
+        assert!(!intent(Some(6000), Some(6000)).is_rest(1000));
+        assert!(intent(Some(6001), Some(6001)).is_rest(1000));
+        assert!(intent(Some(4000), Some(6000)).is_rest(1000));
+    }
+
+    #[test]
+    fn who_was_full_may_rest_for_a_while() {
+        let mut watch = FullWatch::default();
+        assert!(!watch.excuses(0));
+        watch.last_us = Some(500);
+        assert!(watch.excuses(500 + FULL_REST_US));
+        assert!(!watch.excuses(501 + FULL_REST_US));
+    }
+}

@@ -1,0 +1,247 @@
+//! Policy: from figures of what is used to what is admitted, swept and spilled.
+//!
+//! Updates wait for three resources: memory for queues, space in the log, space on the data
+//! devices. Each is a [`Gauge`], and its limit is the very figure at which admission refuses an
+//! update. The pace of the sweep and the time of spills follow from the same gauges. So nobody
+//! rests while somebody waits: whoever was refused is one of the figures, and what can make the
+//! room that it waits for then runs at full speed.
+//!
+//! Everything here is a pure function.
+
+/// Fill in per cent at which a cycle of the sweep starts; below it, updates batch.
+pub(super) const START_PERCENT: u32 = 50;
+/// Fill in per cent from which the sweep never rests.
+pub(super) const FULL_PERCENT: u32 = 85;
+/// Where spills relieve memory or log, neither fills so far while they keep up; in per cent.
+pub(super) const SPILLS_FAIL_PERCENT: u32 = 95;
+
+/// Fill of the log in per cent up to which a cycle that alone can release it admits updates at its
+/// start. The rest opens as the cycle proceeds, so that callers are slowed down run by run and not
+/// stopped for a whole cycle.
+const LOG_PERCENT_AT_START: u32 = 60;
+/// The same where the log is fuller when the cycle begins to be the only one that can release it.
+const LOG_PERCENT_AT_START_MAX: u32 = 90;
+
+/// Bundles that may lie one upon the other: a query looks at the filter of each.
+pub(super) const LEVELS_MAX: usize = 20;
+/// Part of a resource that is in use in steady state, where the pace of the sweep settles.
+const STEADY_FILL: f64 = 0.8;
+/// Spilling begins where an update then writes so many times fewer bytes, the log included.
+const SPILL_GAIN_ON: f64 = 1.6;
+/// Spilling ends where it does not even write so many times fewer.
+const SPILL_GAIN_OFF: f64 = 1.3;
+/// Fewer blocks than this are swept in no time.
+const SPILL_BLOCKS_MIN: u64 = 64;
+/// Bytes of a bundle for a byte of queue memory, about: page padding and headers included.
+const BUNDLE_OVERHEAD: f64 = 1.1;
+
+/// When updates are spilled to the data devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spilling {
+    /// Never.
+    Never,
+    /// For the log when that fills before memory does; for memory where it pays.
+    WhenItPays,
+    /// Whenever memory or log are filled to the part that [`Config`](super::Config) names.
+    Always,
+}
+
+/// How much of a resource is in use, and from which use on admission refuses more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gauge {
+    /// In use, in bytes, or in what the resource is counted in.
+    pub used: u64,
+    /// Refused from here on.
+    pub limit: u64,
+}
+
+impl Gauge {
+    /// How full it is, from 0 to 100.
+    #[must_use]
+    pub fn percent(self) -> u32 {
+        if self.used >= self.limit {
+            return 100;
+        }
+        // Below 100 as used is below the limit.
+        (u128::from(self.used) * 100 / u128::from(self.limit)) as u32
+    }
+}
+
+/// What an update was refused for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shortage {
+    /// Memory for waiting updates.
+    Memory,
+    /// Space in the log.
+    Log,
+    /// Space on the data devices.
+    Device,
+}
+
+/// What all decisions follow from.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Figures {
+    /// Memory of waiting updates.
+    pub(super) queues: Gauge,
+    /// Space in the log.
+    pub(super) log: Gauge,
+    /// Memory and levels of spilled updates, whichever is fuller.
+    pub(super) spilled: Gauge,
+    /// Spilling is what relieves memory.
+    pub(super) spills_for_memory: bool,
+    /// A spill would find updates, and room for them.
+    pub(super) can_spill: bool,
+    /// A spill is on its way.
+    pub(super) is_spilling: bool,
+    /// Half of the log that recovery needs, or more, is there for updates in memory.
+    pub(super) is_log_held_by_queues: bool,
+    /// The data devices may be asked for the room that somebody waits for.
+    pub(super) can_grow: bool,
+    /// How far the present cycle of the sweep is, from 0 to 1.
+    pub(super) progress: Option<f64>,
+    /// The fill of the log in per cent, and how far the cycle was, when it began to be the only one
+    /// that can release the log.
+    pub(super) log_at_start: (u32, f64),
+    /// What somebody waits for.
+    pub(super) shortage: Option<Shortage>,
+}
+
+impl Figures {
+    /// Whether only a cycle of the sweep can release the log: updates hold it that are not spilled.
+    pub(super) fn is_cycle_for_log(&self) -> bool {
+        self.is_log_held_by_queues && !self.can_spill && !self.is_spilling
+    }
+
+    /// The fill of the log in per cent from which on updates are refused.
+    pub(super) fn log_percent_refused(&self) -> u32 {
+        let Some(progress) = self.progress.filter(|_| self.is_cycle_for_log()) else { return 100 };
+        let (percent, start) = self.log_at_start;
+        let percent = percent.clamp(LOG_PERCENT_AT_START, LOG_PERCENT_AT_START_MAX);
+        let left = 1.0 - start;
+        let done = if left > 0.0 { ((progress - start) / left).clamp(0.0, 1.0) } else { 1.0 };
+        percent + (f64::from(100 - percent) * done) as u32
+    }
+
+    /// How much the sweep is pressed, from 0 to 100: by what it alone can relieve. From
+    /// [`START_PERCENT`] on a cycle starts, from [`FULL_PERCENT`] on it never rests.
+    pub(super) fn pressure(&self) -> u32 {
+        if self.is_sweep_waited_for() {
+            return 100;
+        }
+        let is_relieved = self.spills_for_memory && self.can_spill;
+        let queues = match self.queues.percent() {
+            percent if is_relieved && percent < SPILLS_FAIL_PERCENT => 0,
+            percent => percent,
+        };
+        let log = if self.is_cycle_for_log() {
+            (self.log.percent() * 100 / self.log_percent_refused()).min(100)
+        } else {
+            0
+        };
+        queues.max(log).max(self.spilled.percent())
+    }
+
+    /// Whether somebody waits for what the sweep makes room for, and spills and checkpoints do not.
+    pub(super) fn is_sweep_waited_for(&self) -> bool {
+        match self.shortage {
+            None => false,
+            Some(Shortage::Memory) => !(self.spills_for_memory && self.can_spill),
+            Some(Shortage::Log) => self.is_cycle_for_log(),
+            Some(Shortage::Device) => !self.can_grow,
+        }
+    }
+
+    /// How much spills are pressed, from 0 to 100: by memory that they relieve, and by the log that
+    /// they release. From [`FULL_PERCENT`] on they never rest. `None` if they relieve nothing.
+    pub(super) fn spill_pressure(&self) -> Option<u32> {
+        let pressure_of = |gauge: Gauge, shortage: Shortage| {
+            let is_late = cfg!(feature = "broken-late-spill") && gauge.percent() < 100;
+            let is_waited_for = self.shortage == Some(shortage);
+            let pressure = if is_waited_for { 100 } else { gauge.percent() };
+            (!is_late).then_some(pressure)
+        };
+        let memory = self.spills_for_memory.then(|| pressure_of(self.queues, Shortage::Memory));
+        let log = self.is_log_held_by_queues.then(|| pressure_of(self.log, Shortage::Log));
+        memory.flatten().max(log.flatten()).filter(|_| self.can_spill)
+    }
+
+    /// Whether a checkpoint, or a superblock, that would release some of the log is due.
+    pub(super) fn is_release_due(&self, from_percent: u32) -> bool {
+        self.log.percent() >= from_percent || self.shortage == Some(Shortage::Log)
+    }
+}
+
+/// What updates cost, and how much may wait: from this follows what a visit of a block applies and
+/// what an update writes, with and without spilling.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Costs {
+    /// Blocks with images.
+    pub blocks: u64,
+    /// Bytes of them.
+    pub image_bytes: u64,
+    /// Memory for queues and for the filters of spilled updates together.
+    pub waiting_bytes: u64,
+    /// Memory of an entry of a queue, in bytes.
+    pub entry_bytes: f64,
+    /// Memory of an entry in a bundle, in bytes.
+    pub spilled_entry_bytes: f64,
+    /// Bytes of the log that updates may fill.
+    pub log_bytes: u64,
+    /// Bytes of log for an entry of a queue: of all updates that were folded into it.
+    pub log_bytes_per_entry: f64,
+}
+
+impl Costs {
+    /// Entries that a visit of a block applies in steady state without spilling. The sweep goes
+    /// round, so an entry waits for half a cycle, and the log holds a whole one.
+    fn entries_per_visit_direct(&self) -> f64 {
+        let memory = 2.0 * self.waiting_bytes as f64 / self.entry_bytes;
+        let log = self.log_bytes as f64 / self.log_bytes_per_entry;
+        STEADY_FILL * memory.min(log) / self.blocks.max(1) as f64
+    }
+
+    /// The same with spilling: half of the memory is for queues, half for filters; each round over
+    /// all blocks makes a level.
+    fn entries_per_visit_spilled(&self) -> f64 {
+        let half = self.waiting_bytes as f64 / 2.0;
+        let filters = 2.0 * half / self.spilled_entry_bytes;
+        let log = self.log_bytes as f64 / self.log_bytes_per_entry;
+        let round = STEADY_FILL * (half / self.entry_bytes).min(log);
+        STEADY_FILL * filters.min(LEVELS_MAX as f64 * round) / self.blocks.max(1) as f64
+    }
+
+    fn block_bytes(&self) -> f64 {
+        self.image_bytes as f64 / self.blocks.max(1) as f64
+    }
+
+    /// Bytes that the data devices read, and as many that they write, for an entry in steady state;
+    /// without the log.
+    #[must_use]
+    pub fn moved_bytes_per_entry(&self, spills: bool) -> f64 {
+        if spills {
+            let bundle = BUNDLE_OVERHEAD * self.entry_bytes;
+            self.block_bytes() / self.entries_per_visit_spilled().max(1.0) + bundle
+        } else {
+            self.block_bytes() / self.entries_per_visit_direct().max(1.0)
+        }
+    }
+
+    /// Entries that a visit of a block applies in steady state.
+    #[must_use]
+    pub fn entries_per_visit(&self, spills: bool) -> f64 {
+        if spills { self.entries_per_visit_spilled() } else { self.entries_per_visit_direct() }
+    }
+
+    /// Whether updates are better spilled for memory; `spills` if they are now. To begin takes a
+    /// larger gain than to go on, so that the answer does not change to and fro.
+    #[must_use]
+    pub fn spilling_pays(&self, spills: bool) -> bool {
+        let written = |spills| self.moved_bytes_per_entry(spills) + self.log_bytes_per_entry;
+        let gain = written(false) / written(true);
+        let wanted = if spills { SPILL_GAIN_OFF } else { SPILL_GAIN_ON };
+        self.blocks >= SPILL_BLOCKS_MIN && gain >= wanted
+    }
+}
+
+#[cfg(test)]
+mod tests;

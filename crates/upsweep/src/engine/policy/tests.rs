@@ -1,0 +1,208 @@
+//! Each rule at its edges.
+
+use super::*;
+
+fn gauge(percent: u64) -> Gauge {
+    Gauge { used: percent, limit: 100 }
+}
+
+/// Nothing is used, everything could be spilled, and nobody waits.
+fn idle() -> Figures {
+    Figures {
+        queues: gauge(0),
+        log: gauge(0),
+        spilled: gauge(0),
+        can_spill: true,
+        ..Figures::default()
+    }
+}
+
+#[test]
+fn a_gauge_is_full_exactly_where_its_limit_is() {
+    assert_eq!(Gauge { used: 0, limit: 1000 }.percent(), 0);
+    assert_eq!(Gauge { used: 999, limit: 1000 }.percent(), 99);
+    assert_eq!(Gauge { used: 1000, limit: 1000 }.percent(), 100);
+    assert_eq!(Gauge { used: u64::MAX, limit: 1000 }.percent(), 100);
+    assert_eq!(Gauge { used: u64::MAX - 1, limit: u64::MAX }.percent(), 99);
+    assert_eq!(Gauge::default().percent(), 100, "nothing fits where there is nothing");
+}
+
+#[test]
+fn whoever_waits_presses_the_sweep_if_nothing_else_makes_that_room() {
+    let shortages = [Shortage::Memory, Shortage::Log, Shortage::Device];
+    let pressure_of = |figures: Figures| {
+        shortages.map(|shortage| Figures { shortage: Some(shortage), ..figures }.pressure())
+    };
+    assert_eq!(idle().pressure(), 0);
+    // A checkpoint or a spill releases the log; memory and space on devices are the sweep's.
+    assert_eq!(pressure_of(idle()), [100, 0, 100]);
+    let held = Figures { is_log_held_by_queues: true, ..idle() };
+    assert_eq!(pressure_of(held), [100, 0, 100]);
+    assert_eq!(pressure_of(Figures { can_spill: false, ..held }), [100, 100, 100]);
+    let spills = Figures { spills_for_memory: true, ..idle() };
+    assert_eq!(pressure_of(spills), [0, 0, 100], "the next spill makes room in memory");
+    assert_eq!(pressure_of(Figures { can_spill: false, ..spills }), [100, 0, 100]);
+    assert_eq!(pressure_of(Figures { can_grow: true, ..idle() }), [100, 0, 0]);
+}
+
+#[test]
+fn whoever_waits_gets_a_spill_or_a_sweep_or_a_checkpoint_whatever_the_figures() {
+    let levels = [0, 49, 50, 84, 85, 94, 95, 99, 100];
+    let bools = [false, true];
+    for (queues, log) in levels.iter().flat_map(|q| levels.iter().map(move |l| (*q, *l))) {
+        for flags in 0..32 {
+            let flag = |bit: usize| bools[flags >> bit & 1];
+            let figures = Figures {
+                queues: gauge(queues),
+                log: gauge(log),
+                spills_for_memory: flag(0),
+                can_spill: flag(1),
+                is_spilling: flag(2),
+                is_log_held_by_queues: flag(3),
+                progress: flag(4).then_some(0.5),
+                ..idle()
+            };
+            for shortage in [Shortage::Memory, Shortage::Log, Shortage::Device] {
+                let figures = Figures { shortage: Some(shortage), ..figures };
+                let spills = figures.is_spilling || figures.spill_pressure() == Some(100);
+                let releases = shortage == Shortage::Log
+                    && !figures.is_log_held_by_queues
+                    && figures.is_release_due(100);
+                let sweeps = figures.pressure() == 100;
+                assert!(spills || releases || sweeps, "{figures:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_refused_is_what_presses() {
+    let cases = [
+        Figures { queues: gauge(100), ..idle() },
+        Figures { spilled: gauge(100), can_spill: false, spills_for_memory: true, ..idle() },
+        Figures { log: gauge(100), can_spill: false, is_log_held_by_queues: true, ..idle() },
+    ];
+    for figures in cases {
+        assert_eq!(figures.pressure(), 100, "{figures:?}");
+    }
+    // The log at the fill that a cycle allows, at its start, in the middle and at its end; and of a
+    // cycle that becomes the only one to release it while it is fuller or in the middle.
+    let cases = [
+        (0.0, 60, (0, 0.0)),
+        (0.5, 80, (60, 0.0)),
+        (1.0, 100, (60, 0.0)),
+        (0.0, 80, (80, 0.0)),
+        (0.5, 90, (80, 0.0)),
+        (0.5, 80, (80, 0.5)),
+        (0.75, 90, (80, 0.5)),
+        (0.0, 90, (100, 0.0)),
+        (1.0, 100, (100, 1.0)),
+    ];
+    for (progress, refused, log_at_start) in cases {
+        let progress = Some(progress);
+        let held = Figures { can_spill: false, is_log_held_by_queues: true, ..idle() };
+        let held = Figures { progress, log_at_start, ..held };
+        let below = Figures { log: gauge(refused - 1), ..held };
+        let at = Figures { log: gauge(refused), ..held };
+        assert_eq!(u64::from(at.log_percent_refused()), refused, "{progress:?}");
+        assert!(below.pressure() < 100 && below.pressure() > FULL_PERCENT, "{progress:?}");
+        assert_eq!(at.pressure(), 100, "{progress:?}");
+    }
+}
+
+#[test]
+fn what_spills_relieve_does_not_press_the_sweep_before_they_fail() {
+    let spills = Figures { spills_for_memory: true, ..idle() };
+    for (percent, expected) in [(50, 0), (94, 0), (95, 95), (100, 100)] {
+        assert_eq!(Figures { queues: gauge(percent), ..spills }.pressure(), expected);
+    }
+    let log = Figures { log: gauge(99), is_log_held_by_queues: true, ..idle() };
+    assert_eq!(log.pressure(), 0, "spills release the log");
+    assert_eq!(Figures { spilled: gauge(51), ..log }.pressure(), 51, "and press by themselves");
+    assert_eq!(Figures { queues: gauge(51), ..log }.pressure(), 51, "memory is not spilled");
+}
+
+#[test]
+fn spills_are_pressed_by_what_they_relieve() {
+    let memory = Figures { spills_for_memory: true, ..idle() };
+    let log = Figures { is_log_held_by_queues: true, ..idle() };
+    assert_eq!(idle().spill_pressure(), None);
+    for percent in [0, 50, 85, 100] {
+        let queues = Figures { queues: gauge(u64::from(percent)), ..memory };
+        assert_eq!(queues.spill_pressure(), Some(percent));
+        assert_eq!(Figures { spills_for_memory: false, ..queues }.spill_pressure(), None);
+        assert_eq!(Figures { can_spill: false, ..queues }.spill_pressure(), None);
+        let full = Figures { log: gauge(u64::from(percent)), ..log };
+        assert_eq!(full.spill_pressure(), Some(percent));
+        let released = Figures { is_log_held_by_queues: false, ..full };
+        assert_eq!(released.spill_pressure(), None, "a checkpoint will release it");
+    }
+    let waiting = |figures, shortage| Figures { shortage: Some(shortage), ..figures };
+    assert_eq!(waiting(memory, Shortage::Memory).spill_pressure(), Some(100));
+    assert_eq!(waiting(memory, Shortage::Log).spill_pressure(), Some(0));
+    assert_eq!(waiting(log, Shortage::Log).spill_pressure(), Some(100));
+    assert_eq!(waiting(log, Shortage::Memory).spill_pressure(), Some(0));
+}
+
+#[test]
+fn the_log_is_released_from_a_fill_on_or_when_somebody_waits_for_it() {
+    for (percent, due) in [(24, false), (25, true)] {
+        assert_eq!(Figures { log: gauge(percent), ..idle() }.is_release_due(25), due);
+    }
+    let waiting = |shortage| Figures { shortage: Some(shortage), ..idle() }.is_release_due(25);
+    assert!(waiting(Shortage::Log));
+    assert!(!waiting(Shortage::Memory));
+}
+
+/// 1 GiB of images of 16 KiB, entries of 12 bytes, a log of 448 MiB with 28 bytes an entry.
+fn costs(waiting_bytes: u64) -> Costs {
+    Costs {
+        blocks: 65_536,
+        image_bytes: 1 << 30,
+        waiting_bytes,
+        entry_bytes: 12.0,
+        spilled_entry_bytes: 1.25,
+        log_bytes: 448 << 20,
+        log_bytes_per_entry: 28.0,
+    }
+}
+
+#[test]
+fn spilling_pays_where_few_updates_wait_for_a_visit() {
+    let pays = |costs: Costs| costs.spilling_pays(false);
+    assert!(pays(costs(32 << 20)), "data is 32 times the memory");
+    let large_log = Costs { log_bytes: 4 << 30, ..costs(512 << 20) };
+    assert!(!pays(large_log), "data is twice the memory");
+    assert!(!pays(Costs {
+        entry_bytes: 12.0,
+        blocks: 63,
+        image_bytes: 63 << 14,
+        ..costs(1 << 20)
+    }));
+    // One caller fills a page of the log with each update.
+    assert!(pays(Costs { log_bytes_per_entry: 4096.0, ..costs(512 << 20) }));
+}
+
+#[test]
+fn spilling_goes_on_where_it_would_not_begin_and_ends_where_it_gains_little() {
+    let mut answers = Vec::new();
+    for waiting_bytes in (4..400).map(|mib| mib << 20) {
+        let costs = Costs { log_bytes: 4 << 30, ..costs(waiting_bytes) };
+        assert!(!costs.spilling_pays(false) || costs.spilling_pays(true), "{costs:?}");
+        answers.push((costs.spilling_pays(false), costs.spilling_pays(true)));
+    }
+    assert_eq!(answers.first(), Some(&(true, true)));
+    assert!(answers.contains(&(false, true)), "a range in which it stays as it is");
+    assert_eq!(answers.last(), Some(&(false, false)));
+}
+
+#[test]
+fn a_visit_applies_what_memory_or_log_hold_for_a_cycle() {
+    let close = |found: f64, expected: f64| (found / expected - 1.0).abs() < 0.01;
+    let of_memory = costs(64 << 20).entries_per_visit(false);
+    assert!(close(of_memory, 0.8 * 2.0 * f64::from(64 << 20) / 12.0 / 65_536.0), "{of_memory}");
+    let of_log = costs(1 << 30).entries_per_visit(false);
+    assert!(close(of_log, 0.8 * f64::from(448 << 20) / 28.0 / 65_536.0), "{of_log}");
+    let moved = costs(64 << 20).moved_bytes_per_entry(false);
+    assert!(close(moved, 16_384.0 / of_memory), "{moved}");
+}

@@ -1,0 +1,145 @@
+//! How old what waits is: the sequence below which nothing waits any more, without a look at every
+//! block.
+//!
+//! Sequences are cut into stretches, and each stretch counts the queues and frozen copies of queues
+//! whose oldest update is in it. Invariant: every queue that is not empty, and every frozen copy of
+//! one, is counted once, in the stretch of its oldest sequence. The oldest stretch with a count so
+//! bounds from below what waits. Cost of a change: a binary search among a few thousand stretches,
+//! and only when a queue begins or ends to wait, not for each update.
+
+use std::collections::VecDeque;
+
+/// Shortest stretch, in sequences.
+const SPAN_MIN: u64 = 64;
+/// A new stretch is one part in so many of all that waits.
+const SPAN_PART: u64 = 512;
+
+/// The counts, by stretch.
+#[derive(Debug, Default)]
+pub struct Ages {
+    /// First sequence, and count. A stretch ends where the next one begins.
+    stretches: VecDeque<(u64, u32)>,
+    /// The highest sequence that was ever noted: no stretch begins at or below it any more, for
+    /// what is counted stays in its stretch.
+    newest: u64,
+}
+
+impl Ages {
+    /// Something waits whose oldest update has this sequence.
+    pub fn note(&mut self, seq: u64) {
+        match self.stretches.back() {
+            Some((start, _)) if seq >= *start => {
+                let first = self.stretches.front().map_or(seq, |(first, _)| *first);
+                let is_long = seq - start >= SPAN_MIN.max((seq - first) / SPAN_PART);
+                if is_long && seq > self.newest {
+                    self.stretches.push_back((seq, 0));
+                }
+            }
+            Some(_) if seq < self.stretches[0].0 => self.stretches.push_front((seq, 0)),
+            Some(_) => {}
+            None => self.stretches.push_back((seq, 0)),
+        }
+        self.newest = self.newest.max(seq);
+        self.count_of(seq).1 += 1;
+    }
+
+    /// What was noted waits no more.
+    pub fn forget(&mut self, seq: u64) {
+        let (_, count) = self.count_of(seq);
+        *count = count.checked_sub(1).expect("what is forgotten was noted");
+    }
+
+    fn count_of(&mut self, seq: u64) -> &mut (u64, u32) {
+        let after = self.stretches.partition_point(|(start, _)| *start <= seq);
+        let found = after.checked_sub(1).and_then(|index| self.stretches.get_mut(index));
+        found.expect("what waits is inside a stretch")
+    }
+
+    /// A stretch begins here, so that what is older is told apart exactly.
+    pub fn mark(&mut self, seq: u64) {
+        if seq > self.newest && self.stretches.back().is_none_or(|(start, _)| *start < seq) {
+            self.stretches.push_back((seq, 0));
+        }
+    }
+
+    /// Nothing older than this waits; `None` if nothing waits.
+    pub fn oldest(&mut self) -> Option<u64> {
+        while self.stretches.len() > 1 && self.stretches[0].1 == 0 {
+            self.stretches.pop_front();
+        }
+        self.stretches.front().filter(|(_, count)| *count > 0).map(|(start, _)| *start)
+    }
+
+    /// How much is counted in all.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.stretches.iter().map(|(_, count)| u64::from(*count)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_mark_tells_exactly_what_is_older() {
+        let mut ages = Ages::default();
+        assert_eq!(ages.oldest(), None);
+        (10..20).for_each(|seq| ages.note(seq));
+        ages.mark(20);
+        (20..30).for_each(|seq| ages.note(seq));
+        assert_eq!(ages.oldest(), Some(10));
+        (10..20).for_each(|seq| ages.forget(seq));
+        assert_eq!((ages.oldest(), ages.count()), (Some(20), 10));
+        ages.note(7);
+        assert_eq!(ages.oldest(), Some(7), "what is older may come back");
+        ages.forget(7);
+        (20..30).for_each(|seq| ages.forget(seq));
+        assert_eq!((ages.oldest(), ages.count()), (None, 0));
+    }
+
+    #[test]
+    fn what_is_noted_twice_stays_in_one_stretch_though_stretches_become_shorter() {
+        let mut ages = Ages::default();
+        ages.note(1);
+        (0..).map(|index| 100_000 + 64 * index).take(10).for_each(|seq| ages.note(seq));
+        let seq = 100_000 + 64 * 9 + 100;
+        ages.note(seq);
+        ages.forget(1);
+        assert_eq!(ages.oldest(), Some(100_000));
+        ages.note(seq);
+        ages.mark(seq);
+        ages.forget(seq);
+        ages.forget(seq);
+        assert_eq!(ages.count(), 10);
+    }
+
+    proptest! {
+        #[test]
+        fn the_oldest_is_never_younger_than_what_waits_and_all_is_counted_once(
+            gaps in prop::collection::vec((0..200u64, 0..40usize), 1..400),
+        ) {
+            let (mut ages, mut waiting, mut seq) = (Ages::default(), Vec::new(), 1u64);
+            for (gap, gone) in gaps {
+                // Some are of one sequence, some older than others that were there before.
+                let at = if gap % 7 == 0 { seq.saturating_sub(gap).max(1) } else { seq + gap };
+                seq = seq.max(at);
+                ages.note(at);
+                waiting.push(at);
+                if gap % 5 == 0 {
+                    ages.mark(seq + 1);
+                }
+                if gone < waiting.len() {
+                    ages.forget(waiting.remove(gone));
+                }
+                let oldest = waiting.iter().min().copied();
+                let found = ages.oldest();
+                prop_assert_eq!(found.is_some(), oldest.is_some());
+                let (Some(found), Some(oldest)) = (found, oldest) else { continue };
+                prop_assert!(found <= oldest);
+            }
+            prop_assert_eq!(ages.count(), waiting.len() as u64);
+        }
+    }
+}
