@@ -238,8 +238,8 @@ impl Core {
         let frontier = self.sweep.frontier;
         let held = self.log.last().saturating_sub(frontier);
         let needed = self.log.last().saturating_sub(self.superblock.replay_from);
-        let is_all = self.checkpoint.root_begin >= frontier && !self.superblock_frees();
-        held >= needed / 2 || is_all
+        // The last looks at all segments of the log, and is asked for last.
+        held >= needed / 2 || self.checkpoint.root_begin >= frontier && !self.superblock_frees()
     }
 
     /// Bundles take no room from what the sweep will need.
