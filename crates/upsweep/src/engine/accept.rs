@@ -260,6 +260,7 @@ impl Core {
             can_grow: self.grows_for_room(),
             progress: self.sweep_progress(),
             log_at_start: self.sweep.log_at_start.unwrap_or_default(),
+            round: self.round(),
             shortage: self.shortage(),
         }
     }

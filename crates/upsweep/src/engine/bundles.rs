@@ -26,6 +26,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::block_format::{BlockFormat, UpdateRef};
 use super::format::bundle_format::{BundleRecord, Sections};
+use super::format::checkpoint_format::BundleList;
 use super::format::codec_format::Malformed;
 use super::format::image_format::{Identity, ImageKind};
 use super::queue::Waiting;
@@ -177,6 +178,32 @@ impl Level {
     }
 }
 
+/// Where a bundle is, or was. The default is before all of them, for no bundle is of space 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    space: u32,
+    level: usize,
+    low: Box<[u8]>,
+}
+
+/// A list of all bundles as they were when it was begun, made a portion at a time.
+struct Listing {
+    list: BundleList,
+    /// Younger bundles came later.
+    through: u64,
+    /// The last place that was looked at.
+    last: Place,
+    is_complete: bool,
+}
+
+impl Listing {
+    fn add(&mut self, bundle: &Bundle) {
+        if bundle.seq <= self.through {
+            self.list.push(bundle.seq, &bundle.record);
+        }
+    }
+}
+
 /// All bundles.
 #[derive(Default)]
 pub struct Bundles {
@@ -188,6 +215,24 @@ pub struct Bundles {
     entries: u64,
     /// Sequences of the oldest updates of bundles, and of how many.
     first_seqs: BTreeMap<u64, u32>,
+    /// Sequences of their log records, and of how many.
+    seqs: BTreeMap<u64, u32>,
+    listing: Option<Listing>,
+}
+
+/// Notes that one more bundle has this sequence.
+fn note(seqs: &mut BTreeMap<u64, u32>, seq: u64) {
+    *seqs.entry(seq).or_default() += 1;
+}
+
+/// Notes that one less has it.
+fn forget(seqs: &mut BTreeMap<u64, u32>, seq: u64) {
+    if let Some(others) = seqs.get_mut(&seq) {
+        *others -= 1;
+        if *others == 0 {
+            seqs.remove(&seq);
+        }
+    }
 }
 
 impl Bundles {
@@ -195,6 +240,12 @@ impl Bundles {
     #[must_use]
     pub fn first_seq(&self) -> Option<u64> {
         self.first_seqs.first_key_value().map(|(seq, _)| *seq)
+    }
+
+    /// Sequence of the log record of the oldest bundle.
+    #[must_use]
+    pub fn oldest(&self) -> Option<u64> {
+        self.seqs.first_key_value().map(|(seq, _)| *seq)
     }
 
     /// Whether there are none.
@@ -247,7 +298,8 @@ impl Bundles {
         self.disk_bytes += u64::from(bundle.record.extent.bytes);
         self.growth_bytes += bundle.record.growth_bytes;
         self.entries += u64::from(bundle.record.updates);
-        *self.first_seqs.entry(bundle.record.first_seq).or_default() += 1;
+        note(&mut self.first_seqs, bundle.record.first_seq);
+        note(&mut self.seqs, bundle.seq);
         let levels = self.spaces.entry(bundle.record.space).or_default();
         let (low, high) = (bundle.record.low.clone(), bundle.record.high.as_deref());
         let is_free = |level: &Level| level.overlapping(&low, high).next().is_none();
@@ -263,11 +315,17 @@ impl Bundles {
     /// Takes a bundle out.
     pub fn remove(&mut self, bundle: &BundleRecord) {
         let Some(levels) = self.spaces.get_mut(&bundle.space) else { return };
-        let found = levels.iter_mut().find_map(|level| {
+        let found = (0..).zip(levels.iter_mut()).find_map(|(index, level)| {
             let is_it = level.bundles.get(&bundle.low).is_some_and(|found| found.record == *bundle);
-            if is_it { level.bundles.remove(&bundle.low) } else { None }
+            let (low, found) = is_it.then(|| level.bundles.remove_entry(&bundle.low)).flatten()?;
+            Some((Place { space: bundle.space, level: index, low }, found))
         });
-        let Some(found) = found else { return };
+        let Some((place, found)) = found else { return };
+        if let Some(listing) = &mut self.listing
+            && listing.last < place
+        {
+            listing.add(&found);
+        }
         while levels.last().is_some_and(|level| level.bundles.is_empty()) {
             levels.pop();
         }
@@ -279,13 +337,60 @@ impl Bundles {
         self.disk_bytes -= u64::from(found.record.extent.bytes);
         self.growth_bytes -= found.record.growth_bytes;
         self.entries -= u64::from(found.record.updates);
-        let first_seq = found.record.first_seq;
-        if let Some(others) = self.first_seqs.get_mut(&first_seq) {
-            *others -= 1;
-            if *others == 0 {
-                self.first_seqs.remove(&first_seq);
+        forget(&mut self.first_seqs, found.record.first_seq);
+        forget(&mut self.seqs, found.seq);
+    }
+
+    /// Begins a list of all bundles as they are now. The log records of later ones have sequences
+    /// above `through`.
+    pub fn begin_list(&mut self, through: u64) {
+        let (list, last) = (BundleList::default(), Place::default());
+        self.listing = Some(Listing { list, through, last, is_complete: false });
+    }
+
+    /// Whether there is more to do for the list.
+    #[must_use]
+    pub fn is_listing(&self) -> bool {
+        self.listing.as_ref().is_some_and(|listing| !listing.is_complete)
+    }
+
+    /// Goes on with the list, if it is not complete, by so many bundles at most. Those that are
+    /// removed before their turn are in it already.
+    pub fn list_some(&mut self, most: usize) {
+        let Some(mut listing) = self.listing.take() else { return };
+        let portion = self.behind(&listing.last, most);
+        portion.iter().for_each(|(_, bundle)| listing.add(bundle));
+        listing.is_complete = portion.len() < most;
+        if let Some((place, _)) = portion.into_iter().next_back() {
+            listing.last = place;
+        }
+        self.listing = Some(listing);
+    }
+
+    /// The list, which is complete.
+    pub fn take_list(&mut self) -> BundleList {
+        self.listing.take().map(|listing| listing.list).unwrap_or_default()
+    }
+
+    /// The next bundles behind a place, at most so many, by place.
+    #[must_use]
+    pub fn behind(&self, last: &Place, most: usize) -> Vec<(Place, Arc<Bundle>)> {
+        let mut found = Vec::new();
+        for (space, levels) in self.spaces.range(last.space..) {
+            let is_same_space = *space == last.space;
+            let first = if is_same_space { last.level } else { 0 };
+            for (level, bundles) in levels.iter().enumerate().skip(first) {
+                let is_same_level = is_same_space && level == last.level;
+                let from =
+                    if is_same_level { Bound::Excluded(&*last.low) } else { Bound::Unbounded };
+                let next = bundles.bundles.range::<[u8], _>((from, Bound::Unbounded));
+                found.extend(next.take(most - found.len()).map(|(low, bundle)| {
+                    let place = Place { space: *space, level, low: low.clone() };
+                    (place, Arc::clone(bundle))
+                }));
             }
         }
+        found
     }
 
     /// Whether it is there.
@@ -350,5 +455,69 @@ impl Bundles {
         }
         found.sort_by_key(|bundle| bundle.seq);
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::device::DeviceId;
+    use crate::placement::Extent;
+
+    fn bundle(seq: u64, space: u32, low: u8, length: u8) -> Bundle {
+        let extent = Extent { device: DeviceId(0), offset: seq << 12, bytes: 4096 };
+        let (low, high) = ([low].into(), Some([low + length].into()));
+        let (first_seq, through, updates, growth_bytes) = (seq, seq, 1, 0);
+        let record =
+            BundleRecord { space, low, high, first_seq, through, updates, growth_bytes, extent };
+        Bundle { record, seq, filter: None }
+    }
+
+    proptest! {
+        #[test]
+        fn a_list_has_what_was_there_when_it_was_begun(
+            before in prop::collection::vec((1..4u32, 0..200u8, 1..50u8), 0..60),
+            most in 1..9usize,
+            steps in prop::collection::vec(
+                (0..3u8, 1..4u32, 0..200u8, any::<prop::sample::Index>()),
+                0..60,
+            ),
+        ) {
+            let (mut bundles, mut seq) = (Bundles::default(), 0);
+            for (space, low, length) in before {
+                seq += 1;
+                bundles.insert(bundle(seq, space, low, length));
+            }
+            let expected: BTreeSet<u64> = bundles.iter().map(|bundle| bundle.seq).collect();
+            bundles.begin_list(seq);
+            for (step, space, low, index) in steps {
+                match step {
+                    0 => bundles.list_some(most),
+                    1 => {
+                        seq += 1;
+                        bundles.insert(bundle(seq, space, low, 9));
+                    }
+                    _ => {
+                        let all: Vec<_> = bundles.iter().map(Arc::clone).collect();
+                        if !all.is_empty() {
+                            bundles.remove(&index.get(&all).record);
+                        }
+                    }
+                }
+                let oldest = bundles.iter().map(|bundle| bundle.seq).min();
+                prop_assert_eq!(bundles.oldest(), oldest);
+            }
+            while bundles.is_listing() {
+                bundles.list_some(most);
+            }
+            let list = bundles.take_list();
+            let found: Vec<u64> = list.iter().map(|(seq, _)| seq).collect();
+            prop_assert_eq!(found.len(), expected.len());
+            prop_assert_eq!(found.into_iter().collect::<BTreeSet<u64>>(), expected);
+        }
     }
 }

@@ -21,7 +21,7 @@ use super::config::SUPERBLOCK_SLOTS;
 use super::core::{Actions, Core, Purpose};
 use super::directory::Directory;
 use super::format::checkpoint_format::{
-    ImageRecord, Root, SLOT_BYTES, encode_root, encode_superblock,
+    BundleList, ImageRecord, Root, SLOT_BYTES, encode_root, encode_superblock,
 };
 use super::format::image_format::{self, Identity, ImageKind};
 use super::policy::{START_PERCENT, Shortage};
@@ -36,6 +36,8 @@ const PAGES_IN_FLIGHT: usize = 4;
 const PAGES_IN_FLIGHT_MAX: usize = 32;
 /// Publication waits while so many writes of the checkpoint are under way.
 const WRITES_MAX: usize = 64;
+/// Bundles that are listed in one step, a few tens of microseconds.
+const BUNDLES_LISTED: usize = 256;
 /// A checkpoint is due when the log since the last one takes this part of the ring, in per cent.
 const DUE_PERCENT: u64 = 20;
 /// Fill of the log in per cent from which on a superblock alone is worth its write.
@@ -190,7 +192,7 @@ impl Core {
         directory.trees.changes().begin_checkpoint();
         directory.table.changes().begin_checkpoint();
         let replay_from = self.superblock.replay_from;
-        let oldest_bundle = self.bundles.iter().map(|bundle| bundle.seq).min().unwrap_or(u64::MAX);
+        let oldest_bundle = self.bundles.oldest().unwrap_or(u64::MAX);
         let needed_from = replay_from.min(oldest_bundle);
         directory.clones.retain(|event| event.seq >= needed_from);
         let checkpoint = &mut self.checkpoint;
@@ -215,13 +217,19 @@ impl Core {
             owed: directory.trees.owed().iter().map(|(index, owed)| (*index, *owed)).collect(),
             clones: directory.clones.clone(),
             carried,
-            bundles: self.bundles.iter().map(|found| (found.seq, found.record.clone())).collect(),
+            bundles: BundleList::default(),
         };
+        self.bundles.begin_list(self.checkpoint.begin);
     }
 
     /// Whether publication has to wait for the checkpoint to write what would change.
     pub(super) fn checkpoint_is_behind(&self) -> bool {
         self.checkpoint.is_writing() && self.checkpoint.pending >= WRITES_MAX
+    }
+
+    /// Whether it goes on though nothing happens: there is more to list, and nothing on its way.
+    pub(super) fn is_checkpoint_ready(&self) -> bool {
+        self.checkpoint.is_writing() && self.checkpoint.pending == 0 && self.bundles.is_listing()
     }
 
     /// Writes what has changed since the begin, as it was, and then a part of all the rest.
@@ -245,7 +253,8 @@ impl Core {
                 return;
             }
         }
-        if self.checkpoint.pending == 0 {
+        self.bundles.list_some(BUNDLES_LISTED);
+        if self.checkpoint.pending == 0 && !self.bundles.is_listing() {
             self.checkpoint.phase = Phase::PagesFlush;
             self.sweep.flush.waiting.push(Flushing::Checkpoint);
         }
@@ -316,6 +325,7 @@ impl Core {
         self.room_events += 1;
         self.directory.trees.changes().abandon_checkpoint();
         self.directory.table.changes().abandon_checkpoint();
+        self.bundles.take_list();
         self.checkpoint.phase = Phase::Abandoned;
         self.end_abandoned();
     }
@@ -350,6 +360,7 @@ impl Core {
         let mut root = std::mem::take(&mut self.checkpoint.next_root);
         root.nodes = self.checkpoint.next.nodes.values().copied().collect();
         root.pages = self.checkpoint.next.pages.values().copied().collect();
+        root.bundles = self.bundles.take_list();
         let (body, seq) = (encode_root(&root), self.checkpoint.begin);
         let Some(extent) = self.write_image(ImageKind::Root, 0, seq, &body, actions) else {
             self.abandon();

@@ -119,6 +119,8 @@ pub struct Core {
     pub(super) release_in_flight: bool,
     /// The reference array is being told what it is owed.
     pub(super) settle_in_flight: bool,
+    /// Space and key from which on empty blocks are looked for next.
+    pub(super) forget_from: (u32, Box<[u8]>),
     pub(super) growth: Growth,
     /// The data devices had no room for the last run.
     pub(super) full: bool,
@@ -272,7 +274,8 @@ impl Core {
         let is_idle = !self.sweep.is_active() && self.publishes.is_empty();
         // A cycle may have passed by what was busy, or somebody may wait for another one.
         let is_owed = || self.is_sweep_owed() || self.figures().is_sweep_waited_for();
-        let again = (is_idle && !self.paused && is_owed()).then_some(0);
+        let is_due = self.is_checkpoint_ready() || is_idle && !self.paused && is_owed();
+        let again = is_due.then_some(0);
         [self.log.deadline_us(), self.sweep.deadline_us(), again].into_iter().flatten().min()
     }
 

@@ -21,6 +21,11 @@ pub(super) const SPILLS_FAIL_PERCENT: u32 = 95;
 const LOG_PERCENT_AT_START: u32 = 60;
 /// The same where the log is fuller when the cycle begins to be the only one that can release it.
 const LOG_PERCENT_AT_START_MAX: u32 = 90;
+/// How much the log may fill while a round of spills releases it, in per cent, before updates are
+/// admitted only as the round proceeds.
+const LOG_PERCENT_OF_ROUND: u32 = 10;
+/// Fill of the log in per cent up to which any round admits updates at its start.
+const LOG_PERCENT_OF_ROUND_MAX: u32 = 95;
 
 /// Bundles that may lie one upon the other: a query looks at the filter of each.
 pub(super) const LEVELS_MAX: usize = 20;
@@ -65,6 +70,11 @@ impl Gauge {
         // Below 100 as used is below the limit.
         (u128::from(self.used) * 100 / u128::from(self.limit)) as u32
     }
+
+    /// How full it is in per cent, not rounded; above 100 where more is used than the limit.
+    pub(super) fn exact_percent(self) -> f64 {
+        self.used as f64 * 100.0 / self.limit.max(1) as f64
+    }
 }
 
 /// What an update was refused for.
@@ -102,8 +112,25 @@ pub(super) struct Figures {
     /// The fill of the log in per cent, and how far the cycle was, when it began to be the only one
     /// that can release the log.
     pub(super) log_at_start: (u32, f64),
+    /// The present round of spills.
+    pub(super) round: Option<Round>,
     /// What somebody waits for.
     pub(super) shortage: Option<Shortage>,
+}
+
+/// A round of spills over all blocks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Round {
+    /// How far it is, from 0 to 1.
+    pub(super) done: f64,
+    /// The fill of the log in per cent when it began.
+    pub(super) log_percent_at_start: f64,
+}
+
+/// The fill of the log in per cent that is allowed so far, from `percent` at the start of what
+/// releases it to 100 at its end.
+fn opened(percent: u32, done: f64) -> u32 {
+    percent + (f64::from(100 - percent) * done.clamp(0.0, 1.0)) as u32
 }
 
 impl Figures {
@@ -112,14 +139,29 @@ impl Figures {
         self.is_log_held_by_queues && !self.can_spill && !self.is_spilling
     }
 
-    /// The fill of the log in per cent from which on updates are refused.
+    /// The fill of the log in per cent from which on updates are refused. What releases the log goes
+    /// over all blocks, and hardly releases any before its end where all that waits is equally old.
     pub(super) fn log_percent_refused(&self) -> u32 {
-        let Some(progress) = self.progress.filter(|_| self.is_cycle_for_log()) else { return 100 };
-        let (percent, start) = self.log_at_start;
-        let percent = percent.clamp(LOG_PERCENT_AT_START, LOG_PERCENT_AT_START_MAX);
-        let left = 1.0 - start;
-        let done = if left > 0.0 { ((progress - start) / left).clamp(0.0, 1.0) } else { 1.0 };
-        percent + (f64::from(100 - percent) * done) as u32
+        if self.is_cycle_for_log() {
+            let Some(progress) = self.progress else { return 100 };
+            let (percent, start) = self.log_at_start;
+            let percent = percent.clamp(LOG_PERCENT_AT_START, LOG_PERCENT_AT_START_MAX);
+            let left = 1.0 - start;
+            let done = if left > 0.0 { (progress - start) / left } else { 1.0 };
+            return opened(percent, done);
+        }
+        let Some(round) = self.round.filter(|_| self.is_log_held_by_queues) else { return 100 };
+        let percent = round.log_percent_at_start as u32 + LOG_PERCENT_OF_ROUND;
+        opened(percent.clamp(FULL_PERCENT, LOG_PERCENT_OF_ROUND_MAX), round.done)
+    }
+
+    /// Whether the log would be full before the present round of spills is at its end, were both to
+    /// go on as they did so far.
+    fn is_round_late(&self) -> bool {
+        self.round.is_some_and(|Round { done, log_percent_at_start }| {
+            let room = (f64::from(FULL_PERCENT) - log_percent_at_start).max(0.0);
+            self.log.exact_percent() - log_percent_at_start > done * room
+        })
     }
 
     /// How much the sweep is pressed, from 0 to 100: by what it alone can relieve. From
@@ -161,7 +203,10 @@ impl Figures {
             (!is_late).then_some(pressure)
         };
         let memory = self.spills_for_memory.then(|| pressure_of(self.queues, Shortage::Memory));
-        let log = self.is_log_held_by_queues.then(|| pressure_of(self.log, Shortage::Log));
+        let log = self.is_log_held_by_queues.then(|| {
+            let pressure = pressure_of(self.log, Shortage::Log)?;
+            Some(if self.is_round_late() { pressure.max(FULL_PERCENT) } else { pressure })
+        });
         memory.flatten().max(log.flatten()).filter(|_| self.can_spill)
     }
 

@@ -284,6 +284,7 @@ impl Core {
             copy_bytes: 0,
             release_in_flight: false,
             settle_in_flight: false,
+            forget_from: (0, Box::default()),
             growth: Growth::new(growable),
             full: false,
             room_events: 0,
@@ -372,8 +373,7 @@ impl Core {
         self.directory.name_spaces();
         self.directory.restore_images();
         self.directory.clones.clone_from(&root.clones);
-        for (seq, record) in &root.bundles {
-            let (seq, record) = (*seq, record.clone());
+        for (seq, record) in root.bundles.iter() {
             self.bundles.insert(Bundle { record, seq, filter: None });
         }
         let snapshots = root.snapshots.iter().cloned();

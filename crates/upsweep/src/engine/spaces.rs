@@ -31,6 +31,8 @@ pub const NAME_BYTES_MAX: usize = 255;
 const RELEASE_PORTION: usize = 256;
 /// Empty blocks that one record takes out of the directory.
 const FORGET_PORTION: usize = 256;
+/// Blocks that are looked at for that at once, in a millisecond or two.
+const FORGET_LOOK: usize = 8192;
 /// Cells of the reference array that one record tells.
 const SETTLE_PORTION: usize = 256;
 /// Above this fill of the queues the reference array has to wait, for nobody pushes it back.
@@ -454,38 +456,55 @@ impl Core {
     }
 
     /// Takes blocks of exact routing out of the directory that hold nothing, and whose deletion no
-    /// replay can see any more.
+    /// replay can see any more. Cost: a look at [`FORGET_LOOK`] blocks; the next call goes on.
     pub(super) fn forget_empty_blocks(&mut self) {
         if self.replaying || self.checkpoint.carries_changes() {
             return;
         }
-        let mut change = Change::default();
-        let mut left = FORGET_PORTION;
-        for space in self.directory.spaces() {
-            let companion = space.record.name.is_empty();
-            let whole = space.record.snapshot == 0 && space.fences.is_empty() && !companion;
-            if !whole || space.format.routing() != Routing::Exact || left == 0 {
-                continue;
-            }
-            let empty = self.directory.blocks_of(space).filter(|id| self.is_forgettable(*id));
-            let olds: Vec<BlockRef> =
-                empty.take(left).map(|id| self.directory.table.reference(id)).collect();
-            left -= olds.len();
-            // Each by itself: they are no neighbours.
-            let space = space.record.space;
-            let group = |old| Rebuilt { space, olds: vec![old], ..Rebuilt::default() };
-            change.rebuilt.extend(olds.into_iter().map(group));
-        }
-        if change.rebuilt.is_empty() {
+        let empty = self.next_empty_blocks();
+        if empty.is_empty() {
             return;
         }
+        // Each by itself: they are no neighbours.
+        let group =
+            |(space, old): &(u32, _)| Rebuilt { space: *space, olds: vec![*old], ..<_>::default() };
+        let change = Change { rebuilt: empty.iter().map(group).collect(), ..Change::default() };
         let mut payload = Vec::new();
         encode_change(&change, &[], &mut payload);
-        let spaces: Vec<u32> = change.rebuilt.iter().map(|group| group.space).collect();
         let publish = Publish::Event(Event::Forget(change));
         if let Ok(seq) = self.append_internal(&payload, publish) {
-            spaces.into_iter().for_each(|space| self.raise_fence(space, seq));
+            empty.into_iter().for_each(|(space, _)| self.raise_fence(space, seq));
         }
+    }
+
+    /// The next blocks that can be forgotten, with their spaces.
+    fn next_empty_blocks(&mut self) -> Vec<(u32, BlockRef)> {
+        let (from_space, from) = std::mem::take(&mut self.forget_from);
+        let (mut empty, mut looked) = (Vec::new(), 0);
+        for space in self.directory.spaces().filter(|space| space.record.space >= from_space) {
+            let companion = space.record.name.is_empty();
+            let whole = space.record.snapshot == 0 && space.fences.is_empty() && !companion;
+            if !whole || space.format.routing() != Routing::Exact {
+                continue;
+            }
+            let number = space.record.space;
+            let from = if number == from_space { &*from } else { &[] };
+            let first = self.directory.exact(number, from);
+            let mut next = first.or_else(|| self.directory.above(number, from));
+            while let Some(id) = next {
+                let key = &self.directory.block(id).key;
+                if looked == FORGET_LOOK || empty.len() == FORGET_PORTION {
+                    self.forget_from = (number, (**key).into());
+                    return empty;
+                }
+                looked += 1;
+                if self.is_forgettable(id) {
+                    empty.push((number, self.directory.table.reference(id)));
+                }
+                next = self.directory.above(number, key);
+            }
+        }
+        empty
     }
 
     fn is_forgettable(&self, id: super::directory::BlockId) -> bool {

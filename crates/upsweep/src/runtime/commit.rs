@@ -13,9 +13,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use super::shared::{Shared, State};
+use super::shared::{Locked, Shared, State};
 use crate::device::Request;
 use crate::engine::Core;
 use crate::error::{ClosedError, Error};
@@ -90,7 +90,7 @@ impl Shared {
     /// As [`Shared::pump`], and waits until the update just accepted, if one is given, is durable.
     pub(super) fn pump_and_wait(
         &self,
-        mut guard: MutexGuard<'_, State>,
+        mut guard: Locked<'_>,
         accepted: Option<u64>,
     ) -> Result<(), Error> {
         let Some(seq) = accepted else {

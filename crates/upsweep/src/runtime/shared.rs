@@ -4,13 +4,15 @@
 #![expect(clippy::disallowed_methods, reason = "the runtime is where threads meet")]
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::clock::Clock;
 use super::commit::{self, Groups, Woken};
@@ -114,8 +116,40 @@ impl From<PartlyAccepted> for Error {
     }
 }
 
+/// The state, locked.
+pub(super) struct Locked<'a> {
+    guard: MutexGuard<'a, State>,
+    /// A thread may come here while it panics for a reason of its own, to close its store.
+    was_panicking: bool,
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        &self.guard
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        &mut self.guard
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() && !self.was_panicking {
+            let reason = "a call into the core panicked".to_owned();
+            self.guard.core.close(ClosedError::Panicked(reason));
+        }
+    }
+}
+
 /// Shared by all threads of a store.
 pub(super) struct Shared {
+    /// Handed on to who waits longest now and then, and not always to who runs already: a caller
+    /// would wait for a tenth of a second and more where others take it all the time.
     state: Mutex<State>,
     /// Taken for the system calls that submit requests, which are long, and never before `state`.
     devices: Mutex<HostDevices>,
@@ -180,25 +214,20 @@ impl Shared {
         }
     }
 
-    /// The state. A thread that panicked while it held the lock has closed the store on the way.
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|poisoned| {
-            let mut state = poisoned.into_inner();
-            state.core.close(ClosedError::Panicked("a call into the core panicked".to_owned()));
-            self.state.clear_poison();
-            state
-        })
+    /// The state. A thread that panics while it has the lock closes the store on the way.
+    pub(super) fn lock(&self) -> Locked<'_> {
+        Locked { guard: self.state.lock(), was_panicking: std::thread::panicking() }
     }
 
     /// Moves the core on after an event, carries its actions out, and lets the lock go.
-    pub(super) fn pump(&self, guard: MutexGuard<'_, State>) {
+    pub(super) fn pump(&self, guard: Locked<'_>) {
         self.pump_but(guard, |_| None);
     }
 
     /// As [`Shared::pump`], but for one request that `keep` takes out, which is the caller's to do.
     pub(super) fn pump_but(
         &self,
-        mut guard: MutexGuard<'_, State>,
+        mut guard: Locked<'_>,
         keep: impl FnOnce(&mut Vec<Request>) -> Option<Request>,
     ) -> Option<Request> {
         let mut requests = self.pump_locked(&mut guard);
@@ -222,7 +251,7 @@ impl Shared {
 
     /// The devices, to submit to or to describe.
     pub(super) fn devices(&self) -> MutexGuard<'_, HostDevices> {
-        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
+        self.devices.lock()
     }
 
     /// The order in which threads come here does not matter: the core has no two requests on their
@@ -251,7 +280,7 @@ impl Shared {
         }
         for (id, answer) in actions.views.drain(..) {
             if let Some(waiter) = state.view_waiters.remove(&id) {
-                *waiter.answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+                *waiter.answer.lock() = Some(answer);
                 state.woken.push(waiter.thread.clone());
             }
         }
@@ -349,7 +378,7 @@ impl Shared {
     }
 
     /// Waits until there may be room again.
-    fn wait_for_room<'a>(&'a self, guard: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait_for_room<'a>(&'a self, guard: Locked<'a>) -> Locked<'a> {
         let began = self.clock.now_us();
         let guard = self.wait(guard, &self.room, Core::room_events);
         self.stall_us_max.fetch_max(self.clock.now_us() - began, Ordering::Relaxed);
@@ -360,10 +389,10 @@ impl Shared {
     /// changed `state`.
     fn wait<'a>(
         &self,
-        mut guard: MutexGuard<'a, State>,
+        mut guard: Locked<'a>,
         event: &Event,
         state: impl Fn(&Core) -> u64,
-    ) -> MutexGuard<'a, State> {
+    ) -> Locked<'a> {
         event.waiters.fetch_add(1, Ordering::Relaxed);
         let before = state(&guard.core);
         let requests = self.pump_locked(&mut guard);
@@ -373,8 +402,7 @@ impl Shared {
             thread.unpark();
         }
         let timeout = if state(&guard.core) == before { LOOK_AGAIN } else { GIVE_WAY };
-        let waited = event.condvar.wait_timeout(guard, timeout);
-        guard = waited.unwrap_or_else(PoisonError::into_inner).0;
+        event.condvar.wait_for(&mut guard.guard, timeout);
         event.waiters.fetch_sub(1, Ordering::Relaxed);
         guard
     }
@@ -405,20 +433,20 @@ impl Shared {
     }
 
     /// As [`Shared::pump`], but only if it does something for views of others.
-    fn pump_views(&self, guard: MutexGuard<'_, State>) {
+    fn pump_views(&self, guard: Locked<'_>) {
         if guard.core.has_views_to_pump() {
             self.pump(guard);
         }
     }
 
     /// Waits for a view whose block somebody else reads.
-    fn wait_for_view(&self, mut guard: MutexGuard<'_, State>, id: ViewId) -> Result<View, Error> {
+    fn wait_for_view(&self, mut guard: Locked<'_>, id: ViewId) -> Result<View, Error> {
         let answer = Mutex::new(None);
         let waiter = Arc::new(ViewWaiter { answer, thread: std::thread::current() });
         guard.view_waiters.insert(id, Arc::clone(&waiter));
         self.pump(guard);
         loop {
-            let mut answer = waiter.answer.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut answer = waiter.answer.lock();
             if let Some(answer) = answer.take() {
                 return answer;
             }
@@ -429,7 +457,7 @@ impl Shared {
 
     /// Gives access to the latencies of queries.
     pub(super) fn read_query<R>(&self, read: impl FnOnce(&mut Latency) -> R) -> R {
-        read(&mut self.query.lock().unwrap_or_else(PoisonError::into_inner))
+        read(&mut self.query.lock())
     }
 
     /// Waits until `done`, looking again whenever something has happened.

@@ -192,8 +192,47 @@ pub struct Root {
     pub clones: Vec<CloneEvent>,
     /// Quarantined updates that are in no log record.
     pub carried: Vec<CarriedPut>,
-    /// Bundles of spilled updates, each with the sequence of its log record.
-    pub bundles: Vec<(u64, BundleRecord)>,
+    /// Bundles of spilled updates.
+    pub bundles: BundleList,
+}
+
+/// Bundles of spilled updates, each with the sequence of its log record, as a root has them: there
+/// may be a hundred thousand, and they are put into a root a few at a time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BundleList {
+    count: u64,
+    bytes: Vec<u8>,
+}
+
+impl BundleList {
+    /// Appends a bundle and the sequence of its log record.
+    pub fn push(&mut self, seq: u64, bundle: &BundleRecord) {
+        put_varint(&mut self.bytes, seq);
+        put_bundle(bundle, &mut self.bytes);
+        self.count += 1;
+    }
+
+    /// The bundles, each with the sequence of its log record.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, BundleRecord)> {
+        let mut reader = Reader::new(&self.bytes);
+        (0..self.count).map(move |_| Self::read_one(&mut reader).expect("it was encoded here"))
+    }
+
+    fn read_one(reader: &mut Reader<'_>) -> Result<(u64, BundleRecord), Malformed> {
+        Ok((reader.varint()?, read_bundle(reader)?))
+    }
+
+    /// Reads what is left, which has to be such a list, and checks every bundle.
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let count = reader.count(10)?;
+        let bytes = reader.take(reader.remaining())?;
+        let mut reader = Reader::new(bytes);
+        for _ in 0..count {
+            Self::read_one(&mut reader)?;
+        }
+        let list = Self { count: count as u64, bytes: bytes.to_vec() };
+        if reader.is_empty() { Ok(list) } else { Err(Malformed("root end")) }
+    }
 }
 
 /// Encodes the body of a root.
@@ -239,11 +278,8 @@ pub fn encode_root(root: &Root) -> Vec<u8> {
         put_bytes(&mut out, &put.key);
         put_bytes(&mut out, &put.operand);
     }
-    put_varint(&mut out, root.bundles.len() as u64);
-    for (seq, bundle) in &root.bundles {
-        put_varint(&mut out, *seq);
-        put_bundle(bundle, &mut out);
-    }
+    put_varint(&mut out, root.bundles.count);
+    out.extend_from_slice(&root.bundles.bytes);
     out
 }
 
@@ -294,13 +330,10 @@ pub fn decode_root(body: &[u8]) -> Result<Root, Malformed> {
             operand: reader.bytes()?.to_vec(),
         });
     }
-    if reader.is_empty() {
-        return Ok(root);
+    if !reader.is_empty() {
+        root.bundles = BundleList::read(&mut reader)?;
     }
-    for _ in 0..reader.count(10)? {
-        root.bundles.push((reader.varint()?, read_bundle(&mut reader)?));
-    }
-    if reader.is_empty() { Ok(root) } else { Err(Malformed("root end")) }
+    Ok(root)
 }
 
 /// Encodes the body of a node.

@@ -145,6 +145,39 @@ fn spills_are_pressed_by_what_they_relieve() {
 }
 
 #[test]
+fn a_round_of_spills_ends_before_the_log_is_full() {
+    let at = |log: u64, done: f64, log_percent_at_start: f64| Figures {
+        log: gauge(log),
+        is_log_held_by_queues: true,
+        round: Some(Round { done, log_percent_at_start }),
+        ..idle()
+    };
+    // It keeps up with the log: the log is at 55 on its way from 25 to 85 when half is done.
+    for (log, done, expected) in [(25, 0.0, 25), (26, 0.0, 85), (55, 0.5, 55), (56, 0.5, 85)] {
+        assert_eq!(at(log, done, 25.0).spill_pressure(), Some(expected), "{log} {done}");
+    }
+    assert_eq!(at(90, 0.99, 88.0).spill_pressure(), Some(90), "full speed already");
+    let released = Figures { is_log_held_by_queues: false, ..at(56, 0.5, 25.0) };
+    assert_eq!(released.spill_pressure(), None);
+    // What it releases at its end opens step by step.
+    for (done, at_start, expected) in [
+        (0.0, 0.0, 85),
+        (0.0, 75.0, 85),
+        (0.0, 80.0, 90),
+        (0.5, 80.0, 95),
+        (1.0, 80.0, 100),
+        (0.0, 99.0, 95),
+    ] {
+        assert_eq!(at(50, done, at_start).log_percent_refused(), expected, "{done} {at_start}");
+    }
+    let released = Figures { is_log_held_by_queues: false, ..at(50, 0.0, 80.0) };
+    assert_eq!(released.log_percent_refused(), 100);
+    assert_eq!(Figures { round: None, ..at(50, 0.0, 0.0) }.log_percent_refused(), 100);
+    let by_cycle = Figures { can_spill: false, progress: Some(0.0), ..at(50, 0.0, 80.0) };
+    assert_eq!(by_cycle.log_percent_refused(), 60, "the cycle alone can release it");
+}
+
+#[test]
 fn the_log_is_released_from_a_fill_on_or_when_somebody_waits_for_it() {
     for (percent, due) in [(24, false), (25, true)] {
         assert_eq!(Figures { log: gauge(percent), ..idle() }.is_release_due(25), due);

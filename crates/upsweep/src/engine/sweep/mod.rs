@@ -40,7 +40,7 @@ pub use load::{Chunk, LOADING, LoadTarget, LoadedBlock};
 pub(super) use run::{Run, RunSummary};
 pub(super) use spill::{SPILLS_IN_FLIGHT_MAX, SpillId};
 
-use super::bundles::Bundle;
+use super::bundles::{Bundle, Place};
 use super::core::{Actions, Core};
 use super::directory::BlockId;
 use super::policy;
@@ -94,8 +94,9 @@ pub(super) struct Sweep {
     /// How much blocks may grow by what runs have frozen, as of the last pump.
     pub(super) frozen_growth_bytes: u64,
     cycle: Option<Cycle>,
-    /// Bundles that may be there for nobody, since tables or ranges went: to be looked at.
-    suspects: Vec<Arc<Bundle>>,
+    /// Those behind this place may be there for nobody, since tables or ranges went: they are still
+    /// to be looked at.
+    suspects_behind: Option<Place>,
     fat: BTreeSet<BlockId>,
     /// Every update up to this sequence is inside a published image or a bundle.
     pub(super) frontier: u64,
@@ -147,7 +148,7 @@ impl Sweep {
             unlogged_blocks: 0,
             frozen_growth_bytes: 0,
             cycle: None,
-            suspects: Vec::new(),
+            suspects_behind: None,
             fat: BTreeSet::new(),
             frontier,
             requested: 0,
@@ -160,7 +161,7 @@ impl Sweep {
 
     pub(super) fn is_active(&self) -> bool {
         self.cycle.is_some()
-            || !self.suspects.is_empty()
+            || self.suspects_behind.is_some()
             || !self.runs.is_empty()
             || !self.spills.is_empty()
             || !self.fat.is_empty()
@@ -182,7 +183,7 @@ impl Sweep {
     }
 
     pub(super) fn deadline_us(&self) -> Option<u64> {
-        if !self.suspects.is_empty() {
+        if self.suspects_behind.is_some() {
             return Some(0);
         }
         let cycle = self.cycle.as_ref().and_then(|_| self.pacing.next_run_at());
@@ -324,14 +325,15 @@ impl Core {
     /// There may be others that are for nobody.
     fn end_cycle(&mut self) {
         self.sweep.cycle = None;
-        self.sweep.suspects = self.bundles.iter().map(Arc::clone).collect();
+        self.sweep.suspects_behind = Some(Place::default());
         self.statistics.cycle_ended(self.now_us);
     }
 
     fn look_at_suspects(&mut self) {
-        let suspects = &mut self.sweep.suspects;
-        let portion = suspects.split_off(suspects.len().saturating_sub(BUNDLES_LOOKED_AT));
-        portion.iter().for_each(|bundle| self.drop_unless_needed(bundle));
+        let Some(last) = &self.sweep.suspects_behind else { return };
+        let portion = self.bundles.behind(last, BUNDLES_LOOKED_AT);
+        portion.iter().for_each(|(_, bundle)| self.drop_unless_needed(bundle));
+        self.sweep.suspects_behind = portion.into_iter().next_back().map(|(place, _)| place);
     }
 
     /// Drops a bundle if no block has any of its updates. Its place is free when the next

@@ -26,7 +26,7 @@ use crate::engine::directory::{BlockId, Space};
 use crate::engine::format::bundle_format::{BundleRecord, Spilled, encode_bundle};
 use crate::engine::format::image_format;
 use crate::engine::format::record_format::{BlockRef, encode_spill};
-use crate::engine::policy::{Costs, Gauge, LEVELS_MAX, Spilling};
+use crate::engine::policy::{Costs, Gauge, LEVELS_MAX, Round, Spilling};
 use crate::engine::quarantine::FIRST_USER_SPACE;
 use crate::engine::queue::Packed;
 use crate::log::AppendError;
@@ -85,6 +85,10 @@ pub(super) struct Search {
     from: Box<[u8]>,
     /// What was accepted up to here when the round began: this round is to spill it all.
     began: Option<u64>,
+    /// Fill of the log in per cent when the round began.
+    log_percent_at_start: f64,
+    /// Blocks that the round has passed.
+    looked: u64,
     /// Bytes of memory that this round has spilled.
     spilled_bytes: u64,
     /// Most bundles that this round has found one upon the other, and the last one.
@@ -251,7 +255,10 @@ impl Core {
     fn start_spill(&mut self, actions: &mut Actions) {
         let mut found = Vec::new();
         let (mut bytes, mut looked) = (0, 0);
-        self.sweep.search.began.get_or_insert(self.accepted);
+        if self.sweep.search.began.is_none() {
+            self.sweep.search.began = Some(self.accepted);
+            self.sweep.search.log_percent_at_start = self.log_gauge().exact_percent();
+        }
         while bytes < self.config.spill_bytes_max() && looked < LOOK_BLOCKS {
             let Some(bundle) = self.next_bundle(&mut looked) else {
                 self.end_round();
@@ -270,6 +277,13 @@ impl Core {
         if !found.is_empty() {
             self.write_spill(found, actions);
         }
+    }
+
+    /// The present round. Blocks that are never spilled count too, so it may jump to its end.
+    pub(in crate::engine) fn round(&self) -> Option<Round> {
+        let Search { began, log_percent_at_start, looked, .. } = self.sweep.search;
+        let done = (looked as f64 / self.directory.len().max(1) as f64).min(1.0);
+        began.map(|_| Round { done, log_percent_at_start })
     }
 
     /// The next round begins at the beginning; not at once if this one has found nothing.
@@ -324,6 +338,7 @@ impl Core {
                 break;
             }
             *looked += 1;
+            search.looked += 1;
             let block = self.directory.block(id);
             next = self.directory.above(space, &block.key);
             if block.busy || block.waits() {
