@@ -333,7 +333,7 @@ impl Core {
             self.unplaced.insert((block.space, block.key.clone(), id));
         }
         if block.queue.growth_bytes() as usize >= self.config.fat_queue_bytes() {
-            self.sweep.mark_fat(id);
+            self.sweep.sweep_out_of_turn(id);
         }
     }
 

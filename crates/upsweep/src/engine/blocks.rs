@@ -185,6 +185,12 @@ impl BlockTable {
         (0..self.numbers).map(BlockId).filter(|id| self.get(*id).birth > 0)
     }
 
+    /// Numbers below this one were ever in use.
+    #[must_use]
+    pub fn numbers(&self) -> u32 {
+        self.numbers
+    }
+
     /// Number of blocks.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -27,6 +27,11 @@ const LOG_PERCENT_OF_ROUND: u32 = 10;
 /// Fill of the log in per cent up to which any round admits updates at its start.
 const LOG_PERCENT_OF_ROUND_MAX: u32 = 95;
 
+/// Most blocks that are swept out of turn to release the log.
+pub(super) const HOLDERS_MAX: u64 = 32;
+/// They must hold at least one part in so many of what holds the log.
+const HOLDERS_PART: u64 = 4;
+
 /// Bundles that may lie one upon the other: a query looks at the filter of each.
 pub(super) const LEVELS_MAX: usize = 20;
 /// Part of a resource that is in use in steady state, where the pace of the sweep settles.
@@ -134,13 +139,17 @@ fn opened(percent: u32, done: f64) -> u32 {
 }
 
 impl Figures {
-    /// Whether only a cycle of the sweep can release the log: updates hold it that are not spilled.
+    /// Whether only a cycle of the sweep can release the log: updates hold it that are not spilled,
+    /// or will not be, as there is hardly any room for more bundles.
     pub(super) fn is_cycle_for_log(&self) -> bool {
-        self.is_log_held_by_queues && !self.can_spill && !self.is_spilling
+        let spills = self.can_spill || self.is_spilling;
+        let spills_fail = self.spilled.percent() >= SPILLS_FAIL_PERCENT;
+        self.is_log_held_by_queues && (!spills || spills_fail)
     }
 
-    /// The fill of the log in per cent from which on updates are refused. What releases the log goes
-    /// over all blocks, and hardly releases any before its end where all that waits is equally old.
+    /// The fill of the log in per cent from which on updates are refused. What releases the log
+    /// goes over all blocks, and hardly releases any before its end where all that waits is equally
+    /// old.
     pub(super) fn log_percent_refused(&self) -> u32 {
         if self.is_cycle_for_log() {
             let Some(progress) = self.progress else { return 100 };
@@ -188,9 +197,14 @@ impl Figures {
         match self.shortage {
             None => false,
             Some(Shortage::Memory) => !(self.spills_for_memory && self.can_spill),
-            Some(Shortage::Log) => self.is_cycle_for_log(),
+            Some(Shortage::Log) => self.is_cycle_waited_for_log(),
             Some(Shortage::Device) => !self.can_grow,
         }
+    }
+
+    /// Whether somebody waits for the log, and a cycle alone can release it.
+    pub(super) fn is_cycle_waited_for_log(&self) -> bool {
+        self.shortage == Some(Shortage::Log) && self.is_cycle_for_log()
     }
 
     /// How much spills are pressed, from 0 to 100: by memory that they relieve, and by the log that
@@ -214,6 +228,12 @@ impl Figures {
     pub(super) fn is_release_due(&self, from_percent: u32) -> bool {
         self.log.percent() >= from_percent || self.shortage == Some(Shortage::Log)
     }
+}
+
+/// Whether blocks are swept out of turn because `held` of the sequences that hold the log, of
+/// `in_all`, are there for them alone.
+pub(super) fn are_worth_a_visit(held: u64, in_all: u64) -> bool {
+    held > 0 && held.saturating_mul(HOLDERS_PART) >= in_all
 }
 
 /// What updates cost, and how much may wait: from this follows what a visit of a block applies and

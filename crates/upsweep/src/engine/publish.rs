@@ -536,7 +536,7 @@ impl Core {
     /// Gives the memory and the places of blocks back that no space has any more.
     fn give_back(&mut self, release: Release) {
         for (id, mut block) in self.directory.take_freed() {
-            self.sweep.unmark_fat(id);
+            self.sweep.not_out_of_turn(id);
             self.copy_bytes -= u64::from(block.copied_bytes);
             self.arena.clear(&mut block.queue);
             block.frozen.iter().for_each(|frozen| self.arena.let_go(frozen));

@@ -178,6 +178,21 @@ fn a_round_of_spills_ends_before_the_log_is_full() {
 }
 
 #[test]
+fn blocks_are_swept_out_of_turn_that_hold_much_of_the_log() {
+    for (held, in_all, expected) in
+        [(0, 0, false), (0, 9, false), (1, 4, true), (1, 5, false), (9, 9, true), (9, 37, false)]
+    {
+        assert_eq!(are_worth_a_visit(held, in_all), expected, "{held} of {in_all}");
+    }
+    let waited_for =
+        |figures| Figures { shortage: Some(Shortage::Log), ..figures }.is_cycle_waited_for_log();
+    let held = Figures { is_log_held_by_queues: true, can_spill: false, ..idle() };
+    assert!(waited_for(held) && !held.is_cycle_waited_for_log());
+    assert!(!waited_for(Figures { can_spill: true, ..held }));
+    assert!(!waited_for(Figures { is_log_held_by_queues: false, ..held }));
+}
+
+#[test]
 fn the_log_is_released_from_a_fill_on_or_when_somebody_waits_for_it() {
     for (percent, due) in [(24, false), (25, true)] {
         assert_eq!(Figures { log: gauge(percent), ..idle() }.is_release_due(25), due);

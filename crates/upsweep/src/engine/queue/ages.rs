@@ -70,6 +70,17 @@ impl Ages {
         self.stretches.front().filter(|(_, count)| *count > 0).map(|(start, _)| *start)
     }
 
+    /// The end of the stretches, from the first on, that count at most so many together.
+    #[must_use]
+    pub fn below_which_are(&self, most: u64) -> u64 {
+        let mut count = 0;
+        let is_beyond = |(_, more): &&(u64, u32)| {
+            count += u64::from(*more);
+            count > most
+        };
+        self.stretches.iter().find(is_beyond).map_or(u64::MAX, |(start, _)| *start)
+    }
+
     /// How much is counted in all.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -97,6 +108,18 @@ mod tests {
         ages.forget(7);
         (20..30).for_each(|seq| ages.forget(seq));
         assert_eq!((ages.oldest(), ages.count()), (None, 0));
+    }
+
+    #[test]
+    fn the_oldest_few_are_told_from_the_others() {
+        let mut ages = Ages::default();
+        assert_eq!(ages.below_which_are(0), u64::MAX);
+        for seq in [10, 1000, 1001, 2000] {
+            ages.mark(seq);
+            ages.note(seq);
+        }
+        assert_eq!([0, 1, 2, 3].map(|most| ages.below_which_are(most)), [10, 1000, 1001, 2000]);
+        assert_eq!(ages.below_which_are(4), u64::MAX);
     }
 
     #[test]

@@ -192,6 +192,12 @@ impl Arena {
         self.ages.mark(seq);
     }
 
+    /// The sequence below which at most so many queues and frozen copies wait, as far as is known.
+    #[must_use]
+    pub fn below_which_wait(&self, most: u64) -> u64 {
+        self.ages.below_which_are(most)
+    }
+
     /// Queues and frozen copies that wait.
     #[must_use]
     pub fn held(&self) -> u64 {

@@ -11,8 +11,8 @@
 //! 6. when the log record is durable, publish: the directory changes, the old space is free.
 //!
 //! Several runs are in the pipeline, so that reading, applying and writing overlap. A *cycle*
-//! visits every device once, then the blocks that have no image yet. A *fat* block, whose queue has
-//! grown far beyond its size, is swept out of turn.
+//! visits every device once, then the blocks that have no image yet. Swept out of turn are *fat*
+//! blocks, whose queue has grown far beyond their size, and a few that hold the log (`holders`).
 //!
 //! The *global frontier* is not derived from the order of visits, which splits and merges disturb,
 //! but from the ages of all queues: see `queue/ages.rs`.
@@ -21,6 +21,7 @@ mod bundle;
 mod change;
 mod compact;
 mod flush;
+mod holders;
 mod job;
 mod load;
 mod owner;
@@ -60,6 +61,9 @@ pub(super) struct Cycle {
     start_seq: u64,
     /// Per device: the next offset to look at; `None` when done.
     cursors: Vec<Option<u64>>,
+    /// Images at its start, and how many of them lie behind the cursors.
+    images: u64,
+    passed: u64,
     /// Where the pass over blocks without image is; `None` when done.
     unplaced: Option<(u32, Key, BlockId)>,
 }
@@ -97,7 +101,9 @@ pub(super) struct Sweep {
     /// Those behind this place may be there for nobody, since tables or ranges went: they are still
     /// to be looked at.
     suspects_behind: Option<Place>,
-    fat: BTreeSet<BlockId>,
+    /// Blocks that are swept out of turn.
+    out_of_turn: BTreeSet<BlockId>,
+    holders: holders::Holders,
     /// Every update up to this sequence is inside a published image or a bundle.
     pub(super) frontier: u64,
     /// Sweep until the frontier reaches this sequence.
@@ -149,7 +155,8 @@ impl Sweep {
             frozen_growth_bytes: 0,
             cycle: None,
             suspects_behind: None,
-            fat: BTreeSet::new(),
+            out_of_turn: BTreeSet::new(),
+            holders: holders::Holders::default(),
             frontier,
             requested: 0,
             flush: FlushState::default(),
@@ -164,7 +171,7 @@ impl Sweep {
             || self.suspects_behind.is_some()
             || !self.runs.is_empty()
             || !self.spills.is_empty()
-            || !self.fat.is_empty()
+            || !self.out_of_turn.is_empty()
             || !self.loads.is_empty()
             || self.compaction.is_some()
     }
@@ -174,12 +181,12 @@ impl Sweep {
         RunId(self.next_run)
     }
 
-    pub(super) fn mark_fat(&mut self, block: BlockId) {
-        self.fat.insert(block);
+    pub(super) fn sweep_out_of_turn(&mut self, block: BlockId) {
+        self.out_of_turn.insert(block);
     }
 
-    pub(super) fn unmark_fat(&mut self, block: BlockId) {
-        self.fat.remove(&block);
+    pub(super) fn not_out_of_turn(&mut self, block: BlockId) {
+        self.out_of_turn.remove(&block);
     }
 
     pub(super) fn deadline_us(&self) -> Option<u64> {
@@ -200,13 +207,9 @@ impl Sweep {
     }
 
     /// How far the present cycle has come, from 0 to 1; `None` between cycles.
-    fn progress(&self, end: impl Fn(u16) -> u64) -> Option<f64> {
-        let (mut done, mut total) = (0, 0);
-        for (device, cursor) in (0..).zip(&self.cycle.as_ref()?.cursors) {
-            done += cursor.unwrap_or_else(|| end(device));
-            total += end(device);
-        }
-        Some(done as f64 / total.max(1) as f64)
+    fn progress(&self) -> Option<f64> {
+        let Cycle { passed, images, .. } = self.cycle.as_ref()?;
+        Some((*passed as f64 / (*images).max(1) as f64).min(1.0))
     }
 
     /// No run fitted: try again after a rest, not at once.
@@ -247,7 +250,7 @@ impl Core {
     /// How far the present sweep cycle has come, from 0 to 1; `None` between cycles.
     #[must_use]
     pub fn sweep_progress(&self) -> Option<f64> {
-        self.sweep.progress(|device| self.space_map.end(DeviceId(device)))
+        self.sweep.progress()
     }
 
     pub(super) fn pump_sweep(&mut self, actions: &mut Actions) {
@@ -263,6 +266,7 @@ impl Core {
         self.sweep.log_at_start = now.map(|now| self.sweep.log_at_start.unwrap_or(now));
         figures.log_at_start = self.sweep.log_at_start.unwrap_or_default();
         self.sweep.log_percent_refused = figures.log_percent_refused();
+        self.look_for_holders(&figures);
         let pressure = figures.pressure();
         let requested = self.sweep.requested > self.sweep_frontier();
         let always = self.config.sweep_always && self.accepted > self.sweep_frontier();
@@ -272,7 +276,7 @@ impl Core {
         }
         let urgent = if requested || always { 100 } else { pressure };
         while self.has_buffers_for_a_run() && !self.full_wait() {
-            let Some(blocks) = self.next_fat() else { break };
+            let Some(blocks) = self.next_out_of_turn() else { break };
             self.start_run(&blocks, actions);
         }
         while self.sweep.cycle.is_some()
@@ -317,7 +321,8 @@ impl Core {
         self.arena.mark(self.accepted + 1);
         let cursors = vec![Some(0); usize::from(self.config.data_devices)];
         let unplaced = Some((0, Key::default(), BlockId(0)));
-        self.sweep.cycle = Some(Cycle { start_seq: self.accepted, cursors, unplaced });
+        let (start_seq, images) = (self.accepted, self.physical.len() as u64);
+        self.sweep.cycle = Some(Cycle { start_seq, cursors, images, passed: 0, unplaced });
         self.statistics.cycle_started(self.now_us);
     }
 
@@ -368,8 +373,8 @@ impl Core {
         }
     }
 
-    fn next_fat(&mut self) -> Option<Vec<BlockId>> {
-        while let Some(id) = self.sweep.fat.pop_first() {
+    fn next_out_of_turn(&mut self) -> Option<Vec<BlockId>> {
+        while let Some(id) = self.sweep.out_of_turn.pop_first() {
             let block = self.directory.block(id);
             if !block.busy && block.waits() {
                 return Some(vec![id]);
@@ -407,19 +412,22 @@ impl Core {
         let cursor = cycle.cursors[device]?;
         let mut run: Vec<BlockId> = Vec::new();
         let (mut start, mut waiting_bytes, mut keep) = (0, 0u64, 0);
-        let mut next_cursor = None;
+        let (mut next_cursor, mut passed, mut passed_at_cursor) = (None, 0, 0);
         let places = (device_id, cursor, BlockId(0))..=(device_id, u64::MAX, BlockId(u32::MAX));
         for &(_, offset, id) in self.physical.range(places) {
             let block = self.directory.block(id);
             let bytes = block.extent().map_or(0, |extent| u64::from(extent.bytes));
+            // What a run of this cycle has written comes again with the next one.
+            let is_of_before = block.placement().frontier <= cycle.start_seq;
             let is_due = block.waits() && block.queue.first_seq() <= cycle.start_seq;
-            let waits = !block.busy && (is_due || block.spilled > 0);
+            let waits = !block.busy && is_of_before && (is_due || block.spilled > 0);
             if run.is_empty() {
                 if self.sweep.spills.values().any(|spill| spill.has(id)) {
-                    next_cursor = Some(offset);
+                    (next_cursor, passed_at_cursor) = (Some(offset), passed);
                     break;
                 }
                 if !waits {
+                    passed += u64::from(is_of_before);
                     continue;
                 }
                 start = offset;
@@ -434,6 +442,7 @@ impl Core {
             if !waits && too_sparse_to_go_on(run.len() - keep) {
                 break;
             }
+            passed += u64::from(is_of_before);
             let shares = |extent| self.directory.is_image_shared(extent);
             if !waits && block.extent().is_some_and(shares) {
                 continue; // Moved by itself it would share its image no longer.
@@ -442,10 +451,11 @@ impl Core {
             if waits {
                 waiting_bytes += bytes;
                 keep = run.len();
-                next_cursor = Some(offset + bytes);
+                (next_cursor, passed_at_cursor) = (Some(offset + bytes), passed);
             }
         }
         run.truncate(keep);
+        cycle.passed += if next_cursor.is_some() { passed_at_cursor } else { passed };
         cycle.cursors[device] = next_cursor;
         (!run.is_empty()).then_some(run)
     }
@@ -493,7 +503,7 @@ impl Core {
         let id = self.sweep.new_run_id();
         for block in blocks {
             self.directory.block_mut(*block).busy = true;
-            self.sweep.unmark_fat(*block);
+            self.sweep.not_out_of_turn(*block);
         }
         let run = Run::new(blocks, &self.directory.table, self.config.block_bytes);
         self.sweep.runs.insert(id, run);

@@ -378,7 +378,7 @@ impl Core {
         let block = self.directory.block_mut(id);
         self.arena.clear(&mut block.queue);
         block.busy = true;
-        self.sweep.unmark_fat(id);
+        self.sweep.not_out_of_turn(id);
         Some(packed)
     }
 
