@@ -65,6 +65,11 @@ impl Pacing {
         rest.min(REST_US_MAX)
     }
 
+    /// The next run starts at this time, unless it is pressed to start before.
+    pub(super) fn start_at(&mut self, us: u64) {
+        self.next_run_at = Some(us);
+    }
+
     /// Starts no run for a while.
     pub(super) fn rest(&mut self, now: u64) {
         self.rest_until = Some(now + RETRY_US);

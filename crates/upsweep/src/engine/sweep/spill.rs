@@ -233,6 +233,10 @@ impl Core {
         let Some(pressure) = pressure else { return self.sweep.spill_pacing.forget_rest() };
         if self.sweep.spill_pacing.may_start(pressure, is_idle, self.now_us) {
             self.start_spill(actions);
+            // Where nothing is on its way nothing would have the search go on.
+            if self.sweep.spills.is_empty() {
+                self.sweep.spill_pacing.start_at(self.now_us);
+            }
         }
     }
 
