@@ -7,6 +7,7 @@
 //! did.
 
 mod callers;
+mod device;
 mod machine;
 mod records;
 mod report;
@@ -24,6 +25,7 @@ use super::{Latencies, Random, note};
 use crate::args::{BenchArgs, CallReturns};
 use crate::failure::Failure;
 use callers::{Measured, Run};
+use device::{DeviceWatch, Longest};
 use machine::{Machine, Watch};
 use records::Records;
 use series::{Calls, Second};
@@ -81,6 +83,8 @@ struct Findings {
     calls: Calls,
     due_updates: u64,
     machine: Machine,
+    /// By seconds, as far as it was watched.
+    device: Vec<Longest>,
     /// At the end.
     status: Status,
 }
@@ -108,7 +112,7 @@ pub(super) fn run(args: &BenchArgs, folder: &Path) -> Result<(), Failure> {
     forget_memory_peak();
 
     note("random updates");
-    let found = update(args, records, &store, &table)?;
+    let found = update(args, records, folder, &store, &table)?;
     let memory_bytes_peak = memory_bytes_peak();
     note("single reads");
     let reads = read(args, records, &table)?;
@@ -151,11 +155,13 @@ fn load(
 fn update(
     args: &BenchArgs,
     records: Records,
+    folder: &Path,
     store: &Store,
     table: &Table,
 ) -> Result<Findings, Failure> {
     let started = Instant::now();
     let watch = Watch::begin(started);
+    let device_watch = DeviceWatch::begin(started, folder);
     let cpu_before = process_cpu();
     let run = Run {
         store,
@@ -186,6 +192,7 @@ fn update(
         calls,
         due_updates,
         machine: watch.end(count),
+        device: device_watch.end(),
         status: store.status(),
     })
 }

@@ -2,10 +2,12 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::Serialize;
 
+use super::device::Longest;
 use super::machine::Machine;
 use super::series::{FIRST_SECONDS, Rates};
 use super::{CYCLES, Findings, Loaded};
@@ -53,6 +55,41 @@ pub(super) struct Outcome {
     memory_bytes: u64,
     memory_bytes_peak: Option<u64>,
     machine: Machine,
+    /// None if the device was not watched.
+    small_requests: Option<SmallRequests>,
+}
+
+/// The longest small read and small stable write beside the run, and the seconds in which they
+/// ended.
+#[derive(Serialize)]
+struct SmallRequests {
+    longest_read_ms: f64,
+    longest_read_second: usize,
+    longest_write_ms: f64,
+    longest_write_second: usize,
+}
+
+impl SmallRequests {
+    fn of(seen: &[Longest]) -> Option<Self> {
+        let longest = |time: fn(&Longest) -> Duration| {
+            let (second, longest) = seen.iter().enumerate().max_by_key(|(_, of)| time(of))?;
+            Some((time(longest).as_secs_f64() * 1e3, second))
+        };
+        let (longest_read_ms, longest_read_second) = longest(|of| of.read)?;
+        let (longest_write_ms, longest_write_second) = longest(|of| of.write)?;
+        Some(Self { longest_read_ms, longest_read_second, longest_write_ms, longest_write_second })
+    }
+
+    fn text(&self) -> String {
+        format!(
+            "a read of 4 KiB beside the run took {:.1} ms at most, at {} s; a stable write {:.1} \
+             ms, at {} s",
+            self.longest_read_ms,
+            self.longest_read_second,
+            self.longest_write_ms,
+            self.longest_write_second
+        )
+    }
 }
 
 impl Outcome {
@@ -63,7 +100,7 @@ impl Outcome {
         reads: Latencies,
         memory_bytes_peak: Option<u64>,
     ) -> Self {
-        let Findings { seconds, samples, calls, due_updates, machine, status } = found;
+        let Findings { seconds, samples, calls, due_updates, machine, device, status } = found;
         let updates: Vec<u64> = seconds.iter().map(|second| second.updates).collect();
         let (rates, updates) = (Rates::of(&updates), updates.iter().sum());
         let bound = status.bound.log.min(status.bound.sweep).min(status.bound.cpu);
@@ -107,6 +144,7 @@ impl Outcome {
             memory_bytes: args.memory.0,
             memory_bytes_peak,
             machine,
+            small_requests: SmallRequests::of(&device),
         }
     }
 
@@ -207,6 +245,7 @@ impl Outcome {
             ("single reads", self.reads.text()),
             ("memory", memory),
             ("machine", self.machine.text()),
+            ("", self.small_requests.as_ref().map_or_else(String::new, SmallRequests::text)),
         ]
     }
 
@@ -264,7 +303,7 @@ pub(super) fn print(args: &BenchArgs, outcome: &Outcome) -> Result<(), Failure> 
 }
 
 /// The columns of the series. Bytes and processor time count from the beginning of the run.
-const COLUMNS: [&str; 17] = [
+const COLUMNS: [&str; 19] = [
     "second",
     "updates",
     "longest_call_ms",
@@ -282,6 +321,8 @@ const COLUMNS: [&str; 17] = [
     "pause_ms",
     "work_ratio",
     "work_ratio_median",
+    "device_read_ms",
+    "device_write_ms",
 ];
 
 /// One line of CSV for each second.
@@ -291,6 +332,7 @@ pub(super) fn write_series(file: File, found: &Findings) -> std::io::Result<()> 
     let rows = found.seconds.iter().zip(&found.samples).zip(&found.machine.seconds);
     for (number, ((second, sample), machine)) in rows.enumerate() {
         let progress = sample.progress.map_or_else(String::new, |part| format!("{part:.4}"));
+        let device = found.device.get(number).copied().unwrap_or_default();
         let row: [String; COLUMNS.len()] = [
             number.to_string(),
             second.updates.to_string(),
@@ -309,6 +351,8 @@ pub(super) fn write_series(file: File, found: &Findings) -> std::io::Result<()> 
             format!("{:.3}", machine.pause_ms),
             format!("{:.3}", machine.work_ratio),
             format!("{:.3}", machine.work_ratio_median),
+            format!("{:.3}", device.read.as_secs_f64() * 1e3),
+            format!("{:.3}", device.write.as_secs_f64() * 1e3),
         ];
         writeln!(out, "{}", row.join(","))?;
     }
