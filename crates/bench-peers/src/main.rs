@@ -1,7 +1,7 @@
 //! `bench-peers`: Upsweep and its peers under the same workloads, in the same memory, on the same
 //! file system.
 //!
-//! A *parent* plans the cells (engine, workload, class of durability, ratio of data to memory) and
+//! A *parent* plans the cells (engine, workload, class of durability, data set) and
 //! runs each in a *child* process, this program again, inside a memory cgroup. The child measures
 //! (`cell`) an engine (`engines`) behind one trait (`engine`) and replies with an outcome, which
 //! the parent keeps (`outcome`) and turns into a report (`report`).
@@ -14,6 +14,7 @@ mod failure;
 mod outcome;
 mod report;
 mod run;
+mod spread;
 mod text;
 mod workload;
 

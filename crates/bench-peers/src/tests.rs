@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use crate::cell;
 use crate::cell::acknowledged::Acknowledged;
 use crate::cell::spec::{Spec, Step};
-use crate::engine::{Change, Config, Durability, Engine, Key, RECORD_BYTES, Update};
+use crate::engine::{Batch, Change, Config, Durability, Engine, KEY_BYTES_MAX, Key, record_bytes};
 use crate::engines::{self, Entry};
 use crate::outcome::Outcome;
 use crate::workload::keys::Keys;
@@ -31,7 +31,9 @@ fn spec(folder: &Path, entry: &Entry) -> Spec {
         cgroup: None,
         memory_bytes: MEMORY_BYTES,
         records: RECORDS,
+        key_bytes: 8,
         seconds: 0.2,
+        seconds_max: 0.2,
         warm_up_seconds: 0.05,
         rate: None,
         seed: 1,
@@ -60,12 +62,7 @@ fn every_engine_runs_every_workload_and_every_class_and_counts_right() {
         let mut spec = spec(folder.path(), entry);
         assert_eq!(perform(&mut spec).updates, RECORDS);
         spec.step = Step::Run;
-        for class in Class::ALL {
-            spec.class = class;
-            let outcome = perform(&mut spec);
-            let check = outcome.check.expect("a check");
-            assert!(outcome.updates > 0 && check.expected == check.found, "{}", entry.name);
-        }
+        try_classes(&mut spec);
         spec.class = Class::Batches64;
         for workload in Workload::value_variants() {
             spec.workload = *workload;
@@ -75,6 +72,48 @@ fn every_engine_runs_every_workload_and_every_class_and_counts_right() {
             let did = outcome.updates as f64 + outcome.reads_per_second + outcome.scans_per_second;
             assert!(did > 0.0, "{} {workload:?}", entry.name);
         }
+    }
+}
+
+/// Increments in all classes, which must count right.
+fn try_classes(spec: &mut Spec) {
+    for class in Class::ALL {
+        spec.class = class;
+        let outcome = perform(spec);
+        let check = outcome.check.expect("a check");
+        assert!(outcome.updates > 0 && check.expected == check.found, "{}", spec.engine);
+        let is_steady = outcome.turns.is_none_or(|turns| turns.are_enough());
+        assert_eq!(outcome.is_steady, Some(is_steady), "{}", spec.engine);
+    }
+}
+
+#[test]
+fn every_engine_counts_right_with_the_longest_keys() {
+    for entry in engines::ENTRIES {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut spec = Spec { key_bytes: KEY_BYTES_MAX, ..spec(folder.path(), entry) };
+        assert_eq!(perform(&mut spec).updates, RECORDS);
+        spec.step = Step::Run;
+        try_classes(&mut spec);
+    }
+}
+
+#[test]
+fn a_run_goes_on_until_it_is_steady_and_no_longer_than_allowed() {
+    for entry in engines::ENTRIES {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut spec = spec(folder.path(), entry);
+        perform(&mut spec);
+        (spec.step, spec.class, spec.seconds_max) = (Step::Run, Class::Single, 1.3);
+        let outcome = perform(&mut spec);
+        let (lasted, turns) = (outcome.callers_seconds, outcome.turns);
+        let is_right = if outcome.is_steady == Some(true) {
+            turns.is_none() && lasted.is_some_and(|lasted| lasted < 1.0)
+        } else {
+            turns.is_some_and(|turns| turns.done < turns.enough)
+                && lasted.is_some_and(|lasted| lasted >= 1.3)
+        };
+        assert!(is_right, "{}: {lasted:?} s, {turns:?}", entry.name);
     }
 }
 
@@ -110,10 +149,10 @@ fn a_recovery_must_find_what_was_acknowledged() {
 fn engines_agree_on_what_updates_do() {
     for entry in engines::ENTRIES {
         let folder = tempfile::tempdir().expect("a folder");
-        let (data_bytes, durability) = (10 * RECORD_BYTES, Durability::Durable);
-        let config = Config { memory_bytes: MEMORY_BYTES, data_bytes, durability };
+        let (data_bytes, durability) = (10 * record_bytes(8), Durability::Durable);
+        let config = Config { memory_bytes: MEMORY_BYTES, data_bytes, key_bytes: 8, durability };
         let engine = (entry.open)(folder.path(), &config).expect("opened");
-        engine.load(&mut Keys::new(10, 1).all()).expect("loaded");
+        engine.load(&mut Keys::new(10, 1, 8).all()).expect("loaded");
         try_updates(entry.name, engine.as_ref());
         engine.quiesce().expect("at rest");
         drop(engine);
@@ -125,13 +164,13 @@ fn engines_agree_on_what_updates_do() {
 }
 
 fn try_updates(name: &str, engine: &dyn Engine) {
-    let (new, first) = (Key::new(b"new"), Keys::new(10, 1).loaded(0));
+    let (new, first) = (Key::text(b"new"), Keys::new(10, 1, 8).loaded(0));
     let apply = |updates: &[(Key, Change)]| {
-        let updates: Vec<Update> =
-            updates.iter().map(|(key, change)| Update { key: *key, change: *change }).collect();
-        engine.apply(&updates, Durability::Durable).expect("applied");
+        let mut batch = Batch::default();
+        updates.iter().for_each(|(key, change)| batch.push(key, *change));
+        engine.apply(&batch.updates(), Durability::Durable).expect("applied");
     };
-    let get = |key: Key| engine.get(key.as_bytes()).expect("read");
+    let get = |key: Key| engine.get(&key.to_vec()).expect("read");
     assert_eq!((get(new), get(first)), (None, Some(0)), "{name}");
     apply(&[(new, Change::Increment), (first, Change::Increment), (new, Change::Increment)]);
     assert_eq!((get(new), get(first)), (Some(2), Some(1)), "{name}");
@@ -139,6 +178,6 @@ fn try_updates(name: &str, engine: &dyn Engine) {
     assert_eq!(get(first), Some(0), "{name}");
     apply(&[(first, Change::Delete)]);
     assert_eq!(get(first), None, "{name}");
-    let scanned = engine.scan(first.as_bytes(), 3).expect("scanned");
+    let scanned = engine.scan(&first.to_vec(), 3).expect("scanned");
     assert_eq!(scanned.records, 3, "{name}");
 }

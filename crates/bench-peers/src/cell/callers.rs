@@ -3,6 +3,9 @@
 //! In a closed loop a caller hands over its next updates when the last are acknowledged. In an open
 //! loop calls are due at random times, whichever caller is free takes the next, and a latency
 //! counts from when the call was due: what waits behind slow calls counts as slow too.
+//!
+//! A run that may be longer than it is asked to be goes on, second by second, until the engine's
+//! state is steady.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::acknowledged::Acknowledged;
 use super::recorder::Recorder;
-use crate::engine::{Change, Durability, Engine, Update};
+use crate::engine::{Batch, Change, Durability, Engine};
 use crate::failure::Failure;
 use crate::workload::keys::Keys;
 use crate::workload::random::Random;
@@ -21,6 +24,10 @@ use crate::workload::{Class, Workload};
 
 /// Bytes of a thread's stack; only what is touched takes memory.
 const STACK_BYTES: usize = 1 << 20;
+/// Time between two looks whether the state is steady.
+const LOOK: Duration = Duration::from_secs(1);
+/// Longest sleep before a look whether a caller has failed.
+const SLEEP_MAX: Duration = Duration::from_millis(50);
 
 /// What is run.
 pub(crate) struct Run<'a> {
@@ -28,7 +35,10 @@ pub(crate) struct Run<'a> {
     pub(crate) keys: Keys,
     pub(crate) workload: Workload,
     pub(crate) class: Class,
+    /// Length of the run at least.
     pub(crate) duration: Duration,
+    /// Length at most; the run is longer than at least until the state is steady.
+    pub(crate) duration_max: Duration,
     /// Updates per second of all callers together, open loop; none: closed loop.
     pub(crate) rate: Option<f64>,
     pub(crate) seed: u64,
@@ -69,48 +79,89 @@ struct Role<'a> {
     schedule: Option<&'a Schedule>,
 }
 
+/// What the threads of a run tell each other.
+#[derive(Default)]
+struct Shown {
+    /// Updates that were acknowledged.
+    updates: AtomicU64,
+    has_failed: AtomicBool,
+    is_over: AtomicBool,
+}
+
+/// Ends the run when it goes, so that no caller goes on by itself.
+struct End<'a>(&'a Shown);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
 struct Caller<'a> {
     run: &'a Run<'a>,
     role: Role<'a>,
     stream: Stream<'a>,
     durability: Durability,
     recorder: Recorder,
-    updates: Vec<Update>,
+    shown: &'a Shown,
+    batch: Batch,
     issued: u64,
 }
 
 impl Run<'_> {
-    /// Runs all threads to the end and gives what they have measured.
+    /// Runs all threads to the end and gives what they have measured, and after what time callers
+    /// were told to end.
     ///
     /// # Errors
     /// The first error of any thread, after which all end.
-    pub(crate) fn execute(&self) -> Result<Recorder, Failure> {
-        let (started, has_failed) = (Instant::now(), AtomicBool::new(false));
+    pub(crate) fn execute(&self) -> Result<(Recorder, Duration), Failure> {
+        let (started, shown) = (Instant::now(), Shown::default());
         let schedule = self.schedule(started);
-        let roles = self.roles(schedule.as_ref());
         let inserted = Arc::new(AtomicU64::new(0));
         let mut all = Recorder::new(started);
         thread::scope(|scope| {
+            let ending = End(&shown);
             let mut threads = Vec::new();
-            for role in roles {
-                let (inserted, has_failed) = (Arc::clone(&inserted), &has_failed);
+            for role in self.roles(schedule.as_ref()) {
+                let (inserted, shown) = (Arc::clone(&inserted), &shown);
                 let body = move || {
-                    let caller = self.caller(role, inserted, started);
-                    let done = caller.and_then(|caller| caller.serve(started, has_failed));
-                    has_failed.fetch_or(done.is_err(), Ordering::Relaxed);
+                    let caller = self.caller(role, inserted, started, shown);
+                    let done = caller.and_then(|caller| caller.serve(started));
+                    shown.has_failed.fetch_or(done.is_err(), Ordering::Relaxed);
                     done
                 };
                 let builder = thread::Builder::new().stack_size(STACK_BYTES);
                 let refused = |error| Failure::Refused(format!("no thread: {error}"));
                 threads.push(builder.spawn_scoped(scope, body).map_err(refused)?);
             }
+            let lasted = self.wait(started, &shown);
+            drop(ending);
             for thread in threads {
                 let ended = thread.join();
                 let recorder = ended.map_err(|_| Failure::engine("a caller panicked"))??;
                 all.merge(&recorder);
             }
-            Ok(all)
+            Ok((all, lasted))
         })
+    }
+
+    /// Waits until the run is long enough, and steady or as long as it may be, or a caller has
+    /// failed; how long that was.
+    fn wait(&self, started: Instant, shown: &Shown) -> Duration {
+        let mut until = self.duration;
+        while !shown.has_failed.load(Ordering::Relaxed) {
+            let left = until.saturating_sub(started.elapsed());
+            if !left.is_zero() {
+                thread::sleep(left.min(SLEEP_MAX));
+                continue;
+            }
+            let turns = || self.engine.turns(shown.updates.load(Ordering::Relaxed));
+            if until >= self.duration_max || turns().is_none_or(|turns| turns.are_enough()) {
+                break;
+            }
+            until = (until + LOOK).min(self.duration_max);
+        }
+        started.elapsed()
     }
 
     fn schedule(&self, started: Instant) -> Option<Schedule> {
@@ -147,6 +198,7 @@ impl Run<'_> {
         role: Role<'a>,
         inserted: Arc<AtomicU64>,
         started: Instant,
+        shown: &'a Shown,
     ) -> Result<Caller<'a>, Failure> {
         let (keys, run, seed, text) = (self.keys, self.number, self.seed, self.text);
         let shared = Shared { keys, run, seed, inserted, text };
@@ -156,7 +208,8 @@ impl Run<'_> {
             stream: Stream::new(role.workload, shared, role.place)?,
             durability: self.class.durability(),
             recorder: Recorder::new(started),
-            updates: Vec::with_capacity(role.batch),
+            shown,
+            batch: Batch::default(),
             issued: 0,
         })
     }
@@ -164,32 +217,25 @@ impl Run<'_> {
 
 impl Caller<'_> {
     /// Calls until the run is over.
-    fn serve(mut self, started: Instant, has_failed: &AtomicBool) -> Result<Recorder, Failure> {
-        let goes_on = || !has_failed.load(Ordering::Relaxed);
+    fn serve(mut self, started: Instant) -> Result<Recorder, Failure> {
         match self.role.schedule {
             None => {
-                let end = started + self.run.duration;
-                while goes_on() && Instant::now() < end {
+                while !self.shown.is_over.load(Ordering::Relaxed) {
                     self.turn(None)?;
                 }
             }
-            Some(schedule) => self.keep(schedule, started, goes_on)?,
+            Some(schedule) => self.keep(schedule, started)?,
         }
         Ok(self.recorder)
     }
 
     /// Calls when calls are due. What was due before the end and is not begun long after it counts
     /// as a call that ends then.
-    fn keep(
-        &mut self,
-        schedule: &Schedule,
-        started: Instant,
-        goes_on: impl Fn() -> bool,
-    ) -> Result<(), Failure> {
+    fn keep(&mut self, schedule: &Schedule, started: Instant) -> Result<(), Failure> {
         // The kernel may let a thread sleep 50 us longer otherwise; if it refuses, it does.
         nix::sys::prctl::set_timerslack(1).unwrap_or_default();
         let patience = self.run.duration * 2;
-        while goes_on() {
+        while !self.shown.has_failed.load(Ordering::Relaxed) {
             let Some(due) = schedule.take() else { break };
             if started.elapsed() > patience {
                 self.recorder.acknowledged(0, due);
@@ -204,40 +250,43 @@ impl Caller<'_> {
     /// A batch of operations, due at a time or now.
     fn turn(&mut self, due: Option<Instant>) -> Result<(), Failure> {
         let engine = self.run.engine;
-        self.updates.clear();
+        self.batch.clear();
         for _ in 0..self.role.batch {
             let operation = self.stream.next()?;
             let since = Instant::now();
             match operation {
-                Operation::Update(update) => self.updates.push(update),
+                Operation::Update(key, change) => self.batch.push(&key, change),
                 Operation::Read(key) => {
-                    engine.get(key.as_bytes())?;
+                    engine.get(&key.to_vec())?;
                     self.recorder.read(since);
                 }
                 Operation::ReadAndIncrement(key) => {
-                    engine.get(key.as_bytes())?;
+                    engine.get(&key.to_vec())?;
                     self.recorder.read(since);
-                    self.updates.push(Update { key, change: Change::Increment });
+                    self.batch.push(&key, Change::Increment);
                 }
                 Operation::Scan(key, records) => {
-                    engine.scan(key.as_bytes(), records)?;
+                    engine.scan(&key.to_vec(), records)?;
                     self.recorder.scanned(since);
                 }
             }
         }
-        if self.updates.is_empty() {
+        let updates = self.batch.updates();
+        if updates.is_empty() {
             return Ok(());
         }
+        let count = updates.len() as u64;
         let since = due.unwrap_or_else(Instant::now);
-        self.issued += self.updates.len() as u64;
+        self.issued += count;
         if let Some(noted) = self.run.acknowledged {
             noted.issue(self.role.place.0, self.issued)?;
         }
-        engine.apply(&self.updates, self.durability)?;
+        engine.apply(&updates, self.durability)?;
         if let Some(noted) = self.run.acknowledged {
             noted.acknowledge(self.role.place.0, self.issued)?;
         }
-        self.recorder.acknowledged(self.updates.len() as u64, since);
+        self.recorder.acknowledged(count, since);
+        self.shown.updates.fetch_add(count, Ordering::Relaxed);
         Ok(())
     }
 }

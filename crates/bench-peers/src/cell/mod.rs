@@ -1,9 +1,9 @@
 //! What happens inside a child process: one step on one store, measured.
 //!
 //! Steps of a run: open the store; learn the sum of all counters if it is not known; warm the
-//! caches with reads (unless cold reads are what is measured); run; wait until all deferred work is
-//! done; count again. Read and written bytes and processor time are those from the start of the run
-//! to the end of the deferred work.
+//! caches with reads (unless cold reads are what is measured); run, increments until the state is
+//! steady; wait until all deferred work is done; count again. Read and written bytes and processor
+//! time are taken at the end of the run and at the end of the deferred work.
 
 pub(crate) mod acknowledged;
 mod callers;
@@ -23,7 +23,7 @@ use recorder::Recorder;
 use resources::Used;
 use spec::{Reply, Spec, Step};
 
-use crate::engine::{Config, Engine, RECORD_BYTES};
+use crate::engine::{Config, Engine, record_bytes};
 use crate::engines;
 use crate::failure::Failure;
 use crate::outcome::{Check, Outcome, Recovery, Series};
@@ -58,7 +58,8 @@ pub(crate) fn live(orders: &Path) -> Result<(), Failure> {
 
 /// Does one step on one store.
 pub(crate) fn perform(spec: &Spec) -> Reply {
-    let mut cell = Cell { spec, keys: Keys::new(spec.records, spec.seed), counters: spec.counters };
+    let keys = Keys::new(spec.records, spec.seed, spec.key_bytes);
+    let mut cell = Cell { spec, keys, counters: spec.counters };
     let outcome = match spec.step {
         Step::Load => cell.load(),
         Step::Run => cell.run(),
@@ -82,7 +83,8 @@ impl Cell<'_> {
         let entry = engines::find(name).ok_or_else(unknown)?;
         let config = Config {
             memory_bytes: self.spec.memory_bytes,
-            data_bytes: self.spec.records * RECORD_BYTES,
+            data_bytes: self.spec.records * record_bytes(self.spec.key_bytes),
+            key_bytes: self.spec.key_bytes,
             durability: self.spec.class.durability(),
         };
         (entry.open)(&self.spec.folder, &config)
@@ -112,14 +114,22 @@ impl Cell<'_> {
         if !self.spec.workload.is_cold() && self.spec.warm_up_seconds > 0.0 {
             let workload = Workload::Reads;
             let duration = Duration::from_secs_f64(self.spec.warm_up_seconds);
-            Run { workload, duration, rate: None, ..self.orders(engine.as_ref()) }.execute()?;
+            let orders = self.orders(engine.as_ref());
+            Run { workload, duration, duration_max: duration, rate: None, ..orders }.execute()?;
         }
         let (started, before) = (Instant::now(), Used::now());
         let watch = Watch::begin(started);
-        let recorder = self.orders(engine.as_ref()).execute()?;
-        let ran = started.elapsed();
+        let (recorder, lasted) = self.orders(engine.as_ref()).execute()?;
+        let (ran, in_run) = (started.elapsed(), Used::now().since(before));
+        let turns = engine.turns(recorder.updates);
         engine.quiesce()?;
         let mut outcome = summary(recorder, ran, started.elapsed());
+        outcome.in_run = Some(in_run);
+        outcome.callers_seconds = Some(lasted.as_secs_f64());
+        if self.spec.workload == Workload::Increments {
+            outcome.turns = turns;
+            outcome.is_steady = Some(turns.is_none_or(|turns| turns.are_enough()));
+        }
         outcome.pauses = Some(watch.end());
         outcome.rate = self.spec.rate;
         self.finish(&mut outcome, Used::now().since(before), engine.as_ref());
@@ -148,7 +158,8 @@ impl Cell<'_> {
         let noted = Acknowledged::create(&self.spec.acknowledged, counters)?;
         let orders = self.orders(engine.as_ref());
         let duration = orders.duration.mul_f64(PATIENCE);
-        Run { acknowledged: Some(&noted), duration, ..orders }.execute()?;
+        let acknowledged = Some(&noted);
+        Run { acknowledged, duration, duration_max: duration, ..orders }.execute()?;
         self.counters = None;
         Err(Failure::Refused("nobody killed the run".to_owned()))
     }
@@ -158,7 +169,7 @@ impl Cell<'_> {
         let noted = acknowledged::read(&self.spec.acknowledged).ok_or_else(missing)?;
         let (started, before) = (Instant::now(), Used::now());
         let engine = self.open()?;
-        engine.get(self.keys.loaded(0).as_bytes())?;
+        engine.get(&self.keys.loaded(0).to_vec())?;
         let seconds = started.elapsed().as_secs_f64();
         let mut outcome = Outcome { updates: noted.acknowledged, ..Outcome::default() };
         self.finish(&mut outcome, Used::now().since(before), engine.as_ref());
@@ -183,6 +194,7 @@ impl Cell<'_> {
             workload: self.spec.workload,
             class: self.spec.class,
             duration: Duration::from_secs_f64(self.spec.seconds),
+            duration_max: Duration::from_secs_f64(self.spec.seconds_max),
             rate: self.spec.rate,
             seed: self.spec.seed,
             number: self.spec.run,

@@ -6,12 +6,13 @@ use std::path::Path;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
+use serde::{Deserialize, Serialize};
 
 /// Bytes of the blocks by which a file system counts.
 const BLOCK_BYTES: u64 = 512;
 
-/// Use up to a moment.
-#[derive(Clone, Copy, Default)]
+/// Use up to a moment, or between two.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Used {
     /// Bytes that devices had to read for the process.
     pub(crate) read_bytes: u64,

@@ -35,8 +35,12 @@ pub(crate) struct Spec {
     pub(crate) memory_bytes: u64,
     /// Loaded records.
     pub(crate) records: u64,
-    /// Length of the run, in seconds.
+    /// Bytes of their keys.
+    pub(crate) key_bytes: u8,
+    /// Length of the run, in seconds: at least.
     pub(crate) seconds: f64,
+    /// At most, if the state is not steady before.
+    pub(crate) seconds_max: f64,
     /// Time of random reads before the run, which warm caches, in seconds.
     pub(crate) warm_up_seconds: f64,
     /// Updates per second, open loop; none: closed loop.

@@ -4,18 +4,20 @@
 use crate::engine::{Change, Update, Value, add, incremented_from_nothing, value};
 
 /// Puts updates into key order and gives those of each key together, in the order they came.
-pub(super) fn by_key(updates: &mut [Update]) -> impl Iterator<Item = &[Update]> {
-    updates.sort_by(|first, second| first.key.as_bytes().cmp(second.key.as_bytes()));
-    updates.chunk_by(|first, second| first.key.as_bytes() == second.key.as_bytes())
+pub(super) fn by_key<'a, 'k>(
+    updates: &'a mut [Update<'k>],
+) -> impl Iterator<Item = &'a [Update<'k>]> {
+    updates.sort_by_key(|update| update.key);
+    updates.chunk_by(|first, second| first.key == second.key)
 }
 
 /// Whether the value before matters to these updates of one key.
-pub(super) fn needs_current(updates: &[Update]) -> bool {
+pub(super) fn needs_current(updates: &[Update<'_>]) -> bool {
     matches!(updates.first(), Some(Update { change: Change::Increment, .. }))
 }
 
 /// The value after these updates of one key; none if it is gone.
-pub(super) fn changed(updates: &[Update], current: Option<&[u8]>) -> Option<Value> {
+pub(super) fn changed(updates: &[Update<'_>], current: Option<&[u8]>) -> Option<Value> {
     let mut now: Option<Value> = current.and_then(|bytes| bytes.try_into().ok());
     for update in updates {
         now = match (update.change, now) {
@@ -34,11 +36,11 @@ pub(super) fn changed(updates: &[Update], current: Option<&[u8]>) -> Option<Valu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Key, counter};
+    use crate::engine::counter;
 
     #[test]
     fn updates_of_a_key_take_effect_in_order() {
-        let update = |number, change| Update { key: Key::number(number), change };
+        let update = |number: usize, change| Update { key: &b"key"[..number], change };
         let mut updates = [
             update(2, Change::Increment),
             update(1, Change::Put(5)),

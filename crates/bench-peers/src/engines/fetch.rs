@@ -12,10 +12,9 @@ const TOGETHER_KEYS: usize = 8;
 /// Brings the records of all increments into caches before they are changed one after the other:
 /// several threads read at once, so that the device is busy. Failures are left to the reads that
 /// follow.
-pub(super) fn fetch(updates: &[Update], read: impl Fn(&[u8]) + Sync) {
-    let is_increment = |update: &&Update| matches!(update.change, Change::Increment);
-    let keys: Vec<&[u8]> =
-        updates.iter().filter(is_increment).map(|update| update.key.as_bytes()).collect();
+pub(super) fn fetch(updates: &[Update<'_>], read: impl Fn(&[u8]) + Sync) {
+    let is_increment = |update: &&Update<'_>| matches!(update.change, Change::Increment);
+    let keys: Vec<&[u8]> = updates.iter().filter(is_increment).map(|update| update.key).collect();
     if keys.len() < TOGETHER_MIN {
         return;
     }
@@ -29,9 +28,9 @@ pub(super) fn fetch(updates: &[Update], read: impl Fn(&[u8]) + Sync) {
 
 /// [`fetch`] for engines whose commits go one after the other: there the caller reads the record of
 /// a single update itself, for there are many callers then.
-pub(super) fn fetch_before_commit(updates: &[Update], read: impl Fn(&[u8]) + Sync) {
+pub(super) fn fetch_before_commit(updates: &[Update<'_>], read: impl Fn(&[u8]) + Sync) {
     match updates {
-        [update] => read(update.key.as_bytes()),
+        [update] => read(update.key),
         _ => fetch(updates, read),
     }
 }

@@ -1,12 +1,20 @@
 //! fjall: an LSM tree in Rust. It has no merge operator, so an increment is a get and a put.
 //!
-//! Configuration, and why:
-//! - memtables of an eighth of the limit (up to four wait for flushes), a block cache of a quarter;
-//!   it reads and writes through the page cache, which has the rest;
+//! Configuration by default, and why:
+//! - memtables of a sixteenth of the limit: the default of 64 MiB does not fit, for up to five are
+//!   there at once and take half as much again as fjall counts (with an eighth it was killed);
+//! - a block cache of a quarter (the default is 32 MiB). It reads and writes through the page
+//!   cache, which has the rest;
+//! - partitioned index and filters: whole ones, which is the default for tables that are ingested,
+//!   outgrow the limit (with 64 callers it was killed);
+//! - all else at its defaults.
+//!
+//! Beyond that if tuned, and why:
 //! - no filters at the last level (`expect_point_read_hits`): what is read is there;
-//! - partitioned index and filters: whole ones would not fit once the data is many times the
-//!   memory;
-//! - no compression: values do not compress;
+//! - a journal of twice the limit, 64 MiB at least, instead of 512 MiB.
+//!
+//! In both:
+//! - no compression: values do not compress, and it is built without;
 //! - durable: the journal is synchronised once for all callers that wait for it (group commit);
 //!   relaxed: the journal goes to the page cache with every write, its default;
 //! - read-modify-write under locks of the application, one for each of many parts of the keys; a
@@ -17,26 +25,43 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use fjall::config::{CompressionPolicy, PartitioningPolicy};
-use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::config::PartitioningPolicy;
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
 use super::Entry;
+use super::buffers::Buffers;
 use super::changes::{by_key, changed, needs_current};
 use super::fetch::fetch;
 use super::group::Group;
 use super::stripes::Stripes;
-use crate::engine::{Config, Durability, Engine, Records, Scanned, Update, counter};
+use crate::engine::{
+    Config, Durability, Engine, Records, Scanned, Turns, Update, VALUE_BYTES, counter,
+};
 use crate::failure::Failure;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "fjall",
-    open,
+    open: |folder, config| open(folder, config, false),
     room_factor: 3.0,
-    configuration: "memtables of an eighth of the limit, a block cache of a quarter, the rest as \
-                    page cache, partitioned index and filters, group commit of the journal, \
-                    read-modify-write under locks of the application",
+    configuration: "memtables of a sixteenth of the limit (the default of 64 MiB does not fit, for \
+                    up to five are there at once), a block cache of a quarter, partitioned index \
+                    and filters (whole ones, the default for ingested tables, do not fit); all \
+                    else at its defaults; group commit of the journal, read-modify-write under \
+                    locks of the application",
 };
 
+pub(super) const TUNED: Entry = Entry {
+    name: "fjall-tuned",
+    open: |folder, config| open(folder, config, true),
+    room_factor: 3.0,
+    configuration: "as fjall, but without filters at the last level and with a journal of twice \
+                    the limit (64 MiB at least)",
+};
+
+/// Memtables that there are at most: one that is written to, and four that wait to be flushed.
+const MEMTABLES: u64 = 5;
+/// Bytes of an entry of a memtable beside its key and its value, as fjall counts them.
+const ENTRY_BYTES: usize = 64;
 /// Smallest size of all journals that fjall takes.
 const JOURNAL_BYTES_MIN: u64 = 64 << 20;
 /// Time between two looks whether it is at rest.
@@ -49,37 +74,42 @@ struct Fjall {
     records: Keyspace,
     stripes: Stripes,
     group: Group<()>,
+    buffers: Buffers,
 }
 
-fn open(folder: &Path, config: &Config) -> Result<Box<dyn Engine>, Failure> {
-    let memory_bytes = config.memory_bytes;
-    let database = Database::builder(folder.join("db"))
-        .cache_size(memory_bytes / 4)
-        .max_journaling_size((memory_bytes * 2).max(JOURNAL_BYTES_MIN))
-        .worker_threads(2)
-        .open()
-        .map_err(Failure::engine)?;
+fn open(folder: &Path, config: &Config, is_tuned: bool) -> Result<Box<dyn Engine>, Failure> {
+    let (memory_bytes, memtable_bytes) = (config.memory_bytes, config.memory_bytes / 16);
+    let mut builder = Database::builder(folder.join("db")).cache_size(memory_bytes / 4);
+    if is_tuned {
+        let journal_bytes = (memory_bytes * 2).max(JOURNAL_BYTES_MIN);
+        builder = builder.max_journaling_size(journal_bytes);
+    }
+    let database = builder.open().map_err(Failure::engine)?;
     let options = || {
         KeyspaceCreateOptions::default()
-            .max_memtable_size(memory_bytes / 8)
-            .expect_point_read_hits(true)
+            .max_memtable_size(memtable_bytes)
+            .expect_point_read_hits(is_tuned)
             .index_block_partitioning_policy(PartitioningPolicy::all(true))
             .filter_block_partitioning_policy(PartitioningPolicy::all(true))
-            .data_block_compression_policy(CompressionPolicy::all(CompressionType::None))
     };
     let records = database.keyspace("records", options).map_err(Failure::engine)?;
-    Ok(Box::new(Fjall { database, records, stripes: Stripes::new(), group: Group::new() }))
+    let buffers = Buffers {
+        bytes: memtable_bytes * MEMTABLES,
+        increment_bytes: (usize::from(config.key_bytes) + VALUE_BYTES + ENTRY_BYTES) as u64,
+    };
+    let (stripes, group) = (Stripes::new(), Group::new());
+    Ok(Box::new(Fjall { database, records, stripes, group, buffers }))
 }
 
 impl Fjall {
-    fn change(&self, updates: &[Update]) -> Result<(), fjall::Error> {
+    fn change(&self, updates: &[Update<'_>]) -> Result<(), fjall::Error> {
         let _locked = self.stripes.lock(updates);
         let mut updates = updates.to_vec();
         // An error shows again below.
         fetch(&updates, |key| drop(self.records.get(key)));
         let mut batch = self.database.batch();
         for group in by_key(&mut updates) {
-            let key = group[0].key.as_bytes();
+            let key = group[0].key;
             let current = if needs_current(group) { self.records.get(key)? } else { None };
             match changed(group, current.as_deref()) {
                 Some(value) => batch.insert(&self.records, key, value.as_slice()),
@@ -100,19 +130,19 @@ impl Engine for Fjall {
     fn load(&self, records: Records<'_>) -> Result<(), Failure> {
         let mut ingestion = self.records.start_ingestion().map_err(Failure::engine)?;
         for (key, value) in records {
-            ingestion.write(key.as_bytes(), value.as_slice()).map_err(Failure::engine)?;
+            ingestion.write(key.as_slice(), value.as_slice()).map_err(Failure::engine)?;
         }
         ingestion.finish().map_err(Failure::engine)
     }
 
-    fn apply(&self, updates: &[Update], durability: Durability) -> Result<(), Failure> {
+    fn apply(&self, updates: &[Update<'_>], durability: Durability) -> Result<(), Failure> {
         self.change(updates).map_err(Failure::engine)?;
         if durability == Durability::Relaxed {
             return Ok(());
         }
         let persist =
-            |_: &mut Vec<()>| self.database.persist(PersistMode::SyncData).map_err(Failure::engine);
-        self.group.apply(&[()], persist)
+            |(): &()| self.database.persist(PersistMode::SyncData).map_err(Failure::engine);
+        self.group.apply(|()| (), persist)
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<u64>, Failure> {
@@ -137,6 +167,10 @@ impl Engine for Fjall {
             looks = if self.is_at_rest() { looks + 1 } else { 0 };
         }
         self.database.persist(PersistMode::SyncAll).map_err(Failure::engine)
+    }
+
+    fn turns(&self, increments: u64) -> Option<Turns> {
+        Some(self.buffers.turns(increments))
     }
 
     fn statistics(&self) -> BTreeMap<String, f64> {

@@ -13,14 +13,14 @@ use crate::failure::Failure;
 #[cfg(any(feature = "lmdb", feature = "redb"))]
 pub(super) const RELAXED_PERIOD: Duration = Duration::from_millis(250);
 
-/// Gathers items of many callers into commits.
+/// Gathers what many callers bring into commits.
 pub(super) struct Group<T> {
     state: Mutex<State<T>>,
     changed: Condvar,
 }
 
 struct State<T> {
-    waiting: Vec<T>,
+    waiting: T,
     /// Number of the commit that will take what is waiting.
     gathering: u64,
     /// Commits below this number have ended.
@@ -30,24 +30,25 @@ struct State<T> {
     failure: Option<String>,
 }
 
-impl<T: Copy> Group<T> {
+impl<T: Default> Group<T> {
     pub(super) fn new() -> Self {
-        let (waiting, is_committing, failure) = (Vec::new(), false, None);
+        let (waiting, is_committing, failure) = (T::default(), false, None);
         let state = State { waiting, gathering: 0, ended: 0, is_committing, failure };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Has `items` committed, together with those of others, by `commit` of one of the callers.
+    /// Has what `bring` adds committed, together with what others bring, by `commit` of one of the
+    /// callers.
     ///
     /// # Errors
     /// The failure of the commit, or of one before.
     pub(super) fn apply(
         &self,
-        items: &[T],
-        commit: impl Fn(&mut Vec<T>) -> Result<(), Failure>,
+        bring: impl FnOnce(&mut T),
+        commit: impl Fn(&T) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let mut state = self.lock();
-        state.waiting.extend_from_slice(items);
+        bring(&mut state.waiting);
         let mine = state.gathering;
         loop {
             if let Some(failure) = &state.failure {
@@ -62,9 +63,9 @@ impl<T: Copy> Group<T> {
             }
             state.is_committing = true;
             state.gathering += 1;
-            let mut taken = std::mem::take(&mut state.waiting);
+            let taken = std::mem::take(&mut state.waiting);
             drop(state);
-            let done = commit(&mut taken);
+            let done = commit(&taken);
             state = self.lock();
             state.is_committing = false;
             state.ended += 1;
@@ -117,7 +118,7 @@ mod tests {
     #[test]
     fn everything_is_committed_once_and_failures_reach_all_who_come_later() {
         let (group, sum, commits) = (Group::new(), AtomicU64::new(0), AtomicU64::new(0));
-        let commit = |items: &mut Vec<u64>| {
+        let commit = |items: &Vec<u64>| {
             commits.fetch_add(1, Ordering::Relaxed);
             sum.fetch_add(items.iter().sum(), Ordering::Relaxed);
             std::thread::sleep(Duration::from_millis(1));
@@ -127,13 +128,16 @@ mod tests {
             for caller in 0..8 {
                 let (group, commit) = (&group, &commit);
                 scope.spawn(move || {
-                    (0..20).for_each(|item| group.apply(&[caller, item], commit).expect("done"));
+                    (0..20).for_each(|item| {
+                        let bring = |all: &mut Vec<u64>| all.extend([caller, item]);
+                        group.apply(bring, commit).expect("done");
+                    });
                 });
             }
         });
         assert_eq!(sum.into_inner(), 20 * (0..8).sum::<u64>() + 8 * (0..20).sum::<u64>());
         assert!(commits.into_inner() < 160);
-        assert!(group.apply(&[1], |_| Err(Failure::engine("broken"))).is_err());
-        assert!(group.apply(&[1], |_| Ok(())).is_err());
+        assert!(group.apply(|_| (), |_| Err(Failure::engine("broken"))).is_err());
+        assert!(group.apply(|_| (), |_| Ok(())).is_err());
     }
 }

@@ -21,7 +21,7 @@ use super::Entry;
 use super::changes::{by_key, changed, needs_current};
 use super::fetch::fetch_before_commit;
 use super::group::{Background, Group, RELAXED_PERIOD};
-use crate::engine::{Config, Durability, Engine, Records, Scanned, Update, counter};
+use crate::engine::{Batch, Config, Durability, Engine, Records, Scanned, Update, counter};
 use crate::failure::Failure;
 
 pub(super) const ENTRY: Entry = Entry {
@@ -40,7 +40,7 @@ struct Lmdb {
     _background: Option<Background>,
     env: Env<WithoutTls>,
     records: Database<'static, Bytes, Bytes>,
-    group: Group<Update>,
+    group: Group<Batch>,
 }
 
 fn open(folder: &Path, config: &Config) -> Result<Box<dyn Engine>, Failure> {
@@ -72,10 +72,10 @@ fn open(folder: &Path, config: &Config) -> Result<Box<dyn Engine>, Failure> {
 }
 
 impl Lmdb {
-    fn commit(&self, updates: &mut [Update]) -> Result<(), heed::Error> {
+    fn commit(&self, updates: &mut [Update<'_>]) -> Result<(), heed::Error> {
         let mut transaction = self.env.write_txn()?;
         for group in by_key(updates) {
-            let key = group[0].key.as_bytes();
+            let key = group[0].key;
             let current =
                 if needs_current(group) { self.records.get(&transaction, key)? } else { None };
             match changed(group, current) {
@@ -93,9 +93,8 @@ impl Engine for Lmdb {
         while records.peek().is_some() {
             let mut transaction = self.env.write_txn().map_err(Failure::engine)?;
             for (key, value) in records.by_ref().take(LOAD_RECORDS) {
-                let (how, key) = (PutFlags::APPEND, key.as_bytes());
                 self.records
-                    .put_with_flags(&mut transaction, how, key, &value)
+                    .put_with_flags(&mut transaction, PutFlags::APPEND, &key, &value)
                     .map_err(Failure::engine)?;
             }
             transaction.commit().map_err(Failure::engine)?;
@@ -103,9 +102,12 @@ impl Engine for Lmdb {
         self.quiesce()
     }
 
-    fn apply(&self, updates: &[Update], _: Durability) -> Result<(), Failure> {
+    fn apply(&self, updates: &[Update<'_>], _: Durability) -> Result<(), Failure> {
         fetch_before_commit(updates, |key| drop(self.get(key)));
-        self.group.apply(updates, |all| self.commit(all).map_err(Failure::engine))
+        self.group.apply(
+            |all| all.extend(updates),
+            |all| self.commit(&mut all.updates()).map_err(Failure::engine),
+        )
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<u64>, Failure> {

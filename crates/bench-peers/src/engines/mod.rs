@@ -1,5 +1,7 @@
 //! The engines that are built in, in the order in which they take turns.
 
+#[cfg(any(feature = "rocksdb", feature = "fjall"))]
+mod buffers;
 #[cfg(any(feature = "rocksdb", feature = "fjall", feature = "lmdb", feature = "redb"))]
 mod changes;
 #[cfg(any(
@@ -28,7 +30,9 @@ mod upsweep;
 
 use crate::engine::Open;
 
-/// An engine in one configuration.
+/// An engine in one configuration. Where there are two, the one with `-tuned` in its name is made
+/// for this memory and these workloads; the other has what the engine does by itself, changed no
+/// more than it takes to fit into the memory.
 pub(crate) struct Entry {
     /// How it is called on the command line and in results.
     pub(crate) name: &'static str,
@@ -43,12 +47,17 @@ pub(crate) struct Entry {
 /// All engines that are built in.
 pub(crate) const ENTRIES: &[Entry] = &[
     upsweep::ENTRY,
+    upsweep::TUNED,
     #[cfg(feature = "rocksdb")]
     rocksdb::MERGE,
     #[cfg(feature = "rocksdb")]
-    rocksdb::READ_MODIFY_WRITE,
+    rocksdb::MERGE_TUNED,
+    #[cfg(feature = "rocksdb")]
+    rocksdb::READ_MODIFY_WRITE_TUNED,
     #[cfg(feature = "fjall")]
     fjall::ENTRY,
+    #[cfg(feature = "fjall")]
+    fjall::TUNED,
     #[cfg(feature = "lmdb")]
     lmdb::ENTRY,
     #[cfg(feature = "redb")]

@@ -22,7 +22,7 @@ use super::changes::{by_key, changed, needs_current};
 use super::fetch::fetch_before_commit;
 use super::group::{Background, Group, RELAXED_PERIOD};
 use crate::engine::{
-    Config, Durability, Engine, Records, Scanned, Update, VALUE_BYTES, Value, counter,
+    Batch, Config, Durability, Engine, Records, Scanned, Update, VALUE_BYTES, Value, counter,
 };
 use crate::failure::Failure;
 
@@ -42,7 +42,7 @@ struct Redb {
     /// Drops first: its thread uses the database.
     _background: Option<Background>,
     database: Arc<Database>,
-    group: Group<Update>,
+    group: Group<Batch>,
 }
 
 fn open(folder: &Path, config: &Config) -> Result<Box<dyn Engine>, Failure> {
@@ -67,14 +67,18 @@ fn make_durable(database: &Database) -> Result<(), redb::Error> {
 }
 
 impl Redb {
-    fn commit(&self, updates: &mut [Update], durability: Durability) -> Result<(), redb::Error> {
+    fn commit(
+        &self,
+        updates: &mut [Update<'_>],
+        durability: Durability,
+    ) -> Result<(), redb::Error> {
         let mut transaction = self.database.begin_write()?;
         if durability == Durability::Relaxed {
             transaction.set_durability(redb::Durability::None)?;
         }
         let mut table = transaction.open_table(RECORDS)?;
         for group in by_key(updates) {
-            let key = group[0].key.as_bytes();
+            let key = group[0].key;
             let current: Option<Value> = if needs_current(group) {
                 table.get(key)?.map(|found| found.value())
             } else {
@@ -91,13 +95,13 @@ impl Redb {
 
     fn load_some(
         &self,
-        records: &mut dyn Iterator<Item = (crate::engine::Key, Value)>,
+        records: &mut dyn Iterator<Item = (Vec<u8>, Value)>,
     ) -> Result<(), redb::Error> {
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(redb::Durability::Immediate)?;
         let mut table = transaction.open_table(RECORDS)?;
         for (key, value) in records {
-            table.insert(key.as_bytes(), value)?;
+            table.insert(key.as_slice(), value)?;
         }
         drop(table);
         Ok(transaction.commit()?)
@@ -128,9 +132,12 @@ impl Engine for Redb {
         Ok(())
     }
 
-    fn apply(&self, updates: &[Update], durability: Durability) -> Result<(), Failure> {
+    fn apply(&self, updates: &[Update<'_>], durability: Durability) -> Result<(), Failure> {
         fetch_before_commit(updates, |key| drop(self.get(key)));
-        self.group.apply(updates, |all| self.commit(all, durability).map_err(Failure::engine))
+        self.group.apply(
+            |all| all.extend(updates),
+            |all| self.commit(&mut all.updates(), durability).map_err(Failure::engine),
+        )
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<u64>, Failure> {

@@ -1,7 +1,15 @@
-//! RocksDB, its current release, built with optimisation and without assertions; in two ways:
-//! increments as operands of a merge operator, which reads nothing, and as a get and a put.
+//! RocksDB, its current release, built with optimisation and without assertions: increments as
+//! operands of a merge operator, which reads nothing, by default and tuned; and as a get and a put,
+//! tuned.
 //!
-//! Configuration, and why:
+//! Configuration by default, and why:
+//! - `optimize_level_style_compaction`, the library's own one call for a budget of memory: a
+//!   quarter of the limit, which it exceeds by half in the worst case;
+//! - a block cache of a quarter of the limit (the default is 32 MiB). Index and filter blocks are
+//!   in it, because outside, which is the default, they alone outgrow the limit at high ratios;
+//! - all else at its defaults: page cache, no filters, two background jobs.
+//!
+//! Configuration if tuned, and why:
 //! - memory: three write buffers of an eighth of the limit (memtables are what makes an LSM tree
 //!   batch; one fills while two are flushed), a block cache of a quarter; the rest is buffers of
 //!   compactions, the page cache of the write-ahead log, threads and the heap;
@@ -16,9 +24,11 @@
 //!   124 thousand and 139 bytes. On a quiet machine this is worth measuring again;
 //! - both processors for flushes and compactions; no compression: values do not compress;
 //! - log files are used again (`recycle_log_file_num`): a synchronous write into space that was
-//!   written before need not change the file system's journal;
-//! - durable: `sync` writes, which RocksDB commits in groups; relaxed: without `sync`, and the log
-//!   is handed to the device after each MiB;
+//!   written before need not change the file system's journal; the log is handed to the device
+//!   after each MiB.
+//!
+//! In both:
+//! - durable: `sync` writes, which RocksDB commits in groups; relaxed: without `sync`;
 //! - get and put: a batch reads its records by eight threads before it changes them;
 //! - the data set is loaded as ingested files, straight into the last level.
 
@@ -32,31 +42,45 @@ use rust_rocksdb::{
 };
 
 use super::Entry;
+use super::buffers::Buffers;
 use super::changes::{by_key, changed, needs_current};
 use super::fetch::fetch;
 use super::stripes::Stripes;
 use crate::engine::{
-    Change, Config, Durability, Engine, Records, Scanned, Update, VALUE_BYTES, add, counter,
+    Change, Config, Durability, Engine, Records, Scanned, Turns, Update, VALUE_BYTES, add, counter,
     incremented_from_nothing, value,
 };
 use crate::failure::Failure;
 
 pub(super) const MERGE: Entry = Entry {
     name: "rocksdb-merge",
-    open: open_merge,
+    open: |folder, config| open(folder, config, false, None),
+    room_factor: 3.0,
+    configuration: "increments as merge operands; optimize_level_style_compaction with a quarter \
+                    of the limit, a block cache of a quarter in which index and filters are too \
+                    (by default they are outside and outgrow the limit at high ratios); all else \
+                    at its defaults",
+};
+
+pub(super) const MERGE_TUNED: Entry = Entry {
+    name: "rocksdb-merge-tuned",
+    open: |folder, config| open(folder, config, true, None),
     room_factor: 2.5,
     configuration: "increments as merge operands; three write buffers of an eighth of the limit, a \
                     block cache of a quarter, direct I/O, partitioned index and filters",
 };
 
-pub(super) const READ_MODIFY_WRITE: Entry = Entry {
-    name: "rocksdb-rmw",
-    open: open_read_modify_write,
+pub(super) const READ_MODIFY_WRITE_TUNED: Entry = Entry {
+    name: "rocksdb-rmw-tuned",
+    open: |folder, config| open(folder, config, true, Some(Stripes::new())),
     room_factor: 2.5,
     configuration: "increments as get and put under locks of the application; otherwise as \
-                    rocksdb-merge",
+                    rocksdb-merge-tuned",
 };
 
+/// Bytes of an entry of a memtable beside its key and its value or operand: a sequence number of 8,
+/// lengths, and pointers of its list of which there are 4 to each 3 entries, aligned to 8.
+const ENTRY_BYTES: usize = 24;
 /// An operand: how much is added.
 const ONE: [u8; 8] = 1u64.to_le_bytes();
 /// Bytes of the files by which a data set is loaded.
@@ -68,27 +92,41 @@ struct RocksDb {
     folder: PathBuf,
     /// Locks for read-modify-write; none: increments are merged.
     stripes: Option<Stripes>,
-}
-
-fn open_merge(folder: &Path, config: &Config) -> Result<Box<dyn Engine>, Failure> {
-    open(folder, config, None)
-}
-
-fn open_read_modify_write(folder: &Path, config: &Config) -> Result<Box<dyn Engine>, Failure> {
-    open(folder, config, Some(Stripes::new()))
+    buffers: Buffers,
 }
 
 fn open(
     folder: &Path,
     config: &Config,
+    is_tuned: bool,
     stripes: Option<Stripes>,
 ) -> Result<Box<dyn Engine>, Failure> {
-    let options = options(usize::try_from(config.memory_bytes).unwrap_or(usize::MAX));
+    let memory_bytes = usize::try_from(config.memory_bytes).unwrap_or(usize::MAX);
+    let mut options = if is_tuned { tuned(memory_bytes) } else { usual(memory_bytes) };
+    options.create_if_missing(true);
+    options.set_merge_operator("count", merge_full, merge_partial);
+    let written_bytes = if stripes.is_some() { VALUE_BYTES } else { ONE.len() };
+    let buffers = Buffers {
+        // Three of an eighth; by default six of a quarter of the budget, which is a quarter.
+        bytes: config.memory_bytes / 8 * 3,
+        increment_bytes: (usize::from(config.key_bytes) + written_bytes + ENTRY_BYTES) as u64,
+    };
     let db = DB::open(&options, folder.join("db")).map_err(Failure::engine)?;
-    Ok(Box::new(RocksDb { db, options, folder: folder.to_owned(), stripes }))
+    Ok(Box::new(RocksDb { db, options, folder: folder.to_owned(), stripes, buffers }))
 }
 
-fn options(memory_bytes: usize) -> Options {
+/// The library's defaults, in this memory.
+fn usual(memory_bytes: usize) -> Options {
+    let mut blocks = BlockBasedOptions::default();
+    blocks.set_block_cache(&Cache::new_lru_cache(memory_bytes / 4));
+    blocks.set_cache_index_and_filter_blocks(true);
+    let mut options = Options::default();
+    options.set_block_based_table_factory(&blocks);
+    options.optimize_level_style_compaction(memory_bytes / 4);
+    options
+}
+
+fn tuned(memory_bytes: usize) -> Options {
     let mut blocks = BlockBasedOptions::default();
     blocks.set_block_cache(&Cache::new_lru_cache(memory_bytes / 4));
     blocks.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
@@ -97,11 +135,9 @@ fn options(memory_bytes: usize) -> Options {
     blocks.set_cache_index_and_filter_blocks(true);
     blocks.set_pin_top_level_index_and_filter(true);
     let mut options = Options::default();
-    options.create_if_missing(true);
     options.set_block_based_table_factory(&blocks);
     options.set_optimize_filters_for_hits(true);
     options.set_compression_type(DBCompressionType::None);
-    options.set_merge_operator("count", merge_full, merge_partial);
     options.set_write_buffer_size(memory_bytes / 8);
     options.set_max_write_buffer_number(3);
     options.set_max_background_jobs(3);
@@ -151,26 +187,26 @@ impl RocksDb {
     }
 
     /// A batch in which increments are operands.
-    fn merges(updates: &[Update]) -> WriteBatch {
+    fn merges(updates: &[Update<'_>]) -> WriteBatch {
         let mut batch = WriteBatch::default();
         for update in updates {
             match update.change {
-                Change::Increment => batch.merge(update.key.as_bytes(), ONE),
-                Change::Put(stamp) => batch.put(update.key.as_bytes(), value(stamp)),
-                Change::Delete => batch.delete(update.key.as_bytes()),
+                Change::Increment => batch.merge(update.key, ONE),
+                Change::Put(stamp) => batch.put(update.key, value(stamp)),
+                Change::Delete => batch.delete(update.key),
             }
         }
         batch
     }
 
     /// A batch of the values after the updates, all keys of which are locked.
-    fn values(&self, updates: &[Update]) -> Result<WriteBatch, Failure> {
+    fn values(&self, updates: &[Update<'_>]) -> Result<WriteBatch, Failure> {
         let mut updates = updates.to_vec();
         // An error shows again below.
         fetch(&updates, |key| drop(self.db.get_pinned(key)));
-        let groups: Vec<&[Update]> = by_key(&mut updates).collect();
+        let groups: Vec<&[Update<'_>]> = by_key(&mut updates).collect();
         let keys = groups.iter().filter(|group| needs_current(group));
-        let keys: Vec<&[u8]> = keys.map(|group| group[0].key.as_bytes()).collect();
+        let keys: Vec<&[u8]> = keys.map(|group| group[0].key).collect();
         let mut found = self.db.batched_multi_get_pinned(keys, true).into_iter();
         let mut batch = WriteBatch::default();
         for group in &groups {
@@ -179,7 +215,7 @@ impl RocksDb {
             } else {
                 None
             };
-            let key = group[0].key.as_bytes();
+            let key = group[0].key;
             match changed(group, current.as_deref()) {
                 Some(value) => batch.put(key, value),
                 None => batch.delete(key),
@@ -198,8 +234,8 @@ impl Engine for RocksDb {
             writer.open(&file).map_err(Failure::engine)?;
             let mut bytes = 0;
             for (key, value) in records.by_ref() {
-                writer.put(key.as_bytes(), value).map_err(Failure::engine)?;
-                bytes += (key.as_bytes().len() + VALUE_BYTES) as u64;
+                writer.put(&key, value).map_err(Failure::engine)?;
+                bytes += (key.len() + VALUE_BYTES) as u64;
                 if bytes >= LOAD_FILE_BYTES {
                     break;
                 }
@@ -210,7 +246,7 @@ impl Engine for RocksDb {
         Ok(())
     }
 
-    fn apply(&self, updates: &[Update], durability: Durability) -> Result<(), Failure> {
+    fn apply(&self, updates: &[Update<'_>], durability: Durability) -> Result<(), Failure> {
         let mut how = WriteOptions::default();
         how.set_sync(durability == Durability::Durable);
         let locked = self.stripes.as_ref().map(|stripes| stripes.lock(updates));
@@ -242,6 +278,10 @@ impl Engine for RocksDb {
         let mut how = WaitForCompactOptions::default();
         how.set_flush(true);
         self.db.wait_for_compact(&how).map_err(Failure::engine)
+    }
+
+    fn turns(&self, increments: u64) -> Option<Turns> {
+        Some(self.buffers.turns(increments))
     }
 
     fn statistics(&self) -> BTreeMap<String, f64> {

@@ -23,7 +23,8 @@ use super::Entry;
 use super::fetch::fetch_before_commit;
 use super::group::Group;
 use crate::engine::{
-    COUNTER_BYTES, Change, Config, Durability, Engine, Records, Scanned, Update, VALUE_BYTES, value,
+    Batch, COUNTER_BYTES, Change, Config, Durability, Engine, Records, Scanned, Update,
+    VALUE_BYTES, value,
 };
 use crate::failure::Failure;
 
@@ -56,7 +57,7 @@ struct Sqlite {
     writer: Mutex<Connection>,
     /// Connections that nobody reads with just now.
     readers: Mutex<Vec<Connection>>,
-    group: Group<Update>,
+    group: Group<Batch>,
 }
 
 fn open(folder: &Path, config: &Config) -> Result<Box<dyn Engine>, Failure> {
@@ -85,12 +86,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Sqlite {
-    fn commit(&self, updates: &mut [Update]) -> rusqlite::Result<()> {
-        updates.sort_by(|first, second| first.key.as_bytes().cmp(second.key.as_bytes()));
+    fn commit(&self, updates: &mut [Update<'_>]) -> rusqlite::Result<()> {
+        updates.sort_by_key(|update| update.key);
         let mut writer = lock(&self.writer);
         let transaction = writer.transaction()?;
         for update in updates {
-            let key = update.key.as_bytes();
+            let key = update.key;
             match update.change {
                 Change::Increment => transaction.prepare_cached(INCREMENT)?.execute([key])?,
                 Change::Put(stamp) => {
@@ -111,7 +112,7 @@ impl Sqlite {
             let transaction = writer.transaction()?;
             let mut put = transaction.prepare_cached(PUT)?;
             for (key, value) in records.by_ref().take(LOAD_RECORDS) {
-                put.execute(params![key.as_bytes(), &value[COUNTER_BYTES..]])?;
+                put.execute(params![key, &value[COUNTER_BYTES..]])?;
             }
             drop(put);
             transaction.commit()?;
@@ -146,9 +147,12 @@ impl Engine for Sqlite {
         self.quiesce()
     }
 
-    fn apply(&self, updates: &[Update], _: Durability) -> Result<(), Failure> {
+    fn apply(&self, updates: &[Update<'_>], _: Durability) -> Result<(), Failure> {
         fetch_before_commit(updates, |key| drop(self.get(key)));
-        self.group.apply(updates, |all| self.commit(all).map_err(Failure::engine))
+        self.group.apply(
+            |all| all.extend(updates),
+            |all| self.commit(&mut all.updates()).map_err(Failure::engine),
+        )
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<u64>, Failure> {

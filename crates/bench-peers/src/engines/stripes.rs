@@ -18,7 +18,7 @@ impl Stripes {
 
     /// Locks the keys of all updates, always in the same order, so that no two callers wait for
     /// each other.
-    pub(super) fn lock(&self, updates: &[Update]) -> Vec<MutexGuard<'_, ()>> {
+    pub(super) fn lock(&self, updates: &[Update<'_>]) -> Vec<MutexGuard<'_, ()>> {
         let mut places: Vec<usize> = updates.iter().map(place).collect();
         places.sort_unstable();
         places.dedup();
@@ -30,8 +30,8 @@ impl Stripes {
     }
 }
 
-fn place(update: &Update) -> usize {
+fn place(update: &Update<'_>) -> usize {
     let mut hasher = DefaultHasher::new();
-    update.key.as_bytes().hash(&mut hasher);
+    update.key.hash(&mut hasher);
     usize::try_from(hasher.finish() % STRIPES as u64).unwrap_or(0)
 }

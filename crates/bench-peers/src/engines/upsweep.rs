@@ -4,11 +4,13 @@
 //! - three quarters of the limit as its memory budget: its files are opened for direct I/O, so the
 //!   page cache needs nothing, but the heap takes more than the budget counts, and threads, the
 //!   program and this driver take some MiB; more than the limit is death;
-//! - blocks of as many KiB as the data is times the limit, 16 at least: so the directory, which has
-//!   an entry per block, takes less than a fifth of the memory, however large the data is;
-//! - a log of four times the memory, so that memory and not the log bounds what can wait;
 //! - increments fold: a record that is hit again while it waits costs one queue entry;
-//! - durable updates wait for the log; relaxed ones are on their way within 5 ms.
+//! - durable updates wait for the log; relaxed ones are on their way within 5 ms;
+//! - by default nothing else is set;
+//! - tuned: blocks of as many KiB as the data is times the limit, 16 at least, so that the
+//!   directory, which has an entry per block, takes less than a fifth of the memory, however large
+//!   the data is; and a log of four times the memory, so that memory and not the log bounds what
+//!   can wait.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,20 +25,30 @@ use upsweep::{
 
 use super::Entry;
 use crate::engine::{
-    Change, Config, Durability, Engine, Records, Scanned, Update, Value, add, counter,
+    Change, Config, Durability, Engine, Records, Scanned, Turns, Update, Value, add, counter,
     incremented_from_nothing, value,
 };
 use crate::failure::Failure;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "upsweep",
-    open,
+    open: open_default,
     room_factor: 2.5,
-    configuration: "three quarters of the limit as memory budget, direct I/O, blocks of as many \
-                    KiB as the data is times the limit (16 KiB at least), a log of four times the \
-                    limit (64 MiB at least), increments as a folding modifier",
+    configuration: "three quarters of the limit as memory budget, because the heap takes more than \
+                    the budget counts; all else at its defaults (blocks of 16 KiB, a log of 512 \
+                    MiB, direct I/O); increments as a folding modifier",
 };
 
+pub(super) const TUNED: Entry = Entry {
+    name: "upsweep-tuned",
+    open: open_tuned,
+    room_factor: 2.5,
+    configuration: "as upsweep, but blocks of as many KiB as the data is times the limit (16 KiB \
+                    at least) and a log of four times the limit (64 MiB at least)",
+};
+
+/// Cycles of the sweep after which the state is steady.
+const CYCLES: f64 = 3.0;
 /// An operand: how much is added.
 const ONE: [u8; 8] = 1u64.to_le_bytes();
 
@@ -94,22 +106,29 @@ struct Upsweep {
     count: ModifierId,
 }
 
-fn open(folder: &Path, config: &Config) -> Result<Box<dyn Engine>, Failure> {
+fn open_default(folder: &Path, config: &Config) -> Result<Box<dyn Engine>, Failure> {
+    open(folder, config, &CreateOptions::default())
+}
+
+fn open_tuned(folder: &Path, config: &Config) -> Result<Box<dyn Engine>, Failure> {
+    let options = CreateOptions {
+        log_bytes: Some((4 * config.memory_bytes).max(64 << 20)),
+        block_bytes: Some(block_bytes(config)),
+        ..CreateOptions::default()
+    };
+    open(folder, config, &options)
+}
+
+fn open(
+    folder: &Path,
+    config: &Config,
+    options: &CreateOptions,
+) -> Result<Box<dyn Engine>, Failure> {
     let budget_bytes = usize::try_from(config.memory_bytes / 4 * 3).unwrap_or(usize::MAX);
     let builder = Store::builder().memory_bytes(budget_bytes).modifier(Count);
     let path = folder.join("store");
-    let store = if path.exists() {
-        builder.open(&path)
-    } else {
-        let log_bytes = (4 * config.memory_bytes).max(64 << 20);
-        let options = CreateOptions {
-            log_bytes: Some(log_bytes),
-            block_bytes: Some(block_bytes(config)),
-            ..CreateOptions::default()
-        };
-        builder.create(&path, &options)
-    }
-    .map_err(Failure::engine)?;
+    let store = if path.exists() { builder.open(&path) } else { builder.create(&path, options) };
+    let store = store.map_err(Failure::engine)?;
     let table = store.table("records").map_err(Failure::engine)?;
     let count = store.blocks().modifier_id(&Count).map_err(Failure::engine)?;
     Ok(Box::new(Upsweep { store, table, count }))
@@ -122,14 +141,14 @@ fn block_bytes(config: &Config) -> u32 {
 }
 
 impl Upsweep {
-    fn logged<'a>(&self, update: &'a Update, put: &'a [u8]) -> LoggedUpdate<'a> {
+    fn logged<'a>(&self, update: &Update<'a>, put: &'a [u8]) -> LoggedUpdate<'a> {
         let (modifier, operand): (ModifierId, &[u8]) = match update.change {
             Change::Increment => (self.count, &ONE),
             Change::Put(_) => (PUT, put),
             Change::Delete => (DELETE, &[]),
         };
         let space = self.table.space();
-        LoggedUpdate { space, modifier, key: update.key.as_bytes(), operand }
+        LoggedUpdate { space, modifier, key: update.key, operand }
     }
 }
 
@@ -140,7 +159,7 @@ impl Engine for Upsweep {
         Ok(())
     }
 
-    fn apply(&self, updates: &[Update], durability: Durability) -> Result<(), Failure> {
+    fn apply(&self, updates: &[Update<'_>], durability: Durability) -> Result<(), Failure> {
         let puts: Vec<Vec<u8>> = updates
             .iter()
             .map(|update| match update.change {
@@ -175,6 +194,12 @@ impl Engine for Upsweep {
     fn quiesce(&self) -> Result<(), Failure> {
         self.store.sweep().map_err(Failure::engine)?;
         self.store.blocks().checkpoint().map_err(Failure::engine)
+    }
+
+    fn turns(&self, _increments: u64) -> Option<Turns> {
+        let sweep = self.store.blocks().pulse().sweep;
+        let done = sweep.cycles as f64 + sweep.progress.unwrap_or(0.0);
+        Some(Turns { done, enough: CYCLES })
     }
 
     fn statistics(&self) -> BTreeMap<String, f64> {

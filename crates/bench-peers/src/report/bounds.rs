@@ -1,12 +1,9 @@
 //! What the device allows, by the physical reference of the same run.
 
-use crate::engine::RECORD_BYTES;
-use crate::outcome::{Reference, Settings};
+use crate::engine::{COUNTER_BYTES, VALUE_BYTES};
+use crate::outcome::{DataSet, Reference, Settings};
 
-/// Bytes of a waiting update that no engine can do without: key and operand.
-const WAITING_BYTES: f64 = 16.0;
-
-/// Bounds of the rate of uniform increments at a ratio, in updates per second.
+/// Bounds of the rate of uniform increments on a data set, in updates per second.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
     /// Of engines that gather updates in memory and then read and write all data in sequence.
@@ -17,10 +14,12 @@ pub(super) struct Bounds {
     pub(super) syncs: f64,
 }
 
-/// The bounds at a ratio.
-pub(super) fn at(settings: &Settings, reference: &Reference, ratio: u64) -> Bounds {
+/// The bounds on a data set.
+pub(super) fn of(settings: &Settings, reference: &Reference, set: DataSet) -> Bounds {
     let memory = settings.memory_bytes as f64;
-    let (waiting, data) = (memory / WAITING_BYTES, memory * ratio as f64);
+    // A waiting update is a key and an operand.
+    let waiting = memory / (usize::from(set.key_bytes) + COUNTER_BYTES) as f64;
+    let data = memory * set.ratio as f64;
     let seconds = data / reference.read_bytes_per_second.max(1.0)
         + data / reference.write_bytes_per_second.max(1.0);
     Bounds {
@@ -35,12 +34,14 @@ pub(super) fn explanation() -> String {
     format!(
         "Bounds of uniform increments. **Sweep**: with q updates waiting in memory and B bytes of \
          data, a sweep reads and writes B once and applies q, so at most q / (B / read bandwidth + \
-         B / write bandwidth) updates a second; q is the memory over {WAITING_BYTES} bytes, a key \
-         and an operand, with nothing left for anything else; B is {RECORD_BYTES} bytes a record. \
-         **Pairs**: one random read and one random write of 4 KiB for each update, which is what a \
-         tree that is updated in place does beyond what it has cached. **Syncs**: synchronous \
-         writes of 4 KiB, one after the other. An engine may be above a bound of a kind that is \
-         not its own. What the processors allow is not in these bounds."
+         B / write bandwidth) updates a second; q is the memory over the bytes of a key and of an \
+         operand ({COUNTER_BYTES}), with nothing left for anything else; B is the ratio times the \
+         memory, in records of a key and {VALUE_BYTES} bytes. **Pairs**: one random read and one \
+         random write of 4 KiB for each update, which is what a tree that is updated in place does \
+         beyond what it has cached. **Syncs**: synchronous writes of 4 KiB, one after the other. \
+         An engine may be above a bound of a kind that is not its own, and above that of the sweep \
+         where it keeps less than whole keys in memory. What the processors allow is not in these \
+         bounds."
     )
 }
 
@@ -58,8 +59,11 @@ mod tests {
             ..Reference::default()
         };
         // 10 million updates wait; 1.6 GB are read in 1.6 s and written in 3.2 s.
-        let bounds = at(&settings, &reference, 10);
+        let bounds = of(&settings, &reference, DataSet { ratio: 10, key_bytes: 8 });
         assert!((bounds.sweep - 1e7 / 4.8).abs() < 1.0, "{}", bounds.sweep);
+        // With keys of 56 bytes a quarter as many wait.
+        let longer = of(&settings, &reference, DataSet { ratio: 10, key_bytes: 56 });
+        assert!((longer.sweep - 2.5e6 / 4.8).abs() < 1.0, "{}", longer.sweep);
         assert!((bounds.pairs - 7.0).abs() < 1e-9);
     }
 }

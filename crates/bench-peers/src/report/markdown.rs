@@ -1,29 +1,34 @@
 //! The report as Markdown.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::columns::{Column, costs, latencies, rates};
-use super::spread::Spread;
-use super::{Table, bounds, measured, tables};
-use crate::engines;
-use crate::outcome::{Outcome, Reference, Results};
+use super::columns::{Column, costs, increments, latencies, others};
+use super::{Table, about, bounds, glance, measured, tables};
+use crate::outcome::{DataSet, Outcome, Reference, Results};
+use crate::spread::Spread;
 use crate::text::{short, size};
 use crate::workload::{Class, Workload};
+
+/// Length of a run in seconds below which it is called short.
+const STEADY_SECONDS_MIN: f64 = 60.0;
 
 /// The whole report. `plots` are names of files beside it, with what they show.
 pub(super) fn report(results: &Results, plots: &[(String, String)]) -> String {
     let mut out = String::from("# Upsweep and its peers\n\n");
     head(results, &mut out);
     engines_and_classes(results, &mut out);
+    glance::write(results, &mut out);
     for (file, title) in plots {
         line(&mut out, &format!("![{title}]({file})\n"));
     }
-    let (mut ratio, mut workload) = (None, None);
+    let (mut set, mut workload) = (None, None);
     for table in tables(results) {
-        if ratio != Some(table.name.ratio) {
-            ratio = Some(table.name.ratio);
+        if set != Some(table.name.set) {
+            set = Some(table.name.set);
             workload = None;
-            line(&mut out, &format!("## Data {} times the memory\n", table.name.ratio));
+            let about = about(table.name.set).replacen('d', "D", 1);
+            line(&mut out, &format!("## {about}\n"));
         }
         if workload != Some(table.name.workload) {
             workload = Some(table.name.workload);
@@ -36,7 +41,7 @@ pub(super) fn report(results: &Results, plots: &[(String, String)]) -> String {
     out
 }
 
-fn line(out: &mut String, text: &str) {
+pub(super) fn line(out: &mut String, text: &str) {
     out.push_str(text);
     out.push('\n');
 }
@@ -59,24 +64,29 @@ fn head(results: &Results, out: &mut String) {
              because little memory is no place for a heap for each thread",
             settings.limit
         ),
-        format!(
-            "- Runs of {} s after {} s of random reads that warm caches (none before cold reads); \
-             {}; medians, with the lowest and the highest in brackets",
-            short(settings.seconds),
-            short(settings.warm_up_seconds),
-            settings.repeats
-        ),
+        lengths(results),
         "- Every run is a process of its own, on a store whose pages were dropped from the page \
-         cache. All runs of an engine at a ratio use one store, one after the other, workloads \
-         that only increment first; engines take turns run by run unless the notes say otherwise"
+         cache. All runs of an engine on a data set use one store, one after the other, workloads \
+         that only increment first; engines take turns run by run unless the notes say otherwise. \
+         Of several runs the median is shown, with the lowest and the highest in brackets"
             .to_owned(),
-        "- *All paid*: updates over the time of the run and of the deferred work (sweep, \
-         compaction, checkpoint) after it. Bytes and processor time include that work too"
+        "- A key is a number of 8 bytes and, in longer ones, bytes that do not compress and that \
+         no two keys share: no engine can shorten them"
+            .to_owned(),
+        "- *Turns*: how often what an engine holds back of updates has been replaced in the run: \
+         for Upsweep cycles of the sweep, for LSM trees how often increments have filled all write \
+         buffers, as they are configured. An engine without turns holds back nothing beyond a \
+         transaction. The levels of an LSM tree take longer to fill than its buffers"
+            .to_owned(),
+        "- *Seconds* are whole seconds of the run. Bytes and processor time are those of the run; \
+         *all paid* adds the deferred work (sweep, compaction, checkpoint) after it, to them and \
+         to the time"
             .to_owned(),
         "- Latencies of closed loops count from the call. In `latency50`, `latency80` and \
          `reads-while-updating` updates come at random times at a rate, a part of what \
-         `increments` reached with all paid; whichever caller is free takes the next, and \
-         latencies count from when they were due"
+         `increments` reached: of their median second if they were steady, else of their mean with \
+         all paid. Whichever caller is free takes the next, and latencies count from when they \
+         were due"
             .to_owned(),
         "- Counters were added up after the last repeat of each cell of increments (at ratios \
          above 8 and with `--quick` after the last such cell of a store only, for all before it): \
@@ -96,6 +106,33 @@ fn head(results: &Results, out: &mut String) {
     match &results.reference {
         Some(reference) => physical(results, reference, out),
         None => line(out, "\nNo physical reference was measured."),
+    }
+}
+
+/// How long runs are, and what that means.
+fn lengths(results: &Results) -> String {
+    let seconds = short(results.settings.seconds);
+    let warm_up = "after a quarter as long, 15 s at most, of random reads that warm caches (none \
+                   before cold reads)";
+    let short_runs = |least: f64| {
+        if least < STEADY_SECONDS_MIN {
+            "**Short runs**: they show that everything works, and little of steady state. "
+        } else {
+            ""
+        }
+    };
+    match results.settings.increments_seconds {
+        None => format!(
+            "- {}Runs of {seconds} s {warm_up}; whether the state was steady was not noted",
+            short_runs(results.settings.seconds)
+        ),
+        Some((least, most)) => format!(
+            "- {}Increments run for {} s at least and until the state is steady, {} s at most; \
+             other workloads {seconds} s; {warm_up}",
+            short_runs(least),
+            short(least),
+            short(most)
+        ),
     }
 }
 
@@ -120,23 +157,28 @@ fn physical(results: &Results, reference: &Reference, out: &mut String) {
     line(out, &format!("\n{}\n", bounds::explanation()));
     line(
         out,
-        "| ratio | sweep, updates/s | pairs, updates/s | syncs, updates/s |\n|---:|---:|---:|---:|",
+        "| ratio | bytes of a key | sweep, updates/s | pairs, updates/s | syncs, updates/s |\n\
+         |---:|---:|---:|---:|---:|",
     );
-    for ratio in &results.settings.ratios {
-        let bounds = bounds::at(&results.settings, reference, *ratio);
+    let sets: BTreeSet<DataSet> = results.cells.iter().map(|run| run.name.set).collect();
+    for set in sets {
+        let bounds = bounds::of(&results.settings, reference, set);
         let (sweep, pairs, syncs) = (short(bounds.sweep), short(bounds.pairs), short(bounds.syncs));
-        line(out, &format!("| {ratio} | {sweep} | {pairs} | {syncs} |"));
+        let DataSet { ratio, key_bytes } = set;
+        line(out, &format!("| {ratio} | {key_bytes} | {sweep} | {pairs} | {syncs} |"));
     }
 }
 
 fn engines_and_classes(results: &Results, out: &mut String) {
     line(
         out,
-        "\n## Engines\n\nWhy they are configured so stands at the top of each engine's source.\n",
+        "\n## Engines\n\nWhy they are configured so stands at the top of each engine's source. \
+         Where an engine is there twice, one has its defaults and one is tuned.\n",
     );
     for name in &results.settings.engines {
-        let known = engines::find(name).map_or("not in this build", |entry| entry.configuration);
-        line(out, &format!("- **{name}**: {known}"));
+        let configuration = results.settings.configurations.get(name);
+        let configuration = configuration.map_or("not noted", String::as_str);
+        line(out, &format!("- **{name}**: {configuration}"));
     }
     line(out, "\nClasses of durability, which are not compared with each other:\n");
     for class in Class::ALL {
@@ -149,16 +191,23 @@ fn compare(results: &Results, table: &Table<'_>, out: &mut String) {
     let name = table.name;
     line(out, &format!("#### {}, {}\n", name.workload.name(), name.class.name()));
     let reference = results.reference.as_ref();
-    let is_bounded = name.workload == Workload::Increments;
-    let bounds = reference
-        .filter(|_| is_bounded)
-        .map(|reference| bounds::at(&results.settings, reference, name.ratio));
-    write_table(&rates(bounds), table, "", out);
+    let columns = if name.workload == Workload::Increments {
+        let bounds = reference.map(|reference| bounds::of(&results.settings, reference, name.set));
+        increments(bounds)
+    } else {
+        others()
+    };
+    write_table(&columns, table, "", out);
     write_table(&latencies(|outcome| outcome.update_latency.as_ref()), table, "update, µs", out);
     write_table(&latencies(|outcome| outcome.read_latency.as_ref()), table, "read, µs", out);
     write_table(&latencies(|outcome| outcome.scan_latency.as_ref()), table, "scan, µs", out);
     write_table(&costs(), table, "", out);
     for (engine, outcomes) in &table.rows {
+        let unsteady = |run: &&&Outcome| run.is_steady == Some(false);
+        for turns in measured(outcomes).iter().filter(unsteady).filter_map(|run| run.turns) {
+            let (done, enough) = (short(turns.done), short(turns.enough));
+            line(out, &format!("- {engine}: not steady: {done} turns, where {enough} are enough"));
+        }
         for failure in outcomes.iter().filter_map(|outcome| outcome.as_ref().err()) {
             line(out, &format!("- {engine}: {failure}"));
         }
@@ -182,7 +231,10 @@ fn write_table(columns: &[Column], table: &Table<'_>, corner: &str, out: &mut St
     line(out, &format!("| {corner} | {} |", titles.join(" | ")));
     line(out, &format!("|---|{}", "---:|".repeat(used.len())));
     for (engine, runs) in &table.rows {
-        let mut row = format!("| {engine} |");
+        let mut row = match runs.len() {
+            1 => format!("| {engine} |"),
+            count => format!("| {engine}, {count} runs |"),
+        };
         for column in &used {
             let shown = spread(&numbers(column, runs), column.show);
             // Writing to a string does not fail.
@@ -206,8 +258,12 @@ fn spread(numbers: &[f64], show: fn(f64) -> String) -> String {
 }
 
 fn loads(results: &Results, out: &mut String) {
-    line(out, "## Loads\n\nRecords of 64 bytes in key order, until all is durable and at rest.\n");
-    line(out, "| engine | ratio | s | records/s | on disk |\n|---|---:|---:|---:|---:|");
+    line(out, "## Loads\n\nRecords in key order, until all is durable and at rest.\n");
+    line(
+        out,
+        "| engine | ratio | bytes of a key | s | records/s | on disk |\n\
+         |---|---:|---:|---:|---:|---:|",
+    );
     for load in &results.loads {
         let row = match &load.outcome {
             Ok(outcome) => format!(
@@ -218,6 +274,7 @@ fn loads(results: &Results, out: &mut String) {
             ),
             Err(failure) => format!("{failure} | |"),
         };
-        line(out, &format!("| {} | {} | {row} |", load.engine, load.ratio));
+        let DataSet { ratio, key_bytes } = load.set;
+        line(out, &format!("| {} | {ratio} | {key_bytes} | {row} |", load.engine));
     }
 }

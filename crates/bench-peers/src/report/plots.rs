@@ -1,28 +1,44 @@
-//! The plots: throughput by engine and ratio, throughput over time, percentiles of latency, and the
-//! longest latencies over time where updates come at a rate, with the pauses of the machine.
+//! The plots: throughput by engine and ratio with what bounds it, throughput and longest waits over
+//! time, percentiles of latency, and the pauses of the machine where updates come at a rate.
 //!
-//! Axes are logarithmic where what is shown differs by more than ten times. Text is black on white.
+//! Axes are logarithmic where what is shown differs by more than ten times; zero stands at the foot
+//! then. Text is black on white.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
+use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
-use super::spread::Spread;
-use super::{Table, measured, tables};
+use super::{Table, about, bounds, measured, tables};
+use crate::engine::KEY_BYTES_MIN;
 use crate::failure::Failure;
-use crate::outcome::{Latency, Outcome, Results, Series};
+use crate::outcome::{DataSet, Latency, Outcome, Results, Series};
+use crate::spread::Spread;
 use crate::text::short;
 use crate::workload::{Class, Workload};
 
 const SIZE: (u32, u32) = (900, 520);
+/// Height of the title.
+const TITLE_HEIGHT: u32 = 44;
+/// Labels of the vertical axis, about: more run into each other where it is logarithmic.
+const LABELS: usize = 6;
+/// Width of the legend, which stands to the right of the plot, where no line runs.
+const LEGEND_WIDTH: u32 = 215;
 /// Points of a line over time at most; intervals are gathered beyond.
-const POINTS_MAX: usize = 120;
+const POINTS_MAX: usize = 300;
+/// Length of a run in milliseconds from which on its points are seconds at least.
+const LONG_MS: u64 = 20_000;
 /// Factor beyond which an axis is logarithmic.
 const FACTOR: f64 = 10.0;
 
-/// Lines of a plot: an engine, and its points.
+/// Names of lines that no engine has.
+const SWEEP: &str = "bound of the sweep";
+const SYNCS: &str = "bound of syncs";
+
+/// Lines of a plot: an engine or a bound, and its points.
 type Lines<'a> = Vec<(&'a str, Vec<(f64, f64)>)>;
 
 /// What a plot says around its lines.
@@ -42,53 +58,77 @@ struct Frame<'a> {
 pub(super) fn draw_all(results: &Results, folder: &Path) -> Result<Vec<(String, String)>, Failure> {
     let tables = tables(results);
     let mut plots = Vec::new();
-    for class in Class::ALL {
-        plots.extend(throughput(&tables, class, folder)?);
+    let of_increments = tables.iter().filter(|table| table.name.workload == Workload::Increments);
+    let lengths: BTreeSet<u8> = of_increments.map(|table| table.name.set.key_bytes).collect();
+    for key_bytes in lengths {
+        for class in Class::ALL {
+            plots.extend(throughput(results, &tables, (class, key_bytes), folder)?);
+        }
     }
     for table in &tables {
         let is_open = matches!(table.name.workload, Workload::Latency50 | Workload::Latency80);
         if table.name.workload == Workload::Increments || is_open {
             plots.extend(over_time(table, folder)?);
+            plots.extend(longest_over_time(table, folder)?);
             plots.extend(percentiles(table, folder)?);
         }
         if is_open {
-            plots.extend(longest_over_time(table, folder)?);
             plots.extend(pauses_over_time(table, folder)?);
         }
     }
     Ok(plots)
 }
 
-/// Rates of increments of a class, all paid, by ratio.
+/// Rates of increments of a class with keys of a length by ratio, if there are several ratios; and
+/// the bound: of syncs for one caller, of the sweep for others.
 fn throughput(
+    results: &Results,
     tables: &[Table<'_>],
-    class: Class,
+    (class, key_bytes): (Class, u8),
     folder: &Path,
 ) -> Result<Option<(String, String)>, Failure> {
-    let of_class: Vec<&Table<'_>> = tables
-        .iter()
-        .filter(|table| (table.name.workload, table.name.class) == (Workload::Increments, class))
-        .collect();
+    let is_shown = |table: &&Table<'_>| {
+        let name = table.name;
+        (name.workload, name.class, name.set.key_bytes) == (Workload::Increments, class, key_bytes)
+    };
+    let shown: Vec<&Table<'_>> = tables.iter().filter(is_shown).collect();
     let mut lines: Lines<'_> = Vec::new();
-    for (place, table) in of_class.iter().enumerate() {
+    let mut add = |name, point| match lines.iter_mut().find(|(found, _)| *found == name) {
+        Some((_, points)) => points.push(point),
+        None => lines.push((name, vec![point])),
+    };
+    for (place, table) in shown.iter().enumerate() {
         for (engine, outcomes) in &table.rows {
-            let rates = measured(outcomes).iter().map(|run| run.paid_updates_per_second).collect();
-            let point = (place as f64, Spread::of(rates).median);
-            match lines.iter_mut().find(|(name, _)| name == engine) {
-                Some((_, points)) => points.push(point),
-                None => lines.push((engine, vec![point])),
+            let rates: Vec<f64> =
+                measured(outcomes).into_iter().map(Outcome::rate_of_run).collect();
+            if !rates.is_empty() {
+                add(*engine, (place as f64, Spread::of(rates).median));
             }
         }
     }
-    let title = format!("increments, {}: throughput by ratio of data to memory", class.name());
+    for (place, table) in shown.iter().enumerate() {
+        let Some(reference) = &results.reference else { break };
+        let bounds = bounds::of(&results.settings, reference, table.name.set);
+        let (name, bound) = match class {
+            Class::Single => (SYNCS, bounds.syncs),
+            _ => (SWEEP, bounds.sweep),
+        };
+        add(name, (place as f64, bound));
+    }
+    if shown.len() < 2 {
+        return Ok(None);
+    }
+    let class = class.name();
+    let title = format!("increments, {class}, keys of {key_bytes} bytes: throughput by ratio");
     let frame = Frame {
         title: &title,
         across: "data, as a multiple of the memory",
-        up: "updates/s, all paid",
-        places: of_class.iter().map(|table| table.name.ratio.to_string()).collect(),
+        up: "updates in the median second",
+        places: shown.iter().map(|table| table.name.set.ratio.to_string()).collect(),
         has_points: true,
     };
-    save(folder, &format!("throughput-{}", class.name()), &frame, lines)
+    let set = DataSet { ratio: 0, key_bytes };
+    save(folder, &format!("throughput-{class}{}", key_part(set)), &frame, lines)
 }
 
 /// Rates over time, of the last repeat.
@@ -119,7 +159,7 @@ fn longest_over_time(
     table: &Table<'_>,
     folder: &Path,
 ) -> Result<Option<(String, String)>, Failure> {
-    let title = headline(table, "longest latency of an update over time");
+    let title = headline(table, "longest wait for an update over time");
     let name = format!("longest-{}", file_part(table));
     save_longest(table, &title, folder, &name, |run| Some(&run.series))
 }
@@ -138,13 +178,15 @@ fn save_longest(
     name: &str,
     series: impl Fn(&Outcome) -> Option<&Series>,
 ) -> Result<Option<(String, String)>, Failure> {
-    let longest = |us: &[u64], _: f64| us.iter().copied().max().unwrap_or(0) as f64;
+    let longest = |us: &[u64], _: f64| us.iter().copied().max().unwrap_or(0) as f64 / 1e3;
     let lines = table.rows.iter().filter_map(|(engine, outcomes)| {
         let series = series(measured(outcomes).last().copied()?)?;
-        Some((*engine, by_time(series, &series.longest_us, longest)))
+        let mut points = by_time(series, &series.longest_us, longest);
+        // Where no call ended, none took no time: the one that ends next tells of it.
+        points.retain(|(_, longest)| *longest > 0.0);
+        Some((*engine, points))
     });
-    let frame =
-        Frame { title, across: "seconds", up: "µs", places: Vec::new(), has_points: false };
+    let frame = Frame { title, across: "seconds", up: "ms", places: Vec::new(), has_points: false };
     save(folder, name, &frame, lines.collect())
 }
 
@@ -156,7 +198,9 @@ fn by_time(
 ) -> Vec<(f64, f64)> {
     // The last interval is cut short by the end of the run.
     let intervals = &intervals[..intervals.len().saturating_sub(1)];
-    let together = intervals.len().div_ceil(POINTS_MAX).max(1);
+    let is_long = intervals.len() as u64 * series.interval_ms >= LONG_MS;
+    let in_second = if is_long { 1000 / series.interval_ms } else { 1 };
+    let together = intervals.len().div_ceil(POINTS_MAX).max(in_second.max(1) as usize);
     let seconds = (together as u64 * series.interval_ms) as f64 / 1e3;
     let groups = intervals.chunks_exact(together).enumerate();
     groups.map(|(place, group)| (place as f64 * seconds, number(group, seconds))).collect()
@@ -191,12 +235,21 @@ fn percentiles(table: &Table<'_>, folder: &Path) -> Result<Option<(String, Strin
 fn headline(table: &Table<'_>, what: &str) -> String {
     let name = table.name;
     let (workload, class) = (name.workload.name(), name.class.name());
-    format!("{workload}, {class}, data {} times the memory: {what}", name.ratio)
+    format!("{workload}, {class}, {}: {what}", about(name.set))
 }
 
 fn file_part(table: &Table<'_>) -> String {
     let name = table.name;
-    format!("{}-{}-{}", name.ratio, name.workload.name(), name.class.name())
+    let key = key_part(name.set);
+    format!("{}{key}-{}-{}", name.set.ratio, name.workload.name(), name.class.name())
+}
+
+/// What names of files say of keys that are not the shortest.
+fn key_part(set: DataSet) -> String {
+    if set.key_bytes == KEY_BYTES_MIN {
+        return String::new();
+    }
+    format!("-key{}", set.key_bytes)
 }
 
 /// Draws a plot, if it has any points; its file and title.
@@ -206,10 +259,7 @@ fn save(
     frame: &Frame<'_>,
     mut lines: Lines<'_>,
 ) -> Result<Option<(String, String)>, Failure> {
-    for (_, points) in &mut lines {
-        points.retain(|(_, up)| *up > 0.0);
-    }
-    lines.retain(|(_, points)| !points.is_empty());
+    lines.retain(|(_, points)| points.iter().any(|(_, up)| *up > 0.0));
     if lines.is_empty() {
         return Ok(None);
     }
@@ -230,12 +280,13 @@ fn draw(
 ) -> Result<(), String> {
     root.fill(&WHITE).map_err(|error| error.to_string())?;
     let all = lines.iter().flat_map(|(_, points)| points.iter().map(|(_, up)| *up));
+    let seen = all.filter(|up| *up > 0.0);
     let (least, most) =
-        all.fold((f64::MAX, 0.0f64), |(least, most), up| (least.min(up), most.max(up)));
+        seen.fold((f64::MAX, 0.0f64), |(least, most), up| (least.min(up), most.max(up)));
     if most > FACTOR * least {
-        draw_on(root, frame, lines, (least / 1.5..most * 1.5).log_scale())
+        draw_on(root, frame, lines, (least / 1.5..most * 1.5).log_scale(), least / 1.5)
     } else {
-        draw_on(root, frame, lines, 0.0..most * 1.1)
+        draw_on(root, frame, lines, 0.0..most * 1.1, 0.0)
     }
 }
 
@@ -244,6 +295,7 @@ fn draw_on<Y>(
     frame: &Frame<'_>,
     lines: &Lines<'_>,
     up: Y,
+    foot: f64,
 ) -> Result<(), String>
 where
     Y: AsRangedCoord<Value = f64>,
@@ -255,9 +307,9 @@ where
     let has_places = !frame.places.is_empty();
     let across = if has_places { -0.5..furthest + 0.5 } else { 0.0..furthest.max(0.1) };
     let mut chart = ChartBuilder::on(root)
-        .caption(frame.title, ("sans-serif", 17))
         .margin(14)
-        .margin_right(170)
+        .margin_top(TITLE_HEIGHT)
+        .margin_right(LEGEND_WIDTH)
         .x_label_area_size(50)
         .y_label_area_size(90)
         .build_cartesian_2d(across, up)
@@ -269,7 +321,7 @@ where
             .cloned()
             .unwrap_or_default()
     };
-    let number = |across: &f64| short(*across);
+    let number = |across: &f64| ((across * 100.0).round() / 100.0).to_string();
     let formatter: &dyn Fn(&f64) -> String = if has_places { &place } else { &number };
     chart
         .configure_mesh()
@@ -277,39 +329,83 @@ where
         .light_line_style(WHITE)
         .x_labels(if has_places { 2 * frame.places.len() + 1 } else { 10 })
         .x_label_formatter(&formatter)
+        .y_labels(LABELS)
         .y_label_formatter(&|up| short(*up))
         .x_desc(frame.across)
         .y_desc(frame.up)
         .label_style(("sans-serif", 14))
         .draw()
         .map_err(say)?;
-    for (index, (engine, points)) in lines.iter().enumerate() {
-        let style = colour(engine, index).stroke_width(if *engine == "upsweep" { 3 } else { 2 });
-        chart.draw_series(LineSeries::new(points.iter().copied(), style)).map_err(say)?;
+    // The first engine is drawn over the others.
+    for (index, (name, points)) in lines.iter().enumerate().rev() {
+        let (style, is_bound) = style(name, index);
+        let points = points.iter().map(|(across, up)| (*across, up.max(foot)));
+        if is_bound {
+            let (dash, gap) = DASHES;
+            chart.draw_series(DashedLineSeries::new(points, dash, gap, style)).map_err(say)?;
+            continue;
+        }
+        chart.draw_series(LineSeries::new(points.clone(), style)).map_err(say)?;
         if frame.has_points {
-            let dots = points.iter().map(|point| Circle::new(*point, 4, style.filled()));
+            let dots = points.map(|point| Circle::new(point, 4, style.filled()));
             chart.draw_series(dots).map_err(say)?;
         }
-        // The legend stands to the right of the plot, where no line runs.
+    }
+    name_lines(root, frame, lines).map_err(say)
+}
+
+/// Writes the title and what each line is.
+fn name_lines<'a>(
+    root: &DrawingArea<SVGBackend<'a>, Shift>,
+    frame: &Frame<'_>,
+    lines: &Lines<'_>,
+) -> Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>> {
+    // Centred above the plot it would be cut.
+    root.draw(&Text::new(frame.title, (16, 12), ("sans-serif", 17)))?;
+    for (index, (name, _)) in lines.iter().enumerate() {
+        let (style, is_bound) = style(name, index);
         let height = 60 + 22 * i32::try_from(index).unwrap_or(0);
-        let left = i32::try_from(SIZE.0).unwrap_or(0) - 160;
-        root.draw(&PathElement::new([(left, height), (left + 24, height)], style)).map_err(say)?;
-        let label = Text::new(*engine, (left + 32, height - 8), ("sans-serif", 14));
-        root.draw(&label).map_err(say)?;
+        let left = i32::try_from(SIZE.0 - LEGEND_WIDTH).unwrap_or(0) + 12;
+        let key = [(left, height), (left + 24, height)];
+        if is_bound {
+            let (dash, gap) = DASHES;
+            root.draw(&DashedPathElement::new(key, dash, gap, style))?;
+        } else {
+            root.draw(&PathElement::new(key, style))?;
+        }
+        root.draw(&Text::new(*name, (left + 32, height - 8), ("sans-serif", 14)))?;
     }
     Ok(())
 }
 
-/// The colour of an engine: the same in all plots.
+/// How a line is drawn, and whether it is a bound, which is dashed.
+fn style(name: &str, index: usize) -> (ShapeStyle, bool) {
+    if [SWEEP, SYNCS].contains(&name) {
+        return (BOUND.stroke_width(2), true);
+    }
+    (colour(name, index).stroke_width(if name == "upsweep" { 3 } else { 2 }), false)
+}
+
+/// Lengths of the dashes of bounds, and between them.
+const DASHES: (i32, i32) = (8, 5);
+/// The colour of bounds.
+const BOUND: RGBColor = RGBColor(140, 140, 140);
+
+/// The colour of an engine: the same in all plots. What is tuned is lighter.
 fn colour(engine: &str, index: usize) -> RGBColor {
-    const COLOURS: [(&str, RGBColor); 7] = [
-        ("upsweep", RGBColor(200, 30, 30)),
-        ("rocksdb-merge", RGBColor(30, 90, 180)),
-        ("rocksdb-rmw", RGBColor(110, 170, 230)),
-        ("fjall", RGBColor(120, 80, 170)),
-        ("lmdb", RGBColor(20, 130, 70)),
-        ("redb", RGBColor(230, 140, 20)),
-        ("sqlite", RGBColor(90, 90, 90)),
+    const COLOURS: [(&str, RGBColor); 11] = [
+        ("upsweep", RGBColor(200, 20, 20)),
+        ("upsweep-tuned", RGBColor(245, 130, 120)),
+        ("rocksdb-merge", RGBColor(20, 70, 170)),
+        ("rocksdb-merge-tuned", RGBColor(100, 170, 240)),
+        ("rocksdb-rmw-tuned", RGBColor(0, 170, 170)),
+        ("fjall", RGBColor(110, 50, 160)),
+        ("fjall-tuned", RGBColor(195, 140, 225)),
+        ("lmdb", RGBColor(20, 130, 60)),
+        ("redb", RGBColor(235, 150, 0)),
+        ("sqlite", RGBColor(60, 60, 60)),
+        // Before there were two configurations.
+        ("rocksdb-rmw", RGBColor(0, 170, 170)),
     ];
     let found = COLOURS.iter().find(|(name, _)| *name == engine);
     found.unwrap_or(&COLOURS[index % COLOURS.len()]).1

@@ -18,8 +18,8 @@ use crate::cell::spec::{Reply, Spec, Step};
 use crate::failure::Failure;
 
 /// Longest life of a child beyond the length of its run: loads, warm-up, recovery, deferred work.
-/// What takes longer is no measurement any more.
-const REST_MAX: Duration = Duration::from_secs(1800);
+/// What takes longer is no measurement any more; 16 GiB are loaded at 5 MB/s within it.
+const REST_MAX: Duration = Duration::from_secs(3600);
 /// Time between two looks at a child.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -53,7 +53,7 @@ pub(crate) fn perform(spec: &mut Spec, is_limited: bool) -> Result<Reply, Failur
     if spec.step == Step::RunUntilKilled {
         kill_in_mid_run(&mut child, spec);
     }
-    let ended = wait(&mut child, Duration::from_secs_f64(spec.seconds) + REST_MAX)?;
+    let ended = wait(&mut child, Duration::from_secs_f64(spec.seconds_max) + REST_MAX)?;
     let mut reply = read_reply(&spec.reply, &ended);
     if let (Ok(outcome), Some(cgroup)) = (&mut reply.outcome, &cgroup) {
         outcome.cgroup_bytes_peak = cgroup.bytes_peak();

@@ -1,9 +1,9 @@
 //! The parent: prepares, runs the cells in turn, keeps what they reply.
 //!
 //! Steps: check that memory can be limited; describe the machine; measure the device with fio; then
-//! for each ratio load the data sets and run every cell, engine after engine, in the same stores;
-//! write results after each, and the report at the end. Where the stores of all engines have no
-//! room side by side, one engine runs all its cells before the next is loaded.
+//! load each data set and run every cell on it, engine after engine, in the same stores; write
+//! results after each, and the report at the end. Where the stores of all engines have no room side
+//! by side, one engine runs all its cells before the next is loaded.
 
 mod cgroup;
 mod child;
@@ -11,7 +11,6 @@ mod machine;
 mod plan;
 mod reference;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
@@ -23,9 +22,9 @@ use crate::args::RunArgs;
 use crate::cell::spec::{Reply, Spec, Step};
 use crate::engines::Entry;
 use crate::failure::Failure;
-use crate::outcome::{CellName, CellRun, Load, Results, Settings};
+use crate::outcome::{CellName, DataSet, Load, NO_TEXT, Outcome, Results, Settings};
 use crate::report;
-use crate::report::spread::Spread;
+use crate::spread::Spread;
 use crate::text;
 use crate::workload::{Class, Workload};
 
@@ -50,7 +49,7 @@ struct Loaded {
 struct Orders {
     workload: Workload,
     class: Class,
-    ratio: u64,
+    set: DataSet,
     /// Updates per second, open loop; none: closed loop.
     rate: Option<f64>,
     /// Whether the counters are added up at the end.
@@ -64,8 +63,6 @@ struct Parent<'a> {
     work: PathBuf,
     text: Option<PathBuf>,
     results: Results,
-    /// Rates that increments have reached, deferred work paid, by engine, class and ratio.
-    reached: BTreeMap<(&'static str, Class, u64), Vec<f64>>,
 }
 
 /// Measures what the command line asks for.
@@ -81,8 +78,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         true => "NOTHING: memory was not limited, so the engines cannot be compared".to_owned(),
         false => Cgroup::create("bench-peers-trial", plan.memory_bytes)?.about(),
     };
-    if args.out.join("results.json").exists() {
-        let text = format!("{}: there are results already; name another", args.out.display());
+    let is_begun = Results::exist(&args.out);
+    if is_begun && !args.add {
+        let text = format!(
+            "{}: there are results already; name another folder, or add to them with --add",
+            args.out.display()
+        );
         return Err(Failure::Refused(text));
     }
     fs::create_dir_all(&args.out).map_err(|error| Failure::file(&args.out, error))?;
@@ -90,20 +91,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         .prefix("bench-peers-")
         .tempdir_in(&args.dir)
         .map_err(|error| Failure::file(&args.dir, error))?;
-    let mut parent = Parent {
-        args,
-        work: work.path().to_owned(),
-        text: None,
-        results: Results { machine: machine::describe(&args.dir), ..Results::default() },
-        reached: BTreeMap::new(),
-        plan,
-    };
+    let results = if is_begun { Results::read(&args.out)? } else { Results::default() };
+    let mut parent = Parent { args, work: work.path().to_owned(), text: None, results, plan };
     let about_text = parent.prepare_text()?;
-    parent.results.settings = parent.settings(limit, about_text);
-    let (usual, of_rates) = (parent.plan.seconds, parent.plan.seconds(Workload::Increments));
-    if of_rates < usual {
-        let text = format!("increments ran for {of_rates} s, to find the rates of others");
-        parent.results.notes.push(text);
+    let (settings, machine) = (parent.settings(limit, about_text), machine::describe(&args.dir));
+    if is_begun {
+        parent.results.admit(settings, &machine)?;
+    } else {
+        (parent.results.settings, parent.results.machine) = (settings, machine);
     }
     parent.measure_device();
     let measured = parent.run_all();
@@ -120,15 +115,14 @@ impl Parent<'_> {
             command: format!("bench-peers {}", words.join(" ")),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             memory_bytes: plan.memory_bytes,
-            ratios: plan.ratios.clone(),
             engines: plan.engines.iter().map(|entry| entry.name.to_owned()).collect(),
+            configurations: plan
+                .engines
+                .iter()
+                .map(|entry| (entry.name.to_owned(), entry.configuration.to_owned()))
+                .collect(),
             seconds: plan.seconds,
-            warm_up_seconds: plan.warm_up_seconds,
-            repeats: format!(
-                "{} of each cell of increments, {} of others",
-                plan.repeats(Workload::Increments),
-                plan.repeats(Workload::YcsbA)
-            ),
+            increments_seconds: Some(plan.increments_seconds),
             seed: self.args.seed,
             limit,
             text,
@@ -138,7 +132,7 @@ impl Parent<'_> {
     /// Finds the text whose sequences of words are counted; says what it is.
     fn prepare_text(&mut self) -> Result<String, Failure> {
         if !self.plan.workloads.contains(&Workload::Ngrams) {
-            return Ok("none".to_owned());
+            return Ok(NO_TEXT.to_owned());
         }
         if let Some(path) = &self.args.text {
             let file = path.canonicalize().map_err(|error| Failure::file(path, error))?;
@@ -152,7 +146,7 @@ impl Parent<'_> {
             self.plan.workloads.retain(|workload| *workload != Workload::Ngrams);
             let note = format!("ngrams skipped: {TEXTS} has no text; give one by --text");
             self.results.notes.push(note);
-            return Ok("none".to_owned());
+            return Ok(NO_TEXT.to_owned());
         }
         self.text = Some(path);
         let size = text::size(bytes as f64);
@@ -164,14 +158,21 @@ impl Parent<'_> {
     fn measure_device(&mut self) {
         say("the device, by fio");
         let bytes = (self.plan.memory_bytes * 8).min(REFERENCE_BYTES_MAX);
-        match reference::measure(&self.work, bytes, self.plan.seconds.min(10.0)) {
-            Ok(reference) => self.results.reference = Some(reference),
-            Err(failure) => self.results.notes.push(format!("no physical reference: {failure}")),
+        let measured = reference::measure(&self.work, bytes, self.plan.seconds.min(10.0));
+        let results = &mut self.results;
+        match (measured, results.reference) {
+            (Ok(reference), None) => results.reference = Some(reference),
+            // The bounds go by what was measured first; whether it still holds shows here.
+            (Ok(again), Some(_)) => {
+                results.notes.push(format!("the device then: {}", report::device(&again)));
+            }
+            (Err(failure), _) => results.notes.push(format!("no physical reference: {failure}")),
         }
     }
 
     fn run_all(&mut self) -> Result<(), Failure> {
-        for ratio in self.plan.ratios.clone() {
+        for set in self.plan.sets.clone() {
+            let ratio = set.ratio;
             let free_bytes = machine::free_bytes(&self.work);
             let (groups, skipped) = self.plan.groups(ratio, free_bytes);
             for name in skipped {
@@ -186,26 +187,25 @@ impl Parent<'_> {
                 ));
             }
             for group in groups {
-                self.run_group(&group, ratio)?;
+                self.run_group(&group, set)?;
             }
         }
         Ok(())
     }
 
-    /// All cells of some engines at a ratio, in turn.
-    fn run_group(&mut self, group: &[&'static Entry], ratio: u64) -> Result<(), Failure> {
+    /// All cells of some engines on a data set, in turn.
+    fn run_group(&mut self, group: &[&'static Entry], set: DataSet) -> Result<(), Failure> {
         let mut stores = Vec::new();
         for entry in group {
-            stores.extend(self.load(entry, ratio)?);
+            stores.extend(self.load(entry, set)?);
         }
-        for (workload, class, has_check) in self.plan.cells(ratio) {
-            let repeats = self.plan.repeats(workload);
+        for (workload, class, has_check) in self.plan.cells(set) {
+            let repeats = self.plan.repeats;
             for repeat in 0..repeats {
                 for store in &mut stores {
                     let engine = store.entry.name.to_owned();
-                    let name = CellName { ratio, workload, class, engine };
-                    let has_check = has_check && repeat + 1 == repeats;
-                    self.run_cell(store, name, repeat, has_check)?;
+                    let name = CellName { set, workload, class, engine };
+                    self.run_cell(store, name, has_check && repeat + 1 == repeats)?;
                 }
             }
         }
@@ -217,21 +217,22 @@ impl Parent<'_> {
     }
 
     /// Makes and loads a store; none if that fails, which is in the results then.
-    fn load(&mut self, entry: &'static Entry, ratio: u64) -> Result<Option<Loaded>, Failure> {
-        let folder = self.work.join(format!("{}-{ratio}", entry.name));
+    fn load(&mut self, entry: &'static Entry, set: DataSet) -> Result<Option<Loaded>, Failure> {
+        let DataSet { ratio, key_bytes } = set;
+        let folder = self.work.join(format!("{}-{ratio}-{key_bytes}", entry.name));
         fs::create_dir(&folder).map_err(|error| Failure::file(&folder, error))?;
         let mut store = Loaded { entry, folder, counters: Some(0), runs: 0 };
-        say(&format!("{} at ratio {ratio}: loading", entry.name));
+        say(&format!("{} at ratio {ratio}, keys of {key_bytes}: loading", entry.name));
         // Opened as relaxed, because a load is made durable as a whole.
         let (workload, class) = (Workload::Increments, Class::Relaxed);
-        let orders = Orders { workload, class, ratio, rate: None, has_check: false };
+        let orders = Orders { workload, class, set, rate: None, has_check: false };
         let reply = self.step(&mut store, Step::Load, &orders)?;
         let is_loaded = reply.outcome.is_ok();
         if let Err(error) = &reply.outcome {
             say(&format!("  {error}"));
         }
         let engine = entry.name.to_owned();
-        self.results.loads.push(Load { engine, ratio, outcome: reply.outcome });
+        self.results.loads.push(Load { engine, set, outcome: reply.outcome });
         self.results.write(&self.args.out)?;
         Ok(is_loaded.then_some(store))
     }
@@ -241,15 +242,18 @@ impl Parent<'_> {
         &mut self,
         store: &mut Loaded,
         name: CellName,
-        repeat: u32,
         has_check: bool,
     ) -> Result<(), Failure> {
-        let (workload, class, ratio) = (name.workload, name.class, name.ratio);
-        let key = (store.entry.name, class, ratio);
-        let reached = self.reached.get(&key).map(|rates| Spread::of(rates.clone()).median);
+        let CellName { set, workload, class, .. } = name;
+        let increments = CellName { workload: Workload::Increments, ..name.clone() };
+        let rates: Vec<f64> =
+            self.results.outcomes(&increments).map(Outcome::lasting_rate).collect();
+        let reached = (!rates.is_empty()).then(|| Spread::of(rates).median);
         let rate = workload.load().zip(reached).map(|(load, reached)| load * reached);
-        say(&format!("{} {} {} {ratio}", store.entry.name, workload.name(), class.name()));
-        let orders = Orders { workload, class, ratio, rate, has_check };
+        let DataSet { ratio, key_bytes } = set;
+        let about = format!("{} {}, ratio {ratio}, keys of", workload.name(), class.name());
+        say(&format!("{} {about} {key_bytes}", store.entry.name));
+        let orders = Orders { workload, class, set, rate, has_check };
         let outcome = if workload.load().is_some() && rate.is_none() {
             Err("increments have not reached any rate".to_owned())
         } else if workload == Workload::Recovery {
@@ -259,23 +263,18 @@ impl Parent<'_> {
             self.step(store, Step::Run, &orders)?.outcome
         };
         match &outcome {
-            Ok(outcome) if workload == Workload::Increments => {
-                self.reached.entry(key).or_default().push(outcome.paid_updates_per_second);
-            }
-            Ok(_) => {}
+            Ok(outcome) => say(&format!("  {}", report::in_a_line(outcome))),
             Err(error) => say(&format!("  {error}")),
         }
-        if let Ok(outcome) = &outcome {
-            say(&format!("  {}", report::in_a_line(outcome)));
-        }
-        self.results.cells.push(CellRun { name, repeat, outcome });
+        self.results.add(name, outcome);
         self.results.write(&self.args.out)
     }
 
     /// One step in a child process.
     fn step(&self, store: &mut Loaded, step: Step, orders: &Orders) -> Result<Reply, Failure> {
         let plan = &self.plan;
-        let Orders { workload, class, ratio, rate, has_check } = *orders;
+        let Orders { workload, class, set, rate, has_check } = *orders;
+        let (seconds, seconds_max) = plan.seconds(workload);
         let mut spec = Spec {
             step,
             engine: store.entry.name.to_owned(),
@@ -284,9 +283,11 @@ impl Parent<'_> {
             folder: store.folder.clone(),
             cgroup: None,
             memory_bytes: plan.memory_bytes,
-            records: plan.records(ratio),
-            seconds: plan.seconds(workload),
-            warm_up_seconds: plan.warm_up_seconds,
+            records: plan.records(set),
+            key_bytes: set.key_bytes,
+            seconds,
+            seconds_max,
+            warm_up_seconds: plan.warm_up_seconds(workload),
             rate,
             seed: self.args.seed,
             run: store.runs,

@@ -1,10 +1,11 @@
-//! What is run, and in what order: settings with their defaults, the cells of a ratio, the room
+//! What is run, and in what order: settings with their defaults, the cells of a data set, the room
 //! that they need.
 
 use crate::args::RunArgs;
-use crate::engine::RECORD_BYTES;
+use crate::engine::{KEY_BYTES_MIN, record_bytes};
 use crate::engines::{self, Entry};
 use crate::failure::Failure;
+use crate::outcome::DataSet;
 use crate::workload::{Class, Workload};
 use clap::ValueEnum;
 
@@ -14,8 +15,12 @@ const ROOM_PART: f64 = 0.9;
 const ROOM_FIXED_BYTES: u64 = 1 << 30;
 /// Longest time of random reads that warm caches, in seconds.
 const WARM_UP_SECONDS_MAX: f64 = 15.0;
-/// Longest run that only finds out what rate others may have, in seconds.
-const RATE_SECONDS_MAX: f64 = 60.0;
+/// Length of a run of increments in seconds, at least and at most.
+const INCREMENTS_SECONDS: (f64, f64) = (60.0, 300.0);
+/// Length of any other run.
+const SECONDS: f64 = 5.0;
+/// Length of all runs with `--quick`.
+const QUICK_SECONDS: f64 = 2.0;
 /// The ratio at which workloads other than increments are run.
 const USUAL_RATIO: u64 = 8;
 /// What is run with `--quick`.
@@ -31,18 +36,19 @@ const QUICK: [Workload; 6] = [
 /// What was asked for, with defaults filled in.
 pub(crate) struct Plan {
     pub(crate) memory_bytes: u64,
-    pub(crate) ratios: Vec<u64>,
+    /// In the order in which they are run.
+    pub(crate) sets: Vec<DataSet>,
     pub(crate) engines: Vec<&'static Entry>,
     pub(crate) workloads: Vec<Workload>,
     classes: Vec<Class>,
-    is_every_ratio: bool,
+    is_every_set: bool,
     is_quick: bool,
+    /// Length of a run, but for increments.
     pub(crate) seconds: f64,
-    pub(crate) warm_up_seconds: f64,
-    /// Increments were not asked for: they run to find the rates of other workloads.
-    is_rate_only: bool,
-    /// Runs of each cell, if that was asked for.
-    repeats: Option<u32>,
+    /// Length of a run of increments, at least and at most.
+    pub(crate) increments_seconds: (f64, f64),
+    /// Runs of each cell.
+    pub(crate) repeats: u32,
 }
 
 impl Plan {
@@ -51,83 +57,78 @@ impl Plan {
     /// # Errors
     /// [`Failure::Refused`] for an engine that is not built in.
     pub(crate) fn new(args: &RunArgs) -> Result<Self, Failure> {
-        let or = |given: &[u64], usual: &[u64]| {
-            if given.is_empty() { usual.to_vec() } else { given.to_vec() }
-        };
         let usual_workloads =
             if args.quick { QUICK.to_vec() } else { Workload::value_variants().to_vec() };
         let mut workloads =
             if args.workloads.is_empty() { usual_workloads } else { args.workloads.clone() };
-        // Their rates are parts of what increments have reached.
+        // Their rates are parts of what increments have reached. An hour of others needs no hour of
+        // increments.
         let is_rate_only = !workloads.contains(&Workload::Increments);
         if workloads.iter().any(|workload| workload.load().is_some()) {
             workloads.push(Workload::Increments);
         }
         workloads.sort();
         workloads.dedup();
-        let mut ratios = or(&args.ratios, if args.quick { &[8] } else { &[2, 8, 32] });
-        ratios.sort_unstable();
-        ratios.dedup();
-        let seconds = args.seconds.unwrap_or(if args.quick { 2.0 } else { 5.0 });
+        let (least, most) =
+            if args.quick { (QUICK_SECONDS, QUICK_SECONDS) } else { INCREMENTS_SECONDS };
+        let asked = args.seconds.map(|asked| if is_rate_only { asked.min(least) } else { asked });
+        let least = asked.unwrap_or(least);
+        let usual = if args.quick { QUICK_SECONDS } else { SECONDS };
+        let usual_memory = if args.quick { 64 << 20 } else { 128 << 20 };
         Ok(Self {
-            memory_bytes: args
-                .memory
-                .map_or(if args.quick { 64 << 20 } else { 128 << 20 }, |size| size.0),
-            ratios,
+            memory_bytes: args.memory.map_or(usual_memory, |size| size.0),
+            sets: sets(args),
             engines: chosen(&args.engines)?,
             workloads,
             classes: args.classes.clone(),
-            is_every_ratio: args.every_ratio,
+            is_every_set: args.every_set,
             is_quick: args.quick,
-            seconds,
-            warm_up_seconds: (seconds / 4.0).min(WARM_UP_SECONDS_MAX),
-            is_rate_only,
+            seconds: args.seconds.unwrap_or(usual),
+            increments_seconds: (least, args.seconds_max.unwrap_or(most).max(least)),
             repeats: args.repeats,
         })
     }
 
-    /// Runs of each cell of a workload: more of increments, which everything else is measured by.
-    pub(crate) fn repeats(&self, workload: Workload) -> u32 {
-        let is_repeated = workload == Workload::Increments && !self.is_quick;
-        self.repeats.unwrap_or(if is_repeated { 3 } else { 1 })
-    }
-
-    /// Length of a run of a workload in seconds.
-    pub(crate) fn seconds(&self, workload: Workload) -> f64 {
-        if self.is_rate_only && workload == Workload::Increments {
-            self.seconds.min(RATE_SECONDS_MAX)
-        } else {
-            self.seconds
+    /// Length of a run of a workload in seconds, at least and at most.
+    pub(crate) fn seconds(&self, workload: Workload) -> (f64, f64) {
+        match workload {
+            Workload::Increments => self.increments_seconds,
+            _ => (self.seconds, self.seconds),
         }
     }
 
-    /// Records of a data set.
-    pub(crate) fn records(&self, ratio: u64) -> u64 {
-        (self.memory_bytes * ratio / RECORD_BYTES).max(1)
+    /// Time of random reads before a run of a workload, which warm caches, in seconds.
+    pub(crate) fn warm_up_seconds(&self, workload: Workload) -> f64 {
+        (self.seconds(workload).0 / 4.0).min(WARM_UP_SECONDS_MAX)
     }
 
-    /// What runs at a ratio, in order, and whether the counters are added up after it. What changes
-    /// the records comes last. Sums take long where there are many records: at high ratios and in
-    /// quick runs only the last one is made, which covers all runs before it.
-    pub(crate) fn cells(&self, ratio: u64) -> Vec<(Workload, Class, bool)> {
-        let cells = self.unchecked_cells(ratio);
+    /// Records of a data set.
+    pub(crate) fn records(&self, set: DataSet) -> u64 {
+        (self.memory_bytes * set.ratio / record_bytes(set.key_bytes)).max(1)
+    }
+
+    /// What runs on a data set, in order, and whether the counters are added up after it. What
+    /// changes the records comes last. Sums take long where there are many records: at high ratios
+    /// and in quick runs only the last one is made, which covers all runs before it.
+    pub(crate) fn cells(&self, set: DataSet) -> Vec<(Workload, Class, bool)> {
+        let cells = self.unchecked_cells(set);
         let counts = |workload: Workload| workload.is_counted() && workload.has_updates();
         let last = cells.iter().rposition(|(workload, _)| counts(*workload));
         let cells = cells.into_iter().enumerate();
         let check = |(place, (workload, class)): (usize, (Workload, Class))| {
-            let is_due = ratio <= USUAL_RATIO && !self.is_quick || last == Some(place);
+            let is_due = set.ratio <= USUAL_RATIO && !self.is_quick || last == Some(place);
             (workload, class, counts(workload) && is_due)
         };
         cells.map(check).collect()
     }
 
-    fn unchecked_cells(&self, ratio: u64) -> Vec<(Workload, Class)> {
-        let distance = |ratio: u64| ratio.abs_diff(USUAL_RATIO);
-        let usual = self.ratios.iter().copied().min_by_key(|ratio| distance(*ratio));
+    fn unchecked_cells(&self, set: DataSet) -> Vec<(Workload, Class)> {
+        let distance = |set: &DataSet| (set.ratio.abs_diff(USUAL_RATIO), set.key_bytes);
+        let usual = self.sets.iter().copied().min_by_key(distance);
         let mut cells = Vec::new();
         for workload in &self.workloads {
             let is_increments = *workload == Workload::Increments;
-            if !is_increments && !self.is_every_ratio && usual != Some(ratio) {
+            if !is_increments && !self.is_every_set && usual != Some(set) {
                 continue;
             }
             let classes = match workload.usual_class() {
@@ -169,6 +170,20 @@ impl Plan {
     }
 }
 
+/// All data sets: ratios from low to high, in each from short keys to long ones.
+fn sets(args: &RunArgs) -> Vec<DataSet> {
+    let usual_ratios: &[u64] = if args.quick { &[USUAL_RATIO] } else { &[2, USUAL_RATIO, 32] };
+    let ratios = if args.ratios.is_empty() { usual_ratios } else { &args.ratios };
+    let lengths = if args.key_bytes.is_empty() { &[KEY_BYTES_MIN] } else { &*args.key_bytes };
+    let mut sets: Vec<DataSet> = ratios
+        .iter()
+        .flat_map(|&ratio| lengths.iter().map(move |&key_bytes| DataSet { ratio, key_bytes }))
+        .collect();
+    sets.sort_unstable();
+    sets.dedup();
+    sets
+}
+
 fn chosen(names: &[String]) -> Result<Vec<&'static Entry>, Failure> {
     if names.is_empty() {
         return Ok(engines::ENTRIES.iter().collect());
@@ -202,24 +217,51 @@ mod tests {
         Plan::new(&parsed.run.expect("a run")).expect("a plan")
     }
 
+    fn set(ratio: u64, key_bytes: u8) -> DataSet {
+        DataSet { ratio, key_bytes }
+    }
+
     #[test]
-    fn increments_run_in_all_classes_at_all_ratios_and_others_once() {
-        let plan = plan("");
-        let count = |ratio, workload| {
-            plan.cells(ratio).iter().filter(|(found, ..)| *found == workload).count()
-        };
-        assert_eq!([2, 8, 32].map(|ratio| count(ratio, Workload::Increments)), [4, 4, 4]);
-        assert_eq!([2, 8, 32].map(|ratio| count(ratio, Workload::YcsbA)), [0, 1, 0]);
-        assert!(plan.cells(8).is_sorted_by_key(|(workload, ..)| *workload));
-        let checks = |ratio| plan.cells(ratio).iter().filter(|(.., check)| *check).count();
+    fn increments_run_in_all_classes_on_all_data_sets_and_others_once() {
+        let plan = plan("--key-bytes 56,8,8");
+        let count =
+            |set, workload| plan.cells(set).iter().filter(|(found, ..)| *found == workload).count();
+        let sets = [2, 8, 32].map(|ratio| [set(ratio, 8), set(ratio, 56)]).concat();
+        assert_eq!(plan.sets, sets);
+        let counts = |workload| sets.iter().map(|set| count(*set, workload)).collect::<Vec<_>>();
+        assert_eq!(counts(Workload::Increments), [4; 6]);
+        assert_eq!(counts(Workload::YcsbA), [0, 0, 1, 0, 0, 0]);
+        assert!(plan.cells(set(8, 8)).is_sorted_by_key(|(workload, ..)| *workload));
+        let checks = |ratio| plan.cells(set(ratio, 8)).iter().filter(|(.., check)| *check).count();
         assert_eq!([2, 8, 32].map(checks), [4, 13, 1]);
+    }
+
+    #[test]
+    fn records_with_longer_keys_are_fewer_in_equal_bytes() {
+        let plan = plan("--memory 64MiB --key-bytes 8,200");
+        assert_eq!(plan.records(set(2, 8)), 2 << 20);
+        assert_eq!(plan.records(set(2, 200)), (128 << 20) / 256);
+    }
+
+    #[test]
+    fn increments_may_go_on_until_they_are_steady_and_others_may_not() {
+        let seconds = |arguments| {
+            let plan = plan(arguments);
+            (plan.seconds(Workload::Increments), plan.seconds(Workload::YcsbA))
+        };
+        assert_eq!(seconds(""), ((60.0, 300.0), (5.0, 5.0)));
+        assert_eq!(seconds("--quick"), ((2.0, 2.0), (2.0, 2.0)));
+        assert_eq!(seconds("--seconds 7 --seconds-max 9"), ((7.0, 9.0), (7.0, 7.0)));
+        assert_eq!(seconds("--seconds 900"), ((900.0, 900.0), (900.0, 900.0)));
+        let hour = "--seconds 3600 --workloads latency80";
+        assert_eq!(seconds(hour), ((60.0, 300.0), (3600.0, 3600.0)));
     }
 
     #[test]
     fn what_needs_a_saturation_brings_increments_along_and_nothing_relaxed_is_killed() {
         let plan = plan("--workloads latency80,recovery --classes relaxed,single --ratios 3");
         assert_eq!(
-            plan.unchecked_cells(3),
+            plan.unchecked_cells(set(3, 8)),
             [
                 (Workload::Increments, Class::Relaxed),
                 (Workload::Increments, Class::Single),

@@ -3,6 +3,7 @@
 //! Loaded keys lie in the lower half of all 64-bit numbers, one at a random place of each of as
 //! many equal parts as there are records. New random keys lie in the same half; sequential ones in
 //! the upper half, so that they come behind all others. Text sorts after both, by its first byte.
+//! Keys of more than 8 bytes go on behind the number with bytes that follow from it.
 
 use super::random::scramble;
 use crate::engine::{Key, Value, value};
@@ -17,12 +18,13 @@ const CLUSTER: u64 = 64;
 pub(crate) struct Keys {
     records: u64,
     seed: u64,
+    key_bytes: u8,
 }
 
 impl Keys {
-    /// For 1 or more records.
-    pub(crate) fn new(records: u64, seed: u64) -> Self {
-        Self { records: records.max(1), seed }
+    /// For 1 or more records with keys of so many bytes.
+    pub(crate) fn new(records: u64, seed: u64, key_bytes: u8) -> Self {
+        Self { records: records.max(1), seed, key_bytes }
     }
 
     /// Number of loaded records.
@@ -33,7 +35,7 @@ impl Keys {
     /// The key of loaded record `index`; greater indexes have greater keys.
     pub(crate) fn loaded(&self, index: u64) -> Key {
         let part = END / self.records;
-        Key::number(index * part + scramble(index ^ self.seed) % part)
+        Key::Number(index * part + scramble(index ^ self.seed) % part, self.key_bytes)
     }
 
     /// The loaded record that is hit most often but for `rank` others.
@@ -41,9 +43,14 @@ impl Keys {
         self.loaded(scramble(rank.wrapping_add(self.seed)) % self.records)
     }
 
+    /// New keys, of the same length.
+    pub(crate) fn new_ones(&self, salt: u64) -> NewKeys {
+        NewKeys { salt, key_bytes: self.key_bytes }
+    }
+
     /// All loaded records in order.
-    pub(crate) fn all(self) -> impl Iterator<Item = (Key, Value)> {
-        (0..self.records).map(move |index| (self.loaded(index), value(index)))
+    pub(crate) fn all(self) -> impl Iterator<Item = (Vec<u8>, Value)> {
+        (0..self.records).map(move |index| (self.loaded(index).to_vec(), value(index)))
     }
 }
 
@@ -51,24 +58,25 @@ impl Keys {
 #[derive(Clone, Copy)]
 pub(crate) struct NewKeys {
     /// Sets the new keys of one run apart from those of others.
-    pub(crate) salt: u64,
+    salt: u64,
+    key_bytes: u8,
 }
 
 impl NewKeys {
     /// A random key.
     pub(crate) fn random(self, number: u64) -> Key {
-        Key::number(scramble(number ^ self.salt) % END)
+        Key::Number(scramble(number ^ self.salt) % END, self.key_bytes)
     }
 
     /// A key in a cluster of neighbours.
     pub(crate) fn clustered(self, number: u64) -> Key {
         let start = scramble((number / CLUSTER) ^ self.salt) % (END / CLUSTER);
-        Key::number(start * CLUSTER + number % CLUSTER)
+        Key::Number(start * CLUSTER + number % CLUSTER, self.key_bytes)
     }
 
     /// A key behind all that this run has made before; runs come one behind the other.
     pub(crate) fn sequential(self, run: u64, number: u64) -> Key {
-        Key::number(END + (run << 40) + number)
+        Key::Number(END + (run << 40) + number, self.key_bytes)
     }
 }
 
@@ -80,8 +88,7 @@ mod tests {
 
     #[test]
     fn loaded_keys_ascend_strictly_and_do_not_lie_at_equal_distances() {
-        let keys: Vec<Vec<u8>> =
-            Keys::new(10_000, 5).all().map(|(key, _)| key.as_bytes().to_vec()).collect();
+        let keys: Vec<Vec<u8>> = Keys::new(10_000, 5, 8).all().map(|(key, _)| key).collect();
         assert!(keys.is_sorted_by(|first, second| first < second));
         let distances: BTreeSet<u64> = keys
             .windows(2)
@@ -95,8 +102,8 @@ mod tests {
 
     #[test]
     fn new_keys_have_the_shapes_of_their_names() {
-        let keys = NewKeys { salt: 9 };
-        let bytes = |key: Key| key.as_bytes().to_vec();
+        let keys = Keys::new(1, 1, 8).new_ones(9);
+        let bytes = Key::to_vec;
         let random: BTreeSet<Vec<u8>> = (0..1000).map(|n| bytes(keys.random(n))).collect();
         assert_eq!(random.len(), 1000);
         let sequence: Vec<Vec<u8>> = (0..1000).map(|n| bytes(keys.sequential(1, n))).collect();

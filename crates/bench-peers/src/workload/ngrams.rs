@@ -1,7 +1,7 @@
 //! Sequences of one to five words of a text file, read again and again from a place of one's own.
 //!
 //! Words are the runs of letters and digits, in lower case. A sequence is its words with a space
-//! between them, cut at the length of the longest key; a byte in front makes it sort behind all
+//! between them, cut at the length of the longest text; a byte in front makes it sort behind all
 //! other keys.
 
 use std::collections::VecDeque;
@@ -81,7 +81,7 @@ impl Ngrams {
                     }
                     text.extend_from_slice(word);
                 }
-                self.ready.push(Key::new(&text));
+                self.ready.push(Key::text(&text));
             }
         }
         self.line = line;
@@ -103,7 +103,7 @@ mod tests {
         let mut found: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
         for _ in 0..1 + 2 + 3 + 4 + 5 + 5 {
             let key = ngrams.next().expect("a sequence");
-            *found.entry(key.as_bytes()[1..].to_vec()).or_default() += 1;
+            *found.entry(key.to_vec()[1..].to_vec()).or_default() += 1;
         }
         assert_eq!(found.len(), 20);
         for text in ["six", "one two", "one two three four five", "two three four five six"] {

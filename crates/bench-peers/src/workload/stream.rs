@@ -9,7 +9,7 @@ use super::keys::{Keys, NewKeys};
 use super::ngrams::Ngrams;
 use super::random::Random;
 use super::zipf::Zipf;
-use crate::engine::{Change, Key, Update};
+use crate::engine::{Change, Key};
 use crate::failure::Failure;
 
 /// Records of a scan.
@@ -19,8 +19,8 @@ const YCSB_SCAN_RECORDS_MAX: u64 = 100;
 
 /// One operation.
 pub(crate) enum Operation {
-    /// A change.
-    Update(Update),
+    /// A change of a record.
+    Update(Key, Change),
     /// A point read.
     Read(Key),
     /// A point read, and then an increment of the same record.
@@ -75,7 +75,7 @@ impl<'a> Stream<'a> {
         };
         Ok(Self {
             workload,
-            new_keys: NewKeys { salt: super::random::scramble(shared.run) },
+            new_keys: shared.keys.new_ones(super::random::scramble(shared.run)),
             random: Random::new(shared.seed ^ (shared.run << 32), caller as u64),
             zipf: is_zipfian.then(|| Zipf::new(shared.keys.records())),
             ngrams,
@@ -88,18 +88,18 @@ impl<'a> Stream<'a> {
     /// # Errors
     /// [`Failure::Refused`] if the text cannot be read.
     pub(crate) fn next(&mut self) -> Result<Operation, Failure> {
-        use Operation::{Read, ReadAndIncrement, Scan};
+        use Operation::{Read, ReadAndIncrement, Scan, Update};
         let percent = self.random.below(100);
         Ok(match self.workload {
             Workload::Mixed95 if percent < 5 => Read(self.uniform()),
             Workload::Mixed50 if percent < 50 => Read(self.uniform()),
             Workload::Reads => Read(self.uniform()),
             Workload::Scans => Scan(self.uniform(), SCAN_RECORDS),
-            Workload::Zipfian => update(self.ranked(), Change::Increment),
+            Workload::Zipfian => Update(self.ranked(), Change::Increment),
             Workload::Ngrams if let Some(ngrams) = &mut self.ngrams => {
-                update(ngrams.next()?, Change::Increment)
+                Update(ngrams.next()?, Change::Increment)
             }
-            Workload::DeleteHeavy if percent < 50 => update(self.uniform(), Change::Delete),
+            Workload::DeleteHeavy if percent < 50 => Update(self.uniform(), Change::Delete),
             Workload::InsertRandom
             | Workload::InsertClustered
             | Workload::InsertSequential
@@ -120,7 +120,7 @@ impl<'a> Stream<'a> {
             | Workload::Latency50
             | Workload::Latency80
             | Workload::ReadsWhileUpdating
-            | Workload::Recovery => update(self.uniform(), Change::Increment),
+            | Workload::Recovery => Update(self.uniform(), Change::Increment),
         })
     }
 
@@ -153,17 +153,13 @@ impl<'a> Stream<'a> {
             Workload::InsertSequential => self.new_keys.sequential(self.shared.run, number),
             _ => self.new_keys.random(number),
         };
-        update(key, Change::Put(number))
+        Operation::Update(key, Change::Put(number))
     }
 
     fn replace(&mut self) -> Operation {
         let stamp = self.random.next();
-        update(self.ranked(), Change::Put(stamp))
+        Operation::Update(self.ranked(), Change::Put(stamp))
     }
-}
-
-fn update(key: Key, change: Change) -> Operation {
-    Operation::Update(Update { key, change })
 }
 
 #[cfg(test)]
@@ -174,7 +170,7 @@ mod tests {
 
     fn stream(workload: Workload, seed: u64, text: &Path) -> Stream<'_> {
         let inserted = Arc::default();
-        let keys = Keys::new(1000, 1);
+        let keys = Keys::new(1000, 1, 8);
         let shared = Shared { keys, run: 3, seed, inserted, text: Some(text) };
         Stream::new(workload, shared, (0, 2)).expect("a stream")
     }
@@ -188,16 +184,16 @@ mod tests {
             Operation::Read(key) => ('r', key),
             Operation::Scan(key, _) => ('s', key),
             Operation::ReadAndIncrement(key) => ('f', key),
-            Operation::Update(update) => {
-                let kind = match update.change {
+            Operation::Update(key, change) => {
+                let kind = match change {
                     Change::Increment => 'i',
                     Change::Put(_) => 'p',
                     Change::Delete => 'd',
                 };
-                (kind, update.key)
+                (kind, key)
             }
         });
-        operations.map(|(kind, key)| (kind, key.as_bytes().to_vec())).collect()
+        operations.map(|(kind, key)| (kind, key.to_vec())).collect()
     }
 
     #[test]
