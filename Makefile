@@ -16,5 +16,5 @@ test: ## Format, lints, tests, documentation, a bounded simulation: under 15 min
 test-long: ## All of test, then dependencies, many simulations, fuzzing and kill trials
 	@scripts/test-long
 
-bench-peers: ## Measure Upsweep beside its peers in DIR, about an hour, or with QUICK=1 in minutes
+bench-peers: ## Measure Upsweep beside its peers in DIR, about six hours, or with QUICK=1 in minutes
 	@scripts/bench-peers $(or $(DIR),.) $(BENCH_ARGS)
