@@ -148,8 +148,7 @@ impl Drop for Locked<'_> {
 
 /// Shared by all threads of a store.
 pub(super) struct Shared {
-    /// Handed on to who waits longest now and then, and not always to who runs already: a caller
-    /// would wait for a tenth of a second and more where others take it all the time.
+    /// Goes to the longest waiter about every half a millisecond, not always to who runs already.
     state: Mutex<State>,
     /// Taken for the system calls that submit requests, which are long, and never before `state`.
     devices: Mutex<HostDevices>,

@@ -30,7 +30,9 @@ impl Core {
             return;
         }
         let below = self.arena.below_which_wait(HOLDERS_MAX).min(self.accepted + 1);
-        let (held, in_all) = (below.saturating_sub(frontier), self.accepted - frontier);
+        // Where nothing waits the frontier is beyond the last update.
+        let in_all = self.accepted.saturating_sub(frontier);
+        let held = below.saturating_sub(frontier);
         if !policy::are_worth_a_visit(held, in_all) {
             return;
         }
