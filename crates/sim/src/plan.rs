@@ -82,6 +82,11 @@ impl Plan {
         let mut of_log = Random::new(seed, "log pages");
         config.log_page_bytes = of_log.pick(&[512, 1024, 4096]);
         config.fold_bytes_min = of_queues.pick(&[64, 512, 4096]);
+        // The smallest log that any depth takes, a quarter of the time.
+        if of_log.percent(25) {
+            let bytes = 6 * u64::from(config.log_segment_bytes);
+            config.log_regions.iter_mut().for_each(|region| region.bytes = bytes);
+        }
         let log_block_bytes = of_log.pick(&[512, config.log_page_bytes]);
         let least = config.memory_bytes_min();
         draw_spills(&mut config, &mut Random::new(seed, "spills"));

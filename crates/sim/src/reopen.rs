@@ -115,6 +115,7 @@ impl World {
         if let Some(core) = &self.core {
             self.tally.runs += core.statistics().runs;
             self.tally.spills += core.statistics().spills;
+            self.tally.spills_carried += core.statistics().spills_carried;
             self.tally.checkpoints += core.statistics().checkpoints;
         }
     }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use upsweep::Error;
 use upsweep::device::{Completion, Devices, Operation, Request};
 use upsweep::engine::registry::{ModifierId, Modifiers};
-use upsweep::engine::{Actions, Core, Registry, RunJob, View, ViewId};
+use upsweep::engine::{Actions, Core, Job, Registry, View, ViewId};
 use upsweep::structures::formats;
 use upsweep::structures::modifiers::bind_builtins;
 
@@ -67,6 +67,8 @@ pub struct Tally {
     pub runs: u64,
     /// Spills published.
     pub spills: u64,
+    /// Those of them that a checkpoint carried.
+    pub spills_carried: u64,
     /// Checkpoints completed.
     pub checkpoints: u64,
     /// Updates that the model refused.
@@ -110,6 +112,7 @@ impl Tally {
         self.ranges += other.ranges;
         self.loads += other.loads;
         self.spills += other.spills;
+        self.spills_carried += other.spills_carried;
         self.blocks_max = self.blocks_max.max(other.blocks_max);
         self.load.add(&other.load);
     }
@@ -136,7 +139,7 @@ pub struct World {
     /// Numbers of the modifiers in this store.
     pub modifier_ids: BTreeMap<Op, ModifierId>,
     /// Jobs to run, with the time from which they may.
-    pub jobs: Vec<(u64, RunJob)>,
+    pub jobs: Vec<(u64, Job)>,
     /// Requests that are done and not handed over yet.
     pub arrived: Vec<Completion>,
     /// Views that are pending.

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use upsweep::device::{Completion, Devices, LatencyModel, MemoryDevices, Operation, Simulated};
 use upsweep::engine::registry::ModifierId;
 use upsweep::engine::{
-    self, Access, Actions, Config, Core, JobOutput, LoggedUpdate, RunJob, Spilling, drive,
+    self, Access, Actions, Config, Core, Job, JobOutput, LoggedUpdate, Spilling, drive,
 };
 use upsweep::log::Urgency;
 
@@ -51,7 +51,7 @@ pub struct Machine {
     /// same on every machine.
     pub work_ns: u64,
     devices: MemoryDevices,
-    jobs: VecDeque<RunJob>,
+    jobs: VecDeque<Job>,
     /// Jobs that are being run, with the time at which they are done.
     working: Vec<(u64, JobOutput)>,
     full: FullWatch,

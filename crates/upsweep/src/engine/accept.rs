@@ -239,12 +239,21 @@ impl Core {
     /// have to carry the changes, a few runs at a time.
     pub(super) fn log_gauge(&self) -> Gauge {
         let (used, limit) = self.log.user_bytes();
-        let waiting = self.arena.queues() + self.sweep.unlogged_blocks;
         let reserve = self.log.capacity_bytes() - limit;
-        let runs = waiting.div_ceil(self.config.run_blocks_max) as u64;
-        let changes = waiting as u64 * CHANGE_BYTES + runs * u64::from(self.config.log_page_bytes);
-        let kept = changes.saturating_sub(reserve / 2).min(limit / 4);
+        let kept = self.change_bytes().saturating_sub(reserve / 2).min(limit / 4);
         Gauge { used, limit: limit - kept }
+    }
+
+    /// What the changes of a sweep of all that waits take of the log, about.
+    fn change_bytes(&self) -> u64 {
+        let waiting = self.arena.queues() + self.sweep.unlogged_blocks;
+        let runs = waiting.div_ceil(self.config.run_blocks_max) as u64;
+        waiting as u64 * CHANGE_BYTES + runs * u64::from(self.config.log_page_bytes)
+    }
+
+    /// Whether the log has no room for the changes of a sweep of all that waits.
+    pub(super) fn is_log_short_of_changes(&self) -> bool {
+        self.change_bytes() > self.log.capacity_bytes().saturating_sub(self.log.used_bytes())
     }
 
     /// All that policy decides by.

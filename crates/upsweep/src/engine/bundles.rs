@@ -83,17 +83,33 @@ impl Bundle {
 
     fn memory_bytes(&self) -> usize {
         let filter = self.filter.as_ref().map_or(0, Filter::memory_bytes);
-        let keys = 2 * self.record.low.len() + self.record.high.as_ref().map_or(0, |key| key.len());
-        // Twice the pointer and the key in the tree, which is half full at worst.
-        size_of::<Self>() + filter + keys + 64
+        memory_bytes(&self.record.low, self.record.high.as_deref(), filter)
     }
+}
+
+/// Memory of a bundle between these keys with a filter of so many bytes.
+fn memory_bytes(low: &[u8], high: Option<&[u8]>, filter_bytes: usize) -> usize {
+    let keys = 2 * low.len() + high.map_or(0, <[u8]>::len);
+    // Twice the pointer and the key in the tree, which is half full at worst.
+    size_of::<Bundle>() + filter_bytes + keys + 64
+}
+
+/// Memory that a bundle between these keys with so many updates will take, in bytes.
+#[must_use]
+pub fn memory_bytes_with(low: &[u8], high: Option<&[u8]>, updates: u32) -> usize {
+    memory_bytes(low, high, updates as usize * FILTER_BITS / 8)
 }
 
 /// What the image of a bundle says of itself.
 #[must_use]
 pub fn identity(store: [u8; 16], record: &BundleRecord) -> Identity<'_> {
-    let BundleRecord { space, low, through, .. } = record;
-    Identity { store, kind: ImageKind::Bundle, space: *space, seq: *through, key: low }
+    identity_of(store, record.space, &record.low, record.through)
+}
+
+/// As [`identity`], for a bundle of which there is no record yet.
+#[must_use]
+pub fn identity_of(store: [u8; 16], space: u32, low: &[u8], through: u64) -> Identity<'_> {
+    Identity { store, kind: ImageKind::Bundle, space, seq: through, key: low }
 }
 
 /// Everything that the body of a bundle has.
@@ -453,7 +469,8 @@ impl Bundles {
                 found.extend(inside.map(Arc::clone));
             }
         }
-        found.sort_by_key(|bundle| bundle.seq);
+        // Those that a checkpoint carries share a sequence with the last record before.
+        found.sort_by_key(|bundle| (bundle.seq, bundle.record.through));
         found
     }
 }

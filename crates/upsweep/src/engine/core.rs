@@ -28,7 +28,7 @@ use super::publish::Event;
 use super::queue::Arena;
 use super::registry::Modifiers;
 use super::statistics::{Statistics, TreeCounters};
-use super::sweep::{RunId, RunJob, SpillId, Sweep};
+use super::sweep::{Job, RunId, SpillId, Sweep};
 use super::view::{View, ViewId, Views};
 use super::visitor::Visitors;
 use crate::device::{Completion, DeviceId, Request, Token};
@@ -42,7 +42,7 @@ pub struct Actions {
     /// Requests to submit.
     pub requests: Vec<Request>,
     /// Jobs to run, on any thread; hand each result to [`Core::job_done`].
-    pub jobs: Vec<RunJob>,
+    pub jobs: Vec<Job>,
     /// Views that were pending and are answered now.
     pub views: Vec<(ViewId, Result<View, Error>)>,
 }
@@ -373,7 +373,7 @@ impl Core {
             self.published = seq;
             match publish {
                 Publish::Run(run) => self.publish_run(run, seq, Release::Now),
-                Publish::Spill(spill) => self.publish_spill(spill, seq),
+                Publish::Spill(spill) => self.publish_spill(spill, seq, Release::Now),
                 Publish::Event(event) => self.apply_event(seq, event, Release::Now),
                 Publish::Nothing => {}
             }

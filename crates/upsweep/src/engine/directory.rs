@@ -366,7 +366,7 @@ impl Directory {
         let mut next = 0;
         while let Some(&source) = holders.get(next) {
             next += 1;
-            let later = self.clones.iter().filter(|e| e.source == source && e.seq >= seq);
+            let later = self.clones.iter().filter(|e| e.source == source && e.seq > seq);
             holders.extend(later.map(|event| event.clone));
         }
         holders

@@ -45,8 +45,8 @@ pub use recovery::{Access, Registry, create, open};
 pub use spaces::{NewSnapshot, SpaceSize};
 pub use statistics::{Statistics, TreeCounters};
 pub use sweep::{
-    Chunk, CompactionId, CompactionProgress, JobOutput, LOADING, LoadTarget, LoadedBlock, RunId,
-    RunJob,
+    Chunk, CompactionId, CompactionProgress, Job, JobOutput, LOADING, LoadTarget, LoadedBlock,
+    RunId,
 };
 pub use tree::Differing;
 pub use verify::{Report, verify};

@@ -143,7 +143,7 @@ impl Figures {
     /// or will not be, as there is hardly any room for more bundles.
     pub(super) fn is_cycle_for_log(&self) -> bool {
         let spills = self.can_spill || self.is_spilling;
-        let spills_fail = self.spilled.percent() >= SPILLS_FAIL_PERCENT;
+        let spills_fail = self.spilled.percent() >= FULL_PERCENT;
         self.is_log_held_by_queues && (!spills || spills_fail)
     }
 

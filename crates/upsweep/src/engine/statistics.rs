@@ -27,6 +27,8 @@ pub struct Statistics {
     pub sweep_written_bytes: u64,
     /// Spills published.
     pub spills: u64,
+    /// Those of them that a checkpoint carried, because the log had no room for their records.
+    pub spills_carried: u64,
     /// Queue entries that those spills held.
     pub updates_spilled: u64,
     /// Bytes that spills wrote to data devices.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -18,7 +18,7 @@ use super::clock::Clock;
 use super::commit::{self, Groups, Woken};
 use crate::device::{Devices, HostDevices, Performer, Request, Waker};
 use crate::engine::registry::Modifiers;
-use crate::engine::{Accept, Actions, Core, LoggedUpdate, RunJob, View, ViewId, ViewPoll, Wanted};
+use crate::engine::{Accept, Actions, Core, Job, LoggedUpdate, View, ViewId, ViewPoll, Wanted};
 use crate::error::{ClosedError, Error};
 use crate::log::Urgency;
 
@@ -78,7 +78,7 @@ impl Event {
 pub(super) struct State {
     pub(super) core: Core,
     actions: Actions,
-    jobs: Option<Sender<RunJob>>,
+    jobs: Option<Sender<Job>>,
     pub(super) groups: Groups,
     woken_groups: Woken,
     view_waiters: BTreeMap<ViewId, Arc<ViewWaiter>>,
@@ -92,6 +92,8 @@ pub(super) struct State {
     sample: Option<Sample>,
     /// From the begin of a call that offers updates to their being durable.
     pub(super) acknowledge: Latency,
+    /// How long the mutex was held, in all.
+    pub(super) held: Duration,
 }
 
 impl State {
@@ -119,8 +121,18 @@ impl From<PartlyAccepted> for Error {
 /// The state, locked.
 pub(super) struct Locked<'a> {
     guard: MutexGuard<'a, State>,
+    since: Instant,
     /// A thread may come here while it panics for a reason of its own, to close its store.
     was_panicking: bool,
+}
+
+impl Locked<'_> {
+    /// Sleeps, without the lock, until `condvar` is notified or for so long.
+    fn sleep(&mut self, condvar: &Condvar, timeout: Duration) {
+        self.guard.held += self.since.elapsed();
+        condvar.wait_for(&mut self.guard, timeout);
+        self.since = Instant::now();
+    }
 }
 
 impl Deref for Locked<'_> {
@@ -139,6 +151,7 @@ impl DerefMut for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
+        self.guard.held += self.since.elapsed();
         if std::thread::panicking() && !self.was_panicking {
             let reason = "a call into the core panicked".to_owned();
             self.guard.core.close(ClosedError::Panicked(reason));
@@ -174,12 +187,7 @@ pub(super) struct Shared {
 const ANTICIPATED: usize = 64;
 
 impl Shared {
-    pub(super) fn new(
-        core: Core,
-        devices: HostDevices,
-        jobs: Sender<RunJob>,
-        waker: Waker,
-    ) -> Self {
+    pub(super) fn new(core: Core, devices: HostDevices, jobs: Sender<Job>, waker: Waker) -> Self {
         let durable = AtomicU64::new(core.durable());
         let performer = devices.performer();
         let modifiers = core.modifiers();
@@ -195,6 +203,7 @@ impl Shared {
             room_events: 0,
             sample: None,
             acknowledge: Latency::new(),
+            held: Duration::ZERO,
         };
         Self {
             state: Mutex::new(state),
@@ -215,7 +224,8 @@ impl Shared {
 
     /// The state. A thread that panics while it has the lock closes the store on the way.
     pub(super) fn lock(&self) -> Locked<'_> {
-        Locked { guard: self.state.lock(), was_panicking: std::thread::panicking() }
+        let guard = self.state.lock();
+        Locked { guard, since: Instant::now(), was_panicking: std::thread::panicking() }
     }
 
     /// Moves the core on after an event, carries its actions out, and lets the lock go.
@@ -401,7 +411,7 @@ impl Shared {
             thread.unpark();
         }
         let timeout = if state(&guard.core) == before { LOOK_AGAIN } else { GIVE_WAY };
-        event.condvar.wait_for(&mut guard.guard, timeout);
+        guard.sleep(&event.condvar, timeout);
         event.waiters.fetch_sub(1, Ordering::Relaxed);
         guard
     }

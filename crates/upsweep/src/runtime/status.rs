@@ -253,6 +253,10 @@ pub struct Session {
     pub updates_per_entry: f64,
     /// CPU seconds per update.
     pub cpu_seconds_per_update: f64,
+    /// Seconds per update for which a thread had the lock of the engine's core, which one at a time
+    /// has: to accept it, and to direct the sweep and spills.
+    #[serde(default)]
+    pub core_seconds_per_update: f64,
 }
 
 /// What `session.json` keeps.
@@ -275,9 +279,11 @@ pub struct Bound {
     pub device: f64,
     /// Processors over CPU seconds per update.
     pub cpu: f64,
+    /// One over the seconds per update for which the core is locked.
+    pub core: f64,
     /// The smallest.
     pub steady: f64,
-    /// Which it is: `log`, `sweep`, `device` or `cpu`.
+    /// Which it is: `log`, `sweep`, `device`, `cpu` or `core`.
     pub binds: &'static str,
     /// Where the measurements come from: `this session`, `the last session`, or `estimates`.
     pub source: &'static str,
@@ -331,6 +337,7 @@ fn measured(shared: &Shared, cpu: Duration) -> Option<Session> {
         queue_bytes_per_entry: core.queue_bytes_per_entry(),
         updates_per_entry: updates as f64 / entries.max(1) as f64,
         cpu_seconds_per_update: per_update(cpu.as_secs_f64()),
+        core_seconds_per_update: per_update(state.held.as_secs_f64()),
     })
 }
 
@@ -479,26 +486,27 @@ fn session_or_last(
     }
 }
 
-fn bound(sources: &Sources<'_>, (session, source): (Session, &'static str), core: &Core) -> Bound {
+fn bound(sources: &Sources<'_>, (session, source): (Session, &'static str), of: &Core) -> Bound {
     let Description { data_profile, log_profile, data, log, .. } = sources.description;
     let bandwidth =
         |bytes_per_second: u64, devices: usize| (bytes_per_second as f64 * devices as f64).max(1.0);
     let log_bandwidth = bandwidth(log_profile.sequential_write_bytes_per_second, log.len());
     let read = bandwidth(data_profile.sequential_read_bytes_per_second, data.len());
     let write = bandwidth(data_profile.sequential_write_bytes_per_second, data.len());
-    let moved = core.costs().moved_bytes_per_entry(core.spills_for_memory());
+    let moved = of.costs().moved_bytes_per_entry(of.spills_for_memory());
     let log = log_bandwidth / session.log_bytes_per_update;
     let sweep = session.updates_per_entry / (moved / read + moved / write);
     let shares = log_profile == data_profile;
     let device = if shares { 1.0 / (1.0 / log + 1.0 / sweep) } else { log.min(sweep) };
     let cpu = sources.workers as f64 / session.cpu_seconds_per_update.max(1e-9);
-    let terms = [("cpu", cpu), ("log", log), ("sweep", sweep), ("device", device)];
+    let core = 1.0 / session.core_seconds_per_update.max(1e-9);
+    let terms = [("cpu", cpu), ("core", core), ("log", log), ("sweep", sweep), ("device", device)];
     // The device says more than each of its parts only where they share it.
-    let terms = &terms[..if shares { 4 } else { 3 }];
+    let terms = &terms[..if shares { 5 } else { 4 }];
     let least =
         |left: &&(&'static str, f64), right: &&(&'static str, f64)| left.1.total_cmp(&right.1);
-    let (binds, steady) = *terms.iter().min_by(least).expect("there are three");
-    Bound { log, sweep, device, cpu, steady, binds, source, session }
+    let (binds, steady) = *terms.iter().min_by(least).expect("there are four");
+    Bound { log, sweep, device, cpu, core, steady, binds, source, session }
 }
 
 /// Costs of an 8-byte counter increment, before anything was measured.
@@ -507,4 +515,5 @@ const ESTIMATE: Session = Session {
     queue_bytes_per_entry: 32.0,
     updates_per_entry: 1.0,
     cpu_seconds_per_update: 2e-6,
+    core_seconds_per_update: 1e-6,
 };

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::shared::Shared;
 use crate::device::Waiter;
-use crate::engine::RunJob;
+use crate::engine::Job;
 use crate::error::ClosedError;
 
 /// Longest time between two looks of the driver at the core.
@@ -28,7 +28,7 @@ impl Threads {
     pub(super) fn start(
         shared: &Arc<Shared>,
         waiter: Waiter,
-        jobs: Receiver<RunJob>,
+        jobs: Receiver<Job>,
         workers: usize,
     ) -> std::io::Result<Self> {
         let jobs = Arc::new(Mutex::new(jobs));
@@ -81,7 +81,7 @@ fn drive(shared: &Shared, waiter: &Waiter) {
     }
 }
 
-fn work(shared: &Shared, jobs: &Mutex<Receiver<RunJob>>) {
+fn work(shared: &Shared, jobs: &Mutex<Receiver<Job>>) {
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = job else { return };

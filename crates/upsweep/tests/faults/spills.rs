@@ -88,6 +88,28 @@ fn a_power_cut_at_any_step_of_spills_loses_nothing_acknowledged() {
 }
 
 #[test]
+fn a_power_cut_at_any_step_of_carried_spills_loses_nothing_acknowledged() {
+    let (mut step, mut carried) = (0, 0);
+    loop {
+        let mut world = World::spilling_late(step);
+        let (_, finished) = world.cut_during(step, |world| {
+            world.add_all(1)?;
+            world.fill_log(12)?;
+            world.add_all(2)?;
+            carried += world.core().statistics().spills_carried;
+            world.checkpoint()
+        });
+        recover_and_go_on(&mut world);
+        if finished {
+            break;
+        }
+        step += 1;
+    }
+    assert!(step > 60, "the workload has only {step} steps");
+    assert!(carried > 0, "no spill is carried");
+}
+
+#[test]
 fn a_log_full_of_few_updates_is_released_by_spills_alone() {
     let segments = 40;
     let mut world = World::spilling_for_log(4, segments);

@@ -250,6 +250,14 @@ impl World {
         world.opened_and_swept()
     }
 
+    /// The same as [`World::spilling`], with the smallest log, and updates wait in memory until it
+    /// is nearly full.
+    pub fn spilling_late(seed: u64) -> Self {
+        let spilling = Spilling::Always;
+        let config = Config { spilling, spill_fill_percent: 80, bundle_bytes: 512, ..config(4) };
+        Self::with_config(seed, config).opened_and_swept()
+    }
+
     /// The same as [`World::swept`], with a log of this many segments, and from now on updates are
     /// spilled when they have filled half of it, though memory holds all of them with ease.
     pub fn spilling_for_log(seed: u64, segments: u64) -> Self {
@@ -369,6 +377,19 @@ impl World {
             self.add(number)?;
         }
         self.flush()
+    }
+
+    /// Makes tables as long as the log has room for their records, also what it keeps for the
+    /// engine, and so in each of some steps.
+    pub fn fill_log(&mut self, steps: u32) -> Result<(), Error> {
+        let mut number = 0;
+        for _ in 0..steps {
+            while self.core().create_space(&format!("{number:0200}"), "table", true).is_ok() {
+                number += 1;
+            }
+            self.step();
+        }
+        Ok(())
     }
 
     /// Waits until everything accepted is durable.

@@ -25,7 +25,7 @@ use tails::Tails;
 pub use waiting::{Packed, Section, Waiting};
 
 use super::block_format::UpdateRef;
-use super::registry::{KeyRange, Modifiers};
+use super::registry::{DELETE_RANGE, KeyRange, Modifiers};
 
 /// Bytes of a cell, its link included.
 pub const CELL_BYTES: usize = 64;
@@ -33,6 +33,8 @@ const LINK_BYTES: usize = 4;
 const DATA_BYTES: usize = CELL_BYTES - LINK_BYTES;
 const CELLS_PER_PAGE: usize = 4096;
 const NONE: u32 = u32::MAX;
+/// Queues that are copied a cell of each in turn.
+const COPIED_TOGETHER: usize = 8;
 
 /// The waiting updates of one block; its bytes are in an [`Arena`].
 #[derive(Clone, Debug)]
@@ -42,6 +44,8 @@ pub struct Queue {
     tail_used: u8,
     /// It is folded when it has two to the power of this many bytes.
     fold_at_log2: u8,
+    /// Whether any of the updates removes a range of keys.
+    has_ranges: bool,
     bytes: u32,
     growth_bytes: u32,
     count: u32,
@@ -57,6 +61,7 @@ impl Default for Queue {
             tail: NONE,
             tail_used: 0,
             fold_at_log2: 0,
+            has_ranges: false,
             bytes: 0,
             growth_bytes: 0,
             count: 0,
@@ -84,6 +89,12 @@ impl Queue {
         (self.tail, self.tail_used)
     }
 
+    /// Whether any of the updates removes a range of keys.
+    #[must_use]
+    pub fn has_ranges(&self) -> bool {
+        self.has_ranges
+    }
+
     /// Encoded bytes that wait.
     #[must_use]
     pub fn bytes(&self) -> u32 {
@@ -107,6 +118,15 @@ impl Queue {
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Cell([u8; CELL_BYTES]);
+
+/// A copy of a queue, being made.
+struct Copy {
+    /// What comes next.
+    cell: u32,
+    /// Bytes that are not copied.
+    left: usize,
+    packed: Packed,
+}
 
 /// The memory of all queues.
 pub struct Arena {
@@ -276,6 +296,7 @@ impl Arena {
     /// Appends an update that is encoded as `bytes`.
     fn append(&mut self, queue: &mut Queue, update: &UpdateRef<'_>, mut bytes: &[u8]) {
         queue.count += 1;
+        queue.has_ranges |= update.modifier == DELETE_RANGE;
         self.entries += 1;
         queue.bytes += u32::try_from(bytes.len()).expect("an update is below 4 GiB");
         let growth_bytes = queue.growth_bytes.saturating_add(growth_bytes(update));
@@ -305,21 +326,48 @@ impl Arena {
     /// A copy of what waits for the block with the key `low`.
     #[must_use]
     pub fn snapshot(&self, queue: &Queue, low: &[u8]) -> Packed {
-        let mut bytes = Vec::with_capacity(queue.bytes as usize);
-        let mut cell = queue.head;
-        while cell != NONE {
-            let index = cell as usize;
-            let Cell(data) = &self.pages[index / CELLS_PER_PAGE][index % CELLS_PER_PAGE];
-            let wanted = (queue.bytes as usize - bytes.len()).min(DATA_BYTES);
-            bytes.extend_from_slice(&data[LINK_BYTES..LINK_BYTES + wanted]);
-            cell = self.link(cell);
-        }
-        let Queue { growth_bytes, count, first_seq, .. } = *queue;
-        let tails = self.tails.table();
-        Packed { tails, low: low.into(), bytes, growth_bytes, count, first_seq }
+        let mut copy = self.begin_copy(queue, low);
+        while self.copy_cell(&mut copy) {}
+        copy.packed
     }
 
-    /// Empties the queue and gives its memory back.
+    /// As [`Arena::snapshot`], of several queues, each with the key of its block. The cells of a
+    /// queue lie anywhere, so one of each is copied in turn: the processor then waits for several
+    /// at one time.
+    pub fn snapshots<'a>(
+        &self,
+        queues: impl Iterator<Item = (&'a Queue, &'a [u8])>,
+    ) -> Vec<Packed> {
+        let mut copies: Vec<Copy> =
+            queues.map(|(queue, low)| self.begin_copy(queue, low)).collect();
+        for together in copies.chunks_mut(COPIED_TOGETHER) {
+            while together.iter_mut().fold(false, |goes_on, copy| self.copy_cell(copy) | goes_on) {}
+        }
+        copies.into_iter().map(|copy| copy.packed).collect()
+    }
+
+    fn begin_copy(&self, queue: &Queue, low: &[u8]) -> Copy {
+        let Queue { growth_bytes, count, first_seq, .. } = *queue;
+        let (tails, bytes) = (self.tails.table(), Vec::with_capacity(queue.bytes as usize));
+        let packed = Packed { tails, low: low.into(), bytes, growth_bytes, count, first_seq };
+        Copy { cell: queue.head, left: queue.bytes as usize, packed }
+    }
+
+    /// Copies the next cell; whether there was one.
+    fn copy_cell(&self, copy: &mut Copy) -> bool {
+        if copy.cell == NONE {
+            return false;
+        }
+        let index = copy.cell as usize;
+        let Cell(data) = &self.pages[index / CELLS_PER_PAGE][index % CELLS_PER_PAGE];
+        let wanted = copy.left.min(DATA_BYTES);
+        copy.packed.bytes.extend_from_slice(&data[LINK_BYTES..LINK_BYTES + wanted]);
+        copy.left -= wanted;
+        copy.cell = self.link(copy.cell);
+        true
+    }
+
+    /// Empties the queue and gives its memory back, all cells at once.
     pub fn clear(&mut self, queue: &mut Queue) {
         if !queue.is_empty() {
             self.queues -= 1;
@@ -327,13 +375,10 @@ impl Arena {
         }
         self.entries -= u64::from(queue.count);
         self.growth_bytes -= u64::from(queue.growth_bytes);
-        let mut cell = queue.head;
-        while cell != NONE {
-            let next = self.link(cell);
-            self.set_link(cell, self.free);
-            self.free = cell;
-            self.used_cells -= 1;
-            cell = next;
+        if queue.tail != NONE {
+            self.set_link(queue.tail, self.free);
+            self.free = queue.head;
+            self.used_cells -= (queue.bytes as usize).div_ceil(DATA_BYTES);
         }
         *queue = Queue::default();
     }
@@ -469,7 +514,38 @@ mod tests {
         assert!(waiting.count() < 1000, "it was folded");
         let oldest = waiting.unpack().updates().map(|update| update.seq).min();
         assert_eq!(oldest, Some(7));
-        assert_eq!(waiting.first_seq(), 7);
+        assert_eq!(waiting.first_seq, 7);
+    }
+
+    #[test]
+    fn several_queues_are_copied_as_each_by_itself() {
+        let (modifiers, mut arena) = (Modifiers::default(), Arena::new(1 << 20));
+        let mut queues = vec![Queue::default(); 2 * COPIED_TOGETHER + 1];
+        for seq in 1..3_000u64 {
+            // The first stays empty.
+            let index = 1 + (seq % 71 * seq % 71) as usize % (queues.len() - 1);
+            let (key, modifier) = (seq.to_be_bytes(), ModifierId(2));
+            let update = UpdateRef { seq, modifier, key: &key, operand: &key[4..] };
+            arena.push(&mut queues[index], b"", &update, &modifiers);
+        }
+        let copies = arena.snapshots(queues.iter().map(|queue| (queue, &b""[..])));
+        assert_eq!(copies.len(), queues.len());
+        for (copy, queue) in copies.iter().zip(&mut queues) {
+            assert_eq!(copy.unpack(), arena.snapshot(queue, b"").unpack());
+            assert_eq!(copy.count(), queue.count());
+            arena.clear(queue);
+        }
+        assert_eq!((arena.used_bytes(), arena.entries()), (0, 0));
+        // All cells are there again, each once.
+        let pages = arena.pages.len();
+        for seq in 3_000..6_000u64 {
+            let (key, modifier) = (seq.to_be_bytes(), ModifierId(2));
+            let update = UpdateRef { seq, modifier, key: &key, operand: &key[4..] };
+            arena.push(&mut queues[seq as usize % 7], b"", &update, &modifiers);
+        }
+        let left: usize = queues.iter().map(|queue| queue.count() as usize).sum();
+        let unpacked = queues.iter().map(|queue| arena.snapshot(queue, b"").unpack().count());
+        assert_eq!((unpacked.sum::<usize>(), left, arena.pages.len()), (3_000, 3_000, pages));
     }
 
     #[test]

@@ -39,12 +39,6 @@ impl Packed {
         self.count
     }
 
-    /// Sequence of the oldest update.
-    #[must_use]
-    pub fn first_seq(&self) -> u64 {
-        self.first_seq
-    }
-
     /// The updates, to be read where they are.
     #[must_use]
     pub fn as_section(&self) -> Section<'_> {
@@ -63,14 +57,6 @@ impl Packed {
     #[must_use]
     pub fn of_key(&self, key: &[u8]) -> Waiting {
         self.as_section().of_key(key)
-    }
-
-    /// Whether any of the updates removes a range of keys.
-    #[must_use]
-    pub fn has_ranges(&self) -> bool {
-        let mut has = false;
-        self.as_section().for_each(|entry| has |= entry.modifier == DELETE_RANGE);
-        has
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::RunId;
-use super::job::JobBundles;
 use super::run::{Run, RunBlock, read_request};
+use super::run_job::JobBundles;
 use crate::device::Completion;
 use crate::engine::bundles::{self, Bundle};
 use crate::engine::cache::Image;

@@ -8,12 +8,12 @@
 use std::sync::Arc;
 
 use super::RunId;
-use super::job::{JobBundles, JobDone, Quarantined};
 use super::run::{Run, RunBlock};
-
+use super::run_job::{JobBundles, JobDone, Quarantined};
+use super::spill::{Spill, SpillId};
 use crate::engine::block_format::UpdateRef;
 use crate::engine::bundles;
-use crate::engine::core::Core;
+use crate::engine::core::{Core, Release};
 use crate::engine::directory::{BlockId, Directory};
 use crate::engine::format::record_format::{Change, Placement, Rebuilt};
 use crate::engine::quarantine::QUARANTINE_SPACE;
@@ -195,11 +195,50 @@ impl Core {
         }
     }
 
-    /// Has a block keep what was taken out of its queue, until that is in an image or a bundle.
-    pub(super) fn set_frozen(&mut self, id: BlockId, frozen: Packed) {
-        self.arena.hold(&frozen);
-        let before = self.directory.block_mut(id).frozen.replace(Arc::new(frozen));
-        debug_assert!(before.is_none(), "a block is in one run or spill at a time");
+    /// Whether a run or a spill waits for log space that is not there.
+    pub(in crate::engine) fn change_waits_for_log(&self) -> bool {
+        self.sweep.runs.values().any(Run::waits_for_log)
+            || self.sweep.spills.values().any(Spill::waits_for_log)
+    }
+
+    /// Publishes the runs and spills for whose records the log has no room. The checkpoint that
+    /// begins now makes them durable; until it is complete no other is logged, because it might
+    /// build on one of these, and the space they leave behind is not reused. So the sweep can
+    /// always go on and release log space, however full the log is.
+    pub(in crate::engine) fn carry_changes(&mut self) {
+        let carried = self.sweep.runs.iter().filter(|(_, run)| run.waits_for_log());
+        let carried: Vec<RunId> = carried.map(|(id, _)| *id).collect();
+        for id in carried {
+            // Blocks that come into being here are born at a sequence that no record has.
+            let birth = 1 << 63 | self.superblock.generation;
+            self.publish_run(id, birth, Release::AfterCheckpoint);
+        }
+        let carried = self.sweep.spills.iter().filter(|(_, spill)| spill.waits_for_log());
+        let carried: Vec<SpillId> = carried.map(|(id, _)| *id).collect();
+        for id in carried {
+            // Behind all that the checkpoint has, and before all that replay comes to.
+            self.statistics.spills_carried += 1;
+            self.publish_spill(id, self.published, Release::AfterCheckpoint);
+        }
+    }
+
+    /// Takes what waits for some blocks out of their queues. They keep it until it is in an image
+    /// or a bundle.
+    pub(super) fn take_queues(&mut self, blocks: &[BlockId]) -> Vec<Arc<Packed>> {
+        let queues = blocks.iter().map(|id| {
+            let block = self.directory.block(*id);
+            (&block.queue, &*block.key)
+        });
+        let packed: Vec<Arc<Packed>> =
+            self.arena.snapshots(queues).into_iter().map(Arc::new).collect();
+        for (id, packed) in blocks.iter().zip(&packed) {
+            let block = self.directory.block_mut(*id);
+            self.arena.clear(&mut block.queue);
+            self.arena.hold(packed);
+            let before = block.frozen.replace(Arc::clone(packed));
+            debug_assert!(before.is_none(), "a block is in one run or spill at a time");
+        }
+        packed
     }
 
     /// Ends the time of a block with a run that was not applied to it: its updates wait again,

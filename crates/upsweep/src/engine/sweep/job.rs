@@ -1,311 +1,40 @@
-//! The work of a run that needs no engine state: apply frozen updates, split, merge, encode.
-//!
-//! A job owns all it needs, runs on any thread, and is deterministic. Steps: sort each block's
-//! updates by key; let the format apply them; merge thin neighbours; show the blocks to visitors;
-//! lay the images of the run out one after another, each in whole units, and seal them with their
-//! checksums.
+//! Work for worker threads. A job owns all it needs, runs on any thread, and is deterministic.
 
-use std::sync::Arc;
+use super::run_job::{RunJob, RunOutput};
+use super::spill_job::{SpillJob, SpillOutput};
 
-use super::RunId;
-use crate::device::Buffer;
-use crate::engine::block_format::{Applied, ApplyError, ApplyInput, BlockFormat, Piece, UpdateRef};
-use crate::engine::blocks::BlockId;
-use crate::engine::bundles;
-use crate::engine::cache::Image;
-use crate::engine::format::codec_format::Malformed;
-use crate::engine::format::image_format::{self, Identity, ImageKind};
-use crate::engine::format::record_format::RangeRecord;
-use crate::engine::queue::{Packed, Waiting};
-use crate::engine::registry::{KeyRange, ModifierId, Modifiers};
-use crate::engine::visitor::{VisitedBlock, Visitors};
-use crate::placement::UNIT_BYTES;
-
-/// A large value: its key, and its bytes unless it is gone.
-pub(in crate::engine) type LargeValue = (Vec<u8>, Option<Vec<u8>>);
-
-/// One block of a job.
-pub(in crate::engine) struct JobBlock {
-    pub(in crate::engine) id: BlockId,
-    pub(in crate::engine) space: u32,
-    pub(in crate::engine) companion: u32,
-    pub(in crate::engine) key: Box<[u8]>,
-    pub(in crate::engine) format: Arc<dyn BlockFormat>,
-    pub(in crate::engine) image: Option<Arc<Image>>,
-    /// What waits for it in bundles, which is older than what is frozen.
-    pub(in crate::engine) bundles: JobBundles,
-    pub(in crate::engine) frozen: Arc<Packed>,
-    /// Large values that were loaded because a first attempt needed them.
-    pub(in crate::engine) values: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Whether the next block of the job is also the next one by key, of one space alone.
-    pub(in crate::engine) next_is_neighbour: bool,
-    /// The block is shared and is not to be split, so that all who share it can have the result.
-    pub(in crate::engine) keep_whole: bool,
+/// Work for a worker thread: [`Job::run`] does it.
+pub enum Job {
+    /// Updates are applied to the blocks of a run.
+    Run(RunJob),
+    /// The bundles of a spill are encoded.
+    Spill(SpillJob),
 }
 
-/// Bundles that have updates of a block.
-#[derive(Default)]
-pub(in crate::engine) struct JobBundles {
-    /// Their images, older ones first.
-    pub(in crate::engine) images: Vec<Arc<Image>>,
-    /// Where the keys of the block end.
-    pub(in crate::engine) high: Option<Box<[u8]>>,
-    /// Ranges of keys whose removal replay will come to, with their sequences.
-    pub(in crate::engine) removed: Vec<(u64, RangeRecord)>,
+/// What came of a [`Job`]; goes back to the core.
+pub enum JobOutput {
+    /// Of a run.
+    Run(RunOutput),
+    /// Of a spill.
+    Spill(SpillOutput),
 }
 
-impl JobBlock {
-    /// Everything that waits for the block, older parts first. What is older than the removal of
-    /// its key is left out: the block may never have had the record.
-    pub(super) fn waiting(&self) -> Result<Vec<Waiting>, Malformed> {
-        let JobBundles { images, high, removed } = &self.bundles;
-        let frozen = self.frozen.unpack();
-        let mut parts = Vec::new();
-        for image in images {
-            let high = high.as_deref();
-            parts.extend(bundles::waiting_in(image.body(), &self.key, high, &*self.format)?);
-        }
-        if !parts.is_empty() {
-            let later = removed.iter().map(|(seq, record)| (*seq, record.range()));
-            let ranges = frozen
-                .updates()
-                .filter_map(|update| KeyRange::of(&update).map(|range| (update.seq, range)));
-            let ranges: Vec<(u64, KeyRange<'_>)> = later.chain(ranges).collect();
-            let left = parts.into_iter().map(|part| part.without_removed(&ranges));
-            parts = left.collect();
-        }
-        parts.push(frozen);
-        Ok(parts)
-    }
-}
-
-/// Work for a worker thread: [`RunJob::run`] does it.
-pub struct RunJob {
-    pub(in crate::engine) run: RunId,
-    pub(in crate::engine) store: [u8; 16],
-    pub(in crate::engine) frontier: u64,
-    pub(in crate::engine) block_bytes: usize,
-    pub(in crate::engine) inline_value_bytes_max: usize,
-    pub(in crate::engine) modifiers: Arc<Modifiers>,
-    pub(in crate::engine) visitors: Arc<Visitors>,
-    pub(in crate::engine) blocks: Vec<JobBlock>,
-}
-
-/// A block after the run, not yet placed.
-pub(in crate::engine) struct NewBlock {
-    /// Position in the job of the block that it comes from; of the first, if several were merged.
-    pub(in crate::engine) position: usize,
-    pub(in crate::engine) key: Box<[u8]>,
-    pub(in crate::engine) records: u32,
-    /// Length in the run's buffer, in whole units; 0 if the block is empty.
-    pub(in crate::engine) bytes: u32,
-}
-
-/// An update that goes to the quarantine.
-pub(in crate::engine) struct Quarantined {
-    pub(in crate::engine) space: u32,
-    pub(in crate::engine) seq: u64,
-    pub(in crate::engine) modifier: ModifierId,
-    pub(in crate::engine) key: Vec<u8>,
-    pub(in crate::engine) operand: Vec<u8>,
-    pub(in crate::engine) reason: String,
-}
-
-/// What a job found.
-pub(in crate::engine) enum JobResult {
-    /// Large values that have to be loaded first: position of the block, key of the value.
-    NeedValues(Vec<(usize, Vec<u8>)>),
-    /// A block that its format cannot read: position of the block, what is wrong.
-    Corrupt(usize, String),
-    /// All blocks of the run, in order.
-    Done(Box<JobDone>),
-}
-
-/// A finished run, in memory.
-pub(in crate::engine) struct JobDone {
-    /// New and kept blocks, in the order of their images in `buffer`.
-    pub(in crate::engine) blocks: Vec<NewBlock>,
-    /// Per block of the job, whether its records begin in the block before it.
-    pub(in crate::engine) joined: Vec<bool>,
-    /// Images one after another.
-    pub(in crate::engine) buffer: Buffer,
-    /// Large values: position of the block in the job, key, and the encoded image if there is one.
-    pub(in crate::engine) values: Vec<(usize, Vec<u8>, Option<Buffer>)>,
-    pub(in crate::engine) quarantined: Vec<Quarantined>,
-}
-
-/// The result of a [`RunJob`]; goes back to the core, with the job for a second attempt.
-pub struct JobOutput {
-    pub(in crate::engine) job: RunJob,
-    pub(in crate::engine) result: JobResult,
-}
-
-/// A piece with the space it belongs to and whether its right neighbour follows it here.
-struct Laid {
-    block: usize,
-    key: Box<[u8]>,
-    body: Vec<u8>,
-    records: u32,
-}
-
-impl RunJob {
-    /// Bytes of the images that it works on and of what waits for them in memory, for those who
-    /// model its time.
+impl Job {
+    /// Bytes that it works on, for those who model its time.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let image = |block: &JobBlock| block.image.as_ref().map_or(0, |image| image.body().len());
-        self.blocks.iter().map(|block| image(block) + block.frozen.memory_bytes()).sum()
+        match self {
+            Self::Run(job) => job.bytes(),
+            Self::Spill(job) => job.bytes(),
+        }
     }
 
-    /// Does the work. Pure CPU work: milliseconds for a run of 32 blocks.
+    /// Does the work. Pure CPU work: milliseconds for a run of 32 blocks, less for a spill.
     #[must_use]
     pub fn run(self) -> JobOutput {
-        let result = self.work();
-        JobOutput { job: self, result }
-    }
-
-    fn work(&self) -> JobResult {
-        let mut needed = Vec::new();
-        let mut laid: Vec<Laid> = Vec::new();
-        let mut joined = vec![false; self.blocks.len()];
-        let mut values = Vec::new();
-        let mut quarantined = Vec::new();
-        for (position, block) in self.blocks.iter().enumerate() {
-            let waiting = match block.waiting() {
-                Ok(waiting) => waiting,
-                Err(malformed) => return JobResult::Corrupt(position, malformed.to_string()),
-            };
-            let mut updates: Vec<UpdateRef<'_>> =
-                waiting.iter().flat_map(Waiting::updates).collect();
-            updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
-            match self.apply(block, &updates) {
-                Ok(applied) => {
-                    quarantined.extend(refused(block, &updates, &applied));
-                    values.extend(applied.values.into_iter().map(|value| (position, value)));
-                    joined[position] = self.lay(position, applied.pieces, &mut laid);
-                }
-                Err(ApplyError::NeedValues(keys)) => {
-                    needed.extend(keys.into_iter().map(|key| (position, key)));
-                }
-                Err(ApplyError::Corrupt(reason)) => return JobResult::Corrupt(position, reason),
-            }
+        match self {
+            Self::Run(job) => JobOutput::Run(job.work_off()),
+            Self::Spill(job) => JobOutput::Spill(job.work_off()),
         }
-        if !needed.is_empty() {
-            return JobResult::NeedValues(needed);
-        }
-        for Laid { block, key, body, .. } in &laid {
-            let space = self.blocks[*block].space;
-            self.visitors.visit(&VisitedBlock { space, key, body });
-        }
-        JobResult::Done(Box::new(self.encode(&laid, joined, values, quarantined)))
     }
-
-    fn apply(&self, block: &JobBlock, updates: &[UpdateRef<'_>]) -> Result<Applied, ApplyError> {
-        block.format.apply(&ApplyInput {
-            body: block.image.as_ref().map(|image| image.body()),
-            updates,
-            modifiers: &self.modifiers,
-            values: &block.values,
-            body_bytes_max: self.body_bytes_max(block),
-            inline_value_bytes_max: self.inline_value_bytes_max,
-        })
-    }
-
-    fn body_bytes_max(&self, block: &JobBlock) -> usize {
-        if block.keep_whole {
-            return usize::MAX;
-        }
-        let header = image_format::HEADER_BYTES + block.key.len();
-        self.block_bytes.saturating_sub(header).max(self.block_bytes / 2)
-    }
-
-    /// Appends the pieces of a block, or merges the first of them into its left neighbour; returns
-    /// whether it did so.
-    fn lay(&self, position: usize, pieces: Vec<Piece>, laid: &mut Vec<Laid>) -> bool {
-        let mut joined = false;
-        let block = &self.blocks[position];
-        let is_neighbour = position > 0 && self.blocks[position - 1].next_is_neighbour;
-        for (index, piece) in pieces.into_iter().enumerate() {
-            let Piece { key, body, records } = piece;
-            if index == 0
-                && is_neighbour
-                && let Some(left) = laid.last_mut()
-                && let Some(merged) =
-                    block.format.merge(&left.body, &body, self.body_bytes_max(block))
-            {
-                left.body = merged;
-                left.records += records;
-                joined = true;
-                continue;
-            }
-            let key = key.map_or_else(|| block.key.clone(), Vec::into_boxed_slice);
-            laid.push(Laid { block: position, key, body, records });
-        }
-        joined
-    }
-
-    fn encode(
-        &self,
-        laid: &[Laid],
-        joined: Vec<bool>,
-        values: Vec<(usize, LargeValue)>,
-        quarantined: Vec<Quarantined>,
-    ) -> JobDone {
-        let mut blocks = Vec::with_capacity(laid.len());
-        for piece in laid {
-            let bytes = if piece.body.is_empty() { 0 } else { padded(&piece.key, &piece.body) };
-            let (position, key, records) = (piece.block, piece.key.clone(), piece.records);
-            blocks.push(NewBlock { position, key, records, bytes });
-        }
-        let total: usize = blocks.iter().map(|block| block.bytes as usize).sum();
-        let mut buffer = Buffer::recycled(total);
-        let mut offset = 0;
-        for (piece, block) in laid.iter().zip(&blocks).filter(|(_, block)| block.bytes > 0) {
-            let end = offset + block.bytes as usize;
-            let identity = self.identity(self.blocks[piece.block].space, &block.key);
-            image_format::encode(&identity, &piece.body, &mut buffer[offset..end]);
-            offset = end;
-        }
-        let values = values.into_iter().map(|(position, (key, value))| {
-            let space = self.blocks[position].companion;
-            let image = value.map(|value| self.encode_value(space, &key, &value));
-            (position, key, image)
-        });
-        JobDone { blocks, joined, buffer, values: values.collect(), quarantined }
-    }
-
-    fn encode_value(&self, space: u32, key: &[u8], value: &[u8]) -> Buffer {
-        let mut buffer = Buffer::recycled(padded(key, value) as usize);
-        image_format::encode(&self.identity(space, key), value, &mut buffer);
-        buffer
-    }
-
-    fn identity<'a>(&self, space: u32, key: &'a [u8]) -> Identity<'a> {
-        let (store, seq) = (self.store, self.frontier);
-        Identity { store, kind: ImageKind::Block, space, seq, key }
-    }
-}
-
-/// Bytes of an image in whole units.
-fn padded(key: &[u8], body: &[u8]) -> u32 {
-    let bytes = image_format::image_bytes(key, body).next_multiple_of(UNIT_BYTES as usize);
-    u32::try_from(bytes).expect("an image is below 4 GiB")
-}
-
-fn refused<'a>(
-    block: &'a JobBlock,
-    updates: &'a [UpdateRef<'a>],
-    applied: &'a Applied,
-) -> impl Iterator<Item = Quarantined> + 'a {
-    applied.refused.iter().map(move |refused| {
-        let update = &updates[refused.index];
-        Quarantined {
-            space: block.space,
-            seq: update.seq,
-            modifier: update.modifier,
-            key: update.key.to_vec(),
-            operand: update.operand.to_vec(),
-            reason: refused.reason.clone(),
-        }
-    })
 }

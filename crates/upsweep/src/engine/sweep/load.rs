@@ -12,8 +12,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::RunId;
-use super::job::{JobDone, NewBlock};
 use super::run::Run;
+use super::run_job::{JobDone, NewBlock};
 use crate::device::Buffer;
 use crate::engine::core::{Core, Publish};
 use crate::engine::format::image_format::{self, Identity, ImageKind};

@@ -28,17 +28,19 @@ mod owner;
 mod pacing;
 mod place;
 mod run;
+mod run_job;
 mod spill;
+mod spill_job;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use compact::{CompactionId, CompactionProgress};
-pub(super) use job::Quarantined;
-pub use job::{JobOutput, RunJob};
+pub use job::{Job, JobOutput};
 pub use load::{Chunk, LOADING, LoadTarget, LoadedBlock};
 pub(super) use run::{Run, RunSummary};
+pub(super) use run_job::Quarantined;
 pub(super) use spill::{SPILLS_IN_FLIGHT_MAX, SpillId};
 
 use super::bundles::{Bundle, Place};
@@ -112,6 +114,9 @@ pub(super) struct Sweep {
     pacing: pacing::Pacing,
     /// The fill of the log in per cent from which on updates are refused, as of the last pump.
     pub(super) log_percent_refused: u32,
+    /// Checkpoints carry the changes of runs, as of the last pump. A cycle alone can release the
+    /// log, and opens it to callers as it proceeds; its changes would take all of that.
+    pub(super) leaves_log_to_callers: bool,
     /// The fill of the log in per cent, and how far the cycle was, when it began to be the only one
     /// that can release the log; `None` while it is not.
     pub(super) log_at_start: Option<(u32, f64)>,
@@ -162,6 +167,7 @@ impl Sweep {
             flush: FlushState::default(),
             pacing: pacing::Pacing::default(),
             log_percent_refused: 100,
+            leaves_log_to_callers: false,
             log_at_start: None,
         }
     }
@@ -190,7 +196,8 @@ impl Sweep {
     }
 
     pub(super) fn deadline_us(&self) -> Option<u64> {
-        if self.suspects_behind.is_some() {
+        let gathers = self.spills.values().next_back().is_some_and(spill::Spill::is_gathering);
+        if self.suspects_behind.is_some() || gathers {
             return Some(0);
         }
         let cycle = self.cycle.as_ref().and_then(|_| self.pacing.next_run_at());
@@ -255,17 +262,19 @@ impl Core {
 
     pub(super) fn pump_sweep(&mut self, actions: &mut Actions) {
         self.pump_spills(actions);
+        self.look_at_suspects();
         if self.paused {
             self.pump_runs(actions);
             return;
         }
-        self.look_at_suspects();
         let mut figures = self.figures();
         let progress = figures.progress.filter(|_| figures.is_cycle_for_log());
         let now = progress.map(|progress| (figures.log.percent(), progress));
         self.sweep.log_at_start = now.map(|now| self.sweep.log_at_start.unwrap_or(now));
         figures.log_at_start = self.sweep.log_at_start.unwrap_or_default();
         self.sweep.log_percent_refused = figures.log_percent_refused();
+        self.sweep.leaves_log_to_callers =
+            figures.is_cycle_for_log() && self.is_log_short_of_changes() && !self.full;
         self.look_for_holders(&figures);
         let pressure = figures.pressure();
         let requested = self.sweep.requested > self.sweep_frontier();
@@ -510,9 +519,12 @@ impl Core {
         id
     }
 
-    /// Takes a finished job of a run.
+    /// Takes a finished job.
     pub fn job_done(&mut self, output: JobOutput) {
-        self.run_applied(output);
+        match output {
+            JobOutput::Run(output) => self.run_applied(output),
+            JobOutput::Spill(output) => self.spill_encoded(output),
+        }
     }
 }
 

@@ -3,8 +3,8 @@
 //! Late binding: places are chosen when the bytes are ready. A run that grows may not use the last
 //! reserve of free space, so that runs which shrink always find room.
 
-use super::job::{JobDone, NewBlock};
 use super::run::{Phase, RunBlock};
+use super::run_job::{JobDone, NewBlock};
 use super::{RunId, change};
 use crate::device::{Buffer, Durability, Operation, Request};
 use crate::engine::core::{Actions, Core, Purpose};

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::bundle::RunBundle;
-use super::job::{JobBlock, JobDone, JobOutput, JobResult, RunJob};
+use super::job::Job;
+use super::run_job::{JobBlock, JobDone, JobResult, RunJob, RunOutput};
 use super::{Flushing, RunId};
 use crate::device::{Buffer, Completion, Operation, Request};
 use crate::engine::bundles::Bundle;
@@ -84,7 +85,7 @@ pub(in crate::engine) struct Run {
     pub(super) may_split_shared: bool,
     updates: u64,
     pub(in crate::engine) change: Change,
-    pub(in crate::engine) quarantined: Vec<super::job::Quarantined>,
+    pub(in crate::engine) quarantined: Vec<super::run_job::Quarantined>,
 }
 
 impl Run {
@@ -156,7 +157,7 @@ impl Run {
     }
 
     /// Whether the run is written and the log has no room for its change.
-    fn waits_for_log(&self) -> bool {
+    pub(super) fn waits_for_log(&self) -> bool {
         matches!(self.phase, Phase::Logging { refused: true })
     }
 
@@ -295,15 +296,14 @@ impl Core {
             let key = |block: &RunBlock| (block.is_gone, block.owner, &table.get(block.id).key);
             key(left).cmp(&key(right))
         });
-        for run_block in run.blocks.iter().filter(|block| !block.is_gone) {
-            let block = self.directory.block_mut(run_block.id);
-            let frozen = self.arena.snapshot(&block.queue, &block.key);
-            self.arena.clear(&mut block.queue);
-            self.unplaced.remove(&(block.space, block.key.clone(), run_block.id));
+        let blocks: Vec<BlockId> =
+            run.blocks.iter().filter(|block| !block.is_gone).map(|block| block.id).collect();
+        for (id, frozen) in blocks.iter().zip(self.take_queues(&blocks)) {
+            let block = self.directory.block(*id);
+            self.unplaced.remove(&(block.space, block.key.clone(), *id));
             run.frozen_bytes += frozen.memory_bytes();
             run.growth_bytes += u64::from(frozen.growth_bytes());
             run.updates += u64::from(frozen.count()) + u64::from(block.spilled);
-            self.set_frozen(run_block.id, frozen);
         }
         self.frozen_bytes += run.frozen_bytes;
         let damaged: Vec<Option<String>> =
@@ -373,12 +373,12 @@ impl Core {
             blocks,
         };
         self.run_mut(id).phase = Phase::Applying;
-        actions.jobs.push(job);
+        actions.jobs.push(Job::Run(job));
     }
 
-    pub(super) fn run_applied(&mut self, output: JobOutput) {
+    pub(super) fn run_applied(&mut self, output: RunOutput) {
         let id = output.job.run;
-        let JobOutput { mut job, result } = output;
+        let RunOutput { mut job, result } = output;
         match result {
             JobResult::Done(done) => self.run_mut(id).phase = Phase::Placing(done),
             JobResult::NeedValues(needed) => {
@@ -439,6 +439,10 @@ impl Core {
         if self.checkpoint.carries_changes() {
             return;
         }
+        if self.sweep.leaves_log_to_callers {
+            self.run_mut(id).phase = Phase::Logging { refused: true };
+            return;
+        }
         let run = &self.sweep.runs[&id];
         let payload = quarantine::encode_with_change(&run.change, &run.quarantined);
         match self.append_internal(&payload, Publish::Run(id)) {
@@ -454,25 +458,6 @@ impl Core {
             }
             // The log's pipeline is full for a moment, or a failed write has closed the store.
             Err(_) => {}
-        }
-    }
-
-    /// Whether a run waits for log space that is not there.
-    pub(in crate::engine) fn change_waits_for_log(&self) -> bool {
-        self.sweep.runs.values().any(Run::waits_for_log)
-    }
-
-    /// Publishes the runs for whose changes the log has no room. The checkpoint that begins now
-    /// makes them durable; until it is complete no other change is logged, because it might build
-    /// on one of these, and the space they leave behind is not reused. So the sweep can always go
-    /// on and release log space, however full the log is.
-    pub(in crate::engine) fn carry_changes(&mut self) {
-        let carried = self.sweep.runs.iter().filter(|(_, run)| run.waits_for_log());
-        let carried: Vec<RunId> = carried.map(|(id, _)| *id).collect();
-        for id in carried {
-            // Blocks that come into being here are born at a sequence that no record has.
-            let birth = 1 << 63 | self.superblock.generation;
-            self.publish_run(id, birth, Release::AfterCheckpoint);
         }
     }
 

@@ -5,35 +5,39 @@
 //! wherever that fills before memory does: as records that wait alone take a page of log each, the
 //! log is full of few updates then, and a sweep for so few would move a block for each.
 //!
-//! Several spills may be on their way, each with blocks of its own. Steps of a spill: freeze the
-//! queues of neighbouring blocks, as many as fill a bundle, and some such bundles; write them to
-//! free space with one request; flush; log what is in them and where; when that record is durable,
-//! the frozen updates are given up, for the bundles have them. The next sweep of a block reads its
-//! bundles and applies what they have before what waits in memory. So memory no longer bounds how
-//! many updates a visit of a block applies; see `bundles.rs`.
+//! Several spills may be on their way, each with blocks of its own. Steps of a spill:
+//! 1. *gather*: freeze the queues of neighbouring blocks, as many as fill a bundle, and some such
+//!    bundles, one with each pump, so that nobody waits for more than one;
+//! 2. encode the bundles, on a worker;
+//! 3. write them to free space with one request, and flush;
+//! 4. log what is in them and where; when that record is durable, the frozen updates are given up,
+//!    for the bundles have them.
+//!
+//! The next sweep of a block reads its bundles and applies what they have before what waits in
+//! memory. So memory no longer bounds how many updates a visit of a block applies; see
+//! `bundles.rs`.
 //!
 //! Spilled are ordered spaces only, tables and hash tables, in key order, round and round. A block
 //! is left to the sweep that is shared, has no image or a damaged one, or waits for the removal of
 //! a range: what is in a bundle is simple, and others have no word in it.
 
 use super::Flushing;
+use super::job::Job;
 use super::place::write_requests;
-use crate::device::{Buffer, Completion, Durability, Operation, Request};
+use super::spill_job::{Encoded, NewBundle, SpillJob, SpillOutput};
+use crate::device::{Completion, Durability, Operation, Request};
 use crate::engine::block_format::Routing;
 use crate::engine::bundles::{self, Filter};
 use crate::engine::core::{Actions, Core, Publish, Purpose, Release};
 use crate::engine::directory::{BlockId, Space};
-use crate::engine::format::bundle_format::{BundleRecord, Spilled, encode_bundle};
-use crate::engine::format::image_format;
+use crate::engine::format::bundle_format::Spilled;
 use crate::engine::format::record_format::{BlockRef, encode_spill};
 use crate::engine::policy::{Costs, Gauge, LEVELS_MAX, Round, Spilling};
 use crate::engine::quarantine::FIRST_USER_SPACE;
-use crate::engine::queue::Packed;
 use crate::log::AppendError;
-use crate::placement::{Extent, UNIT_BYTES};
+use crate::placement::Extent;
 
-/// Blocks that the search looks at for one bundle, and after which it looks for no more of them in
-/// one step.
+/// Blocks that the search looks at for one bundle, and after which a spill takes no more bundles.
 const LOOK_BLOCKS: usize = 2048;
 /// Spills on their way at one time: one is written while others wait for the flush and the log.
 pub(in crate::engine) const SPILLS_IN_FLIGHT_MAX: usize = 8;
@@ -53,13 +57,16 @@ pub(in crate::engine) struct SpillId(u64);
 
 /// A spill on its way.
 pub(in crate::engine) struct Spill {
-    bundles: Vec<Prepared>,
-    /// Blocks whose updates are in them, in order.
-    blocks: Vec<BlockId>,
+    /// Blocks whose updates are in it, in order.
+    blocks: Vec<BlockRef>,
     frozen_bytes: usize,
     /// How much blocks may grow by what is frozen.
     pub(super) growth_bytes: u64,
+    /// Memory that its bundles will take.
+    bundles_memory_bytes: usize,
     phase: Phase,
+    /// Its bundles, from the time at which they have places.
+    bundles: Vec<Prepared>,
 }
 
 /// A bundle on its way.
@@ -68,11 +75,22 @@ struct Prepared {
     filter: Filter,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    Writing { pending: usize },
+    Gathering {
+        bundles: Vec<NewBundle>,
+        /// Blocks that were looked at for them.
+        looked: usize,
+    },
+    Encoding,
+    Placing(Box<SpillOutput>),
+    Writing {
+        pending: usize,
+    },
     Flushing,
-    Logging,
+    /// The bundles are to be logged; `refused` if the log had no room for that.
+    Logging {
+        refused: bool,
+    },
     Committing,
 }
 
@@ -101,15 +119,25 @@ pub(super) struct Search {
 /// Neighbouring blocks whose queues fill a bundle.
 struct Found {
     space: u32,
-    blocks: Vec<(BlockId, Packed)>,
+    blocks: Vec<BlockId>,
     bytes: usize,
     first_seq: u64,
 }
 
 impl Spill {
+    /// Whether bundles are added, which only the youngest spill has.
+    pub(super) fn is_gathering(&self) -> bool {
+        matches!(self.phase, Phase::Gathering { .. })
+    }
+
+    /// Whether it is written and the log has no room for its record.
+    pub(super) fn waits_for_log(&self) -> bool {
+        matches!(self.phase, Phase::Logging { refused: true })
+    }
+
     /// Whether it has what waited for a block.
     pub(super) fn has(&self, block: BlockId) -> bool {
-        self.blocks.binary_search(&block).is_ok()
+        self.blocks.binary_search_by_key(&block.0, |block| block.number).is_ok()
     }
 }
 
@@ -170,10 +198,12 @@ impl Core {
         (self.bundles.len(), self.bundles.disk_bytes())
     }
 
-    /// Memory of bundles and what it may be, in bytes.
+    /// Memory of bundles, those on their way included, and what it may be, in bytes.
     #[must_use]
     pub fn bundles_memory(&self) -> (usize, usize) {
-        (self.bundles.memory_bytes(), self.waiting_limit_bytes() / 2)
+        let spills = self.sweep.spills.values();
+        let coming: usize = spills.map(|spill| spill.bundles_memory_bytes).sum();
+        (self.bundles.memory_bytes() + coming, self.waiting_limit_bytes() / 2)
     }
 
     /// Memory for queues and for the filters of bundles together.
@@ -222,21 +252,32 @@ impl Core {
 
     /// Moves the spills on their way on, and starts another one if it is due.
     pub(super) fn pump_spills(&mut self, actions: &mut Actions) {
-        let logging =
-            |(id, spill): (&SpillId, &Spill)| (spill.phase == Phase::Logging).then_some(*id);
-        let logging: Vec<SpillId> = self.sweep.spills.iter().filter_map(logging).collect();
-        logging.into_iter().for_each(|id| self.log_spill(id));
-        let pressure = self.figures().spill_pressure();
+        let mut gathers = false;
+        let ids: Vec<SpillId> = self.sweep.spills.keys().copied().collect();
+        for id in ids {
+            match self.sweep.spills[&id].phase {
+                Phase::Gathering { .. } => gathers = true,
+                Phase::Placing(_) => self.write_spill(id, actions),
+                Phase::Logging { .. } => self.log_spill(id),
+                _ => {}
+            }
+        }
+        if gathers {
+            return self.gather_bundle(actions);
+        }
+        let mut figures = self.figures();
+        // What spills on their way have in hand holds the log too: a round that began now would
+        // find what came since, and that is little.
+        let is_round_over = self.sweep.search.began.is_none();
+        figures.is_log_held_by_queues &= !is_round_over || self.sweep.spills.is_empty();
+        let pressure = figures.spill_pressure();
         let pressure = pressure.filter(|pressure| *pressure >= self.config.spill_fill_percent);
         let pressure = pressure.filter(|_| self.sweep.spills.len() < SPILLS_IN_FLIGHT_MAX);
         let is_idle = self.sweep.spills.is_empty();
         let Some(pressure) = pressure else { return self.sweep.spill_pacing.forget_rest() };
         if self.sweep.spill_pacing.may_start(pressure, is_idle, self.now_us) {
-            self.start_spill(actions);
-            // Where nothing is on its way nothing would have the search go on.
-            if self.sweep.spills.is_empty() {
-                self.sweep.spill_pacing.start_at(self.now_us);
-            }
+            self.start_spill();
+            self.gather_bundle(actions);
         }
     }
 
@@ -247,7 +288,8 @@ impl Core {
         let held = self.log.last().saturating_sub(frontier);
         let needed = self.log.last().saturating_sub(self.superblock.replay_from);
         // The last looks at all segments of the log, and is asked for last.
-        held >= needed / 2 || self.checkpoint.root_begin >= frontier && !self.superblock_frees()
+        let is_all = || self.checkpoint.root_begin >= frontier && !self.superblock_frees();
+        held > 0 && (held >= needed / 2 || is_all())
     }
 
     /// Bundles take no room from what the sweep will need.
@@ -256,31 +298,92 @@ impl Core {
         self.space_map.free_bytes() >= wanted
     }
 
-    fn start_spill(&mut self, actions: &mut Actions) {
-        let mut found = Vec::new();
-        let (mut bytes, mut looked) = (0, 0);
+    fn start_spill(&mut self) {
         if self.sweep.search.began.is_none() {
             self.sweep.search.began = Some(self.accepted);
             self.sweep.search.log_percent_at_start = self.log_gauge().exact_percent();
         }
-        while bytes < self.config.spill_bytes_max() && looked < LOOK_BLOCKS {
-            let Some(bundle) = self.next_bundle(&mut looked) else {
-                self.end_round();
-                break;
-            };
-            let depth = self.depth_at(&bundle);
-            self.sweep.search.depth = self.sweep.search.depth.max(depth);
-            if depth < LEVELS_MAX && self.is_worth_a_bundle(&bundle) {
-                bytes += bundle.bytes;
-                self.sweep.search.spilled_bytes += bundle.bytes as u64;
-                found.push(bundle);
-            } else {
-                self.put_back(bundle);
+        self.sweep.next_spill += 1;
+        let spill = Spill {
+            blocks: Vec::new(),
+            frozen_bytes: 0,
+            growth_bytes: 0,
+            bundles_memory_bytes: 0,
+            phase: Phase::Gathering { bundles: Vec::new(), looked: 0 },
+            bundles: Vec::new(),
+        };
+        self.sweep.spills.insert(SpillId(self.sweep.next_spill), spill);
+    }
+
+    /// Adds another bundle to the youngest spill, and has it encoded if that is all.
+    fn gather_bundle(&mut self, actions: &mut Actions) {
+        let mut is_complete = !self.can_spill();
+        let Some((id, mut spill)) = self.sweep.spills.pop_last() else { return };
+        let phase = std::mem::replace(&mut spill.phase, Phase::Encoding);
+        let Phase::Gathering { mut bundles, mut looked } = phase else { return };
+        if !is_complete {
+            match self.next_bundle(&mut looked) {
+                Some(found) => bundles.extend(self.take_bundle(&found, &mut spill)),
+                None => {
+                    self.end_round();
+                    is_complete = true;
+                }
             }
+            let is_filled = spill.frozen_bytes >= self.config.spill_bytes_max();
+            is_complete |= is_filled || looked >= LOOK_BLOCKS;
         }
-        if !found.is_empty() {
-            self.write_spill(found, actions);
+        if is_complete && bundles.is_empty() {
+            // Where nothing is on its way nothing would have the search go on.
+            if self.sweep.spills.is_empty() {
+                self.sweep.spill_pacing.start_at(self.now_us);
+            }
+            return;
         }
+        if is_complete {
+            let job = SpillJob { spill: id, store: self.config.store, bundles };
+            actions.jobs.push(Job::Spill(job));
+        } else {
+            spill.phase = Phase::Gathering { bundles, looked };
+        }
+        self.sweep.spills.insert(id, spill);
+    }
+
+    /// Has a spill take what was found, if that is worth a bundle.
+    fn take_bundle(&mut self, found: &Found, spill: &mut Spill) -> Option<NewBundle> {
+        let (Some(first), Some(last)) = (found.blocks.first(), found.blocks.last()) else {
+            return None;
+        };
+        let low = self.directory.block(*first).key.clone();
+        let high = self.high_of(found.space, &self.directory.block(*last).key);
+        let depth = self.bundles.depth(found.space, &low, high.as_deref());
+        self.sweep.search.depth = self.sweep.search.depth.max(depth);
+        if depth >= LEVELS_MAX || !self.is_worth_a_bundle(found) {
+            return None;
+        }
+        for id in &found.blocks {
+            self.directory.block_mut(*id).busy = true;
+            self.sweep.not_out_of_turn(*id);
+        }
+        let frozen = self.take_queues(&found.blocks);
+        let blocks = found.blocks.iter().map(|id| self.directory.table.reference(*id)).collect();
+        let bundle = NewBundle {
+            space: found.space,
+            low: (*low).into(),
+            high,
+            first_seq: found.first_seq,
+            through: self.accepted,
+            blocks,
+            frozen,
+        };
+        let bytes = bundle.memory_bytes();
+        self.sweep.search.spilled_bytes += bytes as u64;
+        self.frozen_bytes += bytes;
+        spill.frozen_bytes += bytes;
+        spill.growth_bytes += bundle.growth_bytes();
+        spill.bundles_memory_bytes += bundle.bundle_memory_bytes();
+        spill.blocks.extend(&bundle.blocks);
+        spill.blocks.sort_unstable();
+        Some(bundle)
     }
 
     /// The present round. Blocks that are never spilled count too, so it may jump to its end.
@@ -304,8 +407,7 @@ impl Core {
         self.sweep.search.in_vain = Some((self.statistics.runs, self.accepted));
     }
 
-    /// Goes on with the round and freezes the queues of the next blocks that fill a bundle; `None`
-    /// when the round is complete.
+    /// Goes on with the round to the next blocks that fill a bundle; `None` when it is complete.
     fn next_bundle(&mut self, looked: &mut usize) -> Option<Found> {
         let spaces = self.directory.spaces().filter(|space| may_spill(space));
         let mut search = std::mem::take(&mut self.sweep.search);
@@ -324,7 +426,7 @@ impl Core {
 
     /// Fills a bundle, and ends it where older ones end if it is about as long: bundles that begin
     /// anywhere would take more levels for as many updates.
-    fn fill_bundle(&mut self, found: &mut Found, search: &mut Search, looked: &mut usize) {
+    fn fill_bundle(&self, found: &mut Found, search: &mut Search, looked: &mut usize) {
         let space = search.space;
         let exact = self.directory.exact(space, &search.from);
         let mut next = exact.or_else(|| self.directory.above(space, &search.from));
@@ -345,17 +447,12 @@ impl Core {
             search.looked += 1;
             let block = self.directory.block(id);
             next = self.directory.above(space, &block.key);
-            if block.busy || block.waits() {
-                match self.freeze_for_spill(space, id) {
-                    Some(frozen) => {
-                        found.first_seq = found.first_seq.min(frozen.first_seq());
-                        found.bytes += frozen.memory_bytes();
-                        found.blocks.push((id, frozen));
-                    }
-                    // A bundle has all that waits for its keys.
-                    None if !found.blocks.is_empty() => break,
-                    None => {}
-                }
+            if self.may_freeze(space, id) {
+                found.first_seq = found.first_seq.min(block.queue.first_seq());
+                found.bytes += block.queue.bytes() as usize + block.key.len();
+                found.blocks.push(id);
+            } else if !found.blocks.is_empty() && (block.busy || block.waits()) {
+                break; // A bundle has all that waits for its keys.
             }
         }
         match next {
@@ -367,82 +464,46 @@ impl Core {
         }
     }
 
-    /// Takes what waits for a block out of its queue, if it may be spilled.
-    fn freeze_for_spill(&mut self, space: u32, id: BlockId) -> Option<Packed> {
+    /// Whether something waits for a block that may be spilled.
+    fn may_freeze(&self, space: u32, id: BlockId) -> bool {
         let block = self.directory.block(id);
         let placement = block.placement();
         let is_sound = placement.extent.is_some() && placement.frontier == placement.image_seq;
-        if block.busy || !is_sound || self.is_shared(space, id) {
-            return None;
-        }
-        let packed = self.arena.snapshot(&block.queue, &block.key);
-        if packed.has_ranges() {
-            return None;
-        }
-        let block = self.directory.block_mut(id);
-        self.arena.clear(&mut block.queue);
-        block.busy = true;
-        self.sweep.not_out_of_turn(id);
-        Some(packed)
-    }
-
-    /// How many bundles lie where this one would.
-    fn depth_at(&self, found: &Found) -> usize {
-        let (Some((first, _)), Some((last, _))) = (found.blocks.first(), found.blocks.last())
-        else {
-            return 0;
-        };
-        let low = &self.directory.block(*first).key;
-        let high = self.high_of(found.space, &self.directory.block(*last).key);
-        self.bundles.depth(found.space, low, high.as_deref())
+        block.waits()
+            && !block.busy
+            && is_sound
+            && !block.queue.has_ranges()
+            && !self.is_shared(space, id)
     }
 
     /// Whether enough is in it, or what is old.
     fn is_worth_a_bundle(&self, found: &Found) -> bool {
         let is_filled = found.bytes * FILL_PART >= self.config.bundle_bytes as usize;
         let is_old = self.sweep.search.began.is_some_and(|began| found.first_seq <= began);
-        !found.blocks.is_empty() && (is_filled || is_old)
+        is_filled || is_old
     }
 
-    /// Writes what was found, if there is room.
-    fn write_spill(&mut self, found: Vec<Found>, actions: &mut Actions) {
-        let sections = |found: &Found| -> Vec<u8> {
-            encode_bundle(found.blocks.iter().map(|(_, packed)| packed.as_section()))
-        };
-        let bodies: Vec<Vec<u8>> = found.iter().map(sections).collect();
-        let length = |(found, body): (&Found, &Vec<u8>)| {
-            let low = &self.directory.block(found.blocks[0].0).key;
-            let bytes = image_format::image_bytes(low, body);
-            u32::try_from(bytes.next_multiple_of(UNIT_BYTES as usize)).expect("below 4 GiB")
-        };
-        let lengths: Vec<u32> = found.iter().zip(&bodies).map(length).collect();
+    pub(super) fn spill_encoded(&mut self, output: SpillOutput) {
+        let id = output.spill;
+        self.spill_mut(id).phase = Phase::Placing(Box::new(output));
+    }
+
+    /// Writes what is encoded, if there is room.
+    fn write_spill(&mut self, id: SpillId, actions: &mut Actions) {
+        let phase = std::mem::replace(&mut self.spill_mut(id).phase, Phase::Encoding);
+        let Phase::Placing(output) = phase else { return };
+        let SpillOutput { bundles, buffer, .. } = *output;
+        let lengths: Vec<u32> = bundles.iter().map(|bundle| bundle.bytes).collect();
         let Some(extents) = self.space_map.allocate_run(&lengths) else {
-            self.search_in_vain();
-            self.room_events += 1;
-            return found.into_iter().for_each(|found| self.put_back(found));
+            return self.give_spill_up(id);
         };
-        self.sweep.next_spill += 1;
-        let id = SpillId(self.sweep.next_spill);
-        let mut buffer = Buffer::recycled(lengths.iter().map(|bytes| *bytes as usize).sum());
-        let mut spill = Spill {
-            bundles: Vec::with_capacity(found.len()),
-            blocks: Vec::new(),
-            frozen_bytes: 0,
-            growth_bytes: 0,
-            phase: Phase::Writing { pending: 0 },
-        };
-        let mut at = 0;
-        for ((found, extent), body) in found.into_iter().zip(&extents).zip(&bodies) {
-            let prepared = self.prepare(found, *extent, &mut spill);
-            let end = at + extent.bytes as usize;
-            let identity = bundles::identity(self.config.store, &prepared.spilled.record);
-            image_format::encode(&identity, body, &mut buffer[at..end]);
-            at = end;
-            spill.bundles.push(prepared);
-        }
-        spill.blocks.sort_unstable();
-        self.frozen_bytes += spill.frozen_bytes;
         let writes = write_requests(&extents, buffer);
+        let place = |(bundle, extent): (Encoded, &Extent)| {
+            let Encoded { bundle, filter, .. } = bundle;
+            Prepared { spilled: bundle.placed(*extent), filter }
+        };
+        let spill = self.spill_mut(id);
+        spill.bundles = bundles.into_iter().zip(&extents).map(place).collect();
         spill.phase = Phase::Writing { pending: writes.len() };
         for (extent, buffer) in writes {
             self.statistics.spill_written_bytes += buffer.len() as u64;
@@ -451,47 +512,6 @@ impl Core {
             let operation = Operation::Write { offset, buffer, durability };
             actions.requests.push(Request { device: extent.device, token, operation });
         }
-        self.sweep.spills.insert(id, spill);
-    }
-
-    /// No bundle comes of this: its updates wait in memory again.
-    fn put_back(&mut self, found: Found) {
-        for (id, packed) in found.blocks {
-            self.set_frozen(id, packed);
-            self.unfreeze(id);
-        }
-    }
-
-    /// The record of a bundle, and the filter of its keys; its blocks keep what was frozen.
-    fn prepare(&mut self, found: Found, extent: Extent, spill: &mut Spill) -> Prepared {
-        let (first, last) = (found.blocks[0].0, found.blocks[found.blocks.len() - 1].0);
-        let low = (*self.directory.block(first).key).into();
-        let high = self.high_of(found.space, &self.directory.block(last).key);
-        let waiting = found.blocks.iter().map(|(_, packed)| packed.unpack());
-        let waiting: Vec<_> = waiting.collect();
-        let keys = waiting.iter().flat_map(|waiting| waiting.updates().map(|update| update.key));
-        let updates: u32 = found.blocks.iter().map(|(_, packed)| packed.count()).sum();
-        let growth = found.blocks.iter().map(|(_, packed)| u64::from(packed.growth_bytes()));
-        let record = BundleRecord {
-            space: found.space,
-            low,
-            high,
-            first_seq: found.first_seq,
-            through: self.accepted,
-            updates,
-            growth_bytes: growth.sum(),
-            extent,
-        };
-        let filter = Filter::new(updates as usize, keys);
-        spill.growth_bytes += record.growth_bytes;
-        let mut blocks = Vec::with_capacity(found.blocks.len());
-        for (id, packed) in found.blocks {
-            spill.frozen_bytes += packed.memory_bytes();
-            self.set_frozen(id, packed);
-            blocks.push(self.directory.table.reference(id));
-            spill.blocks.push(id);
-        }
-        Prepared { spilled: Spilled { record, blocks }, filter }
     }
 
     pub(in crate::engine) fn spill_write_done(&mut self, id: SpillId, completion: &Completion) {
@@ -513,35 +533,37 @@ impl Core {
     }
 
     pub(super) fn spill_flushed(&mut self, id: SpillId) {
-        self.spill_mut(id).phase = Phase::Logging;
+        self.spill_mut(id).phase = Phase::Logging { refused: false };
         self.log_spill(id);
     }
 
-    /// Logs the spill. If the log has no room, also not for changes that a checkpoint carries, the
-    /// updates wait in memory again: what is frozen holds the log that would have to be released.
+    /// Logs the spill. If the log has no room, the spill waits here for the next checkpoint to
+    /// carry it (see [`Core::carry_changes`]), or for room.
     fn log_spill(&mut self, id: SpillId) {
         if self.checkpoint.carries_changes() {
-            return self.give_spill_up(id);
+            return;
         }
         let spill = &self.sweep.spills[&id];
         let mut payload = Vec::new();
         encode_spill(spill.bundles.iter().map(|bundle| &bundle.spilled), &mut payload);
         match self.append_internal(&payload, Publish::Spill(id)) {
             Ok(_) => self.spill_mut(id).phase = Phase::Committing,
-            Err(AppendError::Full | AppendError::TooLong { .. }) => self.give_spill_up(id),
+            Err(AppendError::Full | AppendError::TooLong { .. }) => {
+                self.spill_mut(id).phase = Phase::Logging { refused: true };
+            }
             // The log's pipeline is full for a moment, or a failed write has closed the store.
             Err(_) => {}
         }
     }
 
-    /// The record of the spill is durable.
-    pub(in crate::engine) fn publish_spill(&mut self, id: SpillId, seq: u64) {
+    /// The record of the spill is durable, or a checkpoint carries it.
+    pub(in crate::engine) fn publish_spill(&mut self, id: SpillId, seq: u64, release: Release) {
         let spill = self.sweep.spills.remove(&id).expect("a spill lives until it is published");
         self.frozen_bytes -= spill.frozen_bytes;
         self.room_events += 1;
         self.statistics.spills += 1;
         for Prepared { spilled, filter } in spill.bundles {
-            let is_added = self.add_bundle(seq, &spilled, Some(filter), Release::Now);
+            let is_added = self.add_bundle(seq, &spilled, Some(filter), release);
             if is_added {
                 self.statistics.updates_spilled += u64::from(spilled.record.updates);
             }
@@ -560,7 +582,7 @@ impl Core {
         }
     }
 
-    /// Puts back what was frozen, and gives the room of the bundles back.
+    /// Puts back what was frozen, and gives the room of the bundles back if they have any.
     fn give_spill_up(&mut self, id: SpillId) {
         let spill = self.sweep.spills.remove(&id).expect("a spill lives until it is published");
         self.search_in_vain();
@@ -568,9 +590,7 @@ impl Core {
         extents.for_each(|extent| self.space_map.free(extent));
         self.frozen_bytes -= spill.frozen_bytes;
         self.room_events += 1;
-        for bundle in &spill.bundles {
-            self.found(&bundle.spilled.blocks).into_iter().for_each(|id| self.unfreeze(id));
-        }
+        self.found(&spill.blocks).into_iter().for_each(|id| self.unfreeze(id));
     }
 
     fn found(&self, blocks: &[BlockRef]) -> Vec<BlockId> {

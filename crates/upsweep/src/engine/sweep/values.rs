@@ -1,8 +1,8 @@
 //! Large values that a run needs: loaded when a first attempt at applying has asked for them.
 
 use super::RunId;
-use super::job::RunJob;
 use super::run::{Phase, read_request};
+use super::run_job::RunJob;
 use crate::device::Completion;
 use crate::engine::core::{Actions, Core, Purpose};
 use crate::engine::format::image_format::{self, Identity, ImageKind};
