@@ -110,6 +110,14 @@ fn show_bound(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
             bound.cpu,
             format!("{:.2} µs of processor per update", session.cpu_seconds_per_update * 1e6),
         ),
+        (
+            "core",
+            bound.core,
+            format!(
+                "{:.2} µs per update in the core, one thread at a time",
+                session.core_seconds_per_update * 1e6
+            ),
+        ),
     ];
     for (name, per_second, why) in terms {
         let binds = if name == bound.binds { "  <- binds" } else { "" };

@@ -210,7 +210,7 @@ impl Counter {
             "seconds": seconds,
             "batching_degree": status.sweep.batching_degree,
             "written_bytes_per_update": status.sweep.written_bytes_per_update,
-            "bound_per_second": status.bound.log.min(status.bound.sweep).min(status.bound.cpu),
+            "bound_per_second": status.bound.steady,
             "bound_by": status.bound.binds,
         }))
     }

@@ -213,6 +213,7 @@ impl Engine for Upsweep {
             ("bound_log", status.bound.log),
             ("bound_sweep", status.bound.sweep),
             ("bound_cpu", status.bound.cpu),
+            ("bound_core", status.bound.core),
         ];
         numbers.into_iter().map(|(name, number)| (name.to_owned(), number)).collect()
     }

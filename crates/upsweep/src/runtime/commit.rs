@@ -100,8 +100,12 @@ impl Shared {
         let group = join(&mut guard, seq);
         // Who waits for a batch may as well write it: that saves waking the driver and being woken.
         if let Some(write) = self.pump_but(guard, take_log_write) {
+            let began_us = self.clock.now_us();
             let completion = self.performer.perform(write);
+            let took_us = self.clock.now_us() - began_us;
             let mut guard = self.lock();
+            guard.log_writes.0 += 1;
+            guard.log_writes.1 += took_us;
             guard.core.complete(completion);
             self.pump(guard);
         }

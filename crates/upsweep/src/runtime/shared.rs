@@ -94,6 +94,8 @@ pub(super) struct State {
     pub(super) acknowledge: Latency,
     /// How long the mutex was held, in all.
     pub(super) held: Duration,
+    /// Writes of the log that callers did, and the microseconds of all of them.
+    pub(super) log_writes: (u64, u64),
 }
 
 impl State {
@@ -204,6 +206,7 @@ impl Shared {
             sample: None,
             acknowledge: Latency::new(),
             held: Duration::ZERO,
+            log_writes: (0, 0),
         };
         Self {
             state: Mutex::new(state),

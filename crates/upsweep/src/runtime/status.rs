@@ -257,6 +257,10 @@ pub struct Session {
     /// has: to accept it, and to direct the sweep and spills.
     #[serde(default)]
     pub core_seconds_per_update: f64,
+    /// Seconds of a write of the log until it is stable, on average of those that callers did; 0 if
+    /// they did none. Callers who wait cannot have more than one batch each in this time.
+    #[serde(default)]
+    pub log_write_seconds: f64,
 }
 
 /// What `session.json` keeps.
@@ -338,6 +342,7 @@ fn measured(shared: &Shared, cpu: Duration) -> Option<Session> {
         updates_per_entry: updates as f64 / entries.max(1) as f64,
         cpu_seconds_per_update: per_update(cpu.as_secs_f64()),
         core_seconds_per_update: per_update(state.held.as_secs_f64()),
+        log_write_seconds: state.log_writes.1 as f64 / 1e6 / state.log_writes.0.max(1) as f64,
     })
 }
 
@@ -516,4 +521,5 @@ const ESTIMATE: Session = Session {
     updates_per_entry: 1.0,
     cpu_seconds_per_update: 2e-6,
     core_seconds_per_update: 1e-6,
+    log_write_seconds: 0.0,
 };

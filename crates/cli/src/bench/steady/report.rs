@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::Serialize;
+use upsweep::Status;
 
 use super::device::Longest;
 use super::machine::Machine;
 use super::series::{FIRST_SECONDS, Rates};
 use super::{CYCLES, Findings, Loaded};
-use crate::args::BenchArgs;
+use crate::args::{BenchArgs, CallReturns};
 use crate::bench::Latencies;
 use crate::failure::Failure;
 use crate::{output, text};
@@ -92,6 +93,20 @@ impl SmallRequests {
     }
 }
 
+/// What bounds the run, and by what: the store, or the commits of callers who wait. Each of them
+/// has a batch on its way, for as long as a write of the log takes.
+fn bound(args: &BenchArgs, status: &Status) -> (f64, &'static str) {
+    let of_store = &status.bound;
+    let waits = matches!(args.durability, CallReturns::Durable);
+    let seconds = of_store.session.log_write_seconds;
+    let commits = args.callers as f64 * f64::from(args.batch) / seconds.max(1e-9);
+    if waits && commits < of_store.steady {
+        (commits, "commits")
+    } else {
+        (of_store.steady, of_store.binds)
+    }
+}
+
 impl Outcome {
     pub(super) fn new(
         args: &BenchArgs,
@@ -103,7 +118,7 @@ impl Outcome {
         let Findings { seconds, samples, calls, due_updates, machine, device, status } = found;
         let updates: Vec<u64> = seconds.iter().map(|second| second.updates).collect();
         let (rates, updates) = (Rates::of(&updates), updates.iter().sum());
-        let bound = status.bound.log.min(status.bound.sweep).min(status.bound.cpu);
+        let (bound, bound_by) = bound(args, &status);
         let cycles = samples.last().map_or(0, |sample| sample.cycles);
         let cpu_us = samples.last().map_or(0.0, |sample| sample.cpu.as_secs_f64() * 1e6);
         let served = updates as f64 / due_updates.max(1) as f64;
@@ -138,7 +153,7 @@ impl Outcome {
             written_bytes_per_update: status.sweep.written_bytes_per_update,
             cpu_us_per_update: cpu_us / updates.max(1) as f64,
             bound_updates_per_second: bound,
-            bound_by: status.bound.binds,
+            bound_by,
             median_fraction_of_bound: rates.median / bound,
             reads,
             memory_bytes: args.memory.0,
