@@ -312,6 +312,13 @@ impl Core {
             self.log.dispatch(self.now_us, &mut actions.requests);
         }
         self.pump_views(actions);
+        debug_assert!(!self.rests_while_somebody_waits(), "nothing makes the room that is wanted");
+    }
+
+    /// Whether somebody waits for room and nothing is on its way, nor will be: this must never be.
+    fn rests_while_somebody_waits(&self) -> bool {
+        let is_at_rest = || !self.is_active() && self.deadline_us().is_none();
+        self.closed.is_none() && !self.paused && self.shortage().is_some() && is_at_rest()
     }
 
     /// Takes one completion of a device.

@@ -21,6 +21,9 @@ pub(super) const SPILLS_FAIL_PERCENT: u32 = 95;
 const LOG_PERCENT_AT_START: u32 = 60;
 /// The same where the log is fuller when the cycle begins to be the only one that can release it.
 const LOG_PERCENT_AT_START_MAX: u32 = 90;
+/// How much the log may fill beyond what it was when a cycle began to be the only one that can
+/// release it, in per cent, so that nobody is stopped at once.
+const LOG_PERCENT_OF_CYCLE: u32 = 5;
 /// How much the log may fill while a round of spills releases it, in per cent, before updates are
 /// admitted only as the round proceeds.
 const LOG_PERCENT_OF_ROUND: u32 = 10;
@@ -143,7 +146,7 @@ impl Figures {
     /// or will not be, as there is hardly any room for more bundles.
     pub(super) fn is_cycle_for_log(&self) -> bool {
         let spills = self.can_spill || self.is_spilling;
-        let spills_fail = self.spilled.percent() >= FULL_PERCENT;
+        let spills_fail = self.spilled.percent() >= SPILLS_FAIL_PERCENT;
         self.is_log_held_by_queues && (!spills || spills_fail)
     }
 
@@ -154,6 +157,7 @@ impl Figures {
         if self.is_cycle_for_log() {
             let Some(progress) = self.progress else { return 100 };
             let (percent, start) = self.log_at_start;
+            let percent = percent + LOG_PERCENT_OF_CYCLE;
             let percent = percent.clamp(LOG_PERCENT_AT_START, LOG_PERCENT_AT_START_MAX);
             let left = 1.0 - start;
             let done = if left > 0.0 { (progress - start) / left } else { 1.0 };

@@ -267,6 +267,7 @@ impl Core {
     pub(super) fn give_run_up(&mut self, id: RunId) {
         let run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
         self.frozen_bytes -= run.frozen_bytes;
+        self.sweep.pacing.ended(run.age_us(self.now_us));
         self.unfreeze_all(&run);
     }
 

@@ -288,10 +288,13 @@ impl Core {
             let Some(blocks) = self.next_out_of_turn() else { break };
             self.start_run(&blocks, actions);
         }
+        if !self.has_buffers_for_a_run() || self.full_wait() {
+            self.sweep.pacing.forget_rest();
+        }
         while self.sweep.cycle.is_some()
             && self.has_buffers_for_a_run()
             && !self.full_wait()
-            && self.sweep.pacing.may_start(urgent, self.sweep.runs.is_empty(), self.now_us)
+            && self.sweep.pacing.may_start(urgent, self.now_us)
         {
             match self.next_run() {
                 Next::Run(blocks) => self.start_run(&blocks, actions),
@@ -514,7 +517,8 @@ impl Core {
             self.directory.block_mut(*block).busy = true;
             self.sweep.not_out_of_turn(*block);
         }
-        let run = Run::new(blocks, &self.directory.table, self.config.block_bytes);
+        let table = &self.directory.table;
+        let run = Run::new(blocks, table, self.config.block_bytes, self.now_us);
         self.sweep.runs.insert(id, run);
         id
     }

@@ -1,71 +1,69 @@
 //! How fast the sweep goes: smoothly faster as queue memory or log space fills.
 //!
 //! Below [`START_PERCENT`] no cycle starts, so that updates batch. From there to [`FULL_PERCENT`]
-//! the sweep works for a growing part of the time and rests between runs; above it never rests, nor
-//! while somebody waits for the room that it makes, which counts as full pressure. A caller that
-//! finds no room waits for the next publication, that is for one run: read, apply, write, flush and
-//! log of at most 32 blocks. No caller waits for a cycle.
-//! (In the manner of OpenZFS's pacing of its dedup log.)
+//! the time from the start of one run to that of the next shrinks from many times what a run takes
+//! to nothing: at first the sweep rests between runs, half-way one run follows the other, and
+//! then several are on their way. Above it never rests, nor while somebody waits for the room that
+//! it makes, which counts as full pressure. A caller that finds no room waits for the next
+//! publication, that is for one run: read, apply, write, flush and log of at most 32 blocks. No
+//! caller waits for a cycle. (In the manner of OpenZFS's pacing of its dedup log.)
 
 use crate::engine::policy::{FULL_PERCENT, START_PERCENT};
 
-/// Longest rest between two runs, in microseconds.
+/// What a run takes, in microseconds, as long as none has ended.
+const RUN_US: u64 = 5_000;
+/// Longest rest after a run, in microseconds.
 const REST_US_MAX: u64 = 20_000;
 /// How long no run is tried after one that found no room, in microseconds.
 const RETRY_US: u64 = 20_000;
 
 /// When the next run may start.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Pacing {
     next_run_at: Option<u64>,
     last_started: Option<u64>,
+    /// What the last run took that has ended, in microseconds; a guess before.
     run_us: u64,
     /// No run at all before this time: the last one found no room.
     rest_until: Option<u64>,
 }
 
+impl Default for Pacing {
+    fn default() -> Self {
+        Self { next_run_at: None, last_started: None, run_us: RUN_US, rest_until: None }
+    }
+}
+
 impl Pacing {
-    /// Asks to start a run at `now`; `idle` if no other run is in the pipeline. At full speed the
-    /// pipeline is kept full; below it, one run at a time with a rest in proportion to its length.
-    pub(super) fn may_start(&mut self, pressure_percent: u32, idle: bool, now: u64) -> bool {
+    /// Asks to start a run at `now`. How many are on their way at full speed is for others to say.
+    pub(super) fn may_start(&mut self, pressure_percent: u32, now: u64) -> bool {
         if self.rest_until.is_some_and(|until| now < until) {
             return false;
         }
-        if pressure_percent >= FULL_PERCENT {
-            self.next_run_at = None;
-            self.rest_until = None;
-            self.last_started = Some(now);
-            return true;
-        }
-        if !idle {
-            return false;
-        }
-        let Some(at) = self.next_run_at else {
-            let rest = self.rest_us(pressure_percent, now);
-            self.next_run_at = Some(now + rest);
-            return self.may_start_at(now + rest, now);
-        };
-        self.may_start_at(at, now)
-    }
-
-    fn may_start_at(&mut self, at: u64, now: u64) -> bool {
-        if now < at {
-            return false;
+        if let Some(started) = self.last_started.filter(|_| pressure_percent < FULL_PERCENT) {
+            let due = started + interval_us(self.run_us, pressure_percent);
+            if now < due {
+                self.next_run_at = Some(due);
+                return false;
+            }
         }
         self.next_run_at = None;
+        self.rest_until = None;
         self.last_started = Some(now);
         true
     }
 
-    fn rest_us(&mut self, pressure_percent: u32, now: u64) -> u64 {
-        self.run_us = self.last_started.map_or(0, |started| now.saturating_sub(started));
-        let above = u64::from(pressure_percent.saturating_sub(START_PERCENT)).max(1);
-        let range = u64::from(FULL_PERCENT - START_PERCENT);
-        let rest = self.run_us * range.saturating_sub(above) / above;
-        rest.min(REST_US_MAX)
+    /// A run has ended that took so long.
+    pub(super) fn ended(&mut self, run_us: u64) {
+        self.run_us = run_us;
     }
 
-    /// The next run starts at this time, unless it is pressed to start before.
+    /// What was to start did not, for there was nothing to do: the next one need not rest.
+    pub(super) fn not_started(&mut self) {
+        self.last_started = None;
+    }
+
+    /// The next one may start at this time.
     pub(super) fn start_at(&mut self, us: u64) {
         self.next_run_at = Some(us);
     }
@@ -75,7 +73,7 @@ impl Pacing {
         self.rest_until = Some(now + RETRY_US);
     }
 
-    /// No run is wanted at present: the rest before the next one begins anew.
+    /// No run is wanted at present, or as many are on their way as may be.
     pub(super) fn forget_rest(&mut self) {
         self.next_run_at = None;
     }
@@ -86,52 +84,66 @@ impl Pacing {
     }
 }
 
+/// The time from one start to the next.
+fn interval_us(run_us: u64, pressure_percent: u32) -> u64 {
+    let above = u64::from(pressure_percent.saturating_sub(START_PERCENT)).max(1);
+    let left = u64::from(FULL_PERCENT.saturating_sub(pressure_percent));
+    (run_us * left / above).min(run_us + REST_US_MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A pacing whose first run has taken so long, at the time at which it has ended.
-    fn after_a_run_of(run_us: u64, pressure_percent: u32) -> Pacing {
+    /// A pacing whose first run has started at 0, and has ended after so long.
+    fn after_a_run_of(run_us: u64) -> Pacing {
         let mut pacing = Pacing::default();
-        assert!(
-            pacing.may_start(pressure_percent, true, 0),
-            "the first run has nothing to rest for"
-        );
-        assert!(!pacing.may_start(pressure_percent, false, run_us), "one at a time");
+        assert!(pacing.may_start(START_PERCENT, 0), "the first run has nothing to rest for");
+        assert!(!pacing.may_start(START_PERCENT, RUN_US), "how long a run takes is guessed");
+        pacing.ended(run_us);
         pacing
     }
 
     #[test]
-    fn a_rest_is_in_proportion_to_the_run_and_shorter_the_higher_the_pressure() {
-        let rest_after = |run_us: u64, pressure_percent: u32| {
-            let mut pacing = after_a_run_of(run_us, pressure_percent);
-            let may_start = |at: &u64| pacing.may_start(pressure_percent, true, *at);
-            (run_us..).find(may_start).expect("it ends") - run_us
+    fn runs_follow_each_other_faster_the_higher_the_pressure() {
+        let next_after = |run_us: u64, pressure_percent: u32| {
+            let mut pacing = after_a_run_of(run_us);
+            let may_start = |at: &u64| pacing.may_start(pressure_percent, *at);
+            (0..).find(may_start).expect("it may start some time")
         };
-        assert_eq!(rest_after(1000, 60), 2500);
-        assert_eq!(rest_after(1000, 75), 400);
-        assert_eq!(rest_after(1000, 84), 29);
-        assert_eq!(rest_after(1000, 51), REST_US_MAX, "34 times as long, but for the bound");
-        assert_eq!(rest_after(5000, 50), REST_US_MAX);
+        assert_eq!(next_after(1000, 60), 2500, "a rest");
+        assert_eq!(next_after(1000, 67), 1058, "one after the other");
+        assert_eq!(next_after(1000, 75), 400, "several on their way");
+        assert_eq!(next_after(1000, 84), 29);
+        assert_eq!(next_after(1000, 51), 1000 + REST_US_MAX, "34 times as long, but for the bound");
     }
 
     #[test]
     fn nothing_rests_at_full_pressure_nor_longer_than_the_bound() {
-        let mut pacing = after_a_run_of(1000, 60);
-        assert!(!pacing.may_start(60, true, 1000));
-        assert_eq!(pacing.next_run_at(), Some(3500));
-        assert!(pacing.may_start(FULL_PERCENT, false, 1000), "also beside other runs");
+        let mut pacing = after_a_run_of(1000);
+        assert!(!pacing.may_start(60, 1000));
+        assert_eq!(pacing.next_run_at(), Some(2500));
+        assert!(pacing.may_start(FULL_PERCENT, 1000) && pacing.may_start(FULL_PERCENT, 1000));
         assert_eq!(pacing.next_run_at(), None);
-        let mut pacing = after_a_run_of(1_000_000, 51);
-        assert!(!pacing.may_start(51, true, 1_000_000));
+        let mut pacing = after_a_run_of(1_000_000);
+        assert!(!pacing.may_start(50, 1_000_000));
         assert_eq!(pacing.next_run_at(), Some(1_000_000 + REST_US_MAX));
+    }
+
+    #[test]
+    fn who_found_nothing_may_look_again_at_once() {
+        let mut pacing = Pacing::default();
+        assert!(pacing.may_start(60, 2500));
+        assert!(!pacing.may_start(60, 2500));
+        pacing.not_started();
+        assert!(pacing.may_start(60, 2500));
     }
 
     #[test]
     fn a_run_that_found_no_room_is_not_tried_again_at_once() {
         let mut pacing = Pacing::default();
         pacing.rest(100);
-        assert!(!pacing.may_start(100, true, 100 + RETRY_US - 1));
-        assert!(pacing.may_start(100, true, 100 + RETRY_US));
+        assert!(!pacing.may_start(100, 100 + RETRY_US - 1));
+        assert!(pacing.may_start(100, 100 + RETRY_US));
     }
 }

@@ -57,6 +57,8 @@ pub(in crate::engine) struct SpillId(u64);
 
 /// A spill on its way.
 pub(in crate::engine) struct Spill {
+    /// When it began, in microseconds.
+    began_us: u64,
     /// Blocks whose updates are in it, in order.
     blocks: Vec<BlockRef>,
     frozen_bytes: usize,
@@ -273,9 +275,8 @@ impl Core {
         let pressure = figures.spill_pressure();
         let pressure = pressure.filter(|pressure| *pressure >= self.config.spill_fill_percent);
         let pressure = pressure.filter(|_| self.sweep.spills.len() < SPILLS_IN_FLIGHT_MAX);
-        let is_idle = self.sweep.spills.is_empty();
         let Some(pressure) = pressure else { return self.sweep.spill_pacing.forget_rest() };
-        if self.sweep.spill_pacing.may_start(pressure, is_idle, self.now_us) {
+        if self.sweep.spill_pacing.may_start(pressure, self.now_us) {
             self.start_spill();
             self.gather_bundle(actions);
         }
@@ -305,6 +306,7 @@ impl Core {
         }
         self.sweep.next_spill += 1;
         let spill = Spill {
+            began_us: self.now_us,
             blocks: Vec::new(),
             frozen_bytes: 0,
             growth_bytes: 0,
@@ -335,6 +337,7 @@ impl Core {
         if is_complete && bundles.is_empty() {
             // Where nothing is on its way nothing would have the search go on.
             if self.sweep.spills.is_empty() {
+                self.sweep.spill_pacing.not_started();
                 self.sweep.spill_pacing.start_at(self.now_us);
             }
             return;
@@ -561,6 +564,7 @@ impl Core {
         let spill = self.sweep.spills.remove(&id).expect("a spill lives until it is published");
         self.frozen_bytes -= spill.frozen_bytes;
         self.room_events += 1;
+        self.sweep.spill_pacing.ended(self.now_us - spill.began_us);
         self.statistics.spills += 1;
         for Prepared { spilled, filter } in spill.bundles {
             let is_added = self.add_bundle(seq, &spilled, Some(filter), release);
@@ -586,6 +590,7 @@ impl Core {
     fn give_spill_up(&mut self, id: SpillId) {
         let spill = self.sweep.spills.remove(&id).expect("a spill lives until it is published");
         self.search_in_vain();
+        self.sweep.spill_pacing.ended(self.now_us - spill.began_us);
         let extents = spill.bundles.iter().map(|bundle| bundle.spilled.record.extent);
         extents.for_each(|extent| self.space_map.free(extent));
         self.frozen_bytes -= spill.frozen_bytes;
