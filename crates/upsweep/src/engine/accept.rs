@@ -197,7 +197,8 @@ impl Core {
         let shortage = if wanted > queues.limit {
             Some(Shortage::Memory)
         } else {
-            (self.log_gauge().percent() >= self.sweep.log_percent_refused).then_some(Shortage::Log)
+            (self.log_gauge().exact_percent() >= self.sweep.log_percent_refused)
+                .then_some(Shortage::Log)
         };
         // On full devices no sweep makes room, neither in the queues nor in the log.
         if shortage.is_some() && self.full { Err(self.full_error()) } else { Ok(shortage) }

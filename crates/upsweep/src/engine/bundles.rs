@@ -224,6 +224,8 @@ impl Listing {
 #[derive(Default)]
 pub struct Bundles {
     spaces: BTreeMap<u32, Vec<Level>>,
+    /// The most of a space.
+    levels: usize,
     count: usize,
     memory_bytes: usize,
     disk_bytes: u64,
@@ -283,6 +285,12 @@ impl Bundles {
         levels.filter(|level| level.overlapping(low, high).next().is_some()).count()
     }
 
+    /// The most levels of a space.
+    #[must_use]
+    pub fn levels(&self) -> usize {
+        self.levels
+    }
+
     /// Memory that they take, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
@@ -322,6 +330,7 @@ impl Bundles {
         let level = levels.iter().position(is_free).unwrap_or(levels.len());
         if level == levels.len() {
             levels.push(Level::default());
+            self.levels = self.levels.max(levels.len());
         }
         let level = &mut levels[level];
         level.through_max = level.through_max.max(bundle.record.through);
@@ -342,11 +351,16 @@ impl Bundles {
         {
             listing.add(&found);
         }
+        let before = levels.len();
         while levels.last().is_some_and(|level| level.bundles.is_empty()) {
             levels.pop();
         }
-        if levels.is_empty() {
+        let after = levels.len();
+        if after == 0 {
             self.spaces.remove(&bundle.space);
+        }
+        if after < before && before == self.levels {
+            self.levels = self.spaces.values().map(Vec::len).max().unwrap_or(0);
         }
         self.count -= 1;
         self.memory_bytes -= found.memory_bytes();
@@ -525,6 +539,8 @@ mod tests {
                         }
                     }
                 }
+                let levels = bundles.spaces.values().map(Vec::len).max();
+                prop_assert_eq!(bundles.levels(), levels.unwrap_or(0));
                 let oldest = bundles.iter().map(|bundle| bundle.seq).min();
                 prop_assert_eq!(bundles.oldest(), oldest);
             }

@@ -13,22 +13,19 @@ pub(super) const START_PERCENT: u32 = 50;
 /// Fill in per cent from which the sweep never rests.
 pub(super) const FULL_PERCENT: u32 = 85;
 /// Where spills relieve memory or log, neither fills so far while they keep up; in per cent.
-pub(super) const SPILLS_FAIL_PERCENT: u32 = 95;
+pub(super) const SPILLS_FAIL_PERCENT: u32 = 90;
 
 /// Fill of the log in per cent up to which a cycle that alone can release it admits updates at its
 /// start. The rest opens as the cycle proceeds, so that callers are slowed down run by run and not
 /// stopped for a whole cycle.
-const LOG_PERCENT_AT_START: u32 = 60;
+const LOG_PERCENT_AT_START: f64 = 60.0;
 /// The same where the log is fuller when the cycle begins to be the only one that can release it.
-const LOG_PERCENT_AT_START_MAX: u32 = 90;
-/// How much the log may fill beyond what it was when a cycle began to be the only one that can
-/// release it, in per cent, so that nobody is stopped at once.
-const LOG_PERCENT_OF_CYCLE: u32 = 5;
+const LOG_PERCENT_AT_START_MAX: f64 = 90.0;
 /// How much the log may fill while a round of spills releases it, in per cent, before updates are
 /// admitted only as the round proceeds.
-const LOG_PERCENT_OF_ROUND: u32 = 10;
+const LOG_PERCENT_OF_ROUND: f64 = 10.0;
 /// Fill of the log in per cent up to which any round admits updates at its start.
-const LOG_PERCENT_OF_ROUND_MAX: u32 = 95;
+const LOG_PERCENT_OF_ROUND_MAX: f64 = 95.0;
 
 /// Most blocks that are swept out of turn to release the log.
 pub(super) const HOLDERS_MAX: u64 = 32;
@@ -119,7 +116,7 @@ pub(super) struct Figures {
     pub(super) progress: Option<f64>,
     /// The fill of the log in per cent, and how far the cycle was, when it began to be the only one
     /// that can release the log.
-    pub(super) log_at_start: (u32, f64),
+    pub(super) log_at_start: (f64, f64),
     /// The present round of spills.
     pub(super) round: Option<Round>,
     /// What somebody waits for.
@@ -137,8 +134,8 @@ pub(super) struct Round {
 
 /// The fill of the log in per cent that is allowed so far, from `percent` at the start of what
 /// releases it to 100 at its end.
-fn opened(percent: u32, done: f64) -> u32 {
-    percent + (f64::from(100 - percent) * done.clamp(0.0, 1.0)) as u32
+fn opened(percent: f64, done: f64) -> f64 {
+    percent + (100.0 - percent) * done.clamp(0.0, 1.0)
 }
 
 impl Figures {
@@ -153,19 +150,18 @@ impl Figures {
     /// The fill of the log in per cent from which on updates are refused. What releases the log
     /// goes over all blocks, and hardly releases any before its end where all that waits is equally
     /// old.
-    pub(super) fn log_percent_refused(&self) -> u32 {
+    pub(super) fn log_percent_refused(&self) -> f64 {
         if self.is_cycle_for_log() {
-            let Some(progress) = self.progress else { return 100 };
+            let Some(progress) = self.progress else { return 100.0 };
             let (percent, start) = self.log_at_start;
-            let percent = percent + LOG_PERCENT_OF_CYCLE;
             let percent = percent.clamp(LOG_PERCENT_AT_START, LOG_PERCENT_AT_START_MAX);
             let left = 1.0 - start;
             let done = if left > 0.0 { (progress - start) / left } else { 1.0 };
             return opened(percent, done);
         }
-        let Some(round) = self.round.filter(|_| self.is_log_held_by_queues) else { return 100 };
-        let percent = round.log_percent_at_start as u32 + LOG_PERCENT_OF_ROUND;
-        opened(percent.clamp(FULL_PERCENT, LOG_PERCENT_OF_ROUND_MAX), round.done)
+        let Some(round) = self.round.filter(|_| self.is_log_held_by_queues) else { return 100.0 };
+        let percent = round.log_percent_at_start + LOG_PERCENT_OF_ROUND;
+        opened(percent.clamp(f64::from(FULL_PERCENT), LOG_PERCENT_OF_ROUND_MAX), round.done)
     }
 
     /// Whether the log would be full before the present round of spills is at its end, were both to
@@ -189,7 +185,7 @@ impl Figures {
             percent => percent,
         };
         let log = if self.is_cycle_for_log() {
-            (self.log.percent() * 100 / self.log_percent_refused()).min(100)
+            (self.log.exact_percent() * 100.0 / self.log_percent_refused()).min(100.0) as u32
         } else {
             0
         };

@@ -88,15 +88,15 @@ fn what_is_refused_is_what_presses() {
     // The log at the fill that a cycle allows, at its start, in the middle and at its end; and of a
     // cycle that becomes the only one to release it while it is fuller or in the middle.
     let cases = [
-        (0.0, 60, (0, 0.0)),
-        (0.5, 80, (55, 0.0)),
-        (1.0, 100, (55, 0.0)),
-        (0.0, 80, (75, 0.0)),
-        (0.5, 90, (75, 0.0)),
-        (0.5, 80, (75, 0.5)),
-        (0.75, 90, (75, 0.5)),
-        (0.0, 90, (100, 0.0)),
-        (1.0, 100, (100, 1.0)),
+        (0.0, 60, (0.0, 0.0)),
+        (0.5, 80, (60.0, 0.0)),
+        (1.0, 100, (60.0, 0.0)),
+        (0.0, 80, (80.0, 0.0)),
+        (0.5, 90, (80.0, 0.0)),
+        (0.5, 80, (80.0, 0.5)),
+        (0.75, 90, (80.0, 0.5)),
+        (0.0, 90, (100.0, 0.0)),
+        (1.0, 100, (100.0, 1.0)),
     ];
     for (progress, refused, log_at_start) in cases {
         let progress = Some(progress);
@@ -104,7 +104,7 @@ fn what_is_refused_is_what_presses() {
         let held = Figures { progress, log_at_start, ..held };
         let below = Figures { log: gauge(refused - 1), ..held };
         let at = Figures { log: gauge(refused), ..held };
-        assert_eq!(u64::from(at.log_percent_refused()), refused, "{progress:?}");
+        assert_eq!(at.log_percent_refused(), refused as f64, "{progress:?}");
         assert!(below.pressure() < 100 && below.pressure() > FULL_PERCENT, "{progress:?}");
         assert_eq!(at.pressure(), 100, "{progress:?}");
     }
@@ -113,7 +113,7 @@ fn what_is_refused_is_what_presses() {
 #[test]
 fn what_spills_relieve_does_not_press_the_sweep_before_they_fail() {
     let spills = Figures { spills_for_memory: true, ..idle() };
-    for (percent, expected) in [(50, 0), (94, 0), (95, 95), (100, 100)] {
+    for (percent, expected) in [(50, 0), (89, 0), (90, 90), (100, 100)] {
         assert_eq!(Figures { queues: gauge(percent), ..spills }.pressure(), expected);
     }
     let log = Figures { log: gauge(99), is_log_held_by_queues: true, ..idle() };
@@ -161,20 +161,20 @@ fn a_round_of_spills_ends_before_the_log_is_full() {
     assert_eq!(released.spill_pressure(), None);
     // What it releases at its end opens step by step.
     for (done, at_start, expected) in [
-        (0.0, 0.0, 85),
-        (0.0, 75.0, 85),
-        (0.0, 80.0, 90),
-        (0.5, 80.0, 95),
-        (1.0, 80.0, 100),
-        (0.0, 99.0, 95),
+        (0.0, 0.0, 85.0),
+        (0.0, 75.0, 85.0),
+        (0.0, 80.0, 90.0),
+        (0.5, 80.0, 95.0),
+        (1.0, 80.0, 100.0),
+        (0.0, 99.0, 95.0),
     ] {
         assert_eq!(at(50, done, at_start).log_percent_refused(), expected, "{done} {at_start}");
     }
     let released = Figures { is_log_held_by_queues: false, ..at(50, 0.0, 80.0) };
-    assert_eq!(released.log_percent_refused(), 100);
-    assert_eq!(Figures { round: None, ..at(50, 0.0, 0.0) }.log_percent_refused(), 100);
+    assert_eq!(released.log_percent_refused(), 100.0);
+    assert_eq!(Figures { round: None, ..at(50, 0.0, 0.0) }.log_percent_refused(), 100.0);
     let by_cycle = Figures { can_spill: false, progress: Some(0.0), ..at(50, 0.0, 80.0) };
-    assert_eq!(by_cycle.log_percent_refused(), 60, "the cycle alone can release it");
+    assert_eq!(by_cycle.log_percent_refused(), 60.0, "the cycle alone can release it");
 }
 
 #[test]

@@ -113,13 +113,13 @@ pub(super) struct Sweep {
     pub(super) flush: FlushState,
     pacing: pacing::Pacing,
     /// The fill of the log in per cent from which on updates are refused, as of the last pump.
-    pub(super) log_percent_refused: u32,
-    /// Checkpoints carry the changes of runs, as of the last pump. A cycle alone can release the
+    pub(super) log_percent_refused: f64,
+    /// Checkpoints carry all runs and spills, as of the last pump. A cycle alone can release the
     /// log, and opens it to callers as it proceeds; its changes would take all of that.
     pub(super) leaves_log_to_callers: bool,
     /// The fill of the log in per cent, and how far the cycle was, when it began to be the only one
     /// that can release the log; `None` while it is not.
-    pub(super) log_at_start: Option<(u32, f64)>,
+    pub(super) log_at_start: Option<(f64, f64)>,
 }
 
 /// Runs and checkpoint writes that wait for a flush share it.
@@ -166,7 +166,7 @@ impl Sweep {
             requested: 0,
             flush: FlushState::default(),
             pacing: pacing::Pacing::default(),
-            log_percent_refused: 100,
+            log_percent_refused: 100.0,
             leaves_log_to_callers: false,
             log_at_start: None,
         }
@@ -269,7 +269,7 @@ impl Core {
         }
         let mut figures = self.figures();
         let progress = figures.progress.filter(|_| figures.is_cycle_for_log());
-        let now = progress.map(|progress| (figures.log.percent(), progress));
+        let now = progress.map(|progress| (figures.log.exact_percent(), progress));
         self.sweep.log_at_start = now.map(|now| self.sweep.log_at_start.unwrap_or(now));
         figures.log_at_start = self.sweep.log_at_start.unwrap_or_default();
         self.sweep.log_percent_refused = figures.log_percent_refused();

@@ -111,9 +111,6 @@ pub(super) struct Search {
     looked: u64,
     /// Bytes of memory that this round has spilled.
     spilled_bytes: u64,
-    /// Most bundles that this round has found one upon the other, and the last one.
-    depth: usize,
-    depth_before: usize,
     /// What runs and updates were when a round had found nothing, or there was no room for a spill.
     in_vain: Option<(u64, u64)>,
 }
@@ -223,9 +220,7 @@ impl Core {
     pub(in crate::engine) fn spilled_gauge(&self) -> Gauge {
         let (used, limit) = self.bundles_memory();
         let memory = Gauge { used: used as u64, limit: limit as u64 };
-        let Search { depth, depth_before, .. } = self.sweep.search;
-        let depth = if self.bundles.is_empty() { 0 } else { depth.max(depth_before) };
-        let levels = Gauge { used: depth as u64, limit: LEVELS_MAX as u64 };
+        let levels = Gauge { used: self.bundles.levels() as u64, limit: LEVELS_MAX as u64 };
         if memory.percent() > levels.percent() { memory } else { levels }
     }
 
@@ -359,7 +354,6 @@ impl Core {
         let low = self.directory.block(*first).key.clone();
         let high = self.high_of(found.space, &self.directory.block(*last).key);
         let depth = self.bundles.depth(found.space, &low, high.as_deref());
-        self.sweep.search.depth = self.sweep.search.depth.max(depth);
         if depth >= LEVELS_MAX || !self.is_worth_a_bundle(found) {
             return None;
         }
@@ -399,7 +393,6 @@ impl Core {
     /// The next round begins at the beginning; not at once if this one has found nothing.
     fn end_round(&mut self) {
         let round = std::mem::take(&mut self.sweep.search);
-        self.sweep.search.depth_before = round.depth;
         if round.spilled_bytes == 0 {
             self.search_in_vain();
         }
@@ -544,6 +537,10 @@ impl Core {
     /// carry it (see [`Core::carry_changes`]), or for room.
     fn log_spill(&mut self, id: SpillId) {
         if self.checkpoint.carries_changes() {
+            return;
+        }
+        if self.sweep.leaves_log_to_callers {
+            self.spill_mut(id).phase = Phase::Logging { refused: true };
             return;
         }
         let spill = &self.sweep.spills[&id];
