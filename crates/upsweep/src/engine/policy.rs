@@ -13,7 +13,7 @@ pub(super) const START_PERCENT: u32 = 50;
 /// Fill in per cent from which the sweep never rests.
 pub(super) const FULL_PERCENT: u32 = 85;
 /// Where spills relieve memory or log, neither fills so far while they keep up; in per cent.
-pub(super) const SPILLS_FAIL_PERCENT: u32 = 90;
+pub(super) const SPILLS_FAIL_PERCENT: u32 = 95;
 
 /// Fill of the log in per cent up to which a cycle that alone can release it admits updates at its
 /// start. The rest opens as the cycle proceeds, so that callers are slowed down run by run and not

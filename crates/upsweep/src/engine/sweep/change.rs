@@ -13,12 +13,13 @@ use super::run_job::{JobBundles, JobDone, Quarantined};
 use super::spill::{Spill, SpillId};
 use crate::engine::block_format::UpdateRef;
 use crate::engine::bundles;
-use crate::engine::core::{Core, Release};
+use crate::engine::core::{Core, Publish, Release};
 use crate::engine::directory::{BlockId, Directory};
 use crate::engine::format::record_format::{Change, Placement, Rebuilt};
 use crate::engine::quarantine::QUARANTINE_SPACE;
 use crate::engine::queue::{Packed, Waiting};
 use crate::engine::registry::KeyRange;
+use crate::log::AppendError;
 use crate::placement::Extent;
 
 /// The change that publishes `run`: `extents` are those of its images in order (empty blocks have
@@ -193,6 +194,18 @@ impl Core {
                 self.push(id, update);
             }
         }
+    }
+
+    /// Appends the record of a run or a spill, unless the log is left to callers.
+    pub(super) fn append_change(
+        &mut self,
+        payload: &[u8],
+        publish: Publish,
+    ) -> Result<u64, AppendError> {
+        if self.sweep.leaves_log_to_callers {
+            return Err(AppendError::Full);
+        }
+        self.append_internal(payload, publish)
     }
 
     /// Whether a run or a spill waits for log space that is not there.

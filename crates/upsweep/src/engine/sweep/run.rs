@@ -441,13 +441,9 @@ impl Core {
         if self.checkpoint.carries_changes() {
             return;
         }
-        if self.sweep.leaves_log_to_callers {
-            self.run_mut(id).phase = Phase::Logging { refused: true };
-            return;
-        }
         let run = &self.sweep.runs[&id];
         let payload = quarantine::encode_with_change(&run.change, &run.quarantined);
-        match self.append_internal(&payload, Publish::Run(id)) {
+        match self.append_change(&payload, Publish::Run(id)) {
             Ok(seq) => {
                 let run = self.run_mut(id);
                 run.phase = Phase::Committing;

@@ -232,10 +232,14 @@ impl Core {
 
     /// Whether a spill would find updates, and room for them.
     pub(in crate::engine) fn can_spill(&self) -> bool {
+        let has_memory = || {
+            let (used, limit) = self.bundles_memory();
+            used < limit
+        };
         self.config.spilling != Spilling::Never
             && self.arena.queues() > 0
             && !(self.paused || self.full || self.is_search_in_vain())
-            && self.bundles_memory().0 < self.bundles_memory().1
+            && has_memory()
             && self.has_room_to_spill()
     }
 
@@ -539,14 +543,10 @@ impl Core {
         if self.checkpoint.carries_changes() {
             return;
         }
-        if self.sweep.leaves_log_to_callers {
-            self.spill_mut(id).phase = Phase::Logging { refused: true };
-            return;
-        }
         let spill = &self.sweep.spills[&id];
         let mut payload = Vec::new();
         encode_spill(spill.bundles.iter().map(|bundle| &bundle.spilled), &mut payload);
-        match self.append_internal(&payload, Publish::Spill(id)) {
+        match self.append_change(&payload, Publish::Spill(id)) {
             Ok(_) => self.spill_mut(id).phase = Phase::Committing,
             Err(AppendError::Full | AppendError::TooLong { .. }) => {
                 self.spill_mut(id).phase = Phase::Logging { refused: true };
@@ -583,13 +583,11 @@ impl Core {
         }
     }
 
-    /// Puts back what was frozen, and gives the room of the bundles back if they have any.
+    /// Puts back what was frozen: there is no room for the bundles.
     fn give_spill_up(&mut self, id: SpillId) {
         let spill = self.sweep.spills.remove(&id).expect("a spill lives until it is published");
         self.search_in_vain();
         self.sweep.spill_pacing.ended(self.now_us - spill.began_us);
-        let extents = spill.bundles.iter().map(|bundle| bundle.spilled.record.extent);
-        extents.for_each(|extent| self.space_map.free(extent));
         self.frozen_bytes -= spill.frozen_bytes;
         self.room_events += 1;
         self.found(&spill.blocks).into_iter().for_each(|id| self.unfreeze(id));
