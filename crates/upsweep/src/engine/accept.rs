@@ -226,11 +226,6 @@ impl Core {
     /// and new blocks take directory memory from the queues.
     fn queues_gauge(&self, resident: usize) -> Gauge {
         let limit = self.queue_limit_beside(resident);
-        let limit = if self.spills_for_memory {
-            limit.min(self.waiting_limit_beside(resident) / 2).max(self.config.queue_bytes_min())
-        } else {
-            limit
-        };
         let kept = limit / 32 + QUEUE_BYTES_KEPT;
         Gauge { used: self.queue_bytes() as u64, limit: limit.saturating_sub(kept) as u64 }
     }
@@ -263,6 +258,7 @@ impl Core {
             queues: self.queues_gauge(self.resident_bytes()),
             log: self.log_gauge(),
             spilled: self.spilled_gauge(),
+            levels: self.levels_gauge(),
             spills_for_memory: self.spills_for_memory,
             can_spill: self.can_spill(),
             is_spilling: !self.sweep.spills.is_empty(),

@@ -8,9 +8,9 @@
 //!
 //! Everything here is a pure function.
 
-/// Fill in per cent at which a cycle of the sweep starts; below it, updates batch.
+/// Fill in per cent at which a cycle of the sweep starts, and spills; below it, updates batch.
 pub(super) const START_PERCENT: u32 = 50;
-/// Fill in per cent from which the sweep never rests.
+/// Fill in per cent from which the sweep never rests, nor do spills.
 pub(super) const FULL_PERCENT: u32 = 85;
 /// Where spills relieve memory or log, neither fills so far while they keep up; in per cent.
 pub(super) const SPILLS_FAIL_PERCENT: u32 = 95;
@@ -33,9 +33,13 @@ pub(super) const HOLDERS_MAX: u64 = 32;
 const HOLDERS_PART: u64 = 4;
 
 /// Bundles that may lie one upon the other: a query looks at the filter of each.
-pub(super) const LEVELS_MAX: usize = 20;
+pub(super) const LEVELS_MAX: usize = 64;
+/// Fill of the levels in per cent at which a cycle starts.
+const LEVELS_START_PERCENT: f64 = 36.0;
+/// Fill of the levels in per cent at which the sweep keeps up with updates.
+const LEVELS_STEADY_PERCENT: f64 = 50.0;
 /// Part of a resource that is in use in steady state, where the pace of the sweep settles.
-const STEADY_FILL: f64 = 0.8;
+const STEADY_FILL: f64 = 0.675;
 /// Spilling begins where an update then writes so many times fewer bytes, the log included.
 const SPILL_GAIN_ON: f64 = 1.6;
 /// Spilling ends where it does not even write so many times fewer.
@@ -100,8 +104,10 @@ pub(super) struct Figures {
     pub(super) queues: Gauge,
     /// Space in the log.
     pub(super) log: Gauge,
-    /// Memory and levels of spilled updates, whichever is fuller.
+    /// Memory of spilled updates.
     pub(super) spilled: Gauge,
+    /// Levels in which they lie.
+    pub(super) levels: Gauge,
     /// Spilling is what relieves memory.
     pub(super) spills_for_memory: bool,
     /// A spill would find updates, and room for them.
@@ -143,7 +149,7 @@ impl Figures {
     /// or will not be, as there is hardly any room for more bundles.
     pub(super) fn is_cycle_for_log(&self) -> bool {
         let spills = self.can_spill || self.is_spilling;
-        let spills_fail = self.spilled.percent() >= SPILLS_FAIL_PERCENT;
+        let spills_fail = self.spilled.percent().max(self.levels.percent()) >= SPILLS_FAIL_PERCENT;
         self.is_log_held_by_queues && (!spills || spills_fail)
     }
 
@@ -173,23 +179,23 @@ impl Figures {
         })
     }
 
-    /// How much the sweep is pressed, from 0 to 100: by what it alone can relieve. From
-    /// [`START_PERCENT`] on a cycle starts, from [`FULL_PERCENT`] on it never rests.
-    pub(super) fn pressure(&self) -> u32 {
+    /// How many updates the sweep is to apply for each that comes, by the fill of what it alone can
+    /// relieve: none where there is room, and without rest where there is hardly any or somebody
+    /// waits for it.
+    pub(super) fn pace(&self) -> f64 {
         if self.is_sweep_waited_for() {
-            return 100;
+            return f64::INFINITY;
         }
-        let is_relieved = self.spills_for_memory && self.can_spill;
-        let queues = match self.queues.percent() {
-            percent if is_relieved && percent < SPILLS_FAIL_PERCENT => 0,
-            percent => percent,
-        };
+        let is_relieved =
+            self.spills_for_memory && self.can_spill && self.queues.percent() < SPILLS_FAIL_PERCENT;
+        let queues = if is_relieved { 0.0 } else { pace_at(self.queues.exact_percent()) };
         let log = if self.is_cycle_for_log() {
-            (self.log.exact_percent() * 100.0 / self.log_percent_refused()).min(100.0) as u32
+            pace_at(self.log.exact_percent() * 100.0 / self.log_percent_refused())
         } else {
-            0
+            0.0
         };
-        queues.max(log).max(self.spilled.percent())
+        let spilled = pace_at(self.spilled.exact_percent());
+        queues.max(log).max(spilled).max(pace_at_levels(self.levels.exact_percent()))
     }
 
     /// Whether somebody waits for what the sweep makes room for, and spills and checkpoints do not.
@@ -230,6 +236,29 @@ impl Figures {
     }
 }
 
+/// How many updates are applied for each that comes while a resource is filled so far, in per cent:
+/// one half-way from [`START_PERCENT`] to [`FULL_PERCENT`], so that it settles there.
+fn pace_at(percent: f64) -> f64 {
+    let (start, full) = (f64::from(START_PERCENT), f64::from(FULL_PERCENT));
+    if percent >= full {
+        return f64::INFINITY;
+    }
+    (percent - start).max(0.0) / (full - percent)
+}
+
+/// The same for levels of bundles. There are as many as there were rounds of spills since the sweep
+/// came by, at the place that it will come to next: a cycle that is faster now shows when the next
+/// one is over. So the pace changes little with them, or one cycle would be slow and the next one
+/// fast. A cycle that starts while all blocks have as many levels as it takes to start it ends
+/// before they are at [`FULL_PERCENT`].
+fn pace_at_levels(percent: f64) -> f64 {
+    if percent >= f64::from(FULL_PERCENT) {
+        return f64::INFINITY;
+    }
+    let of_steady = percent / LEVELS_STEADY_PERCENT;
+    if percent < LEVELS_START_PERCENT { 0.0 } else { of_steady * of_steady }
+}
+
 /// Whether blocks are swept out of turn because `held` of the sequences that hold the log, of
 /// `in_all`, are there for them alone.
 pub(super) fn are_worth_a_visit(held: u64, in_all: u64) -> bool {
@@ -265,14 +294,18 @@ impl Costs {
         STEADY_FILL * memory.min(log) / self.blocks.max(1) as f64
     }
 
-    /// The same with spilling: half of the memory is for queues, half for filters; each round over
-    /// all blocks makes a level.
+    /// The same with spilling: filters may have half of the memory, and queues have the rest; each
+    /// round over all blocks makes a level.
     fn entries_per_visit_spilled(&self) -> f64 {
         let half = self.waiting_bytes as f64 / 2.0;
         let filters = 2.0 * half / self.spilled_entry_bytes;
         let log = self.log_bytes as f64 / self.log_bytes_per_entry;
-        let round = STEADY_FILL * (half / self.entry_bytes).min(log);
-        STEADY_FILL * filters.min(LEVELS_MAX as f64 * round) / self.blocks.max(1) as f64
+        let queues = self.waiting_bytes as f64 - STEADY_FILL * half;
+        let round = STEADY_FILL * (queues / self.entry_bytes).min(log);
+        // The sweep goes in the order of places, which is not that of keys. So it comes to some
+        // blocks late that it came to early in the cycle before, and these have most levels.
+        let levels = LEVELS_MAX as f64 * LEVELS_STEADY_PERCENT / 100.0 / 2.0;
+        (STEADY_FILL * filters).min(levels * round) / self.blocks.max(1) as f64
     }
 
     fn block_bytes(&self) -> f64 {

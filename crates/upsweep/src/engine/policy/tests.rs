@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// The sweep never rests.
+const FULL: f64 = f64::INFINITY;
+
 fn gauge(percent: u64) -> Gauge {
     Gauge { used: percent, limit: 100 }
 }
@@ -12,6 +15,7 @@ fn idle() -> Figures {
         queues: gauge(0),
         log: gauge(0),
         spilled: gauge(0),
+        levels: gauge(0),
         can_spill: true,
         ..Figures::default()
     }
@@ -30,19 +34,52 @@ fn a_gauge_is_full_exactly_where_its_limit_is() {
 #[test]
 fn whoever_waits_presses_the_sweep_if_nothing_else_makes_that_room() {
     let shortages = [Shortage::Memory, Shortage::Log, Shortage::Device];
-    let pressure_of = |figures: Figures| {
-        shortages.map(|shortage| Figures { shortage: Some(shortage), ..figures }.pressure())
+    let pace_of = |figures: Figures| {
+        shortages.map(|shortage| Figures { shortage: Some(shortage), ..figures }.pace())
     };
-    assert_eq!(idle().pressure(), 0);
+    assert_eq!(idle().pace(), 0.0);
     // A checkpoint or a spill releases the log; memory and space on devices are the sweep's.
-    assert_eq!(pressure_of(idle()), [100, 0, 100]);
+    assert_eq!(pace_of(idle()), [FULL, 0.0, FULL]);
     let held = Figures { is_log_held_by_queues: true, ..idle() };
-    assert_eq!(pressure_of(held), [100, 0, 100]);
-    assert_eq!(pressure_of(Figures { can_spill: false, ..held }), [100, 100, 100]);
+    assert_eq!(pace_of(held), [FULL, 0.0, FULL]);
+    assert_eq!(pace_of(Figures { can_spill: false, ..held }), [FULL, FULL, FULL]);
     let spills = Figures { spills_for_memory: true, ..idle() };
-    assert_eq!(pressure_of(spills), [0, 0, 100], "the next spill makes room in memory");
-    assert_eq!(pressure_of(Figures { can_spill: false, ..spills }), [100, 0, 100]);
-    assert_eq!(pressure_of(Figures { can_grow: true, ..idle() }), [100, 0, 0]);
+    assert_eq!(pace_of(spills), [0.0, 0.0, FULL], "the next spill makes room in memory");
+    assert_eq!(pace_of(Figures { can_spill: false, ..spills }), [FULL, 0.0, FULL]);
+    assert_eq!(pace_of(Figures { can_grow: true, ..idle() }), [FULL, 0.0, 0.0]);
+}
+
+#[test]
+fn the_sweep_keeps_up_half_way_between_its_start_and_full_speed() {
+    let pace_of = |queues: u64| Figures { queues: gauge(queues), ..idle() }.pace();
+    for (percent, pace) in [(0, 0.0), (50, 0.0), (60, 0.4), (75, 2.5), (84, 34.0), (85, FULL)] {
+        assert_eq!(pace_of(percent), pace, "{percent}");
+        let spilled = Figures { spilled: gauge(percent), ..idle() };
+        assert_eq!(spilled.pace(), pace, "{percent}");
+    }
+    let half = Gauge { used: 675, limit: 1000 };
+    assert!((Figures { queues: half, ..idle() }.pace() - 1.0).abs() < 1e-9);
+    assert!(f64::from(START_PERCENT + FULL_PERCENT) / 200.0 == STEADY_FILL);
+}
+
+#[test]
+fn a_cycle_for_levels_is_over_before_there_are_too_many() {
+    let pace_of = |levels: f64| {
+        let used = (levels * 1000.0) as u64;
+        Figures { levels: Gauge { used, limit: LEVELS_MAX as u64 * 1000 }, ..idle() }.pace()
+    };
+    assert_eq!(pace_of(23.0), 0.0);
+    assert_eq!(pace_of(32.0), 1.0);
+    assert_eq!(pace_of(54.4), FULL);
+    // All blocks have 23.1 levels, and get another with each round. The sweep applies a part of
+    // what a round brings, from blocks that have as many levels as there are.
+    let (mut levels, mut done) = (23.1, 0.0);
+    while done < 1.0 {
+        levels += 0.01;
+        assert!(levels < 54.3, "{done} of a cycle is done");
+        done += 0.01 * pace_of(levels) / levels;
+    }
+    assert!(levels > 45.0, "{levels}");
 }
 
 #[test]
@@ -68,7 +105,7 @@ fn whoever_waits_gets_a_spill_or_a_sweep_or_a_checkpoint_whatever_the_figures() 
                 let releases = shortage == Shortage::Log
                     && !figures.is_log_held_by_queues
                     && figures.is_release_due(100);
-                let sweeps = figures.pressure() == 100;
+                let sweeps = figures.pace() == FULL;
                 assert!(spills || releases || sweeps, "{figures:?}");
             }
         }
@@ -83,7 +120,7 @@ fn what_is_refused_is_what_presses() {
         Figures { log: gauge(100), can_spill: false, is_log_held_by_queues: true, ..idle() },
     ];
     for figures in cases {
-        assert_eq!(figures.pressure(), 100, "{figures:?}");
+        assert_eq!(figures.pace(), FULL, "{figures:?}");
     }
     // The log at the fill that a cycle allows, at its start, in the middle and at its end; and of a
     // cycle that becomes the only one to release it while it is fuller or in the middle.
@@ -102,24 +139,25 @@ fn what_is_refused_is_what_presses() {
         let progress = Some(progress);
         let held = Figures { can_spill: false, is_log_held_by_queues: true, ..idle() };
         let held = Figures { progress, log_at_start, ..held };
-        let below = Figures { log: gauge(refused - 1), ..held };
         let at = Figures { log: gauge(refused), ..held };
         assert_eq!(at.log_percent_refused(), refused as f64, "{progress:?}");
-        assert!(below.pressure() < 100 && below.pressure() > FULL_PERCENT, "{progress:?}");
-        assert_eq!(at.pressure(), 100, "{progress:?}");
+        assert_eq!(at.pace(), FULL, "{progress:?}");
+        let settled = (refused as f64 * STEADY_FILL) as u64;
+        let pace = Figures { log: gauge(settled), ..held }.pace();
+        assert!((0.85..=1.0).contains(&pace), "{progress:?}: {pace}");
     }
 }
 
 #[test]
 fn what_spills_relieve_does_not_press_the_sweep_before_they_fail() {
     let spills = Figures { spills_for_memory: true, ..idle() };
-    for (percent, expected) in [(50, 0), (94, 0), (95, 95), (100, 100)] {
-        assert_eq!(Figures { queues: gauge(percent), ..spills }.pressure(), expected);
+    for (percent, expected) in [(50, 0.0), (94, 0.0), (95, FULL), (100, FULL)] {
+        assert_eq!(Figures { queues: gauge(percent), ..spills }.pace(), expected);
     }
     let log = Figures { log: gauge(99), is_log_held_by_queues: true, ..idle() };
-    assert_eq!(log.pressure(), 0, "spills release the log");
-    assert_eq!(Figures { spilled: gauge(51), ..log }.pressure(), 51, "and press by themselves");
-    assert_eq!(Figures { queues: gauge(51), ..log }.pressure(), 51, "memory is not spilled");
+    assert_eq!(log.pace(), 0.0, "spills release the log");
+    assert!(Figures { spilled: gauge(51), ..log }.pace() > 0.0, "and press by themselves");
+    assert!(Figures { queues: gauge(51), ..log }.pace() > 0.0, "memory is not spilled");
 }
 
 #[test]
@@ -248,9 +286,12 @@ fn spilling_goes_on_where_it_would_not_begin_and_ends_where_it_gains_little() {
 fn a_visit_applies_what_memory_or_log_hold_for_a_cycle() {
     let close = |found: f64, expected: f64| (found / expected - 1.0).abs() < 0.01;
     let of_memory = costs(64 << 20).entries_per_visit(false);
-    assert!(close(of_memory, 0.8 * 2.0 * f64::from(64 << 20) / 12.0 / 65_536.0), "{of_memory}");
+    assert!(
+        close(of_memory, STEADY_FILL * 2.0 * f64::from(64 << 20) / 12.0 / 65_536.0),
+        "{of_memory}"
+    );
     let of_log = costs(1 << 30).entries_per_visit(false);
-    assert!(close(of_log, 0.8 * f64::from(448 << 20) / 28.0 / 65_536.0), "{of_log}");
+    assert!(close(of_log, STEADY_FILL * f64::from(448 << 20) / 28.0 / 65_536.0), "{of_log}");
     let moved = costs(64 << 20).moved_bytes_per_entry(false);
     assert!(close(moved, 16_384.0 / of_memory), "{moved}");
 }

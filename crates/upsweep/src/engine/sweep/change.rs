@@ -272,7 +272,7 @@ impl Core {
         self.full = true;
         self.room_events += 1;
         self.growth.forget_refusals();
-        self.sweep.rest_until(self.now_us);
+        self.sweep.rest(self.now_us);
         self.give_run_up(id);
     }
 
@@ -280,7 +280,6 @@ impl Core {
     pub(super) fn give_run_up(&mut self, id: RunId) {
         let run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
         self.frozen_bytes -= run.frozen_bytes;
-        self.sweep.pacing.ended(run.age_us(self.now_us));
         self.unfreeze_all(&run);
     }
 

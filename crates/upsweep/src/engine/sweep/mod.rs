@@ -20,6 +20,7 @@
 mod bundle;
 mod change;
 mod compact;
+mod flow;
 mod flush;
 mod holders;
 mod job;
@@ -46,7 +47,6 @@ pub(super) use spill::{SPILLS_IN_FLIGHT_MAX, SpillId};
 use super::bundles::{Bundle, Place};
 use super::core::{Actions, Core};
 use super::directory::BlockId;
-use super::policy;
 use crate::device::{DeviceId, Token};
 use crate::engine::key::Key;
 use crate::error::Error;
@@ -111,7 +111,7 @@ pub(super) struct Sweep {
     /// Sweep until the frontier reaches this sequence.
     requested: u64,
     pub(super) flush: FlushState,
-    pacing: pacing::Pacing,
+    flow: flow::Flow,
     /// The fill of the log in per cent from which on updates are refused, as of the last pump.
     pub(super) log_percent_refused: f64,
     /// Checkpoints carry all runs and spills, as of the last pump. A cycle alone can release the
@@ -165,7 +165,7 @@ impl Sweep {
             frontier,
             requested: 0,
             flush: FlushState::default(),
-            pacing: pacing::Pacing::default(),
+            flow: flow::Flow::default(),
             log_percent_refused: 100.0,
             leaves_log_to_callers: false,
             log_at_start: None,
@@ -173,7 +173,7 @@ impl Sweep {
     }
 
     pub(super) fn is_active(&self) -> bool {
-        self.cycle.is_some()
+        (self.cycle.is_some() && self.flow.goes_on())
             || self.suspects_behind.is_some()
             || !self.runs.is_empty()
             || !self.spills.is_empty()
@@ -200,9 +200,9 @@ impl Sweep {
         if self.suspects_behind.is_some() || gathers {
             return Some(0);
         }
-        let cycle = self.cycle.as_ref().and_then(|_| self.pacing.next_run_at());
+        let cycle = self.cycle.as_ref().and_then(|_| self.flow.rests_until());
         let compaction = self.compaction.as_ref().and_then(compact::Compaction::deadline_us);
-        [cycle, self.spill_pacing.next_run_at(), compaction].into_iter().flatten().min()
+        [cycle, self.spill_pacing.next_at(), compaction].into_iter().flatten().min()
     }
 
     /// Counts anew what every admission of an update asks for.
@@ -220,8 +220,8 @@ impl Sweep {
     }
 
     /// No run fitted: try again after a rest, not at once.
-    pub(super) fn rest_until(&mut self, now_us: u64) {
-        self.pacing.rest(now_us);
+    pub(super) fn rest(&mut self, now_us: u64) {
+        self.flow.rest(now_us);
     }
 }
 
@@ -276,28 +276,27 @@ impl Core {
         self.sweep.leaves_log_to_callers =
             figures.is_cycle_for_log() && self.is_log_short_of_changes() && !self.full;
         self.look_for_holders(&figures);
-        let pressure = figures.pressure();
         let requested = self.sweep.requested > self.sweep_frontier();
         let always = self.config.sweep_always && self.accepted > self.sweep_frontier();
-        let wanted = requested || always || pressure >= policy::START_PERCENT;
-        if wanted && self.sweep.cycle.is_none() {
+        let pace = if requested || always { f64::INFINITY } else { figures.pace() };
+        self.sweep.flow.note(self.statistics.updates, pace);
+        if pace > 0.0 && self.sweep.cycle.is_none() {
             self.start_cycle();
         }
-        let urgent = if requested || always { 100 } else { pressure };
         while self.has_buffers_for_a_run() && !self.full_wait() {
             let Some(blocks) = self.next_out_of_turn() else { break };
             self.start_run(&blocks, actions);
         }
-        if !self.has_buffers_for_a_run() || self.full_wait() {
-            self.sweep.pacing.forget_rest();
-        }
         while self.sweep.cycle.is_some()
             && self.has_buffers_for_a_run()
             && !self.full_wait()
-            && self.sweep.pacing.may_start(urgent, self.now_us)
+            && self.sweep.flow.may_start(self.now_us)
         {
             match self.next_run() {
-                Next::Run(blocks) => self.start_run(&blocks, actions),
+                Next::Run(blocks) => {
+                    self.sweep.flow.started(self.updates_of(&blocks));
+                    self.start_run(&blocks, actions);
+                }
                 Next::End if self.sweep.runs.is_empty() => self.end_cycle(),
                 Next::End | Next::Later => break,
             }
@@ -305,6 +304,19 @@ impl Core {
         self.start_loads();
         self.pump_compaction();
         self.pump_runs(actions);
+    }
+
+    /// How many updates wait for these blocks, about: entries that were folded count as many as an
+    /// entry has on average.
+    fn updates_of(&self, blocks: &[BlockId]) -> f64 {
+        let entries_of = |id: &BlockId| {
+            let block = self.directory.block(*id);
+            u64::from(block.queue.count()) + u64::from(block.spilled)
+        };
+        let waiting = self.arena.entries() + self.bundles.entries();
+        let entries = (self.statistics.entries_swept + waiting).max(1);
+        let per_entry = (self.statistics.updates as f64 / entries as f64).max(1.0);
+        blocks.iter().map(entries_of).sum::<u64>() as f64 * per_entry
     }
 
     /// A run that waits for a flush or the log has its bytes on the device, and holds no buffer.
@@ -518,7 +530,7 @@ impl Core {
             self.sweep.not_out_of_turn(*block);
         }
         let table = &self.directory.table;
-        let run = Run::new(blocks, table, self.config.block_bytes, self.now_us);
+        let run = Run::new(blocks, table, self.config.block_bytes);
         self.sweep.runs.insert(id, run);
         id
     }

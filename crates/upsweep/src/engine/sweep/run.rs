@@ -70,8 +70,6 @@ pub(in crate::engine) struct Run {
     /// Those of them whose updates of its blocks are in the images on their way.
     pub(super) applied_bundles: Vec<Arc<Bundle>>,
     pub(super) phase: Phase,
-    /// When it began, in microseconds.
-    began_us: u64,
     pub(super) frontier: u64,
     pub(super) frozen_bytes: usize,
     /// How much the blocks grow if every update makes a new record, about.
@@ -91,12 +89,7 @@ pub(in crate::engine) struct Run {
 }
 
 impl Run {
-    pub(super) fn new(
-        ids: &[BlockId],
-        table: &BlockTable,
-        block_bytes: u32,
-        began_us: u64,
-    ) -> Self {
+    pub(super) fn new(ids: &[BlockId], table: &BlockTable, block_bytes: u32) -> Self {
         let blocks = ids.iter().map(|&id| {
             let block = table.get(id);
             RunBlock {
@@ -111,7 +104,7 @@ impl Run {
                 starts_anew: block.space == quarantine::QUARANTINE_SPACE,
             }
         });
-        Self { block_bytes, began_us, ..Self::of(blocks.collect(), Phase::Reading { pending: 0 }) }
+        Self { block_bytes, ..Self::of(blocks.collect(), Phase::Reading { pending: 0 }) }
     }
 
     /// A chunk of a load, whose images are made.
@@ -125,7 +118,6 @@ impl Run {
             bundles: None,
             applied_bundles: Vec::new(),
             phase,
-            began_us: 0,
             frontier: 0,
             frozen_bytes: 0,
             growth_bytes: 0,
@@ -141,11 +133,6 @@ impl Run {
 
     pub(super) fn read_one_by_one(&mut self) {
         self.phase = Phase::Reading { pending: usize::MAX };
-    }
-
-    /// How long it is on its way, in microseconds.
-    pub(super) fn age_us(&self, now_us: u64) -> u64 {
-        now_us - self.began_us
     }
 
     /// Blocks whose change is still to be logged.
@@ -462,9 +449,6 @@ impl Core {
     pub(in crate::engine) fn publish_run(&mut self, id: RunId, seq: u64, release: Release) {
         let run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
         self.frozen_bytes -= run.frozen_bytes;
-        if run.load.is_none() {
-            self.sweep.pacing.ended(run.age_us(self.now_us));
-        }
         self.statistics.run_published(&run.summary());
         self.room_events += u64::from(!cfg!(feature = "broken-lost-wake"));
         for (block, _) in &run.change.moved {

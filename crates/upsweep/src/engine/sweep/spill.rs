@@ -215,19 +215,24 @@ impl Core {
         self.config.memory_bytes.saturating_sub(others).max(self.config.queue_bytes_min())
     }
 
-    /// How much of what bundles may take is taken, of memory or of the patience of queries,
-    /// whichever is fuller.
+    /// How much of the memory for bundles is taken.
     pub(in crate::engine) fn spilled_gauge(&self) -> Gauge {
         let (used, limit) = self.bundles_memory();
-        let memory = Gauge { used: used as u64, limit: limit as u64 };
-        let levels = Gauge { used: self.bundles.levels() as u64, limit: LEVELS_MAX as u64 };
-        if memory.percent() > levels.percent() { memory } else { levels }
+        Gauge { used: used as u64, limit: limit as u64 }
+    }
+
+    /// How many levels of bundles there are, of those that there may be: in hundredths, for the
+    /// present round adds to a level as it proceeds.
+    pub(in crate::engine) fn levels_gauge(&self) -> Gauge {
+        let of_round = self.round().map_or(0.0, |round| round.done);
+        let used = self.bundles.levels() as u64 * 100 + (of_round * 100.0) as u64;
+        Gauge { used, limit: LEVELS_MAX as u64 * 100 }
     }
 
     /// How full the memory of spilled updates is, or the patience of queries, in per cent.
     #[must_use]
     pub fn spilled_fill_percent(&self) -> u32 {
-        self.spilled_gauge().percent()
+        self.spilled_gauge().percent().max(self.levels_gauge().percent())
     }
 
     /// Whether a spill would find updates, and room for them.
