@@ -78,7 +78,6 @@ impl Event {
 pub(super) struct State {
     pub(super) core: Core,
     actions: Actions,
-    jobs: Option<Sender<Job>>,
     pub(super) groups: Groups,
     woken_groups: Woken,
     view_waiters: BTreeMap<ViewId, Arc<ViewWaiter>>,
@@ -118,6 +117,14 @@ impl From<PartlyAccepted> for Error {
     fn from(refused: PartlyAccepted) -> Self {
         refused.error
     }
+}
+
+/// What the core has asked for, to be seen to without the lock: a thread that wakes another one may
+/// have to give it the processor at once.
+struct Outbox {
+    requests: Vec<Request>,
+    jobs: Vec<Job>,
+    wakes_driver: bool,
 }
 
 /// The state, locked.
@@ -167,6 +174,8 @@ pub(super) struct Shared {
     state: Mutex<State>,
     /// Taken for the system calls that submit requests, which are long, and never before `state`.
     devices: Mutex<HostDevices>,
+    /// To the workers, who end when it is gone.
+    jobs: Mutex<Option<Sender<Job>>>,
     /// There may be room for an update that had to wait.
     room: Event,
     /// Something has happened.
@@ -196,7 +205,6 @@ impl Shared {
         let state = State {
             core,
             actions: Actions::default(),
-            jobs: Some(jobs),
             groups: Groups::default(),
             woken_groups: Woken::default(),
             view_waiters: BTreeMap::new(),
@@ -211,6 +219,7 @@ impl Shared {
         Self {
             state: Mutex::new(state),
             devices: Mutex::new(devices),
+            jobs: Mutex::new(Some(jobs)),
             room: Event::default(),
             progress: Event::default(),
             durable,
@@ -242,14 +251,14 @@ impl Shared {
         mut guard: Locked<'_>,
         keep: impl FnOnce(&mut Vec<Request>) -> Option<Request>,
     ) -> Option<Request> {
-        let mut requests = self.pump_locked(&mut guard);
-        let kept = keep(&mut requests);
+        let mut outbox = self.pump_locked(&mut guard);
+        let kept = keep(&mut outbox.requests);
         let woken = std::mem::take(&mut guard.woken);
         let woken_groups = std::mem::take(&mut guard.woken_groups);
         let room_events = guard.core.room_events();
         let may_have_room = std::mem::replace(&mut guard.room_events, room_events) != room_events;
         drop(guard);
-        self.submit_requests(requests);
+        self.see_to(outbox);
         woken_groups.wake();
         for thread in woken {
             thread.unpark();
@@ -268,28 +277,30 @@ impl Shared {
 
     /// The order in which threads come here does not matter: the core has no two requests on their
     /// way of which one must follow the other.
-    fn submit_requests(&self, requests: Vec<Request>) {
-        if requests.is_empty() {
-            return;
+    fn see_to(&self, outbox: Outbox) {
+        let Outbox { requests, jobs, wakes_driver } = outbox;
+        if !requests.is_empty() {
+            let mut devices = self.devices();
+            requests.into_iter().for_each(|request| devices.submit(request));
         }
-        let mut devices = self.devices();
-        for request in requests {
-            devices.submit(request);
+        if !jobs.is_empty()
+            && let Some(workers) = &*self.jobs.lock()
+        {
+            // Workers outlive every job.
+            jobs.into_iter().for_each(|job| drop(workers.send(job)));
+        }
+        if wakes_driver {
+            self.waker.wake();
         }
     }
 
     #[must_use]
-    fn pump_locked(&self, state: &mut State) -> Vec<Request> {
+    fn pump_locked(&self, state: &mut State) -> Outbox {
         let now_us = self.clock.now_us();
         let mut actions = std::mem::take(&mut state.actions);
         state.core.pump(now_us, &mut actions);
         let requests = std::mem::take(&mut actions.requests);
-        for job in actions.jobs.drain(..) {
-            // Workers outlive every job: they end when the sender is dropped, at the very end.
-            if let Some(jobs) = &state.jobs {
-                drop(jobs.send(job));
-            }
-        }
+        let jobs = std::mem::take(&mut actions.jobs);
         for (id, answer) in actions.views.drain(..) {
             if let Some(waiter) = state.view_waiters.remove(&id) {
                 *waiter.answer.lock() = Some(answer);
@@ -299,11 +310,11 @@ impl Shared {
         state.actions = actions;
         self.note_durable(state);
         let deadline = state.core.deadline_us().unwrap_or(u64::MAX);
-        if deadline < state.driver_deadline_us {
+        let wakes_driver = deadline < state.driver_deadline_us;
+        if wakes_driver {
             state.driver_deadline_us = deadline;
-            self.waker.wake();
         }
-        requests
+        Outbox { requests, jobs, wakes_driver }
     }
 
     fn note_durable(&self, state: &mut State) {
@@ -407,8 +418,9 @@ impl Shared {
     ) -> Locked<'a> {
         event.waiters.fetch_add(1, Ordering::Relaxed);
         let before = state(&guard.core);
-        let requests = self.pump_locked(&mut guard);
-        self.submit_requests(requests);
+        let outbox = self.pump_locked(&mut guard);
+        // With the lock, or what this one waits for might happen before it sleeps.
+        self.see_to(outbox);
         std::mem::take(&mut guard.woken_groups).wake();
         for thread in std::mem::take(&mut guard.woken) {
             thread.unpark();
@@ -492,7 +504,7 @@ impl Shared {
 
     /// Lets workers end once their queue is empty.
     pub(super) fn end_jobs(&self) {
-        self.lock().jobs = None;
+        *self.jobs.lock() = None;
     }
 
     pub(super) fn wake_driver(&self) {
