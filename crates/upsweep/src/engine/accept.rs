@@ -260,6 +260,7 @@ impl Core {
             spilled: self.spilled_gauge(),
             levels: self.levels_gauge(),
             spills_for_memory: self.spills_for_memory,
+            spill_percent: self.config.spill_fill_percent,
             can_spill: self.can_spill(),
             is_spilling: !self.sweep.spills.is_empty(),
             is_log_held_by_queues: self.is_log_held_by_queues(),

@@ -64,7 +64,8 @@ pub struct Config {
     pub fanout_min: usize,
     /// When updates are spilled to the data devices.
     pub spilling: Spilling,
-    /// How full queue memory or the log has to be before anything is spilled, in per cent.
+    /// How full queue memory has to be before updates are spilled for it, and how full spills keep
+    /// the log, in per cent; 0 to spill at once whatever can be spilled.
     pub spill_fill_percent: u32,
     /// Target size of a bundle of spilled updates.
     pub bundle_bytes: u32,

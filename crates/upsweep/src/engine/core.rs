@@ -276,7 +276,8 @@ impl Core {
         let is_owed = || self.is_sweep_owed() || self.figures().is_sweep_waited_for();
         let is_due = self.is_checkpoint_ready() || is_idle && !self.paused && is_owed();
         let again = is_due.then_some(0);
-        [self.log.deadline_us(), self.sweep.deadline_us(), again].into_iter().flatten().min()
+        let sweep = self.sweep.deadline_us().filter(|_| self.closed.is_none());
+        [self.log.deadline_us(), sweep, again].into_iter().flatten().min()
     }
 
     /// Whether anything is in flight or about to be: `false` means that, without new calls, nothing

@@ -34,10 +34,10 @@ const HOLDERS_PART: u64 = 4;
 
 /// Bundles that may lie one upon the other: a query looks at the filter of each.
 pub(super) const LEVELS_MAX: usize = 64;
-/// Fill of the levels in per cent at which a cycle starts.
-const LEVELS_START_PERCENT: f64 = 36.0;
 /// Fill of the levels in per cent at which the sweep keeps up with updates.
 const LEVELS_STEADY_PERCENT: f64 = 50.0;
+/// What is relieved late is relieved from this part of the fill on at which it is to settle.
+const LATE_START: f64 = 0.72;
 /// Part of a resource that is in use in steady state, where the pace of the sweep settles.
 const STEADY_FILL: f64 = 0.675;
 /// Spilling begins where an update then writes so many times fewer bytes, the log included.
@@ -110,6 +110,9 @@ pub(super) struct Figures {
     pub(super) levels: Gauge,
     /// Spilling is what relieves memory.
     pub(super) spills_for_memory: bool,
+    /// The fill of memory in per cent from which on updates are spilled for it, and that of the log
+    /// which spills are to keep it at. If it is 0, all is spilled at once.
+    pub(super) spill_percent: u32,
     /// A spill would find updates, and room for them.
     pub(super) can_spill: bool,
     /// A spill is on its way.
@@ -170,15 +173,6 @@ impl Figures {
         opened(percent.clamp(f64::from(FULL_PERCENT), LOG_PERCENT_OF_ROUND_MAX), round.done)
     }
 
-    /// Whether the log would be full before the present round of spills is at its end, were both to
-    /// go on as they did so far.
-    fn is_round_late(&self) -> bool {
-        self.round.is_some_and(|Round { done, log_percent_at_start }| {
-            let room = (f64::from(FULL_PERCENT) - log_percent_at_start).max(0.0);
-            self.log.exact_percent() - log_percent_at_start > done * room
-        })
-    }
-
     /// How many updates the sweep is to apply for each that comes, by the fill of what it alone can
     /// relieve: none where there is room, and without rest where there is hardly any or somebody
     /// waits for it.
@@ -188,14 +182,16 @@ impl Figures {
         }
         let is_relieved =
             self.spills_for_memory && self.can_spill && self.queues.percent() < SPILLS_FAIL_PERCENT;
-        let queues = if is_relieved { 0.0 } else { pace_at(self.queues.exact_percent()) };
+        let start = f64::from(START_PERCENT);
+        let queues = if is_relieved { 0.0 } else { pace_at(self.queues.exact_percent(), start) };
         let log = if self.is_cycle_for_log() {
-            pace_at(self.log.exact_percent() * 100.0 / self.log_percent_refused())
+            pace_at(self.log.exact_percent() * 100.0 / self.log_percent_refused(), start)
         } else {
             0.0
         };
-        let spilled = pace_at(self.spilled.exact_percent());
-        queues.max(log).max(spilled).max(pace_at_levels(self.levels.exact_percent()))
+        let spilled = pace_at(self.spilled.exact_percent(), start);
+        let levels = late_pace_at(self.levels.exact_percent(), LEVELS_STEADY_PERCENT);
+        queues.max(log).max(spilled).max(levels)
     }
 
     /// Whether somebody waits for what the sweep makes room for, and spills and checkpoints do not.
@@ -213,21 +209,26 @@ impl Figures {
         self.shortage == Some(Shortage::Log) && self.is_cycle_for_log()
     }
 
-    /// How much spills are pressed, from 0 to 100: by memory that they relieve, and by the log that
-    /// they release. From [`FULL_PERCENT`] on they never rest. `None` if they relieve nothing.
-    pub(super) fn spill_pressure(&self) -> Option<u32> {
-        let pressure_of = |gauge: Gauge, shortage: Shortage| {
-            let is_late = cfg!(feature = "broken-late-spill") && gauge.percent() < 100;
-            let is_waited_for = self.shortage == Some(shortage);
-            let pressure = if is_waited_for { 100 } else { gauge.percent() };
-            (!is_late).then_some(pressure)
+    /// How many updates are to be spilled for each that comes: for memory, and for the log that is
+    /// released so. None where nothing can be spilled or nothing would be relieved.
+    pub(super) fn spill_pace(&self) -> f64 {
+        let pace_of = |gauge: Gauge, shortage: Shortage, pace_at: fn(f64, f64) -> f64| {
+            if cfg!(feature = "broken-late-spill") && gauge.percent() < 100 {
+                0.0
+            } else if self.spill_percent == 0 || self.shortage == Some(shortage) {
+                f64::INFINITY
+            } else {
+                pace_at(gauge.exact_percent(), f64::from(self.spill_percent))
+            }
         };
-        let memory = self.spills_for_memory.then(|| pressure_of(self.queues, Shortage::Memory));
-        let log = self.is_log_held_by_queues.then(|| {
-            let pressure = pressure_of(self.log, Shortage::Log)?;
-            Some(if self.is_round_late() { pressure.max(FULL_PERCENT) } else { pressure })
-        });
-        memory.flatten().max(log.flatten()).filter(|_| self.can_spill)
+        let mut pace = 0.0f64;
+        if self.can_spill && self.spills_for_memory {
+            pace = pace.max(pace_of(self.queues, Shortage::Memory, pace_at));
+        }
+        if self.can_spill && self.is_log_held_by_queues {
+            pace = pace.max(pace_of(self.log, Shortage::Log, late_pace_at));
+        }
+        pace
     }
 
     /// Whether a checkpoint, or a superblock, that would release some of the log is due.
@@ -236,27 +237,28 @@ impl Figures {
     }
 }
 
-/// How many updates are applied for each that comes while a resource is filled so far, in per cent:
-/// one half-way from [`START_PERCENT`] to [`FULL_PERCENT`], so that it settles there.
-fn pace_at(percent: f64) -> f64 {
-    let (start, full) = (f64::from(START_PERCENT), f64::from(FULL_PERCENT));
+/// How many updates are applied, or spilled, for each that comes while a resource is filled so far,
+/// in per cent: one half-way from `start` to [`FULL_PERCENT`], so that it settles there.
+fn pace_at(percent: f64, start: f64) -> f64 {
+    let full = f64::from(FULL_PERCENT);
     if percent >= full {
         return f64::INFINITY;
     }
     (percent - start).max(0.0) / (full - percent)
 }
 
-/// The same for levels of bundles. There are as many as there were rounds of spills since the sweep
-/// came by, at the place that it will come to next: a cycle that is faster now shows when the next
-/// one is over. So the pace changes little with them, or one cycle would be slow and the next one
-/// fast. A cycle that starts while all blocks have as many levels as it takes to start it ends
-/// before they are at [`FULL_PERCENT`].
-fn pace_at_levels(percent: f64) -> f64 {
+/// The same for what settles at `steady` and is relieved late: the log, which is as full as the
+/// time is long since spills came by at the place that they come to next, and levels of bundles, of
+/// which there are as many as there were rounds of spills since the sweep came by. To go round
+/// faster shows when the next time round is over. So the pace changes little with the fill, or one
+/// would be slow and the next one fast. One that starts when all blocks have waited equally long is
+/// over before [`FULL_PERCENT`], where `steady` is 50.
+fn late_pace_at(percent: f64, steady: f64) -> f64 {
     if percent >= f64::from(FULL_PERCENT) {
         return f64::INFINITY;
     }
-    let of_steady = percent / LEVELS_STEADY_PERCENT;
-    if percent < LEVELS_START_PERCENT { 0.0 } else { of_steady * of_steady }
+    let of_steady = percent / steady;
+    if of_steady < LATE_START { 0.0 } else { of_steady * of_steady }
 }
 
 /// Whether blocks are swept out of turn because `held` of the sequences that hold the log, of

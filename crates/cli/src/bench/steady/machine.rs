@@ -1,11 +1,12 @@
 //! The machine itself, beside a run: how long its processors ran nothing at all, and how fast they
-//! were.
+//! and the memory were.
 //!
 //! A virtual machine runs only while its host lets it, and a processor is slower while another
 //! shares its core. What an engine seems to wait for is then nobody's doing. On each processor a
 //! thread of real-time priority, which no thread of the run keeps from running, wakes every 5 ms
-//! and notes by how much it is late; every 20 ms it times a fixed piece of work of about 100 us.
-//! That is half a per cent of a processor. Where real-time priority is not permitted, the threads
+//! and notes by how much it is late; every 20 ms it times a fixed piece of work of about 100 us in
+//! the processor's cache, and another one of about 50 us that waits for memory, read by read. That
+//! is one per cent of a processor. Where real-time priority is not permitted, the threads
 //! run like all others, and what they see is the run itself too.
 
 use std::hint::black_box;
@@ -29,6 +30,10 @@ const SLEEPS_PER_WORK: u32 = 4;
 /// Times that the buffer is hashed in a piece of work; about 100 us on a processor of 3 GHz.
 const HASHES: u64 = 40;
 const BUFFER_WORDS: usize = 512;
+/// Words of the ring: 32 MiB, more than a processor keeps for itself.
+const RING_WORDS: u32 = 8 << 20;
+/// Words of the ring that are read in a piece of work, each at the place that the last one names.
+const READS: u32 = 512;
 /// How many times its median the work takes in a second that counts as slow.
 const SLOW_RATIO: f64 = 1.5;
 /// Bytes of a thread's stack.
@@ -48,6 +53,33 @@ struct Seen {
     late: Vec<Duration>,
     /// In which second each piece of work ended, and its nanoseconds.
     work: Vec<(u32, u32)>,
+    /// The same for reads of memory.
+    reads: Vec<(u32, u32)>,
+}
+
+/// Words of memory in a ring of random order: each is the place of the next one.
+pub(super) struct Ring(Vec<u32>);
+
+impl Ring {
+    /// All of it in memory. Takes some 100 ms.
+    pub(super) fn new() -> Self {
+        let mut words: Vec<u32> = (0..RING_WORDS).collect();
+        // Sattolo's shuffle leaves a single ring.
+        for last in (1..words.len()).rev() {
+            words.swap(last, (scramble(last as u64) % last as u64) as usize);
+        }
+        Self(words)
+    }
+
+    /// Its size in memory.
+    pub(super) fn bytes(&self) -> u64 {
+        size_of_val(self.0.as_slice()) as u64
+    }
+
+    /// Where one comes to from `place`.
+    fn walk(&self, place: u32) -> u32 {
+        (0..READS).fold(place, |place, _| self.0[place as usize])
+    }
 }
 
 /// What was seen on all processors.
@@ -63,6 +95,10 @@ pub(super) struct Machine {
     pub(super) slow_seconds_fraction: f64,
     /// How many times that median the median of the slowest second is.
     pub(super) slowest_second_ratio: f64,
+    /// The same for reads of memory.
+    pub(super) slowest_reads_ratio: f64,
+    /// In which second they were slowest.
+    pub(super) slowest_reads_second: usize,
     #[serde(skip)]
     pub(super) seconds: Vec<Second>,
 }
@@ -77,19 +113,21 @@ pub(super) struct Second {
     pub(super) work_ratio: f64,
     /// The median work of the second, likewise.
     pub(super) work_ratio_median: f64,
+    /// The median of reads of memory, likewise.
+    pub(super) reads_ratio_median: f64,
 }
 
 impl Watch {
     /// Begins; seconds count from `started`.
-    pub(super) fn begin(started: Instant) -> Self {
+    pub(super) fn begin(started: Instant, ring: &Arc<Ring>) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let own = sched_getaffinity(None).ok();
         let is_own = |processor: &usize| own.as_ref().is_some_and(|own| own.is_set(*processor));
         let watch = |processor| {
-            let is_over = Arc::clone(&is_over);
+            let (is_over, ring) = (Arc::clone(&is_over), Arc::clone(ring));
             let body = move || {
                 let is_real_time = take_processor(processor);
-                Seen { is_real_time, ..watch(started, &is_over, SLEEP) }
+                Seen { is_real_time, ..watch(started, &is_over, &ring, SLEEP) }
             };
             thread::Builder::new().stack_size(STACK_BYTES).spawn(body).ok()
         };
@@ -115,23 +153,24 @@ impl Drop for Watch {
 impl Machine {
     fn of(seen: &[Seen], count: usize) -> Self {
         let mut seconds = vec![Second::default(); count];
-        for Seen { late, work, .. } in seen {
+        for Seen { late, work, reads, .. } in seen {
             for (second, late) in seconds.iter_mut().zip(late) {
                 second.pause_ms = second.pause_ms.max(late.as_secs_f64() * 1e3);
             }
-            let median = median(work.iter().map(|(_, ns)| *ns).collect()).max(1.0);
-            // The work of a second lies together.
-            for work in work.chunk_by(|one, next| one.0 == next.0) {
-                let Some(second) = seconds.get_mut(work[0].0 as usize) else { continue };
-                let times: Vec<u32> = work.iter().map(|(_, ns)| *ns).collect();
-                let slowest = times.iter().max().copied().unwrap_or(0);
-                second.work_ratio = second.work_ratio.max(f64::from(slowest) / median);
-                let ratio = self::median(times) / median;
-                second.work_ratio_median = second.work_ratio_median.max(ratio);
+            for (second, slowest, median) in by_second(work) {
+                let Some(second) = seconds.get_mut(second) else { continue };
+                second.work_ratio = second.work_ratio.max(slowest);
+                second.work_ratio_median = second.work_ratio_median.max(median);
+            }
+            for (second, _, median) in by_second(reads) {
+                let Some(second) = seconds.get_mut(second) else { continue };
+                second.reads_ratio_median = second.reads_ratio_median.max(median);
             }
         }
         let pauses = seconds.iter().map(|second| second.pause_ms).enumerate();
         let longest = pauses.max_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or((0, 0.0));
+        let reads = seconds.iter().map(|second| second.reads_ratio_median).enumerate();
+        let slowest = reads.max_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or((0, 0.0));
         let ratios = seconds.iter().map(|second| second.work_ratio_median);
         let slow = ratios.clone().filter(|ratio| *ratio > SLOW_RATIO).count();
         Self {
@@ -141,9 +180,22 @@ impl Machine {
             longest_pause_second: longest.0,
             slow_seconds_fraction: slow as f64 / count.max(1) as f64,
             slowest_second_ratio: ratios.fold(0.0, f64::max),
+            slowest_reads_ratio: slowest.1,
+            slowest_reads_second: slowest.0,
             seconds,
         }
     }
+}
+
+/// The seconds of pieces of work, and the slowest and the median piece of each, in medians of all.
+fn by_second(work: &[(u32, u32)]) -> impl Iterator<Item = (usize, f64, f64)> {
+    let of_all = median(work.iter().map(|(_, ns)| *ns).collect()).max(1.0);
+    // What belongs to a second lies together.
+    work.chunk_by(|one, next| one.0 == next.0).map(move |work| {
+        let times: Vec<u32> = work.iter().map(|(_, ns)| *ns).collect();
+        let slowest = f64::from(times.iter().max().copied().unwrap_or(0));
+        (work[0].0 as usize, slowest / of_all, median(times) / of_all)
+    })
 }
 
 /// The lower of the middle two if there are two; zero of nothing.
@@ -163,11 +215,11 @@ fn take_processor(processor: usize) -> bool {
 }
 
 /// Sleeps again and again, for `sleep` where [`SLEEP`] is expected, and works now and then.
-fn watch(started: Instant, is_over: &AtomicBool, sleep: Duration) -> Seen {
+fn watch(started: Instant, is_over: &AtomicBool, ring: &Ring, sleep: Duration) -> Seen {
     let mut seen = Seen::default();
     let mut buffer = [0; BUFFER_WORDS];
     buffer.iter_mut().zip(0..).for_each(|(word, number)| *word = scramble(number));
-    let mut slept = 0;
+    let (mut slept, mut place) = (0, 0);
     while !is_over.load(Ordering::Relaxed) {
         let before = Instant::now();
         thread::sleep(sleep);
@@ -179,13 +231,20 @@ fn watch(started: Instant, is_over: &AtomicBool, sleep: Duration) -> Seen {
         seen.late[second] = seen.late[second].max(late);
         slept += 1;
         if slept % SLEEPS_PER_WORK == 0 {
-            let before = Instant::now();
-            black_box(work(&buffer));
-            let ns = u32::try_from(before.elapsed().as_nanos()).unwrap_or(u32::MAX);
-            seen.work.push((u32::try_from(second).unwrap_or(u32::MAX), ns));
+            let second = u32::try_from(second).unwrap_or(u32::MAX);
+            seen.work.push((second, nanoseconds(|| work(&buffer)).1));
+            let (next, ns) = nanoseconds(|| ring.walk(place));
+            place = next;
+            seen.reads.push((second, ns));
         }
     }
     seen
+}
+
+fn nanoseconds<T>(work: impl FnOnce() -> T) -> (T, u32) {
+    let before = Instant::now();
+    let done = black_box(work());
+    (done, u32::try_from(before.elapsed().as_nanos()).unwrap_or(u32::MAX))
 }
 
 /// The fixed work: hashes the buffer again and again.
@@ -200,9 +259,9 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_kept_from_running_shows_as_a_pause() {
-        let is_over = AtomicBool::new(false);
+        let (is_over, ring) = (AtomicBool::new(false), Ring(vec![0]));
         let seen = thread::scope(|scope| {
-            let watching = scope.spawn(|| watch(Instant::now(), &is_over, 4 * SLEEP));
+            let watching = scope.spawn(|| watch(Instant::now(), &is_over, &ring, 4 * SLEEP));
             thread::sleep(40 * SLEEP);
             is_over.store(true, Ordering::Relaxed);
             watching.join().expect("it does not panic")
@@ -217,14 +276,18 @@ mod tests {
     #[test]
     fn work_counts_in_medians_of_its_processor() {
         let late = vec![Duration::from_millis(1), Duration::ZERO, Duration::from_millis(3)];
-        let fast = Seen { is_real_time: true, late, work: vec![(0, 10), (0, 11), (2, 10)] };
+        let reads = vec![(0, 50), (1, 100), (2, 50)];
+        let fast = Seen { is_real_time: true, late, work: vec![(0, 10), (0, 11), (2, 10)], reads };
         let work = vec![(0, 100), (1, 100), (1, 160), (1, 170), (2, 100), (2, 100), (7, 900)];
-        let slow = Seen { is_real_time: true, late: vec![Duration::from_millis(2)], work };
+        let late = vec![Duration::from_millis(2)];
+        let slow = Seen { is_real_time: true, late, work, reads: Vec::new() };
         let machine = Machine::of(&[fast, slow], 3);
         let list =
             |value: fn(&Second) -> f64| machine.seconds.iter().map(value).collect::<Vec<_>>();
         assert_eq!(list(|second| second.work_ratio), [1.1, 1.7, 1.0]);
         assert_eq!(list(|second| second.work_ratio_median), [1.0, 1.6, 1.0]);
+        assert_eq!(list(|second| second.reads_ratio_median), [1.0, 2.0, 1.0]);
+        assert_eq!((machine.slowest_reads_ratio, machine.slowest_reads_second), (2.0, 1));
         assert_eq!(list(|second| second.pause_ms), [2.0, 0.0, 3.0]);
         assert_eq!((machine.processors, machine.is_real_time), (2, true));
         assert_eq!((machine.longest_pause_ms, machine.longest_pause_second), (3.0, 2));
@@ -234,8 +297,20 @@ mod tests {
 
     #[test]
     fn a_watch_ends_with_what_it_saw() {
-        let machine = Watch::begin(Instant::now()).end(1);
+        let machine = Watch::begin(Instant::now(), &Arc::new(Ring(vec![0]))).end(1);
         assert_eq!(machine.seconds.len(), 1);
         assert!(machine.seconds[0].pause_ms >= 0.0);
+    }
+
+    #[test]
+    fn a_ring_goes_through_all_its_words() {
+        let ring = Ring::new();
+        let mut place = 0;
+        for words in (READS..RING_WORDS).step_by(READS as usize) {
+            place = ring.walk(place);
+            assert_ne!(place, 0, "after {words} words");
+        }
+        assert_eq!(ring.walk(place), 0);
+        assert_eq!(ring.bytes(), 32 << 20);
     }
 }

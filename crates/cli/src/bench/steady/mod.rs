@@ -15,6 +15,7 @@ mod series;
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -26,7 +27,7 @@ use crate::args::{BenchArgs, CallReturns};
 use crate::failure::Failure;
 use callers::{Measured, Run};
 use device::{DeviceWatch, Longest};
-use machine::{Machine, Watch};
+use machine::{Machine, Ring, Watch};
 use records::Records;
 use series::{Calls, Second};
 
@@ -109,11 +110,12 @@ pub(super) fn run(args: &BenchArgs, folder: &Path) -> Result<(), Failure> {
     let loaded = load(args, records, &builder, &path)?;
     let store = builder.open(&path)?;
     let table = store.existing_table(TABLE_NAME)?;
+    let ring = Arc::new(Ring::new());
     forget_memory_peak();
 
     note("random updates");
-    let found = update(args, records, folder, &store, &table)?;
-    let memory_bytes_peak = memory_bytes_peak();
+    let found = update(args, records, folder, &store, &table, &ring)?;
+    let memory_bytes_peak = memory_bytes_peak().map(|peak| peak.saturating_sub(ring.bytes()));
     note("single reads");
     let reads = read(args, records, &table)?;
     drop(table);
@@ -158,9 +160,10 @@ fn update(
     folder: &Path,
     store: &Store,
     table: &Table,
+    ring: &Arc<Ring>,
 ) -> Result<Findings, Failure> {
     let started = Instant::now();
-    let watch = Watch::begin(started);
+    let watch = Watch::begin(started, ring);
     let device_watch = DeviceWatch::begin(started, folder);
     let cpu_before = process_cpu();
     let run = Run {

@@ -288,11 +288,14 @@ impl Machine {
         };
         format!(
             "paused for {:.1} ms at most, at {} s; some fixed work took over 1.5 times its median\n\
-             in {:.1} % of the seconds, {:.2} times in the slowest{note}",
+             in {:.1} % of the seconds, {:.2} times in the slowest; reads of memory took\n\
+             {:.2} times their median in the slowest second, at {} s{note}",
             self.longest_pause_ms,
             self.longest_pause_second,
             100.0 * self.slow_seconds_fraction,
-            self.slowest_second_ratio
+            self.slowest_second_ratio,
+            self.slowest_reads_ratio,
+            self.slowest_reads_second
         )
     }
 }
@@ -318,7 +321,7 @@ pub(super) fn print(args: &BenchArgs, outcome: &Outcome) -> Result<(), Failure> 
 }
 
 /// The columns of the series. Bytes and processor time count from the beginning of the run.
-const COLUMNS: [&str; 19] = [
+const COLUMNS: [&str; 20] = [
     "second",
     "updates",
     "longest_call_ms",
@@ -336,6 +339,7 @@ const COLUMNS: [&str; 19] = [
     "pause_ms",
     "work_ratio",
     "work_ratio_median",
+    "reads_ratio_median",
     "device_read_ms",
     "device_write_ms",
 ];
@@ -366,6 +370,7 @@ pub(super) fn write_series(file: File, found: &Findings) -> std::io::Result<()> 
             format!("{:.3}", machine.pause_ms),
             format!("{:.3}", machine.work_ratio),
             format!("{:.3}", machine.work_ratio_median),
+            format!("{:.3}", machine.reads_ratio_median),
             format!("{:.3}", device.read.as_secs_f64() * 1e3),
             format!("{:.3}", device.write.as_secs_f64() * 1e3),
         ];

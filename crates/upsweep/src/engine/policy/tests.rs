@@ -16,6 +16,7 @@ fn idle() -> Figures {
         log: gauge(0),
         spilled: gauge(0),
         levels: gauge(0),
+        spill_percent: 50,
         can_spill: true,
         ..Figures::default()
     }
@@ -63,23 +64,29 @@ fn the_sweep_keeps_up_half_way_between_its_start_and_full_speed() {
 }
 
 #[test]
-fn a_cycle_for_levels_is_over_before_there_are_too_many() {
-    let pace_of = |levels: f64| {
-        let used = (levels * 1000.0) as u64;
-        Figures { levels: Gauge { used, limit: LEVELS_MAX as u64 * 1000 }, ..idle() }.pace()
+fn what_is_relieved_late_is_relieved_before_it_is_nearly_full() {
+    // Levels that the sweep takes away, and the log that spills release.
+    let levels = |percent: f64| {
+        let used = (percent * 1000.0) as u64;
+        Figures { levels: Gauge { used, limit: 100_000 }, ..idle() }.pace()
     };
-    assert_eq!(pace_of(23.0), 0.0);
-    assert_eq!(pace_of(32.0), 1.0);
-    assert_eq!(pace_of(54.4), FULL);
-    // All blocks have 23.1 levels, and get another with each round. The sweep applies a part of
-    // what a round brings, from blocks that have as many levels as there are.
-    let (mut levels, mut done) = (23.1, 0.0);
-    while done < 1.0 {
-        levels += 0.01;
-        assert!(levels < 54.3, "{done} of a cycle is done");
-        done += 0.01 * pace_of(levels) / levels;
+    let log = |percent: f64| {
+        let log = Gauge { used: (percent * 1000.0) as u64, limit: 100_000 };
+        Figures { log, is_log_held_by_queues: true, ..idle() }.spill_pace()
+    };
+    let paces: [&dyn Fn(f64) -> f64; 2] = [&levels, &log];
+    for pace_of in paces {
+        assert_eq!((pace_of(35.9), pace_of(50.0), pace_of(85.0)), (0.0, 1.0, FULL));
+        // All blocks have waited equally long. One is relieved of all that it has, which is as much
+        // as there is for each, while others get more.
+        let (mut percent, mut done) = (36.1, 0.0);
+        while done < 1.0 {
+            percent += 0.01;
+            assert!(percent < 85.0, "{done} is done");
+            done += 0.01 * pace_of(percent) / percent;
+        }
+        assert!(percent > 70.0, "{percent}");
     }
-    assert!(levels > 45.0, "{levels}");
 }
 
 #[test]
@@ -101,7 +108,7 @@ fn whoever_waits_gets_a_spill_or_a_sweep_or_a_checkpoint_whatever_the_figures() 
             };
             for shortage in [Shortage::Memory, Shortage::Log, Shortage::Device] {
                 let figures = Figures { shortage: Some(shortage), ..figures };
-                let spills = figures.is_spilling || figures.spill_pressure() == Some(100);
+                let spills = figures.is_spilling || figures.spill_pace() == FULL;
                 let releases = shortage == Shortage::Log
                     && !figures.is_log_held_by_queues
                     && figures.is_release_due(100);
@@ -164,39 +171,35 @@ fn what_spills_relieve_does_not_press_the_sweep_before_they_fail() {
 fn spills_are_pressed_by_what_they_relieve() {
     let memory = Figures { spills_for_memory: true, ..idle() };
     let log = Figures { is_log_held_by_queues: true, ..idle() };
-    assert_eq!(idle().spill_pressure(), None);
-    for percent in [0, 50, 85, 100] {
-        let queues = Figures { queues: gauge(u64::from(percent)), ..memory };
-        assert_eq!(queues.spill_pressure(), Some(percent));
-        assert_eq!(Figures { spills_for_memory: false, ..queues }.spill_pressure(), None);
-        assert_eq!(Figures { can_spill: false, ..queues }.spill_pressure(), None);
-        let full = Figures { log: gauge(u64::from(percent)), ..log };
-        assert_eq!(full.spill_pressure(), Some(percent));
-        let released = Figures { is_log_held_by_queues: false, ..full };
-        assert_eq!(released.spill_pressure(), None, "a checkpoint will release it");
+    assert_eq!(idle().spill_pace(), 0.0);
+    for (percent, of_memory, of_log) in
+        [(0, 0.0, 0.0), (35, 0.0, 0.0), (50, 0.0, 1.0), (60, 0.4, 1.44), (85, FULL, FULL)]
+    {
+        let queues = Figures { queues: gauge(percent), ..memory };
+        assert_eq!(queues.spill_pace(), of_memory, "{percent}");
+        assert_eq!(Figures { spills_for_memory: false, ..queues }.spill_pace(), 0.0);
+        assert_eq!(Figures { can_spill: false, ..queues }.spill_pace(), 0.0);
+        let held = Figures { log: gauge(percent), ..log };
+        assert_eq!(held.spill_pace(), of_log, "{percent}");
+        let released = Figures { is_log_held_by_queues: false, ..held };
+        assert_eq!(released.spill_pace(), 0.0, "a checkpoint will release it");
     }
     let waiting = |figures, shortage| Figures { shortage: Some(shortage), ..figures };
-    assert_eq!(waiting(memory, Shortage::Memory).spill_pressure(), Some(100));
-    assert_eq!(waiting(memory, Shortage::Log).spill_pressure(), Some(0));
-    assert_eq!(waiting(log, Shortage::Log).spill_pressure(), Some(100));
-    assert_eq!(waiting(log, Shortage::Memory).spill_pressure(), Some(0));
+    assert_eq!(waiting(memory, Shortage::Memory).spill_pace(), FULL);
+    assert_eq!(waiting(memory, Shortage::Log).spill_pace(), 0.0);
+    assert_eq!(waiting(log, Shortage::Log).spill_pace(), FULL);
+    assert_eq!(waiting(log, Shortage::Memory).spill_pace(), 0.0);
+    assert_eq!(Figures { spill_percent: 0, ..memory }.spill_pace(), FULL, "all at once");
 }
 
 #[test]
-fn a_round_of_spills_ends_before_the_log_is_full() {
+fn a_round_of_spills_opens_the_log_where_it_is_nearly_full() {
     let at = |log: u64, done: f64, log_percent_at_start: f64| Figures {
         log: gauge(log),
         is_log_held_by_queues: true,
         round: Some(Round { done, log_percent_at_start }),
         ..idle()
     };
-    // It keeps up with the log: the log is at 55 on its way from 25 to 85 when half is done.
-    for (log, done, expected) in [(25, 0.0, 25), (26, 0.0, 85), (55, 0.5, 55), (56, 0.5, 85)] {
-        assert_eq!(at(log, done, 25.0).spill_pressure(), Some(expected), "{log} {done}");
-    }
-    assert_eq!(at(90, 0.99, 88.0).spill_pressure(), Some(90), "full speed already");
-    let released = Figures { is_log_held_by_queues: false, ..at(56, 0.5, 25.0) };
-    assert_eq!(released.spill_pressure(), None);
     // What it releases at its end opens step by step.
     for (done, at_start, expected) in [
         (0.0, 0.0, 85.0),

@@ -1,20 +1,21 @@
-//! How fast the sweep goes: so many updates as come are applied, and more the fuller it is.
+//! How fast the sweep and spills go: as fast as updates come, and faster the fuller it is.
 //!
 //! What waits is a stock between two flows. While it is filled to the part that the policy wants,
-//! the sweep applies an update for each that comes; the pace says how many more or fewer. So the
-//! stock settles there, and the sweep goes evenly, whatever updates, runs and devices cost. (Paced
-//! by time the sweep was slow below two thirds and fast above: a cycle took up to a minute more or
-//! less than the one before, and callers had the difference in their rate. In the manner of the
-//! gears of bLSM, which couple a merge to the inserts that it has to keep up with.)
+//! the sweep applies an update for each that comes, and spills take one; the pace says how many
+//! more or fewer. So the stock settles there, and both go evenly, whatever updates, runs and
+//! devices cost. (Paced by time the sweep was slow below two thirds and fast above: a cycle took up
+//! to a minute more or less than the one before, and callers had the difference in their rate. In
+//! the manner of the gears of bLSM, which couple a merge to the inserts that it has to keep up
+//! with.)
 //!
-//! Where the pace is unbounded the sweep never rests: a resource is nearly full, or somebody waits
-//! for the room. A caller that finds no room waits for the next publication, that is for one run:
-//! read, apply, write, flush and log of at most 32 blocks. No caller waits for a cycle.
+//! Where the pace is unbounded they never rest: a resource is nearly full, or somebody waits for
+//! the room. A caller that finds no room waits for the next publication, that is for one run: read,
+//! apply, write, flush and log of at most 32 blocks. No caller waits for a cycle.
 
 /// How long no run is tried after one that found no room, in microseconds.
 const RETRY_US: u64 = 20_000;
 
-/// What the sweep may apply.
+/// What the sweep may apply, or spills may take.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     /// Updates that it may apply at once; negative if the last run has applied more.
@@ -28,7 +29,7 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// `came` updates have come by now, and the sweep is to apply `pace` for each.
+    /// `came` updates have come by now, and `pace` are to be applied or spilled for each.
     pub(super) fn note(&mut self, came: u64, pace: f64) {
         let new = came.saturating_sub(self.came) as f64;
         self.came = came;

@@ -26,7 +26,6 @@ mod holders;
 mod job;
 mod load;
 mod owner;
-mod pacing;
 mod place;
 mod run;
 mod run_job;
@@ -84,7 +83,7 @@ pub(super) struct Sweep {
     pub(super) runs: BTreeMap<RunId, Run>,
     pub(super) spills: BTreeMap<SpillId, spill::Spill>,
     next_spill: u64,
-    spill_pacing: pacing::Pacing,
+    spill_flow: flow::Flow,
     search: spill::Search,
     /// Bundles on their way to runs, with how often they were asked for.
     bundle_reads: BTreeMap<Token, (Arc<Bundle>, u32)>,
@@ -147,7 +146,7 @@ impl Sweep {
             runs: BTreeMap::new(),
             spills: BTreeMap::new(),
             next_spill: 0,
-            spill_pacing: pacing::Pacing::default(),
+            spill_flow: flow::Flow::default(),
             search: spill::Search::default(),
             bundle_reads: BTreeMap::new(),
             bundle_retries: Vec::new(),
@@ -197,12 +196,16 @@ impl Sweep {
 
     pub(super) fn deadline_us(&self) -> Option<u64> {
         let gathers = self.spills.values().next_back().is_some_and(spill::Spill::is_gathering);
-        if self.suspects_behind.is_some() || gathers {
+        if self.suspects_behind.is_some() || gathers || self.search.goes_on {
             return Some(0);
         }
-        let cycle = self.cycle.as_ref().and_then(|_| self.flow.rests_until());
+        // What is on its way has the cycle go on when it ends. But a run may have ended as the last
+        // thing of a pump.
+        let has_none = self.runs.is_empty() && self.spills.is_empty();
+        let goes_on = has_none && self.cycle.is_some() && self.flow.goes_on();
+        let cycle = goes_on.then(|| self.flow.rests_until().unwrap_or(0));
         let compaction = self.compaction.as_ref().and_then(compact::Compaction::deadline_us);
-        [cycle, self.spill_pacing.next_at(), compaction].into_iter().flatten().min()
+        cycle.into_iter().chain(compaction).min()
     }
 
     /// Counts anew what every admission of an update asks for.
@@ -306,17 +309,21 @@ impl Core {
         self.pump_runs(actions);
     }
 
-    /// How many updates wait for these blocks, about: entries that were folded count as many as an
-    /// entry has on average.
+    /// How many updates wait for these blocks, about.
     fn updates_of(&self, blocks: &[BlockId]) -> f64 {
         let entries_of = |id: &BlockId| {
             let block = self.directory.block(*id);
             u64::from(block.queue.count()) + u64::from(block.spilled)
         };
+        self.updates_in(blocks.iter().map(entries_of).sum())
+    }
+
+    /// How many updates so many entries are, about: as many as entries have on average that were
+    /// folded.
+    fn updates_in(&self, entries: u64) -> f64 {
         let waiting = self.arena.entries() + self.bundles.entries();
-        let entries = (self.statistics.entries_swept + waiting).max(1);
-        let per_entry = (self.statistics.updates as f64 / entries as f64).max(1.0);
-        blocks.iter().map(entries_of).sum::<u64>() as f64 * per_entry
+        let all = (self.statistics.entries_swept + waiting).max(1);
+        entries as f64 * (self.statistics.updates as f64 / all as f64).max(1.0)
     }
 
     /// A run that waits for a flush or the log has its bytes on the device, and holds no buffer.

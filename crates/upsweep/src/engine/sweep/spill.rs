@@ -57,8 +57,6 @@ pub(in crate::engine) struct SpillId(u64);
 
 /// A spill on its way.
 pub(in crate::engine) struct Spill {
-    /// When it began, in microseconds.
-    began_us: u64,
     /// Blocks whose updates are in it, in order.
     blocks: Vec<BlockRef>,
     frozen_bytes: usize,
@@ -111,6 +109,9 @@ pub(super) struct Search {
     looked: u64,
     /// Bytes of memory that this round has spilled.
     spilled_bytes: u64,
+    /// A part of the round has found nothing, and nothing else is on its way that would have the
+    /// search go on.
+    pub(super) goes_on: bool,
     /// What runs and updates were when a round had found nothing, or there was no room for a spill.
     in_vain: Option<(u64, u64)>,
 }
@@ -276,11 +277,10 @@ impl Core {
         // find what came since, and that is little.
         let is_round_over = self.sweep.search.began.is_none();
         figures.is_log_held_by_queues &= !is_round_over || self.sweep.spills.is_empty();
-        let pressure = figures.spill_pressure();
-        let pressure = pressure.filter(|pressure| *pressure >= self.config.spill_fill_percent);
-        let pressure = pressure.filter(|_| self.sweep.spills.len() < SPILLS_IN_FLIGHT_MAX);
-        let Some(pressure) = pressure else { return self.sweep.spill_pacing.forget_rest() };
-        if self.sweep.spill_pacing.may_start(pressure, self.now_us) {
+        self.sweep.search.goes_on = false;
+        self.sweep.spill_flow.note(self.statistics.updates, figures.spill_pace());
+        let has_place = self.sweep.spills.len() < SPILLS_IN_FLIGHT_MAX;
+        if has_place && self.sweep.spill_flow.may_start(self.now_us) {
             self.start_spill();
             self.gather_bundle(actions);
         }
@@ -310,7 +310,6 @@ impl Core {
         }
         self.sweep.next_spill += 1;
         let spill = Spill {
-            began_us: self.now_us,
             blocks: Vec::new(),
             frozen_bytes: 0,
             growth_bytes: 0,
@@ -339,14 +338,12 @@ impl Core {
             is_complete |= is_filled || looked >= LOOK_BLOCKS;
         }
         if is_complete && bundles.is_empty() {
-            // Where nothing is on its way nothing would have the search go on.
-            if self.sweep.spills.is_empty() {
-                self.sweep.spill_pacing.not_started();
-                self.sweep.spill_pacing.start_at(self.now_us);
-            }
+            self.sweep.search.goes_on = self.sweep.spills.is_empty() && self.can_spill();
             return;
         }
         if is_complete {
+            let entries = bundles.iter().map(|bundle| u64::from(bundle.updates())).sum();
+            self.sweep.spill_flow.started(self.updates_in(entries));
             let job = SpillJob { spill: id, store: self.config.store, bundles };
             actions.jobs.push(Job::Spill(job));
         } else {
@@ -566,7 +563,6 @@ impl Core {
         let spill = self.sweep.spills.remove(&id).expect("a spill lives until it is published");
         self.frozen_bytes -= spill.frozen_bytes;
         self.room_events += 1;
-        self.sweep.spill_pacing.ended(self.now_us - spill.began_us);
         self.statistics.spills += 1;
         for Prepared { spilled, filter } in spill.bundles {
             let is_added = self.add_bundle(seq, &spilled, Some(filter), release);
@@ -592,7 +588,6 @@ impl Core {
     fn give_spill_up(&mut self, id: SpillId) {
         let spill = self.sweep.spills.remove(&id).expect("a spill lives until it is published");
         self.search_in_vain();
-        self.sweep.spill_pacing.ended(self.now_us - spill.began_us);
         self.frozen_bytes -= spill.frozen_bytes;
         self.room_events += 1;
         self.found(&spill.blocks).into_iter().for_each(|id| self.unfreeze(id));
