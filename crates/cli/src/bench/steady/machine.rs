@@ -5,8 +5,8 @@
 //! shares its core. What an engine seems to wait for is then nobody's doing. On each processor a
 //! thread of real-time priority, which no thread of the run keeps from running, wakes every 5 ms
 //! and notes by how much it is late; every 20 ms it times a fixed piece of work of about 100 us in
-//! the processor's cache, and another one of about 50 us that waits for memory, read by read. That
-//! is one per cent of a processor. Where real-time priority is not permitted, the threads
+//! the processor's cache, and some hundred reads of memory, of which each waits for the one before.
+//! That is about a per cent of a processor. Where real-time priority is not permitted, the threads
 //! run like all others, and what they see is the run itself too.
 
 use std::hint::black_box;
@@ -61,7 +61,7 @@ struct Seen {
 pub(super) struct Ring(Vec<u32>);
 
 impl Ring {
-    /// All of it in memory. Takes some 100 ms.
+    /// All of it in memory.
     pub(super) fn new() -> Self {
         let mut words: Vec<u32> = (0..RING_WORDS).collect();
         // Sattolo's shuffle leaves a single ring.

@@ -321,9 +321,14 @@ impl Core {
     /// How many updates so many entries are, about: as many as entries have on average that were
     /// folded.
     fn updates_in(&self, entries: u64) -> f64 {
+        let per_entry = self.statistics.updates as f64 / self.entries_came() as f64;
+        entries as f64 * per_entry.max(1.0)
+    }
+
+    /// Queue entries that updates became, after folding: those that were swept and those that wait.
+    fn entries_came(&self) -> u64 {
         let waiting = self.arena.entries() + self.bundles.entries();
-        let all = (self.statistics.entries_swept + waiting).max(1);
-        entries as f64 * (self.statistics.updates as f64 / all as f64).max(1.0)
+        (self.statistics.entries_swept + waiting).max(1)
     }
 
     /// A run that waits for a flush or the log has its bytes on the device, and holds no buffer.

@@ -165,8 +165,7 @@ impl Core {
     /// What updates cost at present, and how much may wait.
     #[must_use]
     pub fn costs(&self) -> Costs {
-        let waiting = self.arena.entries() + self.bundles.entries();
-        let entries = (self.statistics.entries_swept + waiting).max(1) as f64;
+        let entries = self.entries_came() as f64;
         let are_known = self.statistics.updates >= COSTS_UPDATES_MIN;
         let (mut entry_bytes, mut log_bytes_per_entry) = COSTS_BEFORE;
         if are_known {
