@@ -258,6 +258,7 @@ impl Core {
             queues: self.queues_gauge(self.resident_bytes()),
             log: self.log_gauge(),
             spilled: self.spilled_gauge(),
+            spilled_worth: Gauge { limit: self.bundles_worth_bytes, ..self.spilled_gauge() },
             levels: self.levels_gauge(),
             spills_for_memory: self.spills_for_memory,
             spill_percent: self.config.spill_fill_percent,

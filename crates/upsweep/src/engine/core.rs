@@ -129,6 +129,8 @@ pub struct Core {
     pub(super) refused: Option<(Shortage, u64)>,
     /// Spilling is what relieves memory, as of the last pump.
     pub(super) spills_for_memory: bool,
+    /// Memory of bundles that is worth having, as of the last pump.
+    pub(super) bundles_worth_bytes: u64,
     /// An update had to wait for the pipeline of the log.
     pub(super) waits_for_log: bool,
     pub(super) closed: Option<ClosedError>,
@@ -300,7 +302,7 @@ impl Core {
             self.overdraft_bytes = 0;
         }
         if self.closed.is_none() {
-            self.decide_on_spilling();
+            self.weigh_costs();
             self.find_frontier();
             self.log.dispatch(self.now_us, &mut actions.requests);
             self.publish_durable();

@@ -46,6 +46,11 @@ const SPILL_GAIN_ON: f64 = 1.6;
 const SPILL_GAIN_OFF: f64 = 1.3;
 /// Fewer blocks than this are swept in no time.
 const SPILL_BLOCKS_MIN: u64 = 64;
+/// More updates in bundles are for fewer bytes of blocks. It is enough where these are such a part
+/// of the other bytes that an update writes, those of the log and of bundles.
+const BLOCKS_PART: f64 = 0.5;
+/// A visit of a block applies what so many rounds of spills bring, at least.
+const ROUNDS_MIN: f64 = 2.0;
 /// Bytes of a bundle for a byte of queue memory, about: page padding and headers included.
 const BUNDLE_OVERHEAD: f64 = 1.1;
 
@@ -106,6 +111,8 @@ pub(super) struct Figures {
     pub(super) log: Gauge,
     /// Memory of spilled updates.
     pub(super) spilled: Gauge,
+    /// The same, of what is worth having: [`Costs::bundles_worth_bytes`].
+    pub(super) spilled_worth: Gauge,
     /// Levels in which they lie.
     pub(super) levels: Gauge,
     /// Spilling is what relieves memory.
@@ -189,7 +196,8 @@ impl Figures {
         } else {
             0.0
         };
-        let spilled = pace_at(self.spilled.exact_percent(), start);
+        let spilled = self.spilled.exact_percent().max(self.spilled_worth.exact_percent());
+        let spilled = pace_at(spilled, start);
         let levels = late_pace_at(self.levels.exact_percent(), LEVELS_STEADY_PERCENT);
         queues.max(log).max(spilled).max(levels)
     }
@@ -296,18 +304,37 @@ impl Costs {
         STEADY_FILL * memory.min(log) / self.blocks.max(1) as f64
     }
 
-    /// The same with spilling: filters may have half of the memory, and queues have the rest; each
-    /// round over all blocks makes a level.
+    /// The same with spilling: filters may have half of the memory, and have as much as is worth
+    /// it; each round over all blocks makes a level.
     fn entries_per_visit_spilled(&self) -> f64 {
-        let half = self.waiting_bytes as f64 / 2.0;
-        let filters = 2.0 * half / self.spilled_entry_bytes;
-        let log = self.log_bytes as f64 / self.log_bytes_per_entry;
-        let queues = self.waiting_bytes as f64 - STEADY_FILL * half;
-        let round = STEADY_FILL * (queues / self.entry_bytes).min(log);
+        let filters = self.bundles_worth_bytes().min(self.waiting_bytes as f64 / 2.0);
+        let of_filters = 2.0 * STEADY_FILL * filters / self.spilled_entry_bytes;
         // The sweep goes in the order of places, which is not that of keys. So it comes to some
         // blocks late that it came to early in the cycle before, and these have most levels.
         let levels = LEVELS_MAX as f64 * LEVELS_STEADY_PERCENT / 100.0 / 2.0;
-        (STEADY_FILL * filters).min(levels * round) / self.blocks.max(1) as f64
+        of_filters.min(levels * self.entries_per_round()) / self.blocks.max(1) as f64
+    }
+
+    /// Entries that a round of spills brings: those of queues, which have what filters do not take,
+    /// or those of the log.
+    fn entries_per_round(&self) -> f64 {
+        let queues = self.waiting_bytes as f64 * (1.0 - STEADY_FILL / 2.0) / self.entry_bytes;
+        let log = self.log_bytes as f64 / self.log_bytes_per_entry;
+        STEADY_FILL * queues.min(log)
+    }
+
+    /// Memory of bundles that is worth having, in bytes: so many updates wait in them that blocks
+    /// write little beside the rest. More would write hardly less, and queries pay for them with
+    /// reads.
+    pub(super) fn bundles_worth_bytes(&self) -> f64 {
+        let others = self.log_bytes_per_entry + self.bundle_bytes_per_entry();
+        let entries_per_cycle = self.image_bytes as f64 / (BLOCKS_PART * others);
+        let entries_per_cycle = entries_per_cycle.max(ROUNDS_MIN * self.entries_per_round());
+        entries_per_cycle / 2.0 * self.spilled_entry_bytes / STEADY_FILL
+    }
+
+    fn bundle_bytes_per_entry(&self) -> f64 {
+        BUNDLE_OVERHEAD * self.entry_bytes
     }
 
     fn block_bytes(&self) -> f64 {
@@ -319,8 +346,8 @@ impl Costs {
     #[must_use]
     pub fn moved_bytes_per_entry(&self, spills: bool) -> f64 {
         if spills {
-            let bundle = BUNDLE_OVERHEAD * self.entry_bytes;
-            self.block_bytes() / self.entries_per_visit_spilled().max(1.0) + bundle
+            let blocks = self.block_bytes() / self.entries_per_visit_spilled().max(1.0);
+            blocks + self.bundle_bytes_per_entry()
         } else {
             self.block_bytes() / self.entries_per_visit_direct().max(1.0)
         }

@@ -57,6 +57,8 @@ fn the_sweep_keeps_up_half_way_between_its_start_and_full_speed() {
         assert_eq!(pace_of(percent), pace, "{percent}");
         let spilled = Figures { spilled: gauge(percent), ..idle() };
         assert_eq!(spilled.pace(), pace, "{percent}");
+        let worth = Figures { spilled_worth: gauge(percent), ..idle() };
+        assert_eq!(worth.pace(), pace, "{percent}");
     }
     let half = Gauge { used: 675, limit: 1000 };
     assert!((Figures { queues: half, ..idle() }.pace() - 1.0).abs() < 1e-9);
@@ -164,6 +166,8 @@ fn what_spills_relieve_does_not_press_the_sweep_before_they_fail() {
     let log = Figures { log: gauge(99), is_log_held_by_queues: true, ..idle() };
     assert_eq!(log.pace(), 0.0, "spills release the log");
     assert!(Figures { spilled: gauge(51), ..log }.pace() > 0.0, "and press by themselves");
+    let many = Figures { spilled_worth: gauge(100), ..log };
+    assert!(!many.is_cycle_for_log(), "there is room for more than is worth having");
     assert!(Figures { queues: gauge(51), ..log }.pace() > 0.0, "memory is not spilled");
 }
 
@@ -297,4 +301,26 @@ fn a_visit_applies_what_memory_or_log_hold_for_a_cycle() {
     assert!(close(of_log, STEADY_FILL * f64::from(448 << 20) / 28.0 / 65_536.0), "{of_log}");
     let moved = costs(64 << 20).moved_bytes_per_entry(false);
     assert!(close(moved, 16_384.0 / of_memory), "{moved}");
+}
+
+#[test]
+fn bundles_are_worth_having_until_blocks_are_a_part_of_what_is_written() {
+    let waits = |waiting_bytes: u64| {
+        let costs = costs(waiting_bytes);
+        let bundles = BUNDLE_OVERHEAD * costs.entry_bytes;
+        let blocks = costs.moved_bytes_per_entry(true) - bundles;
+        let part = blocks / (costs.log_bytes_per_entry + bundles);
+        (costs.bundles_worth_bytes() / waiting_bytes as f64, part)
+    };
+    // Half of the memory is the most, and is not enough here.
+    let (of_memory, part) = waits(32 << 20);
+    assert!(of_memory > 0.5 && part > BLOCKS_PART, "{of_memory}, {part}");
+    let (of_memory, part) = waits(256 << 20);
+    assert!(of_memory < 0.5, "{of_memory}");
+    assert!((part - BLOCKS_PART).abs() < 1e-9, "{part}");
+    // Two rounds of spills bring more.
+    let few = Costs { blocks: 64, image_bytes: 64 << 14, ..costs(32 << 20) };
+    let of_rounds = ROUNDS_MIN * few.entries_per_round() / 64.0;
+    assert!((few.entries_per_visit(true) / of_rounds - 1.0).abs() < 1e-9);
+    assert!(of_rounds > 16_384.0 / BLOCKS_PART / 28.0);
 }

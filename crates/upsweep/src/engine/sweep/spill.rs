@@ -149,15 +149,18 @@ impl Core {
         self.spills_for_memory
     }
 
-    /// Decides whether updates are spilled for memory from now on.
-    pub(in crate::engine) fn decide_on_spilling(&mut self) {
+    /// Decides by what updates cost whether they are spilled for memory, and how many bundles are
+    /// worth having.
+    pub(in crate::engine) fn weigh_costs(&mut self) {
+        let costs = self.costs();
+        self.bundles_worth_bytes = costs.bundles_worth_bytes() as u64;
         self.spills_for_memory = match self.config.spilling {
             Spilling::Never => false,
             Spilling::Always => true,
             Spilling::WhenItPays => {
                 let are_known = self.statistics.updates >= COSTS_UPDATES_MIN;
                 let before = self.spills_for_memory;
-                if are_known { self.costs().spilling_pays(before) } else { before }
+                if are_known { costs.spilling_pays(before) } else { before }
             }
         };
     }
