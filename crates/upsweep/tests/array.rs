@@ -281,6 +281,36 @@ fn a_visitor_sees_every_block_as_it_is_swept() {
 }
 
 #[test]
+fn each_cycle_of_the_sweep_visits_blocks_in_the_order_of_the_last() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = create(&folder.path().join("store"));
+    let array = store.array::<u8>("array").expect("an array").with_durability(Durability::Ticket);
+    let visits: Arc<Mutex<Vec<u64>>> = Arc::default();
+    let seen = Arc::clone(&visits);
+    array
+        .set_visitor(move |first, _| seen.lock().expect("no visitor panics").push(first))
+        .expect("the array is there");
+    let (blocks, cycles) = (1000, 30);
+    for _ in 0..cycles {
+        for block in 0..blocks {
+            let index = block * CellKind::U8.cells_per_block() as u64;
+            let _later = array.add(index, 1).expect("accepted");
+        }
+        store.sweep().expect("swept");
+    }
+    let visits = visits.lock().expect("no visitor panics");
+    assert_eq!(visits.len() as u64, cycles * blocks);
+    let mut last: BTreeMap<u64, usize> = BTreeMap::new();
+    for (at, first) in visits.iter().enumerate().skip(2 * blocks as usize) {
+        // Workers are not always equally fast, and a gap that is too small for a run is passed by.
+        if let Some(last) = last.insert(*first, at) {
+            let waited = (at - last) as u64;
+            assert!((500..=1500).contains(&waited), "visit {at}: after {waited} others");
+        }
+    }
+}
+
+#[test]
 fn a_visitor_that_panics_hurts_nobody() {
     struct Panics;
     impl BlockVisitor for Panics {

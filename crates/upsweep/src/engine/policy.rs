@@ -309,9 +309,7 @@ impl Costs {
     fn entries_per_visit_spilled(&self) -> f64 {
         let filters = self.bundles_worth_bytes().min(self.waiting_bytes as f64 / 2.0);
         let of_filters = 2.0 * STEADY_FILL * filters / self.spilled_entry_bytes;
-        // The sweep goes in the order of places, which is not that of keys. So it comes to some
-        // blocks late that it came to early in the cycle before, and these have most levels.
-        let levels = LEVELS_MAX as f64 * LEVELS_STEADY_PERCENT / 100.0 / 2.0;
+        let levels = LEVELS_MAX as f64 * LEVELS_STEADY_PERCENT / 100.0;
         of_filters.min(levels * self.entries_per_round()) / self.blocks.max(1) as f64
     }
 

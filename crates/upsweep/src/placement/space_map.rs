@@ -6,8 +6,9 @@
 //!
 //! Runs are placed *next fit* behind a cursor that chases the sweep: the sweep reads in physical
 //! order and frees space behind itself, the cursor fills that space, so runs stay in the order in
-//! which they were visited and the next sweep reads sequentially again. Pages of the directory and
-//! large values, which live longer, go to the other end of the device.
+//! which they were visited and the next sweep, which begins behind the cursor, reads sequentially
+//! again. (After a restart both begin at the start of the device.) Pages of the directory and large
+//! values, which live longer, go to the other end of the device.
 //! (Bosc paper, section 4.2; design document, "Shadow".)
 
 use std::collections::BTreeMap;
@@ -212,6 +213,12 @@ impl SpaceMap {
         } else {
             Err(Overlap(extent))
         }
+    }
+
+    /// Where the next run is placed on `device`, if there is room: behind the last one.
+    #[must_use]
+    pub fn next_place(&self, device: DeviceId) -> u64 {
+        self.devices[usize::from(device.0)].cursor
     }
 
     /// Places images of these lengths (bytes, whole units) one after another in as few pieces as

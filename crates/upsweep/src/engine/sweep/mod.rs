@@ -11,7 +11,8 @@
 //! 6. when the log record is durable, publish: the directory changes, the old space is free.
 //!
 //! Several runs are in the pipeline, so that reading, applying and writing overlap. A *cycle*
-//! visits every device once, then the blocks that have no image yet. Swept out of turn are *fat*
+//! visits every device once, from the place of its next image round to that place again, then the
+//! blocks that have no image yet. Swept out of turn are *fat*
 //! blocks, whose queue has grown far beyond their size, and a few that hold the log (`holders`).
 //!
 //! The *global frontier* is not derived from the order of visits, which splits and merges disturb,
@@ -34,6 +35,7 @@ mod spill_job;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 pub use compact::{CompactionId, CompactionProgress};
@@ -60,9 +62,9 @@ const BUNDLES_LOOKED_AT: usize = 64;
 /// Where a cycle is.
 pub(super) struct Cycle {
     start_seq: u64,
-    /// Per device: the next offset to look at; `None` when done.
-    cursors: Vec<Option<u64>>,
-    /// Images at its start, and how many of them lie behind the cursors.
+    /// Per device: the stretches that are still to be looked at, by offsets; the next one is last.
+    left: Vec<Vec<Range<u64>>>,
+    /// Images at its start, and how many of them were passed.
     images: u64,
     passed: u64,
     /// Where the pass over blocks without image is; `None` when done.
@@ -355,10 +357,16 @@ impl Core {
 
     fn start_cycle(&mut self) {
         self.arena.mark(self.accepted + 1);
-        let cursors = vec![Some(0); usize::from(self.config.data_devices)];
+        // What was placed longest ago comes first, and lies behind the next place: so all blocks
+        // wait equally long for a visit.
+        let stretches = |device| {
+            let next = self.space_map.next_place(DeviceId(device));
+            vec![0..next, next..u64::MAX]
+        };
+        let left = (0..self.config.data_devices).map(stretches).collect();
         let unplaced = Some((0, Key::default(), BlockId(0)));
         let (start_seq, images) = (self.accepted, self.physical.len() as u64);
-        self.sweep.cycle = Some(Cycle { start_seq, cursors, images, passed: 0, unplaced });
+        self.sweep.cycle = Some(Cycle { start_seq, left, images, passed: 0, unplaced });
         self.statistics.cycle_started(self.now_us);
     }
 
@@ -426,14 +434,15 @@ impl Core {
             let busy_runs = |device: usize| {
                 self.sweep.runs.values().filter(|run| run.reads_from(device)).count()
             };
-            let open = (0..cycle.cursors.len()).filter(|&device| cycle.cursors[device].is_some());
+            let open = (0..cycle.left.len()).filter(|&device| !cycle.left[device].is_empty());
             let Some(device) = open.min_by_key(|&device| busy_runs(device)) else {
                 break self.next_unplaced(&mut cycle).map_or(Next::End, Next::Run);
             };
+            let stretches = cycle.left[device].len();
             if let Some(run) = self.next_placed(&mut cycle, device) {
                 break Next::Run(run);
             }
-            if cycle.cursors[device].is_some() {
+            if cycle.left[device].len() == stretches {
                 break Next::Later;
             }
         };
@@ -441,16 +450,17 @@ impl Core {
         next
     }
 
-    /// The next run of neighbours on `device` at or behind the cursor, which moves behind it; or to
-    /// a block that a spill has in hand. (To pass that by would leave all its bundles needed.)
+    /// The next run of neighbours in the present stretch of `device`, which then begins behind it,
+    /// or at a block that a spill has in hand. (To pass that by would leave all its bundles
+    /// needed.) A stretch without any more is done.
     fn next_placed(&self, cycle: &mut Cycle, device: usize) -> Option<Vec<BlockId>> {
         let device_id = DeviceId(u16::try_from(device).expect("a bank has few devices"));
-        let cursor = cycle.cursors[device]?;
+        let stretch = cycle.left[device].pop()?;
         let mut run: Vec<BlockId> = Vec::new();
         let (mut start, mut waiting_bytes, mut keep) = (0, 0u64, 0);
-        let (mut next_cursor, mut passed, mut passed_at_cursor) = (None, 0, 0);
-        let places = (device_id, cursor, BlockId(0))..=(device_id, u64::MAX, BlockId(u32::MAX));
-        for &(_, offset, id) in self.physical.range(places) {
+        let (mut next, mut passed, mut passed_at_next) = (None, 0, 0);
+        let place = |offset| (device_id, offset, BlockId(0));
+        for &(_, offset, id) in self.physical.range(place(stretch.start)..place(stretch.end)) {
             let block = self.directory.block(id);
             let bytes = block.extent().map_or(0, |extent| u64::from(extent.bytes));
             // What a run of this cycle has written comes again with the next one.
@@ -459,7 +469,7 @@ impl Core {
             let waits = !block.busy && is_of_before && (is_due || block.spilled > 0);
             if run.is_empty() {
                 if self.sweep.spills.values().any(|spill| spill.has(id)) {
-                    (next_cursor, passed_at_cursor) = (Some(offset), passed);
+                    (next, passed_at_next) = (Some(offset), passed);
                     break;
                 }
                 if !waits {
@@ -487,12 +497,12 @@ impl Core {
             if waits {
                 waiting_bytes += bytes;
                 keep = run.len();
-                (next_cursor, passed_at_cursor) = (Some(offset + bytes), passed);
+                (next, passed_at_next) = (Some(offset + bytes), passed);
             }
         }
         run.truncate(keep);
-        cycle.passed += if next_cursor.is_some() { passed_at_cursor } else { passed };
-        cycle.cursors[device] = next_cursor;
+        cycle.passed += if next.is_some() { passed_at_next } else { passed };
+        cycle.left[device].extend(next.map(|next| next..stretch.end));
         (!run.is_empty()).then_some(run)
     }
 
