@@ -88,7 +88,8 @@ fn a_short_run_says_that_its_state_is_not_steady() {
     let folder = world.path("measured");
     std::fs::create_dir(&folder).expect("a folder");
     let (folder, series) = (text(&folder), text(&world.path("series.csv")));
-    let store = ["--records", "20000", "--memory", "32MiB", "--log-size", "16MiB"];
+    // Neither memory nor log are half full after two seconds: no cycle of the sweep begins.
+    let store = ["--records", "500000", "--memory", "64MiB", "--log-size", "256MiB"];
     let arguments = [&["bench", &folder][..], &store, &["--seconds", "2"]].concat();
     let more = ["--key-bytes", "11", "--value-bytes", "9", "--series", &series, "--json"];
     let run: Run = upsweep(&[&arguments[..], &more].concat()).output().expect("runs").into();
