@@ -21,7 +21,7 @@ use crate::resting::Refused;
 /// publication, so one such time would do, were it not that a record may need what several runs
 /// give back, and that a wait for a log of few segments also takes the last runs of a cycle, a
 /// frontier, and the rest of one checkpoint and another. In 2,000 histories nobody was accepted for
-/// 42 such times at most, and the longest wait, in turn with others, was of 71.
+/// 38 such times at most, and the longest wait, in turn with others, was of 88.
 pub const RUN_TIMES_MAX: u64 = 24;
 /// And so many times what all who wait take at the rate of acceptance: who waits waits its turn.
 const TURNS_MAX: u64 = 4;

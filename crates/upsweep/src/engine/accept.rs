@@ -254,11 +254,12 @@ impl Core {
 
     /// All that policy decides by.
     pub(super) fn figures(&self) -> Figures {
+        let spilled = self.spilled_gauge();
         Figures {
             queues: self.queues_gauge(self.resident_bytes()),
             log: self.log_gauge(),
-            spilled: self.spilled_gauge(),
-            spilled_worth: Gauge { limit: self.bundles_worth_bytes, ..self.spilled_gauge() },
+            spilled,
+            spilled_worth: Gauge { limit: self.bundles_worth_bytes, ..spilled },
             levels: self.levels_gauge(),
             spills_for_memory: self.spills_for_memory,
             spill_percent: self.config.spill_fill_percent,
