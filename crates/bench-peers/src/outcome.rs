@@ -302,6 +302,19 @@ pub(crate) struct Machine {
     pub(crate) file_system: String,
 }
 
+impl Machine {
+    /// Whether runs on both can be compared. After an update of the system the kernel is another,
+    /// and has a little more or less of the memory for itself.
+    fn is_comparable(&self, other: &Self) -> bool {
+        let parts = |machine: &Self| {
+            let names = [&machine.processor, &machine.device, &machine.file_system];
+            (names.map(Clone::clone), machine.processors)
+        };
+        let apart = self.memory_bytes.abs_diff(other.memory_bytes);
+        parts(self) == parts(other) && apart <= self.memory_bytes / 100
+    }
+}
+
 /// What the device does without any engine, measured by fio past the page cache.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Reference {
@@ -413,7 +426,7 @@ impl Results {
                 return Err(differ(name, here, there));
             }
         }
-        if *machine != self.machine {
+        if !machine.is_comparable(&self.machine) {
             let texts = [machine, &self.machine].map(|machine| format!("{machine:?}"));
             return Err(differ("machine", &texts[0], &texts[1]));
         }
@@ -434,6 +447,9 @@ impl Results {
             return Err(differ("text", &added.text, &self.settings.text));
         }
         self.notes.push(format!("added by `{}`", added.command));
+        if machine.kernel != self.machine.kernel {
+            self.notes.push(format!("Linux {} then", machine.kernel));
+        }
         Ok(())
     }
 
@@ -491,9 +507,27 @@ mod tests {
             let refused = results.admit(other, &machine).expect_err(what).to_string();
             assert!(refused.contains(&format!("another {what}")), "{refused}");
         }
-        let other = Machine { processors: 64, ..Machine::default() };
-        let refused = results.admit(settings("lmdb"), &other).expect_err("a machine").to_string();
-        assert!(refused.contains("another machine"), "{refused}");
+        for other in [
+            Machine { processors: 64, ..Machine::default() },
+            Machine { memory_bytes: 1 << 30, ..Machine::default() },
+        ] {
+            let refused = results.admit(settings("lmdb"), &other).expect_err("a machine");
+            assert!(refused.to_string().contains("another machine"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn another_kernel_on_the_same_machine_is_noted() {
+        let machine = |kernel: &str, memory_bytes| Machine {
+            kernel: kernel.to_owned(),
+            memory_bytes,
+            ..Machine::default()
+        };
+        let (settings, machine_then) = (settings("lmdb"), machine("6.1", 1_000_000));
+        let mut results = Results { settings, machine: machine_then, ..Results::default() };
+        let admitted = results.admit(self::settings("lmdb"), &machine("6.2", 1_001_000));
+        admitted.expect("the same machine");
+        assert_eq!(results.notes, ["added by `bench-peers lmdb`", "Linux 6.2 then"]);
     }
 
     #[test]

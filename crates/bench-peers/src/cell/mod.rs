@@ -30,6 +30,9 @@ use crate::outcome::{Check, Outcome, Recovery, Series};
 use crate::workload::Workload;
 use crate::workload::keys::Keys;
 
+/// Tells the number of a warm-up from that of its run: the run must not meet just those records
+/// whose blocks the warm-up has read.
+const WARM_UP: u64 = 1 << 31;
 /// How many times longer than asked a run may last that somebody is to kill.
 const PATIENCE: f64 = 20.0;
 
@@ -115,7 +118,10 @@ impl Cell<'_> {
             let workload = Workload::Reads;
             let duration = Duration::from_secs_f64(self.spec.warm_up_seconds);
             let orders = self.orders(engine.as_ref());
-            Run { workload, duration, duration_max: duration, rate: None, ..orders }.execute()?;
+            let number = orders.number | WARM_UP;
+            let run =
+                Run { workload, duration, duration_max: duration, rate: None, number, ..orders };
+            run.execute()?;
         }
         let (started, before) = (Instant::now(), Used::now());
         let watch = Watch::begin(started);

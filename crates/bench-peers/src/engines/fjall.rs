@@ -29,10 +29,10 @@ use fjall::config::PartitioningPolicy;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
 use super::Entry;
-use super::buffers::Buffers;
 use super::changes::{by_key, changed, needs_current};
 use super::fetch::fetch;
 use super::group::Group;
+use super::lsm::Tree;
 use super::stripes::Stripes;
 use crate::engine::{
     Config, Durability, Engine, Records, Scanned, Turns, Update, VALUE_BYTES, counter,
@@ -42,7 +42,7 @@ use crate::failure::Failure;
 pub(super) const ENTRY: Entry = Entry {
     name: "fjall",
     open: |folder, config| open(folder, config, false),
-    room_factor: 3.0,
+    room_factor: 1.8,
     configuration: "memtables of a sixteenth of the limit (the default of 64 MiB does not fit, for \
                     up to five are there at once), a block cache of a quarter, partitioned index \
                     and filters (whole ones, the default for ingested tables, do not fit); all \
@@ -53,7 +53,7 @@ pub(super) const ENTRY: Entry = Entry {
 pub(super) const TUNED: Entry = Entry {
     name: "fjall-tuned",
     open: |folder, config| open(folder, config, true),
-    room_factor: 3.0,
+    room_factor: 1.8,
     configuration: "as fjall, but without filters at the last level and with a journal of twice \
                     the limit (64 MiB at least)",
 };
@@ -62,6 +62,8 @@ pub(super) const TUNED: Entry = Entry {
 const MEMTABLES: u64 = 5;
 /// Bytes of an entry of a memtable beside its key and its value, as fjall counts them.
 const ENTRY_BYTES: usize = 64;
+/// Bytes of an entry of a file beside them, about: sequence number and lengths.
+const STORED_ENTRY_BYTES: usize = 8;
 /// Smallest size of all journals that fjall takes.
 const JOURNAL_BYTES_MIN: u64 = 64 << 20;
 /// Time between two looks whether it is at rest.
@@ -74,7 +76,7 @@ struct Fjall {
     records: Keyspace,
     stripes: Stripes,
     group: Group<()>,
-    buffers: Buffers,
+    tree: Tree,
 }
 
 fn open(folder: &Path, config: &Config, is_tuned: bool) -> Result<Box<dyn Engine>, Failure> {
@@ -93,12 +95,15 @@ fn open(folder: &Path, config: &Config, is_tuned: bool) -> Result<Box<dyn Engine
             .filter_block_partitioning_policy(PartitioningPolicy::all(true))
     };
     let records = database.keyspace("records", options).map_err(Failure::engine)?;
-    let buffers = Buffers {
-        bytes: memtable_bytes * MEMTABLES,
-        increment_bytes: (usize::from(config.key_bytes) + VALUE_BYTES + ENTRY_BYTES) as u64,
+    let entry_bytes = usize::from(config.key_bytes) + VALUE_BYTES;
+    let tree = Tree {
+        buffer_bytes: memtable_bytes * MEMTABLES,
+        buffered_bytes: (entry_bytes + ENTRY_BYTES) as u64,
+        data_bytes: config.data_bytes,
+        stored_bytes: (entry_bytes + STORED_ENTRY_BYTES) as u64,
     };
     let (stripes, group) = (Stripes::new(), Group::new());
-    Ok(Box::new(Fjall { database, records, stripes, group, buffers }))
+    Ok(Box::new(Fjall { database, records, stripes, group, tree }))
 }
 
 impl Fjall {
@@ -170,7 +175,7 @@ impl Engine for Fjall {
     }
 
     fn turns(&self, increments: u64) -> Option<Turns> {
-        Some(self.buffers.turns(increments))
+        Some(self.tree.turns(increments))
     }
 
     fn statistics(&self) -> BTreeMap<String, f64> {

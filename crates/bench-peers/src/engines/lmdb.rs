@@ -27,7 +27,7 @@ use crate::failure::Failure;
 pub(super) const ENTRY: Entry = Entry {
     name: "lmdb",
     open,
-    room_factor: 2.2,
+    room_factor: 1.5,
     configuration: "all of the limit as page cache, no read-ahead, group commit in key order, \
                     pages read by all callers at once; relaxed: NOSYNC and a sync every 250 ms",
 };

@@ -1,7 +1,5 @@
 //! The engines that are built in, in the order in which they take turns.
 
-#[cfg(any(feature = "rocksdb", feature = "fjall"))]
-mod buffers;
 #[cfg(any(feature = "rocksdb", feature = "fjall", feature = "lmdb", feature = "redb"))]
 mod changes;
 #[cfg(any(
@@ -18,6 +16,8 @@ mod fjall;
 mod group;
 #[cfg(feature = "lmdb")]
 mod lmdb;
+#[cfg(any(feature = "rocksdb", feature = "fjall"))]
+mod lsm;
 #[cfg(feature = "redb")]
 mod redb;
 #[cfg(feature = "rocksdb")]

@@ -7,6 +7,9 @@
 //!   quarter of the limit, which it exceeds by half in the worst case;
 //! - a block cache of a quarter of the limit (the default is 32 MiB). Index and filter blocks are
 //!   in it, because outside, which is the default, they alone outgrow the limit at high ratios;
+//! - files of 64 MiB, the library's default, which that call replaces by an eighth of the budget:
+//!   thousands of files at high ratios; no compression, which it sets where it is built in, for
+//!   values do not compress;
 //! - all else at its defaults: page cache, no filters, two background jobs.
 //!
 //! Configuration if tuned, and why:
@@ -42,9 +45,9 @@ use rust_rocksdb::{
 };
 
 use super::Entry;
-use super::buffers::Buffers;
 use super::changes::{by_key, changed, needs_current};
 use super::fetch::fetch;
+use super::lsm::Tree;
 use super::stripes::Stripes;
 use crate::engine::{
     Change, Config, Durability, Engine, Records, Scanned, Turns, Update, VALUE_BYTES, add, counter,
@@ -55,9 +58,10 @@ use crate::failure::Failure;
 pub(super) const MERGE: Entry = Entry {
     name: "rocksdb-merge",
     open: |folder, config| open(folder, config, false, None),
-    room_factor: 3.0,
+    room_factor: 1.8,
     configuration: "increments as merge operands; optimize_level_style_compaction with a quarter \
-                    of the limit, a block cache of a quarter in which index and filters are too \
+                    of the limit, but files of 64 MiB (the default; it makes them small) and no \
+                    compression; a block cache of a quarter in which index and filters are too \
                     (by default they are outside and outgrow the limit at high ratios); all else \
                     at its defaults",
 };
@@ -81,10 +85,15 @@ pub(super) const READ_MODIFY_WRITE_TUNED: Entry = Entry {
 /// Bytes of an entry of a memtable beside its key and its value or operand: a sequence number of 8,
 /// lengths, and pointers of its list of which there are 4 to each 3 entries, aligned to 8.
 const ENTRY_BYTES: usize = 24;
+/// Bytes of an entry of a file beside its key and its operand, about: sequence number, lengths, and
+/// its part of the index.
+const STORED_ENTRY_BYTES: usize = 10;
 /// An operand: how much is added.
 const ONE: [u8; 8] = 1u64.to_le_bytes();
-/// Bytes of the files by which a data set is loaded.
-const LOAD_FILE_BYTES: u64 = 64 << 20;
+/// Levels of a tree, the library's default.
+const LEVELS: usize = 7;
+/// Bytes of a file: the library's default, and by which a data set is loaded.
+const FILE_BYTES: u64 = 64 << 20;
 
 struct RocksDb {
     db: DB,
@@ -92,7 +101,7 @@ struct RocksDb {
     folder: PathBuf,
     /// Locks for read-modify-write; none: increments are merged.
     stripes: Option<Stripes>,
-    buffers: Buffers,
+    tree: Tree,
 }
 
 fn open(
@@ -106,13 +115,16 @@ fn open(
     options.create_if_missing(true);
     options.set_merge_operator("count", merge_full, merge_partial);
     let written_bytes = if stripes.is_some() { VALUE_BYTES } else { ONE.len() };
-    let buffers = Buffers {
+    let entry_bytes = usize::from(config.key_bytes) + written_bytes;
+    let tree = Tree {
         // Three of an eighth; by default six of a quarter of the budget, which is a quarter.
-        bytes: config.memory_bytes / 8 * 3,
-        increment_bytes: (usize::from(config.key_bytes) + written_bytes + ENTRY_BYTES) as u64,
+        buffer_bytes: config.memory_bytes / 8 * 3,
+        buffered_bytes: (entry_bytes + ENTRY_BYTES) as u64,
+        data_bytes: config.data_bytes,
+        stored_bytes: (entry_bytes + STORED_ENTRY_BYTES) as u64,
     };
     let db = DB::open(&options, folder.join("db")).map_err(Failure::engine)?;
-    Ok(Box::new(RocksDb { db, options, folder: folder.to_owned(), stripes, buffers }))
+    Ok(Box::new(RocksDb { db, options, folder: folder.to_owned(), stripes, tree }))
 }
 
 /// The library's defaults, in this memory.
@@ -123,6 +135,8 @@ fn usual(memory_bytes: usize) -> Options {
     let mut options = Options::default();
     options.set_block_based_table_factory(&blocks);
     options.optimize_level_style_compaction(memory_bytes / 4);
+    options.set_target_file_size_base(FILE_BYTES);
+    options.set_compression_per_level(&[DBCompressionType::None; LEVELS]);
     options
 }
 
@@ -236,7 +250,7 @@ impl Engine for RocksDb {
             for (key, value) in records.by_ref() {
                 writer.put(&key, value).map_err(Failure::engine)?;
                 bytes += (key.len() + VALUE_BYTES) as u64;
-                if bytes >= LOAD_FILE_BYTES {
+                if bytes >= FILE_BYTES {
                     break;
                 }
             }
@@ -281,7 +295,7 @@ impl Engine for RocksDb {
     }
 
     fn turns(&self, increments: u64) -> Option<Turns> {
-        Some(self.buffers.turns(increments))
+        Some(self.tree.turns(increments))
     }
 
     fn statistics(&self) -> BTreeMap<String, f64> {

@@ -5,8 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::engine::Update;
 
-/// Number of locks: far more than callers, so that two rarely meet at one by chance.
-const STRIPES: usize = 4096;
+/// Number of locks: far more than the square of the keys of a batch, so that two batches rarely
+/// meet at one by chance.
+const STRIPES: usize = 1 << 16;
 
 /// One lock for each of many parts of the keys.
 pub(super) struct Stripes(Vec<Mutex<()>>);

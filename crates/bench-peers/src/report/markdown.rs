@@ -13,6 +13,15 @@ use crate::workload::{Class, Workload};
 /// Length of a run in seconds below which it is called short.
 const STEADY_SECONDS_MIN: f64 = 60.0;
 
+/// What the relaxed class promises, which differs by engine.
+const RELAXED: &str = "\nThe relaxed class is not one promise. A crash of the machine loses about \
+    5 ms of updates with Upsweep, 250 ms with LMDB and redb, what came after the last checkpoint \
+    with SQLite, and with RocksDB and fjall, which never sync then, what the system has not \
+    written back from its page cache, 30 s of it by default. A crash of the process alone loses \
+    the same with Upsweep and redb, and nothing with the others.\n\nProcessor time is that of the \
+    whole process: callers included, and the threads that read the records of a batch ahead for \
+    engines that read before they write.";
+
 /// The whole report. `plots` are names of files beside it, with what they show.
 pub(super) fn report(results: &Results, plots: &[(String, String)]) -> String {
     let mut out = String::from("# Upsweep and its peers\n\n");
@@ -74,9 +83,10 @@ fn head(results: &Results, out: &mut String) {
          no two keys share: no engine can shorten them"
             .to_owned(),
         "- *Turns*: how often what an engine holds back of updates has been replaced in the run: \
-         for Upsweep cycles of the sweep, for LSM trees how often increments have filled all write \
-         buffers, as they are configured. An engine without turns holds back nothing beyond a \
-         transaction. The levels of an LSM tree take longer to fill than its buffers"
+         for Upsweep cycles of the sweep; for LSM trees how often increments have filled all write \
+         buffers, as they are configured, or four times the part that they have filled of the \
+         levels above the last, a tenth of the data, whichever is less. An engine without turns \
+         holds back nothing beyond a transaction"
             .to_owned(),
         "- *Seconds* are whole seconds of the run. Bytes and processor time are those of the run; \
          *all paid* adds the deferred work (sweep, compaction, checkpoint) after it, to them and \
@@ -184,6 +194,7 @@ fn engines_and_classes(results: &Results, out: &mut String) {
     for class in Class::ALL {
         line(out, &format!("- **{}**: {}", class.name(), class.about()));
     }
+    line(out, RELAXED);
     line(out, "");
 }
 

@@ -230,6 +230,9 @@ impl Parent<'_> {
         let is_loaded = reply.outcome.is_ok();
         if let Err(error) = &reply.outcome {
             say(&format!("  {error}"));
+            // Its room is for the others.
+            fs::remove_dir_all(&store.folder)
+                .map_err(|error| Failure::file(&store.folder, error))?;
         }
         let engine = entry.name.to_owned();
         self.results.loads.push(Load { engine, set, outcome: reply.outcome });
