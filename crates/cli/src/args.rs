@@ -105,8 +105,8 @@ pub(crate) struct CreateArgs {
     /// Log device: a file to make, or an existing raw block device; up to 8 may be given
     #[arg(long, value_name = "PATH")]
     pub(crate) log: Vec<PathBuf>,
-    /// Target size of a block, 4KiB to 1MiB; without it, what suits the data device. For data of
-    /// more than 16 times the memory: as many KiB as it is times the memory
+    /// Least target size of a block, 4KiB to 1MiB; without it, what suits the data device. Blocks
+    /// are made larger where the directory, which has an entry for each, takes too much memory
     #[arg(long, value_name = "SIZE")]
     pub(crate) block_size: Option<Size>,
     /// Size of each log file, 1MiB to below 16TiB; without it 512MiB. A raw log device is used

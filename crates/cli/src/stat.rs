@@ -74,8 +74,13 @@ fn show_store(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
     let (used, whole) = (status.data_bytes, status.data_capacity_bytes);
     let share = percent(used, whole);
     row(out, "data", &format!("{} of {}, {share}", text::size(used), text::size(whole)))?;
-    let block = text::size(u64::from(status.block_bytes));
-    row(out, "blocks", &format!("{}, of {block} at best", text::count(status.blocks)))
+    let [least, now] = [status.block_bytes, status.block_bytes_now].map(u64::from).map(text::size);
+    let why = if now == least {
+        String::new()
+    } else {
+        format!(" (not {least}, so that the directory leaves memory for updates)")
+    };
+    row(out, "blocks", &format!("{}, of {now} at best{why}", text::count(status.blocks)))
 }
 
 fn show_devices(out: &mut impl Write, status: &Status) -> std::io::Result<()> {

@@ -95,10 +95,7 @@ impl World {
 
     /// The leaves of some rows.
     fn pack(&mut self, rows: &BTreeMap<Vec<u8>, Value>) -> Verdict<VecDeque<LoadedBlock>> {
-        let limits = BlockLimits {
-            block_bytes: self.plan.config.block_bytes as usize,
-            inline_value_bytes_max: self.plan.config.inline_value_bytes_max(),
-        };
+        let limits = BlockLimits::of(self.core());
         let records = rows.iter().map(|(key, value)| {
             let kind = ValueKind::from_number(value.kind).expect("a kind of the product");
             Ok((key, ValueRef { kind, bytes: &value.bytes }))

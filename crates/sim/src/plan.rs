@@ -207,6 +207,7 @@ fn config(random: &mut Random) -> Config {
         log_depth: random.between(1, 4) as u8,
         log_delay_us_max: random.pick(&[0, 200, 5000]),
         block_bytes: random.pick(&[4, 4, 8, 16]) * KIB as u32,
+        directory_percent: random.pick(&[0, 5, 20, 20]),
         memory_bytes: 0,
         cache_bytes: 0,
         fold_bytes_min: 0,

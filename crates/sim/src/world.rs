@@ -85,6 +85,8 @@ pub struct Tally {
     pub loads: u64,
     /// Most blocks at one time.
     pub blocks_max: u64,
+    /// Turns in which the target size of blocks was above the store's least.
+    pub turns_of_larger_blocks: u64,
     /// Load histories.
     pub load: LoadTally,
 }
@@ -114,6 +116,7 @@ impl Tally {
         self.spills += other.spills;
         self.spills_carried += other.spills_carried;
         self.blocks_max = self.blocks_max.max(other.blocks_max);
+        self.turns_of_larger_blocks += other.turns_of_larger_blocks;
         self.load.add(&other.load);
     }
 }
@@ -329,8 +332,10 @@ impl World {
         let used = core.queue_bytes();
         let blocks = core.directory_size().0 as u64;
         let durable = core.durable();
+        let are_larger = core.block_bytes() > core.config().block_bytes;
         let closed = core.closed().map(ToString::to_string);
         self.tally.blocks_max = self.tally.blocks_max.max(blocks);
+        self.tally.turns_of_larger_blocks += u64::from(are_larger);
         if let Some(closed) = closed.filter(|_| !self.failing) {
             return Err(format!("the store closed itself: {closed}"));
         }

@@ -47,7 +47,6 @@ pub(crate) struct Entry {
 /// All engines that are built in.
 pub(crate) const ENTRIES: &[Entry] = &[
     upsweep::ENTRY,
-    upsweep::TUNED,
     #[cfg(feature = "rocksdb")]
     rocksdb::MERGE,
     #[cfg(feature = "rocksdb")]

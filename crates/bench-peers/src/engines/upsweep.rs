@@ -6,11 +6,7 @@
 //!   program and this driver take some MiB; more than the limit is death;
 //! - increments fold: a record that is hit again while it waits costs one queue entry;
 //! - durable updates wait for the log; relaxed ones are on their way within 5 ms;
-//! - by default nothing else is set;
-//! - tuned: blocks of as many KiB as the data is times the limit, 16 at least, so that the
-//!   directory, which has an entry per block, takes less than a fifth of the memory, however large
-//!   the data is; and a log of four times the memory, so that memory and not the log bounds what
-//!   can wait.
+//! - nothing else is set.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,19 +28,11 @@ use crate::failure::Failure;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "upsweep",
-    open: open_default,
+    open,
     room_factor: 2.5,
     configuration: "three quarters of the limit as memory budget, because the heap takes more than \
-                    the budget counts; all else at its defaults (blocks of 16 KiB, a log of 512 \
-                    MiB, direct I/O); increments as a folding modifier",
-};
-
-pub(super) const TUNED: Entry = Entry {
-    name: "upsweep-tuned",
-    open: open_tuned,
-    room_factor: 2.5,
-    configuration: "as upsweep, but blocks of as many KiB as the data is times the limit (16 KiB \
-                    at least) and a log of four times the limit (64 MiB at least)",
+                    the budget counts; all else at its defaults (blocks of 16 KiB at least, a log \
+                    of 512 MiB, direct I/O); increments as a folding modifier",
 };
 
 /// Cycles of the sweep after which the state is steady.
@@ -106,38 +94,16 @@ struct Upsweep {
     count: ModifierId,
 }
 
-fn open_default(folder: &Path, config: &Config) -> Result<Box<dyn Engine>, Failure> {
-    open(folder, config, &CreateOptions::default())
-}
-
-fn open_tuned(folder: &Path, config: &Config) -> Result<Box<dyn Engine>, Failure> {
-    let options = CreateOptions {
-        log_bytes: Some((4 * config.memory_bytes).max(64 << 20)),
-        block_bytes: Some(block_bytes(config)),
-        ..CreateOptions::default()
-    };
-    open(folder, config, &options)
-}
-
-fn open(
-    folder: &Path,
-    config: &Config,
-    options: &CreateOptions,
-) -> Result<Box<dyn Engine>, Failure> {
+fn open(folder: &Path, config: &Config) -> Result<Box<dyn Engine>, Failure> {
     let budget_bytes = usize::try_from(config.memory_bytes / 4 * 3).unwrap_or(usize::MAX);
     let builder = Store::builder().memory_bytes(budget_bytes).modifier(Count);
     let path = folder.join("store");
-    let store = if path.exists() { builder.open(&path) } else { builder.create(&path, options) };
+    let created = CreateOptions::default();
+    let store = if path.exists() { builder.open(&path) } else { builder.create(&path, &created) };
     let store = store.map_err(Failure::engine)?;
     let table = store.table("records").map_err(Failure::engine)?;
     let count = store.blocks().modifier_id(&Count).map_err(Failure::engine)?;
     Ok(Box::new(Upsweep { store, table, count }))
-}
-
-/// Bytes of a block: see the top.
-fn block_bytes(config: &Config) -> u32 {
-    let ratio = config.data_bytes.div_ceil(config.memory_bytes.max(1)).clamp(16, 1024);
-    ratio.next_power_of_two() as u32 * 1024
 }
 
 impl Upsweep {

@@ -393,9 +393,8 @@ const BOUND: RGBColor = RGBColor(140, 140, 140);
 
 /// The colour of an engine: the same in all plots. What is tuned is lighter.
 fn colour(engine: &str, index: usize) -> RGBColor {
-    const COLOURS: [(&str, RGBColor); 11] = [
+    const COLOURS: [(&str, RGBColor); 10] = [
         ("upsweep", RGBColor(200, 20, 20)),
-        ("upsweep-tuned", RGBColor(245, 130, 120)),
         ("rocksdb-merge", RGBColor(20, 70, 170)),
         ("rocksdb-merge-tuned", RGBColor(100, 170, 240)),
         ("rocksdb-rmw-tuned", RGBColor(0, 170, 170)),

@@ -259,6 +259,7 @@ fn config(random: &mut Random, waiting_bytes: u64, data_bytes: u64, key_bytes: u
         log_depth: 2,
         log_delay_us_max: 5000,
         block_bytes,
+        directory_percent: random.pick(&[2, 20, 20]),
         memory_bytes: 0,
         cache_bytes: 0,
         fold_bytes_min: 1024,

@@ -1,6 +1,6 @@
 //! What the engine is told at open, and the limits that follow from it.
 
-use super::policy::Spilling;
+use super::policy::{BlockSizes, Spilling};
 use super::sweep::SPILLS_IN_FLIGHT_MAX;
 use crate::device::DeviceId;
 use crate::error::{Error, RequestError};
@@ -45,8 +45,11 @@ pub struct Config {
     pub log_depth: u8,
     /// How long a relaxed update may wait for its batch to fill, in microseconds.
     pub log_delay_us_max: u64,
-    /// Target size of a block (4 KiB to 1 MiB, a multiple of 4 KiB).
+    /// Least target size of a block (4 KiB to 1 MiB, a multiple of 4 KiB): the engine makes larger
+    /// ones where the directory would have too much of the memory.
     pub block_bytes: u32,
+    /// Part of the memory that the directory may have before blocks are made larger, in per cent.
+    pub directory_percent: u32,
     /// Memory for queues, directory, cache and buffers together.
     pub memory_bytes: usize,
     /// Part of the memory for images that were read.
@@ -114,6 +117,18 @@ impl Config {
     #[must_use]
     pub fn log_device(&self, index: u16) -> DeviceId {
         DeviceId(self.data_devices + index)
+    }
+
+    /// How large blocks are made.
+    #[must_use]
+    pub fn block_sizes(&self) -> BlockSizes {
+        let directory = self.memory_bytes as f64 * f64::from(self.directory_percent) / 100.0;
+        let run_bytes = self.run_blocks_max as u64 * u64::from(self.block_bytes);
+        BlockSizes {
+            least: self.block_bytes,
+            most: u64::from(self.block_bytes).max(run_bytes / 2).min(1 << 20) as u32,
+            directory_bytes: directory as u64,
+        }
     }
 
     /// Values above this many bytes live outside their block.

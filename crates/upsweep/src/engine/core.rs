@@ -129,6 +129,8 @@ pub struct Core {
     pub(super) refused: Option<(Shortage, u64)>,
     /// Spilling is what relieves memory, as of the last pump.
     pub(super) spills_for_memory: bool,
+    /// Target size of a block, as of the last pump.
+    pub(super) block_bytes: u32,
     /// Memory of bundles that is worth having, as of the last pump.
     pub(super) bundles_worth_bytes: u64,
     /// An update had to wait for the pipeline of the log.
@@ -211,6 +213,13 @@ impl Core {
     #[must_use]
     pub fn directory_size(&self) -> (usize, usize) {
         (self.directory.len(), self.directory.memory_bytes())
+    }
+
+    /// Target size of the blocks that the sweep makes at present, in bytes: see
+    /// [`BlockSizes`](super::BlockSizes).
+    #[must_use]
+    pub fn block_bytes(&self) -> u32 {
+        self.block_bytes
     }
 
     /// Number of nodes of the directory, and levels of its deepest tree.

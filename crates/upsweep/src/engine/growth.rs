@@ -112,7 +112,7 @@ impl Core {
     /// Images that blocks will have of which updates are pending, at most.
     fn pending_images_bytes(&self) -> u64 {
         let updates = self.pending_bytes / Pending::bytes_of(&[], &UpdateRef::default());
-        updates as u64 * u64::from(self.config.block_bytes)
+        updates as u64 * u64::from(self.block_bytes)
     }
 
     /// Space that no run may use: a checkpoint needs about this much, and without checkpoints the

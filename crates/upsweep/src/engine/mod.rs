@@ -39,7 +39,7 @@ pub use cache::Image;
 pub use config::{Config, DATA_START, FANOUT_MIN, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use core::{Actions, Core};
 pub use format::record_format::{LoggedUpdate, SpaceRecord};
-pub use policy::{Costs, Gauge, Spilling};
+pub use policy::{BlockSizes, Costs, Gauge, Spilling};
 pub use queue::Waiting;
 pub use recovery::{Access, Registry, create, open};
 pub use spaces::{NewSnapshot, SpaceSize};

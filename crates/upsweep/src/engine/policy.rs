@@ -51,6 +51,12 @@ const SPILL_BLOCKS_MIN: u64 = 64;
 const BLOCKS_PART: f64 = 0.5;
 /// A visit of a block applies what so many rounds of spills bring, at least.
 const ROUNDS_MIN: f64 = 2.0;
+/// Part of what the directory may have up to which it is filled by making blocks smaller again.
+const SHRINK_PART: f64 = 0.75;
+/// How full blocks are on average that come from splits.
+const BLOCK_FILL: f64 = 0.7;
+/// Memory of the directory for a block, in bytes, about.
+const ENTRY_BYTES: u64 = 170;
 /// Bytes of a bundle for a byte of queue memory, about: page padding and headers included.
 const BUNDLE_OVERHEAD: f64 = 1.1;
 
@@ -365,6 +371,69 @@ impl Costs {
         let gain = written(false) / written(true);
         let wanted = if spills { SPILL_GAIN_OFF } else { SPILL_GAIN_ON };
         self.blocks >= SPILL_BLOCKS_MIN && gain >= wanted
+    }
+}
+
+/// How large blocks are made: as small as the store says, which queries like, unless the directory,
+/// which has an entry for each, would leave updates too little memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockSizes {
+    /// Least target size of a block, in bytes.
+    pub least: u32,
+    /// Largest target size.
+    pub most: u32,
+    /// Memory that the directory may have before blocks are made larger, in bytes.
+    pub directory_bytes: u64,
+}
+
+impl BlockSizes {
+    /// The target size of blocks where it was `now`: the least, times a power of two. To make
+    /// blocks smaller again takes more room than to leave them as they are, so that the answer
+    /// does not change to and fro.
+    pub(super) fn target(&self, directory: &DirectorySize, now: u32) -> u32 {
+        let most = self.directory_bytes as f64;
+        let expected = |target| directory.expected_bytes(target);
+        let mut target = now;
+        if directory.memory_bytes > self.directory_bytes {
+            while expected(target) > most && target <= self.most / 2 {
+                target *= 2;
+            }
+        }
+        while target > self.least && expected(target / 2) <= SHRINK_PART * most {
+            target /= 2;
+        }
+        target
+    }
+
+    /// The target size of blocks with which so many bytes of full ones take what the directory may
+    /// have at most, if a target does.
+    #[must_use]
+    pub fn target_for(&self, image_bytes: u64) -> u32 {
+        let mut target = self.least;
+        let expected = |target| image_bytes / u64::from(target) * ENTRY_BYTES;
+        while expected(target) > self.directory_bytes && target <= self.most / 2 {
+            target *= 2;
+        }
+        target
+    }
+}
+
+/// What the directory takes, and for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct DirectorySize {
+    /// Number of blocks.
+    pub(super) blocks: u64,
+    /// Bytes of their images.
+    pub(super) image_bytes: u64,
+    /// Memory of the directory.
+    pub(super) memory_bytes: u64,
+}
+
+impl DirectorySize {
+    /// Memory that it will take when all blocks have come to this target size.
+    fn expected_bytes(&self, target: u32) -> f64 {
+        let blocks = self.image_bytes as f64 / (BLOCK_FILL * f64::from(target));
+        blocks * self.memory_bytes as f64 / self.blocks.max(1) as f64
     }
 }
 

@@ -290,6 +290,7 @@ impl Core {
             room_events: 0,
             refused: None,
             spills_for_memory: false,
+            block_bytes: config.block_bytes,
             bundles_worth_bytes: u64::MAX,
             waits_for_log: false,
             closed: None,

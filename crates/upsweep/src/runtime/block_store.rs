@@ -329,7 +329,7 @@ impl BlockStore {
     /// What fits into a block of this store.
     #[must_use]
     pub fn limits(&self) -> BlockLimits {
-        BlockLimits::of(self.inner.shared.lock().core.config())
+        BlockLimits::of(&self.inner.shared.lock().core)
     }
 
     /// The registered modifiers of this store.

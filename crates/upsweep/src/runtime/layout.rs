@@ -39,6 +39,8 @@ const LABEL_BYTES: usize = 4096;
 pub(super) const LOG_START: u64 = LABEL_BYTES as u64;
 /// Log size of a new store, in bytes, unless another is given.
 pub const LOG_BYTES_DEFAULT: u64 = 512 << 20;
+/// Blocks are larger where the directory would have more than this part of the memory, in per cent.
+const DIRECTORY_PERCENT: u32 = 20;
 /// Most blocks of a run, unless another number is given.
 const RUN_BLOCKS_MAX: usize = 32;
 /// One part in so many of a store's memory is how long a run is, within the two bounds below.
@@ -63,10 +65,11 @@ pub struct CreateOptions {
     pub data: Vec<PathBuf>,
     /// Log devices, likewise, 8 at most.
     pub log: Vec<PathBuf>,
-    /// Target size of a block in bytes (4 KiB to 1 MiB, a multiple of 4 KiB). None: 16 KiB on
+    /// Least target size of a block in bytes (4 KiB to 1 MiB, a multiple of 4 KiB). None: 16 KiB on
     /// solid-state devices, 64 KiB on rotating ones. A block takes some 170 bytes of the memory
-    /// budget: for data of more than 16 times the memory give as many KiB as it is times the
-    /// memory. With larger blocks a cold point query reads more.
+    /// budget, and where all would take more than a fifth of it, the sweep makes larger blocks:
+    /// with the default for data of more than ten times the memory or so. A cold point query reads
+    /// more then.
     pub block_bytes: Option<u32>,
     /// Size of each log device that is a file, in bytes (1 MiB to below 16 TiB). None: 512 MiB; a
     /// raw device is used whole. Values up to 1 MiB need a log of 16 MiB or more: a record takes an
@@ -131,6 +134,7 @@ impl Description {
             log_depth: 2,
             log_delay_us_max: 5_000,
             block_bytes: self.block_bytes,
+            directory_percent: DIRECTORY_PERCENT,
             memory_bytes,
             cache_bytes: memory_bytes / CACHE_PART,
             fold_bytes_min: 4096,

@@ -17,7 +17,7 @@ use std::thread::{Builder, scope};
 use super::block_store::BlockStore;
 use crate::engine::block_format::{BlockFormat, Routing};
 use crate::engine::format::image_format;
-use crate::engine::{Chunk, Config, LoadTarget, LoadedBlock, RunId};
+use crate::engine::{BlockSizes, Chunk, Core, LoadTarget, LoadedBlock, RunId};
 use crate::error::{Error, RequestError, RetryError};
 
 /// Bytes of blocks that are written together, if it is not one block with many large values.
@@ -61,28 +61,41 @@ impl LoadSummary {
     }
 }
 
-/// What fits into a block of a store: the limits that a format is given when it applies updates.
+/// What fits into the blocks of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockLimits {
-    /// Target size of a block with its header and key, in bytes.
-    pub block_bytes: usize,
+    /// Target sizes of a block with its header and key.
+    pub block_sizes: BlockSizes,
+    /// Bytes of the blocks that the store has already.
+    pub image_bytes: u64,
     /// Values above this many bytes live outside of their block.
     pub inline_value_bytes_max: usize,
 }
 
 impl BlockLimits {
-    pub(super) fn of(config: &Config) -> Self {
+    /// Those of a store.
+    #[must_use]
+    pub fn of(core: &Core) -> Self {
+        let config = core.config();
         Self {
-            block_bytes: config.block_bytes as usize,
+            block_sizes: config.block_sizes(),
+            image_bytes: core.costs().image_bytes,
             inline_value_bytes_max: config.inline_value_bytes_max(),
         }
     }
 
-    /// Longest body of the block with this key, in bytes, unless it holds a single record.
+    /// Length that the body of the block with this key is to have at most, in bytes, unless it
+    /// holds a single record. `loaded_bytes` are those of the blocks before it, and as many may be
+    /// to come: the more data, the larger blocks are.
     #[must_use]
-    pub fn body_bytes_max(&self, block_key: &[u8]) -> usize {
-        let header = image_format::image_bytes(block_key, &[]);
-        self.block_bytes.saturating_sub(header).max(self.block_bytes / 2)
+    pub fn body_bytes(&self, block_key: &[u8], loaded_bytes: u64) -> usize {
+        let target = self.block_sizes.target_for(self.image_bytes + 2 * loaded_bytes);
+        image_format::body_bytes_max(target as usize, block_key)
+    }
+
+    /// Length that it may have.
+    fn body_bytes_max(&self, block_key: &[u8]) -> usize {
+        image_format::body_bytes_max(self.block_sizes.most as usize, block_key)
     }
 }
 

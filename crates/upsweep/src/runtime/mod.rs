@@ -22,8 +22,8 @@ mod status;
 mod threads;
 
 pub use crate::engine::{
-    BlockVisitor, CompactionProgress, Differing, Image, LoadedBlock, LoggedUpdate, SpaceRecord,
-    SpaceSize, View, VisitedBlock, Waiting, Wanted,
+    BlockSizes, BlockVisitor, CompactionProgress, Differing, Image, LoadedBlock, LoggedUpdate,
+    SpaceRecord, SpaceSize, View, VisitedBlock, Waiting, Wanted,
 };
 pub use block_store::{BlockStore, Durability, OpenOptions, Ticket};
 pub use layout::CreateOptions;

@@ -21,9 +21,12 @@ pub struct Status {
     pub store: String,
     /// All devices, data first.
     pub devices: Vec<DeviceStatus>,
-    /// Target size of a block in bytes, and why.
+    /// Least target size of a block in bytes.
     pub block_bytes: u32,
-    /// Why the block size and the time of sweeping are as they are.
+    /// Target size of the blocks that the sweep makes at present, in bytes: larger than the least
+    /// where the directory would take more than a fifth of the memory.
+    pub block_bytes_now: u32,
+    /// Why the least size of blocks and the time of sweeping are as they are.
     pub reason: String,
     /// Bytes of a page of the log, of which a batch takes whole ones.
     pub log_page_bytes: u32,
@@ -428,6 +431,7 @@ pub(super) fn gather(sources: &Sources<'_>) -> Status {
         store: description.store.clone(),
         devices,
         block_bytes: description.block_bytes,
+        block_bytes_now: core.block_bytes(),
         reason: reason(&description.data_profile),
         log_page_bytes: description.log_page_bytes,
         log_page_reason: log_page::reason(description),

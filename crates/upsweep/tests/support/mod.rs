@@ -169,6 +169,7 @@ fn config(segments: u64) -> Config {
         log_depth: 2,
         log_delay_us_max: 200,
         block_bytes: 4096,
+        directory_percent: 20,
         memory_bytes: 2 << 20,
         cache_bytes: 64 << 10,
         fold_bytes_min: 4096,

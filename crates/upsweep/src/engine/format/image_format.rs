@@ -66,6 +66,12 @@ pub fn image_bytes(key: &[u8], body: &[u8]) -> usize {
     HEADER_BYTES + key.len() + body.len()
 }
 
+/// Longest body of a block with this key and target size, unless it holds a single record.
+#[must_use]
+pub fn body_bytes_max(block_bytes: usize, key: &[u8]) -> usize {
+    block_bytes.saturating_sub(image_bytes(key, &[])).max(block_bytes / 2)
+}
+
 /// Writes an image to the start of `out`, which must be large enough, and zeros behind it.
 pub fn encode(identity: &Identity<'_>, body: &[u8], out: &mut [u8]) {
     let key_len = u16::try_from(identity.key.len()).expect("a block key has at most 4 KiB");

@@ -552,7 +552,7 @@ impl Core {
             self.sweep.not_out_of_turn(*block);
         }
         let table = &self.directory.table;
-        let run = Run::new(blocks, table, self.config.block_bytes);
+        let run = Run::new(blocks, table, self.block_bytes);
         self.sweep.runs.insert(id, run);
         id
     }

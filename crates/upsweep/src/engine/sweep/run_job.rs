@@ -213,8 +213,7 @@ impl RunJob {
         if block.keep_whole {
             return usize::MAX;
         }
-        let header = image_format::HEADER_BYTES + block.key.len();
-        self.block_bytes.saturating_sub(header).max(self.block_bytes / 2)
+        image_format::body_bytes_max(self.block_bytes, &block.key)
     }
 
     /// Appends the pieces of a block, or merges the first of them into its left neighbour; returns

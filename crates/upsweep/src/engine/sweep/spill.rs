@@ -32,7 +32,7 @@ use crate::engine::core::{Actions, Core, Publish, Purpose, Release};
 use crate::engine::directory::{BlockId, Space};
 use crate::engine::format::bundle_format::Spilled;
 use crate::engine::format::record_format::{BlockRef, encode_spill};
-use crate::engine::policy::{Costs, Gauge, LEVELS_MAX, Round, Spilling};
+use crate::engine::policy::{Costs, DirectorySize, Gauge, LEVELS_MAX, Round, Spilling};
 use crate::engine::quarantine::FIRST_USER_SPACE;
 use crate::log::AppendError;
 use crate::placement::Extent;
@@ -149,10 +149,16 @@ impl Core {
         self.spills_for_memory
     }
 
-    /// Decides by what updates cost whether they are spilled for memory, and how many bundles are
-    /// worth having.
+    /// Decides by what updates cost whether they are spilled for memory, how many bundles are worth
+    /// having, and how large blocks are made.
     pub(in crate::engine) fn weigh_costs(&mut self) {
         let costs = self.costs();
+        let directory = DirectorySize {
+            blocks: costs.blocks,
+            image_bytes: costs.image_bytes,
+            memory_bytes: self.directory.memory_bytes() as u64,
+        };
+        self.block_bytes = self.config.block_sizes().target(&directory, self.block_bytes);
         self.bundles_worth_bytes = costs.bundles_worth_bytes() as u64;
         self.spills_for_memory = match self.config.spilling {
             Spilling::Never => false,

@@ -76,6 +76,8 @@ pub struct TableLoader<I> {
     fill_percent: usize,
     /// Records taken so far.
     taken: u64,
+    /// Bytes of the leaves before the open one, without large values.
+    closed_bytes: u64,
     open: OpenLeaf,
     has_ended: bool,
 }
@@ -102,8 +104,16 @@ impl<I> TableLoader<I> {
             return Err(RequestError::BadConfig { setting: "fill", reason }.into());
         }
         let fill_percent = fill_percent as usize;
-        let open = OpenLeaf::new(Vec::new(), limits, fill_percent, 0);
-        Ok(Self { records, limits, fill_percent, taken: 0, open, has_ended: false })
+        let open = OpenLeaf::new(Vec::new(), limits.body_bytes(&[], 0) * fill_percent / 100, 0);
+        Ok(Self {
+            records,
+            limits,
+            fill_percent,
+            taken: 0,
+            closed_bytes: 0,
+            open,
+            has_ended: false,
+        })
     }
 
     /// Takes one record; returns the leaf that it closes, if any.
@@ -127,8 +137,12 @@ impl<I> TableLoader<I> {
             let last_key = self.open.builder.last_key().unwrap_or_default();
             let block_key = separator(last_key, key).to_vec();
             let records = self.open.builder.count();
-            let next = OpenLeaf::new(block_key, self.limits, self.fill_percent, records);
-            closed = Some(std::mem::replace(&mut self.open, next).close());
+            let body_bytes_max = self.limits.body_bytes(&block_key, self.closed_bytes);
+            let body_bytes_max = body_bytes_max * self.fill_percent / 100;
+            let next = OpenLeaf::new(block_key, body_bytes_max, records);
+            let leaf = std::mem::replace(&mut self.open, next).close();
+            self.closed_bytes += leaf.body.len() as u64;
+            closed = Some(leaf);
         }
         self.open.push(key, &stored, apart);
         Ok(closed)
@@ -161,7 +175,7 @@ where
         while !self.has_ended {
             let Some(record) = self.records.next() else {
                 self.has_ended = true;
-                let rest = OpenLeaf::new(Vec::new(), self.limits, self.fill_percent, 0);
+                let rest = OpenLeaf::new(Vec::new(), 0, 0);
                 let last = std::mem::replace(&mut self.open, rest).close();
                 return (last.records > 0).then_some(Ok(last));
             };
@@ -182,8 +196,7 @@ where
 
 impl OpenLeaf {
     /// A leaf with room for about so many records.
-    fn new(key: Vec<u8>, limits: BlockLimits, fill_percent: usize, records: usize) -> Self {
-        let body_bytes_max = limits.body_bytes_max(&key) * fill_percent / 100;
+    fn new(key: Vec<u8>, body_bytes_max: usize, records: usize) -> Self {
         let builder = LeafBuilder::with_capacity(body_bytes_max, records);
         Self { key, body_bytes_max, builder, values: Vec::new(), values_bytes: 0 }
     }
@@ -218,12 +231,17 @@ mod tests {
     use super::*;
     use crate::engine::block_format::BlockFormat;
     use crate::engine::modifier::ValueKind;
+    use crate::runtime::BlockSizes;
     use crate::structures::table::leaf_format::{HEADER_BYTES, Leaf};
     use crate::structures::table::{TableFormat, Value, raw_format};
 
     type Content = BTreeMap<Vec<u8>, Value>;
 
-    const LIMITS: BlockLimits = BlockLimits { block_bytes: 4096, inline_value_bytes_max: 1024 };
+    const LIMITS: BlockLimits = BlockLimits {
+        block_sizes: BlockSizes { least: 4096, most: 16_384, directory_bytes: 1 << 20 },
+        image_bytes: 0,
+        inline_value_bytes_max: 1024,
+    };
 
     fn bytes(bytes: &[u8]) -> Value {
         Value { kind: ValueKind::Bytes, bytes: bytes.to_vec() }
@@ -291,7 +309,7 @@ mod tests {
             prop_assert_eq!(content_of(&blocks), content);
             prop_assert!(blocks.first().is_none_or(|first| first.key.is_empty()));
             let limit = |block: &LoadedBlock| {
-                LIMITS.body_bytes_max(&block.key) * fill_percent as usize / 100
+                LIMITS.body_bytes(&block.key, 0) * fill_percent as usize / 100
             };
             prop_assert!(blocks.iter().all(|b| b.records == 1 || b.body.len() <= limit(b)));
             for pair in blocks.windows(2) {
@@ -308,6 +326,29 @@ mod tests {
                 prop_assert!(&right.key[..right.key.len() - 1] <= last.as_slice());
             }
         }
+    }
+
+    #[test]
+    fn the_more_is_loaded_the_larger_are_leaves() {
+        let content: Content =
+            (0..3000u32).map(|key| (key.to_be_bytes().to_vec(), bytes(&[7; 200]))).collect();
+        // Room for 48 full leaves: 24 of 4 KiB and, as that much again may come, 12 of each larger
+        // size; some more as they are not quite full.
+        let limits = BlockLimits {
+            block_sizes: BlockSizes { directory_bytes: 48 * 170, ..LIMITS.block_sizes },
+            ..LIMITS
+        };
+        let records = content.iter().map(|(key, value)| Ok((key.clone(), value.clone())));
+        let loader = TableLoader::new(records, limits, LoadOptions::default());
+        let blocks: Result<Vec<_>, _> = loader.expect("the default fill").collect();
+        let blocks = blocks.expect("sound records");
+        assert_eq!(content_of(&blocks), content);
+        let sizes: Vec<_> = blocks.iter().map(|b| b.body.len().next_power_of_two()).collect();
+        assert!(sizes.is_sorted(), "{sizes:?}");
+        let count = |size| sizes.iter().filter(|&&found| found == size).count();
+        assert!((24..=32).contains(&count(4096)), "{sizes:?}");
+        assert!((12..=16).contains(&count(8192)), "{sizes:?}");
+        assert_eq!(sizes.last(), Some(&16_384));
     }
 
     #[test]
