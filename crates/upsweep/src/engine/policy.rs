@@ -391,15 +391,13 @@ impl BlockSizes {
     /// blocks smaller again takes more room than to leave them as they are, so that the answer
     /// does not change to and fro.
     pub(super) fn target(&self, directory: &DirectorySize, now: u32) -> u32 {
-        let most = self.directory_bytes as f64;
         let expected = |target| directory.expected_bytes(target);
         let mut target = now;
         if directory.memory_bytes > self.directory_bytes {
-            while expected(target) > most && target <= self.most / 2 {
-                target *= 2;
-            }
+            target = self.grown(now, expected);
         }
-        while target > self.least && expected(target / 2) <= SHRINK_PART * most {
+        let room = SHRINK_PART * self.directory_bytes as f64;
+        while target > self.least && expected(target / 2) <= room {
             target /= 2;
         }
         target
@@ -409,9 +407,14 @@ impl BlockSizes {
     /// have at most, if a target does.
     #[must_use]
     pub fn target_for(&self, image_bytes: u64) -> u32 {
-        let mut target = self.least;
-        let expected = |target| image_bytes / u64::from(target) * ENTRY_BYTES;
-        while expected(target) > self.directory_bytes && target <= self.most / 2 {
+        self.grown(self.least, |target| (image_bytes / u64::from(target) * ENTRY_BYTES) as f64)
+    }
+
+    /// The first target from `now` up with which the directory, whose bytes are `expected` of it,
+    /// has what it may have; the largest if none.
+    fn grown(&self, now: u32, expected: impl Fn(u32) -> f64) -> u32 {
+        let mut target = now;
+        while expected(target) > self.directory_bytes as f64 && target <= self.most / 2 {
             target *= 2;
         }
         target

@@ -92,6 +92,17 @@ struct OpenLeaf {
     values_bytes: usize,
 }
 
+/// Length in bytes that the body of the leaf with this key is not to exceed, unless it holds a
+/// single record, with `closed_bytes` of leaves before it.
+fn filled_bytes(
+    limits: &BlockLimits,
+    fill_percent: usize,
+    block_key: &[u8],
+    closed_bytes: u64,
+) -> usize {
+    limits.body_bytes(block_key, closed_bytes) * fill_percent / 100
+}
+
 impl<I> TableLoader<I> {
     /// A loader for a store with these `limits`.
     ///
@@ -104,7 +115,7 @@ impl<I> TableLoader<I> {
             return Err(RequestError::BadConfig { setting: "fill", reason }.into());
         }
         let fill_percent = fill_percent as usize;
-        let open = OpenLeaf::new(Vec::new(), limits.body_bytes(&[], 0) * fill_percent / 100, 0);
+        let open = OpenLeaf::new(Vec::new(), filled_bytes(&limits, fill_percent, &[], 0), 0);
         Ok(Self {
             records,
             limits,
@@ -137,8 +148,8 @@ impl<I> TableLoader<I> {
             let last_key = self.open.builder.last_key().unwrap_or_default();
             let block_key = separator(last_key, key).to_vec();
             let records = self.open.builder.count();
-            let body_bytes_max = self.limits.body_bytes(&block_key, self.closed_bytes);
-            let body_bytes_max = body_bytes_max * self.fill_percent / 100;
+            let body_bytes_max =
+                filled_bytes(&self.limits, self.fill_percent, &block_key, self.closed_bytes);
             let next = OpenLeaf::new(block_key, body_bytes_max, records);
             let leaf = std::mem::replace(&mut self.open, next).close();
             self.closed_bytes += leaf.body.len() as u64;
@@ -309,7 +320,7 @@ mod tests {
             prop_assert_eq!(content_of(&blocks), content);
             prop_assert!(blocks.first().is_none_or(|first| first.key.is_empty()));
             let limit = |block: &LoadedBlock| {
-                LIMITS.body_bytes(&block.key, 0) * fill_percent as usize / 100
+                filled_bytes(&LIMITS, fill_percent as usize, &block.key, 0)
             };
             prop_assert!(blocks.iter().all(|b| b.records == 1 || b.body.len() <= limit(b)));
             for pair in blocks.windows(2) {
