@@ -21,6 +21,7 @@ use rustix::fs::{FallocateFlags, OFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::host::HostOptions;
+use super::stable::StableWrites;
 use super::{Buffer, DeviceError, Durability, Geometry};
 use crate::error::{Error, RequestError, RetryError};
 
@@ -45,6 +46,8 @@ pub(super) struct HostFile {
     /// Why it is as it is, in words for `stat`.
     pub(super) reasons: Vec<String>,
     block_device: bool,
+    /// A sync has to follow every write that is to be stable.
+    pub(super) syncs_writes: bool,
     logical_block_bytes: u32,
     physical_block_bytes: u32,
     size_bytes: AtomicU64,
@@ -85,6 +88,12 @@ impl HostFile {
             }
             Ok((file, dio_align))
         })?;
+        let stable = if block_device {
+            StableWrites::of_block_device()
+        } else {
+            StableWrites::of_file_system(rustix::fs::fstatfs(&file).ok().map(|found| found.f_type))
+        };
+        reasons.push(stable.reason);
         let number = if block_device { metadata.rdev() } else { metadata.dev() };
         let queue = QueueLimits::read(number, &mut reasons);
         // The page cache takes any bytes.
@@ -99,6 +108,7 @@ impl HostFile {
             direct: dio_align.is_some(),
             reasons,
             block_device,
+            syncs_writes: !stable.by_themselves,
             logical_block_bytes,
             physical_block_bytes: queue.physical.max(logical_block_bytes),
             size_bytes: AtomicU64::new(end - end % u64::from(logical_block_bytes)),
@@ -144,8 +154,9 @@ impl HostFile {
         buffer: &Buffer,
         durability: Durability,
     ) -> Result<(), DeviceError> {
-        if durability == Durability::Cached {
-            return self.file.write_all_at(buffer, offset).map_err(|error| io_error(&error));
+        if durability == Durability::Cached || self.syncs_writes {
+            self.file.write_all_at(buffer, offset).map_err(|error| io_error(&error))?;
+            return if durability == Durability::Stable { self.flush() } else { Ok(()) };
         }
         let mut done = 0;
         while done < buffer.len() {

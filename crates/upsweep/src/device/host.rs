@@ -12,13 +12,15 @@
 //! the bank waits for what is in flight, and its completions are lost.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+
+use rustix::io::Errno;
 
 use super::file::{HostFile, HostPath};
 use super::pool::{self, Pool};
 use super::uring::Ring;
-use super::{Completion, DeviceId, Devices, Geometry, Request};
+use super::{Completion, DeviceError, DeviceId, Devices, Geometry, Request};
 use crate::error::{Error, RequestError};
 
 /// How the requests of a bank reach the kernel.
@@ -146,25 +148,30 @@ impl HostDevices {
 }
 
 impl HostDevices {
-    /// A handle that does requests on the calling thread.
+    /// A handle that does requests on the calling thread, as long as the bank is there.
     #[must_use]
     pub fn performer(&self) -> Performer {
-        Performer { files: Arc::clone(&self.files) }
+        Performer { files: Arc::downgrade(&self.files) }
     }
 }
 
 /// Does requests of a [`HostDevices`] on the thread that calls it, which waits for the device.
 #[derive(Clone, Debug)]
 pub struct Performer {
-    files: Arc<[HostFile]>,
+    files: Weak<[HostFile]>,
 }
 
 impl Performer {
-    /// Does one request to its end. Cost: one system call, and no other thread has to be woken.
+    /// Does one request to its end; it fails once the bank is gone. Cost: one system call, and no
+    /// other thread has to be woken.
     #[must_use]
     pub fn perform(&self, request: Request) -> Completion {
-        match pool::check(&self.files, &request) {
-            Ok(()) => pool::run(&self.files, request),
+        let Some(files) = self.files.upgrade() else {
+            let errno = Errno::BADF.raw_os_error();
+            return request.end(Err(DeviceError::Failed { errno }));
+        };
+        match pool::check(&files, &request) {
+            Ok(()) => pool::run(&files, request),
             Err(error) => request.end(Err(error)),
         }
     }
@@ -267,17 +274,27 @@ impl Waiter {
         }
     }
 
-    /// A handle that ends the wait from another thread.
+    /// A handle that ends the wait from another thread, as long as the bank is there.
     #[must_use]
     pub fn waker(&self) -> Waker {
-        Waker { shared: self.shared.clone() }
+        let shared = match &self.shared {
+            SharedEngine::Ring(ring) => WeakEngine::Ring(Arc::downgrade(ring)),
+            SharedEngine::Pool(pool) => WeakEngine::Pool(Arc::downgrade(pool)),
+        };
+        Waker { shared }
     }
+}
+
+#[derive(Clone, Debug)]
+enum WeakEngine {
+    Ring(Weak<Ring>),
+    Pool(Weak<pool::Shared>),
 }
 
 /// Ends the wait of a [`Waiter`].
 #[derive(Clone, Debug)]
 pub struct Waker {
-    shared: SharedEngine,
+    shared: WeakEngine,
 }
 
 impl Waker {
@@ -286,8 +303,8 @@ impl Waker {
     /// woken already.
     pub fn wake(&self) {
         match &self.shared {
-            SharedEngine::Ring(ring) => ring.wake(),
-            SharedEngine::Pool(pool) => pool.wake(),
+            WeakEngine::Ring(ring) => ring.upgrade().iter().for_each(|ring| ring.wake()),
+            WeakEngine::Pool(pool) => pool.upgrade().iter().for_each(|pool| pool.wake()),
         }
     }
 }

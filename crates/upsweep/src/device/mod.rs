@@ -22,7 +22,10 @@ mod pages;
 #[cfg(target_os = "linux")]
 mod pool;
 mod probe;
+mod process;
 mod random;
+#[cfg(target_os = "linux")]
+mod stable;
 #[cfg(target_os = "linux")]
 mod uring;
 mod volatile;
@@ -35,6 +38,7 @@ pub use host::{EngineChoice, HostDescription, HostDevices, HostOptions, Performe
 pub use hostile::{FailureKind, FaultRange, Faults, HostileDevices};
 pub use memory::{LatencyModel, MemoryDevices, Simulated, VirtualClock};
 pub use probe::{BlockWrites, DeviceProfile, ScratchRange, probe, probe_block_writes};
+pub use process::Process;
 pub use volatile::PowerCut;
 
 /// Position of a device in its bank, from 0.

@@ -204,12 +204,19 @@ pub(super) fn check(files: &[HostFile], request: &Request) -> Result<(), DeviceE
 /// Runs one request that passed [`check`] to its end on the calling thread.
 pub(super) fn run(files: &[HostFile], mut request: Request) -> Completion {
     let file = &files[usize::from(request.device.0)];
-    let result = match &mut request.operation {
-        Operation::Read { offset, buffer } => file.read(*offset, buffer),
-        Operation::Write { offset, buffer, durability } => file.write(*offset, buffer, *durability),
-        Operation::Flush => file.flush(),
-        Operation::Discard { offset, bytes } => file.discard(*offset, *bytes),
-        Operation::Grow { bytes } => file.grow(*bytes),
-    };
+    let result = request.operation.perform(file);
     request.end(result)
+}
+
+impl Operation {
+    /// Does it to its end on the calling thread.
+    pub(super) fn perform(&mut self, file: &HostFile) -> Result<(), DeviceError> {
+        match self {
+            Self::Read { offset, buffer } => file.read(*offset, buffer),
+            Self::Write { offset, buffer, durability } => file.write(*offset, buffer, *durability),
+            Self::Flush => file.flush(),
+            Self::Discard { offset, bytes } => file.discard(*offset, *bytes),
+            Self::Grow { bytes } => file.grow(*bytes),
+        }
+    }
 }

@@ -44,8 +44,9 @@ const DEPTH: usize = 256;
 const ENTRIES: u32 = 512;
 /// The name of a wake among the completion entries; slots have small names.
 const WAKE: u64 = u64::MAX;
-/// How often one request is repeated after an interruption without any progress.
-const REPEATS_MAX: u32 = 1000;
+/// How often one request is repeated after an interruption without any progress, before the thread
+/// that waits does it itself.
+const REPEATS_MAX: u32 = 100;
 /// Longest transfer in one entry; the kernel takes just under 2 GiB.
 const TRANSFER_BYTES_MAX: usize = 1 << 30;
 /// How often entries are offered at once to a kernel that has no resources for them.
@@ -97,7 +98,7 @@ struct Running {
 enum Stage {
     /// The operation itself.
     Operate,
-    /// A file has grown; this makes the growth stable.
+    /// A file has grown, or was written to where a sync has to follow; this makes it stable.
     Stabilise,
     /// The result is known and passes through the ring, so that waiters learn of it.
     Report(Result<(), DeviceError>),
@@ -437,8 +438,8 @@ impl Running {
                 let rest = &buffer[done..];
                 let bytes = rest.len().min(TRANSFER_BYTES_MAX) as u32;
                 let flags = match durability {
-                    Durability::Cached => ReadWriteFlags::empty(),
-                    Durability::Stable => ReadWriteFlags::DSYNC,
+                    Durability::Stable if !file.syncs_writes => ReadWriteFlags::DSYNC,
+                    Durability::Stable | Durability::Cached => ReadWriteFlags::empty(),
                 };
                 let write = opcode::Write::new(descriptor, rest.as_ptr(), bytes);
                 write.offset(*offset + done as u64).rw_flags(flags.bits() as i32).build()
@@ -486,28 +487,35 @@ impl Running {
                     (_, false) => Next::End(Ok(())),
                 };
             }
-            (Operation::Write { buffer, .. }, _) => {
+            (Operation::Write { buffer, durability, .. }, Stage::Operate) => {
                 self.done += count;
                 self.repeats = 0;
-                return match (count, self.done < buffer.len()) {
-                    (0, _) => Next::End(Err(errno_error(Errno::IO))),
-                    (_, true) => Next::Submit,
-                    (_, false) => Next::End(Ok(())),
+                let is_over = self.done >= buffer.len();
+                return match count {
+                    0 => Next::End(Err(errno_error(Errno::IO))),
+                    _ if !is_over => Next::Submit,
+                    _ if *durability == Durability::Stable && file.syncs_writes => {
+                        self.stage = Stage::Stabilise;
+                        Next::Submit
+                    }
+                    _ => Next::End(Ok(())),
                 };
             }
-            (Operation::Flush | Operation::Discard { .. }, _) => {}
+            (Operation::Write { .. } | Operation::Flush | Operation::Discard { .. }, _) => {}
         }
         Next::End(Ok(()))
     }
 
     fn fail(&mut self, errno: Errno, files: &[HostFile]) -> Next {
-        if matches!(errno, Errno::INTR | Errno::AGAIN | Errno::CANCELED) {
+        let file = &files[usize::from(self.request.device.0)];
+        if matches!(errno, Errno::INTR | Errno::AGAIN | Errno::CANCELED | Errno::NOMEM) {
             self.repeats += 1;
             if self.repeats <= REPEATS_MAX {
                 return Next::Submit;
             }
+            // The kernel finds no thread for it, or no memory. That says nothing of the device.
+            return Next::End(self.request.operation.perform(file));
         }
-        let file = &files[usize::from(self.request.device.0)];
         match (&self.request.operation, &self.stage) {
             (Operation::Discard { .. }, _) if unsupported(errno) => Next::End(Ok(())),
             (Operation::Grow { bytes }, Stage::Operate) if unsupported(errno) => {
