@@ -21,7 +21,18 @@ impl World {
                 self.scan(space, reverse).map_err(|reason| format!("recovered: {reason}"))?;
             }
         }
-        self.check_quarantine(false)
+        self.audit_conservation()
+    }
+
+    /// Whatever was accepted is in an image, a queue, a bundle, or the quarantine: at any moment
+    /// all values are those of the oracle, and what was refused and waits no more is in the
+    /// quarantine.
+    ///
+    /// # Errors
+    /// What is missing, or is there and should not be.
+    pub fn audit_conservation(&mut self) -> Verdict {
+        let swept = self.core().sweep_frontier();
+        self.check_quarantine(swept)
     }
 
     /// The tables are those of the oracle, by number and name.
@@ -53,7 +64,7 @@ impl World {
         }
     }
 
-    fn check_quarantine(&mut self, all_swept: bool) -> Verdict {
+    fn check_quarantine(&mut self, swept: u64) -> Verdict {
         let found = match self.quarantine()? {
             Answer::Is(found) => found,
             Answer::Damaged(_) => return Ok(()),
@@ -62,7 +73,7 @@ impl World {
             // What was set aside because of damage changes what is refused later.
             return Ok(());
         }
-        self.oracle.check_quarantine(&found, all_swept).map_err(|reason| {
+        self.oracle.check_quarantine(&found, swept).map_err(|reason| {
             let refused = self.oracle.refusals.count();
             format!("quarantine of {}, {refused} refused: {reason}", found.len())
         })
@@ -102,7 +113,7 @@ impl World {
                 self.scan(space, reverse).map_err(|reason| format!("at the end: {reason}"))?;
             }
         }
-        self.check_quarantine(swept)?;
+        self.audit_conservation()?;
         self.check_directory()?;
         self.check_space(swept)?;
         self.restart_at_the_end()

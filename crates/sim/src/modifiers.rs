@@ -9,6 +9,9 @@ use crate::semantics::{self, Op, Value};
 /// What the message of an expected panic begins with: the hook of the panics is silent on it.
 pub const EXPECTED_PANIC: &str = "this modifier panics on purpose";
 
+/// How often a long reason says the same.
+const LONG_REASON_TIMES: usize = 20_000;
+
 /// A modifier of the application. What it computes is defined in [`semantics`], because there is
 /// no second definition to compare it with.
 struct Application(Op, &'static str);
@@ -47,7 +50,13 @@ impl Modifier for Application {
                 Ok(Outcome::Put(kind.unwrap_or(ValueKind::Bytes), value.bytes))
             }
             Ok(None) => Ok(Outcome::Delete),
-            Err(semantics::Refused) => Err(Refusal("fussy".to_owned())),
+            Err(semantics::Refused) => Err(Refusal(reason(operand))),
         }
     }
+}
+
+/// Why the fussy modifier refuses: sometimes at a length that nobody wants to keep.
+fn reason(operand: &[u8]) -> String {
+    let times = if operand.len().is_multiple_of(5) { LONG_REASON_TIMES } else { 1 };
+    "fussy ".repeat(times)
 }

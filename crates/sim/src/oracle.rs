@@ -77,6 +77,9 @@ type Place = (u32, Vec<u8>);
 /// A modifier and its operand.
 type Operation = (Op, Vec<u8>);
 
+/// By key, then sequence; several updates of one record may hit one key.
+type ByPlace = BTreeMap<Place, BTreeMap<u64, Vec<Operation>>>;
+
 /// A range of keys that was removed.
 #[derive(Clone, Debug)]
 struct Removed {
@@ -89,8 +92,7 @@ struct Removed {
 /// Updates that the model refused: what the quarantine may and must hold.
 #[derive(Clone, Debug, Default)]
 pub struct Refusals {
-    /// By key, then sequence; several updates of one record may hit one key.
-    by_place: BTreeMap<Place, BTreeMap<u64, Vec<Operation>>>,
+    by_place: ByPlace,
     /// Sequence of the last blind update of each key, which may have superseded those before.
     last_blind: BTreeMap<Place, BTreeSet<u64>>,
     /// Ranges that were removed, which supersede all before.
@@ -288,7 +290,8 @@ impl Oracle {
         self.state.get(&space)?.rows.get(key)
     }
 
-    /// Compares the quarantine with what was refused. `all_swept`: no update waits any more.
+    /// Compares the quarantine with what was refused. No update up to the sequence `swept` waits
+    /// any more: it is in an image, in a bundle that a sweep has applied, or in the quarantine.
     ///
     /// Superseded updates are not evaluated, and folded ones are refused as one; so an update that
     /// must be there is one that no later blind update of its key can have superseded, and whose
@@ -296,7 +299,7 @@ impl Oracle {
     ///
     /// # Errors
     /// What is there and should not be, or the other way round.
-    pub fn check_quarantine(&self, found: &[Found], all_swept: bool) -> Result<(), String> {
+    pub fn check_quarantine(&self, found: &[Found], swept: u64) -> Result<(), String> {
         let mut left = self.refusals.by_place.clone();
         let mut seen: BTreeSet<(u32, Vec<u8>, u64)> = BTreeSet::new();
         for entry in found.iter().filter(|entry| !entry.damaged) {
@@ -330,10 +333,18 @@ impl Oracle {
                 at.remove(position);
             }
         }
-        if !all_swept {
-            return Ok(());
-        }
-        for ((space, key), refused) in &left {
+        self.check_conservation(&left, &seen, swept)
+    }
+
+    /// What was refused up to the sequence `swept` and is not superseded is in the quarantine, of
+    /// which `seen` has the entries; `left` are the refusals that those do not account for.
+    fn check_conservation(
+        &self,
+        left: &ByPlace,
+        seen: &BTreeSet<(u32, Vec<u8>, u64)>,
+        swept: u64,
+    ) -> Result<(), String> {
+        for ((space, key), refused) in left {
             if !self.state.contains_key(space) {
                 continue;
             }
@@ -345,7 +356,7 @@ impl Oracle {
             let last_range = ranges.map(|range| range.seq).max().unwrap_or(0);
             let last_blind = blind.and_then(BTreeSet::last).copied().unwrap_or(0).max(last_range);
             for (seq, updates) in refused.range(last_blind + 1..) {
-                if seen.contains(&(*space, key.clone(), *seq)) {
+                if *seq > swept || seen.contains(&(*space, key.clone(), *seq)) {
                     continue;
                 }
                 if let Some((op, _)) = updates.iter().find(|(op, _)| op.keeps_apart()) {

@@ -15,6 +15,8 @@ use crate::world::{Asked, PATIENCE_US, Verdict, World};
 
 /// Places at which damage is tried, until one holds something.
 const PLACES_TRIED: usize = 64;
+/// About how many steps there are from one audit to the next.
+const STEPS_PER_AUDIT: u64 = 300;
 /// Records in a burst.
 const BURST_RECORDS: u64 = 60;
 /// Most tables at one time.
@@ -70,7 +72,17 @@ impl World {
         if self.core().closed().is_some() {
             return self.after_write_error();
         }
+        if self.auditing.one_in(STEPS_PER_AUDIT) {
+            self.audit()?;
+        }
         self.settle()
+    }
+
+    /// Compares one table and the quarantine with the oracle, in the middle of everything.
+    fn audit(&mut self) -> Verdict {
+        self.tally.audits += 1;
+        self.scan_one()?;
+        self.audit_conservation()
     }
 
     /// Tables that are there for the model and for the engine, those of snapshots included.

@@ -12,6 +12,8 @@ use crate::semantics::{BUILTINS, Op, Value, kind};
 /// Draws updates for one history.
 pub struct Workload {
     random: Random,
+    /// Draws operands that are long and refused.
+    of_refusals: Random,
     keys: u64,
     key_bytes_max: u64,
     key_bytes_extreme: u64,
@@ -44,6 +46,7 @@ impl Workload {
             hostile_percent: random.pick(&[0, 0, 2, 10]),
             large_percent: random.pick(&[0, 0, 1, 5]),
             tails: tails(&mut Random::new(plan.seed, "tails")),
+            of_refusals: Random::new(plan.seed, "refusals"),
             random,
         }
     }
@@ -184,6 +187,10 @@ impl Workload {
             Op::BitOr => {
                 let length = self.random.pick(&[8, 8, 3]);
                 self.random.bytes(length)
+            }
+            Op::Fussy | Op::Bomb if self.of_refusals.percent(20) => {
+                let length = self.of_refusals.below(self.large_bytes_max) as usize;
+                self.of_refusals.bytes(length)
             }
             Op::Append | Op::Stir | Op::Fussy | Op::Bomb => self.short(),
             _ => self.number(),

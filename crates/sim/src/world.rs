@@ -73,6 +73,8 @@ pub struct Tally {
     pub checkpoints: u64,
     /// Updates that the model refused.
     pub refused: u64,
+    /// Comparisons with the oracle in the middle of a history.
+    pub audits: u64,
     /// Answers without updates that damage had sent to the quarantine.
     pub set_aside: u64,
     /// Large values read to the end.
@@ -110,6 +112,7 @@ impl Tally {
         self.checkpoints += checkpoints;
         self.refused += refused;
         self.large += large;
+        self.audits += other.audits;
         self.clones += other.clones;
         self.ranges += other.ranges;
         self.loads += other.loads;
@@ -137,6 +140,8 @@ pub struct World {
     pub random: Random,
     /// Decides on power cuts.
     pub cutting: Random,
+    /// Decides on audits.
+    pub auditing: Random,
     /// Draws updates.
     pub workload: Workload,
     /// Numbers of the modifiers in this store.
@@ -193,6 +198,7 @@ impl World {
             oracle: Oracle::default(),
             random: Random::new(plan.seed, "schedule"),
             cutting: Random::new(plan.seed, "cuts"),
+            auditing: Random::new(plan.seed, "audits"),
             workload: Workload::new(&plan),
             modifier_ids: BTreeMap::new(),
             jobs: Vec::new(),

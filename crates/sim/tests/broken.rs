@@ -32,8 +32,9 @@ fn is_caught(feature: &str) {
 /// What is broken: acknowledging before the log is durable, the check of frontiers, writing to free
 /// space only, giving images back, shadowing what is shared, what waits when a block is cloned,
 /// replay that passes by what bundles have, telling those who wait for room that a run has made
-/// some, full speed while somebody waits, and spills that begin before what they relieve is full.
-const BROKEN: [&str; 10] = [
+/// some, full speed while somebody waits, spills that begin before what they relieve is full, and
+/// long updates that are refused.
+const BROKEN: [&str; 11] = [
     "broken-early-acknowledge",
     "broken-frontier",
     "broken-overwrite-in-place",
@@ -44,6 +45,7 @@ const BROKEN: [&str; 10] = [
     "broken-lost-wake",
     "broken-rest",
     "broken-late-spill",
+    "broken-lost-refusal",
 ];
 
 /// One test for all: they share a target folder, and so the dependencies.

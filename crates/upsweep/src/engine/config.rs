@@ -13,6 +13,12 @@ pub const KEY_BYTES_MAX: usize = 4096;
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
 /// Longest operand: a value and the byte that tells its kind, or an offset.
 pub const OPERAND_BYTES_MAX: usize = VALUE_BYTES_MAX + 16;
+/// Longest text that is kept of why an update was refused, in bytes.
+pub const REASON_BYTES_MAX: usize = 256;
+/// Longest value that is stored, in bytes. The application's are [`VALUE_BYTES_MAX`] long at most,
+/// and every update that they can be part of finds room in the quarantine, whose entries have its
+/// key, its operand, the reason, and some numbers.
+pub const STORED_BYTES_MAX: usize = OPERAND_BYTES_MAX + KEY_BYTES_MAX + REASON_BYTES_MAX + 64;
 /// Where the managed range of a data device starts: behind the label and the superblock slots.
 pub const DATA_START: u64 = 4 * 4096;
 /// Offsets of the two superblock slots on the first data device.
@@ -169,6 +175,13 @@ impl Config {
     #[must_use]
     pub fn memory_bytes_min(&self) -> usize {
         self.fixed_bytes() + self.cache_bytes + self.queue_bytes_min() + DIRECTORY_BYTES_MIN
+    }
+
+    /// Memory for queues in an empty store, which is the most that they ever have.
+    #[must_use]
+    pub fn queue_bytes_max(&self) -> usize {
+        let others = self.fixed_bytes() + self.cache_bytes + DIRECTORY_BYTES_MIN;
+        self.memory_bytes.saturating_sub(others).max(self.queue_bytes_min())
     }
 
     /// The least memory for queues with which the engine still makes progress.

@@ -4,7 +4,7 @@
 //! address; equal inputs give equal outputs, on every machine, for ever; a modifier has no access
 //! to the store. (Bosc paper, section 3.1; design document, "Modifiers".)
 
-use super::config::VALUE_BYTES_MAX;
+use super::config::{REASON_BYTES_MAX, STORED_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::error::RequestError;
 
 /// What the bytes of a value are, as far as the engine knows: chosen by the modifier that made it.
@@ -51,9 +51,25 @@ pub enum Outcome {
     Delete,
 }
 
-/// Why a modifier refuses an update; shown to people in the quarantine list.
+/// Why a modifier refuses an update; shown to people in the quarantine list. Of a text of more than
+/// 256 bytes only the beginning is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal(pub String);
+
+impl Refusal {
+    /// The text, cut to [`REASON_BYTES_MAX`]: one that a modifier makes of whatever it was given
+    /// may be of any length, and is kept with each update that it refuses.
+    #[must_use]
+    pub fn into_reason(self) -> String {
+        let bytes = self.0.len();
+        if bytes <= REASON_BYTES_MAX {
+            return self.0;
+        }
+        let note = format!("... ({bytes} bytes in all)");
+        let start = self.0.floor_char_boundary(REASON_BYTES_MAX - note.len());
+        format!("{}{note}", &self.0[..start])
+    }
+}
 
 /// A named, deterministic, pure function from (key, current value, operand) to an [`Outcome`].
 ///
@@ -118,21 +134,34 @@ pub(crate) fn check_name(name: &str) -> Result<(), RequestError> {
 /// # Errors
 /// [`Refusal`] with what is wrong.
 pub fn check_value(kind: ValueKind, bytes: &[u8]) -> Result<(), Refusal> {
-    if kind != ValueKind::Bytes && bytes.len() != 8 {
-        let length = bytes.len();
-        return Err(Refusal(format!("a value of kind {kind:?} has 8 bytes, not {length}")));
-    }
+    check_stored(kind, bytes.len())?;
     check_length(bytes.len())
 }
 
-/// Checks the length of a value in bytes.
+/// Checks the length of a value that is stored, in bytes, for its kind: numbers have 8, and nothing
+/// exceeds [`STORED_BYTES_MAX`].
+///
+/// # Errors
+/// [`Refusal`] with what is wrong.
+pub fn check_stored(kind: ValueKind, length: usize) -> Result<(), Refusal> {
+    if kind != ValueKind::Bytes && length != 8 {
+        return Err(Refusal(format!("a value of kind {kind:?} has 8 bytes, not {length}")));
+    }
+    check_below(length, STORED_BYTES_MAX)
+}
+
+/// Checks the length of a value of the application, in bytes.
 ///
 /// # Errors
 /// [`Refusal`] if it is above [`VALUE_BYTES_MAX`].
 pub fn check_length(length: usize) -> Result<(), Refusal> {
-    if length > VALUE_BYTES_MAX {
+    check_below(length, VALUE_BYTES_MAX)
+}
+
+fn check_below(length: usize, limit: usize) -> Result<(), Refusal> {
+    if length > limit {
         return Err(Refusal(format!(
-            "a value of {length} bytes is above the limit of {VALUE_BYTES_MAX} bytes"
+            "a value of {length} bytes is above the limit of {limit} bytes"
         )));
     }
     Ok(())

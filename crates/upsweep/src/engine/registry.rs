@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::block_format::UpdateRef;
+use super::config::OPERAND_BYTES_MAX;
 use super::modifier::{Modifier, Outcome, Refusal, check_value};
 
 /// Number of a modifier within a store.
@@ -81,6 +82,16 @@ impl Modifiers {
     #[must_use]
     pub fn get(&self, id: ModifierId) -> Option<&dyn Modifier> {
         self.by_id.get(usize::from(id.0))?.as_deref()
+    }
+
+    /// Two operands of the modifier with this number as one, if it folds them: see
+    /// [`Modifier::fold`]. One that panics, or makes an operand of more than [`OPERAND_BYTES_MAX`],
+    /// does not fold.
+    #[must_use]
+    pub fn fold(&self, id: ModifierId, earlier: &[u8], later: &[u8]) -> Option<Vec<u8>> {
+        let modifier = self.get(id)?;
+        let folded = catch_unwind(AssertUnwindSafe(|| modifier.fold(earlier, later)));
+        folded.unwrap_or_default().filter(|operand| operand.len() <= OPERAND_BYTES_MAX)
     }
 
     /// Whether an update can only make its block smaller: it is blind and puts nothing.

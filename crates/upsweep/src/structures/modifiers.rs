@@ -41,7 +41,7 @@ pub use operand_format::{patch_operand, value_operand};
 pub use resolve::{Resolved, is_decided, resolve};
 
 pub use crate::engine::config::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-pub use crate::engine::modifier::{check_length, check_value};
+pub use crate::engine::modifier::{check_length, check_stored, check_value};
 
 /// Number of `put`.
 pub const PUT: ModifierId = ModifierId(0);

@@ -460,10 +460,10 @@ fn fold_group<'a>(group: &[UpdateRef<'a>], modifiers: &Modifiers) -> Vec<Folded<
     let start = group.iter().rposition(is_blind).unwrap_or(0);
     let mut kept: Vec<Folded<'a>> = Vec::with_capacity(group.len() - start);
     for update in &group[start..] {
-        let folded =
-            kept.last().filter(|last| last.update.modifier == update.modifier).and_then(|last| {
-                modifiers.get(update.modifier)?.fold(last.borrow().operand, update.operand)
-            });
+        let last = kept.last().filter(|last| last.update.modifier == update.modifier);
+        let folded = last.and_then(|last| {
+            modifiers.fold(update.modifier, last.borrow().operand, update.operand)
+        });
         match (folded, kept.last_mut()) {
             // The sequence stays that of the earliest: recovery needs the log from there on.
             (Some(operand), Some(last)) => last.operand = Some(operand),

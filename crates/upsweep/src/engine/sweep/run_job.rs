@@ -16,6 +16,8 @@ use crate::engine::cache::Image;
 use crate::engine::format::codec_format::Malformed;
 use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::format::record_format::RangeRecord;
+use crate::engine::modifier::Refusal;
+use crate::engine::quarantine::QUARANTINE_SPACE;
 use crate::engine::queue::{Packed, Waiting};
 use crate::engine::registry::{KeyRange, ModifierId, Modifiers};
 use crate::engine::visitor::{VisitedBlock, Visitors};
@@ -294,6 +296,10 @@ fn refused<'a>(
     updates: &'a [UpdateRef<'a>],
     applied: &'a Applied,
 ) -> impl Iterator<Item = Quarantined> + 'a {
+    debug_assert!(
+        block.space != QUARANTINE_SPACE || applied.refused.is_empty(),
+        "the quarantine takes all that is put there"
+    );
     applied.refused.iter().map(move |refused| {
         let update = &updates[refused.index];
         Quarantined {
@@ -302,7 +308,7 @@ fn refused<'a>(
             modifier: update.modifier,
             key: update.key.to_vec(),
             operand: update.operand.to_vec(),
-            reason: refused.reason.clone(),
+            reason: Refusal(refused.reason.clone()).into_reason(),
         }
     })
 }

@@ -1,6 +1,6 @@
 //! The built-in modifiers of whole values and byte strings; their rules are in the parent module.
 
-use super::operand_format::{patch_operand, split_patch, split_value};
+use super::operand_format::{patch_operand, split_patch, split_stored, split_value};
 use super::{VALUE_BYTES_MAX, check_length};
 use crate::engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
 
@@ -35,7 +35,7 @@ impl Modifier for Put {
         _current: Option<ValueRef<'_>>,
         operand: &[u8],
     ) -> Result<Outcome, Refusal> {
-        let (kind, bytes) = split_value(operand)?;
+        let (kind, bytes) = split_stored(operand)?;
         Ok(Outcome::Put(kind, bytes.to_vec()))
     }
 

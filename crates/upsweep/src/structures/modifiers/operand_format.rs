@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 
-use super::check_value;
+use super::{check_stored, check_value};
 use crate::engine::modifier::{Refusal, ValueKind};
 
 /// The operand of `put` and `insert_if_absent`: the value with its kind in front.
@@ -34,13 +34,20 @@ pub(super) fn split_patch(operand: &[u8]) -> Option<(usize, &[u8])> {
 
 /// Kind and bytes of the operand of `put` and `insert_if_absent`.
 pub(super) fn split_value(operand: &[u8]) -> Result<(ValueKind, &[u8]), Refusal> {
+    let (kind, bytes) = split_stored(operand)?;
+    check_value(kind, bytes)?;
+    Ok((kind, bytes))
+}
+
+/// The same of a `put` that may be the engine's own, whose values may be longer.
+pub(super) fn split_stored(operand: &[u8]) -> Result<(ValueKind, &[u8]), Refusal> {
     let (number, bytes) = operand.split_first().ok_or_else(|| {
         Refusal("the operand is empty; it is one kind byte and the value".to_owned())
     })?;
     let kind = ValueKind::from_number(*number).ok_or_else(|| {
         Refusal(format!("the operand begins with {number}, which is no value kind (0 to 3)"))
     })?;
-    check_value(kind, bytes)?;
+    check_stored(kind, bytes.len())?;
     Ok((kind, bytes))
 }
 

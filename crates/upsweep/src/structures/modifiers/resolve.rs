@@ -13,7 +13,7 @@
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::operand_format::split_value;
+use super::operand_format::split_stored;
 use super::{KEY_BYTES_MAX, PUT, check_value};
 use crate::engine::block_format::UpdateRef;
 use crate::engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
@@ -62,7 +62,7 @@ pub fn resolve<'a>(
         match call(modifiers, key, state.value(current), update) {
             Ok(Resolved::Unchanged) => {}
             Ok(changed) => state = changed,
-            Err(Refusal(reason)) => on_refused(position, reason),
+            Err(refusal) => on_refused(position, refusal.into_reason()),
         }
     }
     state
@@ -114,7 +114,7 @@ fn call<'a>(
     check_key(key)?;
     if update.modifier == PUT {
         // The most frequent modifier, without the copy that the trait's outcome costs.
-        let (kind, bytes) = split_value(update.operand)?;
+        let (kind, bytes) = split_stored(update.operand)?;
         return Ok(Resolved::Put(kind, Cow::Borrowed(bytes)));
     }
     let modifier = find(modifiers, update.modifier)?;

@@ -22,7 +22,7 @@ use crate::engine::block_format::{
 };
 use crate::engine::modifier::{ValueKind, ValueRef};
 use crate::structures::modifiers::{
-    KEY_BYTES_MAX, Resolved, VALUE_BYTES_MAX, check_value, is_decided, resolve,
+    KEY_BYTES_MAX, Resolved, check_stored, is_decided, resolve,
 };
 
 /// Name of the block format of ordered tables.
@@ -168,7 +168,7 @@ pub(in crate::structures) fn check<O: Order>(
         if is_before || is_behind {
             return Err(bad("belongs to another block"));
         }
-        check_stored(&record.value).map_err(|reason| bad(&format!("is malformed: {reason}")))?;
+        check_record_value(&record.value).map_err(|reason| bad(&format!("is malformed: {reason}")))?;
         if let Stored::Large { bytes, .. } = record.value {
             checked.values.push((key.to_vec(), bytes));
         }
@@ -178,17 +178,14 @@ pub(in crate::structures) fn check<O: Order>(
     Ok(checked)
 }
 
-fn check_stored(value: &Stored<'_>) -> Result<(), String> {
-    match value {
-        Stored::Inline(value) => check_value(value.kind, value.bytes).map_err(|refusal| refusal.0),
-        Stored::Large { kind, bytes, .. } => {
-            let value_bytes = (*bytes as usize).checked_sub(1);
-            let is_sound = value_bytes.is_some_and(|bytes| {
-                bytes <= VALUE_BYTES_MAX && (*kind == ValueKind::Bytes || bytes == 8)
-            });
-            is_sound.then_some(()).ok_or(format!("large value of {bytes} bytes, kind {kind:?}"))
-        }
-    }
+fn check_record_value(value: &Stored<'_>) -> Result<(), String> {
+    let (kind, length) = match value {
+        Stored::Inline(value) => (value.kind, Some(value.bytes.len())),
+        // The body of its companion block begins with the kind.
+        Stored::Large { kind, bytes, .. } => (*kind, (*bytes as usize).checked_sub(1)),
+    };
+    let length = length.ok_or("a large value without its kind")?;
+    check_stored(kind, length).map_err(|refusal| refusal.0)
 }
 
 /// What a leaf stores of a value that lives apart, and the body of that one's companion block.

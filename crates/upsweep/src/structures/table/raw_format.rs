@@ -6,7 +6,7 @@ use crate::engine::block_format::{
     Applied, ApplyError, ApplyInput, BlockFormat, Checked, Piece, Refused, Routing,
 };
 use crate::engine::modifier::{ValueKind, ValueRef};
-use crate::structures::modifiers::{Resolved, check_value, resolve};
+use crate::structures::modifiers::{Resolved, check_stored, resolve};
 
 /// One block, one value; the block key is the key. Name: `raw`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,7 +20,7 @@ pub fn decode(body: &[u8]) -> Result<Option<ValueRef<'_>>, String> {
     let Some((number, bytes)) = body.split_first() else { return Ok(None) };
     let kind = ValueKind::from_number(*number)
         .ok_or_else(|| format!("a value of unknown kind {number}"))?;
-    check_value(kind, bytes).map_err(|refusal| refusal.0)?;
+    check_stored(kind, bytes.len()).map_err(|refusal| refusal.0)?;
     Ok(Some(ValueRef { kind, bytes }))
 }
 
