@@ -129,6 +129,7 @@ impl World {
             if last < least && !self.may_lose_records() {
                 return Err(format!("records up to {least} were durable; up to {last} are there"));
             }
+            let attested = self.superblock().map_or(0, |superblock| superblock.durable);
             if attempt == 0 {
                 self.oracle.crash(last);
             }
@@ -153,6 +154,9 @@ impl World {
             }
             self.bank.set_fuse(None);
             return match opened {
+                Ok(_) if last < attested => {
+                    Err(format!("opened with records up to {last}, but more were stable"))
+                }
                 Ok(core) => {
                     self.take(core)?;
                     self.check_recovered()
@@ -168,7 +172,8 @@ impl World {
         engine::open(&mut self.bank, config, &self.registry, Access::ReadWrite)
     }
 
-    /// Damage of the log's end cannot always be told from a torn end.
+    /// Damage of the log's end cannot always be told from a torn end; but what a superblock says
+    /// was stable is there, or damage.
     fn may_lose_records(&self) -> bool {
         self.plan.trouble == Trouble::LogDamage && self.damaged
     }
@@ -177,8 +182,10 @@ impl World {
     fn check_read_only(&mut self) -> Verdict {
         let before = self.bank.digest();
         let config = self.plan.config.clone();
-        let report = engine::verify(&mut self.bank, config, &self.registry)
-            .map_err(|error| format!("verification: {error}"))?;
+        let report = match engine::verify(&mut self.bank, config, &self.registry) {
+            Err(Error::Damaged(_)) if self.damaged => return Err(DAMAGED.to_owned()),
+            report => report.map_err(|error| format!("verification: {error}"))?,
+        };
         if let Some(damage) = report.damage.first().filter(|_| !self.damaged) {
             return Err(format!("verification after a power cut: {damage}"));
         }

@@ -368,7 +368,8 @@ impl World {
         let name = self.random.percent(50).then_some(name);
         let chosen =
             (!tables.is_empty() && self.random.percent(30)).then(|| vec![self.random.pick(tables)]);
-        let made = self.core().create_snapshot(name.as_deref(), chosen.as_deref());
+        let identity = u128::from(self.random.word()).to_be_bytes();
+        let made = self.core().create_snapshot(name.as_deref(), chosen.as_deref(), identity);
         let made = match made {
             Ok(made) => made,
             Err(Error::Request(RequestError::SnapshotExists(_))) => return Ok(()),

@@ -446,3 +446,37 @@ fn a_restore_on_its_way_is_no_store_yet() {
     assert!(!opened.into_inner());
     Store::open(&restored).expect("it is whole");
 }
+
+#[test]
+fn an_increment_does_not_stand_on_a_backup_of_another_copy_of_the_store() {
+    let world = World::new();
+    let words = world.store.table("words").expect("a table");
+    let _put = words.put(b"word", b"of both").expect("durable");
+    drop(words);
+    world.store.clone().close().expect("closed");
+    let copy = world.path("copy");
+    std::fs::create_dir(&copy).expect("a folder");
+    for file in ["store.json", "data-0", "log-0"] {
+        std::fs::copy(world.path("store").join(file), copy.join(file)).expect("copied");
+    }
+    // The same updates and snapshots, so that names and sequences are equal.
+    let backed_up = |folder: &Path, word: &[u8], backup: &Path| {
+        let store = Store::open(folder).expect("opens");
+        let words = store.existing_table("words").expect("the table");
+        let _put = words.put(b"word", word).expect("durable");
+        let options = BackupOptions { snapshot: Some("kept"), ..BackupOptions::default() };
+        store.backup(backup, &options).expect("backed up")
+    };
+    let one = backed_up(&world.path("store"), b"of one", &world.path("of one"));
+    let other = backed_up(&copy, b"of other", &world.path("of other"));
+    assert_eq!(one.sequence, other.sequence);
+    let increment = |folder: &Path, since: &str| {
+        let store = Store::open(folder).expect("opens");
+        let since = world.path(since);
+        let options = BackupOptions { since: Some(&since), ..BackupOptions::default() };
+        store.backup(world.path("increment"), &options)
+    };
+    let refused = increment(&copy, "of one").expect_err("of another copy");
+    assert!(refused.to_string().contains("in another copy of the store"), "{refused}");
+    increment(&copy, "of other").expect("of this one");
+}

@@ -107,8 +107,9 @@ pub(super) struct CheckpointState {
     superblock_in_flight: bool,
     /// The next checkpoint to complete makes changes durable that are not in the log.
     carries: bool,
-    /// What the superblock in flight says of the replay.
+    /// What the superblock in flight says of the replay, and of how much of the log is stable.
     replay_from: u64,
+    durable: u64,
     bytes_at_last: u64,
 }
 
@@ -123,13 +124,18 @@ impl CheckpointState {
         self.phase == Phase::Pages
     }
 
+    /// Whether one is asked for or on its way.
+    fn is_under_way(&self) -> bool {
+        self.requested || self.phase != Phase::Idle
+    }
+
     /// Whether changes were published that only the next checkpoint makes durable.
     pub(super) fn carries_changes(&self) -> bool {
         self.carries
     }
 
     pub(super) fn is_active(&self) -> bool {
-        self.carries || self.phase != Phase::Idle || self.superblock_in_flight || self.requested
+        self.carries || self.is_under_way() || self.superblock_in_flight
     }
 }
 
@@ -139,9 +145,30 @@ impl Core {
         self.checkpoint.requested = true;
     }
 
+    /// From where on the next open would have to read the log after a checkpoint made now.
+    #[must_use]
+    pub fn replay_from_next(&self) -> u64 {
+        self.published.min(self.sweep.frontier) + 1
+    }
+
+    /// From where on the next open has to read the log.
+    #[must_use]
+    pub fn replay_from(&self) -> u64 {
+        self.superblock.replay_from
+    }
+
+    /// Whether a checkpoint is asked for or on its way. One that finds no room is given up.
+    #[must_use]
+    pub fn is_checkpointing(&self) -> bool {
+        self.checkpoint.is_under_way()
+    }
+
     pub(super) fn pump_checkpoint(&mut self, actions: &mut Actions) {
         match self.checkpoint.phase {
             Phase::Idle if self.checkpoint.superblock_in_flight => {}
+            Phase::Idle if self.closing && self.log.durable() > self.superblock.durable => {
+                self.write_superblock_alone(actions);
+            }
             Phase::Idle if self.paused && !self.change_waits_for_log() => {}
             Phase::Idle if self.change_waits_for_log() => {
                 self.carry_changes();
@@ -149,10 +176,7 @@ impl Core {
                 self.begin_checkpoint();
             }
             Phase::Idle if self.checkpoint_due() => self.begin_checkpoint(),
-            Phase::Idle if self.superblock_due() => {
-                let (root, seq) = (self.superblock.root, self.superblock.root_seq);
-                self.write_superblock(self.checkpoint.root_begin, root, seq, actions);
-            }
+            Phase::Idle if self.superblock_due() => self.write_superblock_alone(actions),
             Phase::Root if self.checkpoint.pending == 0 => self.write_root(actions),
             Phase::Superblock if !self.checkpoint.superblock_in_flight => {
                 let (root, seq) = (self.checkpoint.root, self.checkpoint.root_seq);
@@ -194,7 +218,7 @@ impl Core {
         let replay_from = self.superblock.replay_from;
         let oldest_bundle = self.bundles.oldest().unwrap_or(u64::MAX);
         let needed_from = replay_from.min(oldest_bundle);
-        directory.clones.retain(|event| event.seq >= needed_from);
+        directory.clones.forget_before(needed_from);
         let checkpoint = &mut self.checkpoint;
         checkpoint.requested = false;
         checkpoint.phase = Phase::Pages;
@@ -209,13 +233,13 @@ impl Core {
         let spaces = directory.spaces().map(|space| (space.record.clone(), space.root.0));
         self.checkpoint.next_root = Root {
             spaces: spaces.collect(),
-            snapshots: directory.snapshots.values().cloned().collect(),
+            snapshots: directory.snapshots.iter().cloned().collect(),
             modifiers: self.modifier_records.clone(),
             nodes: Vec::new(),
             pages: Vec::new(),
             condemned: directory.trees.condemned().iter().map(|node| node.0).collect(),
             owed: directory.trees.owed().iter().map(|(index, owed)| (*index, *owed)).collect(),
-            clones: directory.clones.clone(),
+            clones: directory.clones.to_vec(),
             carried,
             bundles: BundleList::default(),
         };
@@ -389,6 +413,12 @@ impl Core {
         };
     }
 
+    /// Writes a superblock with the root that counts already.
+    fn write_superblock_alone(&mut self, actions: &mut Actions) {
+        let (root, seq) = (self.superblock.root, self.superblock.root_seq);
+        self.write_superblock(self.checkpoint.root_begin, root, seq, actions);
+    }
+
     fn write_superblock(
         &mut self,
         begin: u64,
@@ -402,6 +432,8 @@ impl Core {
             (begin.min(self.sweep.frontier) + 1).max(self.superblock.replay_from);
         superblock.root = root;
         superblock.root_seq = root_seq;
+        superblock.durable = self.log.durable();
+        self.checkpoint.durable = superblock.durable;
         self.checkpoint.replay_from = superblock.replay_from;
         let mut buffer = Buffer::zeroed(SLOT_BYTES);
         let bytes = encode_superblock(&superblock);
@@ -420,6 +452,7 @@ impl Core {
             return;
         }
         self.superblock.replay_from = self.checkpoint.replay_from;
+        self.superblock.durable = self.checkpoint.durable;
         if self.checkpoint.phase == Phase::Superblock {
             self.checkpoint.phase = Phase::Idle;
             self.checkpoint.carries = false;

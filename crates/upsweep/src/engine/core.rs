@@ -136,6 +136,8 @@ pub struct Core {
     /// An update had to wait for the pipeline of the log.
     pub(super) waits_for_log: bool,
     pub(super) closed: Option<ClosedError>,
+    /// It is about to be closed: updates are refused.
+    pub(super) closing: bool,
     pub(super) purposes: BTreeMap<Token, Purpose>,
     pub(super) next_token: u64,
     pub(super) now_us: u64,
@@ -271,6 +273,21 @@ impl Core {
     #[must_use]
     pub fn closed(&self) -> Option<&ClosedError> {
         self.closed.as_ref()
+    }
+
+    /// Refuses updates from now on, and begins nothing else. What was accepted becomes durable, and
+    /// then a superblock says so: see [`Core::is_attested`].
+    pub fn begin_close(&mut self) {
+        self.closing = true;
+        self.paused = true;
+        self.room_events += 1;
+    }
+
+    /// Whether a superblock says that the whole log is durable: if it is cut short from now on, the
+    /// next open finds that out.
+    #[must_use]
+    pub fn is_attested(&self) -> bool {
+        self.superblock.durable == self.log.last()
     }
 
     /// Refuses updates from now on, for this reason (the first one counts).

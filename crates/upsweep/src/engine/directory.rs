@@ -8,31 +8,16 @@
 //! all keys, the first from the empty key.
 //! Cost of a search: a binary search per level of the tree.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::block_format::{BlockFormat, Routing};
 pub use super::blocks::{Block, BlockId, BlockTable};
-use super::format::checkpoint_format::CloneEvent;
-use super::format::record_format::{Placement, SnapshotRecord, SpaceRecord};
-use super::pending::Pending;
+pub use super::catalog::Space;
+use super::catalog::{Clones, Snapshots, Spaces};
+use super::format::record_format::{Placement, SpaceRecord};
 use super::tree::{Found, NodeId, Reference, Trees};
 use crate::placement::{Extent, UNIT_BYTES};
-
-/// A space: a table, the large values of one, or an application's own blocks.
-pub struct Space {
-    /// What the log says of it.
-    pub record: SpaceRecord,
-    /// How its blocks are laid out.
-    pub format: Arc<dyn BlockFormat>,
-    /// Its tree.
-    pub root: NodeId,
-    /// Updates that are accepted and wait for their record to be durable, because their block is
-    /// not this space's alone, or not there.
-    pub pending: Pending,
-    /// Sequences of records on their way that will change the space as a whole.
-    pub fences: VecDeque<u64>,
-}
 
 /// Where an update goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,18 +31,17 @@ pub enum Target {
 
 /// The blocks of all spaces.
 pub struct Directory {
-    spaces: BTreeMap<u32, Space>,
+    spaces: Spaces,
     /// All trees.
     pub trees: Trees,
     /// All blocks.
     pub table: BlockTable,
-    /// Snapshots, and the sequence that each of them shows.
-    pub snapshots: BTreeMap<u32, (SnapshotRecord, u64)>,
+    /// All snapshots.
+    pub snapshots: Snapshots,
     /// Images that several blocks share, and how many besides the first.
     shared_images: BTreeMap<Extent, u32>,
-    /// Which space was cloned from which, as long as updates in the log or in bundles may concern
-    /// both.
-    pub clones: Vec<CloneEvent>,
+    /// Which space was cloned from which.
+    pub clones: Clones,
 }
 
 impl Directory {
@@ -65,12 +49,12 @@ impl Directory {
     #[must_use]
     pub fn new(b: usize) -> Self {
         Self {
-            spaces: BTreeMap::new(),
+            spaces: Spaces::default(),
             trees: Trees::new(b),
             table: BlockTable::default(),
-            snapshots: BTreeMap::new(),
+            snapshots: Snapshots::default(),
             shared_images: BTreeMap::new(),
-            clones: Vec::new(),
+            clones: Clones::default(),
         }
     }
 
@@ -140,14 +124,12 @@ impl Directory {
 
     /// Adds a space with this tree.
     pub fn add_space(&mut self, record: SpaceRecord, format: Arc<dyn BlockFormat>, root: NodeId) {
-        let number = record.space;
-        let (pending, fences) = (Pending::default(), VecDeque::new());
-        self.spaces.insert(number, Space { record, format, root, pending, fences });
+        self.spaces.add(record, format, root);
     }
 
     /// Takes a space out and condemns its tree; [`Trees::release`] gives its blocks back.
     pub fn remove_space(&mut self, space: u32) -> Option<Space> {
-        let space = self.spaces.remove(&space)?;
+        let space = self.spaces.remove(space)?;
         self.trees.condemn(space.root);
         Some(space)
     }
@@ -155,17 +137,28 @@ impl Directory {
     /// The space with this number.
     #[must_use]
     pub fn space(&self, space: u32) -> Option<&Space> {
-        self.spaces.get(&space)
+        self.spaces.get(space)
     }
 
-    /// All spaces, by number.
+    /// The space of this name that belongs to no snapshot.
+    #[must_use]
+    pub fn space_named(&self, name: &str) -> Option<&Space> {
+        self.spaces.named(name)
+    }
+
+    /// All spaces, by number: those of all snapshots, too.
     pub fn spaces(&self) -> impl Iterator<Item = &Space> {
-        self.spaces.values()
+        self.spaces.iter()
+    }
+
+    /// The spaces of a snapshot, companions included, by number; 0: those that can be changed.
+    pub fn spaces_of(&self, snapshot: u32) -> impl Iterator<Item = &Space> {
+        self.spaces.of_snapshot(snapshot)
     }
 
     /// The space with this number.
     pub fn space_mut(&mut self, space: u32) -> Option<&mut Space> {
-        self.spaces.get_mut(&space)
+        self.spaces.get_mut(space)
     }
 
     /// The block with this number.
@@ -194,7 +187,7 @@ impl Directory {
     /// The roots of all spaces.
     #[must_use]
     pub fn roots(&self) -> Vec<NodeId> {
-        self.spaces.values().map(|space| space.root).collect()
+        self.spaces.iter().map(|space| space.root).collect()
     }
 
     /// The blocks of a space in key order.
@@ -214,27 +207,27 @@ impl Directory {
     /// The block that covers `position`.
     #[must_use]
     pub fn covering(&self, space: u32, position: &[u8]) -> Option<BlockId> {
-        self.find(self.spaces.get(&space)?, position).map(|found| BlockId(found.item))
+        self.find(self.spaces.get(space)?, position).map(|found| BlockId(found.item))
     }
 
     /// The block with exactly this key.
     #[must_use]
     pub fn exact(&self, space: u32, key: &[u8]) -> Option<BlockId> {
-        let root = self.spaces.get(&space)?.root;
+        let root = self.spaces.get(space)?.root;
         self.trees.exact(root, &self.table, key).map(|found| BlockId(found.item))
     }
 
     /// The first block whose key is greater than `key`.
     #[must_use]
     pub fn above(&self, space: u32, key: &[u8]) -> Option<BlockId> {
-        let root = self.spaces.get(&space)?.root;
+        let root = self.spaces.get(space)?.root;
         self.trees.above(root, &self.table, key).map(BlockId)
     }
 
     /// The last block whose key is below `key` (`None`: the last of the space).
     #[must_use]
     pub fn below(&self, space: u32, key: Option<&[u8]>) -> Option<BlockId> {
-        let root = self.spaces.get(&space)?.root;
+        let root = self.spaces.get(space)?.root;
         self.trees.below(root, &self.table, key).map(BlockId)
     }
 
@@ -268,12 +261,11 @@ impl Directory {
             let found = self.trees.exact(space.root, &self.table, &block.key)?;
             (found.item == id.0).then_some(found.shared)
         };
-        if let Some(space) = self.spaces.get(&block.space)
-            && let Some(shared) = in_space(space)
-        {
-            return Some((space, shared));
-        }
-        self.spaces.values().find_map(|space| Some((space, in_space(space)?)))
+        let named = self.spaces.get(block.space).into_iter();
+        // What a snapshot has, its first one has that was made after the block.
+        let first = self.snapshots.first_from(block.birth).unwrap_or(0);
+        let likely = named.chain(self.spaces.of_snapshot(first));
+        likely.chain(self.spaces.iter()).find_map(|space| Some((space, in_space(space)?)))
     }
 
     /// Adds a block to a space.
@@ -302,10 +294,10 @@ impl Directory {
 
     /// Gives each of two spaces the blocks of the other.
     pub fn swap_trees(&mut self, left: u32, right: u32) {
-        let roots = [left, right].map(|space| self.spaces.get(&space).map(|space| space.root));
+        let roots = [left, right].map(|space| self.spaces.get(space).map(|space| space.root));
         if let [Some(of_left), Some(of_right)] = roots {
-            self.spaces.get_mut(&left).expect("looked up above").root = of_right;
-            self.spaces.get_mut(&right).expect("looked up above").root = of_left;
+            self.spaces.get_mut(left).expect("looked up above").root = of_right;
+            self.spaces.get_mut(right).expect("looked up above").root = of_left;
         }
     }
 
@@ -314,7 +306,7 @@ impl Directory {
         space: u32,
         change: impl FnOnce(&mut Trees, &BlockTable, NodeId) -> NodeId,
     ) {
-        let space = self.spaces.get_mut(&space).expect("the space that changes is there");
+        let space = self.spaces.get_mut(space).expect("the space that changes is there");
         space.root = change(&mut self.trees, &self.table, space.root);
     }
 
@@ -327,7 +319,7 @@ impl Directory {
     /// Tells every block of a space that has it: what a checkpoint does not hold.
     pub fn name_spaces(&mut self) {
         let mut seen = std::collections::BTreeSet::new();
-        for space in self.spaces.values() {
+        for space in self.spaces.iter() {
             let mut path = vec![space.root];
             while let Some(node) = path.pop() {
                 if !seen.insert(node) {
@@ -343,33 +335,6 @@ impl Directory {
                 }
             }
         }
-    }
-
-    /// The spaces whose bundles concern this one: itself, and what it was cloned from, each with
-    /// the sequence before which those bundles came into being.
-    #[must_use]
-    pub fn sources(&self, space: u32) -> Vec<(u32, u64)> {
-        let mut sources = vec![(space, u64::MAX)];
-        while let Some(&(clone, below)) = sources.last()
-            && let Some(event) = self.clones.iter().find(|event| event.clone == clone)
-        {
-            sources.push((event.source, below.min(event.seq)));
-        }
-        sources
-    }
-
-    /// The spaces that an update of `space` at `seq` concerns: itself, and what was cloned from it
-    /// afterwards, to any depth.
-    #[must_use]
-    pub fn holders(&self, space: u32, seq: u64) -> Vec<u32> {
-        let mut holders = vec![space];
-        let mut next = 0;
-        while let Some(&source) = holders.get(next) {
-            next += 1;
-            let later = self.clones.iter().filter(|e| e.source == source && e.seq > seq);
-            holders.extend(later.map(|event| event.clone));
-        }
-        holders
     }
 }
 

@@ -9,6 +9,7 @@ pub mod block_format;
 mod blocks;
 mod bundles;
 mod cache;
+mod catalog;
 mod checkpoint;
 pub mod config;
 mod core;

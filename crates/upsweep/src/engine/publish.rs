@@ -106,10 +106,9 @@ impl Core {
             Event::Drop(space) => self.drop_space_now(space),
             Event::Clone(clone) => self.clone_now(clone, seq),
             Event::DropSnapshot(snapshot) => {
-                self.directory.snapshots.remove(&snapshot);
-                let spaces = self.directory.spaces().map(|space| &space.record);
-                let of_it = spaces.filter(|record| record.snapshot == snapshot);
-                let of_it: Vec<u32> = of_it.map(|record| record.space).collect();
+                self.directory.snapshots.remove(snapshot);
+                let of_it = self.directory.spaces_of(snapshot);
+                let of_it: Vec<u32> = of_it.map(|space| space.record.space).collect();
                 of_it.into_iter().for_each(|space| self.drop_space_now(space));
             }
             Event::Adopt { space, source } => {
@@ -226,12 +225,12 @@ impl Core {
                 self.directory.add_space(record, format, root);
             }
             self.directory.trees.share(root);
-            self.directory.clones.push(CloneEvent { source, clone: record.space, seq });
+            self.directory.clones.add(CloneEvent { source, clone: record.space, seq });
             self.directory.add_space(record, format, root);
         }
         if let Some(snapshot) = clone.snapshot {
             self.superblock.next_space = self.superblock.next_space.max(snapshot.number + 2);
-            self.directory.snapshots.insert(snapshot.number, (snapshot, seq));
+            self.directory.snapshots.add(snapshot, seq);
         }
     }
 

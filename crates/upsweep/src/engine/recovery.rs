@@ -110,6 +110,7 @@ pub fn create(devices: &mut dyn Devices, config: &Config) -> Result<(), Error> {
         root_seq: 0,
         next_space: FIRST_USER_SPACE,
         root: None,
+        durable: 0,
     };
     for generation in [1, 2] {
         write_superblock(devices, &Superblock { generation, ..superblock })?;
@@ -164,16 +165,13 @@ pub fn open(
     config.check()?;
     let mut superblock = read_superblock(devices, config.store)?;
     let mut reader = log::recover(devices, &log_config(&config, 1), superblock.replay_from)?;
-    if reader.last_seq() < superblock.root_seq {
-        return Err(lost_log(&config, superblock.root_seq, reader.last_seq()));
-    }
     let last = reader.last_seq();
+    let wanted = superblock.root_seq.max(superblock.durable);
+    if last < wanted {
+        return Err(lost_log(&config, wanted, last));
+    }
     superblock.epoch = superblock.epoch.max(reader.epoch_seen()) + 1;
     let epoch = superblock.epoch;
-    if access == Access::ReadWrite {
-        superblock.generation += 1;
-        write_superblock(devices, &superblock)?;
-    }
     let ends = (0..config.data_devices)
         .map(|index| devices.geometry(DeviceId(index)).size_bytes)
         .map(|bytes| (DATA_START, bytes.clamp(DATA_START, DEVICE_BYTES_MAX)));
@@ -183,7 +181,14 @@ pub fn open(
         .collect();
     let root = read_root(devices, &config, &superblock)?;
     let log = match access {
-        Access::ReadWrite => reader.to_log(devices, log_config(&config, epoch))?,
+        Access::ReadWrite => {
+            let log = reader.to_log(devices, log_config(&config, epoch))?;
+            // What was found is stable now, and nothing of the new epoch is written yet.
+            superblock.generation += 1;
+            superblock.durable = last;
+            write_superblock(devices, &superblock)?;
+            log
+        }
         Access::ReadOnly => reader.to_log_read_only(log_config(&config, epoch))?,
     };
     let mut core = Core::assemble(config, registry, superblock, log, space_map, growable)?;
@@ -205,7 +210,10 @@ pub fn open(
 fn lost_log(config: &Config, wanted: u64, last: u64) -> Error {
     let region = config.log_regions[0];
     let what = format!("log record {wanted}");
-    let reason = format!("the log ends at record {last}, before what the checkpoint has seen");
+    let reason = format!(
+        "the log ends at record {last}, but was on stable media up to there: what came between is \
+         lost; restore a backup"
+    );
     Damage { device: region.device, offset: region.offset, what, reason }.into()
 }
 
@@ -294,6 +302,7 @@ impl Core {
             bundles_worth_bytes: u64::MAX,
             waits_for_log: false,
             closed: None,
+            closing: false,
             purposes: BTreeMap::new(),
             next_token: 0,
             now_us: 0,
@@ -374,13 +383,13 @@ impl Core {
         }
         self.directory.name_spaces();
         self.directory.restore_images();
-        self.directory.clones.clone_from(&root.clones);
+        root.clones.iter().for_each(|event| self.directory.clones.add(*event));
         for (seq, record) in root.bundles.iter() {
             self.bundles.insert(Bundle { record, seq, filter: None });
         }
-        let snapshots = root.snapshots.iter().cloned();
-        self.directory.snapshots =
-            snapshots.map(|snapshot| (snapshot.0.number, snapshot)).collect();
+        for (snapshot, seq) in &root.snapshots {
+            self.directory.snapshots.add(snapshot.clone(), *seq);
+        }
         self.directory.table.changes().mark_clean();
         self.directory.trees.changes().mark_clean();
         Ok(())

@@ -21,6 +21,7 @@ use super::format::reference_format::decode_cell;
 use super::publish::Event;
 use super::queue::Waiting;
 use super::recovery::Access;
+use super::registry::ModifierId;
 use crate::device::{self, Devices};
 use crate::error::{Damage, Error, RequestError};
 use crate::log::{LogReader, RecordRef};
@@ -230,7 +231,7 @@ impl Core {
         access: Access,
     ) -> Result<(), Error> {
         let mut told: Vec<BlockId> = Vec::new();
-        for space in self.directory.holders(update.space, seq) {
+        for space in self.directory.clones.holders(update.space, seq) {
             let Some(found) = self.directory.space(space) else { continue };
             let position = found.format.position(update.key);
             let Some(id) = self.directory.covering(space, &position) else { continue };
@@ -251,7 +252,7 @@ impl Core {
     ) -> Result<(), Error> {
         // Who only looks applies nothing: an update may wait whose modifier is not known here.
         if access == Access::ReadWrite && self.modifiers.get(update.modifier).is_none() {
-            return Err(self.unknown_modifier(update));
+            return Err(self.unknown_modifier(update.modifier));
         }
         let LoggedUpdate { modifier, key, operand, .. } = *update;
         self.push(id, &UpdateRef { seq, modifier, key, operand });
@@ -272,7 +273,7 @@ impl Core {
             return false;
         }
         let Some(found) = self.directory.space(space) else { return false };
-        self.bundles.hold(&self.directory.sources(space), &found.format.position(key), seq)
+        self.bundles.hold(&self.directory.clones.sources(space), &found.format.position(key), seq)
     }
 
     /// Reads every bundle, for the filter of its keys and to tell the blocks for which it has
@@ -308,7 +309,7 @@ impl Core {
     /// Tells blocks how many updates a bundle has for them.
     fn count_spilled(&mut self, record: &BundleRecord, seq: u64, waiting: &[Waiting]) {
         let mut told = Vec::new();
-        let holders = self.directory.holders(record.space, seq);
+        let holders = self.directory.clones.holders(record.space, seq);
         for update in waiting.iter().flat_map(Waiting::updates) {
             told.clear();
             for space in &holders {
@@ -326,7 +327,7 @@ impl Core {
 
     /// Has every block believe in an update in a bundle that covers its keys.
     fn mark_spilled(&mut self, record: &BundleRecord, seq: u64) {
-        for space in self.directory.holders(record.space, seq) {
+        for space in self.directory.clones.holders(record.space, seq) {
             let mut covering = self.directory.covering(space, &record.low);
             while let Some(id) = covering {
                 let key = self.directory.block(id).key.clone();
@@ -348,14 +349,15 @@ impl Core {
         self.removed_ranges.iter().any(|(at, record)| {
             *at > seq
                 && record.range().contains(key)
-                && self.directory.holders(record.space, *at).contains(&space)
+                && self.directory.clones.concerns(record.space, *at, space)
         })
     }
 
-    fn unknown_modifier(&self, update: &LoggedUpdate<'_>) -> Error {
-        let known = self.modifier_records.iter().find(|known| known.id == update.modifier);
+    /// The error that names a modifier that is not registered.
+    pub(super) fn unknown_modifier(&self, id: ModifierId) -> Error {
+        let known = self.modifier_records.iter().find(|known| known.id == id);
         let (name, version) = known.map_or_else(
-            || (format!("number {}", update.modifier.0), 0),
+            || (format!("number {}", id.0), 0),
             |known| (known.name.clone(), known.version),
         );
         RequestError::UnknownModifier { name, version }.into()
@@ -365,7 +367,7 @@ impl Core {
     fn replay_range(&mut self, seq: u64, record: &RangeRecord) {
         let range = record.range();
         let mut told = BTreeSet::new();
-        for space in self.directory.holders(record.space, seq) {
+        for space in self.directory.clones.holders(record.space, seq) {
             self.push_range(seq, space, &range, &mut told);
         }
     }

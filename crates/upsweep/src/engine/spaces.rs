@@ -22,7 +22,7 @@ use super::quarantine::{FIRST_USER_SPACE, REFERENCES_SPACE};
 use super::registry::{ADD_I64, FIRST_USER_ID, ModifierId};
 use super::tree::Differing;
 use super::visitor::BlockVisitor;
-use crate::error::{Error, RequestError, RetryError};
+use crate::error::{ClosedError, Error, RequestError, RetryError};
 use crate::log::AppendError;
 
 /// Longest name of a space, in bytes.
@@ -44,7 +44,7 @@ impl Core {
     /// The space of this name, if it is there.
     #[must_use]
     pub fn space_named(&self, name: &str) -> Option<&SpaceRecord> {
-        self.spaces().find(|record| record.name == name && record.snapshot == 0)
+        self.directory.space_named(name).map(|space| &space.record)
     }
 
     /// How the blocks of a space are laid out.
@@ -79,6 +79,7 @@ impl Core {
     pub(super) fn check_open(&self) -> Result<(), Error> {
         match &self.closed {
             Some(closed) => Err(closed.clone().into()),
+            None if self.closing => Err(ClosedError::Closed.into()),
             None => Ok(()),
         }
     }
@@ -208,7 +209,8 @@ impl Core {
     }
 
     /// Keeps spaces as they are at this moment: those given, or all of the application. The
-    /// snapshot is there once its sequence is durable. Cost: as [`Core::clone_space`], per space.
+    /// snapshot is there once its sequence is durable. `identity` tells it from every other one, in
+    /// copies of the store as well: random bytes. Cost: as [`Core::clone_space`], per space.
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; a bad or taken name of the snapshot; [`RetryError::Busy`] when
@@ -217,14 +219,15 @@ impl Core {
         &mut self,
         name: Option<&str>,
         spaces: Option<&[u32]>,
+        identity: [u8; 16],
     ) -> Result<NewSnapshot, Error> {
         self.check_open()?;
         if let Some(name) = name {
             self.check_snapshot_name(name)?;
         }
         let number = self.superblock.next_space;
-        let all = self.spaces().filter(|record| record.snapshot == 0);
-        let all = all.map(|record| record.space).filter(|space| *space >= FIRST_USER_SPACE);
+        let all = self.spaces_of(0).map(|record| record.space);
+        let all = all.filter(|space| *space >= FIRST_USER_SPACE);
         let sources = spaces.map_or_else(|| all.collect(), <[u32]>::to_vec);
         let mut pairs = Vec::with_capacity(sources.len());
         for (position, source) in (1..).zip(sources) {
@@ -232,7 +235,7 @@ impl Core {
         }
         let temporary = name.is_none();
         let name = name.unwrap_or_default().to_owned();
-        let snapshot = Some(SnapshotRecord { number, temporary, name });
+        let snapshot = Some(SnapshotRecord { number, temporary, identity, name });
         let clones = pairs.iter().map(|(source, clone)| (*source, clone.space)).collect();
         let seq = self.append_clone(CloneRecord { snapshot, pairs })?;
         Ok(NewSnapshot { number, seq, clones })
@@ -250,7 +253,7 @@ impl Core {
             }
             _ => false,
         };
-        let taken = self.snapshots().any(|(snapshot, _)| snapshot.name == name);
+        let taken = self.directory.snapshots.named(name).is_some();
         if taken || self.publishes.iter().any(|(_, publish)| on_its_way(publish)) {
             return Err(RequestError::SnapshotExists(name.to_owned()).into());
         }
@@ -296,12 +299,25 @@ impl Core {
 
     /// All snapshots, with the sequence that each of them shows.
     pub fn snapshots(&self) -> impl Iterator<Item = (&SnapshotRecord, u64)> {
-        self.directory.snapshots.values().map(|(record, seq)| (record, *seq))
+        self.directory.snapshots.iter().map(|(record, seq)| (record, *seq))
     }
 
-    /// The spaces of a snapshot.
+    /// The snapshot with this number, and the sequence that it shows.
+    #[must_use]
+    pub fn snapshot(&self, number: u32) -> Option<(&SnapshotRecord, u64)> {
+        self.directory.snapshots.get(number).map(|(record, seq)| (record, *seq))
+    }
+
+    /// The number of the snapshot of this name.
+    #[must_use]
+    pub fn snapshot_named(&self, name: &str) -> Option<u32> {
+        self.directory.snapshots.named(name)
+    }
+
+    /// The spaces of a snapshot; 0: those of none, which can be changed.
     pub fn spaces_of(&self, snapshot: u32) -> impl Iterator<Item = &SpaceRecord> {
-        self.spaces().filter(move |record| record.snapshot == snapshot)
+        let records = self.directory.spaces_of(snapshot).map(|space| &space.record);
+        records.filter(|record| !record.name.is_empty())
     }
 
     /// Ranges of positions, from `from` on, in which two spaces have different blocks: at most
@@ -333,7 +349,7 @@ impl Core {
     /// [`RequestError::NoSnapshot`]; [`RetryError::Busy`] when the log has no room.
     pub fn drop_snapshot(&mut self, snapshot: u32) -> Result<u64, Error> {
         self.check_open()?;
-        if !self.directory.snapshots.contains_key(&snapshot) {
+        if self.directory.snapshots.get(snapshot).is_none() {
             return Err(RequestError::NoSnapshot(format!("number {snapshot}")).into());
         }
         let mut payload = Vec::new();
@@ -481,9 +497,9 @@ impl Core {
     fn next_empty_blocks(&mut self) -> Vec<(u32, BlockRef)> {
         let (from_space, from) = std::mem::take(&mut self.forget_from);
         let (mut empty, mut looked) = (Vec::new(), 0);
-        for space in self.directory.spaces().filter(|space| space.record.space >= from_space) {
+        for space in self.directory.spaces_of(0).filter(|space| space.record.space >= from_space) {
             let companion = space.record.name.is_empty();
-            let whole = space.record.snapshot == 0 && space.fences.is_empty() && !companion;
+            let whole = space.fences.is_empty() && !companion;
             if !whole || space.format.routing() != Routing::Exact {
                 continue;
             }

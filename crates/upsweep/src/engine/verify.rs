@@ -301,7 +301,7 @@ impl Verifier<'_> {
         }
         let ages = record.first_seq..=record.through;
         // Of a space that was dropped, and lives on in clones, the format is theirs.
-        let holders = self.core.directory.holders(record.space, record.first_seq);
+        let holders = self.core.directory.clones.holders(record.space, record.first_seq);
         let mut spaces = holders.iter().filter_map(|space| self.core.directory.space(*space));
         let format = spaces.next().map(|space| Arc::clone(&space.format));
         for update in updates() {

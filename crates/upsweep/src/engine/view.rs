@@ -22,6 +22,7 @@ use super::format::image_format::{self, Identity, ImageKind};
 use super::format::record_format::{LOST_UPDATES, Placement};
 use super::modifier::Modifier;
 use super::queue::Waiting;
+use super::registry::DELETE_RANGE;
 use crate::device::{Buffer, Completion, DeviceId, Operation, Request, Token};
 use crate::error::{Damage, Error, RequestError};
 use crate::placement::Extent;
@@ -252,6 +253,7 @@ impl Core {
             }
         }
         let decided = is_point && self.is_decided(&waiting);
+        self.check_modifiers(&waiting)?;
         let image = match extent.filter(|_| !decided) {
             None => None,
             Some(extent) => match self.image_at(view, extent, placement.image_seq) {
@@ -365,6 +367,19 @@ impl Core {
         let is_lost = block.placement().has_lost_updates();
         let reason = if is_lost { LOST_UPDATES } else { set_aside }.to_owned();
         Damage { device, offset, what, reason }
+    }
+
+    /// Whether all that waits can be applied. In a store that is open for reading only modifiers
+    /// may be missing, and nobody can tell what such an update makes of its key.
+    fn check_modifiers(&self, waiting: &[Waiting]) -> Result<(), Error> {
+        if self.modifier_records.iter().all(|record| self.modifiers.get(record.id).is_some()) {
+            return Ok(());
+        }
+        let is_missing = |update: &UpdateRef<'_>| {
+            update.modifier != DELETE_RANGE && self.modifiers.get(update.modifier).is_none()
+        };
+        let missing = waiting.iter().flat_map(Waiting::updates).find(is_missing);
+        missing.map_or(Ok(()), |update| Err(self.unknown_modifier(update.modifier)))
     }
 
     /// Whether the updates of one key give its value without knowing the one before.

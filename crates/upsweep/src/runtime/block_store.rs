@@ -111,7 +111,7 @@ impl std::fmt::Debug for Ticket {
 pub(super) struct Inner {
     pub(super) shared: Arc<Shared>,
     threads: std::sync::Mutex<Threads>,
-    folder: Folder,
+    pub(super) folder: Folder,
     description: Description,
     cpu_at_open: std::time::Duration,
     memory_bytes: usize,

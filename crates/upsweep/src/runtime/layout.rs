@@ -491,7 +491,7 @@ fn write_labels(
     Ok(())
 }
 
-fn random_id(folder: &Path) -> Result<[u8; 16], Error> {
+pub(super) fn random_id(folder: &Path) -> Result<[u8; 16], Error> {
     let mut id = [0; 16];
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut id));
     read.map_err(|error| path_error(folder, error))?;

@@ -4,7 +4,7 @@
 //! returns.
 
 use super::block_store::BlockStore;
-use crate::engine::format::record_format::SnapshotRecord;
+use super::layout;
 use crate::engine::{CompactionProgress, Core, Differing, SpaceRecord};
 use crate::error::{Error, RequestError, RetryError};
 
@@ -15,6 +15,9 @@ pub struct SnapshotInfo {
     pub number: u32,
     /// Its name; `None` if it is temporary.
     pub name: Option<String>,
+    /// Tells it from every other one, in copies of the store as well; zero for one that was made
+    /// before snapshots had identities.
+    pub identity: [u8; 16],
     /// It shows everything that was accepted before this sequence.
     pub sequence: u64,
     /// The spaces that it keeps.
@@ -90,11 +93,12 @@ impl BlockStore {
         name: Option<&str>,
         spaces: Option<&[u32]>,
     ) -> Result<SnapshotInfo, Error> {
-        let made = self.structural(|core| core.create_snapshot(name, spaces))?;
+        let identity = layout::random_id(&self.inner.folder.path)?;
+        let made = self.structural(|core| core.create_snapshot(name, spaces, identity))?;
         self.wait_published(made.seq)?;
+        // Somebody else may have dropped it already.
         let missing = || RequestError::NoSnapshot(name.unwrap_or_default().to_owned()).into();
-        let mut snapshots = self.snapshots().into_iter();
-        snapshots.find(|found| found.number == made.number).ok_or_else(missing)
+        snapshot_info(&self.inner.shared.lock().core, made.number).ok_or_else(missing)
     }
 
     /// Drops a snapshot and waits until that is durable; what only it had comes back in the
@@ -146,19 +150,20 @@ impl BlockStore {
         self.inner.shared.wait_until(|core| (!core.is_releasing()).then_some(()))
     }
 
-    /// All snapshots, temporary ones included, by number.
+    /// All snapshots, temporary ones included, by number. Cost: in proportion to their number.
     #[must_use]
     pub fn snapshots(&self) -> Vec<SnapshotInfo> {
         let state = self.inner.shared.lock();
         let core = &state.core;
-        let of = |number| core.spaces_of(number).cloned().collect();
-        let info = |(record, seq): (&SnapshotRecord, u64)| SnapshotInfo {
-            number: record.number,
-            name: (!record.temporary).then(|| record.name.clone()),
-            sequence: seq,
-            spaces: of(record.number),
-        };
-        core.snapshots().map(info).collect()
+        let numbers = core.snapshots().map(|(record, _)| record.number);
+        numbers.filter_map(|number| snapshot_info(core, number)).collect()
+    }
+
+    /// The snapshot of this name.
+    #[must_use]
+    pub fn snapshot_named(&self, name: &str) -> Option<SnapshotInfo> {
+        let state = self.inner.shared.lock();
+        snapshot_info(&state.core, state.core.snapshot_named(name)?)
     }
 
     /// Removes all records of an ordered space with keys from `from` to below `to` (`None`: to the
@@ -186,4 +191,15 @@ impl BlockStore {
     ) -> Result<Vec<Differing>, Error> {
         self.inner.shared.lock().core.differences(left, right, from, count)
     }
+}
+
+fn snapshot_info(core: &Core, number: u32) -> Option<SnapshotInfo> {
+    let (record, sequence) = core.snapshot(number)?;
+    Some(SnapshotInfo {
+        number,
+        name: (!record.temporary).then(|| record.name.clone()),
+        identity: record.identity,
+        sequence,
+        spaces: core.spaces_of(number).cloned().collect(),
+    })
 }

@@ -46,6 +46,14 @@ impl Snapshot {
         self.info.sequence
     }
 
+    /// What tells it from every other snapshot, in copies of the store as well, as text; `None` for
+    /// one that was made before snapshots had it.
+    pub(crate) fn identity(&self) -> Option<String> {
+        let identity = self.info.identity;
+        let digits = || identity.iter().map(|byte| format!("{byte:02x}")).collect();
+        (identity != [0; 16]).then(digits)
+    }
+
     pub(crate) fn number(&self) -> u32 {
         self.info.number
     }

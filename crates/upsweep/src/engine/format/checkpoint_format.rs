@@ -18,7 +18,7 @@
 //! | 0..4 | magic `UPSS` |
 //! | 4..8 | crc32c over bytes 8..end of the slot's content |
 //! | 8..24 | store id |
-//! | 24..28 | version, 2 |
+//! | 24..28 | version: 3, or 2, which ends without the last field |
 //! | 28..32 | length of the content |
 //! | 32..40 | generation: the valid slot with the higher one counts |
 //! | 40..48 | epoch: raised at every open, before anything is logged |
@@ -26,6 +26,7 @@
 //! | 56..64 | sequence of the root |
 //! | 64..68 | first space number never used so far |
 //! | 68.. | extent of the root as in the record format |
+//! | last 8 | the log was on stable media up to this sequence |
 
 use super::bundle_format::{BundleRecord, put_bundle, read_bundle};
 use super::codec_format::{Malformed, Reader, put_bytes, put_u32, put_u64, put_varint};
@@ -39,7 +40,9 @@ use crate::placement::Extent;
 /// Bytes of one superblock slot on the device.
 pub const SLOT_BYTES: usize = 4096;
 const MAGIC: [u8; 4] = *b"UPSS";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// The version whose superblocks do not say how much of the log was stable.
+const VERSION_WITHOUT_DURABLE: u32 = 2;
 
 /// Where recovery starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +61,9 @@ pub struct Superblock {
     pub next_space: u32,
     /// Where the root is; `None` before the first checkpoint.
     pub root: Option<Extent>,
+    /// Every record of the log up to this sequence was on stable media when this was written: a log
+    /// that ends before it has lost what was acknowledged. 0 if that is not known.
+    pub durable: u64,
 }
 
 /// Encodes a superblock; at most [`SLOT_BYTES`].
@@ -74,6 +80,7 @@ pub fn encode_superblock(superblock: &Superblock) -> Vec<u8> {
     put_u64(&mut rest, superblock.root_seq);
     put_u32(&mut rest, superblock.next_space);
     put_extent(superblock.root, &mut rest);
+    put_u64(&mut rest, superblock.durable);
     let length = u32::try_from(rest.len() + 8).expect("a superblock is below 4 KiB");
     rest[length_at..length_at + 4].copy_from_slice(&length.to_le_bytes());
     let mut out = Vec::with_capacity(SLOT_BYTES);
@@ -94,7 +101,8 @@ pub fn decode_superblock(slot: &[u8]) -> Result<Superblock, Malformed> {
     }
     let checksum = reader.u32()?;
     let store = reader.array()?;
-    if reader.u32()? != VERSION {
+    let version = reader.u32()?;
+    if ![VERSION, VERSION_WITHOUT_DURABLE].contains(&version) {
         return Err(Malformed("superblock version"));
     }
     let length = reader.u32()? as usize;
@@ -112,6 +120,7 @@ pub fn decode_superblock(slot: &[u8]) -> Result<Superblock, Malformed> {
         root_seq: reader.u64()?,
         next_space: reader.u32()?,
         root: read_extent(&mut reader)?,
+        durable: if version == VERSION { reader.u64()? } else { 0 },
     })
 }
 
@@ -408,6 +417,7 @@ mod tests {
             root_seq: 900,
             next_space: 5,
             root: None,
+            durable: 1234,
         };
         let whole = encode_superblock(&superblock);
         assert_eq!(decode_superblock(&whole), Ok(superblock));
@@ -418,5 +428,27 @@ mod tests {
             slot[4..8].copy_from_slice(&crc.to_le_bytes());
             assert!(decode_superblock(&slot).is_err(), "length {length}");
         }
+    }
+
+    #[test]
+    fn a_superblock_of_before_does_not_say_how_much_was_durable() {
+        let superblock = Superblock {
+            store: [7; 16],
+            generation: 9,
+            epoch: 3,
+            replay_from: 1000,
+            root_seq: 900,
+            next_space: 5,
+            root: None,
+            durable: 1234,
+        };
+        let mut slot = encode_superblock(&superblock);
+        let length = slot.len() - 8;
+        slot.truncate(length);
+        slot[24..28].copy_from_slice(&VERSION_WITHOUT_DURABLE.to_le_bytes());
+        slot[28..32].copy_from_slice(&(length as u32).to_le_bytes());
+        let crc = crc32c::crc32c(&slot[8..]);
+        slot[4..8].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(decode_superblock(&slot), Ok(Superblock { durable: 0, ..superblock }));
     }
 }

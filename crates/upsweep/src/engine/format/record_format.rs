@@ -18,13 +18,13 @@
 //! | 12 spill | bundles (see [`bundle_format`](super::bundle_format)), each with its blocks |
 //!
 //! A *space* is its number, its companion space (0: none), the snapshot it belongs to (0: none),
-//! format and name. A *snapshot* is its number, whether it is temporary, and its name. A *moved
-//! block* is its number, its birth, and its placement. A *rebuilt group* is a space, blocks that it
-//! gives up (number, birth), blocks that it gets (key, placement), and large values of its
-//! companion (key, 0, or 1 and a placement). A *placement* is the frontier, the distance from the
-//! image's sequence up to it, the space that the image names, records, and the extent: length in
-//! units (0: no image), then device and offset in units. Integers are varints, keys and operands
-//! byte strings.
+//! format and name. A *snapshot* is its number, a byte (1 if it is temporary, and 2 if an identity
+//! of 16 bytes follows), and its name. A *moved block* is its number, its birth, and its placement.
+//! A *rebuilt group* is a space, blocks that it gives up (number, birth), blocks that it gets (key,
+//! placement), and large values of its companion (key, 0, or 1 and a placement). A *placement* is
+//! the frontier, the distance from the image's sequence up to it, the space that the image names,
+//! records, and the extent: length in units (0: no image), then device and offset in units.
+//! Integers are varints, keys and operands byte strings.
 //!
 //! The updates of a change are quarantined ones, put into the quarantine table at the sequence of
 //! the change itself, so that they are published with the sweep that refused them or not at all.
@@ -132,6 +132,9 @@ pub struct SnapshotRecord {
     pub number: u32,
     /// Whether it ends with the process that made it.
     pub temporary: bool,
+    /// Tells it from every other one, in copies of the store as well; zero for one that was made
+    /// before snapshots had identities.
+    pub identity: [u8; 16],
     /// Its name; empty if it is temporary.
     pub name: String,
 }
@@ -454,17 +457,24 @@ fn read_clone(reader: &mut Reader<'_>) -> Result<CloneRecord, Malformed> {
 /// Appends the description of a snapshot.
 pub(super) fn put_snapshot(snapshot: &SnapshotRecord, out: &mut Vec<u8>) {
     put_varint(out, u64::from(snapshot.number));
-    out.push(u8::from(snapshot.temporary));
+    let has_identity = snapshot.identity != [0; 16];
+    out.push(u8::from(snapshot.temporary) | u8::from(has_identity) << 1);
+    if has_identity {
+        out.extend_from_slice(&snapshot.identity);
+    }
     put_bytes(out, snapshot.name.as_bytes());
 }
 
 /// Reads what [`put_snapshot`] wrote.
 pub(super) fn read_snapshot(reader: &mut Reader<'_>) -> Result<SnapshotRecord, Malformed> {
-    Ok(SnapshotRecord {
-        number: reader.narrow()?,
-        temporary: reader.byte()? != 0,
-        name: reader.text()?.to_owned(),
-    })
+    let number = reader.narrow()?;
+    let flags = reader.byte()?;
+    if flags > 3 {
+        return Err(Malformed("snapshot"));
+    }
+    let (temporary, has_identity) = (flags & 1 != 0, flags & 2 != 0);
+    let identity = if has_identity { reader.array()? } else { [0; 16] };
+    Ok(SnapshotRecord { number, temporary, identity, name: reader.text()?.to_owned() })
 }
 
 /// Appends a record of kind 7.

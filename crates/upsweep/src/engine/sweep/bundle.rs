@@ -43,7 +43,7 @@ impl Core {
     pub(in crate::engine) fn bundles_beyond(&self, space: u32, id: BlockId) -> Vec<Arc<Bundle>> {
         let block = self.directory.block(id);
         let (low, frontier) = (&block.key, block.placement().frontier);
-        let (sources, high) = (self.directory.sources(space), self.high_of(space, low));
+        let (sources, high) = (self.directory.clones.sources(space), self.high_of(space, low));
         let mut found = self.bundles.concerning(&sources, low, high.as_deref());
         found.retain(|bundle| bundle.record.through > frontier);
         found
@@ -144,7 +144,7 @@ impl Core {
         }
         let high = self.high_of(block.owner, &self.directory.block(block.id).key);
         let removed = self.removed_ranges.iter().filter(|(seq, record)| {
-            self.directory.holders(record.space, *seq).contains(&block.owner)
+            self.directory.clones.concerns(record.space, *seq, block.owner)
         });
         JobBundles { images, high, removed: removed.cloned().collect() }
     }

@@ -16,6 +16,7 @@ use crate::engine::bundles;
 use crate::engine::core::{Core, Publish, Release};
 use crate::engine::directory::{BlockId, Directory};
 use crate::engine::format::record_format::{Change, Placement, Rebuilt};
+use crate::engine::modifier::Refusal;
 use crate::engine::quarantine::QUARANTINE_SPACE;
 use crate::engine::queue::{Packed, Waiting};
 use crate::engine::registry::KeyRange;
@@ -156,7 +157,7 @@ impl Core {
                 modifier: update.modifier,
                 key: update.key.to_vec(),
                 operand: update.operand.to_vec(),
-                reason: format!("its block is damaged: {damage}"),
+                reason: Refusal(format!("its block is damaged: {damage}")).into_reason(),
             }));
         }
         quarantined

@@ -392,7 +392,7 @@ impl Core {
         if !self.bundles.has(record) {
             return; // A run that had the last updates of it was earlier.
         }
-        let holders = self.directory.holders(record.space, bundle.seq).into_iter();
+        let holders = self.directory.clones.holders(record.space, bundle.seq).into_iter();
         let has_block_left = |space: u32| {
             let mut covering = self.directory.covering(space, &record.low);
             while let Some(id) = covering {

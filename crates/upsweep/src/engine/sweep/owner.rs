@@ -11,7 +11,8 @@ impl Core {
     /// not: what others have of it may be given back before those updates come.
     pub(super) fn expects_updates(&self, id: BlockId) -> bool {
         let key = &self.directory.block(id).key;
-        self.directory.spaces().any(|space| {
+        // What belongs to a snapshot takes no updates.
+        self.directory.spaces_of(0).any(|space| {
             let number = space.record.space;
             let covers = |position: &[u8]| self.directory.covering(number, position) == Some(id);
             space.pending.first_from(key).is_some_and(covers)

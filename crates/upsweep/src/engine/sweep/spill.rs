@@ -419,7 +419,7 @@ impl Core {
 
     /// Goes on with the round to the next blocks that fill a bundle; `None` when it is complete.
     fn next_bundle(&mut self, looked: &mut usize) -> Option<Found> {
-        let spaces = self.directory.spaces().filter(|space| may_spill(space));
+        let spaces = self.directory.spaces_of(0).filter(|space| may_spill(space));
         let mut search = std::mem::take(&mut self.sweep.search);
         let space = spaces.map(|space| space.record.space).find(|space| *space >= search.space);
         let found = space.map(|space| {
@@ -610,7 +610,6 @@ impl Core {
 /// its queues.
 fn may_spill(space: &Space) -> bool {
     space.record.space >= FIRST_USER_SPACE
-        && space.record.snapshot == 0
         && space.format.routing() == Routing::Ordered
         && space.pending.len() == 0
         && space.fences.is_empty()

@@ -27,6 +27,9 @@ pub(super) struct Manifest {
     pub(super) sequence: u64,
     /// The snapshot that the store keeps, for increments.
     pub(super) snapshot: Option<String>,
+    /// What tells that snapshot from every other one, in copies of the store as well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) snapshot_identity: Option<String>,
     /// Target size of a block of the store, in bytes.
     pub(super) block_bytes: u32,
     /// Size of a log device for the restored store, in bytes.
@@ -125,6 +128,7 @@ impl Manifest {
             store,
             sequence,
             snapshot,
+            snapshot_identity: None,
             block_bytes: 0,
             log_bytes: 0,
             parent: None,

@@ -47,13 +47,23 @@ impl<'a> Earlier<'a> {
             let reason = "no snapshot was kept for it, so no increment can stand on it";
             return Err(bad(reason.to_owned()).into());
         };
-        let is_same =
-            |found: &Snapshot| found.name() == Some(name) && found.sequence() == manifest.sequence;
+        let is_same = |found: &Snapshot| {
+            let is_identity = found.identity() == manifest.snapshot_identity;
+            is_identity && found.name() == Some(name) && found.sequence() == manifest.sequence
+        };
+        let is_another = snapshots.iter().any(|found| found.name() == Some(name));
         let Some(snapshot) = snapshots.into_iter().find(is_same) else {
-            let reason = format!(
-                "its snapshot {name:?} is no longer in the store: make a full backup, or one since \
-                 the backup that took over"
-            );
+            let reason = if is_another {
+                format!(
+                    "the snapshot {name:?} of this store is not the one that was kept for it: it \
+                     was made later, or in another copy of the store; make a full backup"
+                )
+            } else {
+                format!(
+                    "its snapshot {name:?} is no longer in the store: make a full backup, or one \
+                     since the backup that took over"
+                )
+            };
             return Err(bad(reason).into());
         };
         Ok(Self { folder, manifest, checksum, snapshot })
@@ -92,6 +102,7 @@ pub(crate) fn backup(backup: &Backup<'_>, folder: &Path) -> Result<BackupSummary
         block_bytes: status.block_bytes,
         log_bytes: (status.log.capacity_bytes / logs).clamp(LOG_BYTES_MIN, LOG_BYTES_DEFAULT),
         left_out: snapshot.spaces_of_block_api(),
+        snapshot_identity: snapshot.name().and_then(|_| snapshot.identity()),
         ..Manifest::new(status.store, snapshot.sequence(), kept.clone())
     };
     if let Some(Earlier { folder, manifest: earlier, checksum, .. }) = earlier {

@@ -1,0 +1,265 @@
+//! The catalog: which spaces and snapshots there are, by number and by name, and which space was
+//! cloned from which.
+//!
+//! There may be a hundred thousand snapshots, each with the spaces of a store, so nothing that
+//! callers or runs wait for goes over all of them: every question has an index.
+//!
+//! Invariant: the indexes say what the spaces and snapshots themselves say.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use super::block_format::BlockFormat;
+use super::format::checkpoint_format::CloneEvent;
+use super::format::record_format::{SnapshotRecord, SpaceRecord};
+use super::pending::Pending;
+use super::tree::NodeId;
+
+/// A space: a table, the large values of one, or an application's own blocks.
+pub struct Space {
+    /// What the log says of it.
+    pub record: SpaceRecord,
+    /// How its blocks are laid out.
+    pub format: Arc<dyn BlockFormat>,
+    /// Its tree.
+    pub root: NodeId,
+    /// Updates that are accepted and wait for their record to be durable, because their block is
+    /// not this space's alone, or not there.
+    pub pending: Pending,
+    /// Sequences of records on their way that will change the space as a whole.
+    pub fences: VecDeque<u64>,
+}
+
+/// All spaces, by number.
+#[derive(Default)]
+pub struct Spaces {
+    by_number: BTreeMap<u32, Space>,
+    /// Those that belong to no snapshot and have a name.
+    by_name: BTreeMap<String, u32>,
+    /// The number of the snapshot that each belongs to, 0 for none, and its own.
+    by_snapshot: BTreeSet<(u32, u32)>,
+}
+
+impl Spaces {
+    /// Adds a space with this tree, in place of one with the same number.
+    pub fn add(&mut self, record: SpaceRecord, format: Arc<dyn BlockFormat>, root: NodeId) {
+        let (number, snapshot) = (record.space, record.snapshot);
+        drop(self.remove(number));
+        if snapshot == 0 && !record.name.is_empty() {
+            self.by_name.insert(record.name.clone(), number);
+        }
+        self.by_snapshot.insert((snapshot, number));
+        let (pending, fences) = (Pending::default(), VecDeque::new());
+        self.by_number.insert(number, Space { record, format, root, pending, fences });
+    }
+
+    /// Takes a space out.
+    pub fn remove(&mut self, number: u32) -> Option<Space> {
+        let space = self.by_number.remove(&number)?;
+        self.by_snapshot.remove(&(space.record.snapshot, number));
+        if self.by_name.get(&space.record.name) == Some(&number) {
+            self.by_name.remove(&space.record.name);
+        }
+        Some(space)
+    }
+
+    /// The space with this number.
+    #[must_use]
+    pub fn get(&self, number: u32) -> Option<&Space> {
+        self.by_number.get(&number)
+    }
+
+    /// The space with this number; its record stays as it is.
+    pub fn get_mut(&mut self, number: u32) -> Option<&mut Space> {
+        self.by_number.get_mut(&number)
+    }
+
+    /// The space of this name that belongs to no snapshot.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<&Space> {
+        self.get(*self.by_name.get(name)?)
+    }
+
+    /// All, by number.
+    pub fn iter(&self) -> impl Iterator<Item = &Space> {
+        self.by_number.values()
+    }
+
+    /// Those that belong to this snapshot, companions included, by number; 0: to none.
+    pub fn of_snapshot(&self, snapshot: u32) -> impl Iterator<Item = &Space> {
+        let numbers = self.by_snapshot.range((snapshot, 0)..=(snapshot, u32::MAX));
+        numbers.map(|(_, number)| &self.by_number[number])
+    }
+}
+
+/// All snapshots, by number, which is the order in which they were made.
+#[derive(Default)]
+pub struct Snapshots {
+    by_number: BTreeMap<u32, (SnapshotRecord, u64)>,
+    /// Those that have a name.
+    by_name: BTreeMap<String, u32>,
+    /// By the sequence that each shows.
+    by_seq: BTreeSet<(u64, u32)>,
+}
+
+impl Snapshots {
+    /// Adds a snapshot, and the sequence that it shows.
+    pub fn add(&mut self, record: SnapshotRecord, seq: u64) {
+        let number = record.number;
+        self.remove(number);
+        if !record.temporary {
+            self.by_name.insert(record.name.clone(), number);
+        }
+        self.by_seq.insert((seq, number));
+        self.by_number.insert(number, (record, seq));
+    }
+
+    /// Takes a snapshot out.
+    pub fn remove(&mut self, number: u32) {
+        let Some((record, seq)) = self.by_number.remove(&number) else { return };
+        self.by_seq.remove(&(seq, number));
+        if self.by_name.get(&record.name) == Some(&number) {
+            self.by_name.remove(&record.name);
+        }
+    }
+
+    /// The snapshot with this number, and the sequence that it shows.
+    #[must_use]
+    pub fn get(&self, number: u32) -> Option<&(SnapshotRecord, u64)> {
+        self.by_number.get(&number)
+    }
+
+    /// The number of the snapshot of this name.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<u32> {
+        self.by_name.get(name).copied()
+    }
+
+    /// All, by number.
+    pub fn iter(&self) -> impl Iterator<Item = &(SnapshotRecord, u64)> {
+        self.by_number.values()
+    }
+
+    /// The first snapshot that shows this sequence or a later one.
+    #[must_use]
+    pub fn first_from(&self, seq: u64) -> Option<u32> {
+        self.by_seq.range((seq, 0)..).next().map(|(_, number)| *number)
+    }
+}
+
+/// Which space was cloned from which, as long as updates in the log or in bundles may concern both.
+#[derive(Default)]
+pub struct Clones {
+    by_clone: BTreeMap<u32, CloneEvent>,
+    /// Source, sequence, clone.
+    by_source: BTreeSet<(u32, u64, u32)>,
+}
+
+impl Clones {
+    /// Takes note of a clone; each is made once.
+    pub fn add(&mut self, event: CloneEvent) {
+        self.by_source.insert((event.source, event.seq, event.clone));
+        self.by_clone.insert(event.clone, event);
+    }
+
+    /// Forgets those made before this sequence. Cost: a pass over all.
+    pub fn forget_before(&mut self, seq: u64) {
+        self.by_clone.retain(|_, event| event.seq >= seq);
+        self.by_source.retain(|(_, at, _)| *at >= seq);
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_clone.is_empty()
+    }
+
+    /// All, by the number of the clone.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<CloneEvent> {
+        self.by_clone.values().copied().collect()
+    }
+
+    /// The spaces whose bundles concern this one: itself, and what it was cloned from, each with
+    /// the sequence before which those bundles came into being.
+    #[must_use]
+    pub fn sources(&self, space: u32) -> Vec<(u32, u64)> {
+        let mut sources = vec![(space, u64::MAX)];
+        while let Some(&(clone, below)) = sources.last()
+            && let Some(event) = self.by_clone.get(&clone)
+        {
+            sources.push((event.source, below.min(event.seq)));
+        }
+        sources
+    }
+
+    /// Whether an update of `space` at `seq` concerns another one, or itself: see
+    /// [`Clones::holders`]. Cost: that of the clones between the two.
+    #[must_use]
+    pub fn concerns(&self, space: u32, seq: u64, other: u32) -> bool {
+        self.sources(other).into_iter().any(|(source, below)| source == space && seq < below)
+    }
+
+    /// The spaces that an update of `space` at `seq` concerns: itself, and what was cloned from it
+    /// afterwards, to any depth.
+    #[must_use]
+    pub fn holders(&self, space: u32, seq: u64) -> Vec<u32> {
+        let mut holders = vec![space];
+        let mut next = 0;
+        while let Some(&source) = holders.get(next) {
+            next += 1;
+            let later = self
+                .by_source
+                .range((source, seq.saturating_add(1), 0)..=(source, u64::MAX, u32::MAX));
+            holders.extend(later.map(|(_, _, clone)| *clone));
+        }
+        holders
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clones_of_clones_hold_what_was_there_before_them() {
+        let mut clones = Clones::default();
+        for (source, clone, seq) in [(1, 2, 10), (1, 3, 20), (2, 4, 30), (1, 5, 40)] {
+            clones.add(CloneEvent { source, clone, seq });
+        }
+        assert_eq!(clones.holders(1, 9), [1, 2, 3, 5, 4]);
+        assert_eq!(clones.holders(1, 10), [1, 3, 5]);
+        assert_eq!(clones.holders(2, 10), [2, 4]);
+        assert_eq!(clones.sources(4), [(4, u64::MAX), (2, 30), (1, 10)]);
+        for (space, seq) in [(1, 9), (1, 10), (2, 10), (1, 40), (3, 1)] {
+            let holders = clones.holders(space, seq);
+            let found = (1..6).filter(|other| clones.concerns(space, seq, *other));
+            assert_eq!(found.collect::<BTreeSet<_>>(), holders.into_iter().collect());
+        }
+        clones.forget_before(20);
+        assert_eq!(clones.sources(4), [(4, u64::MAX), (2, 30)]);
+        assert_eq!(clones.to_vec().len(), 3);
+    }
+
+    #[test]
+    fn snapshots_are_found_by_number_name_and_sequence() {
+        let record = |number, name: &str| SnapshotRecord {
+            number,
+            temporary: name.is_empty(),
+            identity: [number as u8; 16],
+            name: name.to_owned(),
+        };
+        let mut snapshots = Snapshots::default();
+        snapshots.add(record(5, "monday"), 50);
+        snapshots.add(record(7, ""), 60);
+        snapshots.add(record(9, "tuesday"), 70);
+        assert_eq!(snapshots.named("tuesday"), Some(9));
+        assert_eq!(snapshots.named(""), None);
+        assert_eq!(
+            [50, 51, 70, 71].map(|seq| snapshots.first_from(seq)),
+            [Some(5), Some(7), Some(9), None]
+        );
+        snapshots.remove(5);
+        assert_eq!((snapshots.named("monday"), snapshots.first_from(1)), (None, Some(7)));
+    }
+}
