@@ -114,6 +114,8 @@ pub enum RequestError {
     ReadOnly(String),
     /// The space does not keep its records in key order, so there are no ranges of keys.
     NotOrdered(String),
+    /// A modifier or a visitor has called the store that calls it, which would wait for itself.
+    FromWithin,
     /// There is no snapshot of this name or number.
     NoSnapshot(String),
     /// There is a snapshot of this name already: drop it first or choose another name.
@@ -172,6 +174,8 @@ pub enum RetryError {
         /// The process that holds the lock, if it wrote its number.
         pid: Option<u32>,
     },
+    /// This process has the store open already: use that handle, or close it first.
+    OpenHere(PathBuf),
     /// The data devices are full: add space or delete, then try again. Reads go on.
     Full {
         /// Size of the data devices in bytes.
@@ -210,6 +214,11 @@ pub enum ClosedError {
     },
     /// A thread of the store panicked; the message of the panic.
     Panicked(String),
+    /// The store was opened for reading only.
+    ReadOnly,
+    /// The process is a fork of the one that opened the store, and has none of its threads: open
+    /// it in the child, once the parent has closed it.
+    Forked,
 }
 
 /// One place on a device whose content is not what was written, or cannot be read.
@@ -303,6 +312,10 @@ impl Display for RequestError {
                 "the store needs block format {name:?}, which is not registered: register it \
                  before opening"
             ),
+            Self::FromWithin => write!(
+                formatter,
+                "a modifier or visitor has called the store that calls it: it has to do without"
+            ),
             Self::RegisteredTwice(name) => write!(formatter, "{name:?} is registered twice"),
             Self::BadConfig { setting, reason } => write!(formatter, "{setting}: {reason}"),
             Self::TypeMismatch { wanted, found } => {
@@ -387,6 +400,11 @@ impl Display for RetryError {
             Self::InUse { path, pid: None } => {
                 write!(formatter, "{} is in use by another process", path.display())
             }
+            Self::OpenHere(path) => write!(
+                formatter,
+                "{} is open in this process already: use that handle, or close it first",
+                path.display()
+            ),
             Self::Full { capacity_bytes } => write!(
                 formatter,
                 "the data devices ({capacity_bytes} bytes) are full: add space or delete data"
@@ -414,12 +432,18 @@ impl Display for ClosedError {
             Self::WriteFailed { device, offset, error } => write!(
                 formatter,
                 "a durable write failed on device {} at offset {offset} ({error}); the store \
-                 takes no more updates: mend the device and open the store again",
+                 takes no more updates: open it again once the cause is gone",
                 device.0
             ),
             Self::Panicked(message) => {
                 write!(formatter, "a thread of the store panicked: {message}")
             }
+            Self::ReadOnly => write!(formatter, "the store was opened for reading only"),
+            Self::Forked => write!(
+                formatter,
+                "this process is a fork of the one that opened the store: open it here, once the \
+                 other one has closed it"
+            ),
         }
     }
 }

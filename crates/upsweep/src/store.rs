@@ -97,6 +97,20 @@ impl StoreBuilder {
         Ok(Store { blocks })
     }
 
+    /// Opens the store in `folder` to look at it: nothing is written, so it may be on read-only
+    /// media, and every change is refused with [`ClosedError::ReadOnly`](crate::ClosedError).
+    /// Modifiers may be missing: a query that meets an update of one that is not registered fails
+    /// with [`RequestError::UnknownModifier`], all else is answered. The memory may exceed its
+    /// budget, for nothing is swept.
+    ///
+    /// # Errors
+    /// As [`StoreBuilder::open`], but for unknown modifiers.
+    pub fn open_read_only(self, folder: impl AsRef<Path>) -> Result<Store, Error> {
+        let registry = self.registry()?;
+        let blocks = BlockStore::open_read_only(folder.as_ref(), &self.options, &registry)?;
+        Ok(Store { blocks })
+    }
+
     /// Makes an empty store in `folder`, which must be empty or not there, and opens it.
     ///
     /// # Errors
@@ -116,11 +130,22 @@ impl StoreBuilder {
     pub fn verify(self, folder: impl AsRef<Path>) -> Result<Report, Error> {
         BlockStore::verify(folder.as_ref(), &self.registry()?)
     }
+
+    /// Restores `store.json` in `folder`, which describes the store, from the copy in the label of
+    /// `device`; of the first data device, if none is given. Returns whether anything was wrong
+    /// with it; what was there is then in `store.json.damaged`. Data is not looked at.
+    ///
+    /// # Errors
+    /// [`RequestError::Path`] for a device that cannot be read or has no whole label: name another
+    /// one; [`RetryError::InUse`](crate::RetryError::InUse).
+    pub fn repair(self, folder: impl AsRef<Path>, device: Option<&Path>) -> Result<bool, Error> {
+        BlockStore::repair(folder.as_ref(), device)
+    }
 }
 
 /// An open store. Cheap to clone; usable from any thread. It closes, with everything accepted made
 /// durable, when the last clone and the last table of it are dropped.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Store {
     blocks: BlockStore,
 }
@@ -295,7 +320,7 @@ impl Store {
     pub fn structures(&self) -> Vec<(String, Kind, SpaceSize)> {
         let spaces = self.blocks.spaces().into_iter();
         spaces
-            .filter(|(space, _)| space.space >= FIRST_USER_SPACE && space.snapshot == 0)
+            .filter(|(space, _)| space.space >= FIRST_USER_SPACE)
             .filter_map(|(space, size)| Some((space.name, Kind::of_format(&space.format)?, size)))
             .collect()
     }
@@ -411,8 +436,9 @@ impl Store {
     /// # Errors
     /// [`RequestError::NoSnapshot`].
     pub fn existing_snapshot(&self, name: &str) -> Result<Snapshot, Error> {
-        let missing = || RequestError::NoSnapshot(name.to_owned()).into();
-        self.snapshots().into_iter().find(|found| found.name() == Some(name)).ok_or_else(missing)
+        let missing = || RequestError::NoSnapshot(name.to_owned());
+        let info = self.blocks.snapshot_named(name).ok_or_else(missing)?;
+        Ok(Snapshot::new(&self.blocks, info))
     }
 
     /// Drops a snapshot; what only it had comes back in the background. Structures that are open
@@ -477,21 +503,20 @@ impl Store {
         self.blocks.status()
     }
 
-    /// Makes everything durable and refuses further updates, through all clones.
+    /// Makes everything durable and ends the store, also for all other handles, tickets, tables and
+    /// snapshots of it: every call is refused from then on, and the folder can be opened anew.
+    /// Dropping the last handle does the same.
     ///
     /// # Errors
-    /// [`Error::Closed`] if something could not be made durable.
+    /// [`Error::Closed`] if something could not be made durable; the store has ended all the same.
     pub fn close(self) -> Result<(), Error> {
         self.blocks.close()
     }
 
     fn quarantine(&self) -> Result<Table, Error> {
-        let spaces = self.blocks.spaces();
-        let found = spaces.into_iter().find(|(space, _)| space.space == QUARANTINE_SPACE);
+        let found = self.blocks.space_numbered(QUARANTINE_SPACE);
         let missing = || RequestError::NoTable("quarantine".to_owned());
-        found
-            .map(|(record, _)| Table::new(self.blocks.clone(), record))
-            .ok_or_else(|| missing().into())
+        Ok(Table::new(self.blocks.clone(), found.ok_or_else(missing)?))
     }
 
     /// All updates in the quarantine, oldest first.
@@ -500,15 +525,13 @@ impl Store {
     /// [`Error::Damaged`] if the quarantine itself is.
     pub fn quarantined(&self) -> Result<Vec<QuarantinedUpdate>, Error> {
         let modifiers = self.blocks.modifiers();
-        let spaces = self.blocks.spaces();
         let mut found = Vec::new();
         for record in self.quarantine()?.iter() {
             let (id, value) = record?;
             let Ok(entry) = quarantine::decode_entry(&value) else { continue };
-            let table = spaces.iter().find(|(space, _)| space.space == entry.space);
             found.push(QuarantinedUpdate {
                 id,
-                table: table.map(|(space, _)| space.name.clone()),
+                table: self.blocks.space_numbered(entry.space).map(|space| space.name),
                 modifier: name_of(&modifiers, &entry),
                 key: entry.key,
                 operand: entry.operand,
@@ -529,10 +552,7 @@ impl Store {
     pub fn retry_quarantined(&self, id: &[u8]) -> Result<Retried, Error> {
         let table = self.quarantine()?;
         let entry = table.get(id)?.and_then(|value| quarantine::decode_entry(&value).ok());
-        let Some(entry) = entry else {
-            let shown = id.iter().map(|byte| format!("{byte:02x}")).collect();
-            return Err(RequestError::NoQuarantined(shown).into());
-        };
+        let Some(entry) = entry else { return Err(no_quarantined(id)) };
         let update = |space, modifier, key, operand| crate::engine::LoggedUpdate {
             space,
             modifier,
@@ -559,9 +579,31 @@ impl Store {
             Err(error) => Err(error),
         }
     }
+
+    /// Takes an update out of the quarantine for good: it never takes effect.
+    ///
+    /// # Errors
+    /// [`RequestError::NoQuarantined`]; [`Error::Retry`]; [`Error::Closed`].
+    pub fn discard_quarantined(&self, id: &[u8]) -> Result<(), Error> {
+        if !self.quarantine()?.contains(id)? {
+            return Err(no_quarantined(id));
+        }
+        let removed = crate::engine::LoggedUpdate {
+            space: QUARANTINE_SPACE,
+            modifier: builtin::DELETE,
+            key: id,
+            operand: &[],
+        };
+        self.blocks.modify(&[removed], Durability::Wait).map(drop)
+    }
 }
 
-/// The error that says that a space is not what the call took it for.
+fn no_quarantined(id: &[u8]) -> Error {
+    let shown = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    RequestError::NoQuarantined(shown).into()
+}
+
+/// The name of the modifier of an entry, or its number if it is not registered.
 fn name_of(modifiers: &Modifiers, entry: &quarantine::Entry) -> String {
     if entry.range().is_some() {
         return "delete_range".to_owned();

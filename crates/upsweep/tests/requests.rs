@@ -187,7 +187,7 @@ fn a_store_whose_lock_file_is_gone_is_still_in_use() {
     let path = folder.path().join("store");
     let store = Store::create(&path).expect("a new store");
     std::fs::remove_file(path.join("lock")).expect("removed");
-    let refused = Store::open(&path).err().expect("its devices are in use");
+    let refused = Store::open(&path).expect_err("its devices are in use");
     assert!(matches!(refused, Error::Retry(RetryError::InUse { .. })), "{refused}");
     let refused = Store::builder().verify(&path).expect_err("its devices are in use");
     assert!(matches!(refused, Error::Retry(RetryError::InUse { .. })), "{refused}");
@@ -206,7 +206,7 @@ fn a_copied_store_folder_that_names_the_same_devices_cannot_be_used_beside_it() 
     for file in ["store.json", "log-0"] {
         std::fs::copy(path.join(file), copy.join(file)).expect("copied");
     }
-    let refused = Store::open(&copy).err().expect("its data device is in use");
+    let refused = Store::open(&copy).expect_err("its data device is in use");
     assert!(matches!(refused, Error::Retry(RetryError::InUse { .. })), "{refused}");
     drop(store);
 }
@@ -225,10 +225,7 @@ fn verification_writes_nothing_and_compares_the_description_with_the_labels() {
     std::fs::write(&description, text.replace("16384", "32768")).expect("written");
     let damaged = Store::builder().verify(&path).expect_err("the label says something else");
     assert!(matches!(&damaged, Error::Damaged(damage) if damage.what.contains("label")));
-    assert_eq!(
-        Store::open(&path).err().expect("nor is it opened").to_string(),
-        damaged.to_string()
-    );
+    assert_eq!(Store::open(&path).expect_err("nor is it opened").to_string(), damaged.to_string());
 }
 
 #[test]

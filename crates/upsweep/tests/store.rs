@@ -288,7 +288,6 @@ fn a_batch_is_one_change_over_several_tables() {
     batch.commit(Durability::Wait).expect("durable").wait().expect("durable");
     let amount = |table: &Table| table.get(b"account").expect("readable").expect("there").as_i64();
     assert_eq!((amount(&from), amount(&to)), (Some(-7), Some(7)));
-    assert!(store.batch().commit(Durability::Wait).is_err(), "an empty batch is refused");
 }
 
 #[test]
@@ -322,7 +321,7 @@ fn one_process_at_a_time_and_clear_errors() {
     assert_eq!(entries, 0, "nothing is created by accident");
     let store = create(&path);
     let error = Store::open(&path).map(|_| ()).expect_err("in use");
-    assert!(matches!(error, Error::Retry(RetryError::InUse { .. })), "{error}");
+    assert_eq!(error, Error::Retry(RetryError::OpenHere(path.clone())));
     let error = Store::create(&path).map(|_| ()).expect_err("there already");
     assert!(matches!(error, Error::Request(RequestError::AlreadyExists(_))), "{error}");
     let table = store.table("t").expect("a table");

@@ -46,6 +46,18 @@ impl Copy {
 const CHANGE_BYTES: u64 = 48;
 /// Queue memory that admission keeps in any case.
 const QUEUE_BYTES_KEPT: usize = 4096;
+/// Bytes of a record of updates before the first of them, at most: its kind and their number.
+const RECORD_HEAD_BYTES: usize = 6;
+
+/// What of a limit of queue memory admission gives out.
+fn kept_from(limit: usize) -> usize {
+    limit.saturating_sub(limit / 32 + QUEUE_BYTES_KEPT)
+}
+
+/// Queue memory that the updates of a record of so many bytes take, at most.
+fn queue_bytes_of(bytes: usize) -> usize {
+    bytes + bytes / 8 + CELL_BYTES
+}
 
 impl Core {
     /// Accepts the updates of one record: all take effect, or none. They are visible to queries at
@@ -62,9 +74,7 @@ impl Core {
         urgency: Urgency,
         now_us: u64,
     ) -> Result<Accept, Error> {
-        if let Some(closed) = &self.closed {
-            return Err(closed.clone().into());
-        }
+        self.check_open()?;
         let (mut bytes, mut copies) = (0, Copy::default());
         for update in updates {
             self.check_update(update)?;
@@ -108,7 +118,8 @@ impl Core {
                 self.refuse(Shortage::Log);
                 if self.full { Err(self.full_error()) } else { Ok(Accept::Wait) }
             }
-            Err(AppendError::TooLong { limit }) => {
+            Err(AppendError::TooLong { .. }) => {
+                let limit = self.record_bytes_max();
                 Err(RequestError::BatchTooLong { bytes, limit }.into())
             }
             Err(AppendError::Failed) => {
@@ -172,13 +183,17 @@ impl Core {
             let found = self.modifiers.get(update.modifier);
             let number = || format!("number {}", update.modifier.0);
             let modifier = found.map_or_else(number, |found| found.name().to_owned());
-            RequestError::BadOperand { modifier, reason: refusal.0 }.into()
+            RequestError::BadOperand { modifier, reason: refusal.into_reason() }.into()
         })
     }
 
     /// What there is too little of for a record of `bytes`, but for room on the data devices.
     fn shortage_for(&self, bytes: usize, copies: &Copy) -> Result<Option<Shortage>, Error> {
-        let needed = bytes + bytes / 8 + CELL_BYTES;
+        let limit = self.record_bytes_max();
+        if bytes > limit {
+            return Err(RequestError::BatchTooLong { bytes, limit }.into());
+        }
+        let needed = queue_bytes_of(bytes);
         let resident = self.resident_bytes();
         let budget_bytes = self.config.memory_bytes;
         // What bundles take comes back as they are swept.
@@ -187,11 +202,12 @@ impl Core {
         if needed_bytes > budget_bytes {
             return Err(RetryError::Memory { budget_bytes, needed_bytes }.into());
         }
-        let queues = self.queues_gauge(resident);
-        if needed as u64 > queues.limit {
-            let limit = queues.limit as usize * 7 / 8;
-            return Err(RequestError::BatchTooLong { bytes, limit }.into());
+        let most = self.queues_gauge(lasting).limit;
+        if needed as u64 > most {
+            let needed_bytes = budget_bytes + needed - most as usize;
+            return Err(RetryError::Memory { budget_bytes, needed_bytes }.into());
         }
+        let queues = self.queues_gauge(resident);
         // A sweep leaves less to copy, so copies never ask for too much for good.
         let wanted = queues.used + (needed + copies.queue_bytes) as u64;
         let shortage = if wanted > queues.limit {
@@ -202,6 +218,15 @@ impl Core {
         };
         // On full devices no sweep makes room, neither in the queues nor in the log.
         if shortage.is_some() && self.full { Err(self.full_error()) } else { Ok(shortage) }
+    }
+
+    /// Longest record of updates, in bytes, that the store takes as it was opened: what the log
+    /// takes, and what the queues of an empty store do.
+    fn record_bytes_max(&self) -> usize {
+        let queues = kept_from(self.config.queue_bytes_max()) - CELL_BYTES;
+        // The count of updates comes before them.
+        let log = self.log.record_bytes_max().saturating_sub(RECORD_HEAD_BYTES);
+        log.min(queues / 9 * 8)
     }
 
     /// Somebody waits, whatever the fill: a long record may not fit though the thresholds at which
@@ -225,9 +250,8 @@ impl Core {
     /// Memory of waiting updates. A part is kept for what moves: queues that split take more cells,
     /// and new blocks take directory memory from the queues.
     fn queues_gauge(&self, resident: usize) -> Gauge {
-        let limit = self.queue_limit_beside(resident);
-        let kept = limit / 32 + QUEUE_BYTES_KEPT;
-        Gauge { used: self.queue_bytes() as u64, limit: limit.saturating_sub(kept) as u64 }
+        let limit = kept_from(self.queue_limit_beside(resident));
+        Gauge { used: self.queue_bytes() as u64, limit: limit as u64 }
     }
 
     /// Log space that updates have taken, and may take. The log's reserve is for the changes of

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use super::clock::process_cpu;
 use super::layout::{self, CreateOptions, Description, Folder};
 use super::load::BlockLimits;
+use super::repair;
 use super::shared::{PartlyAccepted, Shared};
 use super::status::{self, Status};
 use super::threads::Threads;
@@ -25,7 +26,7 @@ use crate::engine::{
     self, Access, BlockVisitor, LoggedUpdate, Registry, Report, SpaceRecord, SpaceSize, View,
     Wanted,
 };
-use crate::error::{ClosedError, Error, RequestError};
+use crate::error::{ClosedError, Error, RequestError, RetryError};
 use crate::log::Urgency;
 
 /// When a call that changes something returns.
@@ -116,6 +117,7 @@ pub(super) struct Inner {
     cpu_at_open: std::time::Duration,
     memory_bytes: usize,
     workers: usize,
+    access: Access,
 }
 
 /// An open store. Cheap to clone; all clones are the same store, from any thread. The store closes
@@ -126,6 +128,12 @@ pub struct BlockStore {
     /// A temporary snapshot that lives as long as this handle and its clones.
     #[expect(dead_code, reason = "it is there to be dropped")]
     kept: Option<Arc<KeptSnapshot>>,
+}
+
+impl std::fmt::Debug for BlockStore {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("BlockStore").field(&self.inner.folder.path).finish()
+    }
 }
 
 /// Drops a temporary snapshot at its end.
@@ -159,12 +167,40 @@ impl BlockStore {
     /// [`RequestError::NoStore`]; [`RetryError::InUse`](crate::RetryError::InUse) while another
     /// process has it open; unregistered formats or modifiers; [`Error::Damaged`].
     pub fn open(folder: &Path, options: &OpenOptions, registry: &Registry) -> Result<Self, Error> {
-        let (folder, description, mut devices) = layout::open(folder, Access::ReadWrite)?;
+        Self::open_as(folder, options, registry, Access::ReadWrite)
+    }
+
+    /// Opens the store in `folder` to look at it: nothing is written, so it may be on read-only
+    /// media; every change is refused. Modifiers of the application may be missing: what waits for
+    /// them cannot be told then. The memory may exceed its budget, for nothing is swept. Cost: as
+    /// [`BlockStore::open`].
+    ///
+    /// # Errors
+    /// As [`BlockStore::open`], but for unregistered modifiers; the calls that meet an update of
+    /// such a one fail with [`RequestError::UnknownModifier`].
+    pub fn open_read_only(
+        folder: &Path,
+        options: &OpenOptions,
+        registry: &Registry,
+    ) -> Result<Self, Error> {
+        Self::open_as(folder, options, registry, Access::ReadOnly)
+    }
+
+    fn open_as(
+        folder: &Path,
+        options: &OpenOptions,
+        registry: &Registry,
+        access: Access,
+    ) -> Result<Self, Error> {
+        let (folder, description, mut devices) = layout::open(folder, access)?;
         let mut config = description.config(&folder.path, options.memory_bytes)?;
         config.run_blocks_max = options.run_blocks_max.unwrap_or(config.run_blocks_max);
         config.run_density_percent_min = options.run_density_percent_min;
         config.log_depth = options.log_depth;
-        let core = engine::open(&mut devices, config, registry, Access::ReadWrite)?;
+        let mut core = engine::open(&mut devices, config, registry, access)?;
+        if access == Access::ReadOnly {
+            core.close(ClosedError::ReadOnly);
+        }
         let (waiter, waker) = (devices.waiter(), devices.waiter().waker());
         let (sender, receiver) = std::sync::mpsc::channel();
         let shared = Arc::new(Shared::new(core, devices, sender, waker));
@@ -181,9 +217,12 @@ impl BlockStore {
             cpu_at_open: process_cpu(),
             memory_bytes: options.memory_bytes,
             workers,
+            access,
         };
         let store = Self { inner: Arc::new(inner), kept: None };
-        store.end_what_was_left()?;
+        if access == Access::ReadWrite {
+            store.end_what_was_left()?;
+        }
         Ok(store)
     }
 
@@ -211,6 +250,17 @@ impl BlockStore {
         engine::verify(&mut devices, config, registry)
     }
 
+    /// Restores `store.json` in `folder` from the copy in the label of `device`; of the first data
+    /// device, if none is given. Returns whether anything was wrong with it; what was there is then
+    /// in `store.json.damaged`.
+    ///
+    /// # Errors
+    /// [`RequestError::Path`] for a device that cannot be read or has no whole label: name another
+    /// one; [`RetryError::InUse`].
+    pub fn repair(folder: &Path, device: Option<&Path>) -> Result<bool, Error> {
+        repair::repair(folder, device)
+    }
+
     /// Declares changes, all of which take effect or none, now and after any crash. They are seen
     /// by queries at once.
     ///
@@ -223,7 +273,18 @@ impl BlockStore {
         durability: Durability,
     ) -> Result<Ticket, Error> {
         let waits = durability == Durability::Wait;
-        let seq = self.inner.shared.submit(updates, urgency(durability), waits)?;
+        let shared = &self.inner.shared;
+        let seq = if updates.is_empty() {
+            // Nothing changes; it is durable when all before it is.
+            shared.check_caller()?;
+            let last = shared.lock().core.last();
+            if waits {
+                shared.wait_durable(last)?;
+            }
+            last
+        } else {
+            shared.submit(updates, urgency(durability), waits)?
+        };
         Ok(Ticket { inner: Arc::clone(&self.inner), seq })
     }
 
@@ -355,12 +416,19 @@ impl BlockStore {
         self.inner.shared.lock().core.space_named(name).cloned()
     }
 
-    /// All named spaces with their sizes. Cost: a pass over the directory.
+    /// The space with this number, one of a snapshot too.
+    #[must_use]
+    pub fn space_numbered(&self, space: u32) -> Option<SpaceRecord> {
+        self.inner.shared.lock().core.space_record(space)
+    }
+
+    /// All named spaces with their sizes, but for those of snapshots. Cost: a pass over the
+    /// directory.
     #[must_use]
     pub fn spaces(&self) -> Vec<(SpaceRecord, SpaceSize)> {
         let state = self.inner.shared.lock();
         let core = &state.core;
-        core.spaces().map(|space| (space.clone(), core.space_size(space.space))).collect()
+        core.spaces_of(0).map(|space| (space.clone(), core.space_size(space.space))).collect()
     }
 
     /// Has every block of a space that is swept from now on shown to `visitor`, in place of the
@@ -385,7 +453,8 @@ impl BlockStore {
         self.inner.shared.lock().core.visitor_panic(space)
     }
 
-    /// Commits everything that was accepted so far to the data devices, and waits for it.
+    /// Commits everything that was accepted so far to the data devices, waits for it, and leaves a
+    /// checkpoint.
     ///
     /// # Errors
     /// [`Error::Closed`]; [`RetryError::Full`](crate::RetryError::Full) when the data devices have
@@ -401,22 +470,17 @@ impl BlockStore {
                 return Some(Err(core.full_error()));
             }
             core.is_swept(target).then_some(Ok(()))
-        })?
+        })??;
+        self.inner.leave_checkpoint()
     }
 
     /// Writes the directory to the data devices, which bounds what the next open has to replay.
     ///
     /// # Errors
-    /// [`Error::Closed`].
+    /// [`Error::Closed`]; [`RetryError::Full`](crate::RetryError::Full) when the data devices have
+    /// no room for it.
     pub fn checkpoint(&self) -> Result<(), Error> {
-        let mut before = None;
-        self.inner.shared.wait_until(move |core| {
-            let done = core.statistics().checkpoints;
-            if before.is_none() {
-                core.request_checkpoint();
-            }
-            (done > *before.get_or_insert(done)).then_some(())
-        })
+        self.inner.checkpoint()
     }
 
     /// Waits until everything that was accepted so far is on stable media.
@@ -424,6 +488,7 @@ impl BlockStore {
     /// # Errors
     /// [`Error::Closed`] if a log write failed.
     pub fn flush(&self) -> Result<(), Error> {
+        self.inner.shared.check_caller()?;
         let last = self.inner.shared.lock().core.last();
         self.inner.shared.wait_durable(last)
     }
@@ -451,16 +516,14 @@ impl BlockStore {
         })
     }
 
-    /// Makes everything durable and refuses further updates, through this and all other clones.
+    /// Makes everything durable and ends the store, also for all other handles, tickets and
+    /// snapshots of it: every call is refused from then on, and the folder can be opened anew. If
+    /// it is closed already, that is all.
     ///
     /// # Errors
-    /// [`Error::Closed`] if something could not be made durable.
+    /// [`Error::Closed`] if something could not be made durable; the store has ended all the same.
     pub fn close(self) -> Result<(), Error> {
-        let flushed = self.flush();
-        let mut state = self.inner.shared.lock();
-        state.core.close(ClosedError::Closed);
-        self.inner.shared.pump(state);
-        flushed
+        self.inner.end()
     }
 }
 
@@ -471,17 +534,98 @@ fn urgency(durability: Durability) -> Urgency {
     }
 }
 
+impl Inner {
+    fn checkpoint(&self) -> Result<(), Error> {
+        let mut asked = None;
+        self.shared.wait_until(move |core| {
+            let done = core.statistics().checkpoints;
+            let Some((before, replay_from)) = asked else {
+                asked = Some((done, core.replay_from_next()));
+                core.request_checkpoint();
+                return None;
+            };
+            // The first one that ends may have begun earlier.
+            if done > before && core.replay_from() >= replay_from {
+                return Some(Ok(()));
+            }
+            if core.is_checkpointing() {
+                return None;
+            }
+            // One was given up, or was not enough.
+            if core.is_full() {
+                return Some(Err(core.full_error()));
+            }
+            core.request_checkpoint();
+            None
+        })?
+    }
+
+    /// Writes a checkpoint if it spares the next open any of the log. Without room there is none,
+    /// and the log has everything.
+    fn leave_checkpoint(&self) -> Result<(), Error> {
+        let state = self.shared.lock();
+        let is_news = state.core.replay_from_next() > state.core.replay_from();
+        drop(state);
+        if !is_news {
+            return Ok(());
+        }
+        match self.checkpoint() {
+            Err(Error::Retry(RetryError::Full { .. })) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Makes everything durable, and has a superblock say so. The store is closed at that moment.
+    fn attest(&self) -> Result<(), Error> {
+        if self.access == Access::ReadOnly {
+            return Ok(());
+        }
+        self.leave_checkpoint()?;
+        let mut state = self.shared.lock();
+        state.core.begin_close();
+        let last = state.core.last();
+        drop(state);
+        self.shared.wait_durable(last)?;
+        self.shared.wait_until(|core| core.is_attested().then(|| core.close(ClosedError::Closed)))
+    }
+
+    /// Ends the store, unless it has ended: everything is durable, nobody else waits, no thread is
+    /// left, and the folder is free.
+    fn end(&self) -> Result<(), Error> {
+        self.shared.check_process()?;
+        let mut threads = self.threads.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if threads.have_ended() {
+            return Ok(());
+        }
+        let ended = self.attest();
+        let mut state = self.shared.lock();
+        state.core.close(ClosedError::Closed);
+        self.shared.pump(state);
+        if self.access == Access::ReadWrite {
+            let cpu = process_cpu().saturating_sub(self.cpu_at_open);
+            let last = self.folder.read_session();
+            if let Some(session) = status::session(&self.shared, cpu, last.as_deref()) {
+                self.folder.write_session(&session);
+            }
+        }
+        threads.stop(&self.shared);
+        self.shared.end();
+        self.folder.unlock();
+        ended
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
-        let last = self.shared.lock().core.last();
-        // If it fails, nobody was promised durability for what is lost.
-        drop(self.shared.wait_durable(last));
-        let cpu = process_cpu().saturating_sub(self.cpu_at_open);
-        let last = self.folder.read_session();
-        if let Some(session) = status::session(&self.shared, cpu, last.as_deref()) {
-            self.folder.write_session(&session);
+        if self.shared.check_process().is_err() {
+            // All of it is the parent's: its threads, what the kernel has in hand, its locks.
+            std::mem::forget(Arc::clone(&self.shared));
+            let threads = self.threads.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
+            std::mem::forget(std::mem::take(threads));
+            self.folder.forget();
+            return;
         }
-        let threads = self.threads.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
-        threads.stop(&self.shared);
+        // If it fails, nobody was promised durability for what is lost.
+        drop(self.end());
     }
 }

@@ -83,6 +83,7 @@ impl Shared {
         if self.durable() >= seq {
             return Ok(());
         }
+        self.check_caller()?;
         let group = join(&mut self.lock(), seq);
         self.sleep_until_durable(&group, seq)
     }

@@ -11,11 +11,13 @@
 //! the description, so that devices cannot be swapped and a lost description can be restored.
 
 #![expect(clippy::disallowed_methods, reason = "the runtime is where files enter the system")]
+#![expect(clippy::disallowed_types, reason = "a store that ends lets go of its lock at once")]
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +36,9 @@ use crate::log::LogRegion;
 /// Latest version of a description.
 const VERSION_MAX: u32 = 2;
 /// Bytes at the start of every device that the label may take.
-const LABEL_BYTES: usize = 4096;
+pub(super) const LABEL_BYTES: usize = 4096;
+/// Name of the file with the description.
+pub(super) const DESCRIPTION: &str = "store.json";
 /// Where the ring of a log device starts.
 pub(super) const LOG_START: u64 = LABEL_BYTES as u64;
 /// Log size of a new store, in bytes, unless another is given.
@@ -112,7 +116,7 @@ impl Description {
     /// The engine settings that follow, with `memory_bytes` and the defaults of the engine.
     pub(super) fn config(&self, folder: &Path, memory_bytes: usize) -> Result<Config, Error> {
         let store = self.store_id().ok_or_else(|| RequestError::Path {
-            path: folder.join("store.json"),
+            path: folder.join(DESCRIPTION),
             reason: "the store's identity is not 32 hexadecimal digits".to_owned(),
         })?;
         let data_devices = u16::try_from(self.data.len()).unwrap_or(u16::MAX);
@@ -155,11 +159,11 @@ impl Description {
     }
 }
 
-/// An open store folder: the lock is held until this is dropped.
+/// An open store folder: the lock is held until [`Folder::unlock`], or until this is dropped.
 #[derive(Debug)]
 pub(super) struct Folder {
     pub(super) path: PathBuf,
-    lock: Option<File>,
+    lock: Mutex<Option<File>>,
 }
 
 pub(super) fn path_error(path: &Path, error: impl std::fmt::Display) -> Error {
@@ -170,7 +174,7 @@ pub(super) fn path_error(path: &Path, error: impl std::fmt::Display) -> Error {
 fn lock_error(path: &Path, error: &std::io::Error) -> Error {
     let advice = match error.kind() {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            "; opening a store writes to it, also to read it; `upsweep verify` alone only reads"
+            "; open the store for reading only"
         }
         _ => "",
     };
@@ -179,10 +183,7 @@ fn lock_error(path: &Path, error: &std::io::Error) -> Error {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Closing alone would not do: a child process that is being started has the file open too.
-        if let Some(lock) = &self.lock {
-            drop(lock.unlock());
-        }
+        self.unlock();
     }
 }
 
@@ -193,11 +194,14 @@ fn locked(
     try_lock: fn(&File) -> Result<(), TryLockError>,
 ) -> Result<Folder, Error> {
     match try_lock(&lock) {
-        Ok(()) => Ok(Folder { path: path.to_owned(), lock: Some(lock) }),
+        Ok(()) => Ok(Folder { path: path.to_owned(), lock: Mutex::new(Some(lock)) }),
         Err(TryLockError::WouldBlock) => {
             let mut text = String::new();
             let read = lock.read_to_string(&mut text);
             let pid = read.ok().and_then(|_| text.trim().parse().ok());
+            if pid == Some(std::process::id()) {
+                return Err(RetryError::OpenHere(path.to_owned()).into());
+            }
             Err(RetryError::InUse { path: path.to_owned(), pid }.into())
         }
         Err(TryLockError::Error(error)) => Err(path_error(&path.join("lock"), error)),
@@ -212,14 +216,14 @@ impl Folder {
         let lock = match File::open(&lock_path) {
             Ok(lock) => lock,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Ok(Self { path: path.to_owned(), lock: None });
+                return Ok(Self { path: path.to_owned(), lock: Mutex::default() });
             }
             Err(error) => return Err(path_error(&lock_path, error)),
         };
         locked(path, lock, File::try_lock_shared)
     }
 
-    fn lock(path: &Path) -> Result<Self, Error> {
+    pub(super) fn lock(path: &Path) -> Result<Self, Error> {
         let lock_path = path.join("lock");
         let lock = OpenOptions::new()
             .read(true)
@@ -228,12 +232,29 @@ impl Folder {
             .truncate(false)
             .open(&lock_path)
             .map_err(|error| lock_error(&lock_path, &error))?;
-        let mut folder = locked(path, lock, File::try_lock)?;
-        if let Some(lock) = &mut folder.lock {
+        let folder = locked(path, lock, File::try_lock)?;
+        if let Some(lock) = &mut *folder.lock_file() {
             let written = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
             written.map_err(|error| path_error(&lock_path, error))?;
         }
         Ok(folder)
+    }
+
+    fn lock_file(&self) -> MutexGuard<'_, Option<File>> {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets others have the store.
+    pub(super) fn unlock(&self) {
+        // Closing alone would not do: a child process that is being started has the file open too.
+        if let Some(lock) = self.lock_file().take() {
+            drop(lock.unlock());
+        }
+    }
+
+    /// Leaves the lock to the process that this one is a fork of.
+    pub(super) fn forget(&self) {
+        std::mem::forget(self.lock_file().take());
     }
 
     /// What the last session measured, as the text of a JSON value.
@@ -262,7 +283,7 @@ pub(super) fn open(
     folder: &Path,
     access: Access,
 ) -> Result<(Folder, Description, HostDevices), Error> {
-    let file = folder.join("store.json");
+    let file = folder.join(DESCRIPTION);
     let text = read_file(&file).map_err(|error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => {
             RequestError::NoStore(folder.to_owned()).into()
@@ -271,8 +292,9 @@ pub(super) fn open(
     })?;
     let read_only = access == Access::ReadOnly;
     let locked = if read_only { Folder::lock_shared(folder) } else { Folder::lock(folder) }?;
-    let description: Description =
-        serde_json::from_str(&text).map_err(|error| path_error(&file, error))?;
+    let description: Description = serde_json::from_str(&text).map_err(|error| {
+        path_error(&file, format!("{error}; the devices have a copy, which a repair restores"))
+    })?;
     if !(1..=VERSION_MAX).contains(&description.version) {
         let reason =
             format!("version {}; this program knows 1 to {VERSION_MAX}", description.version);
@@ -329,7 +351,11 @@ fn check_description(label: &[u8], description: &Description) -> Result<(), Stri
         return Ok(());
     }
     let text = |description| serde_json::to_string(description).unwrap_or_default();
-    Err(format!("it says {}, but store.json says {}", text(&copy), text(&found)))
+    Err(format!(
+        "it says {}, but store.json says {}: a repair restores that from the label",
+        text(&copy),
+        text(&found)
+    ))
 }
 
 fn label_identity(store: [u8; 16], index: u16) -> Identity<'static> {
@@ -382,7 +408,7 @@ fn create_inside(
     config.check()?;
     write_labels(&mut devices, &description, config.store)?;
     format(&mut devices, &config)?;
-    sync_file(&folder.join("store.json"), &to_json(&description))?;
+    sync_file(&folder.join(DESCRIPTION), &to_json(&description))?;
     File::open(folder).and_then(|dir| dir.sync_all()).map_err(|error| path_error(folder, error))
 }
 
@@ -391,7 +417,7 @@ fn to_json(description: &Description) -> String {
 }
 
 /// Writes a file so that it is whole or not there after a crash.
-fn sync_file(path: &Path, text: &str) -> Result<(), Error> {
+pub(super) fn sync_file(path: &Path, text: &str) -> Result<(), Error> {
     let temporary = path.with_extension("new");
     let written = File::create(&temporary)
         .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
@@ -491,6 +517,7 @@ fn write_labels(
     Ok(())
 }
 
+/// Random bytes, which tell what has them from everything else; `folder` is for the error.
 pub(super) fn random_id(folder: &Path) -> Result<[u8; 16], Error> {
     let mut id = [0; 16];
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut id));
@@ -526,7 +553,7 @@ mod tests {
     #[test]
     fn who_may_not_write_is_told_why_that_is_needed() {
         let shown = |kind: ErrorKind| lock_error(Path::new("s/lock"), &kind.into()).to_string();
-        let advice = "; opening a store writes to it, also to read it; `upsweep verify` alone only";
+        let advice = "; open the store for reading only";
         for kind in [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem] {
             let shown = shown(kind);
             assert!(shown.starts_with("s/lock: ") && shown.contains(advice), "{shown}");

@@ -16,6 +16,7 @@ mod load;
 mod log_page;
 mod new_devices;
 mod pulse;
+mod repair;
 mod shared;
 mod spaces;
 mod status;

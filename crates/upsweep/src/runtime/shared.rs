@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_types, reason = "the runtime is where threads meet")]
 #![expect(clippy::disallowed_methods, reason = "the runtime is where threads meet")]
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -16,10 +17,10 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::clock::Clock;
 use super::commit::{self, Groups, Woken};
-use crate::device::{Devices, HostDevices, Performer, Request, Waker};
+use crate::device::{Devices, HostDevices, Performer, Process, Request, Waker};
 use crate::engine::registry::Modifiers;
 use crate::engine::{Accept, Actions, Core, Job, LoggedUpdate, View, ViewId, ViewPoll, Wanted};
-use crate::error::{ClosedError, Error};
+use crate::error::{ClosedError, Error, RequestError};
 use crate::log::Urgency;
 
 /// Longest latency that is told apart from longer ones: an hour, in microseconds.
@@ -71,6 +72,29 @@ impl Event {
         if self.waiters.load(Ordering::Relaxed) > 0 {
             self.condvar.notify_all();
         }
+    }
+}
+
+thread_local! {
+    /// The store whose core this thread is in, or whose job it does: code of the application that
+    /// is called there must not wait for it. By address; 0: none.
+    static INSIDE: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The time of a thread inside a store.
+struct Inside {
+    before: usize,
+}
+
+impl Inside {
+    fn begin(shared: &Shared) -> Self {
+        Self { before: INSIDE.replace(shared.address()) }
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.set(self.before);
     }
 }
 
@@ -133,6 +157,7 @@ pub(super) struct Locked<'a> {
     since: Instant,
     /// A thread may come here while it panics for a reason of its own, to close its store.
     was_panicking: bool,
+    _inside: Inside,
 }
 
 impl Locked<'_> {
@@ -173,7 +198,8 @@ pub(super) struct Shared {
     /// Goes to the longest waiter about every half a millisecond, not always to who runs already.
     state: Mutex<State>,
     /// Taken for the system calls that submit requests, which are long, and never before `state`.
-    devices: Mutex<HostDevices>,
+    /// None once the store has ended.
+    devices: Mutex<Option<HostDevices>>,
     /// To the workers, who end when it is gone.
     jobs: Mutex<Option<Sender<Job>>>,
     /// There may be room for an update that had to wait.
@@ -183,6 +209,10 @@ pub(super) struct Shared {
     durable: AtomicU64,
     pub(super) closed: AtomicBool,
     pub(super) stopping: AtomicBool,
+    /// The store was closed by its owner, and its folder may be somebody else's.
+    ended: AtomicBool,
+    /// The process that opened it.
+    process: Process,
     pub(super) clock: Clock,
     waker: Waker,
     pub(super) performer: Performer,
@@ -218,13 +248,15 @@ impl Shared {
         };
         Self {
             state: Mutex::new(state),
-            devices: Mutex::new(devices),
+            devices: Mutex::new(Some(devices)),
             jobs: Mutex::new(Some(jobs)),
             room: Event::default(),
             progress: Event::default(),
             durable,
             closed: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            process: Process::current(),
             clock: Clock::start(),
             waker,
             performer,
@@ -235,9 +267,58 @@ impl Shared {
     }
 
     /// The state. A thread that panics while it has the lock closes the store on the way.
+    ///
+    /// # Panics
+    /// In code of the application that the core calls, which would wait for itself. Calls that can
+    /// fail refuse that before: see [`Shared::check_caller`].
     pub(super) fn lock(&self) -> Locked<'_> {
+        assert!(!self.is_inside(), "{}", RequestError::FromWithin);
         let guard = self.state.lock();
-        Locked { guard, since: Instant::now(), was_panicking: std::thread::panicking() }
+        let was_panicking = std::thread::panicking();
+        Locked { guard, since: Instant::now(), was_panicking, _inside: Inside::begin(self) }
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    fn is_inside(&self) -> bool {
+        INSIDE.get() == self.address()
+    }
+
+    /// Does work that may call code of the application.
+    pub(super) fn inside<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _inside = Inside::begin(self);
+        work()
+    }
+
+    /// Whether the store is this process's.
+    pub(super) fn check_process(&self) -> Result<(), Error> {
+        if self.process.is_current() { Ok(()) } else { Err(ClosedError::Forked.into()) }
+    }
+
+    /// Whether the calling thread may ask for anything. Cost: a few reads of memory.
+    pub(super) fn check_caller(&self) -> Result<(), Error> {
+        self.check_process()?;
+        if self.is_inside() {
+            return Err(RequestError::FromWithin.into());
+        }
+        if self.ended.load(Ordering::Acquire) { Err(ClosedError::Closed.into()) } else { Ok(()) }
+    }
+
+    /// Refuses everything from now on, tells those who still wait for views, and lets go of the
+    /// devices once they have done what they have in hand. The threads of the store have ended.
+    pub(super) fn end(&self) {
+        let mut guard = self.lock();
+        self.ended.store(true, Ordering::Release);
+        let waiters = std::mem::take(&mut guard.view_waiters);
+        drop(guard);
+        let devices = self.devices().take();
+        drop(devices);
+        for waiter in waiters.into_values() {
+            *waiter.answer.lock() = Some(Err(ClosedError::Closed.into()));
+            waiter.thread.unpark();
+        }
     }
 
     /// Moves the core on after an event, carries its actions out, and lets the lock go.
@@ -270,8 +351,8 @@ impl Shared {
         kept
     }
 
-    /// The devices, to submit to or to describe.
-    pub(super) fn devices(&self) -> MutexGuard<'_, HostDevices> {
+    /// The devices, to submit to or to describe; none once the store has ended.
+    pub(super) fn devices(&self) -> MutexGuard<'_, Option<HostDevices>> {
         self.devices.lock()
     }
 
@@ -279,8 +360,9 @@ impl Shared {
     /// way of which one must follow the other.
     fn see_to(&self, outbox: Outbox) {
         let Outbox { requests, jobs, wakes_driver } = outbox;
-        if !requests.is_empty() {
-            let mut devices = self.devices();
+        if !requests.is_empty()
+            && let Some(devices) = &mut *self.devices()
+        {
             requests.into_iter().for_each(|request| devices.submit(request));
         }
         if !jobs.is_empty()
@@ -346,6 +428,7 @@ impl Shared {
         urgency: Urgency,
         waits: bool,
     ) -> Result<u64, Error> {
+        self.check_caller()?;
         let began_us = self.clock.now_us();
         let mut guard = self.lock();
         loop {
@@ -369,6 +452,7 @@ impl Shared {
         urgency: Urgency,
         waits: bool,
     ) -> Result<u64, PartlyAccepted> {
+        self.check_caller().map_err(|error| PartlyAccepted { accepted: 0, error })?;
         let began_us = self.clock.now_us();
         let mut guard = self.lock();
         let (mut last, mut accepted) = (0, 0);
@@ -433,6 +517,7 @@ impl Shared {
 
     /// Gathers what a query needs, waiting for the device if need be.
     pub(super) fn view(&self, space: u32, wanted: Wanted) -> Result<View, Error> {
+        self.check_caller()?;
         let mut guard = self.lock();
         let id = match guard.core.view(space, wanted)? {
             ViewPoll::Ready(view) => return Ok(view),
@@ -453,7 +538,8 @@ impl Shared {
             }
         };
         self.read_query(|query| query.record(self.clock.now_us() - began));
-        answer
+        // Since the end somebody else may have written where this one has read.
+        if self.ended.load(Ordering::Acquire) { Err(ClosedError::Closed.into()) } else { answer }
     }
 
     /// As [`Shared::pump`], but only if it does something for views of others.
@@ -465,6 +551,9 @@ impl Shared {
 
     /// Waits for a view whose block somebody else reads.
     fn wait_for_view(&self, mut guard: Locked<'_>, id: ViewId) -> Result<View, Error> {
+        if self.ended.load(Ordering::Acquire) {
+            return Err(ClosedError::Closed.into());
+        }
         let answer = Mutex::new(None);
         let waiter = Arc::new(ViewWaiter { answer, thread: std::thread::current() });
         guard.view_waiters.insert(id, Arc::clone(&waiter));
@@ -489,6 +578,7 @@ impl Shared {
         &self,
         mut done: impl FnMut(&mut Core) -> Option<T>,
     ) -> Result<T, Error> {
+        self.check_caller()?;
         let mut guard = self.lock();
         loop {
             if let Some(value) = done(&mut guard.core) {

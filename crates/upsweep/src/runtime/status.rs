@@ -426,7 +426,9 @@ pub(super) fn gather(sources: &Sources<'_>) -> Status {
     let (blocks, directory_bytes) = core.directory_size();
     let data_bytes = core.space_map().used_bytes();
     let in_quarantine = core.space_size(QUARANTINE_SPACE);
-    let devices = devices(sources, &sources.shared.devices());
+    let bank = sources.shared.devices();
+    let devices = bank.as_ref().map(|bank| devices(sources, bank)).unwrap_or_default();
+    drop(bank);
     Status {
         store: description.store.clone(),
         devices,

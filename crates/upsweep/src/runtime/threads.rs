@@ -18,7 +18,8 @@ use crate::error::ClosedError;
 /// Longest time between two looks of the driver at the core.
 const DRIVER_IDLE: Duration = Duration::from_millis(100);
 
-/// The threads of one open store.
+/// The threads of one open store; none once it has ended.
+#[derive(Default)]
 pub(super) struct Threads {
     driver: Option<JoinHandle<()>>,
     workers: Vec<JoinHandle<()>>,
@@ -44,7 +45,13 @@ impl Threads {
         Ok(threads)
     }
 
-    /// Ends all threads and waits for them. Nothing may be in flight any more.
+    /// Whether they were stopped.
+    pub(super) fn have_ended(&self) -> bool {
+        self.driver.is_none()
+    }
+
+    /// Ends all threads and waits for them. What devices still have in hand ends by itself, and
+    /// nobody is told.
     pub(super) fn stop(&mut self, shared: &Shared) {
         shared.stopping.store(true, Ordering::Release);
         shared.end_jobs();
@@ -86,7 +93,7 @@ fn work(shared: &Shared, jobs: &Mutex<Receiver<Job>>) {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = job else { return };
         let result = catch_unwind(AssertUnwindSafe(|| {
-            let output = job.run();
+            let output = shared.inside(|| job.run());
             let mut state = shared.lock();
             state.core.job_done(output);
             shared.pump(state);

@@ -1,7 +1,9 @@
 //! Batches: changes of several structures of a store that take effect together or not at all.
 
-use super::modifiers as builtin;
+use std::collections::BTreeMap;
+
 use super::sealed::Sealed;
+use super::{modifiers as builtin, of_structure};
 use crate::engine::modifier::Modifier;
 use crate::engine::registry::ModifierId;
 use crate::error::{Error, RequestError};
@@ -51,13 +53,17 @@ pub trait Sums: Structure {
 }
 
 /// Several changes, of one or more structures of a store, that take effect together or not at all.
+#[derive(Debug)]
 pub struct Batch {
     blocks: BlockStore,
     updates: Vec<OwnedUpdate>,
+    /// The names of the structures, by the numbers of their spaces.
+    names: BTreeMap<u32, String>,
     /// What is wrong with the first update that is.
     fault: Option<Error>,
 }
 
+#[derive(Debug)]
 struct OwnedUpdate {
     space: u32,
     modifier: ModifierId,
@@ -67,7 +73,7 @@ struct OwnedUpdate {
 
 impl Batch {
     pub(crate) fn new(blocks: BlockStore) -> Self {
-        Self { blocks, updates: Vec::new(), fault: None }
+        Self { blocks, updates: Vec::new(), names: BTreeMap::new(), fault: None }
     }
 
     /// Adds an update by the number of its modifier. [`Batch::commit`] refuses the batch if
@@ -88,6 +94,7 @@ impl Batch {
             self.fault.get_or_insert(error);
         }
         let (space, key, operand) = (structure.space(), S::key_bytes(key), operand.to_vec());
+        self.names.entry(space).or_insert_with(|| structure.name().to_owned());
         self.updates.push(OwnedUpdate { space, modifier, key, operand });
         self
     }
@@ -140,7 +147,8 @@ impl Batch {
         self.updates.is_empty()
     }
 
-    /// Declares all of it, as one log record.
+    /// Declares all of it, as one log record. An empty batch changes nothing; its ticket is that of
+    /// everything before it.
     ///
     /// # Errors
     /// As [`Table::modify`](crate::Table::modify); [`RequestError::BatchTooLong`] when the record
@@ -160,10 +168,12 @@ impl Batch {
                 operand: &update.operand,
             })
             .collect();
-        if updates.is_empty() {
-            let reason = "an empty batch changes nothing: add updates to it".to_owned();
-            return Err(RequestError::BadConfig { setting: "batch", reason }.into());
-        }
-        self.blocks.modify(&updates, durability)
+        self.blocks.modify(&updates, durability).map_err(|error| {
+            let gone = |space: &u32| self.blocks.space_numbered(*space).is_none();
+            match self.names.iter().find(|(space, _)| gone(space)) {
+                Some((_, name)) => of_structure(error, name),
+                None => error,
+            }
+        })
     }
 }

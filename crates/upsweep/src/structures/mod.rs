@@ -18,6 +18,7 @@ pub mod typed;
 use std::sync::Arc;
 
 use crate::engine::block_format::BlockFormat;
+use crate::error::{Error, RequestError};
 
 /// The built-in block formats.
 #[must_use]
@@ -28,6 +29,14 @@ pub fn formats() -> [Arc<dyn BlockFormat>; 4] {
         Arc::new(hash::HashFormat),
         Arc::new(array::ArrayFormat::default()),
     ]
+}
+
+/// An error of the block API, which knows spaces by number alone, with the name of the structure.
+fn of_structure(error: Error, name: &str) -> Error {
+    match error {
+        Error::Request(RequestError::NoTable(_)) => RequestError::NoTable(name.to_owned()).into(),
+        error => error,
+    }
 }
 
 mod sealed {

@@ -22,7 +22,7 @@ const RANGES_PER_STEP: usize = 64;
 
 /// A moment of a store. Cheap to clone; usable from any thread. One without a name ends when the
 /// last clone of it, and of the structures that were opened from it, is dropped.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Snapshot {
     blocks: BlockStore,
     info: SnapshotInfo,

@@ -195,6 +195,12 @@ impl<K: ?Sized, V: ?Sized> Clone for TableDefinition<K, V> {
 
 impl<K: ?Sized, V: ?Sized> Copy for TableDefinition<K, V> {}
 
+impl<K: ?Sized, V: ?Sized> std::fmt::Debug for TableDefinition<K, V> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("TableDefinition").field(&self.name).finish()
+    }
+}
+
 impl<K: ?Sized, V: ?Sized> TableDefinition<K, V> {
     /// A table called `name` (1 to 255 bytes) with these types.
     #[must_use]
@@ -219,6 +225,12 @@ pub struct TypedTable<K: ?Sized, V: ?Sized, O: Order = ByKey> {
 impl<K: ?Sized, V: ?Sized, O: Order> Clone for TypedTable<K, V, O> {
     fn clone(&self) -> Self {
         Self { table: self.table.clone(), types: PhantomData }
+    }
+}
+
+impl<K: ?Sized, V: ?Sized, O: Order> std::fmt::Debug for TypedTable<K, V, O> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("TypedTable").field(&self.table.name()).finish()
     }
 }
 

@@ -19,6 +19,7 @@ use crate::error::{Error, RequestError};
 use crate::runtime::{BlockStore, Durability, LoggedUpdate, SpaceRecord, Ticket, View, Wanted};
 use crate::structures::batch::{Structure, Sums};
 use crate::structures::modifiers as builtin;
+use crate::structures::of_structure;
 use crate::structures::sealed::Sealed;
 
 /// An array of an open store: a cell of type `T` for each index below 2^48. All cells are there
@@ -51,6 +52,12 @@ pub struct Array<T> {
     /// All that the store has: none is added while it is open.
     modifiers: Arc<Modifiers>,
     cells: PhantomData<fn() -> T>,
+}
+
+impl<T> std::fmt::Debug for Array<T> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("Array").field(&self.name).finish()
+    }
 }
 
 impl<T> Clone for Array<T> {
@@ -164,7 +171,8 @@ impl<T: Cell> Array<T> {
     ) -> Result<Ticket, Error> {
         self.check(&index, modifier, operand)?;
         let update = LoggedUpdate { space: self.space, modifier, key: &key_of(index), operand };
-        self.blocks.modify(&[update], self.durability)
+        let ticket = self.blocks.modify(&[update], self.durability);
+        ticket.map_err(|error| of_structure(error, &self.name))
     }
 
     /// The cells of `range` that are not zero, in the order of their indices; reversible, from both
@@ -194,7 +202,8 @@ impl<T: Cell> Array<T> {
         visitor: impl Fn(u64, BlockCells<'_, T>) + Send + Sync + 'static,
     ) -> Result<(), Error> {
         let visitor = CellVisitor::<T, _>::new(visitor);
-        self.blocks.set_visitor(self.space, Some(Arc::new(visitor)))
+        let set = self.blocks.set_visitor(self.space, Some(Arc::new(visitor)));
+        set.map_err(|error| of_structure(error, &self.name))
     }
 
     /// Ends [`Array::set_visitor`]; a visit that is on its way may end after this call.
@@ -202,7 +211,8 @@ impl<T: Cell> Array<T> {
     /// # Errors
     /// [`RequestError::NoTable`] if the array was dropped.
     pub fn remove_visitor(&self) -> Result<(), Error> {
-        self.blocks.set_visitor(self.space, None)
+        let set = self.blocks.set_visitor(self.space, None);
+        set.map_err(|error| of_structure(error, &self.name))
     }
 
     /// The message of the panic for which the visitor is called no more; `None` if it did not
@@ -213,7 +223,7 @@ impl<T: Cell> Array<T> {
     }
 
     pub(super) fn view(&self, wanted: Wanted) -> Result<View, Error> {
-        self.blocks.view(self.space, wanted)
+        self.blocks.view(self.space, wanted).map_err(|error| of_structure(error, &self.name))
     }
 
     pub(super) fn modifiers(&self) -> &Modifiers {

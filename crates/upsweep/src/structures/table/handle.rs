@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::runtime::{BlockStore, Durability, LoggedUpdate, SpaceRecord, Ticket, View, Wanted};
 use crate::structures::batch::{Structure, Sums};
 use crate::structures::modifiers as builtin;
+use crate::structures::of_structure;
 use crate::structures::sealed::Sealed;
 
 /// How often a query that meets a moving large value starts again before it counts as damage.
@@ -75,6 +76,12 @@ pub struct Table<O: Order = ByKey> {
     name: String,
     durability: Durability,
     order: PhantomData<O>,
+}
+
+impl<O: Order> std::fmt::Debug for Table<O> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("Table").field(&self.name).finish()
+    }
 }
 
 impl<O: Order> Sealed for Table<O> {}
@@ -148,7 +155,7 @@ impl<O: Order> Table<O> {
         let modifiers = self.blocks.modifiers();
         let mut large: Option<Vec<u8>> = None;
         for attempt in 0.. {
-            let view = self.blocks.view(self.space, Wanted::Point(key.to_vec()))?;
+            let view = self.view(Wanted::Point(key.to_vec()))?;
             let body = view.image.as_ref().map(|image| image.body());
             let updates = view.updates();
             let found = reader::get::<O>(body, &updates, &modifiers, key, large.as_deref());
@@ -169,9 +176,14 @@ impl<O: Order> Table<O> {
         unreachable!("the loop ends by returning")
     }
 
+    pub(super) fn view(&self, wanted: Wanted) -> Result<View, Error> {
+        self.blocks.view(self.space, wanted).map_err(|error| of_structure(error, &self.name))
+    }
+
     /// The body of the block that holds the large value of `key`, if it is there.
     fn large_value(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let view = self.blocks.view(self.companion, Wanted::Point(key.to_vec()))?;
+        let view = self.blocks.view(self.companion, Wanted::Point(key.to_vec()));
+        let view = view.map_err(|error| of_structure(error, &self.name))?;
         Ok(view.image.map(|image| image.body().to_vec()))
     }
 
@@ -219,7 +231,8 @@ impl<O: Order> Table<O> {
         operand: &[u8],
     ) -> Result<Ticket, Error> {
         let update = LoggedUpdate { space: self.space, modifier, key, operand };
-        self.blocks.modify(&[update], self.durability)
+        let ticket = self.blocks.modify(&[update], self.durability);
+        ticket.map_err(|error| of_structure(error, &self.name))
     }
 
     /// Gives `key` these bytes (at most 1 MiB). They are no number, whatever their length: numbers
@@ -288,7 +301,9 @@ impl<O: Order> Table<O> {
         self.update(key, builtin::BYTE_PATCH, &builtin::patch_operand(offset, bytes))
     }
 
-    /// Sets bits: the bytes of `key` become the bitwise or with `bits`.
+    /// Sets bits: the bytes of `key` become the bitwise or with `bits`, or `bits` where there are
+    /// none. Bytes of another length are not changed: that shows when the update is applied, which
+    /// then goes to the quarantine.
     ///
     /// # Errors
     /// As [`Table::modify`].
@@ -319,7 +334,8 @@ impl Table {
     /// [`RequestError::NoTable`](crate::RequestError::NoTable) if the table was dropped;
     /// [`Error::Closed`].
     pub fn remove_range(&self, from: &[u8], to: Option<&[u8]>) -> Result<(), Error> {
-        self.blocks.remove_range(self.space, from, to)
+        let removed = self.blocks.remove_range(self.space, from, to);
+        removed.map_err(|error| of_structure(error, &self.name))
     }
 
     /// The records with keys in `range`, in key order; reversible, from both ends at once if
