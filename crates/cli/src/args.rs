@@ -71,9 +71,10 @@ pub(crate) enum Command {
     /// Show what the store is, what was chosen for it and why, and what bounds its speed
     Stat(ShowArgs),
     Verify(VerifyArgs),
+    Repair(RepairArgs),
     /// Commit everything that waits to the data devices
     Sweep(ShowArgs),
-    /// See and retry the updates that their modifiers have refused
+    /// See, retry and discard the updates that their modifiers have refused
     #[command(after_help = QUARANTINE_EXAMPLES)]
     Quarantine {
         #[command(subcommand)]
@@ -312,10 +313,31 @@ pub(crate) struct VerifyArgs {
     pub(crate) json: bool,
 }
 
+/// Restore the description of a store from the copy that its devices have
+///
+/// store.json says what a store consists of, and every device begins with a label that has a copy
+/// of it and a checksum. If the two differ, or store.json is gone or unreadable, no command opens
+/// the store. This one writes what the label has, and keeps what was there as store.json.damaged.
+/// Data is not looked at.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  upsweep repair hits.upsweep
+  upsweep repair hits.upsweep --device /dev/sdb")]
+pub(crate) struct RepairArgs {
+    /// Folder of the store
+    #[arg(value_name = "STORE")]
+    pub(crate) store: PathBuf,
+    /// Device of the store whose label to take; without it, the first data device
+    #[arg(long, value_name = "PATH")]
+    pub(crate) device: Option<PathBuf>,
+}
+
 const QUARANTINE_EXAMPLES: &str = "\
 Examples:
   upsweep quarantine list hits.upsweep
-  upsweep quarantine retry hits.upsweep --all";
+  upsweep quarantine retry hits.upsweep --all
+  upsweep quarantine discard hits.upsweep 000000000000002a000000050000000093ad50b0";
 
 #[derive(Subcommand)]
 pub(crate) enum QuarantineCommand {
@@ -328,12 +350,14 @@ pub(crate) enum QuarantineCommand {
     /// Declare refused updates anew, once their cause is gone
     ///
     /// An update whose table was dropped is only removed from the quarantine.
-    Retry(RetryArgs),
+    Retry(PickArgs),
+    /// Remove refused updates for good: they never take effect
+    Discard(PickArgs),
 }
 
 #[derive(Args)]
 #[command(group = ArgGroup::new("which").args(["ids", "all"]).required(true))]
-pub(crate) struct RetryArgs {
+pub(crate) struct PickArgs {
     #[command(flatten)]
     pub(crate) open: OpenArgs,
     /// The update, as `upsweep quarantine list` names it; several may be given

@@ -49,17 +49,19 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<(), Failure> {
         return output::json(&Timed { summary, seconds });
     }
     let BackupSummary { structures, records, puts, deletions, bytes, .. } = summary;
-    let (path, count) = (args.folder.display(), text::count);
+    let path = args.folder.display();
     let written = match args.since {
         Some(_) => {
-            format!("{} records and {} deletions", count(puts), count(deletions))
+            let [puts, deletions] =
+                [(puts, "record"), (deletions, "deletion")].map(|(n, of)| text::counted(n, of));
+            format!("{puts} and {deletions}")
         }
         None => "all of them".to_owned(),
     };
     output::line(&format!(
-        "backed up {} structures with {} records to {path}: wrote {written}, {}, in {seconds:.2} s",
-        count(structures),
-        count(records),
+        "backed up {} with {} to {path}: wrote {written}, {}, in {seconds:.2} s",
+        text::counted(structures, "structure"),
+        text::counted(records, "record"),
         text::size(bytes),
     ))?;
     if let Some(name) = summary.snapshot {
@@ -132,11 +134,11 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<(), Failure> {
         return output::json(&Timed { summary, seconds });
     }
     let RestoreSummary { backups, structures, records, bytes, .. } = summary;
-    let (path, count) = (args.store.display(), text::count);
+    let path = args.store.display();
     output::line(&format!(
-        "restored {} structures with {} records to {path}: read {} of {} in {seconds:.2} s",
-        count(structures),
-        count(records),
+        "restored {} with {} to {path}: read {} of {} in {seconds:.2} s",
+        text::counted(structures, "structure"),
+        text::counted(records, "record"),
         text::size(bytes),
         if backups == 1 { "one backup".to_owned() } else { format!("{backups} backups") },
     ))

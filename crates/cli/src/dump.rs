@@ -45,8 +45,8 @@ pub(crate) fn run(args: &DumpArgs) -> Result<(), Failure> {
         bar.finish_and_clear();
     }
     let written = written?;
-    let (records, path) = (text::count(written), args.file.display());
-    output::line(&format!("dumped {records} records to {path}"))
+    let (records, path) = (text::counted(written, "record"), args.file.display());
+    output::line(&format!("dumped {records} to {path}"))
 }
 
 /// Writes a new file and waits until it is on stable media; removes it if that fails. It has its

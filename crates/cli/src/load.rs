@@ -81,7 +81,10 @@ fn explain(error: Error, name: &str) -> Failure {
         Error::Request(RequestError::BadRecord { number, reason }) => {
             nothing_loaded(&format!("{name}:{number}: {reason}"))
         }
-        error => error.into(),
+        error => match Failure::from(error) {
+            Failure::Refused(reason) => nothing_loaded(&reason),
+            failure => failure,
+        },
     }
 }
 
@@ -95,8 +98,8 @@ fn print(summary: &Summary, json: bool) -> Result<(), Failure> {
     }
     let Summary { loaded, bytes, seconds, records_per_second, .. } = summary;
     output::line(&format!(
-        "loaded {} records, {}, in {seconds:.2} s, {} a second; all are durable",
-        text::count(*loaded),
+        "loaded {}, {}, in {seconds:.2} s, {} a second; all are durable",
+        text::counted(*loaded, "record"),
         text::size(*bytes),
         text::rate(*records_per_second),
     ))

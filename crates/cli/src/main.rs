@@ -63,9 +63,13 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Changes(args) => snapshot::changes(&args),
         Command::Stat(args) => stat::stat(&args),
         Command::Verify(args) => verify::run(&args),
+        Command::Repair(args) => verify::repair(&args),
         Command::Sweep(args) => sweep::run(&args),
         Command::Quarantine { command: QuarantineCommand::List(args) } => quarantine::list(&args),
         Command::Quarantine { command: QuarantineCommand::Retry(args) } => quarantine::retry(&args),
+        Command::Quarantine { command: QuarantineCommand::Discard(args) } => {
+            quarantine::discard(&args)
+        }
         Command::Bench(args) => bench::run(&args),
     }
 }

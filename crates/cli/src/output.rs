@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use upsweep::Store;
+use upsweep::{Error, RequestError, Store};
 
 use crate::args::OpenArgs;
 use crate::failure::Failure;
@@ -17,6 +17,23 @@ pub(crate) const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 /// Opens a store that is there.
 pub(crate) fn open(args: &OpenArgs) -> Result<Store, Failure> {
     Ok(Store::builder().memory_bytes(args.memory.in_memory()).open(&args.store)?)
+}
+
+/// Opens a store that is there to look at it: for reading only where it cannot be written to, or
+/// needs modifiers of an application, and then a note says so.
+pub(crate) fn open_to_read(args: &OpenArgs) -> Result<Store, Failure> {
+    let builder = || Store::builder().memory_bytes(args.memory.in_memory());
+    builder().open(&args.store).or_else(|error| {
+        let may_be_read = matches!(
+            &error,
+            Error::Request(RequestError::UnknownModifier { .. } | RequestError::Path { .. })
+        );
+        let read_only = may_be_read.then(|| builder().open_read_only(&args.store).ok());
+        let Some(store) = read_only.flatten() else { return Err(error.into()) };
+        // Nobody misses it if standard error is gone.
+        drop(writeln!(std::io::stderr(), "opened for reading only: {error}"));
+        Ok(store)
+    })
 }
 
 /// Standard output, buffered.

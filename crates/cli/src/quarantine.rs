@@ -6,12 +6,12 @@ use serde_json::json;
 use upsweep::structures::array::body_format::index_of;
 use upsweep::{Error, Kind, QuarantinedUpdate, RequestError, Retried, Store, Value, ValueKind};
 
-use crate::args::{RetryArgs, ShowArgs};
+use crate::args::{PickArgs, ShowArgs};
 use crate::failure::Failure;
 use crate::{output, text};
 
 pub(crate) fn list(args: &ShowArgs) -> Result<(), Failure> {
-    let store = output::open(&args.open)?;
+    let store = output::open_to_read(&args.open)?;
     let (updates, structures) = (store.quarantined()?, store.structures());
     let is_cell = |update: &QuarantinedUpdate| {
         let is_array = |kind| matches!(kind, Kind::Array(_));
@@ -32,12 +32,12 @@ pub(crate) fn list(args: &ShowArgs) -> Result<(), Failure> {
     out.flush()?;
     let waiting: u64 = structures.iter().map(|(_, _, size)| size.waiting).sum();
     if waiting > 0 {
-        let (waiting, path) = (text::count(waiting), args.open.store.display());
+        let (updates, path) = (text::counted(waiting, "update"), args.open.store.display());
+        let wait = if waiting == 1 { "waits" } else { "wait" };
         // For information only: the list itself is complete.
         drop(writeln!(
             std::io::stderr(),
-            "{waiting} updates wait for a sweep, which may refuse some of them: \
-             `upsweep sweep {path}` shows"
+            "{updates} {wait} for a sweep, which may refuse some: `upsweep sweep {path}` shows"
         ));
     }
     Ok(())
@@ -98,7 +98,8 @@ struct Done {
     removed: u64,
 }
 
-pub(crate) fn retry(args: &RetryArgs) -> Result<(), Failure> {
+/// The store, and the updates that were named.
+fn picked(args: &PickArgs) -> Result<(Store, Vec<Vec<u8>>), Failure> {
     let named: Result<Vec<Vec<u8>>, Error> = args
         .ids
         .iter()
@@ -109,6 +110,29 @@ pub(crate) fn retry(args: &RetryArgs) -> Result<(), Failure> {
     if args.all {
         ids = store.quarantined()?.into_iter().map(|update| update.id).collect();
     }
+    Ok((store, ids))
+}
+
+pub(crate) fn discard(args: &PickArgs) -> Result<(), Failure> {
+    let (store, ids) = picked(args)?;
+    let mut discarded = 0;
+    let outcome = ids.iter().try_for_each(|id| {
+        store.discard_quarantined(id)?;
+        discarded += 1;
+        Ok::<(), Error>(())
+    });
+    // Also before a failure: what was done stays done.
+    let printed = if args.json {
+        output::json(&json!({ "discarded": discarded }))
+    } else {
+        output::line(&format!("discarded {}", text::counted(discarded, "update")))
+    };
+    outcome?;
+    printed
+}
+
+pub(crate) fn retry(args: &PickArgs) -> Result<(), Failure> {
+    let (store, ids) = picked(args)?;
     let mut done = Done::default();
     let outcome = retry_each(&store, &ids, &mut done);
     // Also before a failure: what was done stays done.
@@ -136,7 +160,7 @@ fn print(done: &Done, json: bool) -> Result<(), Failure> {
         0 => String::new(),
         removed => format!("; {removed} removed, their tables are gone"),
     };
-    output::line(&format!("declared {declared} updates anew{removed}"))
+    output::line(&format!("declared {} anew{removed}", text::counted(*declared, "update")))
 }
 
 #[cfg(test)]

@@ -126,8 +126,11 @@ fn parse_fields(line: &[u8], format: RecordFormat) -> Result<(Vec<u8>, Value), S
                 // An array of the fields would be read as well.
                 return Err(expected("no object"));
             }
-            let line: Line<'_> = serde_json::from_slice(line)
-                .map_err(|error| expected(&error.to_string().replace("line 1 ", "")))?;
+            let line: Line<'_> = serde_json::from_slice(line).map_err(|error| {
+                // It quotes what it does not know.
+                let reason = error.to_string().replace("line 1 ", "");
+                expected(&text::without_middle(reason))
+            })?;
             record(line.key.as_bytes(), line.value.as_bytes(), line.kind)
         }
     }
@@ -161,6 +164,14 @@ mod tests {
 
     fn number(kind: ValueKind, bytes: [u8; 8]) -> Value {
         Value { kind, bytes: bytes.to_vec() }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_long_line_is_said_in_short() {
+        let line = format!("{{\"key\":\"a\",\"{}\":\"\"}}", "x".repeat(5_000_000));
+        let reason = parse(line.as_bytes(), RecordFormat::Jsonl).expect_err("an unknown field");
+        assert!(reason.len() < 400, "{} bytes", reason.len());
+        assert!(reason.contains("unknown field") && reason.contains("column"), "{reason}");
     }
 
     #[test]

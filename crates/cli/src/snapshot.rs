@@ -42,7 +42,7 @@ fn create(args: &SnapshotCreateArgs) -> Result<(), Failure> {
 }
 
 fn list(args: &ShowArgs) -> Result<(), Failure> {
-    let snapshots = output::open(&args.open)?.snapshots();
+    let snapshots = output::open_to_read(&args.open)?.snapshots();
     let mut out = output::out();
     if args.json {
         snapshots.iter().try_for_each(|snapshot| writeln!(out, "{}", to_json(snapshot)))?;
@@ -81,7 +81,7 @@ fn drop_snapshot(args: &SnapshotDropArgs) -> Result<(), Failure> {
 }
 
 pub(crate) fn changes(args: &ChangesArgs) -> Result<(), Failure> {
-    let store = output::open(&args.open)?;
+    let store = output::open_to_read(&args.open)?;
     let (earlier, later) = both(&store, args)?;
     let mut out = output::out();
     for change in later.changed_since(&earlier, &args.table)? {

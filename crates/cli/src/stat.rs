@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::{output, text};
 
 pub(crate) fn tables(args: &ShowArgs) -> Result<(), Failure> {
-    let tables = output::open(&args.open)?.structures();
+    let tables = output::open_to_read(&args.open)?.structures();
     let mut out = output::out();
     if !args.json {
         let width = tables.iter().map(|(name, ..)| name.chars().count()).max().unwrap_or(0).max(5);
@@ -40,7 +40,7 @@ pub(crate) fn tables(args: &ShowArgs) -> Result<(), Failure> {
 }
 
 pub(crate) fn stat(args: &ShowArgs) -> Result<(), Failure> {
-    let store = output::open(&args.open)?;
+    let store = output::open_to_read(&args.open)?;
     let status = store.status();
     if args.json {
         return output::json(&status);

@@ -81,7 +81,7 @@ pub(crate) enum Moment {
 impl Moment {
     /// Opens a store and, if one is named, a snapshot.
     pub(crate) fn open(open: &OpenArgs, at: Option<&str>) -> Result<Self, Failure> {
-        let store = output::open(open)?;
+        let store = output::open_to_read(open)?;
         Ok(match at {
             Some(name) => Self::Then(store.existing_snapshot(name)?),
             None => Self::Now(store),

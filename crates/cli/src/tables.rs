@@ -83,10 +83,11 @@ pub(crate) fn compact(args: &CompactArgs) -> Result<(), Failure> {
         let line = json!({ "table": name, "blocks": seen, "moved": moved, "left": left });
         return output::json(&line);
     }
-    let (seen, moved, left) = (text::count(seen), text::count(moved), text::count(left));
+    let seen = text::counted(seen, "block");
+    let (moved, left) = (text::count(moved), text::count(left));
     output::line(&format!(
-        "looked at {seen} blocks of {name:?}: {moved} were moved into {order}, {left} were left: \
-         in order already, shared with a clone or snapshot, or in use"
+        "looked at {seen} of {name:?}, moved {moved} into {order} and left {left}: in order \
+         already, shared with a clone or snapshot, or in use"
     ))
 }
 

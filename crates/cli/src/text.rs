@@ -17,6 +17,9 @@ use upsweep::{Value, ValueKind};
 
 use crate::args::ValueFormat;
 
+/// Of what is longer than this, in bytes, a message quotes the beginning.
+const QUOTED_BYTES_MAX: usize = 60;
+
 /// Bytes given on the command line, with escapes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bytes(pub(crate) Vec<u8>);
@@ -85,6 +88,12 @@ pub(crate) fn count(number: u64) -> String {
     indicatif::HumanCount(number).to_string()
 }
 
+/// So many things, with the word for one of them.
+pub(crate) fn counted(number: u64, thing: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{} {thing}{s}", count(number))
+}
+
 /// A rate for people: digits that matter, thousands apart.
 pub(crate) fn rate(per_second: f64) -> String {
     count(per_second.max(0.0).round() as u64)
@@ -144,9 +153,26 @@ pub(crate) fn escape(bytes: &[u8]) -> String {
     out
 }
 
-/// The same in quotation marks, for messages.
+/// The same in quotation marks, for messages; of more than [`QUOTED_BYTES_MAX`] the beginning.
 pub(crate) fn quote(bytes: &[u8]) -> String {
-    format!("\"{}\"", escape(bytes))
+    if bytes.len() <= QUOTED_BYTES_MAX {
+        return format!("\"{}\"", escape(bytes));
+    }
+    let is_start = |byte: &u8| byte & 0xc0 != 0x80;
+    // Of a letter all bytes or none.
+    let end = (0..=QUOTED_BYTES_MAX).rev().find(|end| is_start(&bytes[*end]));
+    let start = escape(&bytes[..end.unwrap_or(QUOTED_BYTES_MAX)]);
+    format!("\"{start}...\" ({} bytes)", count(bytes.len() as u64))
+}
+
+/// A message of others that may quote what is long, without what is in its middle.
+pub(crate) fn without_middle(message: String) -> String {
+    if message.len() <= 4 * QUOTED_BYTES_MAX {
+        return message;
+    }
+    let start = message.floor_char_boundary(2 * QUOTED_BYTES_MAX);
+    let end = message.floor_char_boundary(message.len() - 2 * QUOTED_BYTES_MAX);
+    format!("{}...{}", &message[..start], &message[end..])
 }
 
 fn push_hex(bytes: &[u8], before: &str, out: &mut String) {
@@ -223,6 +249,20 @@ mod tests {
         assert_eq!(back(&escape(&all)), Ok(all));
         assert_eq!(escape("a\tb\n\\ü\u{7f}".as_bytes()), "a\\tb\\n\\\\ü\\x7f");
         assert_eq!(escape(&[0xff, b'a']), "\\xffa");
+    }
+
+    #[test]
+    fn of_what_is_long_the_beginning_is_quoted() {
+        assert_eq!(quote(b"a\tb"), "\"a\\tb\"");
+        let long = "x".repeat(59) + "\u{fc}" + &"y".repeat(5_000_000);
+        assert_eq!(quote(long.as_bytes()), format!("\"{}...\" (5,000,061 bytes)", "x".repeat(59)));
+        assert!(quote(&[0xbf; 100]).ends_with("...\" (100 bytes)"));
+    }
+
+    #[test]
+    fn one_thing_is_no_plural() {
+        let shown = [0, 1, 2000].map(|number| counted(number, "block"));
+        assert_eq!(shown, ["0 blocks", "1 block", "2,000 blocks"]);
     }
 
     #[test]

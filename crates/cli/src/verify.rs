@@ -5,7 +5,7 @@ use std::io::Write;
 use serde_json::json;
 use upsweep::{Damage, Error, Store};
 
-use crate::args::VerifyArgs;
+use crate::args::{RepairArgs, VerifyArgs};
 use crate::failure::Failure;
 use crate::{output, text};
 
@@ -35,11 +35,11 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
         }
         writeln!(
             out,
-            "{} blocks of {} together with {} records, {} waiting updates: {}",
-            text::count(report.blocks),
+            "{} of {} together with {}, {}: {}",
+            text::counted(report.blocks, "block"),
             text::size(report.bytes),
-            text::count(report.records),
-            text::count(report.waiting),
+            text::counted(report.records, "record"),
+            text::counted(report.waiting, "waiting update"),
             match report.damage.len() {
                 0 => "all is as it was written".to_owned(),
                 found => format!("{found} damaged"),
@@ -53,4 +53,13 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
 fn to_json(damage: &Damage) -> serde_json::Value {
     let Damage { device, offset, what, reason } = damage;
     json!({"device": device.0, "offset": offset, "what": what, "reason": reason})
+}
+
+pub(crate) fn repair(args: &RepairArgs) -> Result<(), Failure> {
+    let was_wrong = Store::builder().repair(&args.store, args.device.as_deref())?;
+    output::line(if was_wrong {
+        "restored store.json; what was there is in store.json.damaged"
+    } else {
+        "store.json is as the label of the device says"
+    })
 }

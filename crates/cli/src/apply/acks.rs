@@ -4,12 +4,15 @@
 //! reading the input never waits for the log.
 
 use std::io::{ErrorKind, Write};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use indicatif::ProgressBar;
 use upsweep::Ticket;
 
+use super::Standing;
 use crate::failure::Failure;
 
 /// The thread that waits.
@@ -29,9 +32,14 @@ pub(super) struct Acknowledged {
 impl Acks {
     /// Starts the thread, which prints `durable COUNT` for every multiple of `every`. The counts
     /// go above `bar` if there is one.
-    pub(super) fn start(every: Option<u64>, bar: Option<ProgressBar>) -> Self {
+    pub(super) fn start(
+        every: Option<u64>,
+        bar: Option<ProgressBar>,
+        standing: Arc<Standing>,
+    ) -> Self {
         let (sender, receiver) = channel();
-        let thread = std::thread::spawn(move || wait_for_all(&receiver, every, bar.as_ref()));
+        let wait = move || wait_for_all(&receiver, every, bar.as_ref(), &standing);
+        let thread = std::thread::spawn(wait);
         Self { sender, thread }
     }
 
@@ -56,6 +64,7 @@ fn wait_for_all(
     receiver: &Receiver<(u64, Ticket)>,
     every: Option<u64>,
     bar: Option<&ProgressBar>,
+    standing: &Standing,
 ) -> Acknowledged {
     let mut durable = 0;
     // Once the reader of the output has gone, the updates still go on.
@@ -65,6 +74,7 @@ fn wait_for_all(
             return Acknowledged { durable, result: Err(error.into()) };
         }
         let before = std::mem::replace(&mut durable, lines);
+        standing.durable.store(durable, Ordering::Relaxed);
         if let Some(every) = every.filter(|every| prints && before / every < lines / every) {
             let print = || print(before, lines, every);
             match bar.map_or_else(print, |bar| bar.suspend(print)) {

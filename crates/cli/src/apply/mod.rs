@@ -12,6 +12,8 @@ mod cells;
 mod lines;
 mod progress;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use serde::Serialize;
@@ -28,6 +30,16 @@ use progress::Progress;
 
 /// Lines that are handed over under one lock at most: half a millisecond's worth.
 const LINES_PER_GROUP: u64 = 512;
+
+/// Exit status of a command that was interrupted, as shells expect it.
+const INTERRUPTED: i32 = 130;
+
+/// How far it is, for whoever interrupts it.
+#[derive(Default)]
+struct Standing {
+    applied: AtomicU64,
+    durable: AtomicU64,
+}
 
 /// What was done.
 #[derive(Serialize)]
@@ -53,24 +65,52 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Failure> {
         ack_every: args.ack_every,
         applied: 0,
         lines: Lines::new(cells),
+        standing: Arc::default(),
     };
+    tell_when_interrupted(Arc::clone(&applier.standing), started, args.json)?;
     let progress = Progress::start(&store, input.length());
-    let acks = Acks::start(args.ack_every, progress.as_ref().and_then(Progress::on_output));
+    let bar = progress.as_ref().and_then(Progress::on_output);
+    let acks = Acks::start(args.ack_every, bar, Arc::clone(&applier.standing));
     let outcome = apply_all(&mut applier, &mut input, &acks, progress.as_ref());
     let acknowledged = acks.finish();
-    let seconds = started.elapsed().as_secs_f64();
+    let durable = acknowledged.durable;
+    let summary = Summary::of(applier.applied, durable, started);
     drop(progress);
     if is_new && outcome.is_err() && applier.applied == 0 {
         // If even that fails, the refusal of the first line is what the user has to know.
         drop(store.drop_table(&args.table));
     }
-    let durable = acknowledged.durable;
-    let updates_per_second = durable as f64 / seconds.max(1e-9);
-    let summary = Summary { applied: applier.applied, durable, seconds, updates_per_second };
-    let printed = print(&summary, args.json);
+    // An error says all where nothing was applied.
+    let is_mute = outcome.is_err() && summary.applied == 0 && !args.json;
+    let printed = if is_mute { Ok(()) } else { print(&summary, args.json) };
     outcome?;
     acknowledged.result?;
     printed
+}
+
+impl Summary {
+    fn of(applied: u64, durable: u64, started: Instant) -> Self {
+        let seconds = started.elapsed().as_secs_f64();
+        Self { applied, durable, seconds, updates_per_second: durable as f64 / seconds.max(1e-9) }
+    }
+}
+
+/// Has the summary printed if the command is interrupted, which then ends: what is durable stays,
+/// and what else was applied may be there.
+fn tell_when_interrupted(
+    standing: Arc<Standing>,
+    started: Instant,
+    json: bool,
+) -> Result<(), Failure> {
+    let handler = move || {
+        let [applied, durable] =
+            [&standing.applied, &standing.durable].map(|count| count.load(Ordering::Relaxed));
+        // Nobody is left to tell if standard output is gone too.
+        drop(print(&Summary::of(applied, durable, started), json));
+        std::process::exit(INTERRUPTED);
+    };
+    ctrlc::set_handler(handler)
+        .map_err(|error| Failure::Refused(format!("interrupts cannot be caught: {error}")))
 }
 
 /// The space of the table or array of this name, and its cells if it is an array. Makes an ordered
@@ -89,8 +129,8 @@ fn print(summary: &Summary, json: bool) -> Result<(), Failure> {
     }
     let Summary { applied, durable, seconds, updates_per_second } = summary;
     output::line(&format!(
-        "applied {} updates in {seconds:.2} s, {} a second; {} are durable",
-        text::count(*applied),
+        "applied {} in {seconds:.2} s, {} a second; {} are durable",
+        text::counted(*applied, "update"),
         text::rate(*updates_per_second),
         if applied == durable { "all".to_owned() } else { text::count(*durable) },
     ))
@@ -106,6 +146,7 @@ struct Applier<'a> {
     /// Lines that the store has accepted.
     applied: u64,
     lines: Lines,
+    standing: Arc<Standing>,
 }
 
 fn apply_all(
@@ -159,12 +200,12 @@ impl Applier<'_> {
         };
         match self.blocks.modify_each(updates.chunks(1), durability) {
             Ok(ticket) => {
-                self.applied += updates.len() as u64;
+                self.note_applied(updates.len() as u64);
                 acks.note(self.applied, ticket);
                 Ok(())
             }
             Err(PartlyAccepted { accepted, error }) => {
-                self.applied += accepted;
+                self.note_applied(accepted);
                 if accepted > 0
                     && let Some(ticket) = self.ticket_of_accepted()
                 {
@@ -184,6 +225,11 @@ impl Applier<'_> {
                 })
             }
         }
+    }
+
+    fn note_applied(&mut self, lines: u64) {
+        self.applied += lines;
+        self.standing.applied.store(self.applied, Ordering::Relaxed);
     }
 
     /// Everything accepted so far; `None` if the store failed, which the acknowledgements report.

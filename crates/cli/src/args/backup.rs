@@ -62,7 +62,7 @@ Example:
   upsweep restore tuesday copy.upsweep")]
 pub(crate) struct RestoreArgs {
     /// Folder of the backup
-    #[arg(value_name = "DEST")]
+    #[arg(value_name = "BACKUP")]
     pub(crate) backup: PathBuf,
     /// Folder to make; nothing may be there
     #[arg(value_name = "STORE")]

@@ -20,6 +20,9 @@ use crate::args::{BenchCommand, Workload};
 use crate::failure::Failure;
 use spread::Spread;
 
+/// What the names of the folders begin with in which stores are measured.
+const FOLDER_PREFIX: &str = "upsweep-bench-";
+
 pub(crate) fn run(command: &BenchCommand) -> Result<(), Failure> {
     match &command.workload {
         Some(Workload::Rodeh(args)) => {
@@ -47,13 +50,30 @@ fn in_new_folder(
             if is_there { "not a folder; name one" } else { "no such folder; make it first" };
         return Err(Failure::Refused(format!("{}: {problem}", dir.display())));
     }
+    name_leftovers(dir);
     let folder = tempfile::Builder::new()
-        .prefix("upsweep-bench-")
+        .prefix(FOLDER_PREFIX)
         .tempdir_in(dir)
         .map_err(|error| Failure::file(dir, &error))?;
     let outcome = measure(folder.path());
     let removed = folder.close().map_err(|error| Failure::file(dir, &error));
     outcome.and(removed)
+}
+
+/// Names the folders of earlier runs on standard error: who is killed leaves one, of some GiB.
+fn name_leftovers(dir: &Path) {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    for path in entries.map(|entry| entry.path()) {
+        let name = path.file_name().map(std::ffi::OsStr::to_string_lossy).unwrap_or_default();
+        if name.starts_with(FOLDER_PREFIX) {
+            // Nobody misses it if standard error is gone.
+            drop(writeln!(
+                std::io::stderr(),
+                "{} is of another run: remove it if none is going on",
+                path.display()
+            ));
+        }
+    }
 }
 
 /// Says on standard error, if that is a terminal, what takes so long.

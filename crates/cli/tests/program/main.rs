@@ -5,6 +5,7 @@ mod bench;
 mod commands;
 mod common;
 mod create;
+mod foreign;
 mod kinds;
 mod load;
 mod quarantine;

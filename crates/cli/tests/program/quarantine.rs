@@ -23,7 +23,7 @@ fn what_is_refused_can_be_listed_and_retried() {
     assert_eq!(world.apply("delete\tk\n", &[]).status, Some(0));
     refused(&world.run("quarantine retry", &["00"]), "no update \"00\" in quarantine");
     refused(&world.run("quarantine retry", &["0g"]), "no update \"0g\" in quarantine");
-    assert_eq!(world.ok("quarantine retry", &[&id]), "declared 1 updates anew\n");
+    assert_eq!(world.ok("quarantine retry", &[&id]), "declared 1 update anew\n");
     assert_eq!(world.ok("get", &["k"]), "-5\n");
     assert_eq!(world.ok("quarantine retry", &["--all"]), "declared 0 updates anew\n");
     assert_eq!(world.ok("quarantine list", &[]), "nothing is in quarantine\n");
@@ -34,7 +34,7 @@ fn what_was_retried_before_a_failure_is_reported() {
     let (world, id) = refusal();
     let run = world.run("quarantine retry", &[&id, &id]);
     refused(&run, &format!("no update \"{id}\" in quarantine"));
-    assert_eq!(run.out, "declared 1 updates anew\n");
+    assert_eq!(run.out, "declared 1 update anew\n");
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn updates_of_dropped_tables_leave_the_quarantine() {
     drop(store);
     assert_eq!(world.apply("delete\tk\n", &["--table", "other"]).status, Some(0));
     let retried = world.ok("quarantine retry", &["--all"]);
-    assert_eq!(retried, "declared 1 updates anew; 1 removed, their tables are gone\n");
+    assert_eq!(retried, "declared 1 update anew; 1 removed, their tables are gone\n");
     assert_eq!(world.ok("get", &["k", "--table", "other"]), "1\n");
     assert_eq!(world.ok("quarantine list", &[]), "nothing is in quarantine\n");
     assert_eq!(
@@ -85,6 +85,18 @@ fn updates_of_a_damaged_block_are_listed_as_they_were_given() {
     assert_eq!(list.lines().count(), 1, "{list}");
     assert_eq!(list.split('\t').count(), 6, "{list}");
     assert!(list.contains("\tmain\tput\tk\tv\\tw\t"), "{list}");
+}
+
+#[test]
+fn what_is_refused_can_be_discarded() {
+    let (world, id) = refusal();
+    refused(&world.run("quarantine discard", &["00"]), "no update \"00\" in quarantine");
+    assert_eq!(world.ok("quarantine discard", &[&id]), "discarded 1 update\n");
+    assert_eq!(world.ok("quarantine list", &[]), "nothing is in quarantine\n");
+    let run = world.run("quarantine discard", &[&id]);
+    refused(&run, &format!("no update \"{id}\" in quarantine"));
+    assert_eq!(world.ok("get", &["k"]), "text\n");
+    assert_eq!(world.ok("quarantine discard", &["--all", "--json"]), "{\"discarded\":0}\n");
 }
 
 #[test]

@@ -63,6 +63,35 @@ fn a_store_in_use_says_by_whom() {
 }
 
 #[test]
+fn an_interrupted_apply_says_how_far_it_has_come() {
+    let world = World::new();
+    let mut process = world
+        .command("apply", &["--ack-every", "1"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    let mut input = process.stdin.take().expect("a pipe");
+    input.write_all(b"add\tk\t1\n").expect("written");
+    let mut output = BufReader::new(process.stdout.take().expect("a pipe"));
+    let mut said = String::new();
+    output.read_line(&mut said).expect("readable");
+    let number = process.id().to_string();
+    let killed = std::process::Command::new("kill").args(["-INT", &number]).status();
+    assert!(killed.expect("kill runs").success());
+    output.read_to_string(&mut said).expect("readable");
+    assert_eq!(process.wait().expect("ends").code(), Some(130));
+    let mut lines = said.lines();
+    assert_eq!(lines.next(), Some("durable 1"));
+    let summary = lines.next().expect("a summary");
+    let is_whole =
+        summary.starts_with("applied 1 update in") && summary.ends_with("all are durable");
+    assert!(is_whole, "{summary}");
+    drop(input);
+    assert_eq!(world.ok("get", &["k"]), "1\n");
+}
+
+#[test]
 fn damage_is_found_and_named() {
     let world = World::new();
     let lines: String = (0..5000).map(|n| format!("put\tkey{n:05}\tvalue{n}\n")).collect();
@@ -140,4 +169,32 @@ fn a_store_that_cannot_be_reached_is_not_called_absent() {
     std::os::unix::fs::symlink("store", world.store()).expect("made");
     let run = world.run("stat", &[]);
     refused(&run, "store.json: Too many levels of symbolic links");
+}
+
+#[test]
+fn a_damaged_description_is_restored_from_a_label() {
+    let world = World::new();
+    assert_eq!(world.apply("put\tk\tv\n", &[]).status, Some(0));
+    let said = world.ok("repair", &[]);
+    assert_eq!(said, "store.json is as the label of the device says\n");
+    let description = world.store().join("store.json");
+    let whole = std::fs::read(&description).expect("readable");
+    let flipped = |at: usize| {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        std::fs::write(&description, bytes).expect("written");
+    };
+    // Somewhere in a number, and where it is no JSON any more.
+    let number = whole.windows(4).position(|bytes| bytes == b"4096").expect("the block size");
+    for at in [0, number] {
+        flipped(at);
+        let run = world.run("get", &["k"]);
+        assert!(run.errors.contains("a repair restores"), "{}", run.errors);
+        assert!(world.ok("repair", &[]).starts_with("restored store.json"));
+        assert_eq!(world.ok("get", &["k"]), "v\n");
+    }
+    std::fs::remove_file(&description).expect("removed");
+    world.ok("repair", &["--device", &world.store().join("log-0").display().to_string()]);
+    assert_eq!(world.ok("get", &["k"]), "v\n");
+    refused(&world.run("repair", &["--device", "/dev/null"]), "name another device of the store");
 }

@@ -1,0 +1,71 @@
+//! A store whose application has modifiers of its own, which the program does not know.
+
+use upsweep::{Modifier, Outcome, Refusal, Store, ValueKind, ValueRef};
+
+use super::common::{World, refused};
+
+/// Puts the operand backwards.
+struct Backwards;
+
+impl Modifier for Backwards {
+    fn name(&self) -> &'static str {
+        "backwards"
+    }
+
+    fn version(&self) -> u16 {
+        1
+    }
+
+    fn apply(
+        &self,
+        _key: &[u8],
+        _current: Option<ValueRef<'_>>,
+        operand: &[u8],
+    ) -> Result<Outcome, Refusal> {
+        Ok(Outcome::Put(ValueKind::Bytes, operand.iter().rev().copied().collect()))
+    }
+}
+
+#[test]
+fn what_needs_no_modifier_of_the_application_works() {
+    let world = World::new();
+    assert_eq!(world.apply("put\tk\tvalue\nadd\tk\t1\n", &["--table", "other"]).status, Some(0));
+    world.ok("sweep", &[]);
+    let open = || Store::builder().modifier(Backwards).open(world.store()).expect("opens");
+    let store = open();
+    let table = store.table("own").expect("a table");
+    let _put = table.put(b"plain", b"text").expect("durable");
+    store.close().expect("closed");
+    assert_eq!(world.ok("get", &["plain", "--table", "own"]), "text\n", "nothing of it waits yet");
+
+    let store = open();
+    let table = store.existing_table("own").expect("the table");
+    let _applied = table.modify(b"turned", &Backwards, b"cba").expect("durable");
+    store.close().expect("closed");
+    let other = world.run("get", &["k", "--table", "other"]);
+    let ended = (other.status, other.out.as_str());
+    assert_eq!(ended, (Some(0), "value\n"), "{}", other.errors);
+    assert!(other.errors.contains("opened for reading only"), "{}", other.errors);
+    assert!(other.errors.contains("modifier \"backwards\" version 1"), "{}", other.errors);
+    assert_eq!(world.ok("get", &["plain", "--table", "own"]), "text\n");
+    assert!(world.ok("tables", &[]).contains("own"));
+    assert!(world.ok("stat", &[]).contains("records"));
+    assert_eq!(world.ok("quarantine list", &[]).lines().count(), 1);
+    world.ok("verify", &[]);
+    let message = "the store needs modifier \"backwards\" version 1, which is not registered";
+    refused_behind_note(&world, "get", &["turned", "--table", "own"], message);
+    refused(&world.run("sweep", &[]), message);
+    refused(&world.apply("put\ta\tb\n", &[]), message);
+    // The application has it, and nothing was lost meanwhile.
+    let store = open();
+    let table = store.existing_table("own").expect("the table");
+    assert_eq!(*table.get(b"turned").expect("readable").expect("there"), *b"abc");
+}
+
+/// The command was refused behind the note that the store is open for reading only.
+fn refused_behind_note(world: &World, command: &str, arguments: &[&str], message: &str) {
+    let run = world.run(command, arguments);
+    assert_eq!(run.status, Some(2), "{} {}", run.out, run.errors);
+    let last = run.errors.lines().last().unwrap_or_default();
+    assert!(last.contains(message), "{}", run.errors);
+}
