@@ -334,7 +334,8 @@ impl World {
     fn check_turn(&mut self) -> Verdict {
         let log_damage = self.plan.trouble == Trouble::LogDamage;
         let core = self.core();
-        let limit = core.queue_limit_bytes() + core.queue_overdraft_bytes();
+        // Large values that a run loads take room from updates that come, not from those there.
+        let limit = core.queue_limit_bytes() + core.values_bytes() + core.queue_overdraft_bytes();
         let used = core.queue_bytes();
         let blocks = core.directory_size().0 as u64;
         let durable = core.durable();

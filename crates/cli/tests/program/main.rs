@@ -8,6 +8,7 @@ mod create;
 mod foreign;
 mod kinds;
 mod load;
+mod memory;
 mod quarantine;
 mod snapshots;
 mod tables;

@@ -196,8 +196,7 @@ impl Core {
         let needed = queue_bytes_of(bytes);
         let resident = self.resident_bytes();
         let budget_bytes = self.config.memory_bytes;
-        // What bundles take comes back as they are swept.
-        let lasting = resident - self.bundles.memory_bytes();
+        let lasting = self.lasting_bytes();
         let needed_bytes = lasting + self.config.queue_bytes_min();
         if needed_bytes > budget_bytes {
             return Err(RetryError::Memory { budget_bytes, needed_bytes }.into());
@@ -376,15 +375,19 @@ impl Core {
         self.arena.used_bytes() + self.frozen_bytes + self.pending_bytes
     }
 
-    /// Memory that is in use whether updates wait in queues or not: buffers, cache, directory,
-    /// space map, filters of bundles.
+    /// Memory that is in use whether updates wait in queues or not.
     pub(super) fn resident_bytes(&self) -> usize {
+        self.lasting_bytes() + self.bundles.memory_bytes() + self.sweep.values_bytes
+    }
+
+    /// The part of it that a sweep does not give back, as it does the filters of bundles and the
+    /// large values on their way: buffers, cache, directory, space map.
+    fn lasting_bytes(&self) -> usize {
         self.config.fixed_bytes()
             + self.config.cache_bytes
             + self.directory.memory_bytes()
             + self.physical.len() * 32
             + self.space_map.memory_bytes()
-            + self.bundles.memory_bytes()
     }
 
     /// Memory that waiting updates may take: the budget less everything else. What waits already

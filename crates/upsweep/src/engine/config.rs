@@ -156,6 +156,13 @@ impl Config {
         8 * self.bundle_bytes as usize
     }
 
+    /// Bytes of queues, and of large values, that a run takes in hand, unless a single block has
+    /// more.
+    #[must_use]
+    pub fn run_bytes_max(&self) -> usize {
+        self.memory_bytes / 32
+    }
+
     /// Memory for the buffers of runs and of the log, whatever the load: per run in the pipeline
     /// what is read and what is written, the batches of the log, and what spills write.
     #[must_use]

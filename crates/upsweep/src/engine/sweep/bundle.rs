@@ -16,6 +16,7 @@ use crate::engine::format::image_format;
 const ATTEMPTS_MAX: u32 = 3;
 
 /// A bundle of a run.
+#[derive(Clone)]
 pub(super) struct RunBundle {
     pub(super) bundle: Arc<Bundle>,
     /// What was read, or why it cannot be used; `None` while the read is on its way.

@@ -100,6 +100,8 @@ pub(super) struct Sweep {
     pub(super) unlogged_blocks: usize,
     /// How much blocks may grow by what runs have frozen, as of the last pump.
     pub(super) frozen_growth_bytes: u64,
+    /// See [`Core::values_bytes`].
+    pub(super) values_bytes: usize,
     cycle: Option<Cycle>,
     /// Those behind this place may be there for nobody, since tables or ranges went: they are still
     /// to be looked at.
@@ -159,6 +161,7 @@ impl Sweep {
             next_run: 0,
             unlogged_blocks: 0,
             frozen_growth_bytes: 0,
+            values_bytes: 0,
             cycle: None,
             suspects_behind: None,
             out_of_turn: BTreeSet::new(),
@@ -216,6 +219,8 @@ impl Sweep {
         let of_spills: u64 = self.spills.values().map(|spill| spill.growth_bytes).sum();
         let of_runs: u64 = self.runs.values().map(|run| run.growth_bytes).sum();
         self.frozen_growth_bytes = of_runs + of_spills;
+        let holding = self.runs.values().filter(|run| run.holds_buffers());
+        self.values_bytes = holding.map(|run| run.values_bytes).sum();
     }
 
     /// How far the present cycle has come, from 0 to 1; `None` between cycles.
@@ -250,6 +255,12 @@ impl Core {
     #[must_use]
     pub fn is_swept(&self, seq: u64) -> bool {
         self.sweep_frontier() >= seq
+    }
+
+    /// Memory that large values take which runs have in hand, in bytes, as of the last pump.
+    #[must_use]
+    pub fn values_bytes(&self) -> usize {
+        self.sweep.values_bytes
     }
 
     /// Every update up to this sequence is inside a published image.
@@ -457,7 +468,7 @@ impl Core {
         let device_id = DeviceId(u16::try_from(device).expect("a bank has few devices"));
         let stretch = cycle.left[device].pop()?;
         let mut run: Vec<BlockId> = Vec::new();
-        let (mut start, mut waiting_bytes, mut keep) = (0, 0u64, 0);
+        let (mut start, mut waiting_bytes, mut queue_bytes, mut keep) = (0, 0u64, 0, 0);
         let (mut next, mut passed, mut passed_at_next) = (None, 0, 0);
         let place = |offset| (device_id, offset, BlockId(0));
         for &(_, offset, id) in self.physical.range(place(stretch.start)..place(stretch.end)) {
@@ -481,7 +492,10 @@ impl Core {
             let span = offset + bytes - start;
             let sparse = (waiting_bytes + if waits { bytes } else { 0 }) * 100
                 < span * u64::from(self.config.run_density_percent_min);
-            let too_long = run.len() == self.config.run_blocks_max || span > self.span_bytes_max();
+            queue_bytes += u64::from(block.queue.bytes());
+            let too_long = run.len() == self.config.run_blocks_max
+                || span > self.span_bytes_max()
+                || queue_bytes > self.span_bytes_max().max(self.config.run_bytes_max() as u64);
             if block.busy || (!run.is_empty() && (too_long || (waits && sparse))) {
                 break;
             }

@@ -26,12 +26,8 @@ impl Core {
         quarantined.extend(self.of_damaged(run));
         let writes =
             write_requests(&extents, std::mem::replace(&mut done.buffer, Buffer::zeroed(0)));
-        let large_writes = done
-            .values
-            .iter()
-            .zip(&values)
-            .filter_map(|((_, _, image), extent)| Some((extent.as_ref()?, image.as_ref()?)))
-            .map(|(extent, image)| (*extent, Buffer::copy_of(image)));
+        let images = done.values.into_iter().map(|(_, _, image)| image);
+        let large_writes = values.into_iter().zip(images).filter_map(|(to, image)| to.zip(image));
         let writes: Vec<(Extent, Buffer)> = writes.into_iter().chain(large_writes).collect();
         let written: u64 = writes.iter().map(|(_, buffer)| buffer.len() as u64).sum();
         self.statistics.sweep_written_bytes += written;

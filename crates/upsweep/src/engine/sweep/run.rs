@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::bundle::RunBundle;
 use super::job::Job;
 use super::run_job::{JobBlock, JobDone, JobResult, RunJob, RunOutput};
-use super::{Flushing, RunId};
+use super::{Flushing, RunId, values};
 use crate::device::{Buffer, Completion, Operation, Request};
 use crate::engine::bundles::Bundle;
 use crate::engine::cache::Image;
@@ -72,6 +72,8 @@ pub(in crate::engine) struct Run {
     pub(super) phase: Phase,
     pub(super) frontier: u64,
     pub(super) frozen_bytes: usize,
+    /// Bytes of the large values that it has in memory.
+    pub(super) values_bytes: usize,
     /// How much the blocks grow if every update makes a new record, about.
     pub(super) growth_bytes: u64,
     /// Target size of the blocks that come out, in bytes: less than the store's where free space is
@@ -83,7 +85,7 @@ pub(in crate::engine) struct Run {
     pub(super) has_stale_values: bool,
     /// Shared blocks may be split as well, for one space, because there is no room for whole ones.
     pub(super) may_split_shared: bool,
-    updates: u64,
+    pub(super) updates: u64,
     pub(in crate::engine) change: Change,
     pub(in crate::engine) quarantined: Vec<super::run_job::Quarantined>,
 }
@@ -112,7 +114,7 @@ impl Run {
         Self { frontier: seq, load: Some(space), ..Self::of(Vec::new(), Phase::Placing(done)) }
     }
 
-    fn of(blocks: Vec<RunBlock>, phase: Phase) -> Self {
+    pub(super) fn of(blocks: Vec<RunBlock>, phase: Phase) -> Self {
         Self {
             blocks,
             bundles: None,
@@ -120,6 +122,7 @@ impl Run {
             phase,
             frontier: 0,
             frozen_bytes: 0,
+            values_bytes: 0,
             growth_bytes: 0,
             block_bytes: 0,
             load: None,
@@ -143,6 +146,11 @@ impl Run {
     /// Whether images of the run are in memory: those that were read, or those to be written.
     pub(super) fn holds_buffers(&self) -> bool {
         !matches!(self.phase, Phase::Flushing | Phase::Logging { .. } | Phase::Committing)
+    }
+
+    /// Whether it has large values in memory: loaded, or to be written.
+    pub(super) fn has_values_in_hand(&self) -> bool {
+        self.values_bytes > 0 && self.holds_buffers()
     }
 
     /// Whether the run is written and the log has no room for its change.
@@ -368,6 +376,7 @@ impl Core {
     pub(super) fn run_applied(&mut self, output: RunOutput) {
         let id = output.job.run;
         let RunOutput { mut job, result } = output;
+        self.run_mut(id).values_bytes = values::values_bytes(&result);
         match result {
             JobResult::Done(done) => self.run_mut(id).phase = Phase::Placing(done),
             JobResult::NeedValues(needed) => {

@@ -157,6 +157,16 @@ impl RunJob {
         self.blocks.iter().map(|block| image(block) + block.frozen.memory_bytes()).sum()
     }
 
+    /// The blocks from this position on, as the job of another run.
+    pub(super) fn split_off(&mut self, position: usize, run: RunId) -> Self {
+        let blocks = self.blocks.split_off(position);
+        if let Some(last) = self.blocks.last_mut() {
+            last.next_is_neighbour = false;
+        }
+        let (modifiers, visitors) = (Arc::clone(&self.modifiers), Arc::clone(&self.visitors));
+        Self { run, modifiers, visitors, blocks, ..*self }
+    }
+
     /// Does the work. Pure CPU work: milliseconds for a run of 32 blocks.
     #[must_use]
     pub(super) fn work_off(self) -> RunOutput {

@@ -1,44 +1,81 @@
 //! Large values that a run needs: loaded when a first attempt at applying has asked for them.
+//!
+//! They are what a run may need the most memory for. So one run at a time has them in hand, for as
+//! many of its blocks as fit into a part of the budget, and for one at least; the others go on as a
+//! run of their own behind it. (A leaf has a bounded length of large values.)
 
 use super::RunId;
-use super::run::{Phase, read_request};
-use super::run_job::RunJob;
+use super::run::{Phase, Run, RunBlock, read_request};
+use super::run_job::{JobResult, RunJob};
 use crate::device::Completion;
 use crate::engine::core::{Actions, Core, Purpose};
+use crate::engine::directory::BlockTable;
 use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::format::record_format::Placement;
+use crate::placement::Extent;
 
 impl Core {
     pub(super) fn load_values(&mut self, id: RunId, actions: &mut Actions) {
+        if self.sweep.runs.iter().any(|(other, run)| *other != id && run.has_values_in_hand()) {
+            return;
+        }
         if self.renew_owners(id) {
             return self.send_job(id, Vec::new(), actions);
         }
         let phase = std::mem::replace(&mut self.run_mut(id).phase, Phase::Applying);
         let Phase::LoadingValues { mut job, .. } = phase else { return };
-        let mut requests = Vec::new();
-        let mut missing = None;
-        let mut index = 0;
-        for block in &job.blocks {
-            for (key, _) in &block.values {
-                let found = self.directory.exact(block.companion, key);
-                match found.and_then(|found| self.directory.block(found).extent()) {
-                    Some(extent) => requests.push((index, extent)),
-                    None => missing = Some(block.id),
-                }
-                index += 1;
+        let mut extents: Vec<Extent> = Vec::new();
+        let mut bytes = 0;
+        let mut position = 0;
+        while position < job.blocks.len() {
+            let Some(found) = self.value_extents(&job, position) else {
+                // The others have to ask again.
+                let block = job.blocks[position].id;
+                self.condemn(id, block, "a large value of it is not in the directory".to_owned());
+                job.blocks.iter_mut().for_each(|block| block.values.clear());
+                self.run_mut(id).phase = Phase::LoadingValues { pending: 0, job };
+                return;
+            };
+            let more: usize = found.iter().map(|extent| extent.bytes as usize).sum();
+            if bytes > 0 && bytes + more > self.config.run_bytes_max() {
+                break;
             }
+            bytes += more;
+            extents.extend(found);
+            position += 1;
         }
-        if let Some(block) = missing {
-            // The others have to ask again.
-            self.condemn(id, block, "a large value of it is not in the directory".to_owned());
-            job.blocks.iter_mut().for_each(|block| block.values.clear());
-            requests.clear();
+        if position < job.blocks.len() {
+            self.split_run(id, &mut job, position);
         }
-        for &(index, extent) in &requests {
+        for (index, &extent) in extents.iter().enumerate() {
             let token = self.token(Purpose::ValueRead(id, index));
             actions.requests.push(read_request(extent, token));
         }
-        self.run_mut(id).phase = Phase::LoadingValues { pending: requests.len(), job };
+        let run = self.run_mut(id);
+        run.values_bytes = bytes;
+        run.phase = Phase::LoadingValues { pending: extents.len(), job };
+    }
+
+    /// Where the values are that a block of a job asks for; `None` if one is nowhere.
+    fn value_extents(&self, job: &RunJob, position: usize) -> Option<Vec<Extent>> {
+        let block = &job.blocks[position];
+        let extent = |key: &[u8]| {
+            let found = self.directory.exact(block.companion, key)?;
+            self.directory.block(found).extent()
+        };
+        block.values.iter().map(|(key, _)| extent(key)).collect()
+    }
+
+    /// Takes the blocks from this position of its job on out of a run, into one that asks for their
+    /// values next.
+    fn split_run(&mut self, id: RunId, job: &mut RunJob, position: usize) {
+        let rest_id = self.sweep.new_run_id();
+        let rest = job.split_off(position, rest_id);
+        let table = &self.directory.table;
+        let run = self.sweep.runs.get_mut(&id).expect("a run lives until it is published");
+        let phase = Phase::LoadingValues { pending: usize::MAX, job: Box::new(rest) };
+        let rest = run.split_off(phase, table);
+        self.sweep.runs.insert(rest_id, rest);
     }
 
     pub(in crate::engine) fn value_read_done(
@@ -71,6 +108,42 @@ impl Core {
         let store = self.config.store;
         let identity = Identity { store, kind: ImageKind::Block, space, seq, key };
         image_format::decode(&buffer, &identity).map(|body| buffer[body].to_vec())
+    }
+}
+
+/// Bytes of the large values in the output of a job.
+pub(super) fn values_bytes(result: &JobResult) -> usize {
+    let JobResult::Done(done) = result else { return 0 };
+    done.values.iter().filter_map(|(_, _, image)| image.as_ref()).map(|image| image.len()).sum()
+}
+
+impl Run {
+    /// Takes the blocks that the job of `phase` has out, into a run that is in that phase.
+    fn split_off(&mut self, phase: Phase, table: &BlockTable) -> Self {
+        let Phase::LoadingValues { job, .. } = &phase else { unreachable!("a run with its job") };
+        let is_of_rest = |block: &RunBlock| job.blocks.iter().any(|found| found.id == block.id);
+        let blocks = std::mem::take(&mut self.blocks);
+        let (rest, kept) = blocks.into_iter().partition(is_of_rest);
+        self.blocks = kept;
+        let mut run = Self {
+            bundles: self.bundles.clone(),
+            frontier: self.frontier,
+            block_bytes: self.block_bytes,
+            may_split_shared: self.may_split_shared,
+            ..Self::of(rest, phase)
+        };
+        for block in &run.blocks {
+            let Some(id) = table.find(block.reference()) else { continue };
+            let block = table.get(id);
+            let Some(frozen) = &block.frozen else { continue };
+            run.frozen_bytes += frozen.memory_bytes();
+            run.growth_bytes += u64::from(frozen.growth_bytes());
+            run.updates += u64::from(frozen.count()) + u64::from(block.spilled);
+        }
+        self.frozen_bytes -= run.frozen_bytes;
+        self.growth_bytes -= run.growth_bytes;
+        self.updates = self.updates.saturating_sub(run.updates);
+        run
     }
 }
 

@@ -5,7 +5,7 @@
 //! 1. Bring the updates into the order of the records. Walk them key by key; between two keys that
 //!    change, copy the old records as one stretch; resolve each key's updates and append the record
 //!    that they make.
-//! 2. If the body is too large, cut it into pieces and name each by the shortest separator of
+//! 2. If the leaf has too much, cut it into pieces and name each by the shortest separator of
 //!    positions.
 //!
 //! Invariants: records stay strictly ascending; a large value is written to or freed from the
@@ -21,9 +21,11 @@ use crate::engine::block_format::{
     Applied, ApplyError, ApplyInput, BlockFormat, Checked, Piece, Refused, Routing, UpdateRef,
 };
 use crate::engine::modifier::{ValueKind, ValueRef};
-use crate::structures::modifiers::{
-    KEY_BYTES_MAX, Resolved, check_stored, is_decided, resolve,
-};
+use crate::structures::modifiers::{KEY_BYTES_MAX, Resolved, check_stored, is_decided, resolve};
+
+/// Bytes of the large values of one leaf together, unless it holds a single record: what a visit of
+/// it may have to hold in memory.
+pub(super) const VALUES_BYTES_MAX: usize = 1 << 20;
 
 /// Name of the block format of ordered tables.
 pub const TABLE_FORMAT: &str = "table";
@@ -89,11 +91,12 @@ pub(in crate::structures) fn apply<O: Order>(
     values.sort_unstable_by(|left, right| left.0.cmp(&right.0));
     let count = builder.count();
     let body = builder.finish();
-    let pieces = if body.len() <= input.body_bytes_max {
+    let weights = Weights::of(&body, input.body_bytes_max).map_err(ApplyError::Corrupt)?;
+    let pieces = if weights.total() <= input.body_bytes_max {
         vec![piece(None, body, count)]
     } else {
         let fill = Fill::of::<O>(&leaf, input.updates).map_err(ApplyError::Corrupt)?;
-        split::<O>(&body, input.body_bytes_max, fill).map_err(ApplyError::Corrupt)?
+        split::<O>(&weights, fill).map_err(ApplyError::Corrupt)?
     };
     Ok(Applied { pieces, values, refused })
 }
@@ -113,8 +116,8 @@ pub(in crate::structures) fn for_each(
     Ok(())
 }
 
-/// [`BlockFormat::merge`] for leaves: joins neighbours of at most 60 % of `body_bytes_max`
-/// together, and any leaf with an empty neighbour.
+/// [`BlockFormat::merge`] for leaves: joins neighbours that are filled to at most 60 % together,
+/// and any leaf with an empty neighbour.
 pub(in crate::structures) fn merge<O: Order>(
     left: &[u8],
     right: &[u8],
@@ -124,7 +127,9 @@ pub(in crate::structures) fn merge<O: Order>(
         return Some([left, right].concat());
     }
     let total = left.len() + right.len();
-    if total > body_bytes_max.saturating_mul(3) / 5 {
+    let most = body_bytes_max.saturating_mul(3) / 5;
+    let weight = |body| Weights::of(body, body_bytes_max).map(|weights| weights.total());
+    if total > most || weight(left).ok()? + weight(right).ok()? > most {
         return None;
     }
     let (left, right) = (Leaf::parse(left).ok()?, Leaf::parse(right).ok()?);
@@ -168,7 +173,8 @@ pub(in crate::structures) fn check<O: Order>(
         if is_before || is_behind {
             return Err(bad("belongs to another block"));
         }
-        check_record_value(&record.value).map_err(|reason| bad(&format!("is malformed: {reason}")))?;
+        check_record_value(&record.value)
+            .map_err(|reason| bad(&format!("is malformed: {reason}")))?;
         if let Stored::Large { bytes, .. } = record.value {
             checked.values.push((key.to_vec(), bytes));
         }
@@ -362,10 +368,56 @@ impl Fill {
     }
 }
 
-/// Cuts a body above `body_bytes_max` into pieces that are not, except for single records.
-fn split<O: Order>(body: &[u8], body_bytes_max: usize, fill: Fill) -> Result<Vec<Piece>, String> {
-    let leaf = Leaf::parse(body)?;
-    let ranges = cut(&leaf, body_bytes_max, fill);
+/// What a leaf has of `body_bytes_max` if its body takes `body_bytes` and its large values
+/// `values_bytes`: it is full if either alone fills it, and nothing is without limit.
+pub(super) fn weight(body_bytes: usize, values_bytes: usize, body_bytes_max: usize) -> usize {
+    body_bytes + values_bytes.saturating_mul(body_bytes_max) / VALUES_BYTES_MAX
+}
+
+/// The [`weight`] of any range of a leaf's records.
+struct Weights<'a> {
+    leaf: Leaf<'a>,
+    body_bytes_max: usize,
+    /// Bytes of the large values before each record, and of all; empty if there are none.
+    values: Vec<usize>,
+}
+
+impl<'a> Weights<'a> {
+    /// Cost: O(records), and no allocation for a leaf without large values.
+    fn of(body: &'a [u8], body_bytes_max: usize) -> Result<Self, String> {
+        let leaf = Leaf::parse(body)?;
+        let mut weights = Self { leaf, body_bytes_max, values: Vec::new() };
+        if body_bytes_max == usize::MAX || !leaf.has_large_values() {
+            return Ok(weights);
+        }
+        let mut sum = 0;
+        weights.values.push(sum);
+        for index in 0..leaf.count() {
+            if let Stored::Large { bytes, .. } = leaf.record(index)?.value {
+                sum += bytes as usize;
+            }
+            weights.values.push(sum);
+        }
+        Ok(weights)
+    }
+
+    fn total(&self) -> usize {
+        self.of_range(&(0..self.leaf.count()))
+    }
+
+    fn of_range(&self, range: &Range<usize>) -> usize {
+        let values = match (self.values.get(range.start), self.values.get(range.end)) {
+            (Some(before), Some(through)) => through - before,
+            _ => 0,
+        };
+        weight(self.leaf.body_bytes_of(range), values, self.body_bytes_max)
+    }
+}
+
+/// Cuts a leaf that is above its limit into pieces that are not, except for single records.
+fn split<O: Order>(weights: &Weights<'_>, fill: Fill) -> Result<Vec<Piece>, String> {
+    let leaf = &weights.leaf;
+    let ranges = cut(weights, fill);
     let mut pieces = Vec::with_capacity(ranges.len());
     for range in ranges {
         let key = match range.start.checked_sub(1) {
@@ -377,31 +429,31 @@ fn split<O: Order>(body: &[u8], body_bytes_max: usize, fill: Fill) -> Result<Vec
         };
         let count = range.len();
         let mut builder = LeafBuilder::with_capacity(leaf.body_bytes_of(&range), count);
-        builder.copy(&leaf, range)?;
+        builder.copy(leaf, range)?;
         pieces.push(piece(key, builder.finish(), count));
     }
     Ok(pieces)
 }
 
 /// Ranges of records, one per piece. Cost: O(records).
-fn cut(leaf: &Leaf<'_>, body_bytes_max: usize, fill: Fill) -> Vec<Range<usize>> {
-    let count = leaf.count();
-    let most = body_bytes_max.max(1);
+fn cut(weights: &Weights<'_>, fill: Fill) -> Vec<Range<usize>> {
+    let count = weights.leaf.count();
+    let most = weights.body_bytes_max.max(1);
     let three_quarters = (most / 4 * 3).max(1);
-    let mut pieces_left = leaf.body_bytes_of(&(0..count)).div_ceil(three_quarters);
-    let mut ranges = Vec::with_capacity(pieces_left);
+    let mut pieces_left = weights.total().div_ceil(three_quarters);
+    let mut ranges = Vec::with_capacity(pieces_left.min(count));
     let mut start = 0;
     while start < count {
-        let rest = leaf.body_bytes_of(&(start..count));
+        let rest = weights.of_range(&(start..count));
         pieces_left = pieces_left.max(rest.div_ceil(most));
         let target = match fill {
             Fill::Even => rest / pieces_left,
             Fill::Append => most / 10 * 9,
         };
         let mut end = start + 1;
-        let mut bytes = leaf.body_bytes_of(&(start..end));
+        let mut bytes = weights.of_range(&(start..end));
         while end < count {
-            let more = leaf.body_bytes_of(&(start..end + 1));
+            let more = weights.of_range(&(start..end + 1));
             let is_nearer = fill == Fill::Even && more.abs_diff(target) < bytes.abs_diff(target);
             if more > most || (more > target && !is_nearer) {
                 break;

@@ -133,6 +133,13 @@ impl<'a> Leaf<'a> {
         body_bytes(bytes, range.len())
     }
 
+    /// Whether a value of it is in the companion space, as far as its records are sound.
+    #[must_use]
+    pub fn has_large_values(&self) -> bool {
+        let flags = |index| self.records.get(self.offset(index)).copied();
+        (0..self.count).filter_map(flags).any(|flags| flags & LARGE != 0)
+    }
+
     /// The record with this index.
     ///
     /// # Errors

@@ -528,6 +528,37 @@ fn random_inserts_split_evenly() {
 }
 
 #[test]
+fn large_values_of_a_leaf_are_bounded() {
+    let put = |key: u32, bytes: usize| {
+        (key.to_be_bytes().to_vec(), PUT, value_operand(ValueKind::Bytes, &vec![7; bytes]))
+    };
+    let values_of = |table: &Table, low: &[u8]| {
+        let high = table.high_of(low);
+        let checked = leaf::check::<ByKey>(&table.blocks[low], low, high.as_deref());
+        checked.expect("a sound body").values
+    };
+    let mut table = Table::<ByKey>::new(16 << 10, 1024);
+    for step in 0..4 {
+        table.sweep(&(0..30).map(|key| put(key * 4 + step, 100_000)).collect::<Vec<_>>());
+        table.sweep(&numbered(1000..1100));
+        table.merge_neighbours();
+    }
+    table.sweep(&[put(7, 1 << 20)]);
+    table.sweep(&(30..35).map(|key| (put(key, 0).0, APPEND, vec![7; 900_000])).collect::<Vec<_>>());
+    for low in table.blocks.keys() {
+        let values = values_of(&table, low);
+        let bytes: usize = values.iter().map(|(_, bytes)| *bytes as usize).sum();
+        assert!(bytes <= leaf::VALUES_BYTES_MAX || values.len() == 1, "{bytes} bytes");
+    }
+    let leaves = table.blocks.keys().filter(|low| !values_of(&table, low).is_empty()).count();
+    assert!((17..=30).contains(&leaves), "{leaves} leaves for 17 MB");
+    assert_eq!(table.content().len(), 220);
+    table.sweep(&(0..120).map(|key| put(key, 10)).collect::<Vec<_>>());
+    table.merge_neighbours();
+    assert!(table.blocks.len() <= 2, "{} leaves that hold no large value", table.blocks.len());
+}
+
+#[test]
 fn separators_are_short() {
     let mut table = Table::<ByKey>::new(200, 1024);
     let key =
