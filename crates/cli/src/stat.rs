@@ -71,6 +71,9 @@ fn percent(part: u64, whole: u64) -> String {
 
 fn show_store(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
     row(out, "identity", &status.store)?;
+    if status.is_copy {
+        row(out, "", "a copy, or moved here: the store was last changed in another folder")?;
+    }
     let (used, whole) = (status.data_bytes, status.data_capacity_bytes);
     let share = percent(used, whole);
     row(out, "data", &format!("{} of {}, {share}", text::size(used), text::size(whole)))?;

@@ -198,3 +198,24 @@ fn a_damaged_description_is_restored_from_a_label() {
     assert_eq!(world.ok("get", &["k"]), "v\n");
     refused(&world.run("repair", &["--device", "/dev/null"]), "name another device of the store");
 }
+
+#[test]
+fn a_copy_of_a_folder_is_noticed() {
+    let world = World::new();
+    assert_eq!(world.apply("put\tk\tv\n", &[]).status, Some(0));
+    let notice = "a copy, or moved here";
+    assert!(!world.ok("stat", &[]).contains(notice));
+    let original = world.path("original");
+    std::fs::rename(world.store(), &original).expect("renamed");
+    std::fs::create_dir(world.store()).expect("made");
+    for entry in std::fs::read_dir(&original).expect("readable") {
+        let from = entry.expect("readable").path();
+        let to = world.store().join(from.file_name().expect("a name"));
+        std::fs::copy(from, to).expect("copied");
+    }
+    assert!(world.ok("stat", &[]).contains(notice));
+    // It has a history of its own from here on.
+    assert_eq!(world.apply("put\tk\tw\n", &[]).status, Some(0));
+    assert!(!world.ok("stat", &[]).contains(notice));
+    assert_eq!(world.ok("get", &["k"]), "w\n");
+}

@@ -504,15 +504,13 @@ impl BlockStore {
     pub fn status(&self) -> Status {
         let inner = &self.inner;
         let cpu = process_cpu().saturating_sub(inner.cpu_at_open);
-        let session = inner.folder.read_session();
         status::gather(&status::Sources {
             shared: &inner.shared,
             description: &inner.description,
-            folder: &inner.folder.path,
+            folder: &inner.folder,
             cpu,
             memory_bytes: inner.memory_bytes,
             workers: inner.workers,
-            last_session: session.as_deref(),
         })
     }
 
@@ -603,8 +601,7 @@ impl Inner {
         self.shared.pump(state);
         if self.access == Access::ReadWrite {
             let cpu = process_cpu().saturating_sub(self.cpu_at_open);
-            let last = self.folder.read_session();
-            if let Some(session) = status::session(&self.shared, cpu, last.as_deref()) {
+            if let Some(session) = status::session(&self.shared, cpu, &self.folder) {
                 self.folder.write_session(&session);
             }
         }

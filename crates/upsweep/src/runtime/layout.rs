@@ -257,6 +257,11 @@ impl Folder {
         std::mem::forget(self.lock_file().take());
     }
 
+    /// Its number in its file system, which it keeps when it is renamed; a copy has another.
+    pub(super) fn number(&self) -> Option<u64> {
+        fs::metadata(&self.path).ok().map(|found| found.ino())
+    }
+
     /// What the last session measured, as the text of a JSON value.
     pub(super) fn read_session(&self) -> Option<String> {
         read_file(&self.path.join("session.json")).ok()

@@ -1,13 +1,12 @@
 //! What `stat` tells: devices and why their settings were chosen, what bounds the speed, queues,
 //! log, sweep, latencies. (Design document, "What bounds the speed".)
 
-use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::layout::Description;
+use super::layout::{Description, Folder};
 use super::log_page;
 use super::shared::{Latency, Shared, State};
 use crate::device::{DeviceId, DeviceProfile, Devices, HostDevices};
@@ -19,6 +18,10 @@ use crate::engine::quarantine::QUARANTINE_SPACE;
 pub struct Status {
     /// Identity of the store.
     pub store: String,
+    /// This folder is not the one that the store was last changed in: a copy, or it came here from
+    /// another file system. A copy has the identity of the store, and a history of its own from
+    /// now on.
+    pub is_copy: bool,
     /// All devices, data first.
     pub devices: Vec<DeviceStatus>,
     /// Least target size of a block in bytes.
@@ -271,6 +274,9 @@ pub struct Session {
 struct Kept {
     costs: Option<Session>,
     session: LastSession,
+    /// Number of the folder in its file system.
+    #[serde(default)]
+    folder: Option<u64>,
 }
 
 /// What bounds the rate of updates in steady state, over whole cycles of the sweep, in updates per
@@ -302,27 +308,27 @@ pub struct Bound {
 pub(super) struct Sources<'a> {
     pub(super) shared: &'a Shared,
     pub(super) description: &'a Description,
-    pub(super) folder: &'a Path,
+    pub(super) folder: &'a Folder,
     pub(super) cpu: Duration,
     pub(super) memory_bytes: usize,
     pub(super) workers: usize,
-    pub(super) last_session: Option<&'a str>,
 }
 
 /// A session with fewer updates than this says little about costs.
 const SESSION_UPDATES_MIN: u64 = 10_000;
 
-/// What this session did and measured, as JSON; `None` if it changed nothing. `last` is what was
-/// kept of the one before: its costs stay if this session did too little to tell.
-pub(super) fn session(shared: &Shared, cpu: Duration, last: Option<&str>) -> Option<String> {
-    let costs = measured(shared, cpu).or_else(|| kept(last)?.costs);
+/// What this session did and measured, as JSON; `None` if it changed nothing. The costs that were
+/// kept of the one before stay if this session did too little to tell.
+pub(super) fn session(shared: &Shared, cpu: Duration, folder: &Folder) -> Option<String> {
+    let last = folder.read_session();
+    let costs = measured(shared, cpu).or_else(|| kept(last.as_deref())?.costs);
     let state = shared.lock();
     let (log, sweep) = (log_status(&state.core), sweep_status(shared, &state.core));
     if sweep.updates == 0 && sweep.runs == 0 {
         return None;
     }
     let session = LastSession { log, sweep, latencies: latencies(shared, &state) };
-    serde_json::to_string(&Kept { costs, session }).ok()
+    serde_json::to_string(&Kept { costs, session, folder: folder.number() }).ok()
 }
 
 fn kept(text: Option<&str>) -> Option<Kept> {
@@ -417,7 +423,7 @@ fn spill_status(core: &Core) -> SpillStatus {
 }
 
 pub(super) fn gather(sources: &Sources<'_>) -> Status {
-    let kept = kept(sources.last_session);
+    let kept = kept(sources.folder.read_session().as_deref());
     let this_session = measured(sources.shared, sources.cpu);
     let costs = session_or_last(this_session, kept.as_ref().and_then(|kept| kept.costs));
     let state = sources.shared.lock();
@@ -429,8 +435,10 @@ pub(super) fn gather(sources: &Sources<'_>) -> Status {
     let bank = sources.shared.devices();
     let devices = bank.as_ref().map(|bank| devices(sources, bank)).unwrap_or_default();
     drop(bank);
+    let last_folder = kept.as_ref().and_then(|kept| kept.folder);
     Status {
         store: description.store.clone(),
+        is_copy: last_folder.is_some() && last_folder != sources.folder.number(),
         devices,
         block_bytes: description.block_bytes,
         block_bytes_now: core.block_bytes(),
@@ -467,7 +475,7 @@ fn devices(sources: &Sources<'_>, bank: &HostDevices) -> Vec<DeviceStatus> {
         let found = bank.description(device);
         let role = if usize::from(index) < description.data.len() { "data" } else { "log" };
         let size_bytes = bank.geometry(device).size_bytes;
-        let path = found.path.strip_prefix(sources.folder).unwrap_or(&found.path);
+        let path = found.path.strip_prefix(&sources.folder.path).unwrap_or(&found.path);
         DeviceStatus {
             role,
             path: path.display().to_string(),
