@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
-use std::process::Stdio;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
 use super::common::{World, refused};
@@ -39,9 +39,8 @@ fn a_killed_apply_leaves_a_first_part_of_the_input() {
     assert!(there >= durable, "{there} lines are there, {durable} were durable");
 }
 
-#[test]
-fn a_store_in_use_says_by_whom() {
-    let world = World::new();
+/// An `apply` that has added 1 to `k` and waits for more; its input, its output, and what it said.
+fn waiting_apply(world: &World) -> (Child, ChildStdin, BufReader<ChildStdout>, String) {
     let mut process = world
         .command("apply", &["--ack-every", "1"])
         .stdin(Stdio::piped())
@@ -50,9 +49,16 @@ fn a_store_in_use_says_by_whom() {
         .expect("the program runs");
     let mut input = process.stdin.take().expect("a pipe");
     input.write_all(b"add\tk\t1\n").expect("written");
-    let mut line = String::new();
     let mut output = BufReader::new(process.stdout.take().expect("a pipe"));
-    output.read_line(&mut line).expect("readable");
+    let mut said = String::new();
+    output.read_line(&mut said).expect("readable");
+    (process, input, output, said)
+}
+
+#[test]
+fn a_store_in_use_says_by_whom() {
+    let world = World::new();
+    let (mut process, input, _output, _) = waiting_apply(&world);
     let run = world.run("get", &["k"]);
     assert_eq!(run.status, Some(2));
     let by_whom = format!("is in use by process {}", process.id());
@@ -65,17 +71,7 @@ fn a_store_in_use_says_by_whom() {
 #[test]
 fn an_interrupted_apply_says_how_far_it_has_come() {
     let world = World::new();
-    let mut process = world
-        .command("apply", &["--ack-every", "1"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the program runs");
-    let mut input = process.stdin.take().expect("a pipe");
-    input.write_all(b"add\tk\t1\n").expect("written");
-    let mut output = BufReader::new(process.stdout.take().expect("a pipe"));
-    let mut said = String::new();
-    output.read_line(&mut said).expect("readable");
+    let (mut process, input, mut output, mut said) = waiting_apply(&world);
     let number = process.id().to_string();
     let killed = std::process::Command::new("kill").args(["-INT", &number]).status();
     assert!(killed.expect("kill runs").success());

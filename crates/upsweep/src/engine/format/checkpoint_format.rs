@@ -407,18 +407,20 @@ pub fn decode_page(body: &[u8]) -> Result<Vec<BlockRecord>, Malformed> {
 mod tests {
     use super::*;
 
+    const SUPERBLOCK: Superblock = Superblock {
+        store: [7; 16],
+        generation: 9,
+        epoch: 3,
+        replay_from: 1000,
+        root_seq: 900,
+        next_space: 5,
+        root: None,
+        durable: 1234,
+    };
+
     #[test]
     fn a_superblock_is_not_read_beyond_its_checksum() {
-        let superblock = Superblock {
-            store: [7; 16],
-            generation: 9,
-            epoch: 3,
-            replay_from: 1000,
-            root_seq: 900,
-            next_space: 5,
-            root: None,
-            durable: 1234,
-        };
+        let superblock = SUPERBLOCK;
         let whole = encode_superblock(&superblock);
         assert_eq!(decode_superblock(&whole), Ok(superblock));
         for length in 0..whole.len() {
@@ -432,16 +434,7 @@ mod tests {
 
     #[test]
     fn a_superblock_of_before_does_not_say_how_much_was_durable() {
-        let superblock = Superblock {
-            store: [7; 16],
-            generation: 9,
-            epoch: 3,
-            replay_from: 1000,
-            root_seq: 900,
-            next_space: 5,
-            root: None,
-            durable: 1234,
-        };
+        let superblock = SUPERBLOCK;
         let mut slot = encode_superblock(&superblock);
         let length = slot.len() - 8;
         slot.truncate(length);
