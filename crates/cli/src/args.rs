@@ -32,7 +32,8 @@ Examples:
 Exit status:
   0  all is well
   1  damage was found, or the key is not there
-  2  bad input, bad usage, or a store that cannot be used at this moment";
+  2  bad input, bad usage, or a store that cannot be used at this moment
+130  `apply` was interrupted, and has said how far it came";
 
 /// An update-aware storage engine: declare changes, have them durable at once, query at any moment.
 #[derive(Parser)]

@@ -82,6 +82,7 @@ impl Plan {
         let mut of_log = Random::new(seed, "log pages");
         config.log_page_bytes = of_log.pick(&[512, 1024, 4096]);
         config.fold_bytes_min = of_queues.pick(&[64, 512, 4096]);
+        config.run_bytes_max = of_queues.pick(&[1, 4 << 10, 64 << 10]);
         // The smallest log that any depth takes, a quarter of the time.
         if of_log.percent(25) {
             let bytes = 6 * u64::from(config.log_segment_bytes);
@@ -212,6 +213,7 @@ fn config(random: &mut Random) -> Config {
         cache_bytes: 0,
         fold_bytes_min: 0,
         run_blocks_max: 1,
+        run_bytes_max: 0,
         run_density_percent_min: 50,
         runs_in_flight_max: 1,
         spilling: Spilling::Never,

@@ -264,6 +264,7 @@ fn config(random: &mut Random, waiting_bytes: u64, data_bytes: u64, key_bytes: u
         cache_bytes: 0,
         fold_bytes_min: 1024,
         run_blocks_max: random.pick(&[4, 8, 32]),
+        run_bytes_max: 0,
         run_density_percent_min: 50,
         runs_in_flight_max: 4,
         // Without spills there are more cycles.
@@ -280,6 +281,7 @@ fn config(random: &mut Random, waiting_bytes: u64, data_bytes: u64, key_bytes: u
     config.memory_bytes = ((others + waiting_bytes) * 8 / 7) as usize;
     config.cache_bytes = config.memory_bytes / 8;
     config.memory_bytes = config.memory_bytes.max(config.memory_bytes_min());
+    config.run_bytes_max = config.memory_bytes / 32;
     config
 }
 

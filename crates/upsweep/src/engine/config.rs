@@ -64,6 +64,9 @@ pub struct Config {
     pub fold_bytes_min: u32,
     /// Most blocks of a run (paper: 32).
     pub run_blocks_max: usize,
+    /// Bytes of queues, and of large values, that a run takes in hand, unless a single block has
+    /// more.
+    pub run_bytes_max: usize,
     /// Smallest part of a run that must have waiting updates, in per cent of its bytes (paper: 50).
     pub run_density_percent_min: u32,
     /// Runs at one time that hold buffers: that are read, applied or written.
@@ -154,13 +157,6 @@ impl Config {
     #[must_use]
     pub fn spill_bytes_max(&self) -> usize {
         8 * self.bundle_bytes as usize
-    }
-
-    /// Bytes of queues, and of large values, that a run takes in hand, unless a single block has
-    /// more.
-    #[must_use]
-    pub fn run_bytes_max(&self) -> usize {
-        self.memory_bytes / 32
     }
 
     /// Memory for the buffers of runs and of the log, whatever the load: per run in the pipeline

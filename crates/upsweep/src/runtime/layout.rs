@@ -59,6 +59,8 @@ const SPILL_FILL_PERCENT: u32 = 50;
 const BUNDLE_BYTES: u32 = 16 << 10;
 /// One part in so many of a store's memory caches images of blocks.
 pub const CACHE_PART: usize = 8;
+/// One part in so many of a store's memory is for the queues, or the large values, of one run.
+const RUN_CONTENT_PART: usize = 32;
 /// Smallest log of one device, in bytes.
 pub const LOG_BYTES_MIN: u64 = 1 << 20;
 
@@ -143,6 +145,7 @@ impl Description {
             cache_bytes: memory_bytes / CACHE_PART,
             fold_bytes_min: 4096,
             run_blocks_max: run_blocks_max(self.block_bytes, memory_bytes),
+            run_bytes_max: memory_bytes / RUN_CONTENT_PART,
             run_density_percent_min: 50,
             runs_in_flight_max: 4,
             spilling: Spilling::WhenItPays,

@@ -174,6 +174,7 @@ fn config(segments: u64) -> Config {
         cache_bytes: 64 << 10,
         fold_bytes_min: 4096,
         run_blocks_max: 8,
+        run_bytes_max: 64 << 10,
         run_density_percent_min: 50,
         runs_in_flight_max: 2,
         fanout_min: 6,

@@ -495,7 +495,7 @@ impl Core {
             queue_bytes += u64::from(block.queue.bytes());
             let too_long = run.len() == self.config.run_blocks_max
                 || span > self.span_bytes_max()
-                || queue_bytes > self.span_bytes_max().max(self.config.run_bytes_max() as u64);
+                || queue_bytes > self.span_bytes_max().max(self.config.run_bytes_max as u64);
             if block.busy || (!run.is_empty() && (too_long || (waits && sparse))) {
                 break;
             }

@@ -37,7 +37,7 @@ impl Core {
                 return;
             };
             let more: usize = found.iter().map(|extent| extent.bytes as usize).sum();
-            if bytes > 0 && bytes + more > self.config.run_bytes_max() {
+            if bytes > 0 && bytes + more > self.config.run_bytes_max {
                 break;
             }
             bytes += more;
