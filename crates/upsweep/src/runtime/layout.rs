@@ -177,7 +177,7 @@ pub(super) fn path_error(path: &Path, error: impl std::fmt::Display) -> Error {
 fn lock_error(path: &Path, error: &std::io::Error) -> Error {
     let advice = match error.kind() {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            "; open the store for reading only"
+            "; only opening for reading works there"
         }
         _ => "",
     };
@@ -561,7 +561,7 @@ mod tests {
     #[test]
     fn who_may_not_write_is_told_why_that_is_needed() {
         let shown = |kind: ErrorKind| lock_error(Path::new("s/lock"), &kind.into()).to_string();
-        let advice = "; open the store for reading only";
+        let advice = "; only opening for reading works there";
         for kind in [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem] {
             let shown = shown(kind);
             assert!(shown.starts_with("s/lock: ") && shown.contains(advice), "{shown}");
