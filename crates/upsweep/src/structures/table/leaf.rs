@@ -368,8 +368,8 @@ impl Fill {
     }
 }
 
-/// What a leaf has of `body_bytes_max` if its body takes `body_bytes` and its large values
-/// `values_bytes`: it is full if either alone fills it, and nothing is without limit.
+/// How much of `body_bytes_max` a leaf uses up, of which its body takes `body_bytes`: large values
+/// of `values_bytes` count as that part of it that they are of [`VALUES_BYTES_MAX`].
 pub(super) fn weight(body_bytes: usize, values_bytes: usize, body_bytes_max: usize) -> usize {
     body_bytes + values_bytes.saturating_mul(body_bytes_max) / VALUES_BYTES_MAX
 }
