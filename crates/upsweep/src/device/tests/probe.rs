@@ -37,10 +37,20 @@ fn finds_the_speed_of_a_solid_state_disk() {
 
 #[test]
 fn finds_a_rotating_disk_whatever_the_host_says() {
-    let latency = LatencyModel { base_us: 8000, bytes_per_us: 150, jitter_us: 4000 };
+    // 7,200 turns a minute and seeks; 15,000 and hardly a seek, as in a small scratch range.
+    for (base_us, jitter_us) in [(8000, 4000), (500, 4000)] {
+        let latency = LatencyModel { base_us, bytes_per_us: 150, jitter_us };
+        let profile = profile(latency, 0, 2 << 20).expect("measured");
+        assert!(profile.rotational, "{profile:?}");
+        assert!(profile.reason.contains("although the host reports rotational=0"), "{profile:?}");
+    }
+}
+
+#[test]
+fn a_busy_solid_state_disk_does_not_count_as_rotating() {
+    let latency = LatencyModel { base_us: 100, bytes_per_us: 512, jitter_us: 3000 };
     let profile = profile(latency, 0, 2 << 20).expect("measured");
-    assert!(profile.rotational, "{profile:?}");
-    assert!(profile.reason.contains("although the host reports rotational=0"), "{profile:?}");
+    assert!(profile.random_read_us > 1000 && !profile.rotational, "{profile:?}");
 }
 
 #[test]
