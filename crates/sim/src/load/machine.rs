@@ -219,7 +219,7 @@ impl Machine {
         {
             let bytes = job.bytes() as u64;
             self.work_ns += bytes * JOB_BYTE_NS;
-            self.working.push((now + 1 + bytes / JOB_BYTES_PER_US, job.run()));
+            self.working.push((now + 1 + bytes / JOB_BYTES_PER_US, job.run(|| {})));
         }
         self.full.look(&self.core, now);
     }

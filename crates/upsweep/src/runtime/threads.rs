@@ -93,7 +93,7 @@ fn work(shared: &Shared, jobs: &Mutex<Receiver<Job>>) {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = job else { return };
         let result = catch_unwind(AssertUnwindSafe(|| {
-            let output = shared.inside(|| job.run());
+            let output = shared.inside(|| job.run(std::thread::yield_now));
             let mut state = shared.lock();
             state.core.job_done(output);
             shared.pump(state);

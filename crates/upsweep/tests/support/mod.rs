@@ -316,7 +316,7 @@ impl World {
         let core = self.core.as_mut().expect("the store is open");
         core.pump(self.now_us, &mut actions);
         let mut moved = !actions.jobs.is_empty() || !actions.requests.is_empty();
-        actions.jobs.into_iter().for_each(|job| core.job_done(job.run()));
+        actions.jobs.into_iter().for_each(|job| core.job_done(job.run(|| {})));
         actions.requests.into_iter().for_each(|request| self.devices.submit(request));
         moved |= !actions.views.is_empty();
         self.answers.append(&mut actions.views);

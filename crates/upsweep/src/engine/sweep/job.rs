@@ -29,12 +29,14 @@ impl Job {
         }
     }
 
-    /// Does the work. Pure CPU work: milliseconds for a run of 32 blocks, less for a spill.
+    /// Does the work. Pure CPU work: milliseconds for a run of 32 blocks, less for a spill. Between
+    /// its parts, of 100 microseconds or so each, it calls `give_way`, so that a worker can let
+    /// threads run that somebody waits for (docs/decisions/0027).
     #[must_use]
-    pub fn run(self) -> JobOutput {
+    pub fn run(self, give_way: fn()) -> JobOutput {
         match self {
-            Self::Run(job) => JobOutput::Run(job.work_off()),
-            Self::Spill(job) => JobOutput::Spill(job.work_off()),
+            Self::Run(job) => JobOutput::Run(job.work_off(give_way)),
+            Self::Spill(job) => JobOutput::Spill(job.work_off(give_way)),
         }
     }
 }

@@ -89,11 +89,12 @@ impl SpillJob {
         self.bundles.iter().map(NewBundle::memory_bytes).sum()
     }
 
-    /// Does the work.
-    pub(super) fn work_off(self) -> SpillOutput {
+    /// Does the work. Gives way before each bundle.
+    pub(super) fn work_off(self, give_way: fn()) -> SpillOutput {
         let mut bodies = Vec::with_capacity(self.bundles.len());
         let mut bundles = Vec::with_capacity(self.bundles.len());
         for bundle in self.bundles {
+            give_way();
             let body = encode_bundle(bundle.frozen.iter().map(|packed| packed.as_section()));
             let bytes = image_format::image_bytes(&bundle.low, &body);
             let bytes = bytes.next_multiple_of(UNIT_BYTES as usize);
