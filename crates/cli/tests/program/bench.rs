@@ -96,8 +96,9 @@ fn a_short_run_says_that_its_state_is_not_steady() {
     let run: Run = upsweep(&[&arguments[..], &more].concat()).output().expect("runs").into();
     assert_eq!((run.status, run.errors.as_str()), (Some(0), ""));
     let found: serde_json::Value = serde_json::from_str(&run.out).expect("JSON");
-    let is_steady = found["cycles"].as_u64().expect("a number") >= 3;
-    assert_eq!((&found["seconds"], &found["is_steady"]), (&2.into(), &is_steady.into()));
+    let rotates = found["device"].as_str().is_some_and(|reason| reason.starts_with("rotating: "));
+    let is_short = found["is_steady"] == false && found["cycles"] == 0;
+    assert!(found["seconds"] == 2 && (is_short || rotates), "{found}");
     assert!(found["load_seconds"].is_number() && found["rate_asked"].is_null(), "{found}");
     let updates = found["updates"].as_u64().expect("a number");
     assert!(updates > 0 && updates.is_multiple_of(64), "whole batches: {found}");

@@ -39,7 +39,7 @@ const COMPARING_TIME: Duration = Duration::from_millis(500);
 /// Rounds of a measurement that decides something, until one shows that the device is fast: what
 /// else the machine does may slow one round, but what the device has to do it does in each.
 const ROUNDS: usize = 3;
-/// Bytes that they may take.
+/// Bytes that durable writes that are compared may take.
 const COMPARING_BYTES: u64 = 256 << 10;
 
 const _: () = assert!(2 * PAIRS * RANDOM_BYTES <= COMPARING_BYTES);

@@ -30,7 +30,7 @@ impl Job {
     }
 
     /// Does the work. Pure CPU work: milliseconds for a run of 32 blocks, less for a spill. Between
-    /// its parts, of 100 microseconds or so each, it calls `give_way`, so that a worker can let
+    /// its parts, none of more than one block, it calls `give_way`, so that a worker can let
     /// threads run that somebody waits for (docs/decisions/0027).
     #[must_use]
     pub fn run(self, give_way: fn()) -> JobOutput {
