@@ -37,8 +37,7 @@ fn peaks_mib(world: &World, lines: &str) -> (u64, u64) {
 
 #[test]
 fn large_values_stay_near_the_budget() {
-    // What is put is in memory several times while a sweep makes images of it.
-    for (count, bytes, puts_mib) in [(1000, 100_000, 48), (60, 1_000_000, 112)] {
+    for (count, bytes) in [(1000, 100_000), (100, 1_040_000)] {
         let world = World::empty();
         let made = world.run("create", &["--log-size", "64MiB"]);
         assert_eq!(made.status, Some(0), "{}", made.errors);
@@ -51,8 +50,7 @@ fn large_values_stay_near_the_budget() {
         }
         let (putting, swept) = peaks_mib(&world, &puts);
         let (appending, swept_again) = peaks_mib(&world, &appends);
-        assert!(putting <= puts_mib, "{putting} MiB to put {count} of {bytes} bytes");
-        for peak in [swept, appending, swept_again] {
+        for peak in [putting, swept, appending, swept_again] {
             assert!(peak <= 48, "{peak} MiB with {count} of {bytes} bytes");
         }
         assert_eq!(world.ok("get", &["key000042"]).trim(), format!("{value}more"));

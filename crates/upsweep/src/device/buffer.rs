@@ -24,7 +24,7 @@ use super::chunks::{Chunks, UNIT_BYTES};
 pub const ALIGNMENT: usize = 4096;
 
 /// Buffers from this size on are large.
-const LARGE_BYTES_MIN: usize = 128 << 10;
+pub(crate) const LARGE_BYTES_MIN: usize = 128 << 10;
 
 /// Memory of small buffers: single blocks, and pages of the directory.
 static SMALL: Mutex<Chunks> = Mutex::new(Chunks::new(2 << 20));
@@ -68,7 +68,10 @@ impl Buffer {
             let nowhere = std::ptr::without_provenance_mut(ALIGNMENT);
             return (Self { start: NonNull::new(nowhere).expect("not null"), len }, true);
         }
-        let Some((start, is_zero)) = Self::chunks(len).take(units) else {
+        let mut unneeded = Vec::new();
+        let taken = Self::chunks(len).take(units, &mut unneeded);
+        drop(unneeded);
+        let Some((start, is_zero)) = taken else {
             let layout = Layout::from_size_align(len, ALIGNMENT);
             handle_alloc_error(layout.expect("a buffer below isize::MAX bytes"))
         };

@@ -8,7 +8,7 @@
 //!
 //! Units are given out lowest first, so that the highest chunks become empty. Some empty chunks are
 //! kept for the next buffer, which saves the system mapping and clearing pages; others are given
-//! back.
+//! back, and so are those that are too short for the next buffer.
 //!
 //! Invariants: a chunk starts at a multiple of [`HUGE_BYTES`]; its bytes are initialised; a unit
 //! has one owner, and a chunk goes when none of its units has.
@@ -20,7 +20,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 /// What buffers take whole ones of.
 pub(super) const UNIT_BYTES: usize = 4096;
-/// Usual size of a huge page, and of a chunk unless a single buffer is larger.
+/// Usual size of a huge page, and of a chunk unless a single buffer takes more than half of one.
 const HUGE_BYTES: usize = 2 << 20;
 const UNITS_PER_WORD: usize = u64::BITS as usize;
 const WORD_BYTES: usize = UNITS_PER_WORD * UNIT_BYTES;
@@ -39,11 +39,17 @@ impl Chunks {
     }
 
     /// Takes this many units in one piece, at least one, and says whether they are known to be
-    /// zero; `None` if the system has no memory.
-    pub(super) fn take(&mut self, units: usize) -> Option<(NonNull<u8>, bool)> {
+    /// zero; `None` if the system has no memory. Adds to `unneeded` chunks that nobody needs, to be
+    /// dropped when no lock is held.
+    pub(super) fn take(
+        &mut self,
+        units: usize,
+        unneeded: &mut Vec<Chunk>,
+    ) -> Option<(NonNull<u8>, bool)> {
         if let Some(start) = self.chunks.iter_mut().find_map(|chunk| chunk.take(units)) {
             return Some((start, false));
         }
+        unneeded.extend(self.chunks.extract_if(.., |chunk| chunk.is_empty()));
         let mut chunk = Chunk::new(units * UNIT_BYTES)?;
         let start = chunk.take(units)?;
         let position = self.chunks.partition_point(|other| other.start < chunk.start);
@@ -80,7 +86,8 @@ unsafe impl Send for Chunk {}
 
 impl Chunk {
     fn new(bytes: usize) -> Option<Self> {
-        let bytes = bytes.next_multiple_of(HUGE_BYTES);
+        let multiple = if bytes > HUGE_BYTES / 2 { WORD_BYTES } else { HUGE_BYTES };
+        let bytes = bytes.next_multiple_of(multiple);
         let owned = vec![0; bytes / WORD_BYTES].into_boxed_slice();
         Some(Self { start: map(bytes)?, owned, free: bytes / UNIT_BYTES })
     }
@@ -150,8 +157,7 @@ fn words(bits: Range<usize>) -> impl DoubleEndedIterator<Item = (usize, u64)> {
     })
 }
 
-/// Maps zeros at a multiple of [`HUGE_BYTES`], of which `bytes` is one; `None` if the system has
-/// none.
+/// Maps `bytes` zeros, whole units, at a multiple of [`HUGE_BYTES`]; `None` if the system has none.
 fn map(bytes: usize) -> Option<NonNull<u8>> {
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     let mapped_bytes = bytes.checked_add(HUGE_BYTES)?;
@@ -185,7 +191,7 @@ mod tests {
         let mut taken = Vec::new();
         for round in 0..2000_usize {
             let units = 1 + round * 7 % 97;
-            let (start, _) = chunks.take(units).expect("memory");
+            let (start, _) = chunks.take(units, &mut Vec::new()).expect("memory");
             taken.push((start.addr().get(), start, units));
             if round % 3 > 0 {
                 let (_, start, units) = taken.swap_remove(round * 31 % taken.len());
@@ -205,20 +211,39 @@ mod tests {
     #[test]
     fn a_hole_is_filled_before_anything_behind_it() {
         let mut chunks = Chunks::new(HUGE_BYTES);
-        let mut take = |units| chunks.take(units).expect("memory");
+        let mut take = |units| chunks.take(units, &mut Vec::new()).expect("memory");
         let (first, is_zero) = take(70);
         let (second, _) = take(60);
         let (third, _) = take(UNITS - 130);
         assert!(is_zero && first.addr().get().is_multiple_of(HUGE_BYTES));
         assert!(chunks.give_back(second, 60).is_none());
-        let (again, is_zero) = chunks.take(60).expect("memory");
+        let (again, is_zero) = chunks.take(60, &mut Vec::new()).expect("memory");
         assert_eq!((again, is_zero), (second, false));
-        let (fourth, _) = chunks.take(UNITS + 1).expect("memory");
+        let (fourth, _) = chunks.take(UNITS + 1, &mut Vec::new()).expect("memory");
         assert_eq!(chunks.chunks.len(), 2);
         assert!(chunks.give_back(fourth, UNITS + 1).is_some(), "more than may be kept");
         for (start, units) in [(first, 70), (again, 60), (third, UNITS - 130)] {
             assert!(chunks.give_back(start, units).is_none(), "kept for the next");
         }
         assert_eq!(chunks.chunks.len(), 1);
+    }
+
+    #[test]
+    fn chunks_that_are_too_short_make_room_for_a_longer_one() {
+        let mut chunks = Chunks::new(HUGE_BYTES);
+        let (first, _) = chunks.take(1, &mut Vec::new()).expect("memory");
+        assert!(chunks.give_back(first, 1).is_none(), "kept for the next");
+        let mut unneeded = Vec::new();
+        let (long, _) = chunks.take(UNITS + 1, &mut unneeded).expect("memory");
+        assert_eq!((unneeded.len(), chunks.chunks.len()), (1, 1));
+        assert!(chunks.give_back(long, UNITS + 1).is_some());
+    }
+
+    #[test]
+    fn a_long_buffer_wastes_little() {
+        let mut chunks = Chunks::new(0);
+        let (start, _) = chunks.take(UNITS / 2 + 1, &mut Vec::new()).expect("memory");
+        assert!(chunks.chunks[0].bytes() < HUGE_BYTES * 2 / 3);
+        drop(chunks.give_back(start, UNITS / 2 + 1));
     }
 }

@@ -30,6 +30,7 @@ mod stable;
 mod uring;
 mod volatile;
 
+pub(crate) use buffer::LARGE_BYTES_MIN;
 pub use buffer::{ALIGNMENT, Buffer};
 #[cfg(target_os = "linux")]
 pub use file::HostPath;

@@ -37,15 +37,15 @@ pub enum Routing {
 
 /// What one block holds when its updates are applied.
 #[derive(Clone, Copy)]
-pub struct ApplyInput<'a> {
+pub struct ApplyInput<'i, 'a> {
     /// The present body; `None` if the block has no image yet.
     pub body: Option<&'a [u8]>,
     /// Waiting updates, sorted by key, and by `seq` (then position) within a key.
-    pub updates: &'a [UpdateRef<'a>],
+    pub updates: &'i [UpdateRef<'a>],
     /// The registered modifiers.
-    pub modifiers: &'a Modifiers,
+    pub modifiers: &'i Modifiers,
     /// Large values of this block that the engine has loaded, sorted by key.
-    pub values: &'a [(Vec<u8>, Vec<u8>)],
+    pub values: &'i [(Vec<u8>, Vec<u8>)],
     /// A body above this many bytes is split, unless it holds a single record.
     pub body_bytes_max: usize,
     /// Values above this many bytes live outside the block.
@@ -72,13 +72,22 @@ pub struct Refused {
     pub reason: String,
 }
 
+/// The body of a large value: a byte, and bytes that are not copied where they stand in an operand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueBody<'a> {
+    /// The first byte.
+    pub head: u8,
+    /// The others.
+    pub rest: Cow<'a, [u8]>,
+}
+
 /// The result of applying updates to one block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Applied {
+pub struct Applied<'a> {
     /// At least one piece, in key order.
     pub pieces: Vec<Piece>,
     /// Large values to write (`Some`) or to free (`None`), sorted by key.
-    pub values: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    pub values: Vec<(Vec<u8>, Option<ValueBody<'a>>)>,
     /// Updates that were refused; all others took effect.
     pub refused: Vec<Refused>,
 }
@@ -125,14 +134,14 @@ pub trait BlockFormat: Send + Sync {
     ///
     /// # Errors
     /// [`ApplyError`]: load values and call again, or report damage.
-    fn apply(&self, input: &ApplyInput<'_>) -> Result<Applied, ApplyError>;
+    fn apply<'a>(&self, input: &ApplyInput<'_, 'a>) -> Result<Applied<'a>, ApplyError>;
 
     /// The whole block with its updates applied, as a caller of the block API reads it: the body,
     /// unless the format has a better idea. `input.body_bytes_max` is without limit.
     ///
     /// # Errors
     /// As [`BlockFormat::apply`].
-    fn read(&self, input: &ApplyInput<'_>) -> Result<Vec<u8>, ApplyError> {
+    fn read(&self, input: &ApplyInput<'_, '_>) -> Result<Vec<u8>, ApplyError> {
         let pieces = self.apply(input)?.pieces;
         Ok(pieces.into_iter().next().map(|piece| piece.body).unwrap_or_default())
     }

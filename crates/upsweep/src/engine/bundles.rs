@@ -116,7 +116,7 @@ pub fn identity_of(store: [u8; 16], space: u32, low: &[u8], through: u64) -> Ide
 ///
 /// # Errors
 /// [`Malformed`] when the body is none.
-pub fn waiting_all(body: &[u8]) -> Result<Vec<Waiting>, Malformed> {
+pub fn waiting_all(body: &[u8]) -> Result<Vec<Waiting<'_>>, Malformed> {
     let sections = Sections::of(body)?;
     (0..sections.count()).map(|index| Ok(sections.get(index)?.check()?.unpack())).collect()
 }
@@ -126,12 +126,12 @@ pub fn waiting_all(body: &[u8]) -> Result<Vec<Waiting>, Malformed> {
 ///
 /// # Errors
 /// [`Malformed`] when the body is none.
-pub fn waiting_in(
-    body: &[u8],
+pub fn waiting_in<'a>(
+    body: &'a [u8],
     low: &[u8],
     high: Option<&[u8]>,
     format: &dyn BlockFormat,
-) -> Result<Vec<Waiting>, Malformed> {
+) -> Result<Vec<Waiting<'a>>, Malformed> {
     let mut found = Vec::new();
     let sections = Sections::of(body)?;
     let below = |position: &[u8]| high.is_none_or(|high| position < high);
@@ -155,7 +155,11 @@ pub fn waiting_in(
 ///
 /// # Errors
 /// [`Malformed`] when the body is none.
-pub fn waiting_of(body: &[u8], key: &[u8], position: &[u8]) -> Result<Waiting, Malformed> {
+pub fn waiting_of<'a>(
+    body: &'a [u8],
+    key: &[u8],
+    position: &[u8],
+) -> Result<Waiting<'a>, Malformed> {
     let sections = Sections::of(body)?;
     let Some(last) = sections.begin_at_or_below(position)?.checked_sub(1) else {
         return Ok(Waiting::default());

@@ -322,7 +322,8 @@ impl Core {
         body: &[u8],
         actions: &mut Actions,
     ) -> Option<Extent> {
-        let bytes = image_format::image_bytes(&[], body).next_multiple_of(UNIT_BYTES as usize);
+        let bytes =
+            image_format::image_bytes(&[], body.len()).next_multiple_of(UNIT_BYTES as usize);
         let extent = self.space_map.allocate_high(u32::try_from(bytes).ok()?);
         let Some(extent) = extent else {
             self.begin_growth(bytes as u64, actions);

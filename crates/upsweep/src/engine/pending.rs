@@ -83,7 +83,7 @@ impl Pending {
         low: &[u8],
         high: Option<&[u8]>,
         is_wanted: impl Fn(&[u8]) -> bool,
-    ) -> Waiting {
+    ) -> Waiting<'static> {
         let mut found = Vec::new();
         if !self.updates.is_empty() {
             let from: Place = (low.into(), 0, 0);
@@ -104,7 +104,7 @@ impl Pending {
     }
 
     /// Takes those of a range of positions below a sequence out, in the order of their sequences.
-    pub fn take(&mut self, low: &[u8], high: Option<&[u8]>, below_seq: u64) -> Waiting {
+    pub fn take(&mut self, low: &[u8], high: Option<&[u8]>, below_seq: u64) -> Waiting<'static> {
         let mut places = Vec::new();
         let from: Place = (low.into(), 0, 0);
         for place in self.updates.range(from..).map(|(place, _)| place) {

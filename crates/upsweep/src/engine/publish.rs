@@ -23,7 +23,7 @@ use super::format::checkpoint_format::CloneEvent;
 use super::format::record_format::{
     Change, CloneRecord, Placement, RangeRecord, Rebuilt, SpaceRecord,
 };
-use super::queue::Waiting;
+use super::queue::{Packed, Waiting};
 use super::registry::{DELETE_RANGE, KeyRange};
 use super::spaces::{LARGE_VALUE_FORMAT, companion_record};
 use super::tree::Found;
@@ -160,8 +160,9 @@ impl Core {
     fn unshare(&mut self, space: u32, old: BlockId, seq: u64, release: Release) -> BlockId {
         let block = self.directory.block(old);
         let (key, placement, spilled) = (block.key.clone(), block.placement(), block.spilled);
-        let frozen = block.frozen.as_ref().map(|frozen| frozen.unpack());
-        let waiting = [frozen, Some(self.arena.snapshot(&block.queue, &key).unpack())];
+        let (frozen, live) = (block.frozen.clone(), self.arena.snapshot(&block.queue, &key));
+        let waiting = frozen.iter().map(|frozen| frozen.unpack()).chain([live.unpack()]);
+        let waiting: Vec<Waiting<'_>> = waiting.collect();
         let id = self.directory.replace(space, &key, seq, placement);
         self.enter(id, placement.extent, release);
         placement.extent.into_iter().for_each(|extent| self.directory.share_image(extent));
@@ -169,7 +170,6 @@ impl Core {
         let block = self.directory.block_mut(id);
         (block.copied_bytes, block.spilled) = (copied_bytes, spilled);
         self.copy_bytes += u64::from(copied_bytes);
-        let waiting: Vec<Waiting> = waiting.into_iter().flatten().collect();
         if !cfg!(feature = "broken-clone-without-waiting") {
             self.push_waiting(id, &waiting);
         }
@@ -203,7 +203,7 @@ impl Core {
     }
 
     /// Puts updates on the queue of a block, oldest first.
-    pub(super) fn push_waiting(&mut self, id: BlockId, parts: &[Waiting]) {
+    pub(super) fn push_waiting(&mut self, id: BlockId, parts: &[Waiting<'_>]) {
         let mut updates: Vec<UpdateRef<'_>> = parts.iter().flat_map(Waiting::updates).collect();
         updates.sort_by_key(|update| update.seq);
         for update in &updates {
@@ -385,7 +385,7 @@ impl Core {
         let mut news = Vec::with_capacity(group.news.len());
         for (position, &(id, shared)) in olds.iter().enumerate() {
             let block = self.directory.block(id);
-            moved.push(self.arena.snapshot(&block.queue, &block.key).unpack());
+            moved.push(self.arena.snapshot(&block.queue, &block.key));
             let key = block.key.clone();
             match group.news.first().filter(|_| position == 0) {
                 Some((_, placement)) if shared => {
@@ -412,6 +412,7 @@ impl Core {
             self.place_value(group.space, key, *placement, seq, release);
         }
         self.give_back(release);
+        let moved: Vec<Waiting<'_>> = moved.iter().map(Packed::unpack).collect();
         self.push_moved(group.space, &news, &moved);
     }
 

@@ -286,9 +286,12 @@ impl Core {
             let Extent { device, offset, bytes } = record.extent;
             let identity = bundles::identity(self.config.store, &record);
             let read = device::read_alone(devices, device, offset, bytes as usize);
-            let waiting = read.map_err(|error| error.to_string()).and_then(|buffer| {
-                let body = &buffer[image_format::decode(&buffer, &identity)?];
-                bundles::waiting_all(body).map_err(|error| error.to_string())
+            let image = read.map_err(|error| error.to_string()).and_then(|buffer| {
+                let body = image_format::decode(&buffer, &identity)?;
+                Ok((buffer, body))
+            });
+            let waiting = image.as_ref().map_err(Clone::clone).and_then(|(buffer, body)| {
+                bundles::waiting_all(&buffer[body.clone()]).map_err(|error| error.to_string())
             });
             let filter = match waiting {
                 Ok(waiting) => {
@@ -307,7 +310,7 @@ impl Core {
     }
 
     /// Tells blocks how many updates a bundle has for them.
-    fn count_spilled(&mut self, record: &BundleRecord, seq: u64, waiting: &[Waiting]) {
+    fn count_spilled(&mut self, record: &BundleRecord, seq: u64, waiting: &[Waiting<'_>]) {
         let mut told = Vec::new();
         let holders = self.directory.clones.holders(record.space, seq);
         for update in waiting.iter().flat_map(Waiting::updates) {

@@ -177,7 +177,8 @@ impl Verifier<'_> {
         for id in core.directory.blocks_of(space) {
             let block = core.directory.block(id);
             let read = block.extent().map(|_| self.read(id)).transpose()?;
-            let waiting = core.arena.snapshot(&block.queue, &block.key).unpack();
+            let packed = core.arena.snapshot(&block.queue, &block.key);
+            let waiting = packed.unpack();
             let mut updates: Vec<_> = waiting.updates().collect();
             updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
             let input = ApplyInput {

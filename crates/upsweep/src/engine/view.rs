@@ -57,7 +57,7 @@ pub struct View {
     /// Its image; `None` if it has none, or if the waiting updates decide without it.
     pub image: Option<Arc<Image>>,
     /// Waiting updates, older ones first; for a point view those of its key only.
-    pub waiting: Vec<Waiting>,
+    pub waiting: Vec<Waiting<'static>>,
 }
 
 impl View {
@@ -169,7 +169,7 @@ pub(super) struct Views {
 
 enum Spilled {
     /// The updates, older parts first.
-    Here(Vec<Waiting>),
+    Here(Vec<Waiting<'static>>),
     NeedsRead(Arc<Bundle>),
 }
 
@@ -216,9 +216,9 @@ impl Core {
         let pending = &found_space.pending;
         match wanted {
             Wanted::Point(key) => {
-                waiting.extend(block.frozen.as_ref().map(|frozen| frozen.of_key(key)));
+                waiting.extend(block.frozen.as_ref().map(|frozen| frozen.of_key(key).into_owned()));
                 if block.waits() {
-                    waiting.push(self.arena.snapshot(&block.queue, &low).of_key(key));
+                    waiting.push(self.arena.snapshot(&block.queue, &low).of_key(key).into_owned());
                 }
                 if pending.len() > 0 {
                     let position = found_space.format.position(key);
@@ -228,8 +228,8 @@ impl Core {
             }
             _ => {
                 high = self.high_of(space, &low);
-                waiting.extend(block.frozen.as_ref().map(|frozen| frozen.unpack()));
-                waiting.push(self.arena.snapshot(&block.queue, &low).unpack());
+                waiting.extend(block.frozen.as_ref().map(|frozen| frozen.unpack().into_owned()));
+                waiting.push(self.arena.snapshot(&block.queue, &low).unpack().into_owned());
                 waiting.push(pending.in_range(&low, high.as_deref(), |_| true));
             }
         }
@@ -304,10 +304,11 @@ impl Core {
                 bundles::waiting_in(body, low, high.as_deref(), format)
             };
             let what = || format!("bundle {:?}", String::from_utf8_lossy(&bundle.record.low));
-            found.extend(waiting.map_err(|malformed| {
+            let waiting = waiting.map_err(|malformed| {
                 let (device, offset) = (extent.device, extent.offset);
                 Damage { device, offset, what: what(), reason: malformed.to_string() }
-            })?);
+            })?;
+            found.extend(waiting.into_iter().map(Waiting::into_owned));
         }
         found.retain(|part| part.count() > 0);
         Ok(Spilled::Here(found))
@@ -371,7 +372,7 @@ impl Core {
 
     /// Whether all that waits can be applied. In a store that is open for reading only modifiers
     /// may be missing, and nobody can tell what such an update makes of its key.
-    fn check_modifiers(&self, waiting: &[Waiting]) -> Result<(), Error> {
+    fn check_modifiers(&self, waiting: &[Waiting<'_>]) -> Result<(), Error> {
         if self.modifier_records.iter().all(|record| self.modifiers.get(record.id).is_some()) {
             return Ok(());
         }
@@ -383,7 +384,7 @@ impl Core {
     }
 
     /// Whether the updates of one key give its value without knowing the one before.
-    fn is_decided(&self, waiting: &[Waiting]) -> bool {
+    fn is_decided(&self, waiting: &[Waiting<'_>]) -> bool {
         let is_blind = |update: UpdateRef<'_>| {
             self.modifiers.get(update.modifier).is_some_and(Modifier::blind)
         };

@@ -62,20 +62,26 @@ pub struct Identity<'a> {
 
 /// Length in bytes of an image without padding.
 #[must_use]
-pub fn image_bytes(key: &[u8], body: &[u8]) -> usize {
-    HEADER_BYTES + key.len() + body.len()
+pub fn image_bytes(key: &[u8], body_bytes: usize) -> usize {
+    HEADER_BYTES + key.len() + body_bytes
 }
 
 /// Longest body of a block with this key and target size, unless it holds a single record.
 #[must_use]
 pub fn body_bytes_max(block_bytes: usize, key: &[u8]) -> usize {
-    block_bytes.saturating_sub(image_bytes(key, &[])).max(block_bytes / 2)
+    block_bytes.saturating_sub(image_bytes(key, 0)).max(block_bytes / 2)
 }
 
 /// Writes an image to the start of `out`, which must be large enough, and zeros behind it.
 pub fn encode(identity: &Identity<'_>, body: &[u8], out: &mut [u8]) {
+    encode_parts(identity, [&[], body], out);
+}
+
+/// As [`encode`], of a body that lies in two parts.
+pub fn encode_parts(identity: &Identity<'_>, body: [&[u8]; 2], out: &mut [u8]) {
+    let [head, rest] = body;
     let key_len = u16::try_from(identity.key.len()).expect("a block key has at most 4 KiB");
-    let body_len = u32::try_from(body.len()).expect("a body is below 4 GiB");
+    let body_len = u32::try_from(head.len() + rest.len()).expect("a body is below 4 GiB");
     out[0..4].copy_from_slice(&MAGIC);
     out[8..24].copy_from_slice(&identity.store);
     out[24] = identity.kind as u8;
@@ -86,9 +92,11 @@ pub fn encode(identity: &Identity<'_>, body: &[u8], out: &mut [u8]) {
     out[40..44].copy_from_slice(&body_len.to_le_bytes());
     out[44..48].copy_from_slice(&[0; 4]);
     let body_start = HEADER_BYTES + identity.key.len();
-    let end = body_start + body.len();
+    let rest_start = body_start + head.len();
+    let end = rest_start + rest.len();
     out[HEADER_BYTES..body_start].copy_from_slice(identity.key);
-    out[body_start..end].copy_from_slice(body);
+    out[body_start..rest_start].copy_from_slice(head);
+    out[rest_start..end].copy_from_slice(rest);
     out[end..].fill(0);
     let checksum = crc32c::crc32c(&out[8..end]);
     out[4..8].copy_from_slice(&checksum.to_le_bytes());

@@ -100,6 +100,11 @@ impl<'a> Entry<'a> {
         self.shared + self.middle.len() + self.end.len()
     }
 
+    /// The operand, if it lies here as it is.
+    pub(super) fn whole_operand(&self) -> Option<&'a [u8]> {
+        (self.zeros == 0).then_some(self.operand)
+    }
+
     /// Appends the operand; returns its length.
     pub(super) fn put_operand(&self, out: &mut Vec<u8>) -> usize {
         out.extend_from_slice(self.operand);

@@ -15,6 +15,7 @@
 //! range. What it covers is dropped when it arrives, so all that it covers is younger than it.
 
 mod ages;
+mod copied;
 mod entry;
 mod tails;
 mod waiting;
@@ -24,6 +25,7 @@ pub use tails::TailTable;
 use tails::Tails;
 pub use waiting::{Packed, Section, Waiting};
 
+use self::copied::Copied;
 use super::block_format::UpdateRef;
 use super::registry::{DELETE_RANGE, KeyRange, Modifiers};
 
@@ -348,7 +350,7 @@ impl Arena {
 
     fn begin_copy(&self, queue: &Queue, low: &[u8]) -> Copy {
         let Queue { growth_bytes, count, first_seq, .. } = *queue;
-        let (tails, bytes) = (self.tails.table(), Vec::with_capacity(queue.bytes as usize));
+        let (tails, bytes) = (self.tails.table(), Copied::with_capacity(queue.bytes as usize));
         let packed = Packed { tails, low: low.into(), bytes, growth_bytes, count, first_seq };
         Copy { cell: queue.head, left: queue.bytes as usize, packed }
     }
@@ -361,7 +363,7 @@ impl Arena {
         let index = copy.cell as usize;
         let Cell(data) = &self.pages[index / CELLS_PER_PAGE][index % CELLS_PER_PAGE];
         let wanted = copy.left.min(DATA_BYTES);
-        copy.packed.bytes.extend_from_slice(&data[LINK_BYTES..LINK_BYTES + wanted]);
+        copy.packed.bytes.extend(&data[LINK_BYTES..LINK_BYTES + wanted]);
         copy.left -= wanted;
         copy.cell = self.link(copy.cell);
         true
@@ -384,7 +386,8 @@ impl Arena {
     }
 
     fn fold(&mut self, queue: &mut Queue, low: &[u8], modifiers: &Modifiers) {
-        let waiting = self.snapshot(queue, low).unpack();
+        let packed = self.snapshot(queue, low);
+        let waiting = packed.unpack();
         let (ranges, mut updates): (Vec<_>, Vec<_>) =
             waiting.updates().partition(|update| KeyRange::of(update).is_some());
         updates.sort_by(|left, right| left.key.cmp(right.key));
@@ -397,7 +400,8 @@ impl Arena {
 
     /// Drops what a range of keys covers.
     fn drop_covered(&mut self, queue: &mut Queue, low: &[u8], range: &KeyRange<'_>) {
-        let waiting = self.snapshot(queue, low).unpack();
+        let packed = self.snapshot(queue, low);
+        let waiting = packed.unpack();
         let updates = waiting.updates();
         let stays =
             |update: &UpdateRef<'_>| !range.contains(update.key) || KeyRange::of(update).is_some();
@@ -609,7 +613,7 @@ mod tests {
             arena.push(&mut queue, b"low", &update, &modifiers);
             if seq == 10 {
                 let packed = arena.snapshot(&queue, b"low");
-                old.push((packed.unpack(), packed));
+                old.push((packed.unpack().into_owned(), packed));
             }
         }
         assert!(old.iter().all(|(waiting, packed)| packed.unpack() == *waiting), "tables grow");

@@ -1,7 +1,12 @@
 //! Copies of waiting updates: packed as they lay in their queue, or unpacked to be looked at.
+//!
+//! Long operands are not copied when updates are unpacked: a queue of large values is in memory
+//! once, not twice, while its block is swept.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::copied::Copied;
 use super::entry::Entry;
 use super::tails::TailTable;
 use crate::engine::block_format::UpdateRef;
@@ -14,7 +19,7 @@ pub struct Packed {
     /// The table of tails as it was when the updates were copied.
     pub(super) tails: Arc<[u8]>,
     pub(super) low: Box<[u8]>,
-    pub(super) bytes: Vec<u8>,
+    pub(super) bytes: Copied,
     pub(super) growth_bytes: u32,
     pub(super) count: u32,
     pub(super) first_seq: u64,
@@ -24,7 +29,7 @@ impl Packed {
     /// Memory that it takes, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.bytes.capacity() + self.low.len()
+        self.bytes.memory_bytes() + self.low.len()
     }
 
     /// How much the block grows if every update makes a new record, about.
@@ -49,13 +54,13 @@ impl Packed {
 
     /// The updates, in the order of their arrival (after folding: by key, then arrival).
     #[must_use]
-    pub fn unpack(&self) -> Waiting {
+    pub fn unpack(&self) -> Waiting<'_> {
         self.as_section().unpack()
     }
 
     /// The updates of one key; the removal of a range that covers it is one that deletes it.
     #[must_use]
-    pub fn of_key(&self, key: &[u8]) -> Waiting {
+    pub fn of_key(&self, key: &[u8]) -> Waiting<'_> {
         self.as_section().of_key(key)
     }
 }
@@ -125,10 +130,13 @@ impl<'a> Section<'a> {
 
     /// The updates, in the order of their arrival (after folding: by key, then arrival).
     #[must_use]
-    pub fn unpack(&self) -> Waiting {
+    pub fn unpack(&self) -> Waiting<'a> {
+        let mean_bytes = self.bytes.len() / (self.count as usize).max(1);
+        let copied = if mean_bytes < LONG_BYTES_MIN { 2 * self.bytes.len() } else { 0 };
         let mut waiting = Waiting {
-            bytes: Vec::with_capacity(2 * self.bytes.len()),
+            bytes: Vec::with_capacity(copied),
             spans: Vec::with_capacity(self.count as usize),
+            long: Vec::new(),
         };
         self.for_each(|entry| waiting.push_entry(&entry, self.low));
         waiting
@@ -136,7 +144,7 @@ impl<'a> Section<'a> {
 
     /// The updates of one key; the removal of a range that covers it is one that deletes it.
     #[must_use]
-    pub fn of_key(&self, key: &[u8]) -> Waiting {
+    pub fn of_key(&self, key: &[u8]) -> Waiting<'a> {
         let mut found = Waiting::default();
         let mut scratch = Waiting::default();
         self.for_each(|entry| {
@@ -165,24 +173,31 @@ impl<'a> Section<'a> {
     }
 }
 
+/// Operands from this length on are not copied.
+const LONG_BYTES_MIN: usize = 4096;
+
 /// Where an update lies: its key, and behind it its operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 struct Span {
     seq: u64,
     modifier: ModifierId,
+    /// Whether the operand is a long one, and `operand_bytes` its number.
+    is_long: bool,
     start: u32,
     key_bytes: u32,
     operand_bytes: u32,
 }
 
-/// Waiting updates, owned, in the order of their arrival (after folding: by key, then arrival).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Waiting {
+/// Waiting updates in the order of their arrival (after folding: by key, then arrival). They own
+/// all but long operands, which may lie where the updates were unpacked.
+#[derive(Clone, Debug, Default)]
+pub struct Waiting<'a> {
     bytes: Vec<u8>,
     spans: Vec<Span>,
+    long: Vec<Cow<'a, [u8]>>,
 }
 
-impl Waiting {
+impl<'a> Waiting<'a> {
     /// Number of updates.
     #[must_use]
     pub fn count(&self) -> usize {
@@ -194,7 +209,7 @@ impl Waiting {
         (0..self.spans.len()).filter_map(|index| self.get(index))
     }
 
-    /// Appends one update.
+    /// Appends a copy of one update.
     pub fn push(&mut self, update: &UpdateRef<'_>) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(update.key);
@@ -202,11 +217,21 @@ impl Waiting {
         self.note(update.seq, update.modifier, start, update.key.len(), update.operand.len());
     }
 
-    fn push_entry(&mut self, entry: &Entry<'_>, low: &[u8]) {
+    fn push_entry(&mut self, entry: &Entry<'a>, low: &[u8]) {
         let start = self.bytes.len();
         let key_bytes = entry.put_key(low, &mut self.bytes);
-        let operand_bytes = entry.put_operand(&mut self.bytes);
+        let long = entry.whole_operand().filter(|operand| operand.len() >= LONG_BYTES_MIN);
+        let operand_bytes = match long {
+            Some(operand) => {
+                self.long.push(Cow::Borrowed(operand));
+                self.long.len() - 1
+            }
+            None => entry.put_operand(&mut self.bytes),
+        };
         self.note(entry.seq, entry.modifier, start, key_bytes, operand_bytes);
+        if let (Some(_), Some(span)) = (long, self.spans.last_mut()) {
+            span.is_long = true;
+        }
     }
 
     fn note(
@@ -220,13 +245,27 @@ impl Waiting {
         let narrow = |bytes| u32::try_from(bytes).expect("what waits for a block is below 4 GiB");
         let (start, key_bytes) = (narrow(start), narrow(key_bytes));
         let operand_bytes = narrow(operand_bytes);
-        self.spans.push(Span { seq, modifier, start, key_bytes, operand_bytes });
+        self.spans.push(Span { seq, modifier, is_long: false, start, key_bytes, operand_bytes });
     }
 
     fn get(&self, index: usize) -> Option<UpdateRef<'_>> {
-        let Span { seq, modifier, start, key_bytes, operand_bytes } = *self.spans.get(index)?;
+        let Span { seq, modifier, is_long, start, key_bytes, operand_bytes } =
+            *self.spans.get(index)?;
         let (key, rest) = self.bytes.get(start as usize..)?.split_at(key_bytes as usize);
-        Some(UpdateRef { seq, modifier, key, operand: &rest[..operand_bytes as usize] })
+        let operand = if is_long {
+            &self.long[operand_bytes as usize]
+        } else {
+            &rest[..operand_bytes as usize]
+        };
+        Some(UpdateRef { seq, modifier, key, operand })
+    }
+
+    /// The same with copies of the long operands.
+    #[must_use]
+    pub fn into_owned(self) -> Waiting<'static> {
+        let Self { bytes, spans, long } = self;
+        let long = long.into_iter().map(|operand| Cow::Owned(operand.into_owned())).collect();
+        Waiting { bytes, spans, long }
     }
 
     /// All but those whose key is in one of the ranges and that are older than its sequence.
@@ -239,17 +278,22 @@ impl Waiting {
 
     /// Those that are wanted.
     #[must_use]
-    pub fn only(self, is_wanted: impl Fn(&UpdateRef<'_>) -> bool) -> Self {
-        if self.updates().all(|update| is_wanted(&update)) {
-            return self;
-        }
-        let mut left = Self::default();
-        self.updates().filter(is_wanted).for_each(|update| left.push(&update));
-        left
+    pub fn only(mut self, is_wanted: impl Fn(&UpdateRef<'_>) -> bool) -> Self {
+        let is_wanted_at: Vec<bool> = self.updates().map(|update| is_wanted(&update)).collect();
+        let mut kept = is_wanted_at.into_iter();
+        self.spans.retain(|_| kept.next().unwrap_or(false));
+        self
     }
 
     fn clear(&mut self) {
         self.bytes.clear();
         self.spans.clear();
+        self.long.clear();
+    }
+}
+
+impl PartialEq for Waiting<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.updates().eq(other.updates())
     }
 }

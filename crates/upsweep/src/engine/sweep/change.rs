@@ -149,7 +149,7 @@ impl Core {
             let spilled = images.iter().filter_map(|image| {
                 bundles::waiting_in(image.body(), &block.key, high.as_deref(), format).ok()
             });
-            let waiting: Vec<Waiting> = spilled.flatten().chain([frozen.unpack()]).collect();
+            let waiting: Vec<Waiting<'_>> = spilled.flatten().chain([frozen.unpack()]).collect();
             let updates = waiting.iter().flat_map(Waiting::updates);
             quarantined.extend(updates.map(|update| Quarantined {
                 space,
@@ -180,7 +180,7 @@ impl Core {
         &mut self,
         space: u32,
         news: &[BlockId],
-        moved: &[Waiting],
+        moved: &[Waiting<'_>],
     ) {
         let mut updates: Vec<UpdateRef<'_>> = moved.iter().flat_map(Waiting::updates).collect();
         updates.sort_by_key(|update| update.seq);

@@ -80,7 +80,7 @@ impl Chunk {
             Identity { store, kind: ImageKind::Block, space, seq, key }
         };
         let padded = |key: &[u8], body: &[u8]| {
-            image_format::image_bytes(key, body).next_multiple_of(UNIT_BYTES as usize)
+            image_format::image_bytes(key, body.len()).next_multiple_of(UNIT_BYTES as usize)
         };
         let total = blocks.iter().map(|block| padded(&block.key, &block.body)).sum();
         let mut buffer = Buffer::recycled(total);

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use super::RunId;
 use crate::device::Buffer;
-use crate::engine::block_format::{Applied, ApplyError, ApplyInput, BlockFormat, Piece, UpdateRef};
+use crate::engine::block_format::{
+    Applied, ApplyError, ApplyInput, BlockFormat, Piece, UpdateRef, ValueBody,
+};
 use crate::engine::blocks::BlockId;
 use crate::engine::bundles;
 use crate::engine::cache::Image;
@@ -23,8 +25,8 @@ use crate::engine::registry::{KeyRange, ModifierId, Modifiers};
 use crate::engine::visitor::{VisitedBlock, Visitors};
 use crate::placement::UNIT_BYTES;
 
-/// A large value: its key, and its bytes unless it is gone.
-pub(in crate::engine) type LargeValue = (Vec<u8>, Option<Vec<u8>>);
+/// A large value: position of its block in the job, key, and the encoded image if there is one.
+pub(in crate::engine) type LargeValue = (usize, Vec<u8>, Option<Buffer>);
 
 /// One block of a job.
 pub(in crate::engine) struct JobBlock {
@@ -59,7 +61,7 @@ pub(in crate::engine) struct JobBundles {
 impl JobBlock {
     /// Everything that waits for the block, older parts first. What is older than the removal of
     /// its key is left out: the block may never have had the record.
-    pub(super) fn waiting(&self) -> Result<Vec<Waiting>, Malformed> {
+    pub(super) fn waiting(&self) -> Result<Vec<Waiting<'_>>, Malformed> {
         let JobBundles { images, high, removed } = &self.bundles;
         let frozen = self.frozen.unpack();
         let mut parts = Vec::new();
@@ -131,8 +133,7 @@ pub(in crate::engine) struct JobDone {
     pub(in crate::engine) joined: Vec<bool>,
     /// Images one after another.
     pub(in crate::engine) buffer: Buffer,
-    /// Large values: position of the block in the job, key, and the encoded image if there is one.
-    pub(in crate::engine) values: Vec<(usize, Vec<u8>, Option<Buffer>)>,
+    pub(in crate::engine) values: Vec<LargeValue>,
     pub(in crate::engine) quarantined: Vec<Quarantined>,
 }
 
@@ -194,7 +195,10 @@ impl RunJob {
             match self.apply(block, &updates) {
                 Ok(applied) => {
                     quarantined.extend(refused(block, &updates, &applied));
-                    values.extend(applied.values.into_iter().map(|value| (position, value)));
+                    if needed.is_empty() {
+                        let encoded = |(key, value)| self.encode_value(position, key, value);
+                        values.extend(applied.values.into_iter().map(encoded));
+                    }
                     joined[position] = self.lay(position, applied.pieces, &mut laid);
                 }
                 Err(ApplyError::NeedValues(keys)) => {
@@ -214,7 +218,11 @@ impl RunJob {
         JobResult::Done(Box::new(self.encode(&laid, joined, values, quarantined, give_way)))
     }
 
-    fn apply(&self, block: &JobBlock, updates: &[UpdateRef<'_>]) -> Result<Applied, ApplyError> {
+    fn apply<'a>(
+        &self,
+        block: &'a JobBlock,
+        updates: &[UpdateRef<'a>],
+    ) -> Result<Applied<'a>, ApplyError> {
         block.format.apply(&ApplyInput {
             body: block.image.as_ref().map(|image| image.body()),
             updates,
@@ -261,13 +269,14 @@ impl RunJob {
         &self,
         laid: &[Laid],
         joined: Vec<bool>,
-        values: Vec<(usize, LargeValue)>,
+        values: Vec<LargeValue>,
         quarantined: Vec<Quarantined>,
         give_way: fn(),
     ) -> JobDone {
         let mut blocks = Vec::with_capacity(laid.len());
         for piece in laid {
-            let bytes = if piece.body.is_empty() { 0 } else { padded(&piece.key, &piece.body) };
+            let bytes =
+                if piece.body.is_empty() { 0 } else { padded(&piece.key, piece.body.len()) };
             let (position, key, records) = (piece.block, piece.key.clone(), piece.records);
             blocks.push(NewBlock { position, key, records, bytes });
         }
@@ -281,18 +290,22 @@ impl RunJob {
             image_format::encode(&identity, &piece.body, &mut buffer[offset..end]);
             offset = end;
         }
-        let values = values.into_iter().map(|(position, (key, value))| {
-            let space = self.blocks[position].companion;
-            let image = value.map(|value| self.encode_value(space, &key, &value));
-            (position, key, image)
-        });
-        JobDone { blocks, joined, buffer, values: values.collect(), quarantined }
+        JobDone { blocks, joined, buffer, values, quarantined }
     }
 
-    fn encode_value(&self, space: u32, key: &[u8], value: &[u8]) -> Buffer {
-        let mut buffer = Buffer::recycled(padded(key, value) as usize);
-        image_format::encode(&self.identity(space, key), value, &mut buffer);
-        buffer
+    fn encode_value(
+        &self,
+        position: usize,
+        key: Vec<u8>,
+        value: Option<ValueBody<'_>>,
+    ) -> LargeValue {
+        let image = value.map(|ValueBody { head, rest }| {
+            let mut buffer = Buffer::recycled(padded(&key, 1 + rest.len()) as usize);
+            let identity = self.identity(self.blocks[position].companion, &key);
+            image_format::encode_parts(&identity, [&[head], &rest], &mut buffer);
+            buffer
+        });
+        (position, key, image)
     }
 
     fn identity<'a>(&self, space: u32, key: &'a [u8]) -> Identity<'a> {
@@ -302,15 +315,15 @@ impl RunJob {
 }
 
 /// Bytes of an image in whole units.
-fn padded(key: &[u8], body: &[u8]) -> u32 {
-    let bytes = image_format::image_bytes(key, body).next_multiple_of(UNIT_BYTES as usize);
+fn padded(key: &[u8], body_bytes: usize) -> u32 {
+    let bytes = image_format::image_bytes(key, body_bytes).next_multiple_of(UNIT_BYTES as usize);
     u32::try_from(bytes).expect("an image is below 4 GiB")
 }
 
 fn refused<'a>(
     block: &'a JobBlock,
     updates: &'a [UpdateRef<'a>],
-    applied: &'a Applied,
+    applied: &'a Applied<'a>,
 ) -> impl Iterator<Item = Quarantined> + 'a {
     debug_assert!(
         block.space != QUARANTINE_SPACE || applied.refused.is_empty(),

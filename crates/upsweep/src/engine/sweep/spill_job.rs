@@ -96,7 +96,7 @@ impl SpillJob {
         for bundle in self.bundles {
             give_way();
             let body = encode_bundle(bundle.frozen.iter().map(|packed| packed.as_section()));
-            let bytes = image_format::image_bytes(&bundle.low, &body);
+            let bytes = image_format::image_bytes(&bundle.low, body.len());
             let bytes = bytes.next_multiple_of(UNIT_BYTES as usize);
             let bytes = u32::try_from(bytes).expect("a bundle is below 4 GiB");
             let filter = bundle.filter();

@@ -60,7 +60,7 @@ impl BlockFormat for ArrayFormat {
         Cow::Owned(self.kind.position_of(key).to_vec())
     }
 
-    fn apply(&self, input: &ApplyInput<'_>) -> Result<Applied, ApplyError> {
+    fn apply<'a>(&self, input: &ApplyInput<'_, 'a>) -> Result<Applied<'a>, ApplyError> {
         let old = Body::parse(self.kind, input.body.unwrap_or_default());
         let old = old.map_err(ApplyError::Corrupt)?;
         let mut editor = BodyEditor::new(old, input.updates.len());

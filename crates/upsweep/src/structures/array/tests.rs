@@ -80,12 +80,12 @@ fn sorted<'a>(updates: &'a [Update], keys: &'a [[u8; 8]]) -> Vec<UpdateRef<'a>> 
     refs
 }
 
-fn apply(
+fn apply<'a>(
     kind: CellKind,
-    body: Option<&[u8]>,
-    updates: &[UpdateRef<'_>],
+    body: Option<&'a [u8]>,
+    updates: &[UpdateRef<'a>],
     modifiers: &Modifiers,
-) -> Result<Applied, ApplyError> {
+) -> Result<Applied<'a>, ApplyError> {
     ArrayFormat::new(kind).apply(&ApplyInput {
         body,
         updates,

@@ -83,7 +83,7 @@ impl BlockFormat for HashFormat {
         ByHash::position(key)
     }
 
-    fn apply(&self, input: &ApplyInput<'_>) -> Result<Applied, ApplyError> {
+    fn apply<'a>(&self, input: &ApplyInput<'_, 'a>) -> Result<Applied<'a>, ApplyError> {
         leaf::apply::<ByHash>(input)
     }
 

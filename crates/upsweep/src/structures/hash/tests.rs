@@ -11,7 +11,7 @@ use crate::structures::table::leaf_format::{LeafBuilder, Stored};
 
 const BODY_BYTES_MAX: usize = 16 << 10;
 
-fn apply(body: Option<&[u8]>, updates: &[(Vec<u8>, ModifierId, Vec<u8>)]) -> Applied {
+fn apply<'a>(body: Option<&'a [u8]>, updates: &'a [(Vec<u8>, ModifierId, Vec<u8>)]) -> Applied<'a> {
     let mut modifiers = Modifiers::default();
     bind_builtins(&mut modifiers);
     let numbered = updates.iter().zip(1..);

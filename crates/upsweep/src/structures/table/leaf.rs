@@ -19,6 +19,7 @@ use super::order::{ByKey, Order, is_below};
 use super::{ranges, raw_format};
 use crate::engine::block_format::{
     Applied, ApplyError, ApplyInput, BlockFormat, Checked, Piece, Refused, Routing, UpdateRef,
+    ValueBody,
 };
 use crate::engine::modifier::{ValueKind, ValueRef};
 use crate::structures::modifiers::{KEY_BYTES_MAX, Resolved, check_stored, is_decided, resolve};
@@ -47,7 +48,7 @@ impl BlockFormat for TableFormat {
         true
     }
 
-    fn apply(&self, input: &ApplyInput<'_>) -> Result<Applied, ApplyError> {
+    fn apply<'a>(&self, input: &ApplyInput<'_, 'a>) -> Result<Applied<'a>, ApplyError> {
         let leaf = Leaf::parse(input.body.unwrap_or_default()).map_err(ApplyError::Corrupt)?;
         let expanded = ranges::expand(&leaf, input.updates).map_err(ApplyError::Corrupt)?;
         let mut applied = apply::<ByKey>(&ApplyInput { updates: &expanded.updates, ..*input })?;
@@ -76,9 +77,9 @@ impl BlockFormat for TableFormat {
 }
 
 /// [`BlockFormat::apply`] for leaves, for updates of single keys.
-pub(in crate::structures) fn apply<O: Order>(
-    input: &ApplyInput<'_>,
-) -> Result<Applied, ApplyError> {
+pub(in crate::structures) fn apply<'a, O: Order>(
+    input: &ApplyInput<'_, 'a>,
+) -> Result<Applied<'a>, ApplyError> {
     let leaf = Leaf::parse(input.body.unwrap_or_default()).map_err(ApplyError::Corrupt)?;
     let mut merge = Merge::new(input, leaf);
     merge.run::<O>().map_err(ApplyError::Corrupt)?;
@@ -194,11 +195,12 @@ fn check_record_value(value: &Stored<'_>) -> Result<(), String> {
     check_stored(kind, length).map_err(|refusal| refusal.0)
 }
 
-/// What a leaf stores of a value that lives apart, and the body of that one's companion block.
-pub(super) fn stored_apart(kind: ValueKind, bytes: &[u8]) -> (Stored<'static>, Vec<u8>) {
-    let body = raw_format::encode(kind, bytes);
-    let length = u32::try_from(body.len()).expect("values are far below 4 GiB");
-    (Stored::Large { kind, bytes: length, crc: crc32c::crc32c(&body) }, body)
+/// What a leaf stores of a value that lives apart: length and checksum are those of the body of its
+/// companion block.
+pub(super) fn stored_apart(kind: ValueKind, bytes: &[u8]) -> Stored<'static> {
+    let length = u32::try_from(1 + bytes.len()).expect("values are far below 4 GiB");
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&[kind as u8]), bytes);
+    Stored::Large { kind, bytes: length, crc }
 }
 
 /// The value in the companion block `body` to which a leaf refers by kind, length and checksum.
@@ -237,18 +239,18 @@ struct Group<'i, 'a, R> {
 
 /// The walk over old records and updates.
 struct Merge<'i, 'a> {
-    input: &'i ApplyInput<'a>,
+    input: &'i ApplyInput<'i, 'a>,
     leaf: Leaf<'a>,
     /// Old records below this one are dealt with.
     next: usize,
     builder: LeafBuilder,
-    values: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    values: Vec<(Vec<u8>, Option<ValueBody<'a>>)>,
     refused: Vec<Refused>,
     needed: Vec<Vec<u8>>,
 }
 
 impl<'i, 'a> Merge<'i, 'a> {
-    fn new(input: &'i ApplyInput<'a>, leaf: Leaf<'a>) -> Self {
+    fn new(input: &'i ApplyInput<'i, 'a>, leaf: Leaf<'a>) -> Self {
         let (updates, inline_max) = (input.updates, input.inline_value_bytes_max);
         let added = |update: &UpdateRef<'_>| {
             // The slot is 4 bytes while it grows.
@@ -314,27 +316,26 @@ impl<'i, 'a> Merge<'i, 'a> {
         self.next = position + usize::from(is_found);
         let was_large = matches!(old, Some(Stored::Large { .. }));
         match resolved {
-            Resolved::Put(kind, bytes) => self.put(key, kind, &bytes, was_large),
+            Resolved::Put(kind, bytes) => self.put(key, kind, bytes, was_large),
             Resolved::Delete | Resolved::Unchanged => self.free(key, was_large),
         }
         Ok(())
     }
 
-    fn loaded(&self, key: &[u8]) -> Option<&'a [u8]> {
+    fn loaded(&self, key: &[u8]) -> Option<&'i [u8]> {
         let values = self.input.values;
         let found = values.binary_search_by(|(loaded, _)| loaded.as_slice().cmp(key)).ok()?;
         Some(&values[found].1)
     }
 
-    fn put(&mut self, key: &[u8], kind: ValueKind, bytes: &[u8], was_large: bool) {
+    fn put(&mut self, key: &[u8], kind: ValueKind, bytes: Cow<'a, [u8]>, was_large: bool) {
         if bytes.len() <= self.input.inline_value_bytes_max {
-            self.builder.push(key, &Stored::Inline(ValueRef { kind, bytes }));
+            self.builder.push(key, &Stored::Inline(ValueRef { kind, bytes: &bytes }));
             self.free(key, was_large);
             return;
         }
-        let (stored, body) = stored_apart(kind, bytes);
-        self.builder.push(key, &stored);
-        self.values.push((key.to_vec(), Some(body)));
+        self.builder.push(key, &stored_apart(kind, &bytes));
+        self.values.push((key.to_vec(), Some(ValueBody { head: kind as u8, rest: bytes })));
     }
 
     fn free(&mut self, key: &[u8], was_large: bool) {

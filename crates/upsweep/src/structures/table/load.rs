@@ -14,6 +14,7 @@ use super::handle::{AsValue, Table};
 use super::leaf::{separator, stored_apart, weight};
 use super::leaf_format::{LeafBuilder, Stored};
 use super::order::is_below;
+use super::raw_format;
 use crate::engine::modifier::ValueRef;
 use crate::error::{Error, RequestError};
 use crate::runtime::{BlockLimits, LoadSummary, LoadedBlock};
@@ -135,8 +136,8 @@ impl<I> TableLoader<I> {
             .map_err(|reason| RequestError::BadRecord { number: self.taken, reason })?;
         let is_large = value.bytes.len() > self.limits.inline_value_bytes_max;
         let (stored, apart) = if is_large {
-            let (stored, body) = stored_apart(value.kind, value.bytes);
-            (stored, Some(body))
+            let body = raw_format::encode(value.kind, value.bytes);
+            (stored_apart(value.kind, value.bytes), Some(body))
         } else {
             (Stored::Inline(value), None)
         };

@@ -39,7 +39,7 @@ impl BlockFormat for RawFormat {
         Routing::Exact
     }
 
-    fn apply(&self, input: &ApplyInput<'_>) -> Result<Applied, ApplyError> {
+    fn apply<'a>(&self, input: &ApplyInput<'_, 'a>) -> Result<Applied<'a>, ApplyError> {
         let body = input.body.unwrap_or_default();
         let current = decode(body).map_err(ApplyError::Corrupt)?;
         let key = input.updates.first().map_or(&[][..], |update| update.key);
@@ -56,7 +56,7 @@ impl BlockFormat for RawFormat {
     }
 
     /// The value without its kind.
-    fn read(&self, input: &ApplyInput<'_>) -> Result<Vec<u8>, ApplyError> {
+    fn read(&self, input: &ApplyInput<'_, '_>) -> Result<Vec<u8>, ApplyError> {
         let pieces = self.apply(input)?.pieces;
         let body = pieces.first().map_or(&[][..], |piece| &piece.body);
         let value = decode(body).map_err(ApplyError::Corrupt)?;

@@ -11,7 +11,7 @@ use proptest::sample::Index;
 use super::leaf_format::{Leaf, LeafBuilder, Stored, body_bytes};
 use super::*;
 use crate::engine::block_format::{
-    Applied, ApplyError, ApplyInput, BlockFormat, Checked, Routing, UpdateRef,
+    Applied, ApplyError, ApplyInput, BlockFormat, Checked, Routing, UpdateRef, ValueBody,
 };
 use crate::engine::modifier::{ValueKind, ValueRef};
 use crate::engine::registry::{DELETE_RANGE, KeyRange, ModifierId, Modifiers};
@@ -140,7 +140,7 @@ impl<O: Order> Table<O> {
         updates.iter().filter(is_covered).copied().collect()
     }
 
-    fn apply_to(&self, low: &[u8], updates: &[UpdateRef<'_>]) -> Applied {
+    fn apply_to<'a>(&'a self, low: &[u8], updates: &[UpdateRef<'a>]) -> Applied<'a> {
         let body = self.blocks[low].as_slice();
         let mut input = ApplyInput {
             body: (!body.is_empty()).then_some(body),
@@ -170,16 +170,19 @@ impl<O: Order> Table<O> {
         let mut refused = 0;
         for low in lows {
             let waiting = self.covered(&low, &updates);
-            let applied = self.apply_to(&low, &waiting);
-            assert!(applied.values.is_sorted_by(|left, right| left.0 < right.0));
-            refused += applied.refused.len();
-            for (key, value) in applied.values {
+            let Applied { pieces, values, refused: of_block } = self.apply_to(&low, &waiting);
+            let body = |ValueBody { head, rest }: ValueBody<'_>| [&[head], &*rest].concat();
+            let values: Vec<_> =
+                values.into_iter().map(|(key, value)| (key, value.map(body))).collect();
+            assert!(values.is_sorted_by(|left, right| left.0 < right.0));
+            refused += of_block.len();
+            for (key, value) in values {
                 match value {
                     Some(body) => drop(self.companion.insert(key, body)),
                     None => drop(self.companion.remove(&key).expect("only what is there is freed")),
                 }
             }
-            for piece in applied.pieces {
+            for piece in pieces {
                 let is_small = piece.body.len() <= self.body_bytes_max;
                 assert!(is_small || piece.records == 1, "{} bytes", piece.body.len());
                 let key = piece.key.unwrap_or_else(|| low.clone());
@@ -482,7 +485,7 @@ fn input<'a>(
     updates: &'a [UpdateRef<'a>],
     modifiers: &'a Modifiers,
     body_bytes_max: usize,
-) -> ApplyInput<'a> {
+) -> ApplyInput<'a, 'a> {
     let (body, inline_value_bytes_max) = (Some(body), 100);
     ApplyInput { body, updates, modifiers, values: &[], body_bytes_max, inline_value_bytes_max }
 }
@@ -602,21 +605,16 @@ fn large_values_are_asked_for_only_when_they_matter() {
     let mut table = Table::<ByKey>::new(16 << 10, 16);
     table.sweep(&numbered(0..3));
     let key = |number: u32| number.to_be_bytes().to_vec();
-    let apply = |updates: &[Update]| {
-        TableFormat.apply(&ApplyInput {
-            body: Some(&table.blocks[&[][..]]),
-            updates: &sorted(updates),
-            modifiers: &table.modifiers,
-            values: &[],
-            body_bytes_max: 16 << 10,
-            inline_value_bytes_max: 16,
-        })
-    };
+    let body = table.blocks[&[][..]].as_slice();
     let put = value_operand(ValueKind::Bytes, b"small");
     let overwritten = [(key(1), APPEND, vec![1]), (key(1), PUT, put)];
-    let applied = apply(&overwritten).expect("the put decides");
+    let waiting = sorted(&overwritten);
+    let mut input = input(body, &waiting, &table.modifiers, 16 << 10);
+    input.inline_value_bytes_max = 16;
+    let applied = TableFormat.apply(&input).expect("the put decides");
     assert_eq!(applied.values, [(key(1), None)], "the value moved into the leaf");
-    let needed = apply(&[(key(2), APPEND, vec![1]), (key(0), BIT_OR, vec![1])]);
+    let changed = [(key(2), APPEND, vec![1]), (key(0), BIT_OR, vec![1])];
+    let needed = TableFormat.apply(&ApplyInput { updates: &sorted(&changed), ..input });
     assert_eq!(needed, Err(ApplyError::NeedValues(vec![key(0), key(2)])));
     let wrong =
         get::<ByKey>(Some(&table.blocks[&[][..]]), &[], &table.modifiers, &key(0), Some(b"\0else"));
@@ -705,18 +703,9 @@ fn a_raw_block_is_one_value() {
     assert_eq!(RawFormat.routing(), Routing::Exact);
     let put = value_operand(ValueKind::Bytes, b"abc");
     let at = |modifier, operand| UpdateRef { seq: 1, modifier, key: b"k", operand };
-    let apply = |body: Option<&[u8]>, updates: &[UpdateRef<'_>]| {
-        let input = ApplyInput {
-            body,
-            updates,
-            modifiers: &modifiers,
-            values: &[],
-            body_bytes_max: 16,
-            inline_value_bytes_max: 0,
-        };
-        RawFormat.apply(&input).expect("sound")
-    };
-    let written = apply(None, &[at(PUT, &put), at(APPEND, b"d"), at(ADD_I64, &[0; 8])]);
+    let waiting = [at(PUT, &put), at(APPEND, b"d"), at(ADD_I64, &[0; 8])];
+    let input = ApplyInput { body: None, ..input(&[], &waiting, &modifiers, 16) };
+    let written = RawFormat.apply(&input).expect("sound");
     let piece = &written.pieces[0];
     assert_eq!((&piece.body[..], piece.records), (&b"\0abcd"[..], 1));
     assert_eq!(written.refused.iter().map(|refused| refused.index).collect::<Vec<_>>(), [2]);
@@ -725,7 +714,8 @@ fn a_raw_block_is_one_value() {
     assert_eq!(found, Ok(Lookup::Value { kind: ValueKind::Bytes, bytes }));
     assert_eq!(RawFormat.check(&piece.body, b"k", None).map(|checked| checked.records), Ok(1));
     assert!(RawFormat.check(b"\x09abc", b"k", None).is_err());
-    let deleted = apply(Some(&piece.body), &[at(DELETE, b"")]);
+    let (body, updates) = (Some(&*piece.body), &[at(DELETE, b"")][..]);
+    let deleted = RawFormat.apply(&ApplyInput { body, updates, ..input }).expect("sound");
     assert_eq!((deleted.pieces[0].body.len(), deleted.pieces[0].records), (0, 0));
 }
 

@@ -1,0 +1,59 @@
+//! Bytes that are copied piece by piece, up to a length that is known before.
+
+use std::ops::Deref;
+
+use crate::device::{Buffer, LARGE_BYTES_MIN};
+
+/// The bytes that have been copied. Many lie in a [`Buffer`], whose memory goes back to the system:
+/// the general allocator would keep it for the thread that had it.
+#[derive(Debug)]
+pub(super) enum Copied {
+    Few(Vec<u8>),
+    Many { buffer: Buffer, filled: usize },
+}
+
+impl Copied {
+    /// None yet, and room for `bytes`.
+    pub(super) fn with_capacity(bytes: usize) -> Self {
+        if bytes < LARGE_BYTES_MIN {
+            return Self::Few(Vec::with_capacity(bytes));
+        }
+        Self::Many { buffer: Buffer::recycled(bytes), filled: 0 }
+    }
+
+    /// Appends `more`, for which there is room.
+    #[inline]
+    pub(super) fn extend(&mut self, more: &[u8]) {
+        match self {
+            Self::Few(bytes) => bytes.extend_from_slice(more),
+            Self::Many { buffer, filled } => {
+                buffer[*filled..*filled + more.len()].copy_from_slice(more);
+                *filled += more.len();
+            }
+        }
+    }
+
+    /// Memory that they take, in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Few(bytes) => bytes.capacity(),
+            Self::Many { buffer, .. } => buffer.len(),
+        }
+    }
+}
+
+impl Default for Copied {
+    fn default() -> Self {
+        Self::Few(Vec::new())
+    }
+}
+
+impl Deref for Copied {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Few(bytes) => bytes,
+            Self::Many { buffer, filled } => &buffer[..*filled],
+        }
+    }
+}
