@@ -1,7 +1,7 @@
 //! What a seed stands for: the devices, the settings of the store and the faults of one history.
 
 use upsweep::device::{DeviceId, Geometry, HostileDevices, LatencyModel, MemoryDevices};
-use upsweep::engine::{Config, DATA_START, Spilling};
+use upsweep::engine::{Config, DATA_START, FileSpace, Spilling};
 use upsweep::log::LogRegion;
 
 use crate::bank::Bank;
@@ -89,6 +89,7 @@ impl Plan {
             config.log_regions.iter_mut().for_each(|region| region.bytes = bytes);
         }
         let log_block_bytes = of_log.pick(&[512, config.log_page_bytes]);
+        config.file_space = file_space(&mut Random::new(seed, "file space"));
         let least = config.memory_bytes_min();
         draw_spills(&mut config, &mut Random::new(seed, "spills"));
         config.memory_bytes += config.memory_bytes_min() - least;
@@ -221,10 +222,21 @@ fn config(random: &mut Random) -> Config {
         bundle_bytes: 4 << 10,
         fanout_min: 6,
         sweep_always: false,
+        file_space: FileSpace::default(),
     };
     draw_run(&mut config, random);
     draw_memory(&mut config, random);
     config
+}
+
+/// Small enough for small files to give space back often, and to run into a full file system then.
+fn file_space(random: &mut Random) -> FileSpace {
+    FileSpace {
+        step_bytes_min: random.pick(&[64 * KIB, 256 * KIB, MIB, 16 * MIB]),
+        granule_bytes: random.pick(&[4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB]),
+        kept_bytes_min: random.pick(&[0, 0, 64 * KIB, MIB]),
+        window_us: random.pick(&[0, 1000, 100_000, 10_000_000]),
+    }
 }
 
 /// Half of the stores spill what waits, whatever the size of the data.

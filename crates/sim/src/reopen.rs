@@ -117,6 +117,8 @@ impl World {
             self.tally.spills += core.statistics().spills;
             self.tally.spills_carried += core.statistics().spills_carried;
             self.tally.checkpoints += core.statistics().checkpoints;
+            self.tally.punches += core.statistics().punches;
+            self.tally.holes_filled += core.statistics().holes_filled;
         }
     }
 

@@ -17,6 +17,8 @@ use crate::world::{Asked, PATIENCE_US, Verdict, World};
 const PLACES_TRIED: usize = 64;
 /// About how many steps there are from one audit to the next.
 const STEPS_PER_AUDIT: u64 = 300;
+/// About how many steps there are from one time that free space is to go back to the next.
+const STEPS_PER_PUNCHING: u64 = 200;
 /// Records in a burst.
 const BURST_RECORDS: u64 = 60;
 /// Most tables at one time.
@@ -74,6 +76,9 @@ impl World {
         }
         if self.auditing.one_in(STEPS_PER_AUDIT) {
             self.audit()?;
+        }
+        if self.punching.one_in(STEPS_PER_PUNCHING) {
+            self.core().request_punching();
         }
         self.settle()
     }

@@ -71,6 +71,10 @@ pub struct Tally {
     pub spills_carried: u64,
     /// Checkpoints completed.
     pub checkpoints: u64,
+    /// Holes punched.
+    pub punches: u64,
+    /// Times that holes were allocated.
+    pub holes_filled: u64,
     /// Updates that the model refused.
     pub refused: u64,
     /// Comparisons with the oracle in the middle of a history.
@@ -118,6 +122,8 @@ impl Tally {
         self.loads += other.loads;
         self.spills += other.spills;
         self.spills_carried += other.spills_carried;
+        self.punches += other.punches;
+        self.holes_filled += other.holes_filled;
         self.blocks_max = self.blocks_max.max(other.blocks_max);
         self.turns_of_larger_blocks += other.turns_of_larger_blocks;
         self.load.add(&other.load);
@@ -142,6 +148,8 @@ pub struct World {
     pub cutting: Random,
     /// Decides on audits.
     pub auditing: Random,
+    /// Decides when free space is to go back.
+    pub punching: Random,
     /// Draws updates.
     pub workload: Workload,
     /// Numbers of the modifiers in this store.
@@ -199,6 +207,7 @@ impl World {
             random: Random::new(plan.seed, "schedule"),
             cutting: Random::new(plan.seed, "cuts"),
             auditing: Random::new(plan.seed, "audits"),
+            punching: Random::new(plan.seed, "punching"),
             workload: Workload::new(&plan),
             modifier_ids: BTreeMap::new(),
             jobs: Vec::new(),
@@ -327,7 +336,10 @@ impl World {
             }
             Operation::Flush => self.history.add(3),
             Operation::Discard { offset, bytes } => self.history.add(offset ^ bytes),
-            Operation::Grow { bytes } => self.history.add(*bytes),
+            Operation::Allocate { offset, bytes } => {
+                self.history.add(offset + 4);
+                self.history.add(*bytes);
+            }
         }
     }
 
@@ -401,7 +413,7 @@ impl World {
         format!(
             "now {now}, deadline {:?}, {in_flight} requests in flight, {jobs} jobs, {arrived} \
              arrived, durable {} of {}, accepted {}, swept {}, cycle {:?}, queues {} of {} bytes \
-             ({} entries), log {}%, active {}, full {}, free {} of {} bytes",
+             ({} entries), log {}%, active {}, full {}, free {} of {} bytes, and {} in holes",
             core.deadline_us(),
             core.durable(),
             core.last(),
@@ -416,6 +428,7 @@ impl World {
             core.is_full(),
             core.space_map().free_bytes(),
             core.space_map().capacity_bytes(),
+            core.space_map().hole_bytes(),
         )
     }
 }

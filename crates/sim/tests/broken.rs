@@ -32,9 +32,9 @@ fn is_caught(feature: &str) {
 /// What is broken: acknowledging before the log is durable, the check of frontiers, writing to free
 /// space only, giving images back, shadowing what is shared, what waits when a block is cloned,
 /// replay that passes by what bundles have, telling those who wait for room that a run has made
-/// some, full speed while somebody waits, spills that begin before what they relieve is full, and
-/// long updates that are refused.
-const BROKEN: [&str; 11] = [
+/// some, full speed while somebody waits, spills that begin before what they relieve is full, long
+/// updates that are refused, and allocating holes before they are written to.
+const BROKEN: [&str; 12] = [
     "broken-early-acknowledge",
     "broken-frontier",
     "broken-overwrite-in-place",
@@ -46,6 +46,7 @@ const BROKEN: [&str; 11] = [
     "broken-rest",
     "broken-late-spill",
     "broken-lost-refusal",
+    "broken-hole",
 ];
 
 /// One test for all: they share a target folder, and so the dependencies.

@@ -178,7 +178,8 @@ pub enum RetryError {
     OpenHere(PathBuf),
     /// The data devices are full: add space or delete, then try again. Reads go on.
     Full {
-        /// Size of the data devices in bytes.
+        /// Size of the data devices in bytes, without holes for which their file system has no
+        /// space.
         capacity_bytes: u64,
     },
     /// The directory leaves no room for waiting updates in the memory budget: open the store with a

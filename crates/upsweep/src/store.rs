@@ -466,11 +466,15 @@ impl Store {
         self.blocks.compact(self.record(name)?.space, progress)
     }
 
-    /// Waits until the room of everything that was dropped or removed so far has come back, which
-    /// it does in the background anyway.
+    /// Waits until the room of everything that was dropped or removed so far has come back, and
+    /// what data files have of free space beyond their reserve has gone back to the file system.
+    /// Both happen in the background anyway, the second after 10 seconds without use. The reserve
+    /// is what waiting updates and the next checkpoint may need and 8 MiB, and then a quarter of
+    /// what is used, 64 MiB at least. Files keep their length: they get holes. Cost: log records in
+    /// proportion to what was dropped, and one request for every 16 MiB of holes.
     ///
     /// # Errors
-    /// [`Error::Closed`].
+    /// [`Error::Closed`]. A file system that cannot punch holes is none: it gets nothing back.
     pub fn reclaim(&self) -> Result<(), Error> {
         self.blocks.reclaim()
     }

@@ -1,5 +1,8 @@
 //! Bulk loading through the public API: all of it or nothing, and then a table like any other.
 
+#![expect(clippy::disallowed_methods, reason = "a test looks at the files of a store")]
+
+use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use upsweep::runtime::LoadedBlock;
@@ -160,4 +163,48 @@ fn large_values_are_those_that_the_block_names() {
     let refused = store.blocks().load(table.space(), &mut std::iter::once(Ok(block)));
     let message = refused.expect_err("values in the wrong order").to_string();
     assert!(message.contains("its large values are not those to which it refers"), "{message}");
+}
+
+#[test]
+fn the_room_of_a_dropped_table_goes_back_to_the_file_system() {
+    const MIB: u64 = 1 << 20;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store");
+    let store = create(&path);
+    let file = || std::fs::metadata(path.join("data-0")).expect("a file of data");
+    let allocated = || file().blocks() * 512;
+    let record = |number: u32| {
+        let (kind, bytes) = (ValueKind::Bytes, vec![number as u8; 100_000]);
+        Ok((format!("key{number:08}").into_bytes(), Value { kind, bytes }))
+    };
+    let fill = |store: &Store, name: &str, count: u32| {
+        let table = store.table(name).expect("a table");
+        table.load((0..count).map(record), LoadOptions::default()).expect("loaded");
+    };
+    let check = |store: &Store, name: &str, count: u32| {
+        let table = store.existing_table(name).expect("the table");
+        assert!(table.iter().eq((0..count).map(record)), "{name}");
+    };
+    fill(&store, "kept", 100);
+    fill(&store, "dropped", 2000);
+    let length = file().len();
+    assert!(allocated() > 190 * MIB, "{} MiB", allocated() / MIB);
+    store.drop_table("dropped").expect("dropped");
+    store.reclaim().expect("given back");
+    // 10 MB of data, 72 MiB of reserve and a little more.
+    assert!(allocated() < 100 * MIB, "{} MiB", allocated() / MIB);
+    assert_eq!(file().len(), length);
+    let status = store.status();
+    assert_eq!((status.data_capacity_bytes, status.devices[0].size_bytes), (allocated(), length));
+    check(&store, "kept", 100);
+    store.close().expect("closed");
+    assert_eq!(Store::builder().verify(&path).expect("verified").damage, []);
+    let store = Store::open(&path).expect("opens again");
+    fill(&store, "again", 2000);
+    assert!(allocated() > 190 * MIB, "{} MiB", allocated() / MIB);
+    assert!(file().len() <= length + length / 4, "holes come before the end");
+    check(&store, "kept", 100);
+    check(&store, "again", 2000);
+    drop(store);
+    assert_eq!(Store::builder().verify(&path).expect("verified").damage, []);
 }

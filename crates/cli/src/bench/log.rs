@@ -111,7 +111,7 @@ impl Bench {
         let device = upsweep::device::DeviceId(0);
         let bytes = args.log_size.map_or(LOG_BYTES_DEFAULT, |size| size.0);
         let bytes = bytes - bytes % 4096;
-        let grow = upsweep::device::Operation::Grow { bytes };
+        let grow = upsweep::device::Operation::Allocate { offset: 0, bytes };
         upsweep::device::run_alone(&mut devices, device, grow)
             .map_err(|error| Failure::Refused(format!("{}: {error}", folder.display())))?;
         let region = LogRegion { device, offset: 0, bytes };

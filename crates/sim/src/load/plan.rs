@@ -6,7 +6,7 @@
 //! not millions.
 
 use upsweep::device::{DeviceId, Geometry, LatencyModel, MemoryDevices};
-use upsweep::engine::{Config, DATA_START, Spilling};
+use upsweep::engine::{Config, DATA_START, FileSpace, Spilling};
 use upsweep::log::{LogRegion, Urgency};
 
 use crate::oracle::Layout;
@@ -273,6 +273,7 @@ fn config(random: &mut Random, waiting_bytes: u64, data_bytes: u64, key_bytes: u
         bundle_bytes: 4 << 10,
         fanout_min: 64,
         sweep_always: false,
+        file_space: FileSpace::default(),
     };
     let blocks = 2 * data_bytes / u64::from(block_bytes);
     let each = DIRECTORY_BYTES_PER_BLOCK + 2 * key_bytes;

@@ -27,6 +27,8 @@ use crate::error::{Error, RequestError, RetryError};
 
 /// Block size in bytes where the host does not tell one.
 const FALLBACK_BLOCK_BYTES: u32 = 4096;
+/// Unit in which the host counts what is allocated for a file, in bytes.
+const STAT_BLOCK_BYTES: u64 = 512;
 
 /// A path to open as one device of a bank.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,8 +54,6 @@ pub(super) struct HostFile {
     physical_block_bytes: u32,
     size_bytes: AtomicU64,
     rotational: AtomicBool,
-    /// The block device has said that it cannot discard.
-    keeps_all: AtomicBool,
     /// Held while the size changes by truncation, which could shrink the file in a race.
     growing: Mutex<()>,
 }
@@ -113,7 +113,6 @@ impl HostFile {
             physical_block_bytes: queue.physical.max(logical_block_bytes),
             size_bytes: AtomicU64::new(end - end % u64::from(logical_block_bytes)),
             rotational: AtomicBool::new(queue.rotational),
-            keeps_all: AtomicBool::new(false),
             growing: Mutex::new(()),
         })
     }
@@ -133,7 +132,7 @@ impl HostFile {
         self.rotational.store(rotational, Ordering::Relaxed);
     }
 
-    /// Notes that the file has been extended to `bytes`, and that this is stable.
+    /// Notes that the file has `bytes` or more, and that this is stable.
     pub(super) fn set_grown(&self, bytes: u64) {
         self.size_bytes.fetch_max(bytes, Ordering::AcqRel);
     }
@@ -183,19 +182,13 @@ impl HostFile {
         rustix::fs::fdatasync(&self.file).map_err(errno_error)
     }
 
-    /// Gives the range up. Succeeds without effect where the host cannot do it.
+    /// Gives the range up: punches a hole, or tells the block device.
     pub(super) fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        if self.discards_nothing() {
-            return Ok(());
-        }
         if self.block_device {
             return self.discard_blocks(offset, bytes);
         }
-        match retry(|| rustix::fs::fallocate(&self.file, mode, offset, bytes)) {
-            Err(errno) if !unsupported(errno) => Err(errno_error(errno)),
-            _ => Ok(()),
-        }
+        retry(|| rustix::fs::fallocate(&self.file, mode, offset, bytes)).map_err(errno_error)
     }
 
     fn discard_blocks(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
@@ -206,43 +199,38 @@ impl HostFile {
             let range = rustix::ioctl::Setter::<BLKDISCARD, [u64; 2]>::new([offset, bytes]);
             rustix::ioctl::ioctl(&self.file, range)
         });
-        match discarded {
-            Err(errno) if !unsupported(errno) => Err(errno_error(errno)),
-            result => {
-                self.keeps_all.store(result.is_err(), Ordering::Relaxed);
-                Ok(())
-            }
+        discarded.map_err(errno_error)
+    }
+
+    /// Whether a discard is a system call that blocks.
+    pub(super) fn discard_blocks_caller(&self) -> bool {
+        self.block_device
+    }
+
+    /// Bytes that the file system has allocated for the file; the size of a block device.
+    pub(super) fn allocated_bytes(&self) -> u64 {
+        let size = self.geometry().size_bytes;
+        match self.file.metadata() {
+            Ok(found) if !self.block_device => found.blocks() * STAT_BLOCK_BYTES,
+            _ => size,
         }
     }
 
-    /// Whether a discard is a system call that blocks: on block devices, unless in vain.
-    pub(super) fn discard_blocks_caller(&self) -> bool {
-        self.block_device && !self.keeps_all.load(Ordering::Relaxed)
-    }
-
-    /// Whether a discard has no effect here.
-    pub(super) fn discards_nothing(&self) -> bool {
-        self.keeps_all.load(Ordering::Relaxed)
-    }
-
-    /// Extends the file to `bytes`, with space that is there, and makes that stable.
-    pub(super) fn grow(&self, bytes: u64) -> Result<(), DeviceError> {
-        let size = self.geometry().size_bytes;
-        if bytes > size {
-            let mode = FallocateFlags::empty();
-            match retry(|| rustix::fs::fallocate(&self.file, mode, size, bytes - size)) {
-                Ok(()) => {}
-                Err(errno) if unsupported(errno) => self.grow_by_truncation(bytes)?,
-                Err(errno) => return Err(errno_error(errno)),
-            }
+    /// Allocates space for the range, extends the file to its end, and makes that stable.
+    pub(super) fn allocate(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
+        let mode = FallocateFlags::empty();
+        match retry(|| rustix::fs::fallocate(&self.file, mode, offset, bytes)) {
+            Ok(()) => {}
+            Err(errno) if unsupported(errno) => self.grow_by_truncation(offset + bytes)?,
+            Err(errno) => return Err(errno_error(errno)),
         }
         self.flush()?;
-        self.set_grown(bytes);
+        self.set_grown(offset + bytes);
         Ok(())
     }
 
-    /// Extends the file where `fallocate` is unsupported: the space is not reserved then, and a
-    /// later write may fail with `NoSpace`.
+    /// Extends the file to `bytes` where `fallocate` is unsupported: the space is not reserved
+    /// then, and a later write may fail with `NoSpace`.
     pub(super) fn grow_by_truncation(&self, bytes: u64) -> Result<(), DeviceError> {
         let _alone = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let present = self.file.metadata().map_err(|error| io_error(&error))?.len();
@@ -396,7 +384,7 @@ fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
 
 /// Whether the host says that it cannot do this kind of operation at all.
 pub(super) fn unsupported(errno: Errno) -> bool {
-    matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOTTY)
+    matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS)
 }
 
 /// The device error for an error number of the system.

@@ -126,6 +126,16 @@ impl HostDevices {
         HostDescription { path: file.path.clone(), engine, direct: file.direct, reasons }
     }
 
+    /// Bytes that the file system has allocated for `device`, without its holes; the size of a raw
+    /// block device. Cost: one system call.
+    ///
+    /// # Panics
+    /// If the bank has no such device.
+    #[must_use]
+    pub fn allocated_bytes(&self, device: DeviceId) -> u64 {
+        self.files[usize::from(device.0)].allocated_bytes()
+    }
+
     /// Replaces what the host says about `device`, from a measurement
     /// ([`probe`](super::probe)): virtual disks often claim to rotate.
     ///

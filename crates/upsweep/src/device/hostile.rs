@@ -10,14 +10,16 @@
 //!
 //! - *Volatile writes.* A `Cached` write is visible to reads once it has completed, and is stable
 //!   once a flush that was submitted after its completion has succeeded. A `Stable` write is
-//!   stable when it completes, and so is a growth.
+//!   stable when it completes, and so is space that was allocated.
 //! - *Power cut* ([`HostileDevices::power_cut`]). Every write that is in flight, or has completed
 //!   and is not stable, is kept, lost or torn, each by a third. Of a torn write any subset of its
 //!   sectors of 512 bytes survives. A sector is never torn: it holds its last stable content or
-//!   that of one write at risk. A growth in flight happens or not. All requests in flight vanish.
+//!   that of one write at risk. An allocation in flight happens or not. All requests in flight
+//!   vanish.
 //! - *Reordering.* Requests complete in any order, writes in flight on the same bytes included,
 //!   as far as the latency model of the bank below makes them overtake each other.
-//! - *Discard* leaves any bytes: what was there, zeros, or garbage; it needs no flush.
+//! - *Discard* leaves any bytes: what was there, zeros, or garbage; it needs no flush. A growable
+//!   device gives the space away. Of a discard in flight, a power cut leaves any part.
 //!
 //! **What a device does when it breaks, and says so:**
 //!
@@ -26,7 +28,8 @@
 //!   becomes certain. The writes that a failed flush was to cover stay visible and never become
 //!   stable by a later flush either, as an operating system may have dropped them.
 //! - *Latent sector errors*: a sector cannot be read (`EIO`) until it is written again.
-//! - *Full device*: growth beyond a capacity, or every write, gives `NoSpace` and has no effect.
+//! - *Full device*: an allocation after which more than a capacity would be allocated, or every
+//!   write, gives `NoSpace` and has no effect.
 //!
 //! **What a device does when it breaks, and does not say so** (the engine has to find it by its
 //! checksums and report it; it cannot always mend it):
@@ -63,7 +66,7 @@ const EIO: i32 = 5;
 pub struct Faults {
     /// A read fails with `EIO`, once.
     pub read_errors: u32,
-    /// A write, flush, discard or growth fails with `EIO`, once.
+    /// A write, flush, discard or allocation fails with `EIO`, once.
     pub write_errors: u32,
     /// A write lands at another aligned place of its device.
     pub misdirected_writes: u32,
@@ -95,7 +98,7 @@ pub struct FaultRange {
 pub enum FailureKind {
     /// Reads.
     Reads,
-    /// Writes, flushes, discards and growth.
+    /// Writes, flushes, discards and allocations.
     Writes,
     /// All operations.
     All,
@@ -141,7 +144,8 @@ enum Action {
         offset: u64,
         bytes: u64,
     },
-    Grow {
+    Allocate {
+        offset: u64,
         bytes: u64,
     },
     /// The caller's bug; the bank below reports it.
@@ -228,7 +232,9 @@ impl<D: Simulated> HostileDevices<D> {
             match action {
                 Action::Write(write)
                 | Action::Replaced { fails: Some(Failure::Write(write)), .. } => writes.push(write),
-                Action::Grow { bytes } if self.random.coin() => self.bank.grow_now(device, bytes),
+                Action::Allocate { offset, bytes } if self.random.coin() => {
+                    self.bank.allocate_now(device, offset, bytes);
+                }
                 Action::Discard { offset, bytes } if self.random.coin() => {
                     self.discard_in_part(device, offset, bytes);
                 }
@@ -241,7 +247,8 @@ impl<D: Simulated> HostileDevices<D> {
         PowerCut { requests_in_flight, ..cut }
     }
 
-    /// A discard that a power cut interrupted: a few sectors of it have become garbage.
+    /// A discard that a power cut interrupted: a few sectors of it have become garbage, and some
+    /// of its space is gone.
     fn discard_in_part(&mut self, device: DeviceId, offset: u64, bytes: u64) {
         let sectors = bytes / SECTOR_BYTES as u64;
         for _ in 0..sectors.min(32) {
@@ -251,6 +258,8 @@ impl<D: Simulated> HostileDevices<D> {
             self.bank.poke(device, at, &garbage);
             self.volatile.discarded(device, at, SECTOR_BYTES as u64, &self.bank);
         }
+        let gone = self.random.below(sectors + 1) * SECTOR_BYTES as u64;
+        self.bank.punch_now(device, offset, gone);
     }
 
     /// Flips bit `bit` (0 to 7) of the byte at `offset`, on stable media and in the cache.
@@ -280,7 +289,8 @@ impl<D: Simulated> HostileDevices<D> {
         self.failing = None;
     }
 
-    /// Growth beyond this size in bytes gives `NoSpace`; `u64::MAX` for no limit.
+    /// What would allocate more than this for the device, in bytes, gives `NoSpace`; `u64::MAX`
+    /// for no limit.
     pub fn set_capacity(&mut self, device: DeviceId, bytes: u64) {
         self.capacity_bytes.insert(device, bytes);
     }
@@ -326,8 +336,12 @@ impl<D: Simulated> HostileDevices<D> {
     fn is_full(&self, device: DeviceId, operation: &Operation) -> bool {
         match operation {
             Operation::Write { .. } => self.refusing_writes.contains(&device),
-            Operation::Grow { bytes } => {
-                self.capacity_bytes.get(&device).is_some_and(|capacity| bytes > capacity)
+            Operation::Allocate { offset, bytes } => {
+                let size = self.bank.geometry(device).size_bytes;
+                let present = size - self.bank.unallocated_bytes(device, 0, size);
+                let more = self.bank.unallocated_bytes(device, *offset, *bytes);
+                let capacity = self.capacity_bytes.get(&device).copied().unwrap_or(u64::MAX);
+                more > 0 && present + more > capacity
             }
             Operation::Read { .. } | Operation::Flush | Operation::Discard { .. } => false,
         }
@@ -385,7 +399,7 @@ impl<D: Simulated> HostileDevices<D> {
             }
             Operation::Flush => Action::Flush { mark: self.volatile.mark() },
             Operation::Discard { offset, bytes } => Action::Discard { offset, bytes },
-            Operation::Grow { bytes } => Action::Grow { bytes },
+            Operation::Allocate { offset, bytes } => Action::Allocate { offset, bytes },
         };
         (operation, action)
     }
@@ -398,14 +412,16 @@ impl<D: Simulated> HostileDevices<D> {
         buffer: Buffer,
         durability: Durability,
     ) -> (Operation, Action) {
-        let size = self.bank.geometry(device).size_bytes;
-        let offset = match self.write_fault(device, buffer.len() as u64) {
+        let bytes = buffer.len() as u64;
+        let fault = self.write_fault(device, bytes);
+        let has_space = |at| self.bank.unallocated_bytes(device, at, bytes) == 0;
+        let offset = match fault {
             Some(WriteFault::Lost) => {
                 let buffer = Some(buffer);
                 let action = Action::Replaced { buffer, result: Ok(()), fails: None };
                 return (Operation::Flush, action);
             }
-            Some(WriteFault::Misdirected { to }) if to + buffer.len() as u64 <= size => to,
+            Some(WriteFault::Misdirected { to }) if has_space(to) => to,
             Some(WriteFault::Misdirected { .. }) | None => offset,
         };
         let write = Write { ticket, device, offset, bytes: buffer.to_vec(), durability };
@@ -431,7 +447,7 @@ impl<D: Simulated> HostileDevices<D> {
                 (Some(buffer), None)
             }
             Operation::Flush => (None, Some(Failure::Flush { mark: self.volatile.mark() })),
-            Operation::Discard { .. } | Operation::Grow { .. } => (None, None),
+            Operation::Discard { .. } | Operation::Allocate { .. } => (None, None),
         };
         (Operation::Flush, Action::Replaced { buffer, result: Err(error), fails })
     }
@@ -455,7 +471,7 @@ impl<D: Simulated> HostileDevices<D> {
             Action::Discard { offset, bytes } => {
                 self.volatile.discarded(device, offset, bytes, &self.bank);
             }
-            Action::Grow { .. } | Action::Invalid => {}
+            Action::Allocate { .. } | Action::Invalid => {}
             Action::Replaced { buffer: ours, result: decided, fails } => {
                 (buffer, result) = (ours, decided);
                 match fails {

@@ -8,12 +8,15 @@
 //! Invariants: a request takes effect at the moment of its completion and not before; completions
 //! come out in the order of time, and of submission at equal times; equal seeds and equal calls
 //! give equal completions and equal content. Every write is stable once it has completed:
-//! [`HostileDevices`](super::HostileDevices) adds what can go wrong.
+//! [`HostileDevices`](super::HostileDevices) adds what can go wrong. A write into a hole of a
+//! growable device, also of a discard that is under way, is a bug of the caller, who could not
+//! count on space for it: it panics.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::holes::Holes;
 use super::pages::Pages;
 use super::random::SplitMix64;
 use super::{Completion, DeviceError, DeviceId, Devices, Geometry, Operation, Request};
@@ -60,8 +63,14 @@ pub trait Simulated: Devices {
     /// If the range is outside the device.
     fn poke(&mut self, device: DeviceId, offset: u64, bytes: &[u8]);
 
-    /// Extends the device to `bytes`, in no time; never shrinks it.
-    fn grow_now(&mut self, device: DeviceId, bytes: u64);
+    /// Allocates space for the range, and extends the device to its end, in no time.
+    fn allocate_now(&mut self, device: DeviceId, offset: u64, bytes: u64);
+
+    /// Makes a hole of the range, in no time, whose content stays as it is.
+    fn punch_now(&mut self, device: DeviceId, offset: u64, bytes: u64);
+
+    /// Bytes of the range that have no space: in holes, or behind the end of the device.
+    fn unallocated_bytes(&self, device: DeviceId, offset: u64, bytes: u64) -> u64;
 
     /// Drops every request in flight, without effect and without completion.
     fn forget_requests(&mut self);
@@ -111,6 +120,7 @@ pub struct MemoryDevices {
 struct MemoryDevice {
     geometry: Geometry,
     pages: Pages,
+    holes: Holes,
     /// When the transfers submitted so far are over.
     idle_from_us: u64,
 }
@@ -130,7 +140,12 @@ impl MemoryDevices {
     #[must_use]
     pub fn new(geometries: Vec<Geometry>, seed: u64) -> Self {
         assert!(geometries.len() <= usize::from(u16::MAX), "device numbers have 16 bits");
-        let device = |geometry| MemoryDevice { geometry, pages: Pages::default(), idle_from_us: 0 };
+        let device = |geometry| MemoryDevice {
+            geometry,
+            pages: Pages::default(),
+            holes: Holes::default(),
+            idle_from_us: 0,
+        };
         Self {
             devices: geometries.into_iter().map(device).collect(),
             latency: LatencyModel::default(),
@@ -188,7 +203,7 @@ impl MemoryDevices {
         let jitter_us = if jitter_us == 0 { 0 } else { self.random.below(jitter_us + 1) };
         let bytes = match &request.operation {
             Operation::Read { buffer, .. } | Operation::Write { buffer, .. } => buffer.len() as u64,
-            Operation::Flush | Operation::Discard { .. } | Operation::Grow { .. } => 0,
+            Operation::Flush | Operation::Discard { .. } | Operation::Allocate { .. } => 0,
         };
         let now_us = self.now_us();
         let start_us = match self.devices.get(usize::from(request.device.0)) {
@@ -200,6 +215,25 @@ impl MemoryDevices {
             device.idle_from_us = idle_from_us;
         }
         idle_from_us + base_us + jitter_us
+    }
+
+    /// Holds a valid request against the rule that a write needs allocated space.
+    fn assert_allocated(&self, request: &Request) {
+        let device = self.device(request.device);
+        let Operation::Write { offset, buffer, .. } = &request.operation else { return };
+        let end = offset + buffer.len() as u64;
+        let is_hole = device.holes.bytes_in(*offset, end) > 0;
+        let is_discarded = |InFlight { request: other, .. }: &InFlight| match other.operation {
+            Operation::Discard { offset: from, bytes } => {
+                device.geometry.growable
+                    && other.device == request.device
+                    && *offset < from + bytes
+                    && from < end
+            }
+            _ => false,
+        };
+        let is_hole = is_hole || self.in_flight.values().any(is_discarded);
+        assert!(!is_hole, "a write to {offset}..{end}, of which a part is a hole");
     }
 
     fn finish(&mut self, InFlight { mut request, check }: InFlight) -> Completion {
@@ -217,11 +251,25 @@ impl MemoryDevices {
             Operation::Flush => {}
             Operation::Discard { offset, bytes } => {
                 device.pages.discard(*offset, *bytes, &mut self.random);
+                device.punch(*offset, *bytes);
             }
-            Operation::Grow { bytes } => {
-                // Two growths in flight may complete in any order.
-                device.geometry.size_bytes = device.geometry.size_bytes.max(*bytes);
-            }
+            Operation::Allocate { offset, bytes } => device.allocate(*offset, *bytes),
+        }
+    }
+}
+
+impl MemoryDevice {
+    fn allocate(&mut self, offset: u64, bytes: u64) {
+        let end = offset + bytes;
+        self.holes.fill(offset, end);
+        // Two extensions in flight may complete in any order.
+        self.geometry.size_bytes = self.geometry.size_bytes.max(end);
+    }
+
+    /// A raw device keeps its space, whatever it is told.
+    fn punch(&mut self, offset: u64, bytes: u64) {
+        if self.geometry.growable {
+            self.holes.punch(offset, offset + bytes);
         }
     }
 }
@@ -240,6 +288,9 @@ impl Devices for MemoryDevices {
             Some(device) => request.operation.check(&device.geometry),
             None => Err(DeviceError::InvalidRange),
         };
+        if check.is_ok() {
+            self.assert_allocated(&request);
+        }
         let done_us = self.schedule(&request);
         self.submitted += 1;
         self.in_flight.insert((done_us, self.submitted), InFlight { request, check });
@@ -287,9 +338,18 @@ impl Simulated for MemoryDevices {
         self.devices[usize::from(device.0)].pages.write(offset, bytes);
     }
 
-    fn grow_now(&mut self, device: DeviceId, bytes: u64) {
-        let geometry = &mut self.devices[usize::from(device.0)].geometry;
-        geometry.size_bytes = geometry.size_bytes.max(bytes);
+    fn allocate_now(&mut self, device: DeviceId, offset: u64, bytes: u64) {
+        self.devices[usize::from(device.0)].allocate(offset, bytes);
+    }
+
+    fn punch_now(&mut self, device: DeviceId, offset: u64, bytes: u64) {
+        self.devices[usize::from(device.0)].punch(offset, bytes);
+    }
+
+    fn unallocated_bytes(&self, device: DeviceId, offset: u64, bytes: u64) -> u64 {
+        let device = self.device(device);
+        let (size, end) = (device.geometry.size_bytes, offset + bytes);
+        device.holes.bytes_in(offset, end.min(size)) + end.saturating_sub(offset.max(size))
     }
 
     fn forget_requests(&mut self) {

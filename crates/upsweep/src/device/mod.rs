@@ -14,6 +14,7 @@ mod buffer;
 mod chunks;
 #[cfg(target_os = "linux")]
 mod file;
+mod holes;
 #[cfg(target_os = "linux")]
 mod host;
 mod hostile;
@@ -81,18 +82,24 @@ pub enum Operation {
     },
     /// Makes every write stable that completed before this request was submitted.
     Flush,
-    /// Tells the device that the range holds nothing of value; reading it gives any bytes.
+    /// Tells the device that the range holds nothing of value; reading it gives any bytes. A file
+    /// gives the space back to its file system: the range becomes a *hole*, and a write into it
+    /// may give [`DeviceError::NoSpace`] until the range is allocated again. After a failure any
+    /// part of the range may be a hole. Fails where the host cannot do it.
     Discard {
         /// First byte.
         offset: u64,
         /// Length in bytes.
         bytes: u64,
     },
-    /// Extends a growable device to `bytes` with space that is guaranteed to be there (except on
-    /// file systems that cannot reserve space). The new space reads as zeros; the new size is
-    /// stable when the request completes.
-    Grow {
-        /// New size in bytes, not below the present one.
+    /// Guarantees space for a range of a growable device (except on file systems that cannot
+    /// reserve space): fills its holes, and extends the device if the range ends behind its end.
+    /// New space reads as zeros, what had space keeps its bytes, and all of it is stable when the
+    /// request completes. After a failure a part of the range may have space.
+    Allocate {
+        /// First byte, not behind the end of the device.
+        offset: u64,
+        /// Length in bytes.
         bytes: u64,
     },
 }
@@ -103,7 +110,7 @@ impl Operation {
     ///
     /// # Errors
     /// [`DeviceError::InvalidRange`] if the range is empty, outside the device or not aligned to
-    /// its logical blocks, or if the device cannot grow or would shrink.
+    /// its logical blocks, or if the device cannot grow or would have a gap.
     pub fn check(&self, geometry: &Geometry) -> Result<(), DeviceError> {
         let block = u64::from(geometry.logical_block_bytes);
         let valid = |offset: u64, bytes: u64| {
@@ -116,9 +123,11 @@ impl Operation {
             }
             Self::Flush => true,
             Self::Discard { offset, bytes } => valid(*offset, *bytes),
-            Self::Grow { bytes } => {
-                let grows = *bytes >= geometry.size_bytes && bytes.is_multiple_of(block);
-                geometry.growable && grows && i64::try_from(*bytes).is_ok()
+            Self::Allocate { offset, bytes } => {
+                let end = offset.checked_add(*bytes).and_then(|end| i64::try_from(end).ok());
+                let is_aligned = offset.is_multiple_of(block) && bytes.is_multiple_of(block);
+                let follows = *offset <= geometry.size_bytes;
+                geometry.growable && *bytes > 0 && is_aligned && follows && end.is_some()
             }
         };
         if valid { Ok(()) } else { Err(DeviceError::InvalidRange) }
@@ -142,7 +151,7 @@ impl Request {
     pub fn end(self, result: Result<(), DeviceError>) -> Completion {
         let buffer = match self.operation {
             Operation::Read { buffer, .. } | Operation::Write { buffer, .. } => Some(buffer),
-            Operation::Flush | Operation::Discard { .. } | Operation::Grow { .. } => None,
+            Operation::Flush | Operation::Discard { .. } | Operation::Allocate { .. } => None,
         };
         Completion { device: self.device, token: self.token, buffer, result }
     }
@@ -166,7 +175,7 @@ pub struct Completion {
 pub enum DeviceError {
     /// The range is outside the device, or not aligned to its logical blocks: a bug of the caller.
     InvalidRange,
-    /// There is no room to grow or to write (`ENOSPC`, `EDQUOT`).
+    /// There is no room to allocate or to write (`ENOSPC`, `EDQUOT`).
     NoSpace,
     /// The device or the operating system reported an error (`EIO` and the rest); the number is
     /// the operating system's `errno`.
@@ -201,7 +210,7 @@ pub struct Geometry {
     pub physical_block_bytes: u32,
     /// Whether access time depends on distance.
     pub rotational: bool,
-    /// Whether [`Operation::Grow`] can extend it (files yes, raw devices no).
+    /// Whether [`Operation::Allocate`] can extend it (files yes, raw devices no).
     pub growable: bool,
 }
 

@@ -216,7 +216,7 @@ impl Operation {
             Self::Write { offset, buffer, durability } => file.write(*offset, buffer, *durability),
             Self::Flush => file.flush(),
             Self::Discard { offset, bytes } => file.discard(*offset, *bytes),
-            Self::Grow { bytes } => file.grow(*bytes),
+            Self::Allocate { offset, bytes } => file.allocate(*offset, *bytes),
         }
     }
 }

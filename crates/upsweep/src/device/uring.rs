@@ -98,7 +98,7 @@ struct Running {
 enum Stage {
     /// The operation itself.
     Operate,
-    /// A file has grown, or was written to where a sync has to follow; this makes it stable.
+    /// A file has new space, or was written to where a sync has to follow; this makes it stable.
     Stabilise,
     /// The result is known and passes through the ring, so that waiters learn of it.
     Report(Result<(), DeviceError>),
@@ -445,18 +445,13 @@ impl Running {
                 write.offset(*offset + done as u64).rw_flags(flags.bits() as i32).build()
             }
             Operation::Flush => fsync(descriptor),
-            Operation::Discard { .. } if file.discards_nothing() => opcode::Nop::new().build(),
             Operation::Discard { offset, bytes } => {
                 let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 let discard = opcode::Fallocate::new(descriptor, *bytes);
                 discard.offset(*offset).mode(mode.bits() as i32).build()
             }
-            Operation::Grow { bytes } => {
-                let size = file.geometry().size_bytes;
-                if *bytes <= size {
-                    return opcode::Nop::new().build();
-                }
-                opcode::Fallocate::new(descriptor, *bytes - size).offset(size).build()
+            Operation::Allocate { offset, bytes } => {
+                opcode::Fallocate::new(descriptor, *bytes).offset(*offset).build()
             }
         }
     }
@@ -472,11 +467,11 @@ impl Running {
         };
         let file = &files[usize::from(self.request.device.0)];
         match (&self.request.operation, &self.stage) {
-            (Operation::Grow { .. }, Stage::Operate) => {
+            (Operation::Allocate { .. }, Stage::Operate) => {
                 self.stage = Stage::Stabilise;
                 return Next::Submit;
             }
-            (Operation::Grow { bytes }, _) => file.set_grown(*bytes),
+            (Operation::Allocate { offset, bytes }, _) => file.set_grown(offset + bytes),
             (Operation::Read { buffer, .. }, _) => {
                 self.done += count;
                 self.repeats = 0;
@@ -517,9 +512,8 @@ impl Running {
             return Next::End(self.request.operation.perform(file));
         }
         match (&self.request.operation, &self.stage) {
-            (Operation::Discard { .. }, _) if unsupported(errno) => Next::End(Ok(())),
-            (Operation::Grow { bytes }, Stage::Operate) if unsupported(errno) => {
-                match file.grow_by_truncation(*bytes) {
+            (Operation::Allocate { offset, bytes }, Stage::Operate) if unsupported(errno) => {
+                match file.grow_by_truncation(offset + bytes) {
                     Ok(()) => {
                         self.stage = Stage::Stabilise;
                         Next::Submit

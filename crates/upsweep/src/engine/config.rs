@@ -5,7 +5,7 @@ use super::sweep::SPILLS_IN_FLIGHT_MAX;
 use crate::device::DeviceId;
 use crate::error::{Error, RequestError};
 use crate::log::LogRegion;
-use crate::placement::DEVICES_MAX;
+use crate::placement::{DEVICES_MAX, UNIT_BYTES};
 
 /// Longest key of a record, in bytes.
 pub const KEY_BYTES_MAX: usize = 4096;
@@ -27,6 +27,39 @@ pub const SUPERBLOCK_SLOTS: [u64; 2] = [4096, 2 * 4096];
 /// Least number of entries of a node of the directory: the most, 192, with short keys take the
 /// space of one image.
 pub const FANOUT_MIN: usize = 64;
+
+/// How files of data grow, and when free space of them goes back to their file system. Sizes are in
+/// bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileSpace {
+    /// Smallest step in which a data file grows, unless its file system has less.
+    pub step_bytes_min: u64,
+    /// Unit of holes and of all steps, a multiple of 4 KiB. A store that was opened with one is
+    /// never opened with a larger one: what it takes for a granule with space might have a hole.
+    pub granule_bytes: u64,
+    /// Least free space that a store keeps beyond what is reserved. It keeps a quarter of what is
+    /// used if that is more.
+    pub kept_bytes_min: u64,
+    /// Only what was free for so long, in microseconds, goes back.
+    pub window_us: u64,
+}
+
+impl Default for FileSpace {
+    /// What stores on files have.
+    ///
+    /// Granules of 256 KiB: what a run leaves behind is 512 KiB long or more, and so has a whole
+    /// granule; with smaller ones a file would lie in more pieces. Four of the smallest steps are
+    /// kept, so that small stores do not give back and allocate by turns. A window of 10 s is
+    /// longer than runs and checkpoints take, which use space for a while.
+    fn default() -> Self {
+        Self {
+            step_bytes_min: 16 << 20,
+            granule_bytes: 256 << 10,
+            kept_bytes_min: 64 << 20,
+            window_us: 10_000_000,
+        }
+    }
+}
 
 /// Memory for the directory of a small store.
 const DIRECTORY_BYTES_MIN: usize = 64 << 10;
@@ -83,6 +116,8 @@ pub struct Config {
     pub bundle_bytes: u32,
     /// Sweep whenever anything waits, instead of when memory or log space calls for it.
     pub sweep_always: bool,
+    /// How data files grow and shrink.
+    pub file_space: FileSpace,
 }
 
 impl Config {
@@ -113,6 +148,10 @@ impl Config {
                 "runs",
                 "a run needs at least one block and the pipeline one run".to_owned(),
             );
+        }
+        let granule = self.file_space.granule_bytes;
+        if granule == 0 || !granule.is_multiple_of(UNIT_BYTES) {
+            return bad("granule", format!("{granule} bytes; give a multiple of 4KiB"));
         }
         let least = self.memory_bytes_min();
         if self.memory_bytes < least {

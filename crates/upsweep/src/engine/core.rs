@@ -60,7 +60,7 @@ pub(super) enum Purpose {
     View,
     CheckpointWrite,
     Superblock,
-    Grow,
+    FileSpace,
 }
 
 /// What becomes of the space that a change leaves behind.
@@ -376,7 +376,7 @@ impl Core {
             Purpose::View => self.view_read_done(completion),
             Purpose::CheckpointWrite => self.checkpoint_write_done(&completion),
             Purpose::Superblock => self.superblock_done(&completion),
-            Purpose::Grow => self.grow_done(&completion),
+            Purpose::FileSpace => self.file_space_done(&completion),
         }
     }
 

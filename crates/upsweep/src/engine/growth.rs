@@ -6,6 +6,10 @@
 //! write what they place at the flush.) Deletions reserve nothing: they are the way out of full
 //! devices.
 //!
+//! A file grows by its holes, the lowest first, and at its end when it has no more. After an open
+//! some holes may have space in truth, which the file system gives even when it is full: so when
+//! the shortest step into a hole is refused, the next hole is tried.
+//!
 //! Invariant: the free bytes are at least [`Core::reserved_bytes`] when an update that may grow its
 //! block is accepted. Its terms are estimates from above; should they ever be too low, the run that
 //! finds no room is cancelled, its updates wait again, and the store counts as full.
@@ -13,52 +17,113 @@
 use super::block_format::UpdateRef;
 use super::core::{Actions, Core, Purpose};
 use super::format::record_format::LoggedUpdate;
+use super::holes::Punching;
 use super::pending::Pending;
 use crate::device::{Completion, DeviceId, Operation, Request};
-use crate::placement::{DEVICE_BYTES_MAX, UNIT_BYTES};
-
-/// Smallest step in which a data file grows, unless its file system has less.
-const GROWTH_BYTES_MIN: u64 = 16 << 20;
-/// All steps are multiples of this; where not even one fits, the device is full.
-const GROWTH_UNIT_BYTES: u64 = 1 << 20;
+use crate::placement::{DEVICE_BYTES_MAX, SpaceMap, UNIT_BYTES};
 
 /// How long after a refusal no device is asked to grow again, in microseconds.
 const REFUSAL_US: u64 = 1_000_000;
+/// After so many refusals no hole is tried until that time is over: each costs a system call.
+const HOLES_REFUSED_MAX: u32 = 1024;
+/// No step was refused.
+const ANY_STEP: u64 = u64::MAX >> 1;
 
 /// Whether and how the devices are to grow.
 pub(super) struct Growth {
-    growable: Vec<bool>,
-    /// Per device, the longest step that was not refused yet, in bytes.
-    steps_max: Vec<u64>,
-    /// What a device is growing to, in bytes, while it does.
-    target: Option<u64>,
+    devices: Vec<DeviceGrowth>,
+    /// What a device is asked for. One request at a time: so no hole is punched where space is
+    /// being allocated.
+    pub(super) asked: Option<Asked>,
     /// Bytes that the last update was short of; 0 if it had room.
     wanted: u64,
     /// Nobody could grow: not to be asked again before this time.
     refused_until: Option<u64>,
+    /// How often a hole was refused since they were all tried anew.
+    holes_refused: u32,
     /// Bytes that no waiting update may count on: see [`Core::kept_bytes`].
     kept: u64,
+    /// What goes back to the file systems.
+    pub(super) punching: Punching,
+}
+
+/// A request for more or less space.
+pub(super) enum Asked {
+    Allocation(Allocation),
+    Hole,
+}
+
+/// A range to be allocated, and how many bytes more will be free.
+#[derive(Clone, Copy)]
+pub(super) struct Allocation {
+    offset: u64,
+    bytes: u64,
+    gain: u64,
+}
+
+/// How one device grows.
+struct DeviceGrowth {
+    is_growable: bool,
+    /// The longest step of its end that was not refused yet, in bytes.
+    step_max: u64,
+    /// The longest step into its holes that was not refused yet, in bytes.
+    hole_step_max: u64,
+    /// Holes below were refused.
+    holes_from: u64,
 }
 
 impl Growth {
-    pub(super) fn new(growable: Vec<bool>) -> Self {
-        let steps_max = steps_max(&growable);
-        Self { growable, steps_max, target: None, wanted: 0, refused_until: None, kept: 0 }
+    pub(super) fn new(growable: &[bool]) -> Self {
+        let device = |is_growable: &bool| DeviceGrowth {
+            is_growable: *is_growable,
+            step_max: ANY_STEP,
+            hole_step_max: ANY_STEP,
+            holes_from: 0,
+        };
+        Self {
+            devices: growable.iter().map(device).collect(),
+            asked: None,
+            wanted: 0,
+            refused_until: None,
+            holes_refused: 0,
+            kept: 0,
+            punching: Punching::new(growable),
+        }
     }
 
-    /// Whether a device is on its way to another size.
+    /// Whether a device is on its way to more or less space.
     pub(super) fn is_under_way(&self) -> bool {
-        self.target.is_some()
+        self.asked.is_some()
     }
 
     /// Asks all devices again from now on: somebody may have made room.
     pub(super) fn forget_refusals(&mut self) {
-        self.steps_max = steps_max(&self.growable);
+        for device in &mut self.devices {
+            (device.step_max, device.hole_step_max) = (ANY_STEP, ANY_STEP);
+        }
     }
-}
 
-fn steps_max(growable: &[bool]) -> Vec<u64> {
-    growable.iter().map(|growable| if *growable { u64::MAX >> 1 } else { 0 }).collect()
+    /// The same some time after everything was refused. Holes are tried behind those that were
+    /// tried last, and all of them in turn.
+    fn try_anew(&mut self, map: &SpaceMap) {
+        self.forget_refusals();
+        self.holes_refused = 0;
+        for (device, growth) in (0..).map(DeviceId).zip(&mut self.devices) {
+            if map.holes_from(device, growth.holes_from, 1).is_none() {
+                growth.holes_from = 0;
+            }
+        }
+    }
+
+    /// The devices that can grow.
+    pub(super) fn growable(&self) -> impl Iterator<Item = DeviceId> + Clone {
+        let devices = (0..).map(DeviceId).zip(&self.devices);
+        devices.filter(|(_, growth)| growth.is_growable).map(|(device, _)| device)
+    }
+
+    fn of(&mut self, device: DeviceId) -> &mut DeviceGrowth {
+        &mut self.devices[usize::from(device.0)]
+    }
 }
 
 impl Core {
@@ -129,17 +194,24 @@ impl Core {
         run.min(self.space_map.capacity_bytes() / 16)
     }
 
-    /// Has devices grown when an update was short of room, or soon will be.
+    /// Has devices grown when an update was short of room, or soon will be; and has what is in
+    /// excess go back.
     pub(super) fn pump_growth(&mut self, actions: &mut Actions) {
         self.growth.kept = self.checkpoint_bytes() + 2 * self.shadow_bytes();
         if self.growth.refused_until.is_some_and(|until| until <= self.now_us) {
             self.growth.refused_until = None;
-            self.growth.forget_refusals();
+            self.growth.try_anew(&self.space_map);
         }
-        let ahead = self.reserved_bytes(0, 0) + GROWTH_BYTES_MIN / 2;
-        let soon = ahead.saturating_sub(self.space_map.free_bytes());
+        let ahead = self.reserved_bytes(0, 0) + self.config.file_space.step_bytes_min / 2;
+        let free = self.space_map.free_bytes();
+        let soon = ahead.saturating_sub(free);
         let wanted = self.growth.wanted.max(if self.is_growable() { soon } else { 0 });
-        if wanted == 0 || self.growth.refused_until.is_some() || self.paused {
+        if wanted == 0 {
+            return self.pump_punching(free.saturating_sub(ahead), actions);
+        }
+        self.growth.punching.begin_window(self.now_us);
+        if self.growth.refused_until.is_some() || self.paused {
+            self.growth.punching.stop();
             return;
         }
         if !self.begin_growth(wanted, actions) {
@@ -149,45 +221,101 @@ impl Core {
     }
 
     fn is_growable(&self) -> bool {
-        self.growth.growable.contains(&true)
+        self.growth.growable().next().is_some()
     }
 
-    /// Has a growable data device extended for `bytes` more; `false` if none can be.
+    /// Has a growable data device allocate `bytes` more, or a part of that; `false` if none can.
     pub(super) fn begin_growth(&mut self, bytes: u64, actions: &mut Actions) -> bool {
         if self.growth.is_under_way() || self.paused {
             return self.growth.is_under_way();
         }
-        let needed = bytes.max(1).next_multiple_of(GROWTH_UNIT_BYTES);
-        let steps_max = (0..).map(DeviceId).zip(&self.growth.steps_max);
-        let mut steps_max = steps_max.map(|(device, most)| {
-            let end = self.space_map.end(device);
-            (device, end, (*most).min(DEVICE_BYTES_MAX.saturating_sub(end)))
-        });
-        let Some((device, end, most)) = steps_max.find(|(.., most)| *most >= needed) else {
+        let holes = self.next_holes(bytes);
+        let is_broken = cfg!(feature = "broken-hole") && holes.is_some();
+        let Some((device, allocation)) = holes.or_else(|| self.next_extension(bytes)) else {
             return false;
         };
-        let step = (end / 8).max(GROWTH_BYTES_MIN).max(4 * bytes).min(most);
-        let step = step.next_multiple_of(GROWTH_UNIT_BYTES);
-        let token = self.token(Purpose::Grow);
-        let operation = Operation::Grow { bytes: end + step };
+        let Allocation { offset, bytes, .. } = allocation;
+        let token = self.token(Purpose::FileSpace);
+        let operation =
+            if is_broken { Operation::Flush } else { Operation::Allocate { offset, bytes } };
         actions.requests.push(Request { device, token, operation });
-        self.growth.target = Some(end + step);
+        self.growth.asked = Some(Asked::Allocation(allocation));
         true
     }
 
-    pub(super) fn grow_done(&mut self, completion: &Completion) {
+    /// In what step a device is to grow that is short of `bytes`.
+    fn growth_step(&self, device: DeviceId, bytes: u64) -> u64 {
+        let space = self.config.file_space;
+        let eighth = self.space_map.capacity_bytes_of(device) / 8;
+        eighth.max(space.step_bytes_min).max(4 * bytes).next_multiple_of(space.granule_bytes)
+    }
+
+    /// The next holes to be allocated for `bytes`, if there are any that were not refused.
+    fn next_holes(&self, bytes: u64) -> Option<(DeviceId, Allocation)> {
+        if self.growth.holes_refused >= HOLES_REFUSED_MAX {
+            return None;
+        }
+        self.growth.growable().find_map(|device| {
+            let growth = &self.growth.devices[usize::from(device.0)];
+            let step = self.growth_step(device, bytes).min(growth.hole_step_max);
+            let found = self.space_map.holes_from(device, growth.holes_from, step);
+            found.map(|(offset, bytes, gain)| (device, Allocation { offset, bytes, gain }))
+        })
+    }
+
+    /// How the end of a device is to move for `bytes`, if one can make as much room.
+    fn next_extension(&self, bytes: u64) -> Option<(DeviceId, Allocation)> {
+        let granule = self.config.file_space.granule_bytes;
+        let needed = bytes.max(1).next_multiple_of(granule);
+        self.growth.growable().find_map(|device| {
+            let offset = self.space_map.end(device);
+            let most = self.growth.devices[usize::from(device.0)].step_max;
+            let most = most.min(DEVICE_BYTES_MAX.saturating_sub(offset)) / granule * granule;
+            let bytes = self.growth_step(device, bytes).min(most);
+            (most >= needed).then_some((device, Allocation { offset, bytes, gain: bytes }))
+        })
+    }
+
+    pub(super) fn file_space_done(&mut self, completion: &Completion) {
         self.room_events += 1;
-        let target = self.growth.target.take().expect("one device grows at a time");
-        let device = usize::from(completion.device.0);
-        let step = target - self.space_map.end(completion.device);
-        match completion.result {
-            Ok(()) => {
-                self.space_map.grow(completion.device, target);
-                self.growth.wanted = 0;
+        let (device, is_done) = (completion.device, completion.result.is_ok());
+        match self.growth.asked.take().expect("one request is on its way") {
+            Asked::Allocation(allocation) => self.allocated(device, allocation, is_done),
+            Asked::Hole if is_done => {}
+            Asked::Hole => self.growth.punching.refused(device),
+        }
+    }
+
+    fn allocated(&mut self, device: DeviceId, allocation: Allocation, is_done: bool) {
+        let Allocation { offset, bytes, gain } = allocation;
+        let granule = self.config.file_space.granule_bytes;
+        let half = gain / 2 / granule * granule;
+        let are_holes = offset < self.space_map.end(device);
+        if is_done {
+            self.growth.wanted = 0;
+        }
+        match (are_holes, is_done) {
+            (true, true) => {
+                self.space_map.fill_holes(device, offset, bytes);
+                self.statistics.holes_filled += 1;
+                let growth = self.growth.of(device);
+                growth.hole_step_max = growth.hole_step_max.saturating_mul(2).min(ANY_STEP);
             }
-            Err(_) => {
-                self.growth.steps_max[device] = step / 2 / GROWTH_UNIT_BYTES * GROWTH_UNIT_BYTES;
+            (true, false) => {
+                self.growth.holes_refused += 1;
+                let growth = self.growth.of(device);
+                if half > 0 {
+                    growth.hole_step_max = half;
+                } else {
+                    growth.holes_from = offset + bytes;
+                }
             }
+            (false, true) => {
+                self.space_map.grow(device, offset + bytes);
+                // There is space now, for holes too.
+                self.growth.of(device).holes_from = 0;
+            }
+            (false, false) => self.growth.of(device).step_max = half,
         }
     }
 }

@@ -17,6 +17,7 @@ mod directory;
 pub mod drive;
 pub mod format;
 mod growth;
+mod holes;
 mod key;
 pub mod modifier;
 mod pending;
@@ -37,7 +38,7 @@ mod visitor;
 
 pub use accept::Accept;
 pub use cache::Image;
-pub use config::{Config, DATA_START, FANOUT_MIN, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use config::{Config, DATA_START, FANOUT_MIN, FileSpace, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use core::{Actions, Core};
 pub use format::record_format::{LoggedUpdate, SpaceRecord};
 pub use policy::{BlockSizes, Costs, Gauge, Spilling};

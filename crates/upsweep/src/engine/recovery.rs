@@ -176,7 +176,7 @@ pub fn open(
         .map(|index| devices.geometry(DeviceId(index)).size_bytes)
         .map(|bytes| (DATA_START, bytes.clamp(DATA_START, DEVICE_BYTES_MAX)));
     let space_map = SpaceMap::new(&ends.collect::<Vec<_>>());
-    let growable = (0..config.data_devices)
+    let growable: Vec<bool> = (0..config.data_devices)
         .map(|index| devices.geometry(DeviceId(index)).growable && access == Access::ReadWrite)
         .collect();
     let root = read_root(devices, &config, &superblock)?;
@@ -191,7 +191,7 @@ pub fn open(
         }
         Access::ReadOnly => reader.to_log_read_only(log_config(&config, epoch))?,
     };
-    let mut core = Core::assemble(config, registry, superblock, log, space_map, growable)?;
+    let mut core = Core::assemble(config, registry, superblock, log, space_map, &growable)?;
     core.load_checkpoint(devices, &root)?;
     core.replay_changes(devices, &mut reader)?;
     core.claim_space()?;
@@ -256,7 +256,7 @@ impl Core {
         superblock: Superblock,
         mut log: Log,
         space_map: SpaceMap,
-        growable: Vec<bool>,
+        growable: &[bool],
     ) -> Result<Self, Error> {
         for needed in [TABLE_FORMAT, LARGE_VALUE_FORMAT, ARRAY_FORMAT] {
             if !registry.formats.contains_key(needed) {
@@ -425,7 +425,8 @@ impl Core {
         }
     }
 
-    /// Marks the space of all blocks, nodes, pages and bundles and of the root as used.
+    /// Marks the space of all blocks, nodes, pages and bundles and of the root as used, and what
+    /// may be holes of the rest.
     fn claim_space(&mut self) -> Result<(), Error> {
         let mut claims: Vec<(Extent, String)> = Vec::new();
         if let Some(extent) = self.superblock.root {
@@ -450,6 +451,7 @@ impl Core {
         for (extent, what) in claims {
             self.claim(extent, &what)?;
         }
+        self.find_holes();
         Ok(())
     }
 

@@ -39,6 +39,10 @@ pub struct Statistics {
     pub checkpoint_written_bytes: u64,
     /// Checkpoints completed.
     pub checkpoints: u64,
+    /// Holes punched: times that free space went back to a file system.
+    pub punches: u64,
+    /// Times that holes, or what may be holes since the store was opened, were allocated.
+    pub holes_filled: u64,
     /// Reads for queries.
     pub view_reads: u64,
     /// Updates sent to the quarantine.

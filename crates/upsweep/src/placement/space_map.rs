@@ -1,8 +1,13 @@
 //! The map of free and used space of the data devices.
 //!
 //! Invariants: free extents of a device are disjoint, not adjacent, inside the device, and together
-//! with the used ones cover it exactly; all are multiples of [`UNIT_BYTES`]. The map is derived: it
-//! is rebuilt from the directory at open, so that it can never disagree with it on disk.
+//! with the used ones and the holes cover it exactly; all are multiples of [`UNIT_BYTES`]. The map
+//! is derived: it is rebuilt from the directory at open, so that it can never disagree with it on
+//! disk.
+//!
+//! A *hole* is a range of a file for which the file system need not have space. It is neither used
+//! nor free: nothing is placed there until it has been allocated. Holes are whole *granules*,
+//! aligned by offset, so that a granule of which anything is used or free has all its space.
 //!
 //! Runs are placed *next fit* behind a cursor that chases the sweep: the sweep reads in physical
 //! order and frees space behind itself, the cursor fills that space, so runs stay in the order in
@@ -53,74 +58,118 @@ impl Extent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overlap(pub Extent);
 
-#[derive(Clone)]
-struct DeviceSpace {
-    start: u64,
-    end: u64,
-    free: BTreeMap<u64, u64>,
-    free_bytes: u64,
-    cursor: u64,
+/// Ranges by first byte, with their lengths: disjoint and not adjacent.
+#[derive(Clone, Default)]
+struct Ranges {
+    by_start: BTreeMap<u64, u64>,
+    bytes: u64,
 }
 
-impl DeviceSpace {
+impl Ranges {
+    /// Takes a range out, if all of it is there.
     fn take(&mut self, offset: u64, bytes: u64) -> bool {
-        let Some((&start, &length)) = self.free.range(..=offset).next_back() else {
+        let Some((&start, &length)) = self.by_start.range(..=offset).next_back() else {
             return false;
         };
         let (end, taken_end) = (start + length, offset.saturating_add(bytes));
         if taken_end > end {
             return false;
         }
-        self.free.remove(&start);
+        self.by_start.remove(&start);
         if offset > start {
-            self.free.insert(start, offset - start);
+            self.by_start.insert(start, offset - start);
         }
         if end > taken_end {
-            self.free.insert(taken_end, end - taken_end);
+            self.by_start.insert(taken_end, end - taken_end);
         }
-        self.free_bytes -= bytes;
+        self.bytes -= bytes;
         true
     }
 
     fn give(&mut self, offset: u64, bytes: u64) {
         let (mut start, mut end) = (offset, offset + bytes);
-        if let Some((&before, &length)) = self.free.range(..offset).next_back() {
+        if let Some((&before, &length)) = self.by_start.range(..offset).next_back() {
             assert!(before + length <= offset, "extent at {offset} freed twice");
             if before + length == offset {
-                self.free.remove(&before);
+                self.by_start.remove(&before);
                 start = before;
             }
         }
-        if let Some((&after, &length)) = self.free.range(offset..).next() {
+        if let Some((&after, &length)) = self.by_start.range(offset..).next() {
             assert!(end <= after, "extent at {offset} freed twice");
             if end == after {
-                self.free.remove(&after);
+                self.by_start.remove(&after);
                 end = after + length;
             }
         }
-        self.free.insert(start, end - start);
-        self.free_bytes += bytes;
+        self.by_start.insert(start, end - start);
+        self.bytes += bytes;
     }
 
+    /// What there is from `from` on, as first byte and length.
+    fn starting_at(&self, from: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let cut = self.by_start.range(..from).next_back();
+        let cut = cut.filter(move |(start, length)| **start + **length > from);
+        let cut = cut.map(move |(start, length)| (from, start + length - from));
+        cut.into_iter().chain(self.by_start.range(from..).map(|(start, length)| (*start, *length)))
+    }
+
+    /// What there is below `to`, the highest first, as first byte and length.
+    fn below(&self, to: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let ranges = self.by_start.range(..to).rev();
+        ranges.map(move |(start, length)| (*start, (*length).min(to - start)))
+    }
+}
+
+/// The whole granules of a range, as first byte and length, if it has any.
+fn whole_granules((start, bytes): (u64, u64), granule: u64) -> Option<(u64, u64)> {
+    let (first, end) = (start.next_multiple_of(granule), start + bytes);
+    let end = end - end % granule;
+    (first < end).then(|| (first, end - first))
+}
+
+#[derive(Clone)]
+struct DeviceSpace {
+    start: u64,
+    end: u64,
+    free: Ranges,
+    holes: Ranges,
+    cursor: u64,
+}
+
+impl DeviceSpace {
     /// The first gap behind the cursor that holds `bytes`, wrapping once.
     fn next_fit(&self, bytes: u64) -> Option<u64> {
-        if let Some((&start, &length)) = self.free.range(..=self.cursor).next_back()
+        let free = &self.free.by_start;
+        if let Some((&start, &length)) = free.range(..=self.cursor).next_back()
             && start + length >= self.cursor + bytes
         {
             return Some(self.cursor);
         }
         let fits = |(&start, &length): (&u64, &u64)| (length >= bytes).then_some(start);
-        self.free
-            .range(self.cursor..)
+        free.range(self.cursor..)
             .find_map(fits)
-            .or_else(|| self.free.range(..self.cursor).find_map(fits))
+            .or_else(|| free.range(..self.cursor).find_map(fits))
     }
 
     /// The highest place that holds `bytes`.
     fn last_fit(&self, bytes: u64) -> Option<u64> {
         let fits =
             |(&start, &length): (&u64, &u64)| (length >= bytes).then(|| start + length - bytes);
-        self.free.iter().rev().find_map(fits)
+        self.free.by_start.iter().rev().find_map(fits)
+    }
+
+    /// The highest free granules outside of the range in which the next run is placed; if there are
+    /// none, the highest in it.
+    fn highest_free(&self, granule: u64) -> Option<(u64, u64)> {
+        let behind = self.free.starting_at(self.cursor).next();
+        let (start, length) = behind.or_else(|| self.free.starting_at(0).next())?;
+        let is_next = |range: (u64, u64)| range.0 + range.1 == start + length;
+        let highest = |of_next: bool| {
+            let ranges = self.free.below(self.end).filter(|range| is_next(*range) == of_next);
+            ranges.filter_map(|range| whole_granules(range, granule)).next()
+        };
+        highest(false).or_else(|| highest(true))
     }
 }
 
@@ -140,26 +189,39 @@ impl SpaceMap {
                 "a device range in whole units"
             );
             let end = end - end % UNIT_BYTES;
-            let mut space =
-                DeviceSpace { start, end, free: BTreeMap::new(), free_bytes: 0, cursor: start };
+            let (free, holes) = (Ranges::default(), Ranges::default());
+            let mut space = DeviceSpace { start, end, free, holes, cursor: start };
             if end > start {
-                space.give(start, end - start);
+                space.free.give(start, end - start);
             }
             space
         });
         Self { devices: devices.collect() }
     }
 
-    /// Bytes that are managed, used or not.
+    /// Bytes that are used or free: all but holes.
     #[must_use]
     pub fn capacity_bytes(&self) -> u64 {
-        self.devices.iter().map(|device| device.end - device.start).sum()
+        (0..self.devices.len()).map(|index| self.capacity_bytes_of(device_id(index))).sum()
+    }
+
+    /// The same of one device.
+    #[must_use]
+    pub fn capacity_bytes_of(&self, device: DeviceId) -> u64 {
+        let space = &self.devices[usize::from(device.0)];
+        space.end - space.start - space.holes.bytes
     }
 
     /// Bytes that are free.
     #[must_use]
     pub fn free_bytes(&self) -> u64 {
-        self.devices.iter().map(|device| device.free_bytes).sum()
+        self.devices.iter().map(|device| device.free.bytes).sum()
+    }
+
+    /// Bytes in holes.
+    #[must_use]
+    pub fn hole_bytes(&self) -> u64 {
+        self.devices.iter().map(|device| device.holes.bytes).sum()
     }
 
     /// Bytes that are used.
@@ -171,13 +233,95 @@ impl SpaceMap {
     /// Memory that the map takes, in bytes (estimate of the tree's nodes).
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        self.devices.iter().map(|device| device.free.len() * 24).sum()
+        let ranges =
+            |device: &DeviceSpace| device.free.by_start.len() + device.holes.by_start.len();
+        self.devices.iter().map(|device| ranges(device) * 24).sum()
     }
 
     /// The free extents of one device, in order, as (offset, bytes).
     pub fn free_extents(&self, device: DeviceId) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let space = &self.devices[usize::from(device.0)];
-        space.free.iter().map(|(&start, &bytes)| (start, bytes))
+        self.devices[usize::from(device.0)].free.starting_at(0)
+    }
+
+    /// The holes of one device, in order, as (offset, bytes).
+    pub fn holes(&self, device: DeviceId) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.devices[usize::from(device.0)].holes.starting_at(0)
+    }
+
+    /// Makes holes of all free granules of so many bytes (whole units): what is found at open, when
+    /// nothing tells whether they have space. Cost: O(free extents).
+    pub fn take_for_holes(&mut self, device: DeviceId, granule: u64) {
+        let free: Vec<(u64, u64)> = self.free_extents(device).collect();
+        for (offset, bytes) in free.into_iter().filter_map(|range| whole_granules(range, granule)) {
+            self.punch(device, offset, bytes);
+        }
+    }
+
+    fn punch(&mut self, device: DeviceId, offset: u64, bytes: u64) {
+        let space = &mut self.devices[usize::from(device.0)];
+        let taken = space.free.take(offset, bytes);
+        assert!(taken, "a hole is made of free space");
+        space.holes.give(offset, bytes);
+    }
+
+    /// Makes a hole of at most `bytes` of free space in whole granules, and says where, as (offset,
+    /// bytes): high on the device that has most of it, away from the place of the next run. Only
+    /// devices for which `allows` counts. `None` if no granule is free. Cost: O(free extents) at
+    /// worst.
+    pub fn punch_high(
+        &mut self,
+        granule: u64,
+        bytes: u64,
+        allows: impl Fn(DeviceId) -> bool,
+    ) -> Option<(DeviceId, u64, u64)> {
+        let most = bytes - bytes % granule;
+        let devices = (0..).map(DeviceId).zip(&self.devices);
+        let allowed = devices.filter(|(device, _)| most > 0 && allows(*device));
+        let found = allowed
+            .filter_map(|(device, space)| Some((device, space, space.highest_free(granule)?)));
+        let (device, _, (start, length)) = found.max_by_key(|(_, space, _)| space.free.bytes)?;
+        let bytes = length.min(most);
+        let offset = start + length - bytes;
+        self.punch(device, offset, bytes);
+        Some((device, offset, bytes))
+    }
+
+    /// The highest hole of a device below `to`, its last `bytes` at most, as (offset, bytes).
+    #[must_use]
+    pub fn hole_below(&self, device: DeviceId, to: u64, bytes: u64) -> Option<(u64, u64)> {
+        let (start, length) = self.devices[usize::from(device.0)].holes.below(to).next()?;
+        let bytes = length.min(bytes);
+        Some((start + length - bytes, bytes))
+    }
+
+    /// The shortest range that begins with the first hole of a device at or behind `from` and has
+    /// `bytes` of holes, or all that there are; as (offset, bytes, bytes of holes in it).
+    #[must_use]
+    pub fn holes_from(&self, device: DeviceId, from: u64, bytes: u64) -> Option<(u64, u64, u64)> {
+        let (mut found, mut end) = (0, 0);
+        let mut first = None;
+        for (start, length) in self.devices[usize::from(device.0)].holes.starting_at(from) {
+            let part = length.min(bytes - found);
+            first.get_or_insert(start);
+            (found, end) = (found + part, start + part);
+            if found == bytes {
+                break;
+            }
+        }
+        first.map(|first| (first, end - first, found))
+    }
+
+    /// Makes the holes in a range free, which has been allocated.
+    pub fn fill_holes(&mut self, device: DeviceId, offset: u64, bytes: u64) {
+        let (space, end) = (&mut self.devices[usize::from(device.0)], offset + bytes);
+        let holes: Vec<(u64, u64)> =
+            space.holes.starting_at(offset).take_while(|(start, _)| *start < end).collect();
+        for (start, length) in holes {
+            let length = length.min(end - start);
+            let taken = space.holes.take(start, length);
+            assert!(taken, "just found");
+            space.free.give(start, length);
+        }
     }
 
     /// Makes `device` end at `end` bytes.
@@ -187,7 +331,7 @@ impl SpaceMap {
         if end > space.end {
             let old = space.end;
             space.end = end;
-            space.give(old, end - old);
+            space.free.give(old, end - old);
         }
     }
 
@@ -208,7 +352,7 @@ impl SpaceMap {
         let whole_units = extent.offset.is_multiple_of(UNIT_BYTES)
             && u64::from(extent.bytes).is_multiple_of(UNIT_BYTES)
             && extent.bytes > 0;
-        if whole_units && space.take(extent.offset, u64::from(extent.bytes)) {
+        if whole_units && space.free.take(extent.offset, u64::from(extent.bytes)) {
             Ok(())
         } else {
             Err(Overlap(extent))
@@ -225,7 +369,7 @@ impl SpaceMap {
     /// free space allows, on the device with most free space. `None`, and nothing taken, if there
     /// is no room. Cost: O(free extents) at worst.
     pub fn allocate_run(&mut self, lengths: &[u32]) -> Option<Vec<Extent>> {
-        let device = (0..self.devices.len()).max_by_key(|&index| self.devices[index].free_bytes)?;
+        let device = (0..self.devices.len()).max_by_key(|&index| self.devices[index].free.bytes)?;
         let mut extents = Vec::with_capacity(lengths.len());
         if self.place(device, lengths, &mut extents) {
             return Some(extents);
@@ -243,7 +387,7 @@ impl SpaceMap {
         }
         let space = &mut self.devices[device];
         if let Some(mut offset) = space.next_fit(total) {
-            let taken = space.take(offset, total);
+            let taken = space.free.take(offset, total);
             assert!(taken, "next fit found room");
             space.cursor = offset + total;
             for &bytes in lengths {
@@ -257,7 +401,7 @@ impl SpaceMap {
                 self.devices[index].next_fit(total).map(|offset| (index, offset))
             });
             let Some((index, offset)) = other else { return false };
-            let taken = self.devices[index].take(offset, total);
+            let taken = self.devices[index].free.take(offset, total);
             assert!(taken, "next fit found room");
             extents.push(Extent { device: device_id(index), offset, bytes: lengths[0] });
             return true;
@@ -270,8 +414,8 @@ impl SpaceMap {
     pub fn allocate_high(&mut self, bytes: u32) -> Option<Extent> {
         let (index, offset) = (0..self.devices.len())
             .filter_map(|index| Some((index, self.devices[index].last_fit(u64::from(bytes))?)))
-            .max_by_key(|&(index, _)| self.devices[index].free_bytes)?;
-        let taken = self.devices[index].take(offset, u64::from(bytes));
+            .max_by_key(|&(index, _)| self.devices[index].free.bytes)?;
+        let taken = self.devices[index].free.take(offset, u64::from(bytes));
         assert!(taken, "last fit found room");
         Some(Extent { device: device_id(index), offset, bytes })
     }
@@ -279,9 +423,12 @@ impl SpaceMap {
     /// Gives an extent back.
     ///
     /// # Panics
-    /// When any of it is free already: a double free is a bug of the engine.
+    /// When any of it is free or in a hole already: a double free is a bug of the engine.
     pub fn free(&mut self, extent: Extent) {
-        self.devices[usize::from(extent.device.0)].give(extent.offset, u64::from(extent.bytes));
+        let space = &mut self.devices[usize::from(extent.device.0)];
+        let hole = space.holes.starting_at(extent.offset).next();
+        assert!(hole.is_none_or(|(start, _)| start >= extent.end()), "a hole is freed");
+        space.free.give(extent.offset, u64::from(extent.bytes));
     }
 }
 
@@ -352,7 +499,118 @@ mod tests {
         map.free(extent);
     }
 
+    #[test]
+    fn holes_are_whole_granules_and_nothing_is_placed_in_them() {
+        let mut map = map(15);
+        let device = DeviceId(0);
+        let used = Extent { device, offset: 9 * UNIT_BYTES, bytes: UNIT };
+        map.claim(used).expect("free");
+        map.take_for_holes(device, 4 * UNIT_BYTES);
+        // Units 1 to 3 are no whole granule, and 8 to 11 have a used unit.
+        let units = |units: u64| units * UNIT_BYTES;
+        assert_eq!(
+            map.holes(device).collect::<Vec<_>>(),
+            [(units(4), units(4)), (units(12), units(4))]
+        );
+        assert_eq!((map.used_bytes(), map.hole_bytes()), (units(1), units(8)));
+        assert_eq!((map.capacity_bytes(), map.free_bytes()), (units(7), units(6)));
+        assert!(map.allocate_run(&[4 * UNIT]).is_none());
+        // What is asked for may lie in two holes, with used space between.
+        assert_eq!(map.holes_from(device, 0, units(6)), Some((units(4), units(10), units(6))));
+        assert_eq!(
+            map.holes_from(device, units(8), units(6)),
+            Some((units(12), units(4), units(4)))
+        );
+        assert_eq!(map.hole_below(device, u64::MAX, units(2)), Some((units(14), units(2))));
+        map.fill_holes(device, units(4), units(10));
+        assert_eq!((map.hole_bytes(), map.free_bytes()), (units(2), units(12)));
+        assert!(map.allocate_run(&[4 * UNIT]).is_some());
+    }
+
+    #[test]
+    fn holes_are_punched_high_and_last_where_the_next_run_goes() {
+        let mut map = map(31);
+        let device = DeviceId(0);
+        let granule = 4 * UNIT_BYTES;
+        let runs = map.allocate_run(&[16 * UNIT, UNIT]).expect("room");
+        map.free(runs[0]);
+        // Free are units 1 to 16 and, where the next run goes, 18 to 31.
+        let mut punch = |bytes| map.punch_high(granule, bytes, |_| true);
+        let units = |units: u64| units * UNIT_BYTES;
+        assert_eq!(punch(granule - 1), None);
+        assert_eq!(punch(units(9)), Some((device, units(8), units(8))));
+        assert_eq!(punch(units(100)), Some((device, units(4), units(4))));
+        assert_eq!(punch(granule), Some((device, units(28), granule)));
+        assert_eq!(map.punch_high(granule, granule, |_| false), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "a hole is freed")]
+    fn a_hole_is_not_freed() {
+        let mut map = map(7);
+        map.take_for_holes(DeviceId(0), UNIT_BYTES);
+        map.free(Extent { device: DeviceId(0), offset: UNIT_BYTES, bytes: UNIT });
+    }
+
+    /// Which units of a device are neither used nor free, by a look at every one.
+    fn rest(map: &SpaceMap, device: DeviceId, used: &[Extent], end: u64) -> Vec<u64> {
+        let free: Vec<(u64, u64)> = map.free_extents(device).collect();
+        let of = |unit: u64, ranges: &[(u64, u64)]| {
+            let at = unit * UNIT_BYTES;
+            ranges.iter().filter(|(start, bytes)| (*start..start + bytes).contains(&at)).count()
+        };
+        let used: Vec<(u64, u64)> = used
+            .iter()
+            .filter(|extent| extent.device == device)
+            .map(|extent| (extent.offset, u64::from(extent.bytes)))
+            .collect();
+        let holes: Vec<(u64, u64)> = map.holes(device).collect();
+        for unit in 1..end {
+            let times = of(unit, &free) + of(unit, &used) + of(unit, &holes);
+            assert_eq!(times, 1, "unit {unit} is used, free or in a hole, and one of them");
+        }
+        (1..end).filter(|unit| of(*unit, &holes) > 0).collect()
+    }
+
     proptest! {
+        #[test]
+        fn all_is_used_or_free_or_a_hole(
+            granule in 1u64..5,
+            steps in prop::collection::vec((0u8..6, 1u32..9), 1..200),
+        ) {
+            let (end, device) = (50, DeviceId(0));
+            let mut map = SpaceMap::new(&[(UNIT_BYTES, end * UNIT_BYTES)]);
+            let mut used: Vec<Extent> = Vec::new();
+            map.take_for_holes(device, granule * UNIT_BYTES);
+            for (step, size) in steps {
+                let bytes = u64::from(size) * UNIT_BYTES;
+                match step {
+                    0 => used.extend(map.allocate_run(&[UNIT; 8][..size as usize])
+                        .unwrap_or_default()),
+                    1 => used.extend(map.allocate_high(size * UNIT)),
+                    2 => drop(map.punch_high(granule * UNIT_BYTES, bytes, |_| true)),
+                    3 => {
+                        let (from, wanted) = (granule * (bytes - UNIT_BYTES), granule * bytes);
+                        let found = map.holes_from(device, from, wanted);
+                        let (offset, bytes, gain) = found.unwrap_or_default();
+                        let before = map.free_bytes();
+                        map.fill_holes(device, offset, bytes);
+                        prop_assert_eq!(map.free_bytes(), before + gain);
+                    }
+                    _ if used.is_empty() => {}
+                    _ => map.free(used.swap_remove(size as usize % used.len())),
+                }
+                let holes = rest(&map, device, &used, end);
+                prop_assert_eq!(map.hole_bytes(), holes.len() as u64 * UNIT_BYTES);
+                prop_assert_eq!(
+                    map.used_bytes() + map.free_bytes(), map.capacity_bytes());
+                for unit in &holes {
+                    let first = unit / granule * granule;
+                    prop_assert!((first..first + granule).all(|unit| holes.contains(&unit)));
+                }
+            }
+        }
+
         #[test]
         fn used_extents_never_overlap(steps in prop::collection::vec((0u8..4, 1u32..6), 1..200)) {
             let mut map = SpaceMap::new(&[(0, 64 * UNIT_BYTES), (UNIT_BYTES, 40 * UNIT_BYTES)]);

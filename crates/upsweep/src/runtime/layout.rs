@@ -29,7 +29,7 @@ use crate::device::{
     ScratchRange,
 };
 use crate::engine::format::image_format::{self, Identity, ImageKind};
-use crate::engine::{Access, Config, DATA_START, FANOUT_MIN, Spilling};
+use crate::engine::{Access, Config, DATA_START, FANOUT_MIN, FileSpace, Spilling};
 use crate::error::{ClosedError, Damage, Error, RequestError, RetryError};
 use crate::log::LogRegion;
 
@@ -153,6 +153,7 @@ impl Description {
             bundle_bytes: BUNDLE_BYTES,
             fanout_min: FANOUT_MIN,
             sweep_always: self.data_profile.rotational,
+            file_space: FileSpace::default(),
         })
     }
 

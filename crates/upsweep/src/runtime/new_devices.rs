@@ -72,7 +72,7 @@ impl NewDevices {
         for (device, HostPath { path, .. }) in all().filter(|(_, path)| path.create) {
             let log_bytes = self.log_bytes.next_multiple_of(4096) + LOG_START;
             let bytes = if is_data(device) { DATA_BYTES_MIN } else { log_bytes };
-            device::run_alone(devices, device, Operation::Grow { bytes })
+            device::run_alone(devices, device, Operation::Allocate { offset: 0, bytes })
                 .map_err(|error| path_error(path, error))?;
         }
         Ok(())

@@ -37,7 +37,7 @@ pub struct Status {
     pub log_page_reason: String,
     /// Bytes of images of blocks, directory and roots.
     pub data_bytes: u64,
-    /// Bytes of the data devices.
+    /// Bytes of the data devices; of a file, what its file system has allocated for it.
     pub data_capacity_bytes: u64,
     /// Blocks in the directory.
     pub blocks: u64,
@@ -72,6 +72,9 @@ pub struct DeviceStatus {
     pub path: String,
     /// Its size in bytes.
     pub size_bytes: u64,
+    /// Bytes that the file system has allocated for it, which are less where a file has holes; the
+    /// size of a block device.
+    pub allocated_bytes: u64,
     /// How requests reach it.
     pub engine: &'static str,
     /// Whether the page cache is bypassed.
@@ -314,6 +317,8 @@ pub(super) struct Sources<'a> {
     pub(super) workers: usize,
 }
 
+/// The role of data devices.
+const DATA: &str = "data";
 /// A session with fewer updates than this says little about costs.
 const SESSION_UPDATES_MIN: u64 = 10_000;
 
@@ -435,6 +440,8 @@ pub(super) fn gather(sources: &Sources<'_>) -> Status {
     let bank = sources.shared.devices();
     let devices = bank.as_ref().map(|bank| devices(sources, bank)).unwrap_or_default();
     drop(bank);
+    let of_data = devices.iter().filter(|device| device.role == DATA);
+    let data_capacity_bytes = of_data.map(|device| device.allocated_bytes).sum();
     let last_folder = kept.as_ref().and_then(|kept| kept.folder);
     Status {
         store: description.store.clone(),
@@ -446,7 +453,7 @@ pub(super) fn gather(sources: &Sources<'_>) -> Status {
         log_page_bytes: description.log_page_bytes,
         log_page_reason: log_page::reason(description),
         data_bytes,
-        data_capacity_bytes: core.space_map().capacity_bytes(),
+        data_capacity_bytes,
         blocks: blocks as u64,
         memory: MemoryStatus {
             budget: sources.memory_bytes as u64,
@@ -473,13 +480,14 @@ fn devices(sources: &Sources<'_>, bank: &HostDevices) -> Vec<DeviceStatus> {
     let devices = (0..bank.count()).map(|index| {
         let device = DeviceId(index);
         let found = bank.description(device);
-        let role = if usize::from(index) < description.data.len() { "data" } else { "log" };
+        let role = if usize::from(index) < description.data.len() { DATA } else { "log" };
         let size_bytes = bank.geometry(device).size_bytes;
         let path = found.path.strip_prefix(&sources.folder.path).unwrap_or(&found.path);
         DeviceStatus {
             role,
             path: path.display().to_string(),
             size_bytes,
+            allocated_bytes: bank.allocated_bytes(device),
             engine: found.engine,
             direct: found.direct,
             reasons: found.reasons,

@@ -19,8 +19,8 @@ use upsweep::engine::format::quarantine_format::decode_entry;
 use upsweep::engine::quarantine::QUARANTINE_SPACE;
 use upsweep::engine::registry::ModifierId;
 use upsweep::engine::{
-    self, Accept, Access, Actions, Config, Core, LoggedUpdate, Registry, Report, Spilling, View,
-    ViewId, ViewPoll, Wanted,
+    self, Accept, Access, Actions, Config, Core, FileSpace, LoggedUpdate, Registry, Report,
+    Spilling, View, ViewId, ViewPoll, Wanted,
 };
 use upsweep::log::{LogRegion, Urgency};
 use upsweep::structures::formats;
@@ -182,6 +182,7 @@ fn config(segments: u64) -> Config {
         spill_fill_percent: 0,
         bundle_bytes: 2048,
         sweep_always: false,
+        file_space: FileSpace::default(),
     }
 }
 
@@ -199,6 +200,11 @@ impl World {
     /// An empty store whose log has pages of this many bytes, closed.
     pub fn with_log_pages(seed: u64, log_page_bytes: u32) -> Self {
         Self::with_config(seed, Config { log_page_bytes, ..config(SEGMENTS) })
+    }
+
+    /// An empty store whose files grow and shrink so, closed.
+    pub fn with_file_space(seed: u64, file_space: FileSpace) -> Self {
+        Self::with_config(seed, Config { file_space, ..config(SEGMENTS) })
     }
 
     fn with_config(seed: u64, config: Config) -> Self {

@@ -16,7 +16,7 @@ pub(crate) fn suite<D: Devices>(mut open: impl FnMut() -> D) {
     round_trip(&mut open());
     many_in_flight(&mut open());
     invalid_ranges(&mut open());
-    grow(&mut open());
+    allocate(&mut open());
     flush_and_discard(&mut open());
     nothing_in_flight(&mut open());
     drop_with_requests_in_flight(open());
@@ -65,7 +65,10 @@ fn invalid_ranges(devices: &mut dyn Devices) {
         write(0, 100, 1, stable),
         read(0, 0),
         Operation::Discard { offset: SIZE, bytes: 4096 },
-        Operation::Grow { bytes: SIZE - 4096 },
+        Operation::Allocate { offset: SIZE + 4096, bytes: 4096 },
+        Operation::Allocate { offset: 100, bytes: 4096 },
+        Operation::Allocate { offset: 0, bytes: 0 },
+        Operation::Allocate { offset: 4096, bytes: u64::MAX - 4095 },
     ];
     for operation in operations {
         let with_buffer = matches!(operation, Operation::Read { .. } | Operation::Write { .. });
@@ -80,11 +83,19 @@ fn invalid_ranges(devices: &mut dyn Devices) {
     assert_eq!((done.device, done.result), (device, Err(DeviceError::InvalidRange)));
 }
 
-fn grow(devices: &mut dyn Devices) {
+fn allocate(devices: &mut dyn Devices) {
     assert_eq!(devices.geometry(DEVICE).size_bytes, SIZE);
     assert!(devices.geometry(DEVICE).growable);
-    run_alone(devices, DEVICE, Operation::Grow { bytes: 2 * SIZE }).expect("grown");
+    write_alone(devices, DEVICE, SIZE - 4096, filled(4096, 8)).expect("written");
+    // A part is there already, and keeps its bytes.
+    let allocate = Operation::Allocate { offset: SIZE - 8192, bytes: SIZE + 8192 };
+    run_alone(devices, DEVICE, allocate).expect("allocated");
     assert_eq!(devices.geometry(DEVICE).size_bytes, 2 * SIZE);
+    let allocate = Operation::Allocate { offset: 0, bytes: 4096 };
+    run_alone(devices, DEVICE, allocate).expect("allocated");
+    assert_eq!(devices.geometry(DEVICE).size_bytes, 2 * SIZE, "it never shrinks");
+    let content = read_alone(devices, DEVICE, SIZE - 4096, 4096).expect("read");
+    assert!(content.iter().all(|byte| *byte == 8), "what had space keeps its bytes");
     let content = read_alone(devices, DEVICE, 2 * SIZE - 4096, 4096).expect("read");
     assert!(content.iter().all(|byte| *byte == 0), "fresh space reads as zeros");
     write_alone(devices, DEVICE, 2 * SIZE - 4096, filled(4096, 9)).expect("written");
@@ -100,6 +111,7 @@ fn flush_and_discard(devices: &mut dyn Devices) {
     for kept in [&content[..4096], &content[12288..]] {
         assert!(kept.iter().all(|byte| *byte == 5), "discard keeps to its range");
     }
+    run_alone(devices, DEVICE, Operation::Allocate { offset: 0, bytes: 8192 }).expect("allocated");
     write_alone(devices, DEVICE, 4096, filled(4096, 6)).expect("written again");
     let content = read_alone(devices, DEVICE, 4096, 4096).expect("read");
     assert!(content.iter().all(|byte| *byte == 6));
@@ -149,7 +161,8 @@ fn host_suite(folder: &std::path::Path, options: HostOptions) {
         let path = folder.path().join(number.to_string());
         let mut devices = HostDevices::open(&[HostPath { path, create: true }], options)
             .expect("the engine works on this host");
-        run_alone(&mut devices, DEVICE, Operation::Grow { bytes: SIZE }).expect("grown");
+        let allocate = Operation::Allocate { offset: 0, bytes: SIZE };
+        run_alone(&mut devices, DEVICE, allocate).expect("allocated");
         devices
     });
 }

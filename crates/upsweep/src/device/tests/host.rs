@@ -29,7 +29,8 @@ fn on_each_engine(test: impl Fn(HostDevices)) {
             assert_eq!(engine, EngineChoice::IoUring, "the thread pool always works");
             continue;
         };
-        run_alone(&mut devices, DEVICE, Operation::Grow { bytes: SIZE }).expect("grown");
+        let allocate = Operation::Allocate { offset: 0, bytes: SIZE };
+        run_alone(&mut devices, DEVICE, allocate).expect("allocated");
         test(devices);
     }
 }
@@ -158,8 +159,9 @@ fn descriptions_say_what_and_why() {
 fn a_device_without_room() {
     // /dev/full is no block device; a growth beyond any file system is the portable full device.
     on_each_engine(|mut devices| {
-        let grown = run_alone(&mut devices, DEVICE, Operation::Grow { bytes: 1 << 62 });
-        assert_eq!(grown.map(|_| ()), Err(DeviceError::NoSpace));
+        let allocate = Operation::Allocate { offset: SIZE, bytes: 1 << 62 };
+        let allocated = run_alone(&mut devices, DEVICE, allocate);
+        assert_eq!(allocated.map(|_| ()), Err(DeviceError::NoSpace));
         assert_eq!(devices.geometry(DEVICE).size_bytes, SIZE);
     });
 }
@@ -193,7 +195,8 @@ fn the_pool_stands_in_where_the_kernel_refuses_a_ring() {
     let description = devices.description(DEVICE);
     assert_eq!(description.engine, "thread pool");
     assert_eq!(description.reasons[0], "thread pool: the kernel refuses io_uring: EPERM");
-    run_alone(&mut devices, DEVICE, Operation::Grow { bytes: SIZE }).expect("grown");
+    let allocate = Operation::Allocate { offset: 0, bytes: SIZE };
+    run_alone(&mut devices, DEVICE, allocate).expect("allocated");
     drop(devices);
     let path = HostPath { create: false, ..path };
     let demanded = HostOptions { engine: EngineChoice::IoUring, ..HostOptions::default() };
@@ -214,8 +217,9 @@ fn requests_of_a_thread_that_has_ended_complete() {
                         let durability = Durability::Cached;
                         submit(&mut *devices, token, write(token * 65536, 65536, 1, durability));
                         submit(&mut *devices, 100 + token, Operation::Flush);
-                        let bytes = SIZE + (round * 8 + token + 1) * 4096;
-                        submit(&mut *devices, 200 + token, Operation::Grow { bytes });
+                        let bytes = (round * 8 + token + 1) * 4096;
+                        let extend = Operation::Allocate { offset: SIZE, bytes };
+                        submit(&mut *devices, 200 + token, extend);
                     }
                 });
             });
@@ -229,5 +233,28 @@ fn requests_of_a_thread_that_has_ended_complete() {
                 assert_eq!(done.result, Ok(()), "token {}", done.token.0);
             }
         }
+    });
+}
+
+#[test]
+fn a_hole_gives_space_back_to_the_file_system_until_it_is_allocated() {
+    on_each_engine(|mut devices| {
+        write_alone(&mut devices, DEVICE, 0, filled(SIZE as usize, 7)).expect("written");
+        assert!(devices.allocated_bytes(DEVICE) >= SIZE);
+        let (offset, bytes) = (SIZE / 4, SIZE / 2);
+        let hole = run_alone(&mut devices, DEVICE, Operation::Discard { offset, bytes });
+        if hole.is_err() {
+            return; // The file system of temporary files knows no holes.
+        }
+        assert!(devices.allocated_bytes(DEVICE) < SIZE * 3 / 4);
+        assert_eq!(devices.geometry(DEVICE).size_bytes, SIZE);
+        let allocate = Operation::Allocate { offset: 0, bytes: SIZE };
+        run_alone(&mut devices, DEVICE, allocate).expect("allocated");
+        assert!(devices.allocated_bytes(DEVICE) >= SIZE);
+        let content = read_alone(&mut devices, DEVICE, 0, SIZE as usize).expect("read");
+        let (start, rest) = content.split_at(offset as usize);
+        let (middle, end) = rest.split_at(bytes as usize);
+        assert!(start.iter().chain(end).all(|byte| *byte == 7));
+        assert!(middle.iter().all(|byte| *byte == 0));
     });
 }

@@ -304,10 +304,22 @@ fn errors_after_some_operations() {
 fn a_full_device() {
     let mut devices = bank(1);
     devices.set_capacity(DEVICE, 2 * SIZE);
-    let grow = |bytes| Operation::Grow { bytes };
-    assert!(run_alone(&mut devices, DEVICE, grow(2 * SIZE)).is_ok());
-    let full = run_alone(&mut devices, DEVICE, grow(2 * SIZE + 4096)).map(|_| ());
-    assert_eq!(full, Err(DeviceError::NoSpace));
+    let mut allocate = |offset, bytes| {
+        run_alone(&mut devices, DEVICE, Operation::Allocate { offset, bytes }).map(|_| ())
+    };
+    assert_eq!(allocate(SIZE, SIZE), Ok(()));
+    assert_eq!(allocate(2 * SIZE, 4096), Err(DeviceError::NoSpace));
+    assert_eq!(allocate(0, 2 * SIZE), Ok(()), "it has all of this");
+    // Others take what a hole has given away.
+    let hole = Operation::Discard { offset: 65_536, bytes: 8192 };
+    run_alone(&mut devices, DEVICE, hole).expect("discarded");
+    devices.set_capacity(DEVICE, 2 * SIZE - 4096);
+    let mut allocate = |offset, bytes| {
+        run_alone(&mut devices, DEVICE, Operation::Allocate { offset, bytes }).map(|_| ())
+    };
+    assert_eq!(allocate(0, 2 * SIZE), Err(DeviceError::NoSpace));
+    assert_eq!(allocate(65_536, 4096), Ok(()));
+    assert_eq!(allocate(69_632, 4096), Err(DeviceError::NoSpace));
     devices.set_refusing_writes(DEVICE, true);
     let refused = write_alone(&mut devices, DEVICE, 0, filled(512, 1));
     assert_eq!(refused, Err(DeviceError::NoSpace));

@@ -43,7 +43,7 @@ fn history(seed: u64) -> (Vec<(u64, u64)>, u64) {
             let offset = (token * 7 + round) % 200 * 4096;
             submit(&mut devices, token, write(offset, 4096, token as u8, Durability::Cached));
         }
-        submit(&mut devices, 99, Operation::Discard { offset: 0, bytes: 128 * 1024 });
+        submit(&mut devices, 99, Operation::Discard { offset: SIZE - 131_072, bytes: 131_072 });
         let mut completions = Vec::new();
         while devices.in_flight() > 0 {
             devices.wait(&mut completions);
@@ -71,8 +71,8 @@ fn the_digest_depends_on_content_alone() {
     two.poke(DeviceId(0), 200_000, &[0]);
     two.poke(DeviceId(0), 5000, b"abc");
     assert_eq!(one.digest(), two.digest());
-    let grow = Operation::Grow { bytes: 2 * SIZE };
-    run_alone(&mut two, DeviceId(0), grow).expect("grown");
+    let extend = Operation::Allocate { offset: SIZE, bytes: SIZE };
+    run_alone(&mut two, DeviceId(0), extend).expect("extended");
     assert_ne!(one.digest(), two.digest(), "the size belongs to the image");
 }
 
@@ -84,4 +84,39 @@ fn large_devices_cost_what_is_written() {
     assert_eq!(devices.peek(DeviceId(0), size - 12, 12), [0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
     let discard = Operation::Discard { offset: 4096, bytes: 1 << 30 };
     run_alone(&mut devices, DeviceId(0), discard).expect("discarded");
+}
+
+/// A device with a hole of 16 KiB at its second quarter of a MiB.
+fn with_a_hole() -> (MemoryDevices, u64) {
+    let mut devices = MemoryDevices::with_sizes(&[SIZE], 1);
+    let offset = SIZE / 4;
+    let discard = Operation::Discard { offset, bytes: 16_384 };
+    run_alone(&mut devices, DeviceId(0), discard).expect("discarded");
+    (devices, offset)
+}
+
+#[test]
+fn a_hole_is_without_space_until_it_is_allocated() {
+    let (mut devices, offset) = with_a_hole();
+    assert_eq!(devices.unallocated_bytes(DeviceId(0), 0, 2 * SIZE), 16_384 + SIZE);
+    let allocate = Operation::Allocate { offset: offset + 4096, bytes: 8192 };
+    run_alone(&mut devices, DeviceId(0), allocate).expect("allocated");
+    assert_eq!(devices.unallocated_bytes(DeviceId(0), offset, 16_384), 8192);
+    submit(&mut devices, 1, write(offset + 4096, 8192, 7, Durability::Cached));
+    assert_eq!(wait_for(&mut devices, 1)[0].result, Ok(()));
+}
+
+#[test]
+#[should_panic(expected = "a part is a hole")]
+fn a_write_into_a_hole_is_a_bug() {
+    let (mut devices, offset) = with_a_hole();
+    submit(&mut devices, 1, write(offset - 4096, 8192, 7, Durability::Cached));
+}
+
+#[test]
+#[should_panic(expected = "a part is a hole")]
+fn so_is_a_write_beside_the_discard() {
+    let mut devices = MemoryDevices::with_sizes(&[SIZE], 1);
+    submit(&mut devices, 1, Operation::Discard { offset: 8192, bytes: 8192 });
+    submit(&mut devices, 2, write(12_288, 4096, 7, Durability::Cached));
 }
