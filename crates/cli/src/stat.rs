@@ -90,8 +90,13 @@ fn show_devices(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
     writeln!(out, "\ndevices, and why they are used as they are")?;
     for device in &status.devices {
         let cache = if device.direct { "direct" } else { "through the page cache" };
-        let size = text::size(device.size_bytes);
-        let about = format!("{} of {size}, {}, {cache}", device.path, device.engine);
+        let [size, allocated] = [device.size_bytes, device.allocated_bytes].map(text::size);
+        let holes = if device.allocated_bytes < device.size_bytes {
+            format!(" ({allocated} allocated)")
+        } else {
+            String::new()
+        };
+        let about = format!("{} of {size}{holes}, {}, {cache}", device.path, device.engine);
         row(out, device.role, &about)?;
         device.reasons.iter().try_for_each(|reason| row(out, "", reason))?;
     }

@@ -30,8 +30,9 @@ pub(crate) fn drop_table(args: &DropTableArgs) -> Result<(), Failure> {
     reclaim(&store, before)
 }
 
-/// Waits until the room of what was dropped or removed has come back, and says how much that is:
-/// the background ends with the command. `before` is how much was in use until then, in bytes.
+/// Waits until the room of what was dropped or removed has come back, and what is in excess has
+/// gone on to the file system: the background ends with the command. Says how much has come back;
+/// `before` is how much was in use until then, in bytes.
 pub(crate) fn reclaim(store: &Store, before: u64) -> Result<(), Failure> {
     let bar = output::progress(None, "{spinner} getting the room back  {elapsed}");
     if let Some(bar) = &bar {
@@ -78,6 +79,7 @@ pub(crate) fn compact(args: &CompactArgs) -> Result<(), Failure> {
         }
     })?;
     bar.into_iter().for_each(|bar| bar.finish_and_clear());
+    store.reclaim()?;
     let (seen, moved, left) = (done.seen, done.moved, done.seen - done.moved);
     if args.json {
         let line = json!({ "table": name, "blocks": seen, "moved": moved, "left": left });

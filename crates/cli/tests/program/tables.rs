@@ -251,3 +251,32 @@ fn room_is_back_when_the_command_ends() {
     assert!(!world.ok("drop-table", &["main"]).contains(words));
     back("snapshot drop", &["kept"], words);
 }
+
+#[test]
+fn space_is_back_in_the_file_system_when_the_command_ends() {
+    const MIB: u64 = 1 << 20;
+    let world = World::new();
+    let value = "v".repeat(100_000);
+    let lines: String = (0..1500).map(|n| format!("k{n:05}\t{value}\n")).collect();
+    let device = || {
+        let stat = world.ok("stat", &["--json"]);
+        let stat: serde_json::Value = serde_json::from_str(&stat).expect("JSON");
+        let device = &stat["devices"][0];
+        assert_eq!(device["allocated_bytes"], stat["data_capacity_bytes"]);
+        ["allocated_bytes", "size_bytes"].map(|name| device[name].as_u64().expect("a number"))
+    };
+    let load = || assert_eq!(world.feed("load", &lines, &[]).status, Some(0));
+    load();
+    let [full, size] = device();
+    assert!(full > 140 * MIB, "{full}");
+    world.ok("remove-range", &["--from", "k00100"]);
+    let [left, size_left] = device();
+    assert!(left < 100 * MIB && size_left == size, "{left} of {size_left}");
+    assert!(world.ok("stat", &[]).contains(" allocated), "));
+    // What went back is allocated again.
+    world.ok("drop-table", &["main"]);
+    load();
+    world.ok("compact", &[]);
+    world.ok("verify", &[]);
+    assert!(device()[0] > 140 * MIB);
+}
