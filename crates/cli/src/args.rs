@@ -88,8 +88,8 @@ pub(crate) enum Command {
 ///
 /// The store is a folder inside one that is there. Its data and its log are files inside, unless
 /// you name others or raw block devices; whatever is on a named device is lost. With the log on a
-/// device of its own, updates and sweeps do not disturb each other. The log is written once in
-/// full, which takes a moment.
+/// device of its own, updates and sweeps do not disturb each other. A raw log device is written
+/// once in full.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -111,9 +111,10 @@ pub(crate) struct CreateArgs {
     /// are made larger where the directory, which has an entry for each, takes too much memory
     #[arg(long, value_name = "SIZE")]
     pub(crate) block_size: Option<Size>,
-    /// Size of each log file, 1MiB to below 16TiB; without it 512MiB. A raw log device is used
-    /// whole. An update takes an eighth of the smallest log device at most: with 16MiB or more,
-    /// any value up to 1MiB fits
+    /// Most that each log file takes, 1MiB to below 16TiB; without it 512MiB. It begins with an
+    /// eighth of that, or 16MiB if that is more, and becomes longer up to four times the data. A
+    /// raw log device is used whole. An update takes an eighth of the smallest log device at most:
+    /// with 16MiB or more, any value up to 1MiB fits
     #[arg(long, value_name = "SIZE")]
     pub(crate) log_size: Option<Size>,
     /// Print what was made as JSON

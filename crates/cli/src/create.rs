@@ -46,12 +46,18 @@ pub(crate) fn run(args: CreateArgs) -> Result<(), Failure> {
             "path": path.to_string(),
             "block_bytes": status.block_bytes,
             "log_bytes": status.log.capacity_bytes,
+            "log_bytes_max": status.log.capacity_bytes_max,
             "devices": status.devices,
         }));
     }
+    let (log, most) = (status.log.capacity_bytes, status.log.capacity_bytes_max);
+    let most = match log < most {
+        true => format!(" that may become {}", text::size(most)),
+        false => String::new(),
+    };
     output::line(&format!(
-        "made {path}: blocks of {}, a log of {}",
+        "made {path}: blocks of {}, a log of {}{most}",
         text::size(u64::from(status.block_bytes)),
-        text::size(status.log.capacity_bytes)
+        text::size(log)
     ))
 }

@@ -188,7 +188,11 @@ fn show_activity(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
     writeln!(out, "\nlog, {when}")?;
     let (used, whole) = (status.log.used_bytes, status.log.capacity_bytes);
     let share = percent(used, whole);
-    let used = format!("{} of {}, {share}, now", text::size(used), text::size(whole));
+    let mut used = format!("{} of {}, {share}, now", text::size(used), text::size(whole));
+    let most = status.log.capacity_bytes_max;
+    if whole < most {
+        used += &format!("; may become {}", text::size(most));
+    }
     row(out, "needed by recovery", &used)?;
     let log_now = &status.log;
     let waiting = log_now.last.saturating_sub(log_now.durable);

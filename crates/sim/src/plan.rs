@@ -7,6 +7,9 @@ use upsweep::log::LogRegion;
 use crate::bank::Bank;
 use crate::random::Random;
 
+/// Up to how many times the data logs are made longer.
+const LOG_TIMES_DATA: [u32; 4] = [0, 4, 1000, u32::MAX];
+
 /// What kind of trouble a history has, besides power cuts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
@@ -33,6 +36,8 @@ pub struct Plan {
     pub data_bytes: Vec<u64>,
     /// Bytes of a logical block of the log devices, at most a page of the log.
     pub log_block_bytes: u32,
+    /// Segments of each log device at the beginning, if they are to be fewer than later.
+    pub log_segments_first: Option<u64>,
     /// Whether data devices can grow.
     pub growable: bool,
     /// Size beyond which growth fails, in bytes.
@@ -88,6 +93,7 @@ impl Plan {
             let bytes = 6 * u64::from(config.log_segment_bytes);
             config.log_regions.iter_mut().for_each(|region| region.bytes = bytes);
         }
+        let log_segments_first = log_growth(&mut config, &mut Random::new(seed, "log growth"));
         let log_block_bytes = of_log.pick(&[512, config.log_page_bytes]);
         config.file_space = file_space(&mut Random::new(seed, "file space"));
         let least = config.memory_bytes_min();
@@ -116,6 +122,7 @@ impl Plan {
             trouble,
             data_bytes,
             log_block_bytes,
+            log_segments_first,
             growable,
             capacity_bytes,
             latency,
@@ -142,7 +149,11 @@ impl Plan {
         }
         for region in &self.config.log_regions {
             let block_bytes = self.log_block_bytes;
-            geometries.push(geometry(region.offset + region.bytes, block_bytes, false));
+            let segment_bytes = u64::from(self.config.log_segment_bytes);
+            let first = self.log_segments_first.map(|segments| segments * segment_bytes);
+            let first = first.filter(|first| *first < region.bytes);
+            let size = region.offset + first.unwrap_or(region.bytes);
+            geometries.push(geometry(size, block_bytes, first.is_some()));
         }
         let mut memory = MemoryDevices::new(geometries, self.seed);
         memory.set_latency(self.latency);
@@ -169,6 +180,8 @@ impl Plan {
         draw_memory(&mut config, random);
         config.log_depth = random.between(1, 4) as u8;
         config.log_delay_us_max = random.pick(&[0, 200, 5000]);
+        // So logs are made longer in any lap of theirs, and not only in the first.
+        config.log_times_data = random.pick(&LOG_TIMES_DATA);
         draw_memory(&mut config, random);
         config
     }
@@ -203,6 +216,7 @@ fn config(random: &mut Random) -> Config {
         store,
         data_devices,
         log_regions,
+        log_times_data: 4,
         log_segment_bytes: segment_bytes,
         log_page_bytes: 4096,
         log_batch_bytes: batch_bytes,
@@ -227,6 +241,16 @@ fn config(random: &mut Random) -> Config {
     draw_run(&mut config, random);
     draw_memory(&mut config, random);
     config
+}
+
+/// Whether and how far logs are made longer: half of them begin shorter than they may become, with
+/// as many segments as this returns.
+fn log_growth(config: &mut Config, random: &mut Random) -> Option<u64> {
+    config.log_times_data = random.pick(&LOG_TIMES_DATA);
+    let first = random.percent(50).then(|| random.between(6, 9))?;
+    let bytes = first * random.between(2, 8) * u64::from(config.log_segment_bytes);
+    config.log_regions.iter_mut().for_each(|region| region.bytes = bytes);
+    Some(first)
 }
 
 /// Small enough for small files to give space back often, and to run into a full file system then.

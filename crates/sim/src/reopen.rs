@@ -119,6 +119,7 @@ impl World {
             self.tally.checkpoints += core.statistics().checkpoints;
             self.tally.punches += core.statistics().punches;
             self.tally.holes_filled += core.statistics().holes_filled;
+            self.tally.log_growths += core.log().statistics().growths;
         }
     }
 
@@ -209,13 +210,15 @@ impl World {
     /// The last record that the log still has; `None` if it is damaged and may be.
     fn survived(&mut self) -> Verdict<Option<u64>> {
         let config = &self.plan.config;
+        let regions = config.log_regions.iter();
+        let regions = regions.map(|region| region.present(&self.bank, config.log_segment_bytes));
         let log = LogConfig {
             store: config.store,
             epoch: 1,
             batch_bytes: config.log_batch_bytes,
             depth: config.log_depth,
             delay_us_max: config.log_delay_us_max,
-            regions: config.log_regions.clone(),
+            regions: regions.collect(),
             segment_bytes: config.log_segment_bytes,
             page_bytes: config.log_page_bytes,
         };

@@ -25,6 +25,8 @@ const BURST_RECORDS: u64 = 60;
 const TABLES_MAX: usize = 4;
 /// Most snapshots at one time.
 const SNAPSHOTS_MAX: usize = 3;
+/// Power cuts in 10,000 steps, at least, of a session in which a log becomes longer.
+const CUTS_AFTER_LOG_GROWTH: u64 = 200;
 /// A record of at most this many bytes always fits.
 const SMALL_RECORD_BYTES: usize = 1024;
 /// And at most this many updates.
@@ -38,7 +40,11 @@ impl World {
     /// # Errors
     /// What is wrong.
     pub fn step(&mut self) -> Verdict {
-        if self.cutting.below(10_000) < self.plan.cuts {
+        let log = self.core().log();
+        let log_grows = log.is_growing() || log.statistics().growths > 0;
+        let least = if log_grows { CUTS_AFTER_LOG_GROWTH } else { 0 };
+        let cuts = self.plan.cuts.max(least);
+        if self.cutting.below(10_000) < cuts {
             return self.crash();
         }
         let published = self.core().published();

@@ -75,6 +75,8 @@ pub struct Tally {
     pub punches: u64,
     /// Times that holes were allocated.
     pub holes_filled: u64,
+    /// Times that a ring of the log became longer.
+    pub log_growths: u64,
     /// Updates that the model refused.
     pub refused: u64,
     /// Comparisons with the oracle in the middle of a history.
@@ -120,6 +122,7 @@ impl Tally {
         self.clones += other.clones;
         self.ranges += other.ranges;
         self.loads += other.loads;
+        self.log_growths += other.log_growths;
         self.spills += other.spills;
         self.spills_carried += other.spills_carried;
         self.punches += other.punches;

@@ -18,7 +18,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let folder = tempfile::tempdir()?;
 //! let path = folder.path().join("store");
-//! // The log is 512 MiB unless told otherwise; it is written once in full.
+//! // The log takes up to 512 MiB unless told otherwise.
 //! let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
 //! let store = Store::builder().memory_bytes(64 << 20).create(&path, &small)?;
 //!

@@ -253,6 +253,7 @@ fn config(random: &mut Random, waiting_bytes: u64, data_bytes: u64, key_bytes: u
         store,
         data_devices,
         log_regions,
+        log_times_data: 4,
         log_segment_bytes: segment_bytes,
         log_page_bytes: random.pick(&[512, 4096]) as u32,
         log_batch_bytes: segment_bytes.min(16 << 10),

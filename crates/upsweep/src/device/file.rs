@@ -27,6 +27,8 @@ use crate::error::{Error, RequestError, RetryError};
 
 /// Block size in bytes where the host does not tell one.
 const FALLBACK_BLOCK_BYTES: u32 = 4096;
+/// Space first and the length after it: `fallocate` that fails may have extended the file in part.
+pub(super) const ALLOCATE_MODE: FallocateFlags = FallocateFlags::KEEP_SIZE;
 /// Unit in which the host counts what is allocated for a file, in bytes.
 const STAT_BLOCK_BYTES: u64 = 512;
 
@@ -216,22 +218,21 @@ impl HostFile {
         }
     }
 
-    /// Allocates space for the range, extends the file to its end, and makes that stable.
+    /// Allocates space for the range, then extends the file to its end, and makes that stable.
+    /// Where `fallocate` is unsupported, space is not reserved, and a later write may fail with
+    /// `NoSpace`.
     pub(super) fn allocate(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
-        let mode = FallocateFlags::empty();
-        match retry(|| rustix::fs::fallocate(&self.file, mode, offset, bytes)) {
-            Ok(()) => {}
-            Err(errno) if unsupported(errno) => self.grow_by_truncation(offset + bytes)?,
-            Err(errno) => return Err(errno_error(errno)),
+        match retry(|| rustix::fs::fallocate(&self.file, ALLOCATE_MODE, offset, bytes)) {
+            Err(errno) if !unsupported(errno) => return Err(errno_error(errno)),
+            _ => self.extend_to(offset + bytes)?,
         }
-        self.flush()?;
+        rustix::fs::fdatasync(&self.file).map_err(extended_in_vain)?;
         self.set_grown(offset + bytes);
         Ok(())
     }
 
-    /// Extends the file to `bytes` where `fallocate` is unsupported: the space is not reserved
-    /// then, and a later write may fail with `NoSpace`.
-    pub(super) fn grow_by_truncation(&self, bytes: u64) -> Result<(), DeviceError> {
+    /// Makes the file `bytes` long, if it is shorter.
+    pub(super) fn extend_to(&self, bytes: u64) -> Result<(), DeviceError> {
         let _alone = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
         let present = self.file.metadata().map_err(|error| io_error(&error))?.len();
         if present < bytes {
@@ -393,6 +394,11 @@ pub(super) fn errno_error(errno: Errno) -> DeviceError {
         Errno::NOSPC | Errno::DQUOT | Errno::FBIG => DeviceError::NoSpace,
         errno => DeviceError::Failed { errno: errno.raw_os_error() },
     }
+}
+
+/// A file is longer and that cannot be made stable: whatever the number, this is no lack of room.
+pub(super) fn extended_in_vain(errno: Errno) -> DeviceError {
+    DeviceError::Failed { errno: errno.raw_os_error() }
 }
 
 fn io_error(error: &std::io::Error) -> DeviceError {

@@ -95,7 +95,8 @@ pub enum Operation {
     /// Guarantees space for a range of a growable device (except on file systems that cannot
     /// reserve space): fills its holes, and extends the device if the range ends behind its end.
     /// New space reads as zeros, what had space keeps its bytes, and all of it is stable when the
-    /// request completes. After a failure a part of the range may have space.
+    /// request completes. After a failure a part of the range may have space; after
+    /// [`DeviceError::NoSpace`] the device is as long as before.
     Allocate {
         /// First byte, not behind the end of the device.
         offset: u64,

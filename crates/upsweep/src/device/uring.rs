@@ -34,7 +34,7 @@ use io_uring::{IoUring, Probe, opcode, squeue};
 use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::file::{HostFile, errno_error, unsupported};
+use super::file::{ALLOCATE_MODE, HostFile, errno_error, extended_in_vain, unsupported};
 use super::pool::check;
 use super::{Completion, DeviceError, Durability, Operation, Request};
 
@@ -451,7 +451,8 @@ impl Running {
                 discard.offset(*offset).mode(mode.bits() as i32).build()
             }
             Operation::Allocate { offset, bytes } => {
-                opcode::Fallocate::new(descriptor, *bytes).offset(*offset).build()
+                let allocate = opcode::Fallocate::new(descriptor, *bytes).offset(*offset);
+                allocate.mode(ALLOCATE_MODE.bits() as i32).build()
             }
         }
     }
@@ -467,9 +468,8 @@ impl Running {
         };
         let file = &files[usize::from(self.request.device.0)];
         match (&self.request.operation, &self.stage) {
-            (Operation::Allocate { .. }, Stage::Operate) => {
-                self.stage = Stage::Stabilise;
-                return Next::Submit;
+            (Operation::Allocate { offset, bytes }, Stage::Operate) => {
+                return self.extend(file, offset + bytes);
             }
             (Operation::Allocate { offset, bytes }, _) => file.set_grown(offset + bytes),
             (Operation::Read { buffer, .. }, _) => {
@@ -513,15 +513,23 @@ impl Running {
         }
         match (&self.request.operation, &self.stage) {
             (Operation::Allocate { offset, bytes }, Stage::Operate) if unsupported(errno) => {
-                match file.grow_by_truncation(offset + bytes) {
-                    Ok(()) => {
-                        self.stage = Stage::Stabilise;
-                        Next::Submit
-                    }
-                    Err(error) => Next::End(Err(error)),
-                }
+                self.extend(file, offset + bytes)
+            }
+            (Operation::Allocate { .. }, Stage::Stabilise) => {
+                Next::End(Err(extended_in_vain(errno)))
             }
             _ => Next::End(Err(errno_error(errno))),
+        }
+    }
+
+    /// The new length of a file is to be made stable next.
+    fn extend(&mut self, file: &HostFile, bytes: u64) -> Next {
+        match file.extend_to(bytes) {
+            Ok(()) => {
+                self.stage = Stage::Stabilise;
+                Next::Submit
+            }
+            Err(error) => Next::End(Err(error)),
         }
     }
 }

@@ -258,7 +258,7 @@ impl Core {
     /// have to carry the changes, a few runs at a time.
     pub(super) fn log_gauge(&self) -> Gauge {
         let (used, limit) = self.log.user_bytes();
-        let reserve = self.log.capacity_bytes() - limit;
+        let reserve = self.log.prospect_bytes() - limit;
         let kept = self.change_bytes().saturating_sub(reserve / 2).min(limit / 4);
         Gauge { used, limit: limit - kept }
     }
@@ -272,7 +272,7 @@ impl Core {
 
     /// Whether the log has no room for the changes of a sweep of all that waits.
     pub(super) fn is_log_short_of_changes(&self) -> bool {
-        self.change_bytes() > self.log.capacity_bytes().saturating_sub(self.log.used_bytes())
+        self.change_bytes() > self.log.prospect_bytes().saturating_sub(self.log.used_bytes())
     }
 
     /// All that policy decides by.

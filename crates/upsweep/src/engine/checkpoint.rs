@@ -191,7 +191,7 @@ impl Core {
 
     fn checkpoint_due(&self) -> bool {
         let since = self.log.statistics().bytes.saturating_sub(self.checkpoint.bytes_at_last);
-        let much = since * 100 >= self.log.capacity_bytes() * DUE_PERCENT;
+        let much = since * 100 >= self.log.prospect_bytes() * DUE_PERCENT;
         let pressed = self.figures().is_release_due(START_PERCENT)
             && self.sweep.frontier > self.checkpoint.root_begin
             && self.published > self.checkpoint.root_begin;

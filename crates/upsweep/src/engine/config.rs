@@ -71,8 +71,11 @@ pub struct Config {
     pub store: [u8; 16],
     /// Number of data devices; they are numbers 0.. of the bank.
     pub data_devices: u16,
-    /// The rings of the log.
+    /// The rings of the log, as long as they may become. A file that is shorter is made longer as
+    /// that is needed; with any other device the ring stays as long as that has room for.
     pub log_regions: Vec<LogRegion>,
+    /// The log is made longer up to so many times the data: see `engine/log_growth.rs`.
+    pub log_times_data: u32,
     /// Bytes of a log segment.
     pub log_segment_bytes: u32,
     /// Bytes of a page of the log, of which a batch takes whole ones (512 to 4096, a power of two).

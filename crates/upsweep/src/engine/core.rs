@@ -23,6 +23,7 @@ use super::format::checkpoint_format::{CarriedPut, Superblock};
 use super::format::record_format::{ModifierRecord, RangeRecord, SpaceRecord};
 use super::growth::Growth;
 use super::key::Key;
+use super::log_growth::LogGrowth;
 use super::policy::Shortage;
 use super::publish::Event;
 use super::queue::Arena;
@@ -61,6 +62,7 @@ pub(super) enum Purpose {
     CheckpointWrite,
     Superblock,
     FileSpace,
+    LogGrowth,
 }
 
 /// What becomes of the space that a change leaves behind.
@@ -122,6 +124,7 @@ pub struct Core {
     /// Space and key from which on empty blocks are looked for next.
     pub(super) forget_from: (u32, Box<[u8]>),
     pub(super) growth: Growth,
+    pub(super) log_growth: LogGrowth,
     /// The data devices had no room for the last run.
     pub(super) full: bool,
     pub(super) room_events: u64,
@@ -337,6 +340,7 @@ impl Core {
             self.pump_checkpoint(actions);
             self.publish_durable();
             self.pump_growth(actions);
+            self.pump_log_growth(actions);
             self.pump_flush(actions);
             self.log.dispatch(self.now_us, &mut actions.requests);
         }
@@ -377,6 +381,7 @@ impl Core {
             Purpose::CheckpointWrite => self.checkpoint_write_done(&completion),
             Purpose::Superblock => self.superblock_done(&completion),
             Purpose::FileSpace => self.file_space_done(&completion),
+            Purpose::LogGrowth => self.log_growth_done(&completion),
         }
     }
 

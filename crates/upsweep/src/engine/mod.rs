@@ -19,6 +19,7 @@ pub mod format;
 mod growth;
 mod holes;
 mod key;
+mod log_growth;
 pub mod modifier;
 mod pending;
 mod policy;

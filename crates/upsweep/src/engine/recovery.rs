@@ -28,6 +28,7 @@ use super::format::checkpoint_format::{
 use super::format::image_format::{self, Identity, ImageKind};
 use super::format::record_format::{ModifierRecord, SpaceRecord};
 use super::growth::Growth;
+use super::log_growth::LogGrowth;
 use super::modifier::Modifier;
 use super::quarantine::{
     FIRST_USER_SPACE, QUARANTINE_COMPANION, QUARANTINE_SPACE, REFERENCES_SPACE,
@@ -41,7 +42,7 @@ use super::tree::{Node, NodeId};
 use super::view::Views;
 use crate::device::{self, Buffer, DeviceId, Devices};
 use crate::error::{ClosedError, Damage, Error, RequestError};
-use crate::log::{self, Log, LogConfig};
+use crate::log::{self, Log, LogConfig, LogRegion};
 use crate::placement::{DEVICE_BYTES_MAX, Extent, SpaceMap, UNIT_BYTES};
 
 /// Name of the log stream of updates.
@@ -82,14 +83,17 @@ pub enum Access {
     ReadOnly,
 }
 
-fn log_config(config: &Config, epoch: u64) -> LogConfig {
+/// The log as long as it is on these devices.
+fn log_config(config: &Config, devices: &dyn Devices, epoch: u64) -> LogConfig {
+    let regions = config.log_regions.iter();
+    let regions = regions.map(|region| region.present(devices, config.log_segment_bytes));
     LogConfig {
         store: config.store,
         epoch,
         batch_bytes: config.log_batch_bytes,
         depth: config.log_depth,
         delay_us_max: config.log_delay_us_max,
-        regions: config.log_regions.clone(),
+        regions: regions.collect(),
         segment_bytes: config.log_segment_bytes,
         page_bytes: config.log_page_bytes,
     }
@@ -101,7 +105,8 @@ fn log_config(config: &Config, epoch: u64) -> LogConfig {
 /// A setting out of range; a failed write.
 pub fn create(devices: &mut dyn Devices, config: &Config) -> Result<(), Error> {
     config.check()?;
-    Log::format(devices, &log_config(config, 1))?;
+    let log = log_config(config, devices, 1);
+    Log::format(devices, &log)?;
     let superblock = Superblock {
         store: config.store,
         generation: 1,
@@ -164,7 +169,9 @@ pub fn open(
 ) -> Result<Core, Error> {
     config.check()?;
     let mut superblock = read_superblock(devices, config.store)?;
-    let mut reader = log::recover(devices, &log_config(&config, 1), superblock.replay_from)?;
+    let found = log_config(&config, devices, 1);
+    check_length(&found)?;
+    let mut reader = log::recover(devices, &found, superblock.replay_from)?;
     let last = reader.last_seq();
     let wanted = superblock.root_seq.max(superblock.durable);
     if last < wanted {
@@ -176,22 +183,25 @@ pub fn open(
         .map(|index| devices.geometry(DeviceId(index)).size_bytes)
         .map(|bytes| (DATA_START, bytes.clamp(DATA_START, DEVICE_BYTES_MAX)));
     let space_map = SpaceMap::new(&ends.collect::<Vec<_>>());
-    let growable: Vec<bool> = (0..config.data_devices)
-        .map(|index| devices.geometry(DeviceId(index)).growable && access == Access::ReadWrite)
-        .collect();
+    let is_growable = |device| devices.geometry(device).growable && access == Access::ReadWrite;
+    let growable: Vec<bool> = (0..config.data_devices).map(DeviceId).map(is_growable).collect();
+    let growth = Growth::new(&growable);
+    let logs = config.log_regions.iter().map(|region| region.device);
+    let log_growth = LogGrowth::new(logs.map(is_growable).collect());
     let root = read_root(devices, &config, &superblock)?;
     let log = match access {
         Access::ReadWrite => {
-            let log = reader.to_log(devices, log_config(&config, epoch))?;
+            let log = reader.to_log(devices, LogConfig { epoch, ..found })?;
             // What was found is stable now, and nothing of the new epoch is written yet.
             superblock.generation += 1;
             superblock.durable = last;
             write_superblock(devices, &superblock)?;
             log
         }
-        Access::ReadOnly => reader.to_log_read_only(log_config(&config, epoch))?,
+        Access::ReadOnly => reader.to_log_read_only(LogConfig { epoch, ..found })?,
     };
-    let mut core = Core::assemble(config, registry, superblock, log, space_map, &growable)?;
+    let growths = (growth, log_growth);
+    let mut core = Core::assemble(config, registry, superblock, log, space_map, growths)?;
     core.load_checkpoint(devices, &root)?;
     core.replay_changes(devices, &mut reader)?;
     core.claim_space()?;
@@ -205,6 +215,15 @@ pub fn open(
         }
     }
     Ok(core)
+}
+
+/// A log that is shorter than any can be has lost its end.
+fn check_length(found: &LogConfig) -> Result<(), Error> {
+    let is_short = |region: &&LogRegion| region.bytes < found.region_bytes_min();
+    let Some(region) = found.regions.iter().find(is_short) else { return Ok(()) };
+    let (device, offset) = (region.device, region.offset + region.bytes);
+    let reason = "the device ends here: what was behind it is lost; restore a backup".to_owned();
+    Err(Damage { device, offset, what: "the log".to_owned(), reason }.into())
 }
 
 fn lost_log(config: &Config, wanted: u64, last: u64) -> Error {
@@ -256,7 +275,7 @@ impl Core {
         superblock: Superblock,
         mut log: Log,
         space_map: SpaceMap,
-        growable: &[bool],
+        (growth, log_growth): (Growth, LogGrowth),
     ) -> Result<Self, Error> {
         for needed in [TABLE_FORMAT, LARGE_VALUE_FORMAT, ARRAY_FORMAT] {
             if !registry.formats.contains_key(needed) {
@@ -293,7 +312,8 @@ impl Core {
             release_in_flight: false,
             settle_in_flight: false,
             forget_from: (0, Box::default()),
-            growth: Growth::new(growable),
+            growth,
+            log_growth,
             full: false,
             room_events: 0,
             refused: None,

@@ -202,6 +202,16 @@ impl Media {
             && (previous < self.config.regions.len()) == (header.number > 1)
     }
 
+    /// For the ring: a sequence at its start. What came before that is known only while nothing
+    /// did.
+    pub(super) fn lap_start(&self, device: usize) -> Option<Seq> {
+        match &self.heads[device][0] {
+            Head::Batch(header) if header.number == 1 => Some(0),
+            _ if self.heads[device].iter().all(|head| *head == Head::Blank) => None,
+            _ => Some(Seq::MAX),
+        }
+    }
+
     /// The header at a place, if there is one that names it.
     pub(super) fn peek(
         &mut self,

@@ -17,6 +17,9 @@
 //! 4. [`Log::release`] says what is no longer needed; whole segments become free.
 //! 5. [`recover`] finds the end after a crash; [`LogReader`] replays, then becomes the new [`Log`].
 //!
+//! A ring becomes longer while it is used, where its owner wants that and its device can be
+//! extended ([`Log::want`]).
+//!
 //! Invariants:
 //! - `durable` never passes a batch that is not on stable media.
 //! - A segment is entered only if every sequence in it is below both the released sequence and the
@@ -86,8 +89,19 @@ pub struct LogRegion {
     pub bytes: u64,
 }
 
-/// What a log is. Regions, segment size, page size and store are fixed when it is created; the rest
-/// may differ at every open.
+impl LogRegion {
+    /// The region as long as it is at present, which the length of its device says: `self` is as
+    /// long as it may become, in segments of `segment_bytes`.
+    #[must_use]
+    pub fn present(self, devices: &dyn Devices, segment_bytes: u32) -> Self {
+        let room = devices.geometry(self.device).size_bytes.saturating_sub(self.offset);
+        let whole = room - room % u64::from(segment_bytes);
+        Self { bytes: if room < self.bytes { whole } else { self.bytes }, ..self }
+    }
+}
+
+/// What a log is. Where regions begin, segment size, page size and store are fixed when it is
+/// created; the rest may differ at every open. Regions are as long as [`LogRegion::present`] says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
     /// Identity of the store, in every batch.
@@ -168,9 +182,20 @@ impl LogConfig {
         Ok(())
     }
 
+    /// Least segments of a region.
+    fn segments_min(&self) -> u64 {
+        u64::from(self.depth).saturating_add(2).max(4)
+    }
+
+    /// Least length of a region in bytes.
+    #[must_use]
+    pub fn region_bytes_min(&self) -> u64 {
+        self.segments_min() * u64::from(self.segment_bytes)
+    }
+
     fn check_region(&self, index: usize, region: &LogRegion) -> Result<(), String> {
         let LogRegion { device, offset, bytes } = *region;
-        let segments_min = u64::from(self.depth).saturating_add(2).max(4);
+        let segments_min = self.segments_min();
         if !offset.is_multiple_of(UNIT_BYTES) || !bytes.is_multiple_of(UNIT_BYTES) {
             return Err("offset and bytes must be multiples of 4096".to_owned());
         }

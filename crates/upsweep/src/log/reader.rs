@@ -223,7 +223,8 @@ impl LogReader {
         let Tip { number, last_seq, link, cursors } = self.end;
         let mut log = Log::new(config, number, link, last_seq);
         for (device, last_seqs) in self.last_seqs.iter().enumerate() {
-            log.resume_ring(device, cursors[device], last_seqs);
+            let lap_start = self.media.lap_start(device);
+            log.resume_ring(device, cursors[device], last_seqs, lap_start);
         }
         log.release(self.replay_from);
         log

@@ -1,9 +1,27 @@
 //! The ring of one log device: where the next batch goes, and which segments are free.
 //!
+//! A ring can be made longer while it is in use: its device is extended, the new segments are
+//! filled with zeros, as all are when a ring is made, and then they are the next to be entered.
+//!
 //! Invariants: a batch never crosses a segment's end; a segment is entered at its first byte, and
-//! only when free; in ring order from the cursor, the free segments come first.
+//! only when free; in ring order from the cursor, the free segments come first. The length of the
+//! device says how long the ring is, so nothing that recovery may read goes from the end of the
+//! ring to its beginning from the moment at which the device may be longer: see
+//! [`Ring::can_grow`].
 
 use super::{LogRegion, Seq};
+
+/// Bytes of one write of zeros into new segments.
+const BLANK_BYTES: u64 = 1 << 20;
+
+/// How far a ring is on its way to be longer.
+#[derive(Clone, Copy, Debug)]
+enum Growth {
+    /// Its device is being extended for so many segments.
+    Extending(u32),
+    /// Segments from `first` on are new. Zeros are there up to `blank`, an offset in the ring.
+    Blanking { first: u32, blank: u64 },
+}
 
 #[derive(Debug)]
 pub(super) struct Ring {
@@ -16,6 +34,12 @@ pub(super) struct Ring {
     /// Per segment, the last sequence in it; 0 if it holds nothing that is needed.
     last_seqs: Vec<Seq>,
     free: u32,
+    /// A sequence in the batch at the start of the ring; whatever came before that batch may be at
+    /// the end of the ring. 0 if nothing did; `None` if the ring never had a batch.
+    lap_start: Option<Seq>,
+    /// How many segments there should be. It has no effect below the present number.
+    pub(super) wanted: u32,
+    growth: Option<Growth>,
 }
 
 impl Ring {
@@ -23,11 +47,29 @@ impl Ring {
         let segments = region.bytes / segment_bytes;
         let last_seqs = vec![0; usize::try_from(segments).expect("the configuration is checked")];
         let free = segments as u32;
-        Self { region, segment_bytes, page_bytes, cursor: 0, last_seqs, free }
+        let (cursor, lap_start, wanted, growth) = (0, None, 0, None);
+        Self {
+            region,
+            segment_bytes,
+            page_bytes,
+            cursor,
+            last_seqs,
+            free,
+            lap_start,
+            wanted,
+            growth,
+        }
     }
 
     /// Takes over what recovery found.
-    pub(super) fn resume(&mut self, cursor_page: u32, last_seqs: &[Seq], released: Seq) {
+    pub(super) fn resume(
+        &mut self,
+        cursor_page: u32,
+        last_seqs: &[Seq],
+        lap_start: Option<Seq>,
+        released: Seq,
+    ) {
+        self.lap_start = lap_start;
         self.cursor = u64::from(cursor_page) * self.page_bytes;
         self.last_seqs.copy_from_slice(last_seqs);
         self.reclaim(released);
@@ -77,13 +119,27 @@ impl Ring {
             return Some(self.cursor);
         }
         let next = (self.cursor + self.rest()) % self.bytes();
-        (self.free > 0).then_some(next)
+        (self.free > 0 && self.may_enter(next)).then_some(next)
+    }
+
+    /// Whether growth lets a batch in at the start of this segment. A batch at the end of the ring
+    /// would have to say where the next one goes.
+    fn may_enter(&self, place: u64) -> bool {
+        let segment = self.segment_of(place) as u32;
+        match self.growth {
+            None => true,
+            Some(Growth::Extending(_)) => segment + 1 < self.segments(),
+            Some(Growth::Blanking { first, .. }) => segment < first,
+        }
     }
 
     /// Puts a batch of `bytes` at `place`, which [`Ring::place`] gave.
     pub(super) fn take(&mut self, place: u64, bytes: u64, last_seq: Seq) {
         if place.is_multiple_of(self.segment_bytes) {
             self.free -= 1;
+        }
+        if place == 0 {
+            self.lap_start = Some(self.lap_start.map_or(0, |_| last_seq));
         }
         let segment = self.segment_of(place);
         self.last_seqs[segment] = last_seq;
@@ -103,5 +159,76 @@ impl Ring {
         let held = |(segment, last): (usize, &Seq)| *last >= released && Some(segment) != current;
         let entries = self.last_seqs.iter().enumerate();
         entries.filter(|entry| held(*entry)).map(|(_, last)| *last).min()
+    }
+
+    /// How many segments there may be before anything is overwritten that was not yet `released`.
+    pub(super) fn segments_in_prospect(&self, released: Seq) -> u32 {
+        let grows = self.growth.is_some() || self.can_grow(released);
+        if grows { self.wanted.max(self.segments()) } else { self.segments() }
+    }
+
+    /// Whether the ring can be made longer at this moment, and is to be.
+    ///
+    /// Whoever recovers takes the ring to be as long as its device is by then, and looks for the
+    /// batch behind the last segment in the next one, no longer in the first. So from the batch on
+    /// with which a recovery may begin, that of the record before the released ones, no batch may
+    /// be in the first segment whose predecessor is in the last one: that batch is in this lap, and
+    /// this lap has not come to its last segment. What is behind the cursor up to the end of the
+    /// ring is free, or free segments would no longer be the next ones.
+    fn can_grow(&self, released: Seq) -> bool {
+        let next = self.cursor.div_ceil(self.segment_bytes) as u32;
+        let behind = self.segments() - next;
+        let may_grow = next > 0
+            && (1..=self.free).contains(&behind)
+            && self.lap_start.is_some_and(|start| start < released);
+        self.wanted > self.segments()
+            && self.growth.is_none()
+            && (may_grow || cfg!(feature = "broken-log-growth"))
+    }
+
+    /// If the ring is to be longer and can be: begins, and returns the range of the device that it
+    /// needs, as offset and length. It becomes twice as long at most, which takes no longer to fill
+    /// with zeros than a lap lasts.
+    pub(super) fn begin_growth(&mut self, released: Seq) -> Option<(u64, u64)> {
+        if !self.can_grow(released) {
+            return None;
+        }
+        let segments = self.wanted.min(2 * self.segments());
+        self.growth = Some(Growth::Extending(segments));
+        let bytes = u64::from(segments) * self.segment_bytes - self.bytes();
+        Some((self.region.offset + self.bytes(), bytes))
+    }
+
+    pub(super) fn is_growing(&self) -> bool {
+        self.growth.is_some()
+    }
+
+    /// The device was extended, or was not.
+    pub(super) fn extended(&mut self, done: bool) {
+        let Some(Growth::Extending(segments)) = self.growth.take() else { return };
+        if done {
+            let (first, blank) = (self.segments(), self.bytes());
+            self.last_seqs.resize(segments as usize, 0);
+            self.region.bytes = self.bytes();
+            self.free += segments - first;
+            self.growth = Some(Growth::Blanking { first, blank });
+        }
+    }
+
+    /// Where zeros are to be written next, as an offset in the ring, and how many.
+    pub(super) fn blank(&self) -> Option<(u64, u64)> {
+        let Some(Growth::Blanking { blank, .. }) = self.growth else { return None };
+        Some((blank, BLANK_BYTES.min(self.bytes() - blank)))
+    }
+
+    /// So many more are there.
+    pub(super) fn blanked(&mut self, bytes: u64) {
+        let end = self.bytes();
+        if let Some(Growth::Blanking { blank, .. }) = &mut self.growth {
+            *blank += bytes;
+            if *blank == end {
+                self.growth = None;
+            }
+        }
     }
 }

@@ -19,6 +19,8 @@ pub struct LogStatistics {
     pub waits_full: u64,
     /// Appends refused because the queue of sealed batches was full.
     pub waits_busy: u64,
+    /// Times that a ring became longer.
+    pub growths: u64,
     /// Per log device.
     pub devices: Vec<LogDeviceStatistics>,
 }

@@ -3,6 +3,8 @@
 //! Invariants: `flights[i]` is batch `durable_batch + 1 + i`; the open batch has at least one
 //! record; sealed batches and then the open one hold the sequences behind `dispatched`, in order.
 
+mod growth;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use super::assembly::{Assembly, Pool};
@@ -64,6 +66,8 @@ pub struct Log {
     waiting_max: u64,
     /// What the owner released; the rings see at most `durable` of it.
     released: Seq,
+    /// An append was refused for lack of space since a ring began to grow last.
+    pub(super) has_refused: bool,
     failed: bool,
     pool: Pool,
     statistics: LogStatistics,
@@ -116,6 +120,7 @@ impl Log {
             durable: last,
             waiting_max: 0,
             released: 1,
+            has_refused: false,
             failed: false,
             pool: Pool::new(config.batch_bytes as usize, 2 * places_max),
             statistics: LogStatistics { devices, ..LogStatistics::default() },
@@ -124,9 +129,15 @@ impl Log {
         }
     }
 
-    pub(super) fn resume_ring(&mut self, device: usize, cursor_page: u32, last_seqs: &[Seq]) {
+    pub(super) fn resume_ring(
+        &mut self,
+        device: usize,
+        cursor_page: u32,
+        last_seqs: &[Seq],
+        lap_start: Option<Seq>,
+    ) {
         let released = self.reclaimable();
-        self.rings[device].resume(cursor_page, last_seqs, released);
+        self.rings[device].resume(cursor_page, last_seqs, lap_start, released);
     }
 
     /// The identity of the stream called `name`.
@@ -249,9 +260,11 @@ impl Log {
     /// Refuses if `count` batches of `bytes` together may not find room; see [`Space`].
     fn check_space(&mut self, bytes: u64, count: usize, space: Space) -> Result<(), AppendError> {
         let entered = self.segments_entered(bytes, count);
-        let reserve = if space == Space::User { self.reserve_segments() } else { 0 };
+        let segments: u64 = self.rings.iter().map(|ring| u64::from(ring.segments())).sum();
+        let reserve = if space == Space::User { reserve_of(segments) } else { 0 };
         if self.free_segments() < entered + reserve {
             self.statistics.waits_full += 1;
+            self.has_refused = true;
             return Err(AppendError::Full);
         }
         Ok(())
@@ -265,11 +278,6 @@ impl Log {
 
     fn free_segments(&self) -> u64 {
         self.rings.iter().map(|ring| u64::from(ring.free_segments())).sum()
-    }
-
-    fn reserve_segments(&self) -> u64 {
-        let segments: u64 = self.rings.iter().map(|ring| u64::from(ring.segments())).sum();
-        segments.div_ceil(8).max(2)
     }
 
     fn places_max(&self) -> usize {
@@ -498,7 +506,8 @@ impl Log {
         let waiting = self.sealed_bytes + open.map_or(0, Assembly::bytes);
         let count = self.sealed.len() + usize::from(open.is_some());
         let promised = self.segments_entered(waiting, count) * segment;
-        let limit = self.capacity_bytes() - self.reserve_segments() * segment;
+        let segments = self.prospect_bytes() / segment;
+        let limit = (segments - reserve_of(segments)) * segment;
         ((self.used_bytes() + promised).min(limit), limit)
     }
 
@@ -506,6 +515,15 @@ impl Log {
     #[must_use]
     pub fn capacity_bytes(&self) -> u64 {
         self.rings.iter().map(Ring::bytes).sum()
+    }
+
+    /// Bytes that all rings will have before anything in them has to be released: as
+    /// [`Log::capacity_bytes`], or more where a ring can be made longer.
+    #[must_use]
+    pub fn prospect_bytes(&self) -> u64 {
+        let released = self.reclaimable();
+        let segments = self.rings.iter().map(|ring| u64::from(ring.segments_in_prospect(released)));
+        segments.sum::<u64>() * u64::from(self.config.segment_bytes)
     }
 
     /// Longest payload in bytes that [`Log::append`] takes.
@@ -538,4 +556,9 @@ impl Log {
     pub fn statistics(&self) -> &LogStatistics {
         &self.statistics
     }
+}
+
+/// Segments of so many that are not for records of [`Space::User`].
+fn reserve_of(segments: u64) -> u64 {
+    segments.div_ceil(8).max(2)
 }

@@ -34,15 +34,19 @@ use crate::error::{ClosedError, Damage, Error, RequestError, RetryError};
 use crate::log::LogRegion;
 
 /// Latest version of a description.
-const VERSION_MAX: u32 = 2;
+const VERSION_MAX: u32 = 3;
 /// Bytes at the start of every device that the label may take.
 pub(super) const LABEL_BYTES: usize = 4096;
 /// Name of the file with the description.
 pub(super) const DESCRIPTION: &str = "store.json";
 /// Where the ring of a log device starts.
 pub(super) const LOG_START: u64 = LABEL_BYTES as u64;
-/// Log size of a new store, in bytes, unless another is given.
+/// Most bytes of the log of a new store, in bytes, unless another is given.
 pub const LOG_BYTES_DEFAULT: u64 = 512 << 20;
+/// The log becomes so many times as long as the data, at most.
+const LOG_TIMES_DATA: u32 = 4;
+/// Segments with which a log file begins.
+pub(super) const LOG_SEGMENTS_FIRST: u64 = 8;
 /// Blocks are larger where the directory would have more than this part of the memory, in per cent.
 const DIRECTORY_PERCENT: u32 = 20;
 /// Most blocks of a run, unless another number is given.
@@ -77,17 +81,19 @@ pub struct CreateOptions {
     /// with the default for data of more than ten times the memory or so. A cold point query reads
     /// more then.
     pub block_bytes: Option<u32>,
-    /// Size of each log device that is a file, in bytes (1 MiB to below 16 TiB). None: 512 MiB; a
-    /// raw device is used whole. Values up to 1 MiB need a log of 16 MiB or more: a record takes an
-    /// eighth of the smallest log device at most.
+    /// Most bytes that each log device takes that is a file (1 MiB to below 16 TiB). None: 512 MiB;
+    /// a raw device is used whole. A file begins with an eighth of it, or 16 MiB if that is more,
+    /// and becomes longer while that is needed, up to four times the data. Values up to 1 MiB need
+    /// 16 MiB or more: a record takes an eighth of the smallest log device at most.
     pub log_bytes: Option<u64>,
 }
 
 /// What a store consists of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Description {
-    /// Version of this description: 2 if the log has pages of less than 4096 bytes, which programs
-    /// that know 1 only would take for an empty log; else 1.
+    /// Version of this description. 3: a log file may be shorter than its ring may become, and its
+    /// length says how long the ring is. 2: the log has pages of less than 4096 bytes, which
+    /// programs that know 1 only would take for an empty log.
     pub version: u32,
     /// Identity of the store, 32 hexadecimal digits.
     pub store: String,
@@ -102,7 +108,7 @@ pub struct Description {
     /// Bytes of a page of the log.
     #[serde(default = "log_page::page_bytes_before")]
     pub log_page_bytes: u32,
-    /// Bytes of the ring on each log device.
+    /// Bytes of the ring on each log device, as long as it may become.
     pub log_ring_bytes: Vec<u64>,
     /// What was measured of the first data device when the store was created.
     pub data_profile: DeviceProfile,
@@ -134,6 +140,7 @@ impl Description {
             store,
             data_devices,
             log_regions,
+            log_times_data: LOG_TIMES_DATA,
             log_segment_bytes: self.log_segment_bytes,
             log_page_bytes: self.log_page_bytes,
             log_batch_bytes: (128 << 10).min(self.log_segment_bytes / 4 / 4096 * 4096).max(4096),
@@ -411,8 +418,8 @@ fn create_inside(
 ) -> Result<(), Error> {
     let _lock = Folder::lock(folder)?;
     let mut devices = HostDevices::open(&new.paths, HostOptions::default())?;
-    new.size(&mut devices)?;
-    let description = describe(folder, options, new, &mut devices)?;
+    let rings = new.size(&mut devices)?;
+    let description = describe(folder, options, new, rings, &mut devices)?;
     let config = description.config(folder, usize::MAX / 4)?;
     config.check()?;
     write_labels(&mut devices, &description, config.store)?;
@@ -438,6 +445,7 @@ fn describe(
     folder: &Path,
     options: &CreateOptions,
     new: &NewDevices,
+    rings: Vec<u64>,
     devices: &mut HostDevices,
 ) -> Result<Description, Error> {
     let (data, log) = (new.data.clone(), new.log.clone());
@@ -451,10 +459,6 @@ fn describe(
             .and_then(|_| device::probe(devices, device, range, || clock.elapsed()))
             .map_err(|error| path_error(&devices.description(device).path, error))
     };
-    let rings: Vec<u64> = (first_log..devices.count())
-        .map(|index| devices.geometry(DeviceId(index)).size_bytes.saturating_sub(LOG_START))
-        .map(|bytes| bytes - bytes % 4096)
-        .collect();
     let mut log_profile = profile(devices, DeviceId(first_log))?;
     let mut log_page_bytes = log_page::page_bytes_before();
     if !log_profile.rotational {
@@ -474,15 +478,23 @@ fn describe(
     } else {
         profile(devices, DeviceId(0))?
     };
-    let smallest = rings.iter().copied().min().unwrap_or(0);
+    let can_grow = (first_log..)
+        .map(DeviceId)
+        .zip(&rings)
+        .any(|(device, ring)| devices.geometry(device).size_bytes < LOG_START + *ring);
+    let log_segment_bytes = segment_bytes(&rings);
     let block_bytes = if data_profile.rotational { 64 << 10 } else { 16 << 10 };
     Ok(Description {
-        version: if log_page_bytes < log_page::page_bytes_before() { 2 } else { 1 },
+        version: match (can_grow, log_page_bytes < log_page::page_bytes_before()) {
+            (true, _) => 3,
+            (false, true) => 2,
+            (false, false) => 1,
+        },
         store: format!("{:032x}", u128::from_be_bytes(random_id(folder)?)),
         data,
         log,
         block_bytes: options.block_bytes.unwrap_or(block_bytes),
-        log_segment_bytes: segment_bytes(smallest),
+        log_segment_bytes,
         log_page_bytes,
         log_ring_bytes: rings,
         data_profile,
@@ -495,7 +507,8 @@ const PROBE_BYTES: u64 = 256 << 20;
 
 /// Segments of a sixty-fourth of the ring, so that little of it waits for a whole segment to be
 /// free, but of at least 2 MiB where the ring is large enough, so that a value of 1 MiB fits.
-fn segment_bytes(ring_bytes: u64) -> u32 {
+pub(super) fn segment_bytes(rings: &[u64]) -> u32 {
+    let ring_bytes = rings.iter().copied().min().unwrap_or(0);
     let wanted = (ring_bytes / 64).max((2 << 20).min(ring_bytes / 8)).min(64 << 20);
     u32::try_from(wanted - wanted % 4096).unwrap_or(64 << 20)
 }

@@ -8,7 +8,10 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::layout::{CreateOptions, LOG_BYTES_DEFAULT, LOG_BYTES_MIN, LOG_START, path_error};
+use super::layout::{
+    self, CreateOptions, LOG_BYTES_DEFAULT, LOG_BYTES_MIN, LOG_SEGMENTS_FIRST, LOG_START,
+    path_error,
+};
 use crate::device::{self, DeviceId, Devices, HostDevices, HostPath, Operation};
 use crate::error::{Error, RequestError};
 
@@ -27,7 +30,7 @@ pub(super) struct NewDevices {
     pub(super) log: Vec<PathBuf>,
     /// All of them in the order of the bank. Those that are not there are files to be made.
     pub(super) paths: Vec<HostPath>,
-    /// Size of a log file.
+    /// Most bytes of the ring in a log file.
     log_bytes: u64,
 }
 
@@ -61,21 +64,31 @@ impl NewDevices {
         Ok(Self { data, log, paths, log_bytes })
     }
 
-    /// Gives new files their size, and checks that of devices that were there.
-    pub(super) fn size(&self, devices: &mut HostDevices) -> Result<(), Error> {
+    /// Gives new files the size with which they begin, and checks that of devices that were there.
+    /// Returns how long the ring on each log device may become, in bytes.
+    pub(super) fn size(&self, devices: &mut HostDevices) -> Result<Vec<u64>, Error> {
         let all = || (0..).map(DeviceId).zip(&self.paths);
         let is_data = |device: DeviceId| usize::from(device.0) < self.data.len();
         for (device, HostPath { path, .. }) in all().filter(|(_, path)| !path.create) {
             let bytes = devices.geometry(device).size_bytes;
             check_raw(is_data(device), bytes).map_err(|reason| path_error(path, reason))?;
         }
+        let rings: Vec<u64> = all()
+            .filter(|(device, _)| !is_data(*device))
+            .map(|(device, path)| match path.create {
+                true => self.log_bytes.next_multiple_of(4096),
+                false => devices.geometry(device).size_bytes.saturating_sub(LOG_START),
+            })
+            .map(|bytes| bytes - bytes % 4096)
+            .collect();
+        let first = LOG_SEGMENTS_FIRST * u64::from(layout::segment_bytes(&rings));
+        let log_bytes = LOG_START + first.min(self.log_bytes.next_multiple_of(4096));
         for (device, HostPath { path, .. }) in all().filter(|(_, path)| path.create) {
-            let log_bytes = self.log_bytes.next_multiple_of(4096) + LOG_START;
             let bytes = if is_data(device) { DATA_BYTES_MIN } else { log_bytes };
             device::run_alone(devices, device, Operation::Allocate { offset: 0, bytes })
                 .map_err(|error| path_error(path, error))?;
         }
-        Ok(())
+        Ok(rings)
     }
 }
 

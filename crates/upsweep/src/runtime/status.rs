@@ -138,8 +138,10 @@ pub struct LastSession {
 pub struct LogStatus {
     /// Bytes that recovery would need.
     pub used_bytes: u64,
-    /// Bytes of all rings.
+    /// Bytes of all rings at present.
     pub capacity_bytes: u64,
+    /// Bytes that all rings may come to have.
+    pub capacity_bytes_max: u64,
     /// Batches written since the store was opened.
     pub batches: u64,
     /// Bytes of them.
@@ -365,6 +367,7 @@ pub(super) fn log_status(core: &Core) -> LogStatus {
     LogStatus {
         used_bytes: core.log().used_bytes(),
         capacity_bytes: core.log().capacity_bytes(),
+        capacity_bytes_max: core.log_bytes_max(),
         batches: log.batches,
         batch_bytes: log.bytes,
         records: log.records,

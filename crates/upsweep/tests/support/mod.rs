@@ -163,6 +163,7 @@ fn config(segments: u64) -> Config {
         store: *b"a store of tests",
         data_devices: 1,
         log_regions: vec![LogRegion { device: LOG, offset: LOG_START, bytes: segments * SEGMENT }],
+        log_times_data: 4,
         log_segment_bytes: SEGMENT as u32,
         log_page_bytes: PAGE as u32,
         log_batch_bytes: 8 << 10,

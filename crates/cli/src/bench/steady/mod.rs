@@ -61,7 +61,7 @@ impl Sample {
         let Pulse { log, sweep, .. } = pulse;
         let part = |used: u64, limit: u64| used as f64 / limit.max(1) as f64;
         Self {
-            log_fill: part(log.used_bytes, log.capacity_bytes),
+            log_fill: part(log.used_bytes, log.capacity_bytes_max),
             queue_fill: part(pulse.queue_bytes, pulse.queue_limit_bytes),
             spill_fill: part(pulse.spill_bytes, pulse.spill_limit_bytes),
             cycles: sweep.cycles,

@@ -18,10 +18,14 @@ enum Step {
     Complete(usize),
     Wait(u64),
     Release(u8),
+    /// A step of making a ring longer by so many segments.
+    Grow(u64),
     /// The fate of each write in flight, by turns: lost, whole, or torn by a sector mask.
     Crash {
         fates: Vec<u64>,
         ahead: u8,
+        /// A device that was being extended has been.
+        extends: bool,
     },
 }
 
@@ -43,8 +47,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         8 => any::<usize>().prop_map(Step::Complete),
         2 => (0..300u64).prop_map(Step::Wait),
         4 => any::<u8>().prop_map(Step::Release),
-        2 => (prop::collection::vec(fate, 1..6), any::<u8>())
-            .prop_map(|(fates, ahead)| Step::Crash { fates, ahead }),
+        8 => (1..4u64).prop_map(Step::Grow),
+        2 => (prop::collection::vec(fate, 1..6), any::<u8>(), any::<bool>())
+            .prop_map(|(fates, ahead, extends)| Step::Crash { fates, ahead, extends }),
     ];
     prop::collection::vec(step, 1..150)
 }
@@ -84,7 +89,13 @@ fn run(world: &mut World, steps: &[Step]) {
                 let durable = world.log.durable();
                 world.release(1 + durable * u64::from(*part) / 255);
             }
-            Step::Crash { fates, ahead } => crash(world, fates, *ahead),
+            Step::Grow(more) => world.grow(*more),
+            Step::Crash { fates, ahead, extends } => {
+                if *extends {
+                    world.extend();
+                }
+                crash(world, fates, *ahead);
+            }
         }
     }
 }

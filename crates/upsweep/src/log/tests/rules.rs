@@ -483,3 +483,53 @@ proptest! {
         }
     }
 }
+
+/// The ring of a device is made longer until all steps of that are done.
+fn grow(world: &mut World, more: u64) {
+    world.grow(more);
+    while world.log.is_growing() {
+        world.grow(more);
+    }
+}
+
+#[test]
+fn a_ring_that_is_half_full_becomes_longer_and_goes_on() {
+    let mut world = World::new(config(1, 4, 4, 1));
+    world.log.want(0, 8 * 4 * 4096);
+    for _ in 0..8 {
+        world.put(3000, 1).expect("there is room");
+        world.drain();
+    }
+    assert_eq!(world.log.prospect_bytes(), 8 * 4 * 4096, "before it is");
+    assert_eq!(world.put(3000, 1), Err(AppendError::Full));
+    grow(&mut world, 4);
+    assert_eq!(world.log.capacity_bytes(), 8 * 4 * 4096);
+    for _ in 0..12 {
+        world.put(3000, 1).expect("there is room");
+        world.drain();
+    }
+    world.reopen(1);
+    assert_eq!(world.log.capacity_bytes(), 8 * 4 * 4096, "its device says how long it is");
+}
+
+#[test]
+fn a_ring_does_not_become_longer_while_something_leads_from_its_end_to_its_beginning() {
+    let mut world = World::new(config(1, 4, 4, 1));
+    let fill = |world: &mut World, pages: usize| {
+        for _ in 0..pages {
+            world.append(7, &[1; 3000], Urgency::Now, Space::Internal).expect("there is room");
+            world.drain();
+        }
+    };
+    fill(&mut world, 12);
+    world.release(world.log.last() + 1);
+    fill(&mut world, 5);
+    // The record before the first that is needed is at the end of the ring.
+    world.grow(4);
+    assert!(!world.log.is_growing() && world.log.prospect_bytes() == world.log.capacity_bytes());
+    world.reopen(world.released);
+    world.release(world.log.last() + 1);
+    fill(&mut world, 1);
+    grow(&mut world, 4);
+    assert_eq!(world.log.capacity_bytes(), 4 * 4 * 4096, "what the ring begins with is not known");
+}

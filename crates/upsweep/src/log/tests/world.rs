@@ -95,6 +95,8 @@ pub(super) struct World {
     pub(super) model: Vec<Record>,
     pub(super) released: Seq,
     pub(super) now_us: u64,
+    /// The device that is being extended, and for how many bytes.
+    extending: Option<(DeviceId, u64, u64)>,
 }
 
 /// `devices` rings of `segments` segments of `segment_pages` pages of 4096 bytes, batches of
@@ -126,7 +128,8 @@ impl World {
         let mut reader = recover(&mut bank, &config, 1).expect("recovers");
         assert_eq!((reader.last_seq(), reader.epoch_seen()), (0, 0));
         let log = reader.to_log(&mut bank, config.clone()).expect("opens");
-        Self { bank, config, log, flights: vec![], model: vec![], released: 1, now_us: 0 }
+        let (flights, model, extending) = (vec![], vec![], None);
+        Self { bank, config, log, flights, model, released: 1, now_us: 0, extending }
     }
 
     pub(super) fn append(
@@ -158,12 +161,47 @@ impl World {
         self.log.complete(done).expect("the write succeeded");
     }
 
+    /// Takes the next step of making a ring `more` segments longer, if one can be.
+    pub(super) fn grow(&mut self, more: u64) {
+        self.log.has_refused = true;
+        let segment = u64::from(self.config.segment_bytes);
+        for (index, region) in self.log.config().regions.clone().iter().enumerate() {
+            self.log.want(index, region.bytes + more * segment);
+        }
+        if self.extending.is_some() {
+            self.extend();
+            self.log.extended(true);
+            assert_eq!(self.log.config().regions, self.config.regions);
+        } else if let Some((device, offset, bytes)) = self.log.blank() {
+            let media = &mut self.bank.media[usize::from(device.0)];
+            media[offset as usize..(offset + bytes) as usize].fill(0);
+            self.log.blanked();
+        } else {
+            self.extending = self.log.begin_growth();
+        }
+    }
+
+    /// The device is extended; what is there is not zeros.
+    pub(super) fn extend(&mut self) {
+        let Some((device, offset, bytes)) = self.extending.take() else { return };
+        let bytes = offset + bytes;
+        let media = &mut self.bank.media[usize::from(device.0)];
+        media.truncate(bytes as usize);
+        media.resize(bytes as usize, 0xA5);
+        let region = &mut self.config.regions[usize::from(device.0)];
+        region.bytes = bytes - region.offset;
+    }
+
     /// Until everything is durable.
     pub(super) fn drain(&mut self) {
         self.now_us += self.config.delay_us_max;
         self.dispatch();
-        while !self.flights.is_empty() {
-            self.complete(0);
+        while !self.flights.is_empty() || self.log.is_growing() {
+            if self.log.is_growing() {
+                self.grow(0);
+            } else {
+                self.complete(0);
+            }
             self.dispatch();
         }
         assert_eq!(self.log.durable(), self.log.last(), "whatever was accepted finds its place");
@@ -205,6 +243,7 @@ impl World {
     /// what was appended, no shorter than what was durable.
     pub(super) fn reopen(&mut self, replay_from: Seq) {
         self.flights.clear();
+        self.extending = None;
         let durable = self.log.durable();
         let found = self.replay(replay_from).expect("recovers");
         let from = (replay_from - 1) as usize;

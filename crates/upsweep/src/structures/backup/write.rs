@@ -100,7 +100,7 @@ pub(crate) fn backup(backup: &Backup<'_>, folder: &Path) -> Result<BackupSummary
     let kept = snapshot.name().map(str::to_owned);
     let mut manifest = Manifest {
         block_bytes: status.block_bytes,
-        log_bytes: (status.log.capacity_bytes / logs).clamp(LOG_BYTES_MIN, LOG_BYTES_DEFAULT),
+        log_bytes: (status.log.capacity_bytes_max / logs).clamp(LOG_BYTES_MIN, LOG_BYTES_DEFAULT),
         left_out: snapshot.spaces_of_block_api(),
         snapshot_identity: snapshot.name().and_then(|_| snapshot.identity()),
         ..Manifest::new(status.store, snapshot.sequence(), kept.clone())
