@@ -23,7 +23,7 @@ struct Timed<T> {
 }
 
 pub(crate) fn backup(args: &BackupArgs) -> Result<(), Failure> {
-    let store = output::open(&args.open)?;
+    let store = output::open_for_upkeep(&args.open)?;
     check(args, &store)?;
     let started = Instant::now();
     // How much an increment copies is not known.

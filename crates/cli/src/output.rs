@@ -14,9 +14,24 @@ use crate::text;
 /// How often a progress bar is brought up to date.
 pub(crate) const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
-/// Opens a store that is there.
+/// Opens a store that is there to update it.
 pub(crate) fn open(args: &OpenArgs) -> Result<Store, Failure> {
     Ok(Store::builder().memory_bytes(args.memory.in_memory()).open(&args.store)?)
+}
+
+/// Opens a store that is there to work on it as a whole: without the modifiers of its application
+/// if it needs any, and then a note says so.
+pub(crate) fn open_for_upkeep(args: &OpenArgs) -> Result<Store, Failure> {
+    let builder = || Store::builder().memory_bytes(args.memory.in_memory());
+    builder().open(&args.store).or_else(|error| {
+        if !matches!(&error, Error::Request(RequestError::UnknownModifier { .. })) {
+            return Err(error.into());
+        }
+        let store = builder().open_for_upkeep(&args.store)?;
+        // Nobody misses it if standard error is gone.
+        drop(writeln!(std::io::stderr(), "opened for upkeep only: {error}"));
+        Ok(store)
+    })
 }
 
 /// Opens a store that is there to look at it: for reading only where it cannot be written to, or

@@ -106,7 +106,7 @@ fn picked(args: &PickArgs) -> Result<(Store, Vec<Vec<u8>>), Failure> {
         .map(|id| text::unhex(id).ok_or_else(|| RequestError::NoQuarantined(id.clone()).into()))
         .collect();
     let mut ids = named?;
-    let store = output::open(&args.open)?;
+    let store = output::open_for_upkeep(&args.open)?;
     if args.all {
         ids = store.quarantined()?.into_iter().map(|update| update.id).collect();
     }

@@ -24,7 +24,7 @@ pub(crate) fn run(command: &SnapshotCommand) -> Result<(), Failure> {
 }
 
 fn create(args: &SnapshotCreateArgs) -> Result<(), Failure> {
-    let store = output::open(&args.open)?;
+    let store = output::open_for_upkeep(&args.open)?;
     let snapshot = if args.tables.is_empty() {
         store.create_snapshot(&args.name)?
     } else {
@@ -73,7 +73,7 @@ fn to_json(snapshot: &Snapshot) -> serde_json::Value {
 }
 
 fn drop_snapshot(args: &SnapshotDropArgs) -> Result<(), Failure> {
-    let store = output::open(&args.open)?;
+    let store = output::open_for_upkeep(&args.open)?;
     let before = store.status().data_bytes;
     store.drop_snapshot(&args.name)?;
     output::line(&format!("dropped snapshot {:?}", args.name))?;

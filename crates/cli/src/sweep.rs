@@ -11,24 +11,33 @@ use crate::failure::Failure;
 use crate::{output, text};
 
 pub(crate) fn run(args: &ShowArgs) -> Result<(), Failure> {
-    let store = output::open(&args.open)?;
+    let store = output::open_for_upkeep(&args.open)?;
     let started = Instant::now();
     sweep_with_progress(&store)?;
     let seconds = started.elapsed().as_secs_f64();
-    let sweep = store.status().sweep;
+    let status = store.status();
+    let (sweep, held) = (status.sweep, status.held_blocks);
     if args.json {
         return output::json(&json!({
             "seconds": seconds,
             "read_bytes": sweep.read_bytes,
             "written_bytes": sweep.written_bytes,
             "batching_degree": sweep.batching_degree,
+            "held_blocks": held,
         }));
     }
     output::line(&format!(
         "committed all that waited in {seconds:.2} s: {} read, {} written",
         text::size(sweep.read_bytes),
         text::size(sweep.written_bytes)
-    ))
+    ))?;
+    if held > 0 {
+        output::line(&format!(
+            "not swept: {}, for which updates of modifiers of the application wait",
+            text::counted(held, "block")
+        ))?;
+    }
+    Ok(())
 }
 
 /// Sweeps, with a bar on a terminal.

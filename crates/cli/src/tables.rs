@@ -9,14 +9,14 @@ use crate::structure::{self, Moment, describe};
 use crate::{output, text};
 
 pub(crate) fn create(args: &CreateTableArgs) -> Result<(), Failure> {
-    let store = output::open(&args.open)?;
+    let store = output::open_for_upkeep(&args.open)?;
     check_new(&store, &args.name)?;
     structure::create(&store, &args.name, args.kind.0)?;
     output::line(&format!("made {:?}, {}", args.name, describe(args.kind.0)))
 }
 
 pub(crate) fn drop_table(args: &DropTableArgs) -> Result<(), Failure> {
-    let (store, name) = (output::open(&args.open)?, &args.name);
+    let (store, name) = (output::open_for_upkeep(&args.open)?, &args.name);
     let moment = Moment::Now(store.clone());
     let kind = moment.kind(name)?;
     let before = store.status().data_bytes;
@@ -51,7 +51,7 @@ pub(crate) fn reclaim(store: &Store, before: u64) -> Result<(), Failure> {
 
 pub(crate) fn clone(args: &CloneArgs) -> Result<(), Failure> {
     let CloneArgs { source, name, .. } = args;
-    let store = output::open(&args.open)?;
+    let store = output::open_for_upkeep(&args.open)?;
     let snapshot = args.at.as_deref().map(|at| store.existing_snapshot(at)).transpose()?;
     let moment = snapshot.clone().map_or_else(|| Moment::Now(store.clone()), Moment::Then);
     moment.kind(source)?;
@@ -65,7 +65,7 @@ pub(crate) fn clone(args: &CloneArgs) -> Result<(), Failure> {
 }
 
 pub(crate) fn compact(args: &CompactArgs) -> Result<(), Failure> {
-    let (store, name) = (output::open(&args.open)?, &args.table);
+    let (store, name) = (output::open_for_upkeep(&args.open)?, &args.table);
     let order = match Moment::Now(store.clone()).kind(name)? {
         Kind::Table => "key order",
         Kind::HashTable => "the order of hashes",
@@ -103,7 +103,7 @@ pub(crate) fn remove_range(args: &RemoveRangeArgs) -> Result<(), Failure> {
         let problem = "so no key lies between them; nothing was removed";
         return Err(Failure::Refused(format!("--from {from} is not below --to {to}, {problem}")));
     }
-    let (store, name) = (output::open(&args.open)?, &args.table);
+    let (store, name) = (output::open_for_upkeep(&args.open)?, &args.table);
     let kind = Moment::Now(store.clone()).kind(name)?;
     if kind != Kind::Table {
         let kind = describe(kind);

@@ -3,9 +3,10 @@
 use upsweep::Error;
 use upsweep::device::{DeviceId, Devices, Simulated};
 use upsweep::engine::format::checkpoint_format::{SLOT_BYTES, Superblock, decode_superblock};
-use upsweep::engine::{self, Access, Config, Core};
+use upsweep::engine::{self, Access, Actions, Config, Core};
 use upsweep::log::{self, LogConfig};
 
+use crate::bank::Bank;
 use crate::plan::Trouble;
 use crate::world::{Verdict, World};
 
@@ -13,6 +14,10 @@ use crate::world::{Verdict, World};
 const SLOTS: [u64; 2] = [4096, 8192];
 /// Power cuts in a row during recovery.
 const CUTS_IN_A_ROW_MAX: u32 = 4;
+/// A sweep without the modifiers of the application ends within so many steps.
+const UPKEEP_STEPS_MAX: u32 = 20_000;
+/// How much time passes in each of them: more than any rest of the sweep.
+const UPKEEP_STEP_US: u64 = 1_000_000;
 
 impl World {
     /// Makes the store and opens it.
@@ -145,6 +150,11 @@ impl World {
             let most = self.cutting.pick(&[12, 60, 300]);
             let operations = 1 + self.cutting.below(most);
             self.bank.set_fuse(blows.then_some(operations));
+            if attempt < CUTS_IN_A_ROW_MAX && self.cutting.one_in(16) {
+                least = least.max(self.keep_up(config)?);
+                self.bank.power_cut();
+                continue;
+            }
             let opened = self.open(config);
             if self.bank.is_blown() {
                 self.tally.recovery_cuts += 1;
@@ -173,6 +183,41 @@ impl World {
 
     fn open(&mut self, config: Config) -> Result<Core, Error> {
         engine::open(&mut self.bank, config, &self.registry, Access::ReadWrite)
+    }
+
+    /// Sweeps without the modifiers of the application, until all is swept that needs none of them
+    /// or the power fails. Returns up to where all is durable.
+    fn keep_up(&mut self, config: Config) -> Verdict<u64> {
+        let mut registry = self.registry.clone();
+        registry.modifiers.clear();
+        let mut core = match engine::open(&mut self.bank, config, &registry, Access::Upkeep) {
+            Ok(core) => core,
+            Err(_) if self.damaged || self.bank.is_blown() => return Ok(0),
+            Err(error) => return Err(format!("open for upkeep: {error}")),
+        };
+        self.tally.upkeeps += 1;
+        core.request_sweep();
+        let (last, mut now_us) = (core.last(), 0);
+        let is_over = |core: &Core, bank: &Bank| {
+            core.is_swept(last) || core.is_full() || core.closed().is_some() || bank.is_blown()
+        };
+        for _ in 0..UPKEEP_STEPS_MAX {
+            if is_over(&core, &self.bank) {
+                self.tally.held += core.held_blocks();
+                return Ok(core.durable());
+            }
+            now_us += UPKEEP_STEP_US;
+            let mut actions = Actions::default();
+            core.pump(now_us, &mut actions);
+            actions.jobs.into_iter().for_each(|job| core.job_done(job.run(|| {})));
+            actions.requests.into_iter().for_each(|request| self.bank.submit(request));
+            let mut ended = Vec::new();
+            if self.bank.devices.in_flight() > 0 || self.bank.is_blown() {
+                self.bank.wait(&mut ended);
+            }
+            ended.into_iter().for_each(|completion| core.complete(completion));
+        }
+        Err(format!("a sweep without all modifiers does not end: swept {}", core.sweep_frontier()))
     }
 
     /// Damage of the log's end cannot always be told from a torn end; but what a superblock says

@@ -73,6 +73,10 @@ pub struct Tally {
     pub checkpoints: u64,
     /// Holes punched.
     pub punches: u64,
+    /// Opens without the modifiers of the application.
+    pub upkeeps: u64,
+    /// Blocks that were held then.
+    pub held: u64,
     /// Times that holes were allocated.
     pub holes_filled: u64,
     /// Times that a ring of the log became longer.
@@ -126,6 +130,8 @@ impl Tally {
         self.spills += other.spills;
         self.spills_carried += other.spills_carried;
         self.punches += other.punches;
+        self.upkeeps += other.upkeeps;
+        self.held += other.held;
         self.holes_filled += other.holes_filled;
         self.blocks_max = self.blocks_max.max(other.blocks_max);
         self.turns_of_larger_blocks += other.turns_of_larger_blocks;

@@ -111,6 +111,20 @@ impl StoreBuilder {
         Ok(Store { blocks })
     }
 
+    /// Opens the store in `folder` to sweep, compact or drop what needs no modifier that is not
+    /// registered, and to discard quarantined updates. Blocks for which updates of missing
+    /// modifiers wait are left as they are ([`Status::held_blocks`](crate::Status)), and while any
+    /// modifier is missing updates are refused with [`RequestError::UnknownModifier`], as are
+    /// queries that meet such an update. The memory may exceed its budget by what waits.
+    ///
+    /// # Errors
+    /// As [`StoreBuilder::open`], but for unknown modifiers.
+    pub fn open_for_upkeep(self, folder: impl AsRef<Path>) -> Result<Store, Error> {
+        let registry = self.registry()?;
+        let blocks = BlockStore::open_for_upkeep(folder.as_ref(), &self.options, &registry)?;
+        Ok(Store { blocks })
+    }
+
     /// Makes an empty store in `folder`, which must be empty or not there, and opens it.
     ///
     /// # Errors
@@ -485,7 +499,8 @@ impl Store {
         Batch::new(self.blocks.clone())
     }
 
-    /// Commits everything that waits to the data devices, and waits for it.
+    /// Commits everything that waits to the data devices, and waits for it. In a store that is open
+    /// for upkeep, what waits for missing modifiers stays.
     ///
     /// # Errors
     /// [`Error::Closed`]; [`Error::Retry`] when the data devices have no room.

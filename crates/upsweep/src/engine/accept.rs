@@ -66,6 +66,7 @@ impl Core {
     /// # Errors
     /// A request error with nothing accepted; [`RetryError::Full`] when the data devices have no
     /// room for what may grow, and neither growth nor a sweep makes any;
+    /// [`RequestError::UnknownModifier`] in a store that is open for upkeep;
     /// [`RetryError::Memory`] when the directory has outgrown the budget; the closing reason after
     /// a failed write.
     pub fn modify(
@@ -75,6 +76,7 @@ impl Core {
         now_us: u64,
     ) -> Result<Accept, Error> {
         self.check_open()?;
+        self.check_upkeep(updates)?;
         let (mut bytes, mut copies) = (0, Copy::default());
         for update in updates {
             self.check_update(update)?;
@@ -88,8 +90,7 @@ impl Core {
             if self.is_out_of_room() {
                 return Err(self.full_error());
             }
-            self.refuse(shortage);
-            return Ok(Accept::Wait);
+            return self.refuse_for(shortage);
         }
         let targets = self.route(updates);
         if updates.len() > 1 {
@@ -115,8 +116,8 @@ impl Core {
                 Ok(Accept::Wait)
             }
             Err(AppendError::Full) => {
-                self.refuse(Shortage::Log);
-                if self.full { Err(self.full_error()) } else { Ok(Accept::Wait) }
+                let refused = self.refuse_for(Shortage::Log);
+                if self.full { Err(self.full_error()) } else { refused }
             }
             Err(AppendError::TooLong { .. }) => {
                 let limit = self.record_bytes_max();
@@ -237,6 +238,15 @@ impl Core {
             Shortage::Log => self.statistics.waits_for_log += 1,
             Shortage::Memory | Shortage::Device => self.statistics.waits_for_room += 1,
         }
+    }
+
+    /// Has the caller wait for room, unless that may be where nobody can make any.
+    fn refuse_for(&mut self, shortage: Shortage) -> Result<Accept, Error> {
+        if let Some(missing) = self.missing_modifier() {
+            return Err(missing);
+        }
+        self.refuse(shortage);
+        Ok(Accept::Wait)
     }
 
     /// What somebody waits for who was refused and not told since that there may be room.

@@ -22,6 +22,7 @@ use super::directory::{BlockId, Directory, Target};
 use super::format::checkpoint_format::{CarriedPut, Superblock};
 use super::format::record_format::{ModifierRecord, RangeRecord, SpaceRecord};
 use super::growth::Growth;
+use super::held::Held;
 use super::key::Key;
 use super::log_growth::LogGrowth;
 use super::policy::Shortage;
@@ -125,6 +126,8 @@ pub struct Core {
     pub(super) forget_from: (u32, Box<[u8]>),
     pub(super) growth: Growth,
     pub(super) log_growth: LogGrowth,
+    /// What is held; `None` unless the store is open for upkeep.
+    pub(super) held: Option<Held>,
     /// The data devices had no room for the last run.
     pub(super) full: bool,
     pub(super) room_events: u64,

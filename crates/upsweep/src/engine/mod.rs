@@ -17,6 +17,7 @@ mod directory;
 pub mod drive;
 pub mod format;
 mod growth;
+mod held;
 mod holes;
 mod key;
 mod log_growth;

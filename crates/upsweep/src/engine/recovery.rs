@@ -28,6 +28,7 @@ use super::format::checkpoint_format::{
 use super::format::image_format::{self, Identity, ImageKind};
 use super::format::record_format::{ModifierRecord, SpaceRecord};
 use super::growth::Growth;
+use super::held::Held;
 use super::log_growth::LogGrowth;
 use super::modifier::Modifier;
 use super::quarantine::{
@@ -78,6 +79,10 @@ pub struct Registry {
 pub enum Access {
     /// Updates and sweeps are allowed.
     ReadWrite,
+    /// As [`Access::ReadWrite`], but modifiers of the application may be missing, and then its
+    /// updates are refused, and blocks for which updates of such modifiers wait are not swept.
+    /// Memory may exceed the budget.
+    Upkeep,
     /// Nothing is written, whatever happens; memory may exceed the budget. Modifiers of the
     /// application may be missing.
     ReadOnly,
@@ -183,14 +188,14 @@ pub fn open(
         .map(|index| devices.geometry(DeviceId(index)).size_bytes)
         .map(|bytes| (DATA_START, bytes.clamp(DATA_START, DEVICE_BYTES_MAX)));
     let space_map = SpaceMap::new(&ends.collect::<Vec<_>>());
-    let is_growable = |device| devices.geometry(device).growable && access == Access::ReadWrite;
+    let is_growable = |device| devices.geometry(device).growable && access != Access::ReadOnly;
     let growable: Vec<bool> = (0..config.data_devices).map(DeviceId).map(is_growable).collect();
     let growth = Growth::new(&growable);
     let logs = config.log_regions.iter().map(|region| region.device);
     let log_growth = LogGrowth::new(logs.map(is_growable).collect());
     let root = read_root(devices, &config, &superblock)?;
     let log = match access {
-        Access::ReadWrite => {
+        Access::ReadWrite | Access::Upkeep => {
             let log = reader.to_log(devices, LogConfig { epoch, ..found })?;
             // What was found is stable now, and nothing of the new epoch is written yet.
             superblock.generation += 1;
@@ -202,14 +207,15 @@ pub fn open(
     };
     let growths = (growth, log_growth);
     let mut core = Core::assemble(config, registry, superblock, log, space_map, growths)?;
+    core.held = (access == Access::Upkeep).then(Held::default);
     core.load_checkpoint(devices, &root)?;
     core.replay_changes(devices, &mut reader)?;
     core.claim_space()?;
-    core.load_bundles(devices);
+    core.load_bundles(devices, access)?;
     core.published = last;
     core.replay_updates(devices, &mut reader, access)?;
     core.accepted = core.accepted.max(last);
-    if access == Access::ReadWrite {
+    if access != Access::ReadOnly {
         for modifier in &registry.modifiers {
             core.register_modifier(Arc::clone(modifier))?;
         }
@@ -268,6 +274,16 @@ fn read_image<T>(
         })
 }
 
+/// The store's own spaces need these.
+fn check_formats(registry: &Registry) -> Result<(), Error> {
+    for needed in [TABLE_FORMAT, LARGE_VALUE_FORMAT, ARRAY_FORMAT] {
+        if !registry.formats.contains_key(needed) {
+            return Err(RequestError::UnknownFormat(needed.to_owned()).into());
+        }
+    }
+    Ok(())
+}
+
 impl Core {
     fn assemble(
         config: Config,
@@ -277,11 +293,7 @@ impl Core {
         space_map: SpaceMap,
         (growth, log_growth): (Growth, LogGrowth),
     ) -> Result<Self, Error> {
-        for needed in [TABLE_FORMAT, LARGE_VALUE_FORMAT, ARRAY_FORMAT] {
-            if !registry.formats.contains_key(needed) {
-                return Err(RequestError::UnknownFormat(needed.to_owned()).into());
-            }
-        }
+        check_formats(registry)?;
         let frontier = superblock.replay_from - 1;
         Ok(Self {
             update_stream: log.open(UPDATE_STREAM)?,
@@ -314,6 +326,7 @@ impl Core {
             forget_from: (0, Box::default()),
             growth,
             log_growth,
+            held: None,
             full: false,
             room_events: 0,
             refused: None,

@@ -250,10 +250,7 @@ impl Core {
         id: BlockId,
         access: Access,
     ) -> Result<(), Error> {
-        // Who only looks applies nothing: an update may wait whose modifier is not known here.
-        if access == Access::ReadWrite && self.modifiers.get(update.modifier).is_none() {
-            return Err(self.unknown_modifier(update.modifier));
-        }
+        self.note_waiting(id, update.modifier, access)?;
         let LoggedUpdate { modifier, key, operand, .. } = *update;
         self.push(id, &UpdateRef { seq, modifier, key, operand });
         Ok(())
@@ -279,7 +276,14 @@ impl Core {
     /// Reads every bundle, for the filter of its keys and to tell the blocks for which it has
     /// updates. One that cannot be read may have any key, and concerns every block that it covers:
     /// queries and sweeps of these will say what is wrong.
-    pub(super) fn load_bundles(&mut self, devices: &mut dyn Devices) {
+    ///
+    /// # Errors
+    /// As [`Core::note_waiting`].
+    pub(super) fn load_bundles(
+        &mut self,
+        devices: &mut dyn Devices,
+        access: Access,
+    ) -> Result<(), Error> {
         for bundle in self.bundles.take() {
             let Bundle { record, seq, .. } = &*bundle;
             let (record, seq) = (record.clone(), *seq);
@@ -295,7 +299,7 @@ impl Core {
             });
             let filter = match waiting {
                 Ok(waiting) => {
-                    self.count_spilled(&record, seq, &waiting);
+                    self.count_spilled(&record, seq, &waiting, access)?;
                     let keys = waiting.iter().flat_map(Waiting::updates).map(|update| update.key);
                     let count = waiting.iter().map(Waiting::count).sum();
                     Some(Filter::new(count, keys))
@@ -307,10 +311,17 @@ impl Core {
             };
             self.bundles.insert(Bundle { record, seq, filter });
         }
+        Ok(())
     }
 
     /// Tells blocks how many updates a bundle has for them.
-    fn count_spilled(&mut self, record: &BundleRecord, seq: u64, waiting: &[Waiting<'_>]) {
+    fn count_spilled(
+        &mut self,
+        record: &BundleRecord,
+        seq: u64,
+        waiting: &[Waiting<'_>],
+        access: Access,
+    ) -> Result<(), Error> {
         let mut told = Vec::new();
         let holders = self.directory.clones.holders(record.space, seq);
         for update in waiting.iter().flat_map(Waiting::updates) {
@@ -323,9 +334,11 @@ impl Core {
                 if block.placement().frontier < record.through && !told.contains(&id) {
                     block.spilled += 1;
                     told.push(id);
+                    self.note_waiting(id, update.modifier, access)?;
                 }
             }
         }
+        Ok(())
     }
 
     /// Has every block believe in an update in a bundle that covers its keys.

@@ -186,6 +186,22 @@ impl BlockStore {
         Self::open_as(folder, options, registry, Access::ReadOnly)
     }
 
+    /// Opens the store in `folder` without all modifiers of the application: as
+    /// [`BlockStore::open`], but blocks for which updates of missing ones wait are not swept (see
+    /// [`Status::held_blocks`]), and while there are such modifiers its updates are refused. What
+    /// waits stays as it is, and the memory may exceed its budget for it.
+    ///
+    /// # Errors
+    /// As [`BlockStore::open`], but for unregistered modifiers; updates, and calls that meet an
+    /// update of such a modifier, fail with [`RequestError::UnknownModifier`].
+    pub fn open_for_upkeep(
+        folder: &Path,
+        options: &OpenOptions,
+        registry: &Registry,
+    ) -> Result<Self, Error> {
+        Self::open_as(folder, options, registry, Access::Upkeep)
+    }
+
     fn open_as(
         folder: &Path,
         options: &OpenOptions,
@@ -220,7 +236,7 @@ impl BlockStore {
             access,
         };
         let store = Self { inner: Arc::new(inner), kept: None };
-        if access == Access::ReadWrite {
+        if access != Access::ReadOnly {
             store.end_what_was_left()?;
         }
         Ok(store)
@@ -454,7 +470,7 @@ impl BlockStore {
     }
 
     /// Commits everything that was accepted so far to the data devices, waits for it, and leaves a
-    /// checkpoint.
+    /// checkpoint. What is held stays (see [`BlockStore::open_for_upkeep`]).
     ///
     /// # Errors
     /// [`Error::Closed`]; [`RetryError::Full`](crate::RetryError::Full) when the data devices have
@@ -599,7 +615,7 @@ impl Inner {
         let mut state = self.shared.lock();
         state.core.close(ClosedError::Closed);
         self.shared.pump(state);
-        if self.access == Access::ReadWrite {
+        if self.access != Access::ReadOnly {
             let cpu = process_cpu().saturating_sub(self.cpu_at_open);
             if let Some(session) = status::session(&self.shared, cpu, &self.folder) {
                 self.folder.write_session(&session);

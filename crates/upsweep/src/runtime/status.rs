@@ -41,6 +41,8 @@ pub struct Status {
     pub data_capacity_bytes: u64,
     /// Blocks in the directory.
     pub blocks: u64,
+    /// Blocks that cannot be swept: updates of modifiers that are not registered wait for them.
+    pub held_blocks: u64,
     /// Memory, in bytes.
     pub memory: MemoryStatus,
     /// Updates that wait in bundles.
@@ -458,6 +460,7 @@ pub(super) fn gather(sources: &Sources<'_>) -> Status {
         data_bytes,
         data_capacity_bytes,
         blocks: blocks as u64,
+        held_blocks: core.held_blocks(),
         memory: MemoryStatus {
             budget: sources.memory_bytes as u64,
             queues: core.queue_bytes() as u64,

@@ -186,6 +186,11 @@ impl Sweep {
             || self.compaction.is_some()
     }
 
+    /// Whether a run or a spill is on its way.
+    pub(super) fn is_on_its_way(&self) -> bool {
+        !self.runs.is_empty() || !self.spills.is_empty()
+    }
+
     fn new_run_id(&mut self) -> RunId {
         self.next_run += 1;
         RunId(self.next_run)
@@ -245,16 +250,17 @@ impl Core {
     /// Whether a sweep that was asked for is not at its end, though it may be between two cycles:
     /// the first one of them may have passed by what was busy.
     pub(super) fn is_sweep_owed(&self) -> bool {
-        self.sweep.requested > self.sweep_frontier()
+        self.sweep.requested > self.swept_but_held()
             && !self.full
             && !self.paused
             && self.closed.is_none()
     }
 
-    /// Whether everything that was accepted up to `seq` is inside published images.
+    /// Whether everything that was accepted up to `seq` is inside published images, but for what is
+    /// held (see `held.rs`).
     #[must_use]
     pub fn is_swept(&self, seq: u64) -> bool {
-        self.sweep_frontier() >= seq
+        self.swept_but_held() >= seq
     }
 
     /// Memory that large values take which runs have in hand, in bytes, as of the last pump.
@@ -292,9 +298,14 @@ impl Core {
         self.sweep.leaves_log_to_callers =
             figures.is_cycle_for_log() && self.is_log_short_of_changes() && !self.full;
         self.look_for_holders(&figures);
-        let requested = self.sweep.requested > self.sweep_frontier();
-        let always = self.config.sweep_always && self.accepted > self.sweep_frontier();
-        let pace = if requested || always { f64::INFINITY } else { figures.pace() };
+        let swept = self.swept_but_held();
+        let requested = self.sweep.requested > swept;
+        let always = self.config.sweep_always && self.accepted > swept;
+        let pace = match requested || always {
+            true => f64::INFINITY,
+            false if self.held.is_some() && swept >= self.accepted => 0.0,
+            false => figures.pace(),
+        };
         self.sweep.flow.note(self.statistics.updates, pace);
         if pace > 0.0 && self.sweep.cycle.is_none() {
             self.start_cycle();
@@ -387,6 +398,7 @@ impl Core {
         self.sweep.cycle = None;
         self.sweep.suspects_behind = Some(Place::default());
         self.statistics.cycle_ended(self.now_us);
+        self.note_what_is_held();
     }
 
     fn look_at_suspects(&mut self) {
