@@ -177,3 +177,20 @@ fn a_range_goes_with_what_waits_for_it_and_only_from_ordered_tables() {
     let refused = store.blocks().remove_range(hashed.space(), b"", None);
     assert!(matches!(refused, Err(Error::Request(RequestError::NotOrdered(_)))), "{refused:?}");
 }
+
+#[test]
+fn ten_thousand_snapshots_take_no_longer_each_than_a_few() {
+    // No time is measured: going through all of them for each takes a quarter of an hour.
+    const COUNT: u32 = 10_000;
+    let (_folder, store) = store();
+    let table = store.table("main").expect("a table");
+    table.put(b"key", b"value").expect("accepted").wait().expect("durable");
+    for number in 0..COUNT {
+        store.create_snapshot(&format!("number {number}")).expect("made");
+    }
+    assert_eq!(store.snapshots().len(), COUNT as usize);
+    for number in 0..COUNT {
+        store.drop_snapshot(&format!("number {number}")).expect("dropped");
+    }
+    assert!(store.snapshots().is_empty());
+}
