@@ -1,7 +1,8 @@
-//! What `create` refuses, and that nothing is left behind then.
+//! What `create` makes, what it refuses, and that nothing is left behind then.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::common::{Run, World, refused, text, upsweep};
@@ -95,4 +96,16 @@ fn what_a_killed_creation_leaves_is_no_riddle() {
     let words = "store is not empty and has no store.json: left by a creation that was \
                  interrupted, or something else; look at it, remove it, then try again";
     refuses(&world, &[], words);
+}
+
+#[test]
+fn a_new_store_takes_little_space() {
+    const MIB: u64 = 1 << 20;
+    let world = World::empty();
+    let made = world.ok("create", &[]);
+    assert!(made.ends_with("a log of 64.0 MiB that may become 512.0 MiB\n"), "{made}");
+    let files = std::fs::read_dir(world.store()).expect("a folder");
+    let blocks = |file: std::fs::DirEntry| file.metadata().expect("a file").blocks();
+    let bytes: u64 = files.map(|file| 512 * blocks(file.expect("readable"))).sum();
+    assert!(bytes < 96 * MIB, "{bytes} bytes; it took 529 MB");
 }
