@@ -3,7 +3,7 @@
 use upsweep::Error;
 use upsweep::device::{DeviceId, Devices, Simulated};
 use upsweep::engine::format::checkpoint_format::{SLOT_BYTES, Superblock, decode_superblock};
-use upsweep::engine::{self, Access, Actions, Config, Core};
+use upsweep::engine::{self, Access, Config, Core, drive};
 use upsweep::log::{self, LogConfig};
 
 use crate::bank::Bank;
@@ -15,7 +15,7 @@ const SLOTS: [u64; 2] = [4096, 8192];
 /// Power cuts in a row during recovery.
 const CUTS_IN_A_ROW_MAX: u32 = 4;
 /// A sweep without the modifiers of the application ends within so many steps.
-const UPKEEP_STEPS_MAX: u32 = 20_000;
+const UPKEEP_STEPS_MAX: u64 = 20_000;
 /// How much time passes in each of them: more than any rest of the sweep.
 const UPKEEP_STEP_US: u64 = 1_000_000;
 
@@ -197,25 +197,16 @@ impl World {
         };
         self.tally.upkeeps += 1;
         core.request_sweep();
-        let (last, mut now_us) = (core.last(), 0);
+        let last = core.last();
         let is_over = |core: &Core, bank: &Bank| {
             core.is_swept(last) || core.is_full() || core.closed().is_some() || bank.is_blown()
         };
-        for _ in 0..UPKEEP_STEPS_MAX {
+        for step in 1..=UPKEEP_STEPS_MAX {
             if is_over(&core, &self.bank) {
                 self.tally.held += core.held_blocks();
                 return Ok(core.durable());
             }
-            now_us += UPKEEP_STEP_US;
-            let mut actions = Actions::default();
-            core.pump(now_us, &mut actions);
-            actions.jobs.into_iter().for_each(|job| core.job_done(job.run(|| {})));
-            actions.requests.into_iter().for_each(|request| self.bank.submit(request));
-            let mut ended = Vec::new();
-            if self.bank.devices.in_flight() > 0 || self.bank.is_blown() {
-                self.bank.wait(&mut ended);
-            }
-            ended.into_iter().for_each(|completion| core.complete(completion));
+            drive::step(&mut core, &mut self.bank, step * UPKEEP_STEP_US);
         }
         Err(format!("a sweep without all modifiers does not end: swept {}", core.sweep_frontier()))
     }

@@ -180,7 +180,7 @@ fn a_range_goes_with_what_waits_for_it_and_only_from_ordered_tables() {
 
 #[test]
 fn ten_thousand_snapshots_take_no_longer_each_than_a_few() {
-    // No time is measured: going through all of them for each takes a quarter of an hour.
+    // No time is measured. When each went through all, 2,000 took over a minute to make and drop.
     const COUNT: u32 = 10_000;
     let (_folder, store) = store();
     let table = store.table("main").expect("a table");

@@ -56,7 +56,7 @@ impl Core {
         blocks.filter(|block| self.directory.table.find(**block).is_some()).count() as u64
     }
 
-    /// The error that names a missing modifier, if a block is held.
+    /// The error that names a missing modifier, in a store that is open for upkeep.
     pub(super) fn missing_modifier(&self) -> Option<Error> {
         self.held.as_ref()?;
         let is_missing = |id: ModifierId| self.modifiers.get(id).is_none();
@@ -64,7 +64,7 @@ impl Core {
         Some(self.unknown_modifier(missing.id))
     }
 
-    /// Refuses updates of the application where blocks are held.
+    /// Refuses updates of the application while a modifier is missing.
     pub(super) fn check_upkeep(&self, updates: &[LoggedUpdate<'_>]) -> Result<(), Error> {
         if updates.iter().all(|update| update.space == QUARANTINE_SPACE) {
             return Ok(());
