@@ -104,8 +104,10 @@ pub fn encode_bundle<'a>(sections: impl ExactSizeIterator<Item = Section<'a>> + 
     let narrow = |number: usize| u32::try_from(number).expect("a bundle is below 4 GiB");
     let all = sections.clone().map(|section| section.tails());
     let tails = all.max_by_key(TailTable::count).unwrap_or_default();
+    let bytes: usize = sections.clone().map(|section| section.encoded_bytes()).sum();
     let mut out = Vec::new();
     tails.encode(&mut out);
+    out.reserve_exact(size_of::<u32>() + OFFSET_BYTES * count + bytes);
     put_u32(&mut out, narrow(count));
     let mut offset_at = out.len();
     out.resize(offset_at + OFFSET_BYTES * count, 0);

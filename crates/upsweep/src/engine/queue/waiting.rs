@@ -10,7 +10,7 @@ use super::copied::Copied;
 use super::entry::Entry;
 use super::tails::TailTable;
 use crate::engine::block_format::UpdateRef;
-use crate::engine::format::codec_format::{Malformed, Reader, put_bytes, put_varint};
+use crate::engine::format::codec_format::{Malformed, Reader, put_bytes, put_varint, varint_len};
 use crate::engine::registry::{DELETE, DELETE_RANGE, KeyRange, ModifierId};
 
 /// A copy of the updates of one queue, as short as they were there.
@@ -102,6 +102,14 @@ impl<'a> Section<'a> {
         put_varint(out, u64::from(self.count));
         put_varint(out, u64::from(self.growth_bytes));
         put_bytes(out, self.bytes);
+    }
+
+    /// Bytes that [`Section::encode`] appends.
+    #[must_use]
+    pub fn encoded_bytes(&self) -> usize {
+        let of = |bytes: &[u8]| varint_len(bytes.len() as u64) + bytes.len();
+        let numbers = [self.first_seq, u64::from(self.count), u64::from(self.growth_bytes)];
+        of(self.low) + numbers.into_iter().map(varint_len).sum::<usize>() + of(self.bytes)
     }
 
     /// Reads what [`Section::encode`] wrote; its updates may refer to `tails`. They are not looked
