@@ -156,6 +156,9 @@ pub struct LogStatus {
     pub durable: u64,
     /// The last sequence that was given out.
     pub last: u64,
+    /// The next open reads the log from this sequence on; nothing if it is above `last`.
+    #[serde(default)]
+    pub replay_from: u64,
     /// Times that a record had to wait for log space.
     pub waits: u64,
 }
@@ -376,6 +379,7 @@ pub(super) fn log_status(core: &Core) -> LogStatus {
         batch_fill: log.used_bytes as f64 / log.bytes.max(1) as f64,
         durable: core.durable(),
         last: core.last(),
+        replay_from: core.replay_from(),
         waits: core.statistics().waits_for_log,
     }
 }
