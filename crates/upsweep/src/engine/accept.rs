@@ -13,7 +13,7 @@ use super::pending::Pending;
 use super::policy::{Figures, Gauge, Shortage};
 use super::publish::Event;
 use super::quarantine::REFERENCES_SPACE;
-use super::queue::{CELL_BYTES, Packed, Queue};
+use super::queue::{CELL_BYTES, Packed};
 use crate::error::{Error, RequestError, RetryError};
 use crate::log::{AppendError, Space, Urgency};
 
@@ -374,14 +374,9 @@ impl Core {
         if first && block.extent().is_none() {
             self.unplaced.insert((block.space, block.key.clone(), id));
         }
-        if self.is_fat(&self.directory.block(id).queue) {
+        if self.config.is_fat(&block.queue) {
             self.sweep.sweep_out_of_turn(id);
         }
-    }
-
-    /// Whether a block with this queue is swept out of turn.
-    pub(super) fn is_fat(&self, queue: &Queue) -> bool {
-        queue.growth_bytes() as usize >= self.config.fat_queue_bytes()
     }
 
     /// Memory that waiting updates take, those of running sweeps included.

@@ -1,6 +1,7 @@
 //! What the engine is told at open, and the limits that follow from it.
 
 use super::policy::{BlockSizes, Spilling};
+use super::queue::Queue;
 use super::sweep::SPILLS_IN_FLIGHT_MAX;
 use crate::device::DeviceId;
 use crate::error::{Error, RequestError};
@@ -186,6 +187,11 @@ impl Config {
     #[must_use]
     pub fn inline_value_bytes_max(&self) -> usize {
         self.block_bytes as usize / 4
+    }
+
+    /// Whether a block with this queue is swept out of turn.
+    pub(super) fn is_fat(&self, queue: &Queue) -> bool {
+        queue.growth_bytes() as usize >= self.fat_queue_bytes()
     }
 
     /// A block whose queue reaches this many bytes is swept out of turn.

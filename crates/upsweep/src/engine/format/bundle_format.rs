@@ -107,7 +107,8 @@ pub fn encode_bundle<'a>(sections: impl ExactSizeIterator<Item = Section<'a>> + 
     let bytes: usize = sections.clone().map(|section| section.encoded_bytes()).sum();
     let mut out = Vec::new();
     tails.encode(&mut out);
-    out.reserve_exact(size_of::<u32>() + OFFSET_BYTES * count + bytes);
+    let body_bytes = out.len() + size_of::<u32>() + OFFSET_BYTES * count + bytes;
+    out.reserve_exact(body_bytes - out.len());
     put_u32(&mut out, narrow(count));
     let mut offset_at = out.len();
     out.resize(offset_at + OFFSET_BYTES * count, 0);
@@ -118,6 +119,7 @@ pub fn encode_bundle<'a>(sections: impl ExactSizeIterator<Item = Section<'a>> + 
         offset_at += OFFSET_BYTES;
         section.encode(&mut out);
     }
+    debug_assert_eq!(out.len(), body_bytes, "it has its length from the beginning");
     out
 }
 

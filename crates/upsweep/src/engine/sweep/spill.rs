@@ -474,8 +474,8 @@ impl Core {
         }
     }
 
-    /// Whether something waits for a block that may be spilled. Where so much waits that the block
-    /// is swept out of turn, its image is hardly longer than a bundle of it would be.
+    /// Whether something waits for a block that may be spilled. If it is swept out of turn anyway,
+    /// a bundle would be written, and read again, for nothing.
     fn may_freeze(&self, space: u32, id: BlockId) -> bool {
         let block = self.directory.block(id);
         let placement = block.placement();
@@ -483,7 +483,7 @@ impl Core {
         block.waits()
             && !block.busy
             && is_sound
-            && !self.is_fat(&block.queue)
+            && !self.config.is_fat(&block.queue)
             && !block.queue.has_ranges()
             && !self.is_shared(space, id)
     }
