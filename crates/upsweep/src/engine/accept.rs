@@ -256,11 +256,13 @@ impl Core {
         is_waiting.then_some(shortage)
     }
 
-    /// Memory of waiting updates. A part is kept for what moves: queues that split take more cells,
-    /// and new blocks take directory memory from the queues.
+    /// Memory of waiting updates. Long queues count three times: while a run has one, there are the
+    /// cells, the copy, and what the worker makes of it. A part is kept for what moves: queues that
+    /// split take more cells, and new blocks take directory memory from the queues.
     fn queues_gauge(&self, resident: usize) -> Gauge {
         let limit = kept_from(self.queue_limit_beside(resident));
-        Gauge { used: self.queue_bytes() as u64, limit: limit as u64 }
+        let used = self.queue_bytes() + 2 * self.arena.excess_bytes();
+        Gauge { used: used as u64, limit: limit as u64 }
     }
 
     /// Log space that updates have taken, and may take. The log's reserve is for the changes of

@@ -304,7 +304,7 @@ impl Core {
             application_modifiers: registry.modifiers.clone(),
             log,
             directory: Directory::new(config.fanout_min),
-            arena: Arena::new(config.fold_bytes_min),
+            arena: Arena::new(config.fold_bytes_min, config.fat_queue_bytes()),
             space_map,
             physical: BTreeSet::new(),
             unplaced: BTreeSet::new(),

@@ -199,7 +199,7 @@ mod tests {
 
     /// The queues of some blocks, whose keys end alike.
     fn queues() -> Vec<Packed> {
-        let mut arena = Arena::new(1 << 20);
+        let mut arena = Arena::new(1 << 20, 1 << 20);
         let mut seq = 0;
         let mut queue = |block: u8| {
             let mut queue = Queue::default();

@@ -143,12 +143,21 @@ pub struct Arena {
     scratch: Vec<u8>,
     tails: Tails,
     fold_bytes_min: u32,
+    room_bytes: usize,
+    excess_bytes: usize,
+}
+
+/// Bytes of a queue for which a run that has `room_bytes` for it needs memory beyond that: once for
+/// the copy, and once for what its worker makes of it.
+pub fn excess_bytes(queue_bytes: usize, room_bytes: usize) -> usize {
+    queue_bytes.saturating_sub(room_bytes)
 }
 
 impl Arena {
-    /// An empty arena whose queues are folded for the first time when they reach this many bytes.
+    /// An empty arena whose queues are folded for the first time when they reach `fold_bytes_min`,
+    /// and for each of which a run has room for `room_bytes`.
     #[must_use]
-    pub fn new(fold_bytes_min: u32) -> Self {
+    pub fn new(fold_bytes_min: u32, room_bytes: usize) -> Self {
         Self {
             pages: Vec::new(),
             free: NONE,
@@ -161,7 +170,15 @@ impl Arena {
             scratch: Vec::new(),
             tails: Tails::default(),
             fold_bytes_min,
+            room_bytes,
+            excess_bytes: 0,
         }
+    }
+
+    /// [`excess_bytes`] of all queues together.
+    #[must_use]
+    pub fn excess_bytes(&self) -> usize {
+        self.excess_bytes
     }
 
     /// Bytes of cells in use.
@@ -300,7 +317,9 @@ impl Arena {
         queue.count += 1;
         queue.has_ranges |= update.modifier == DELETE_RANGE;
         self.entries += 1;
+        self.excess_bytes -= excess_bytes(queue.bytes as usize, self.room_bytes);
         queue.bytes += u32::try_from(bytes.len()).expect("an update is below 4 GiB");
+        self.excess_bytes += excess_bytes(queue.bytes as usize, self.room_bytes);
         let growth_bytes = queue.growth_bytes.saturating_add(growth_bytes(update));
         self.growth_bytes += u64::from(growth_bytes - queue.growth_bytes);
         queue.growth_bytes = growth_bytes;
@@ -377,6 +396,7 @@ impl Arena {
         }
         self.entries -= u64::from(queue.count);
         self.growth_bytes -= u64::from(queue.growth_bytes);
+        self.excess_bytes -= excess_bytes(queue.bytes as usize, self.room_bytes);
         if queue.tail != NONE {
             self.set_link(queue.tail, self.free);
             self.free = queue.head;
@@ -508,7 +528,7 @@ mod tests {
     fn a_folded_entry_is_as_old_as_its_earliest_part() {
         let (id, mut modifiers) = (ModifierId(100), Modifiers::default());
         modifiers.bind(id, Arc::new(Latest));
-        let (mut arena, mut queue) = (Arena::new(4096), Queue::default());
+        let (mut arena, mut queue) = (Arena::new(4096, 1 << 20), Queue::default());
         for seq in 7..1007u64 {
             let key = format!("key{}", seq % 10);
             let update = UpdateRef { seq, modifier: id, key: key.as_bytes(), operand: b"operand" };
@@ -523,7 +543,7 @@ mod tests {
 
     #[test]
     fn several_queues_are_copied_as_each_by_itself() {
-        let (modifiers, mut arena) = (Modifiers::default(), Arena::new(1 << 20));
+        let (modifiers, mut arena) = (Modifiers::default(), Arena::new(1 << 20, 300));
         let mut queues = vec![Queue::default(); 2 * COPIED_TOGETHER + 1];
         for seq in 1..3_000u64 {
             // The first stays empty.
@@ -534,12 +554,16 @@ mod tests {
         }
         let copies = arena.snapshots(queues.iter().map(|queue| (queue, &b""[..])));
         assert_eq!(copies.len(), queues.len());
+        let of = |queue: &Queue| excess_bytes(queue.bytes() as usize, 300);
+        let excess: usize = queues.iter().map(of).sum();
+        assert_eq!(arena.excess_bytes(), excess);
+        assert_ne!(excess, 0);
         for (copy, queue) in copies.iter().zip(&mut queues) {
             assert_eq!(copy.unpack(), arena.snapshot(queue, b"").unpack());
             assert_eq!(copy.count(), queue.count());
             arena.clear(queue);
         }
-        assert_eq!((arena.used_bytes(), arena.entries()), (0, 0));
+        assert_eq!((arena.used_bytes(), arena.entries(), arena.excess_bytes()), (0, 0, 0));
         // All cells are there again, each once.
         let pages = arena.pages.len();
         for seq in 3_000..6_000u64 {
@@ -554,7 +578,7 @@ mod tests {
 
     #[test]
     fn a_counter_takes_ten_bytes_at_most() {
-        let (mut arena, mut queue) = (Arena::new(1 << 20), Queue::default());
+        let (mut arena, mut queue) = (Arena::new(1 << 20, 1 << 20), Queue::default());
         let low = 0x0102_0304_0506_0000u64.to_be_bytes();
         for seq in 0..1000 {
             let key = (0x0102_0304_0506_0000u64 + seq * 7).to_be_bytes();
@@ -573,7 +597,7 @@ mod tests {
     #[test]
     fn an_end_that_keys_have_in_common_takes_few_bytes() {
         for tail in [&[b'.'; 48][..], b": the number of what there is of this one thing"] {
-            let (mut arena, mut queue) = (Arena::new(1 << 20), Queue::default());
+            let (mut arena, mut queue) = (Arena::new(1 << 20, 1 << 20), Queue::default());
             let low = padded(0, tail);
             let mut before = 0;
             for seq in 0..1000 {
@@ -590,7 +614,7 @@ mod tests {
 
     #[test]
     fn random_keys_teach_nothing() {
-        let (mut arena, mut queue) = (Arena::new(1 << 30), Queue::default());
+        let (mut arena, mut queue) = (Arena::new(1 << 30, 1 << 20), Queue::default());
         for seq in 0..10_000u64 {
             let key = [padded(seq, b""), padded(seq + (1 << 32), b"")].concat();
             let update = UpdateRef { seq, modifier: ModifierId(20), key: &key, operand: b"" };
@@ -603,7 +627,7 @@ mod tests {
     fn folding_and_the_removal_of_ranges_keep_tails() {
         let (id, mut modifiers) = (ModifierId(100), Modifiers::default());
         modifiers.bind(id, Arc::new(Latest));
-        let (mut arena, mut queue) = (Arena::new(256), Queue::default());
+        let (mut arena, mut queue) = (Arena::new(256, 1 << 20), Queue::default());
         let tails = [&b": how many there are"[..], b"/a count", &[0; 30]];
         let key = |number: u64| padded(number, tails[number as usize % 3]);
         let mut old = Vec::new();
@@ -653,7 +677,7 @@ mod tests {
             updates in prop::collection::vec((0..9u64, keys(), bytes()), 1..40),
             wanted in keys(),
         ) {
-            let (mut arena, mut queue) = (Arena::new(1 << 20), Queue::default());
+            let (mut arena, mut queue) = (Arena::new(1 << 20, 1 << 20), Queue::default());
             let (mut seq, mut pushed) = (1 << 40, Vec::new());
             let mut wanted = vec![wanted];
             for (gap, key, operand) in updates {

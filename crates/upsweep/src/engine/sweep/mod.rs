@@ -225,7 +225,8 @@ impl Sweep {
         let of_runs: u64 = self.runs.values().map(|run| run.growth_bytes).sum();
         self.frozen_growth_bytes = of_runs + of_spills;
         let holding = self.runs.values().filter(|run| run.holds_buffers());
-        self.values_bytes = holding.map(|run| run.values_bytes).sum();
+        // What large values are made of is long queues.
+        self.values_bytes = holding.map(|run| run.values_bytes.max(run.excess_bytes)).sum();
     }
 
     /// How far the present cycle has come, from 0 to 1; `None` between cycles.
@@ -263,7 +264,8 @@ impl Core {
         self.swept_but_held() >= seq
     }
 
-    /// Memory that large values take which runs have in hand, in bytes, as of the last pump.
+    /// Memory that runs have in hand for large values and long queues, in bytes, as of the last
+    /// pump.
     #[must_use]
     pub fn values_bytes(&self) -> usize {
         self.sweep.values_bytes

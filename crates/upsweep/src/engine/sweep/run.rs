@@ -14,6 +14,7 @@ use crate::engine::directory::{BlockId, BlockTable};
 use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::format::record_format::{BlockRef, Change, LOST_UPDATES, Placement};
 use crate::engine::quarantine;
+use crate::engine::queue::excess_bytes;
 use crate::log::AppendError;
 use crate::placement::Extent;
 
@@ -74,6 +75,8 @@ pub(in crate::engine) struct Run {
     pub(super) frozen_bytes: usize,
     /// Bytes of the large values that it has in memory.
     pub(super) values_bytes: usize,
+    /// Memory that its worker needs for long queues beyond the room of any run.
+    pub(super) excess_bytes: usize,
     /// How much the blocks grow if every update makes a new record, about.
     pub(super) growth_bytes: u64,
     /// Target size of the blocks that come out, in bytes: less than the store's where free space is
@@ -123,6 +126,7 @@ impl Run {
             frontier: 0,
             frozen_bytes: 0,
             values_bytes: 0,
+            excess_bytes: 0,
             growth_bytes: 0,
             block_bytes: 0,
             load: None,
@@ -299,6 +303,7 @@ impl Core {
             let block = self.directory.block(*id);
             self.unplaced.remove(&(block.space, block.key.clone(), *id));
             run.frozen_bytes += frozen.memory_bytes();
+            run.excess_bytes += excess_bytes(frozen.memory_bytes(), self.config.fat_queue_bytes());
             run.growth_bytes += u64::from(frozen.growth_bytes());
             run.updates += u64::from(frozen.count()) + u64::from(block.spilled);
         }
