@@ -2,10 +2,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use upsweep::runtime::layout::Description;
+use upsweep::runtime::description::Description;
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(description) = serde_json::from_slice::<Description>(data) else { return };
+    let Ok(description) = Description::parse(data) else { return };
     let text = serde_json::to_string_pretty(&description).expect("plain values");
     let again: Description = serde_json::from_str(&text).expect("it was just written");
     assert_eq!(serde_json::to_string_pretty(&again).expect("plain values"), text);

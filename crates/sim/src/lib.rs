@@ -11,6 +11,7 @@
 //! | [`oracle`] | the model: state after any prefix of the records that may survive |
 //! | [`bank`] | hostile devices behind a fuse |
 //! | [`world`] | the event loop: time, completions, jobs, views |
+//! | [`classes`] | the rule that requests are what their classes say |
 //! | [`resting`] | the rule that nobody rests while somebody waits |
 //! | [`loading`] | bulk loads, in steps |
 //! | [`steps`] | what a history does, step by step |
@@ -22,6 +23,7 @@
 
 pub mod bank;
 pub mod checker;
+pub mod classes;
 pub mod history;
 pub mod load;
 pub mod loading;

@@ -5,7 +5,8 @@
 //! the core is pumped and its actions are carried out.
 //!
 //! Invariants, checked after every turn: waiting updates stay within their memory; the core closes
-//! itself only where a fault was injected; nobody rests while somebody waits for room.
+//! itself only where a fault was injected; nobody rests while somebody waits for room; requests are
+//! what their classes say.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,7 @@ use upsweep::structures::formats;
 use upsweep::structures::modifiers::bind_builtins;
 
 use crate::bank::Bank;
+use crate::classes;
 use crate::load::LoadTally;
 use crate::loading::Load;
 use crate::modifiers::application;
@@ -312,6 +314,7 @@ impl World {
         let mut actions = Actions::default();
         self.core().pump(now, &mut actions);
         for request in actions.requests {
+            classes::check(&request, self.plan.config.data_devices)?;
             self.note(&request);
             self.bank.submit(request);
         }

@@ -172,6 +172,29 @@
 //! # }
 //! ```
 //!
+//! # Without a thread that waits
+//!
+//! A [`Ticket`] is a future, and so is a query by [`Table::get_async`]; any executor will do. One
+//! thread can so have many changes and queries on their way. [`Ticket::on_durable`] takes a
+//! callback instead.
+//!
+//! ```
+//! use upsweep::{Durability, Error, Store};
+//!
+//! # fn main() -> Result<(), Error> {
+//! // In memory, as for tests of an application: no folder and no file.
+//! let store = Store::in_memory()?;
+//! let hits = store.table("hits")?.with_durability(Durability::Ticket);
+//! let counted = async {
+//!     hits.add(b"/index.html", 1)?.await?; // durable
+//!     hits.get_async(b"/index.html").await
+//! };
+//! let hits = futures::executor::block_on(counted)?.and_then(|value| value.as_i64());
+//! assert_eq!(hits, Some(1));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Typed tables
 //!
 //! A [`TypedTable`] has keys and values of Rust types. Keys keep their order: numbers that of
@@ -312,7 +335,8 @@
 //!
 //! Most applications need [`Store`] and what it gives. The layers below are public for structures
 //! of one's own and for tools: [`runtime::BlockStore`] is the block API, [`engine`] the state
-//! machine that it drives, [`device`] the devices, with simulated and hostile ones for tests.
+//! machine that it drives, [`device`] the devices, with simulated and hostile ones for tests. A
+//! store runs on any bank of devices: see [`StoreBuilder::create_on`].
 
 pub mod device;
 pub mod engine;

@@ -5,6 +5,7 @@ mod backup;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::device::{Bank, MemoryDevices, ThreadedDevices};
 use crate::engine::block_format::BlockFormat;
 use crate::engine::format::quarantine_format as quarantine;
 use crate::engine::modifier::{Modifier, check_name};
@@ -24,6 +25,9 @@ use crate::structures::modifiers::{self as builtin, bind_builtins};
 use crate::structures::snapshot::Snapshot;
 use crate::structures::table::Table;
 use crate::structures::typed::{Key, TableDefinition, TypedTable, Value};
+
+/// Most bytes of the log of a store in memory.
+const MEMORY_LOG_BYTES: u64 = 64 << 20;
 
 /// How to open a store: memory, pipeline, and what the application brings along.
 #[derive(Clone, Default)]
@@ -136,6 +140,65 @@ impl StoreBuilder {
         Ok(Store { blocks })
     }
 
+    /// Opens the store in `folder`, or makes an empty one there if the folder is empty or not
+    /// there; `options` are for that only.
+    ///
+    /// # Errors
+    /// As [`StoreBuilder::open`] and [`StoreBuilder::create`]: a folder that has something else in
+    /// it stays as it is.
+    pub fn open_or_create(
+        self,
+        folder: impl AsRef<Path>,
+        options: &CreateOptions,
+    ) -> Result<Store, Error> {
+        match self.clone().open(&folder) {
+            Err(Error::Request(RequestError::NoStore(_))) => self.create(folder, options),
+            opened => opened,
+        }
+    }
+
+    /// Makes an empty store of `devices` and opens it. The first `data_devices` of them are for
+    /// data, the others for the log; what is on them is lost. Nothing of the store lies elsewhere,
+    /// and no file is made. Paths in `options` are not used.
+    ///
+    /// # Errors
+    /// Devices or settings that are of no use; a failed write.
+    pub fn create_on(
+        self,
+        devices: impl Bank + 'static,
+        data_devices: u16,
+        options: &CreateOptions,
+    ) -> Result<Store, Error> {
+        let registry = self.registry()?;
+        let mut devices: Box<dyn Bank> = Box::new(devices);
+        BlockStore::create_on(&mut *devices, data_devices, options)?;
+        let blocks = BlockStore::open_on(devices, &self.options, &registry)?;
+        Ok(Store { blocks })
+    }
+
+    /// Opens the store on `devices`, and recovers it. They end with the store.
+    ///
+    /// # Errors
+    /// [`RequestError::Path`] with the name of the first one if it has no label of a store; as
+    /// [`StoreBuilder::open`].
+    pub fn open_on(self, devices: impl Bank + 'static) -> Result<Store, Error> {
+        let registry = self.registry()?;
+        let blocks = BlockStore::open_on(Box::new(devices), &self.options, &registry)?;
+        Ok(Store { blocks })
+    }
+
+    /// Makes an empty store in memory, such as for tests of an application: no folder and no file.
+    /// It is gone when it closes. Durable is what is in the memory of the process.
+    ///
+    /// # Errors
+    /// Settings that are of no use.
+    pub fn in_memory(self) -> Result<Store, Error> {
+        let devices = ThreadedDevices::new(MemoryDevices::with_sizes(&[0, 0], 0));
+        let options =
+            CreateOptions { log_bytes: Some(MEMORY_LOG_BYTES), ..CreateOptions::default() };
+        self.create_on(devices, 1, &options)
+    }
+
     /// Reads everything in the store in `folder` and checks every checksum and invariant. Nothing
     /// is written. Needs no modifier of the application.
     ///
@@ -204,6 +267,23 @@ impl Store {
     /// As [`StoreBuilder::open`].
     pub fn open(folder: impl AsRef<Path>) -> Result<Self, Error> {
         Self::builder().open(folder)
+    }
+
+    /// Opens the store in `folder` with default settings, or makes an empty one there: see
+    /// [`StoreBuilder::open_or_create`].
+    ///
+    /// # Errors
+    /// As [`StoreBuilder::open_or_create`].
+    pub fn open_or_create(folder: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::builder().open_or_create(folder, &CreateOptions::default())
+    }
+
+    /// Makes an empty store in memory with default settings: see [`StoreBuilder::in_memory`].
+    ///
+    /// # Errors
+    /// None but those of the system, such as too few threads.
+    pub fn in_memory() -> Result<Self, Error> {
+        Self::builder().in_memory()
     }
 
     /// Makes an empty store in `folder` with default settings, and opens it.

@@ -41,7 +41,7 @@ fn sparse_cells_are_there_at_once_after_a_sweep_and_after_reopening() {
     let sparse = [0, 1, 4_000, 1 << 30, LAST - 1_000_000, LAST];
     for (index, times) in sparse.into_iter().zip(1..) {
         for _ in 0..times {
-            let _later = array.add(index, 10).expect("accepted");
+            array.add(index, 10).expect("accepted");
         }
     }
     let wanted: Vec<(u64, u32)> = sparse.into_iter().zip((10..).step_by(10)).collect();
@@ -87,14 +87,14 @@ fn cells_that_are_zero_take_no_space() {
     let array = store.array::<i64>("counts").expect("an array").with_durability(Durability::Ticket);
     let size = || store.structures()[0].2;
     for index in 0..10_000 {
-        let _later = array.add(index, 1).expect("accepted");
+        array.add(index, 1).expect("accepted");
     }
     store.sweep().expect("swept");
     assert_eq!(size().records, 10_000);
     // 8 bytes and a bit for each cell, in full blocks.
     assert!(size().bytes < 90_000, "{}", size().bytes);
     for index in 0..10_000 {
-        let _later = array.add(index, -1).expect("accepted");
+        array.add(index, -1).expect("accepted");
     }
     store.sweep().expect("swept");
     assert_eq!((size().records, size().bytes), (0, 0));
@@ -118,8 +118,8 @@ fn structs_and_every_kind_of_number_are_cells() {
     let object = Object { references: U16::new(3), place: U64::new(1 << 50) };
     objects.set(7, object).expect("durable").wait().expect("durable");
     let patch = patch_operand(0, &U16::new(4).to_bytes());
-    let _patched = objects.update(7, BYTE_PATCH, &patch).expect("durable");
-    let _patched = objects.update(8, BYTE_PATCH, &patch).expect("a zero cell has all its bytes");
+    objects.update(7, BYTE_PATCH, &patch).expect("durable");
+    objects.update(8, BYTE_PATCH, &patch).expect("a zero cell has all its bytes");
     let references = |object: Object| object.references.get();
     for _ in 0..2 {
         assert_eq!(objects.get(7).expect("readable").place, object.place);
@@ -257,7 +257,7 @@ fn a_visitor_sees_every_block_as_it_is_swept() {
         .expect("the array is there");
     let indices = || (0..200_000u64).step_by(7).chain(LAST - 10..=LAST);
     for index in indices() {
-        let _later = array.add(index, (index % 1000) as u16).expect("accepted");
+        array.add(index, (index % 1000) as u16).expect("accepted");
     }
     store.sweep().expect("swept");
     let wanted: BTreeMap<u64, u16> =
@@ -268,14 +268,14 @@ fn a_visitor_sees_every_block_as_it_is_swept() {
     let found: BTreeMap<u64, u16> = found.into_iter().filter(|cell| cell.1 > 0).collect();
     assert_eq!(found, wanted);
 
-    let _last = array.clear(7).expect("accepted");
+    array.clear(7).expect("accepted");
     store.sweep().expect("swept");
     let found = std::mem::take(&mut *seen.lock().expect("no visitor panics"));
     assert_eq!((found.get(&7), found.get(&14)), (Some(&0), Some(&14)));
     assert_eq!(found.len(), CellKind::U16.cells_per_block(), "one block was swept");
 
     array.remove_visitor().expect("the array is there");
-    let _last = array.set(7, 7).expect("accepted");
+    array.set(7, 7).expect("accepted");
     store.sweep().expect("swept");
     assert!(seen.lock().expect("no visitor panics").is_empty());
 }
@@ -294,7 +294,7 @@ fn each_cycle_of_the_sweep_visits_blocks_in_the_order_of_the_last() {
     for _ in 0..cycles {
         for block in 0..blocks {
             let index = block * CellKind::U8.cells_per_block() as u64;
-            let _later = array.add(index, 1).expect("accepted");
+            array.add(index, 1).expect("accepted");
         }
         store.sweep().expect("swept");
     }
@@ -383,16 +383,16 @@ proptest! {
         for step in steps {
             match step {
                 Step::Add(index, amount) => {
-                    let _later = array.add(index, amount).expect("accepted");
+                    array.add(index, amount).expect("accepted");
                     let cell = oracle.entry(index).or_default();
                     *cell = cell.wrapping_add(amount);
                 }
                 Step::Set(index, cell) => {
-                    let _later = array.set(index, cell).expect("accepted");
+                    array.set(index, cell).expect("accepted");
                     oracle.insert(index, cell);
                 }
                 Step::Clear(index) => {
-                    let _later = array.clear(index).expect("accepted");
+                    array.clear(index).expect("accepted");
                     oracle.remove(&index);
                 }
                 Step::Sweep => store.sweep().expect("swept"),

@@ -132,7 +132,7 @@ impl World {
                 6 => floats.set(index, -f64::from(byte) / 3.0).and(sums.add(index, -5)),
                 _ => places.set(index, Place([byte; 5])),
             };
-            let _ticket = done.expect("accepted");
+            done.expect("accepted");
         }
         self.store.flush().expect("durable");
     }
@@ -157,7 +157,7 @@ impl World {
 
 fn put(table: &Table, key: &[u8], value: &Value) {
     let operand = value_operand(value.kind, &value.bytes);
-    let _ticket = table.update(key, PUT, &operand).expect("durable");
+    table.update(key, PUT, &operand).expect("durable");
 }
 
 fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
@@ -179,7 +179,7 @@ fn a_backup_shows_one_moment_while_others_write() {
     put(&world.store.table("large").expect("a table"), b"", &large);
     let operand = value_operand(large.kind, &large.bytes);
     let hashed = world.store.hash_table("hashed").expect("a hash table");
-    let _ticket = hashed.update(b"large", PUT, &operand).expect("durable");
+    hashed.update(b"large", PUT, &operand).expect("durable");
     let _empty = world.store.table("empty").expect("a table");
     world.store.blocks().create_space("images", "raw", false).expect("a space");
     let (stop, told) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -222,7 +222,7 @@ fn a_chain_of_increments_gives_every_moment_again() {
     let other = store.table("other").expect("a table");
     let ranges = store.table("ranges").expect("a table").with_durability(Durability::Relaxed);
     for number in 0..5_000u32 {
-        let _later = ranges.add(&number.to_be_bytes(), 1).expect("accepted");
+        ranges.add(&number.to_be_bytes(), 1).expect("accepted");
     }
     put(&gone, b"key", &numbers.value());
     put(&other, b"key", &numbers.value());
@@ -234,7 +234,7 @@ fn a_chain_of_increments_gives_every_moment_again() {
 
     world.change(&mut numbers, 300, 1_000);
     ranges.remove_range(&1_000u32.to_be_bytes(), Some(&4_000u32.to_be_bytes())).expect("removed");
-    let _later = ranges.add(&2_000u32.to_be_bytes(), 1).expect("accepted");
+    ranges.add(&2_000u32.to_be_bytes(), 1).expect("accepted");
     store.drop_table("gone").expect("dropped");
     store.drop_table("other").expect("dropped");
     let _table = store.hash_table("other").expect("a hash table");
@@ -451,7 +451,7 @@ fn a_restore_on_its_way_is_no_store_yet() {
 fn an_increment_does_not_stand_on_a_backup_of_another_copy_of_the_store() {
     let world = World::new();
     let words = world.store.table("words").expect("a table");
-    let _put = words.put(b"word", b"of both").expect("durable");
+    words.put(b"word", b"of both").expect("durable");
     drop(words);
     world.store.clone().close().expect("closed");
     let copy = world.path("copy");
@@ -463,7 +463,7 @@ fn an_increment_does_not_stand_on_a_backup_of_another_copy_of_the_store() {
     let backed_up = |folder: &Path, word: &[u8], backup: &Path| {
         let store = Store::open(folder).expect("opens");
         let words = store.existing_table("words").expect("the table");
-        let _put = words.put(b"word", word).expect("durable");
+        words.put(b"word", word).expect("durable");
         let options = BackupOptions { snapshot: Some("kept"), ..BackupOptions::default() };
         store.backup(backup, &options).expect("backed up")
     };

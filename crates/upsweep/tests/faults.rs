@@ -1,5 +1,5 @@
-//! Every fault of the fault model (see `device/hostile.rs` and `docs/durability.md`) against the
-//! whole engine: it survives the fault, or it reports it, and it never gives a wrong answer.
+//! Every fault of the fault model (see `device/sim/hostile.rs` and `docs/durability.md`) against
+//! the whole engine: it survives the fault, or it reports it, and it never gives a wrong answer.
 
 #[path = "faults/holes.rs"]
 mod holes;

@@ -70,12 +70,12 @@ fn buckets_join_when_records_go() {
     let table = store.hash_table("hits").expect("new").with_durability(Durability::Ticket);
     let blocks = || store.structures()[0].2.blocks;
     for number in 0..50_000u32 {
-        let _later = table.put(&number.to_be_bytes(), b"value").expect("accepted");
+        table.put(&number.to_be_bytes(), b"value").expect("accepted");
     }
     store.sweep().expect("swept");
     let before = blocks();
     for number in (0..50_000u32).filter(|number| number % 50 != 0) {
-        let _later = table.delete(&number.to_be_bytes()).expect("accepted");
+        table.delete(&number.to_be_bytes()).expect("accepted");
     }
     store.sweep().expect("swept");
     // The neighbours of one run join; those of different runs meet in a later one.
@@ -92,21 +92,21 @@ fn all_updates_of_tables_are_there() {
     let store = create(&path);
     let table = store.hash_table("all").expect("new").with_durability(Durability::Ticket);
     let update = |table: &HashTable| -> Result<(), Error> {
-        let _ = table.put(b"put", b"value")?;
-        let _ = table.put(b"gone", b"value")?;
-        let _ = table.delete(b"gone")?;
-        let _ = table.add(b"sum", 40)?;
-        let _ = table.add(b"sum", 2)?;
-        let _ = table.max(b"most", 3)?;
-        let _ = table.max(b"most", 1)?;
-        let _ = table.min(b"least", 1)?;
-        let _ = table.min(b"least", 3)?;
-        let _ = table.insert_if_absent(b"first", b"1")?;
-        let _ = table.insert_if_absent(b"first", b"2")?;
-        let _ = table.put(b"bytes", b"abc")?;
-        let _ = table.append(b"bytes", b"def")?;
-        let _ = table.patch(b"bytes", 1, b"BC")?;
-        let _ = table.put(b"bits", &[1, 2])?;
+        table.put(b"put", b"value")?;
+        table.put(b"gone", b"value")?;
+        table.delete(b"gone")?;
+        table.add(b"sum", 40)?;
+        table.add(b"sum", 2)?;
+        table.max(b"most", 3)?;
+        table.max(b"most", 1)?;
+        table.min(b"least", 1)?;
+        table.min(b"least", 3)?;
+        table.insert_if_absent(b"first", b"1")?;
+        table.insert_if_absent(b"first", b"2")?;
+        table.put(b"bytes", b"abc")?;
+        table.append(b"bytes", b"def")?;
+        table.patch(b"bytes", 1, b"BC")?;
+        table.put(b"bits", &[1, 2])?;
         table.bit_or(b"bits", &[2, 4])?.wait()
     };
     let check = |table: &HashTable| {
@@ -166,11 +166,11 @@ fn large_values_live_outside_of_their_bucket() {
     let table = store.hash_table("large").expect("new").with_durability(Durability::Ticket);
     let value = |number: u32| vec![number as u8; 3000 + number as usize * 5000];
     for number in 0..60u32 {
-        let _later = table.put(&number.to_be_bytes(), &value(number)).expect("accepted");
+        table.put(&number.to_be_bytes(), &value(number)).expect("accepted");
     }
     store.sweep().expect("swept");
     for number in 0..60u32 {
-        let _later = table.append(&number.to_be_bytes(), b"more").expect("accepted");
+        table.append(&number.to_be_bytes(), b"more").expect("accepted");
     }
     table.delete(&59u32.to_be_bytes()).expect("accepted").wait().expect("durable");
     let check = |table: &HashTable| {

@@ -35,7 +35,7 @@ fn closing_ends_all_handles_and_the_folder_can_be_opened_anew() {
     let again = Store::open(&path).expect("opens although handles are left");
     let there = again.existing_table("main").expect("the table");
     assert_eq!(*there.get(b"key").expect("readable").expect("there"), *b"value");
-    let _put = there.put(b"key", b"later").expect("durable");
+    there.put(b"key", b"later").expect("durable");
     again.sweep().expect("swept");
     // What is left of the first one neither reads nor writes.
     assert_eq!(table.put(b"key", b"lost").map(drop), Err(CLOSED));
@@ -56,7 +56,7 @@ fn the_next_open_has_nothing_to_replay() {
     let store = Store::builder().create(&path, &options).expect("a new store");
     let table = store.table("main").expect("a table").with_durability(Durability::Ticket);
     for number in 0..100_000u32 {
-        let _later = table.add(&number.to_be_bytes(), 1).expect("accepted");
+        table.add(&number.to_be_bytes(), 1).expect("accepted");
     }
     let accepted = store.status().log.last;
     store.sweep().expect("swept");
@@ -86,7 +86,7 @@ fn a_log_that_has_lost_its_end_since_the_store_was_closed_is_damage() {
     let store = create(&path);
     let table = store.table("main").expect("a table").with_durability(Durability::Ticket);
     for number in 0..500u32 {
-        let _later = table.add(&number.to_be_bytes(), 1).expect("accepted");
+        table.add(&number.to_be_bytes(), 1).expect("accepted");
     }
     drop(table);
     store.close().expect("closed");
@@ -113,7 +113,7 @@ fn a_fork_of_the_process_cannot_use_the_store() {
     let path = folder.path().join("store");
     let store = create(&path);
     let table = store.table("main").expect("a table");
-    let _put = table.put(b"key", b"value").expect("durable");
+    table.put(b"key", b"value").expect("durable");
     let forked = Error::Closed(ClosedError::Forked);
     match fork::fork().expect("forks") {
         Fork::Child => {
@@ -137,7 +137,7 @@ fn a_fork_of_the_process_cannot_use_the_store() {
             assert_eq!(status.exit_status(), Some(0), "every call is refused in the child");
         }
     }
-    let _put = table.put(b"key", b"parent").expect("the parent goes on");
+    table.put(b"key", b"parent").expect("the parent goes on");
     assert_eq!(
         Store::open(&path).err(),
         Some(RetryError::OpenHere(path.clone()).into()),
@@ -198,7 +198,7 @@ fn a_modifier_that_calls_its_store_is_refused_and_does_not_wait_for_ever() {
     let reason = RequestError::FromWithin.to_string();
     let bad = RequestError::BadOperand { modifier: "asking".to_owned(), reason: reason.clone() };
     assert_eq!(refused, Err(bad.into()));
-    let _update = table.modify(b"key", &asking, b"ask").expect("durable");
+    table.modify(b"key", &asking, b"ask").expect("durable");
     store.sweep().expect("swept");
     let quarantined = store.quarantined().expect("listed");
     assert_eq!(quarantined.len(), 1);
@@ -214,9 +214,9 @@ fn a_store_is_read_without_modifiers_and_without_writing_to_it() {
     let builder = Store::builder().memory_bytes(32 << 20).modifier(asking.clone());
     let store = builder.create(&path, &small()).expect("a new store");
     let (one, other) = (store.table("one").expect("a table"), store.table("other").expect("one"));
-    let _put = one.put(b"key", b"value").expect("durable");
-    let _put = other.modify(b"key", &asking, b"value").expect("durable");
-    let _put = other.put(b"plain", b"value").expect("durable");
+    one.put(b"key", b"value").expect("durable");
+    other.modify(b"key", &asking, b"value").expect("durable");
+    other.put(b"plain", b"value").expect("durable");
     drop((one, other));
     store.close().expect("closed");
     let content = || {

@@ -43,15 +43,15 @@ fn an_update_of_any_length_that_is_refused_is_in_the_quarantine() {
     let path = folder.path().join("store");
     let store = create(&path);
     let table = store.table("main").expect("a table");
-    let _put = table.put(b"k", b"abc").expect("durable");
+    table.put(b"k", b"abc").expect("durable");
     let longest = vec![7; VALUE_BYTES_MAX];
     // From about 1,048,510 bytes on an entry is longer than any value of the application.
     for length in [VALUE_BYTES_MAX - 2, VALUE_BYTES_MAX - 1, VALUE_BYTES_MAX] {
-        let _append = table.append(b"k", &longest[..length]).expect("durable");
+        table.append(b"k", &longest[..length]).expect("durable");
     }
     let key = [b'k'; 4096];
-    let _put = table.put(&key, b"abc").expect("durable");
-    let _append = table.append(&key, &longest).expect("durable");
+    table.put(&key, b"abc").expect("durable");
+    table.append(&key, &longest).expect("durable");
     store.sweep().expect("swept");
     let check = |store: &Store| {
         let table = store.existing_table("main").expect("the table");

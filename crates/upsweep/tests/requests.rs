@@ -32,12 +32,12 @@ fn a_number_added_to_a_text_is_quarantined_however_long_the_text() {
     let numbers = numbers.expect("the same table");
     let texts = [("t7", "2024010"), ("t8", "20240101"), ("t9", "202401011")];
     for (key, text) in texts {
-        let _put = table.put(key.as_bytes(), text.as_bytes()).expect("durable");
-        let _add = table.add(key.as_bytes(), 1).expect("durable");
+        table.put(key.as_bytes(), text.as_bytes()).expect("durable");
+        table.add(key.as_bytes(), 1).expect("durable");
     }
     let _bits = table.bit_or(b"t8", &[0; 8]).expect("bits of a text");
     numbers.put("number", &41).expect("durable").wait().expect("durable");
-    let _add = numbers.add("number", 1).expect("durable");
+    numbers.add("number", 1).expect("durable");
     let _bits = table.bit_or(b"number", &[0xff; 8]).expect("durable");
     let check = || {
         for (key, text) in texts {
@@ -132,8 +132,8 @@ fn verification_needs_no_modifier_of_the_application() {
     let store = builder.create(&path, &small()).expect("a new store");
     let table = store.table("main").expect("a table").with_durability(Durability::Ticket);
     for number in 0..2000u32 {
-        let _later = table.modify(b"key", &Named("mine"), &number.to_be_bytes()).expect("logged");
-        let _later = table.put(&number.to_be_bytes(), b"value").expect("logged");
+        table.modify(b"key", &Named("mine"), &number.to_be_bytes()).expect("logged");
+        table.put(&number.to_be_bytes(), b"value").expect("logged");
     }
     drop(table);
     store.close().expect("closed");
@@ -167,7 +167,7 @@ fn latency_until_durable_counts_from_the_call_and_without_anyone_waiting() {
     let store = create(&folder.path().join("store"));
     let table = store.table("main").expect("a table").with_durability(Durability::Relaxed);
     for number in 0..10_000u32 {
-        let _later = table.add(&number.to_be_bytes(), 1).expect("accepted");
+        table.add(&number.to_be_bytes(), 1).expect("accepted");
     }
     store.flush().expect("durable");
     let before = store.status().latencies.acknowledge;

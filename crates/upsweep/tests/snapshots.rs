@@ -18,7 +18,7 @@ fn rows(table: &Table) -> Rows {
 fn add_all(table: &Table, numbers: impl Iterator<Item = u32>, amount: i64) {
     let table = table.with_durability(upsweep::Durability::Relaxed);
     for number in numbers {
-        let _later = table.add(&key(number), amount).expect("accepted");
+        table.add(&key(number), amount).expect("accepted");
     }
 }
 
@@ -165,7 +165,7 @@ fn a_range_goes_with_what_waits_for_it_and_only_from_ordered_tables() {
     store.sweep().expect("swept");
     add_all(&table, 0..40_000, 1);
     table.remove_range(&key(10), Some(&key(39_990))).expect("removed");
-    let _ticket = table.put(&key(20_000), b"new").expect("put");
+    table.put(&key(20_000), b"new").expect("put");
     let left: Vec<_> = table.iter().map(|row| row.expect("readable").0).collect();
     let wanted: Vec<_> = (0..10).chain([20_000]).chain(39_990..40_000).map(key).collect();
     assert_eq!(left, wanted);

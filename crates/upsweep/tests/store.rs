@@ -250,7 +250,7 @@ fn large_values_live_outside_of_their_leaf() {
     last.expect("updates").wait().expect("durable");
     store.sweep().expect("swept");
     for number in 0..60u32 {
-        let _later = table.append(&number.to_be_bytes(), b"more").expect("accepted");
+        table.append(&number.to_be_bytes(), b"more").expect("accepted");
     }
     table.delete(&59u32.to_be_bytes()).expect("accepted").wait().expect("durable");
     let check = |table: &Table| {

@@ -38,13 +38,16 @@ const BYTE_EXCEPTIONS: [(&str, &str); 11] = [
         "crates/upsweep/src/engine/queue/tails.rs",
         "ends of keys are compared as integers, in memory",
     ),
-    ("crates/upsweep/src/runtime/layout.rs", "the store's identity as hexadecimal digits"),
+    ("crates/upsweep/src/runtime/description.rs", "the store's identity as hexadecimal digits"),
     ("crates/upsweep/src/structures/modifiers", "the eight bytes of a number are the operand"),
     ("crates/upsweep/src/structures/table/handle", "the eight bytes of a number are the operand"),
     ("crates/upsweep/src/structures/table/order.rs", "keys are compared as integers, in memory"),
     ("crates/upsweep/src/structures/typed.rs", "how keys and values of Rust types become bytes"),
     ("crates/upsweep/src/engine/modifier", "the eight bytes of a number are the value itself"),
-    ("crates/upsweep/src/device/pages.rs", "a digest over memory reads words, at no known offset"),
+    (
+        "crates/upsweep/src/device/sim/pages.rs",
+        "a digest over memory reads words, at no known offset",
+    ),
     ("crates/upsweep/src/device/random.rs", "random words fill a buffer, at no known offset"),
 ];
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use upsweep::device::{Devices, HostDevices, HostOptions, HostPath};
+use upsweep::device::{Bank, Devices, HostDevices, HostOptions, HostPath};
 use upsweep::log::{AppendError, Log, LogConfig, LogRegion, Space, StreamId, Urgency};
 
 use super::{Latencies, Random};

@@ -34,15 +34,15 @@ fn what_needs_no_modifier_of_the_application_works() {
     let open = || Store::builder().modifier(Backwards).open(world.store()).expect("opens");
     let store = open();
     let table = store.table("own").expect("a table");
-    let _put = table.put(b"plain", b"text").expect("durable");
+    table.put(b"plain", b"text").expect("durable");
     store.close().expect("closed");
     assert_eq!(world.ok("get", &["plain", "--table", "own"]), "text\n", "nothing of it waits yet");
 
     let store = open();
     let table = store.existing_table("own").expect("the table");
-    let _applied = table.modify(b"turned", &Backwards, b"cba").expect("durable");
+    table.modify(b"turned", &Backwards, b"cba").expect("durable");
     let other = store.existing_table("other").expect("the table");
-    let _put = other.put(b"late", b"too").expect("durable");
+    other.put(b"late", b"too").expect("durable");
     store.close().expect("closed");
     let other = world.run("get", &["k", "--table", "other"]);
     let ended = (other.status, other.out.as_str());

@@ -10,38 +10,30 @@
 //! write stable that had completed when the flush was submitted. What else a device may do to
 //! bytes, above all in a power cut, is the fault model in `docs/durability.md`.
 
+mod bank;
 mod buffer;
 mod chunks;
-#[cfg(target_os = "linux")]
-mod file;
-mod holes;
-#[cfg(target_os = "linux")]
+mod completions;
 mod host;
-mod hostile;
-mod memory;
-mod pages;
-#[cfg(target_os = "linux")]
-mod pool;
+mod joined;
 mod probe;
 mod process;
 mod random;
-#[cfg(target_os = "linux")]
-mod stable;
-#[cfg(target_os = "linux")]
-mod uring;
-mod volatile;
+mod sim;
 
+use std::time::Duration;
+
+pub use bank::{Bank, DeviceDescription, Performer, Waiter, Waker};
 pub(crate) use buffer::LARGE_BYTES_MIN;
 pub use buffer::{ALIGNMENT, Buffer};
-#[cfg(target_os = "linux")]
-pub use file::HostPath;
-#[cfg(target_os = "linux")]
-pub use host::{EngineChoice, HostDescription, HostDevices, HostOptions, Performer, Waiter, Waker};
-pub use hostile::{FailureKind, FaultRange, Faults, HostileDevices};
-pub use memory::{LatencyModel, MemoryDevices, Simulated, VirtualClock};
+pub use host::{EngineChoice, HostDevices, HostOptions, HostPath};
+pub use joined::JoinedDevices;
 pub use probe::{BlockWrites, DeviceProfile, ScratchRange, probe, probe_block_writes};
 pub use process::Process;
-pub use volatile::PowerCut;
+pub use sim::{
+    FailureKind, FaultRange, Faults, HostileDevices, LatencyModel, MemoryDevices, PowerCut,
+    Simulated, ThreadedDevices, VirtualClock,
+};
 
 /// Position of a device in its bank, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -135,6 +127,47 @@ impl Operation {
     }
 }
 
+/// What a request is for. A bank that orders requests goes by this and nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Class {
+    /// A write of the log: callers wait for it, or will.
+    Log,
+    /// A read that a query waits for.
+    ForegroundRead,
+    /// A read of blocks or of spilled updates that the sweep is to apply.
+    SweepRead,
+    /// A write of blocks that the sweep has made.
+    SweepWrite,
+    /// A write of updates that wait no longer in memory.
+    Spill,
+    /// A write of the directory, or of the superblock.
+    Checkpoint,
+    /// A flush of a data device, for which the sweep, spills, a checkpoint or a caller wait.
+    Flush,
+    /// A change of what a file takes up: it grows, or gives space back.
+    FileSpace,
+    /// Creation, recovery, verification, measurement: nothing else is on its way.
+    Upkeep,
+}
+
+/// What is known of a request besides what it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Hint {
+    /// What it is for.
+    pub class: Class,
+    /// The space whose content it is about, if it is one.
+    pub owner: Option<u32>,
+    /// How long after its submission it should have ended; `None` if nothing is known.
+    pub deadline: Option<Duration>,
+}
+
+impl From<Class> for Hint {
+    fn from(class: Class) -> Self {
+        Self { class, owner: None, deadline: None }
+    }
+}
+
 /// One operation on one device.
 #[derive(Debug)]
 pub struct Request {
@@ -142,6 +175,8 @@ pub struct Request {
     pub device: DeviceId,
     /// The caller's name for this request.
     pub token: Token,
+    /// What it is for.
+    pub hint: Hint,
     /// What to do.
     pub operation: Operation,
 }
@@ -154,7 +189,8 @@ impl Request {
             Operation::Read { buffer, .. } | Operation::Write { buffer, .. } => Some(buffer),
             Operation::Flush | Operation::Discard { .. } | Operation::Allocate { .. } => None,
         };
-        Completion { device: self.device, token: self.token, buffer, result }
+        let (device, token, class) = (self.device, self.token, self.hint.class);
+        Completion { device, token, class, buffer, result }
     }
 }
 
@@ -165,6 +201,8 @@ pub struct Completion {
     pub device: DeviceId,
     /// The token of the request.
     pub token: Token,
+    /// The class of the request.
+    pub class: Class,
     /// The buffer of a read or write, given back; `None` for other operations.
     pub buffer: Option<Buffer>,
     /// Success, or why the operation failed. After a failed write the bytes are undefined.
@@ -184,6 +222,13 @@ pub enum DeviceError {
         /// Operating system error number.
         errno: i32,
     },
+}
+
+impl DeviceError {
+    /// What requests get of a bank that is gone: `EBADF`.
+    fn gone() -> Self {
+        Self::Failed { errno: rustix::io::Errno::BADF.raw_os_error() }
+    }
 }
 
 impl std::fmt::Display for DeviceError {
@@ -247,7 +292,8 @@ pub fn run_alone(
     device: DeviceId,
     operation: Operation,
 ) -> Result<Option<Buffer>, DeviceError> {
-    devices.submit(Request { device, token: Token(u64::MAX), operation });
+    let hint = Class::Upkeep.into();
+    devices.submit(Request { device, token: Token(u64::MAX), hint, operation });
     let mut completions = Vec::with_capacity(1);
     while completions.is_empty() {
         devices.wait(&mut completions);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::random::SplitMix64;
-use super::{Buffer, DeviceError, DeviceId, Devices, Durability, Operation, Request, Token};
+use super::{Buffer, Class, DeviceError, DeviceId, Devices, Durability, Operation, Request, Token};
 
 /// Bytes of a sequential request.
 const SEQUENTIAL_BYTES: u64 = 1 << 20;
@@ -303,6 +303,7 @@ impl<Now: Fn() -> Duration> Probe<'_, Now> {
             Some(durability) => Operation::Write { offset, buffer, durability },
             None => Operation::Read { offset, buffer },
         };
-        self.devices.submit(Request { device: self.device, token: Token(0), operation });
+        let (token, hint) = (Token(0), Class::Upkeep.into());
+        self.devices.submit(Request { device: self.device, token, hint, operation });
     }
 }

@@ -18,7 +18,7 @@
 use std::collections::BTreeMap;
 
 use super::config::SUPERBLOCK_SLOTS;
-use super::core::{Actions, Core, Purpose};
+use super::core::{Actions, Core, IoKind};
 use super::directory::Directory;
 use super::format::checkpoint_format::{
     BundleList, ImageRecord, Root, SLOT_BYTES, encode_root, encode_superblock,
@@ -27,7 +27,7 @@ use super::format::image_format::{self, Identity, ImageKind};
 use super::policy::{START_PERCENT, Shortage};
 use super::sweep::Flushing;
 use super::tree::NodeId;
-use crate::device::{Buffer, Completion, DeviceId, Durability, Operation, Request};
+use crate::device::{Buffer, Completion, DeviceId, Durability, Operation};
 use crate::placement::{Extent, UNIT_BYTES};
 
 /// Page writes in flight while nobody waits for the log.
@@ -333,10 +333,10 @@ impl Core {
         let store = self.config.store;
         let identity = Identity { store, kind, space: number, seq, key: &[] };
         image_format::encode(&identity, body, &mut buffer);
-        let token = self.token(Purpose::CheckpointWrite);
         let (offset, durability) = (extent.offset, Durability::Cached);
         let operation = Operation::Write { offset, buffer, durability };
-        actions.requests.push(Request { device: extent.device, token, operation });
+        let kind = IoKind::CheckpointWrite;
+        actions.requests.push(self.request(kind, None, extent.device, operation));
         self.full = false;
         self.checkpoint.pending += 1;
         self.statistics.checkpoint_written_bytes += bytes as u64;
@@ -439,10 +439,10 @@ impl Core {
         let mut buffer = Buffer::zeroed(SLOT_BYTES);
         let bytes = encode_superblock(&superblock);
         buffer[..bytes.len()].copy_from_slice(&bytes);
-        let token = self.token(Purpose::Superblock);
         let offset = SUPERBLOCK_SLOTS[(superblock.generation % 2) as usize];
         let operation = Operation::Write { offset, buffer, durability: Durability::Stable };
-        actions.requests.push(Request { device: DeviceId(0), token, operation });
+        let write = self.request(IoKind::Superblock, None, DeviceId(0), operation);
+        actions.requests.push(write);
         self.checkpoint.superblock_in_flight = true;
     }
 

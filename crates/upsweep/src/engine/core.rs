@@ -33,10 +33,10 @@ use super::statistics::{Statistics, TreeCounters};
 use super::sweep::{Job, RunId, SpillId, Sweep};
 use super::view::{View, ViewId, Views};
 use super::visitor::Visitors;
-use crate::device::{Completion, DeviceId, Request, Token};
+use crate::device::{Buffer, Class, Completion, DeviceId, Hint, Operation, Request, Token};
 use crate::error::{ClosedError, Error};
-use crate::log::{AppendError, LOG_TOKEN_BIT, Log, StreamId, Urgency};
-use crate::placement::SpaceMap;
+use crate::log::{AppendError, Log, StreamId, Urgency};
+use crate::placement::{Extent, SpaceMap};
 
 /// What the caller of the core has to do.
 #[derive(Default)]
@@ -49,9 +49,9 @@ pub struct Actions {
     pub views: Vec<(ViewId, Result<View, Error>)>,
 }
 
-/// What a request of the core is for; the log keeps its own account.
+/// What the completion of a request moves on; the log keeps its own account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum IoKind {
     RunRead(RunId),
     RunWrite(RunId),
     ValueRead(RunId, usize),
@@ -64,6 +64,22 @@ pub(super) enum Purpose {
     Superblock,
     FileSpace,
     LogGrowth,
+}
+
+impl IoKind {
+    fn class(self) -> Class {
+        match self {
+            Self::RunRead(_) | Self::BlockRead(..) | Self::ValueRead(..) | Self::BundleRead => {
+                Class::SweepRead
+            }
+            Self::RunWrite(_) => Class::SweepWrite,
+            Self::SpillWrite(_) => Class::Spill,
+            Self::Flush => Class::Flush,
+            Self::View => Class::ForegroundRead,
+            Self::CheckpointWrite | Self::Superblock => Class::Checkpoint,
+            Self::FileSpace | Self::LogGrowth => Class::FileSpace,
+        }
+    }
 }
 
 /// What becomes of the space that a change leaves behind.
@@ -144,7 +160,7 @@ pub struct Core {
     pub(super) closed: Option<ClosedError>,
     /// It is about to be closed: updates are refused.
     pub(super) closing: bool,
-    pub(super) purposes: BTreeMap<Token, Purpose>,
+    pub(super) in_flight: BTreeMap<Token, IoKind>,
     pub(super) next_token: u64,
     pub(super) now_us: u64,
     pub(super) scratch: Vec<u8>,
@@ -318,7 +334,7 @@ impl Core {
     /// will happen any more.
     #[must_use]
     pub fn is_active(&self) -> bool {
-        !self.purposes.is_empty()
+        !self.in_flight.is_empty()
             || self.log.durable() < self.log.last()
             || self.sweep.is_active()
             || self.is_sweep_owed()
@@ -359,7 +375,7 @@ impl Core {
 
     /// Takes one completion of a device.
     pub fn complete(&mut self, completion: Completion) {
-        if completion.token.0 & LOG_TOKEN_BIT != 0 {
+        if completion.class == Class::Log {
             if let Err(failure) = self.log.complete(completion) {
                 self.close(ClosedError::WriteFailed {
                     device: failure.device,
@@ -371,26 +387,26 @@ impl Core {
             self.publish_durable();
             return;
         }
-        let purpose = self.purposes.remove(&completion.token);
-        match purpose.expect("a completion belongs to a request") {
-            Purpose::RunRead(run) => self.run_read_done(run, completion),
-            Purpose::BundleRead => self.bundle_read_done(completion),
-            Purpose::SpillWrite(spill) => self.spill_write_done(spill, &completion),
-            Purpose::BlockRead(run, block) => self.block_read_done(run, block, completion),
-            Purpose::ValueRead(run, value) => self.value_read_done(run, value, completion),
-            Purpose::RunWrite(run) => self.run_write_done(run, &completion),
-            Purpose::Flush => self.flush_done(&completion),
-            Purpose::View => self.view_read_done(completion),
-            Purpose::CheckpointWrite => self.checkpoint_write_done(&completion),
-            Purpose::Superblock => self.superblock_done(&completion),
-            Purpose::FileSpace => self.file_space_done(&completion),
-            Purpose::LogGrowth => self.log_growth_done(&completion),
+        let kind = self.in_flight.remove(&completion.token);
+        match kind.expect("a completion belongs to a request") {
+            IoKind::RunRead(run) => self.run_read_done(run, completion),
+            IoKind::BundleRead => self.bundle_read_done(completion),
+            IoKind::SpillWrite(spill) => self.spill_write_done(spill, &completion),
+            IoKind::BlockRead(run, block) => self.block_read_done(run, block, completion),
+            IoKind::ValueRead(run, value) => self.value_read_done(run, value, completion),
+            IoKind::RunWrite(run) => self.run_write_done(run, &completion),
+            IoKind::Flush => self.flush_done(&completion),
+            IoKind::View => self.view_read_done(completion),
+            IoKind::CheckpointWrite => self.checkpoint_write_done(&completion),
+            IoKind::Superblock => self.superblock_done(&completion),
+            IoKind::FileSpace => self.file_space_done(&completion),
+            IoKind::LogGrowth => self.log_growth_done(&completion),
         }
     }
 
     /// Whether any record or checkpoint is on its way to a device.
     pub(super) fn is_writing(&self) -> bool {
-        self.log.durable() < self.log.last() || !self.purposes.is_empty()
+        self.log.durable() < self.log.last() || !self.in_flight.is_empty()
     }
 
     /// Whether no request is in flight and no run on its way.
@@ -398,12 +414,31 @@ impl Core {
         self.sweep.runs.is_empty() && self.sweep.spills.is_empty() && !self.is_writing()
     }
 
-    /// A token for a new request.
-    pub(super) fn token(&mut self, purpose: Purpose) -> Token {
+    /// A new request that reads what lies at `extent`.
+    pub(super) fn read_request(
+        &mut self,
+        kind: IoKind,
+        owner: Option<u32>,
+        extent: Extent,
+    ) -> Request {
+        let buffer = Buffer::recycled(extent.bytes as usize);
+        let operation = Operation::Read { offset: extent.offset, buffer };
+        self.request(kind, owner, extent.device, operation)
+    }
+
+    /// A new request of the core, about the content of the space `owner` if that is one.
+    pub(super) fn request(
+        &mut self,
+        kind: IoKind,
+        owner: Option<u32>,
+        device: DeviceId,
+        operation: Operation,
+    ) -> Request {
         self.next_token += 1;
         let token = Token(self.next_token);
-        self.purposes.insert(token, purpose);
-        token
+        self.in_flight.insert(token, kind);
+        let hint = Hint { owner, ..kind.class().into() };
+        Request { device, token, hint, operation }
     }
 
     /// Puts what has become durable into effect, in log order. What the running checkpoint still

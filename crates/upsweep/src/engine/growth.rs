@@ -15,11 +15,11 @@
 //! finds no room is cancelled, its updates wait again, and the store counts as full.
 
 use super::block_format::UpdateRef;
-use super::core::{Actions, Core, Purpose};
+use super::core::{Actions, Core, IoKind};
 use super::format::record_format::LoggedUpdate;
 use super::holes::Punching;
 use super::pending::Pending;
-use crate::device::{Completion, DeviceId, Operation, Request};
+use crate::device::{Completion, DeviceId, Operation};
 use crate::placement::{DEVICE_BYTES_MAX, SpaceMap, UNIT_BYTES};
 
 /// How long after a refusal no device is asked to grow again, in microseconds.
@@ -235,10 +235,9 @@ impl Core {
             return false;
         };
         let Allocation { offset, bytes, .. } = allocation;
-        let token = self.token(Purpose::FileSpace);
         let operation =
             if is_broken { Operation::Flush } else { Operation::Allocate { offset, bytes } };
-        actions.requests.push(Request { device, token, operation });
+        actions.requests.push(self.request(IoKind::FileSpace, None, device, operation));
         self.growth.asked = Some(Asked::Allocation(allocation));
         true
     }

@@ -14,9 +14,9 @@
 //! session. So when nothing has asked for it within the window, it goes back as well: to punch a
 //! hole twice does nothing.
 
-use super::core::{Actions, Core, Purpose};
+use super::core::{Actions, Core, IoKind};
 use super::growth::Asked;
-use crate::device::{DeviceId, Operation, Request};
+use crate::device::{DeviceId, Operation};
 
 /// Longest hole that is punched at a time, in bytes: a few extents of a file system.
 const PUNCH_BYTES_MAX: u64 = 16 << 20;
@@ -115,9 +115,8 @@ impl Core {
             return;
         }
         let Some((device, offset, bytes)) = self.next_hole() else { return };
-        let token = self.token(Purpose::FileSpace);
         let operation = Operation::Discard { offset, bytes };
-        actions.requests.push(Request { device, token, operation });
+        actions.requests.push(self.request(IoKind::FileSpace, None, device, operation));
         self.growth.asked = Some(Asked::Hole);
         self.statistics.punches += 1;
     }

@@ -10,8 +10,8 @@
 //! Steps: the device is extended; zeros are written to the new part, one request at a time; the log
 //! goes on there. Invariant: at most one such request is in flight.
 
-use super::core::{Actions, Core, Purpose};
-use crate::device::{Buffer, Completion, DeviceError, Durability, Operation, Request};
+use super::core::{Actions, Core, IoKind};
+use crate::device::{Buffer, Completion, DeviceError, Durability, Operation};
 
 /// How long after a refusal the log is not made longer, in microseconds.
 const REFUSAL_US: u64 = 1_000_000;
@@ -46,8 +46,7 @@ impl Core {
         } else {
             return;
         };
-        let token = self.token(Purpose::LogGrowth);
-        actions.requests.push(Request { device, token, operation });
+        actions.requests.push(self.request(IoKind::LogGrowth, None, device, operation));
         self.log_growth.is_under_way = true;
     }
 

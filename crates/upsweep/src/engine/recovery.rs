@@ -336,7 +336,7 @@ impl Core {
             waits_for_log: false,
             closed: None,
             closing: false,
-            purposes: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             next_token: 0,
             now_us: 0,
             scratch: Vec::new(),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::block_format::{Routing, UpdateRef};
 use super::bundles::{self, Bundle};
 use super::cache::Image;
-use super::core::{Actions, Core, Purpose};
+use super::core::{Actions, Core, IoKind};
 use super::directory::{BlockId, Space};
 use super::format::bundle_format::BundleRecord;
 use super::format::image_format::{self, Identity, ImageKind};
@@ -23,7 +23,7 @@ use super::format::record_format::{LOST_UPDATES, Placement};
 use super::modifier::Modifier;
 use super::queue::Waiting;
 use super::registry::DELETE_RANGE;
-use crate::device::{Buffer, Completion, DeviceId, Operation, Request, Token};
+use crate::device::{Completion, DeviceId, Request, Token};
 use crate::error::{Damage, Error, RequestError};
 use crate::placement::Extent;
 
@@ -415,7 +415,7 @@ impl Core {
         id: ViewId,
         checked: CheckedRead,
     ) -> Option<Result<View, Error>> {
-        self.purposes.remove(&checked.token);
+        self.in_flight.remove(&checked.token);
         self.end_view_read(checked);
         let position = self.views.answered.iter().position(|answered| answered.0 == id)?;
         Some(self.views.answered.swap_remove(position).1)
@@ -448,15 +448,12 @@ impl Core {
             }
         };
         let expected = Arc::new(expected);
-        let token = self.token(Purpose::View);
-        self.views.by_extent.insert(extent, token);
+        let request = self.read_request(IoKind::View, Some(expected.space), extent);
+        self.views.by_extent.insert(extent, request.token);
         let (waiters, check) = (vec![id], Arc::clone(&expected));
         let read = PendingRead { part, extent, expected: check, waiters };
-        self.views.reads.insert(token, read);
+        self.views.reads.insert(request.token, read);
         self.statistics.view_reads += 1;
-        let buffer = Buffer::recycled(extent.bytes as usize);
-        let operation = Operation::Read { offset: extent.offset, buffer };
-        let request = Request { device: extent.device, token, operation };
         Some(ViewRead { request, expected })
     }
 

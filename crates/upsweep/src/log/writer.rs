@@ -6,6 +6,7 @@
 mod growth;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use super::assembly::{Assembly, Pool};
 use super::format::{self, BatchHeader, DEVICES_MAX, NO_DEVICE, RECORD_HEADER_BYTES};
@@ -14,7 +15,9 @@ use super::statistics::{LogDeviceStatistics, LogStatistics};
 use super::{
     AppendError, LOG_TOKEN_BIT, LogConfig, LogFailure, LogRegion, Seq, Space, StreamId, Urgency,
 };
-use crate::device::{self, Buffer, Completion, Devices, Durability, Operation, Request, Token};
+use crate::device::{
+    self, Buffer, Class, Completion, Devices, Durability, Hint, Operation, Request, Token,
+};
 use crate::error::{ClosedError, Error, RequestError};
 
 /// Bytes of one write when a ring is created.
@@ -300,7 +303,8 @@ impl Log {
     /// places. An open batch that may expect more company waits for that while its device writes
     /// another. Call after appends, after completions, and at [`Log::deadline_us`].
     ///
-    /// Every request has [`LOG_TOKEN_BIT`] in its token and wants stable media.
+    /// Every request is of [`Class::Log`], has [`LOG_TOKEN_BIT`] in its token, and wants stable
+    /// media; its deadline is at once if somebody waits, else when the batch would go out anyway.
     pub fn dispatch(&mut self, now_us: u64, requests: &mut Vec<Request>) {
         loop {
             let due = |open: &Assembly| open.urgent || now_us >= self.due_us(open);
@@ -319,7 +323,7 @@ impl Log {
             let batch = self.sealed.pop_front().expect("one was there or was sealed");
             self.sealed_bytes -= bytes;
             self.statistics.delayed_batches += u64::from(delayed);
-            requests.push(self.launch(batch, device, place));
+            requests.push(self.launch(batch, device, place, now_us));
         }
     }
 
@@ -353,12 +357,13 @@ impl Log {
     }
 
     /// Binds a batch to its number, device and place.
-    fn launch(&mut self, mut batch: Assembly, device: u16, place: u64) -> Request {
+    fn launch(&mut self, mut batch: Assembly, device: u16, place: u64, now_us: u64) -> Request {
         let (bytes, last_seq) = (batch.bytes(), batch.last_seq());
         let number = self.durable_batch + self.flights.len() as u64 + 1;
         let ring = &mut self.rings[usize::from(device)];
         ring.take(place, bytes, last_seq);
         let (target, offset) = (ring.region.device, ring.region.offset + place);
+        let wait_us = if batch.urgent { 0 } else { self.due_us(&batch).saturating_sub(now_us) };
         let mut cursors = [0; DEVICES_MAX];
         for (cursor, ring) in cursors.iter_mut().zip(&self.rings) {
             *cursor = ring.cursor_page();
@@ -390,7 +395,9 @@ impl Log {
         let buffer = self.pool.cut(batch.buffer, bytes as usize);
         let durability = Durability::Stable;
         let operation = Operation::Write { offset, buffer, durability };
-        Request { device: target, token: Token(LOG_TOKEN_BIT | number), operation }
+        let deadline = Some(Duration::from_micros(wait_us));
+        let hint = Hint { class: Class::Log, owner: None, deadline };
+        Request { device: target, token: Token(LOG_TOKEN_BIT | number), hint, operation }
     }
 
     /// Takes the completion of a request that [`Log::dispatch`] gave. Call `dispatch` afterwards.

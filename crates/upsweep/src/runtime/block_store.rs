@@ -9,16 +9,21 @@
 )]
 #![expect(clippy::disallowed_types, reason = "the runtime is where threads meet")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::clock::process_cpu;
-use super::layout::{self, CreateOptions, Description, Folder};
+use super::description::{self, Description, Names};
+use super::layout::{self, CreateOptions, Folder};
 use super::load::BlockLimits;
+use super::new_devices;
 use super::repair;
 use super::shared::{PartlyAccepted, Shared};
 use super::status::{self, Status};
-use super::threads::Threads;
+use super::threads::{Threads, join_caller};
+use super::ticket::Ticket;
+use super::views::PendingView;
+use crate::device::{Bank, DeviceId};
 use crate::engine::block_format::ApplyInput;
 use crate::engine::modifier::{Modifier, ValueKind};
 use crate::engine::registry::{ModifierId, Modifiers, PUT};
@@ -72,47 +77,11 @@ impl Default for OpenOptions {
     }
 }
 
-/// A change on its way to stable media.
-#[must_use = "the change is durable only once the ticket has been waited on"]
-#[derive(Clone)]
-pub struct Ticket {
-    inner: Arc<Inner>,
-    seq: u64,
-}
-
-impl Ticket {
-    /// Waits until the change, and every one before it, is on stable media.
-    ///
-    /// # Errors
-    /// [`Error::Closed`] if a log write failed first: the change may or may not be there after the
-    /// store is opened again.
-    pub fn wait(&self) -> Result<(), Error> {
-        self.inner.shared.wait_durable(self.seq)
-    }
-
-    /// Whether the change is on stable media.
-    #[must_use]
-    pub fn is_durable(&self) -> bool {
-        self.inner.shared.durable() >= self.seq
-    }
-
-    /// The position of the change in the store's history; later changes have higher ones.
-    #[must_use]
-    pub fn sequence(&self) -> u64 {
-        self.seq
-    }
-}
-
-impl std::fmt::Debug for Ticket {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Ticket({})", self.seq)
-    }
-}
-
 pub(super) struct Inner {
     pub(super) shared: Arc<Shared>,
     threads: std::sync::Mutex<Threads>,
-    pub(super) folder: Folder,
+    /// None if it was opened on a bank.
+    folder: Option<Folder>,
     description: Description,
     cpu_at_open: std::time::Duration,
     memory_bytes: usize,
@@ -132,7 +101,8 @@ pub struct BlockStore {
 
 impl std::fmt::Debug for BlockStore {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_tuple("BlockStore").field(&self.inner.folder.path).finish()
+        let path = self.inner.folder.as_ref().map(|folder| &folder.path);
+        formatter.debug_tuple("BlockStore").field(&path).finish()
     }
 }
 
@@ -157,7 +127,38 @@ impl BlockStore {
     /// [`Error::Request`] naming the path or setting that is wrong; [`Error::Closed`] if a write
     /// failed. What was made is removed again.
     pub fn create(folder: &Path, options: &CreateOptions) -> Result<(), Error> {
-        layout::create(folder, options, |devices, config| engine::create(devices, config))
+        layout::create(folder, options)
+    }
+
+    /// Makes an empty store of `devices`, the first `data_devices` of which are for data and the
+    /// others for the log. What is on them is lost. A device that is empty and can grow begins
+    /// with a few MiB. Paths in `options` are not used.
+    ///
+    /// # Errors
+    /// [`Error::Request`] naming the device or setting that is wrong; [`Error::Closed`] if a write
+    /// failed.
+    pub fn create_on(
+        devices: &mut dyn Bank,
+        data_devices: u16,
+        options: &CreateOptions,
+    ) -> Result<(), Error> {
+        let log_devices = devices.count().saturating_sub(data_devices);
+        if data_devices == 0 || log_devices == 0 {
+            let reason = format!(
+                "{data_devices} of {}; give at least one to data and one to the log",
+                devices.count()
+            );
+            return Err(RequestError::BadConfig { setting: "data devices", reason }.into());
+        }
+        let log_bytes = new_devices::log_bytes(options, usize::from(log_devices))?;
+        let rings = new_devices::size(devices, usize::from(data_devices), log_bytes)?;
+        let name = |device| PathBuf::from(devices.description(DeviceId(device)).name);
+        let names = Names {
+            data: (0..data_devices).map(name).collect(),
+            log: (data_devices..devices.count()).map(name).collect(),
+        };
+        let places = vec![None; usize::from(devices.count())];
+        description::format(devices, options, names, rings, &places).map(|_| ())
     }
 
     /// Opens the store in `folder` and recovers it. Cost: reads the directory and the log since the
@@ -208,22 +209,49 @@ impl BlockStore {
         registry: &Registry,
         access: Access,
     ) -> Result<Self, Error> {
-        let (folder, description, mut devices) = layout::open(folder, access)?;
-        let mut config = description.config(&folder.path, options.memory_bytes)?;
+        let (folder, description, devices) = layout::open(folder, access)?;
+        Self::start(Some(folder), description, Box::new(devices), options, registry, access)
+    }
+
+    /// Opens the store on `devices` and recovers it. They are gone when it closes.
+    ///
+    /// # Errors
+    /// [`RequestError::Path`] with the name of the first one if it has no label of a store; as
+    /// [`BlockStore::open`].
+    pub fn open_on(
+        mut devices: Box<dyn Bank>,
+        options: &OpenOptions,
+        registry: &Registry,
+    ) -> Result<Self, Error> {
+        let description = description::of_bank(&mut *devices)?;
+        description::check_labels(&mut *devices, &description)?;
+        Self::start(None, description, devices, options, registry, Access::ReadWrite)
+    }
+
+    fn start(
+        folder: Option<Folder>,
+        description: Description,
+        mut devices: Box<dyn Bank>,
+        options: &OpenOptions,
+        registry: &Registry,
+        access: Access,
+    ) -> Result<Self, Error> {
+        let mut config = description.config(options.memory_bytes);
         config.run_blocks_max = options.run_blocks_max.unwrap_or(config.run_blocks_max);
         config.run_density_percent_min = options.run_density_percent_min;
         config.log_depth = options.log_depth;
-        let mut core = engine::open(&mut devices, config, registry, access)?;
+        let mut core = engine::open(&mut *devices, config, registry, access)?;
         if access == Access::ReadOnly {
             core.close(ClosedError::ReadOnly);
         }
-        let (waiter, waker) = (devices.waiter(), devices.waiter().waker());
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let shared = Arc::new(Shared::new(core, devices, sender, waker));
+        let waiter = devices.waiter();
+        let (job_sender, jobs) = std::sync::mpsc::channel();
+        let (call_sender, calls) = std::sync::mpsc::channel();
+        let shared = Arc::new(Shared::new(core, devices, job_sender, call_sender));
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = if options.workers == 0 { processors.min(4) } else { options.workers };
-        let threads = Threads::start(&shared, waiter, receiver, workers).map_err(|error| {
-            RequestError::Path { path: folder.path.clone(), reason: error.to_string() }
+        let threads = Threads::start(&shared, waiter, jobs, calls, workers).map_err(|error| {
+            RequestError::BadConfig { setting: "workers", reason: error.to_string() }
         })?;
         let inner = Inner {
             shared,
@@ -262,8 +290,8 @@ impl BlockStore {
     /// in the report.
     pub fn verify(folder: &Path, registry: &Registry) -> Result<Report, Error> {
         let (folder, description, mut devices) = layout::open(folder, Access::ReadOnly)?;
-        let config = description.config(&folder.path, usize::MAX / 4)?;
-        engine::verify(&mut devices, config, registry)
+        let _locked = folder;
+        engine::verify(&mut devices, description.config(usize::MAX / 4), registry)
     }
 
     /// Restores `store.json` in `folder` from the copy in the label of `device`; of the first data
@@ -301,7 +329,7 @@ impl BlockStore {
         } else {
             shared.submit(updates, urgency(durability), waits)?
         };
-        Ok(Ticket { inner: Arc::clone(&self.inner), seq })
+        Ok(Ticket::new(&self.inner, seq))
     }
 
     /// As many calls of [`BlockStore::modify`] as there are records, in order, at the cost of few:
@@ -318,7 +346,7 @@ impl BlockStore {
         let waits = durability == Durability::Wait;
         let shared = &self.inner.shared;
         let seq = shared.submit_some(&mut records, urgency(durability), waits)?;
-        Ok(Ticket { inner: Arc::clone(&self.inner), seq })
+        Ok(Ticket::new(&self.inner, seq))
     }
 
     /// What is known of a block: image and waiting updates, consistent with each other. At most one
@@ -328,6 +356,12 @@ impl BlockStore {
     /// [`RequestError::NoTable`]; [`Error::Damaged`] if the block is.
     pub fn view(&self, space: u32, wanted: Wanted) -> Result<View, Error> {
         self.inner.shared.view(space, wanted)
+    }
+
+    /// As [`BlockStore::view`], without blocking the thread. It resolves to [`Error::Closed`] if
+    /// the store closes meanwhile.
+    pub fn view_async(&self, space: u32, wanted: Wanted) -> PendingView {
+        PendingView::new(Arc::clone(&self.inner.shared), space, wanted)
     }
 
     /// Answers a query of one key by `query`, which sees the image of its block, if it is needed,
@@ -523,7 +557,7 @@ impl BlockStore {
         status::gather(&status::Sources {
             shared: &inner.shared,
             description: &inner.description,
-            folder: &inner.folder,
+            folder: inner.folder.as_ref(),
             cpu,
             memory_bytes: inner.memory_bytes,
             workers: inner.workers,
@@ -617,13 +651,19 @@ impl Inner {
         self.shared.pump(state);
         if self.access != Access::ReadOnly {
             let cpu = process_cpu().saturating_sub(self.cpu_at_open);
-            if let Some(session) = status::session(&self.shared, cpu, &self.folder) {
-                self.folder.write_session(&session);
+            if let Some(folder) = &self.folder
+                && let Some(session) = status::session(&self.shared, cpu, folder)
+            {
+                folder.write_session(&session);
             }
         }
         threads.stop(&self.shared);
         self.shared.end();
-        self.folder.unlock();
+        self.folder.iter().for_each(Folder::unlock);
+        let caller = threads.take_caller();
+        // A call may want to close the store too.
+        drop(threads);
+        join_caller(caller);
         ended
     }
 }
@@ -635,7 +675,7 @@ impl Drop for Inner {
             std::mem::forget(Arc::clone(&self.shared));
             let threads = self.threads.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
             std::mem::forget(std::mem::take(threads));
-            self.folder.forget();
+            self.folder.iter().for_each(Folder::forget);
             return;
         }
         // If it fails, nobody was promised durability for what is lost.

@@ -3,29 +3,37 @@
 //! Steps of a durable update: it is accepted; if a device had a free place, the write of its batch
 //! comes out of that, and the caller does the write itself, as it would only wait for it otherwise.
 //! If not, the batch goes out when an earlier one completes, through the bank, and the driver takes
-//! its completion. All callers of a batch sleep on one [`Group`], and are woken by one call.
+//! its completion. All callers of a batch sleep on one [`Group`], and are woken by one call. Who
+//! does not want to sleep leaves a [`Call`] instead, which a thread of its own makes.
 //!
 //! Invariants: [`Shared::durable`] and `closed` change before a group is woken, so nobody sleeps
 //! through it; a group is of one batch, so nobody is woken in vain; a caller that writes tells the
-//! core how that went before it returns, whether its own update is durable by then or not.
+//! core how that went before it returns, whether its own update is durable by then or not; a call
+//! that was left is made once.
 
 #![expect(clippy::disallowed_types, reason = "the runtime is where threads meet")]
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, PoisonError};
+use std::thread::Thread;
+
+use parking_lot::Mutex;
 
 use super::shared::{Locked, Shared, State};
-use crate::device::Request;
+use crate::device::{Class, Request};
 use crate::engine::Core;
 use crate::error::{ClosedError, Error};
-use crate::log::LOG_TOKEN_BIT;
 
-/// The callers that wait for one batch.
+/// What is called when something is over.
+pub(super) type Call = Box<dyn FnOnce() + Send>;
+
+/// The callers that sleep until one batch is durable.
 #[derive(Default)]
 struct Group {
     /// Held between a look at what is waited for and the sleep.
-    looking: Mutex<()>,
+    looking: std::sync::Mutex<()>,
     over: Condvar,
 }
 
@@ -44,36 +52,61 @@ impl Group {
     }
 }
 
-/// The callers that wait for the log, by the number of their batch.
+/// Who waits for one batch.
 #[derive(Default)]
-pub(super) struct Groups(BTreeMap<u64, Arc<Group>>);
+struct Waiting {
+    sleepers: Arc<Group>,
+    calls: Vec<Call>,
+}
 
-/// Groups that are to be woken once the lock is gone.
+/// Who waits for the log, by the number of the batch.
 #[derive(Default)]
-pub(super) struct Woken(Vec<Arc<Group>>);
+pub(super) struct Groups(BTreeMap<u64, Waiting>);
+
+/// Who is to be woken.
+#[derive(Default)]
+pub(super) struct Woken {
+    groups: Vec<Arc<Group>>,
+    threads: Vec<Thread>,
+    calls: Vec<Call>,
+}
 
 impl Groups {
-    fn join(&mut self, batch: u64) -> Arc<Group> {
-        Arc::clone(self.0.entry(batch).or_default())
-    }
-
     /// Takes out who waits for a batch below this one.
     pub(super) fn take_below(&mut self, batch: u64, woken: &mut Woken) {
         while let Some(first) = self.0.first_entry().filter(|first| *first.key() < batch) {
-            woken.0.push(first.remove());
+            let waiting = first.remove();
+            woken.groups.push(waiting.sleepers);
+            woken.calls.extend(waiting.calls);
         }
     }
 }
 
 impl Woken {
-    pub(super) fn wake(self) {
-        self.0.iter().for_each(|group| group.wake());
+    pub(super) fn thread(&mut self, thread: Thread) {
+        self.threads.push(thread);
+    }
+
+    pub(super) fn call(&mut self, call: Call) {
+        self.calls.push(call);
+    }
+
+    /// Wakes all; `calls` go to the thread that makes them.
+    pub(super) fn wake(self, calls: &Mutex<Option<Sender<Call>>>) {
+        self.groups.into_iter().for_each(|group| group.wake());
+        self.threads.into_iter().for_each(|thread| thread.unpark());
+        if !self.calls.is_empty()
+            && let Some(sender) = &*calls.lock()
+        {
+            // That thread outlives the sender.
+            self.calls.into_iter().for_each(|call| drop(sender.send(call)));
+        }
     }
 }
 
 /// Takes out the youngest write of the log.
 fn take_log_write(requests: &mut Vec<Request>) -> Option<Request> {
-    let position = requests.iter().rposition(|request| request.token.0 & LOG_TOKEN_BIT != 0)?;
+    let position = requests.iter().rposition(|request| request.hint.class == Class::Log)?;
     Some(requests.swap_remove(position))
 }
 
@@ -84,7 +117,7 @@ impl Shared {
             return Ok(());
         }
         self.check_caller()?;
-        let group = join(&mut self.lock(), seq);
+        let group = Arc::clone(&waiting_for(&mut self.lock(), seq).sleepers);
         self.sleep_until_durable(&group, seq)
     }
 
@@ -98,7 +131,7 @@ impl Shared {
             self.pump(guard);
             return Ok(());
         };
-        let group = join(&mut guard, seq);
+        let group = Arc::clone(&waiting_for(&mut guard, seq).sleepers);
         // Who waits for a batch may as well write it: that saves waking the driver and being woken.
         if let Some(write) = self.pump_but(guard, take_log_write) {
             let began_us = self.clock.now_us();
@@ -113,11 +146,40 @@ impl Shared {
         self.sleep_until_durable(&group, seq)
     }
 
+    /// How it ended for the update with this sequence. `None` if it is on its way: then `call` is
+    /// made once it is over.
+    pub(super) fn outcome_or(
+        &self,
+        seq: u64,
+        call: impl FnOnce() -> Call,
+    ) -> Option<Result<(), Error>> {
+        if self.durable() >= seq {
+            return Some(Ok(()));
+        }
+        if let Err(error) = self.check_caller() {
+            return Some(Err(error));
+        }
+        let mut guard = self.lock();
+        if guard.core.durable() >= seq {
+            return Some(Ok(()));
+        }
+        if let Some(reason) = guard.core.closed() {
+            return Some(Err(reason.clone().into()));
+        }
+        waiting_for(&mut guard, seq).calls.push(call());
+        None
+    }
+
     fn sleep_until_durable(&self, group: &Group, seq: u64) -> Result<(), Error> {
         let is_closed = || self.closed.load(Ordering::Acquire);
         if self.durable() < seq {
             group.sleep_until(|| self.durable() >= seq || is_closed());
         }
+        self.final_outcome(seq)
+    }
+
+    /// How it ended for the update with this sequence, as it has.
+    pub(super) fn final_outcome(&self, seq: u64) -> Result<(), Error> {
         if self.durable() >= seq {
             return Ok(());
         }
@@ -126,9 +188,9 @@ impl Shared {
     }
 }
 
-fn join(state: &mut State, seq: u64) -> Arc<Group> {
+fn waiting_for(state: &mut State, seq: u64) -> &mut Waiting {
     let batch = state.core.log().batch_of(seq);
-    state.groups.join(batch)
+    state.groups.0.entry(batch).or_default()
 }
 
 /// The batches below this one are durable.

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::layout::Description;
+use super::description::Description;
 use crate::device::{
     BlockWrites, DeviceError, DeviceId, Devices, ScratchRange, probe_block_writes,
 };
@@ -22,8 +22,8 @@ pub(super) const fn page_bytes_before() -> u32 {
 pub(super) struct Choice {
     /// Bytes of a page.
     pub(super) page_bytes: u32,
-    /// Writes of a logical block on the log device that is worst at them, if they were compared.
-    pub(super) writes: Option<BlockWrites>,
+    /// Writes of a logical block on each log device, if they were compared.
+    pub(super) writes: Vec<(DeviceId, BlockWrites)>,
 }
 
 /// Chooses for the log devices from `first` on, with rings of so many bytes; may write to the
@@ -38,7 +38,7 @@ pub(super) fn choose(
     let logs = (first.0..).map(DeviceId).zip(rings);
     let block = |(device, _)| devices.geometry(device).logical_block_bytes;
     let block_bytes = logs.clone().map(block).max().unwrap_or(PAGE_BYTES_MAX);
-    let mut choice = Choice { page_bytes: PAGE_BYTES_MAX, writes: None };
+    let mut choice = Choice { page_bytes: PAGE_BYTES_MAX, writes: Vec::new() };
     if block_bytes >= PAGE_BYTES_MAX || rings.iter().any(|ring| !are_countable(*ring, block_bytes))
     {
         return Ok(choice);
@@ -47,16 +47,16 @@ pub(super) fn choose(
         let scratch = scratch(devices.geometry(device).size_bytes);
         let writes = probe_block_writes(devices, device, block_bytes, scratch, &now)
             .map_err(|error| (device, error))?;
-        choice.writes = choice.writes.into_iter().chain([writes]).max_by(slower);
+        choice.writes.push((device, writes));
     }
-    if choice.writes.is_some_and(|worst| worst.are_fast()) {
+    if choice.writes.iter().all(|(_, writes)| writes.are_fast()) {
         choice.page_bytes = block_bytes;
     }
     Ok(choice)
 }
 
 /// By how much longer a write of a block takes than one of 4 KiB.
-fn slower(left: &BlockWrites, right: &BlockWrites) -> std::cmp::Ordering {
+pub(super) fn slower(left: &BlockWrites, right: &BlockWrites) -> std::cmp::Ordering {
     (left.block_us * right.unit_us).cmp(&(right.block_us * left.unit_us))
 }
 
@@ -67,13 +67,16 @@ fn are_countable(ring_bytes: u64, page_bytes: u32) -> bool {
 
 /// Why the pages of a log are as they are, for people.
 pub(super) fn reason(description: &Description) -> String {
-    let Description { log_page_bytes: page, log_profile: profile, .. } = description;
-    match profile.block_writes {
+    let page = description.log_page_bytes;
+    let worst = description.log_profiles().filter_map(|profile| profile.block_writes);
+    match worst.max_by(slower) {
         Some(BlockWrites { block_bytes, block_us, unit_us }) => format!(
             "{page} bytes: a durable write of {block_bytes} bytes takes {block_us} us, one of \
              4 KiB {unit_us} us"
         ),
-        None if profile.rotational => format!("{page} bytes: the log device rotates"),
+        None if description.log_profiles().any(|profile| profile.rotational) => {
+            format!("{page} bytes: the log device rotates")
+        }
         None => {
             let rings = &description.log_ring_bytes;
             let is_large = rings.iter().any(|ring| !are_countable(*ring, 512));
@@ -115,7 +118,7 @@ mod tests {
         let (choice, _) = chosen(&[512], 1 << 20, 100);
         assert_eq!(choice.page_bytes, 512);
         let writes = BlockWrites { block_bytes: 512, block_us: 105, unit_us: 140 };
-        assert_eq!(choice.writes, Some(writes));
+        assert_eq!(choice.writes, [(DeviceId(1), writes)]);
         assert_eq!(chosen(&[512, 1024, 512], 1 << 20, 100).0.page_bytes, 1024);
     }
 
@@ -123,7 +126,8 @@ mod tests {
     fn nothing_is_tried_where_only_4096_bytes_will_do() {
         for (blocks, ring) in [(&[4096][..], 1 << 20), (&[512, 4096], 1 << 20), (&[512], 2 << 40)] {
             let (choice, was_written) = chosen(blocks, ring, 100);
-            assert_eq!((choice.page_bytes, choice.writes, was_written), (4096, None, false));
+            assert_eq!((choice.page_bytes, was_written), (4096, false));
+            assert_eq!(choice.writes, []);
         }
         assert_eq!(chosen(&[1024], 2 << 40, 100).0.page_bytes, 1024, "fewer pages");
     }

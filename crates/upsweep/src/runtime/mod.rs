@@ -11,6 +11,7 @@
 mod block_store;
 mod clock;
 mod commit;
+pub mod description;
 pub mod layout;
 mod load;
 mod log_page;
@@ -21,12 +22,14 @@ mod shared;
 mod spaces;
 mod status;
 mod threads;
+mod ticket;
+mod views;
 
 pub use crate::engine::{
     BlockSizes, BlockVisitor, CompactionProgress, Differing, Image, LoadedBlock, LoggedUpdate,
     SpaceRecord, SpaceSize, View, VisitedBlock, Waiting, Wanted,
 };
-pub use block_store::{BlockStore, Durability, OpenOptions, Ticket};
+pub use block_store::{BlockStore, Durability, OpenOptions};
 pub use layout::CreateOptions;
 pub use load::{BlockLimits, LoadSummary};
 pub use pulse::Pulse;
@@ -36,3 +39,5 @@ pub use status::{
     Bound, DeviceStatus, LastSession, Latencies, LatencyStatus, LogStatus, MemoryStatus, Session,
     SpillStatus, Status, SweepStatus, TreeStatus,
 };
+pub use ticket::Ticket;
+pub use views::PendingView;

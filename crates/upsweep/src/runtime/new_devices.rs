@@ -6,13 +6,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::layout::{
-    self, CreateOptions, LOG_BYTES_DEFAULT, LOG_BYTES_MIN, LOG_SEGMENTS_FIRST, LOG_START,
-    path_error,
-};
-use crate::device::{self, DeviceId, Devices, HostDevices, HostPath, Operation};
+use super::description::{self, LOG_SEGMENTS_FIRST, LOG_START, Names};
+use super::layout::{CreateOptions, LOG_BYTES_DEFAULT, LOG_BYTES_MIN, path_error};
+use crate::device::{self, Bank, DeviceId, Geometry, HostDevices, HostPath, Operation};
 use crate::error::{Error, RequestError};
 
 /// First size of a data file, and the least of a raw data device: neither is of use with less.
@@ -24,10 +23,8 @@ const LOG_DEVICES_MAX: usize = 8;
 
 /// What a new store will lie on.
 pub(super) struct NewDevices {
-    /// Data devices as the description names them.
-    pub(super) data: Vec<PathBuf>,
-    /// Log devices, likewise.
-    pub(super) log: Vec<PathBuf>,
+    /// The devices as the description names them.
+    pub(super) names: Names,
     /// All of them in the order of the bank. Those that are not there are files to be made.
     pub(super) paths: Vec<HostPath>,
     /// Most bytes of the ring in a log file.
@@ -37,15 +34,7 @@ pub(super) struct NewDevices {
 impl NewDevices {
     /// What `options` ask for, if it can be had.
     pub(super) fn check(folder: &Path, options: &CreateOptions) -> Result<Self, Error> {
-        let log_bytes = options.log_bytes.unwrap_or(LOG_BYTES_DEFAULT);
-        if !(LOG_BYTES_MIN..=LOG_BYTES_MAX).contains(&log_bytes) {
-            let reason = format!("{log_bytes} bytes; give 1MiB to below 16TiB");
-            return Err(RequestError::BadConfig { setting: "log size", reason }.into());
-        }
-        if options.log.len() > LOG_DEVICES_MAX {
-            let reason = format!("{} devices; give 1 to {LOG_DEVICES_MAX}", options.log.len());
-            return Err(RequestError::BadConfig { setting: "log devices", reason }.into());
-        }
+        let log_bytes = log_bytes(options, options.log.len())?;
         let data = named(&options.data, "data-0")?;
         let log = named(&options.log, "log-0")?;
         let folder = absolute(folder)?;
@@ -61,35 +50,76 @@ impl NewDevices {
             }
             paths.push(HostPath { path, create });
         }
-        Ok(Self { data, log, paths, log_bytes })
+        Ok(Self { names: Names { data, log }, paths, log_bytes })
     }
 
-    /// Gives new files the size with which they begin, and checks that of devices that were there.
-    /// Returns how long the ring on each log device may become, in bytes.
+    /// As [`size`], of a bank that has the paths opened.
     pub(super) fn size(&self, devices: &mut HostDevices) -> Result<Vec<u64>, Error> {
-        let all = || (0..).map(DeviceId).zip(&self.paths);
-        let is_data = |device: DeviceId| usize::from(device.0) < self.data.len();
-        for (device, HostPath { path, .. }) in all().filter(|(_, path)| !path.create) {
-            let bytes = devices.geometry(device).size_bytes;
-            check_raw(is_data(device), bytes).map_err(|reason| path_error(path, reason))?;
-        }
-        let rings: Vec<u64> = all()
-            .filter(|(device, _)| !is_data(*device))
-            .map(|(device, path)| match path.create {
-                true => self.log_bytes.next_multiple_of(4096),
-                false => devices.geometry(device).size_bytes.saturating_sub(LOG_START),
-            })
-            .map(|bytes| bytes - bytes % 4096)
-            .collect();
-        let first = LOG_SEGMENTS_FIRST * u64::from(layout::segment_bytes(&rings));
-        let log_bytes = LOG_START + first.min(self.log_bytes.next_multiple_of(4096));
-        for (device, HostPath { path, .. }) in all().filter(|(_, path)| path.create) {
-            let bytes = if is_data(device) { DATA_BYTES_MIN } else { log_bytes };
-            device::run_alone(devices, device, Operation::Allocate { offset: 0, bytes })
-                .map_err(|error| path_error(path, error))?;
-        }
-        Ok(rings)
+        size(devices, self.names.data.len(), self.log_bytes)
     }
+
+    /// What each device lies on: the number of its file system, if it is a file.
+    pub(super) fn places(&self, folder: &Path) -> Vec<Option<u64>> {
+        let place = |path: &PathBuf| {
+            let found = fs::metadata(folder.join(path)).ok().filter(fs::Metadata::is_file);
+            found.map(|found| found.dev())
+        };
+        self.names.data.iter().chain(&self.names.log).map(place).collect()
+    }
+}
+
+/// How much each log device of a new store takes, with so many of them.
+pub(super) fn log_bytes(options: &CreateOptions, log_devices: usize) -> Result<u64, Error> {
+    let bytes = options.log_bytes.unwrap_or(LOG_BYTES_DEFAULT);
+    if !(LOG_BYTES_MIN..=LOG_BYTES_MAX).contains(&bytes) {
+        let reason = format!("{bytes} bytes; give 1MiB to below 16TiB");
+        return Err(RequestError::BadConfig { setting: "log size", reason }.into());
+    }
+    if log_devices > LOG_DEVICES_MAX {
+        let reason = format!("{log_devices} devices; give 1 to {LOG_DEVICES_MAX}");
+        return Err(RequestError::BadConfig { setting: "log devices", reason }.into());
+    }
+    Ok(bytes)
+}
+
+/// Gives devices that are empty and can grow, as new files, the size with which they begin, and
+/// checks that of all others. The first `data_devices` are for data, the others for the log.
+/// Returns how long the ring on each log device may become, in bytes.
+pub(super) fn size(
+    devices: &mut dyn Bank,
+    data_devices: usize,
+    log_bytes: u64,
+) -> Result<Vec<u64>, Error> {
+    let log_bytes = log_bytes.next_multiple_of(4096);
+    let all: Vec<(DeviceId, Geometry)> = (0..devices.count())
+        .map(|device| (DeviceId(device), devices.geometry(DeviceId(device))))
+        .collect();
+    let is_data = |device: DeviceId| usize::from(device.0) < data_devices;
+    let is_new = |found: &Geometry| found.growable && found.size_bytes == 0;
+    let error = |devices: &dyn Bank, device, reason: String| {
+        path_error(Path::new(&devices.description(device).name), reason)
+    };
+    for (device, found) in all.iter().filter(|(_, found)| !is_new(found)) {
+        check_raw(is_data(*device), found.size_bytes)
+            .map_err(|reason| error(devices, *device, reason))?;
+    }
+    let rings: Vec<u64> = all
+        .iter()
+        .filter(|(device, _)| !is_data(*device))
+        .map(|(_, found)| match is_new(found) {
+            true => log_bytes,
+            false => found.size_bytes.saturating_sub(LOG_START),
+        })
+        .map(|bytes| bytes - bytes % 4096)
+        .collect();
+    let first = LOG_SEGMENTS_FIRST * u64::from(description::segment_bytes(&rings));
+    for (device, _) in all.iter().filter(|(_, found)| is_new(found)) {
+        let bytes =
+            if is_data(*device) { DATA_BYTES_MIN } else { LOG_START + first.min(log_bytes) };
+        device::run_alone(devices, *device, Operation::Allocate { offset: 0, bytes })
+            .map_err(|refusal| error(devices, *device, refusal.to_string()))?;
+    }
+    Ok(rings)
 }
 
 /// The paths as a description has them: what was given in full, or a file inside the store.

@@ -9,8 +9,8 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::layout::{DESCRIPTION, Description, Folder, LABEL_BYTES, path_error, sync_file};
-use crate::engine::format::image_format::{self, ImageKind};
+use super::description::{Description, LABEL_BYTES, described};
+use super::layout::{DESCRIPTION, Folder, path_error, sync_file};
 use crate::error::{Error, RequestError};
 
 /// Name of what was there.
@@ -50,21 +50,12 @@ pub(super) fn repair(folder: &Path, device: Option<&Path>) -> Result<bool, Error
     Ok(true)
 }
 
-/// The description in the label of a device, or why there is none.
+/// The text of the description in the label of a device, or why there is none.
 fn label(device: &Path) -> Result<String, String> {
     let mut bytes = vec![0; LABEL_BYTES];
     let read = File::open(device).and_then(|mut file| file.read_exact(&mut bytes));
     read.map_err(|error| error.to_string())?;
-    let (identity, body) =
-        image_format::parse(&bytes).map_err(|error| format!("label: {error}"))?;
-    if identity.kind != ImageKind::Label {
-        return Err("it does not begin with a label".to_owned());
-    }
-    if body.is_empty() {
-        return Err("its label has no description, whose paths were too long for it".to_owned());
-    }
-    let text = String::from_utf8(bytes[body].to_vec()).map_err(|error| error.to_string())?;
-    let described: Result<Description, _> = serde_json::from_str(&text);
-    described.map_err(|error| format!("label: {error}"))?;
-    Ok(text)
+    let body = described(&bytes)?;
+    Description::parse(body).map_err(|error| format!("label: {error}"))?;
+    String::from_utf8(body.to_vec()).map_err(|error| error.to_string())
 }

@@ -9,17 +9,17 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::clock::Clock;
-use super::commit::{self, Groups, Woken};
-use crate::device::{Devices, HostDevices, Performer, Process, Request, Waker};
+use super::commit::{self, Call, Groups, Woken};
+use super::views::ViewWaiter;
+use crate::device::{Bank, Performer, Process, Request, Waker};
 use crate::engine::registry::Modifiers;
-use crate::engine::{Accept, Actions, Core, Job, LoggedUpdate, View, ViewId, ViewPoll, Wanted};
+use crate::engine::{Accept, Actions, Core, Job, LoggedUpdate, ViewId};
 use crate::error::{ClosedError, Error, RequestError};
 use crate::log::Urgency;
 
@@ -35,7 +35,7 @@ impl Latency {
         Self(Histogram::new_with_bounds(1, LATENCY_US_MAX, 2).expect("the bounds are allowed"))
     }
 
-    fn record(&mut self, us: u64) {
+    pub(super) fn record(&mut self, us: u64) {
         self.0.saturating_record(us);
     }
 }
@@ -45,12 +45,6 @@ struct Sample {
     seq: u64,
     /// When the call that offered it began.
     began_us: u64,
-}
-
-/// A caller that waits for a view.
-pub(super) struct ViewWaiter {
-    answer: Mutex<Option<Result<View, Error>>>,
-    thread: Thread,
 }
 
 /// Longest time between two looks of a thread that waits.
@@ -103,11 +97,10 @@ pub(super) struct State {
     pub(super) core: Core,
     actions: Actions,
     pub(super) groups: Groups,
-    woken_groups: Woken,
-    view_waiters: BTreeMap<ViewId, Arc<ViewWaiter>>,
+    pub(super) woken: Woken,
+    pub(super) view_waiters: BTreeMap<ViewId, Arc<ViewWaiter>>,
     /// When the driver will pump by itself.
     pub(super) driver_deadline_us: u64,
-    woken: Vec<Thread>,
     /// What [`Core::room_events`] was when callers who wait for room were last woken.
     room_events: u64,
     /// The one record whose latency is measured at this time: one after the other are enough to
@@ -199,9 +192,11 @@ pub(super) struct Shared {
     state: Mutex<State>,
     /// Taken for the system calls that submit requests, which are long, and never before `state`.
     /// None once the store has ended.
-    devices: Mutex<Option<HostDevices>>,
+    devices: Mutex<Option<Box<dyn Bank>>>,
     /// To the workers, who end when it is gone.
     jobs: Mutex<Option<Sender<Job>>>,
+    /// To the thread that makes the calls that were left, which ends when it is gone.
+    calls: Mutex<Option<Sender<Call>>>,
     /// There may be room for an update that had to wait.
     room: Event,
     /// Something has happened.
@@ -214,8 +209,8 @@ pub(super) struct Shared {
     /// The process that opened it.
     process: Process,
     pub(super) clock: Clock,
-    waker: Waker,
-    pub(super) performer: Performer,
+    waker: Box<dyn Waker>,
+    pub(super) performer: Box<dyn Performer>,
     /// Those of the core, which do not change while a store is open.
     pub(super) modifiers: Arc<Modifiers>,
     /// Longest time that a caller had to wait for room, in microseconds.
@@ -228,18 +223,22 @@ pub(super) struct Shared {
 const ANTICIPATED: usize = 64;
 
 impl Shared {
-    pub(super) fn new(core: Core, devices: HostDevices, jobs: Sender<Job>, waker: Waker) -> Self {
+    pub(super) fn new(
+        core: Core,
+        devices: Box<dyn Bank>,
+        jobs: Sender<Job>,
+        calls: Sender<Call>,
+    ) -> Self {
         let durable = AtomicU64::new(core.durable());
-        let performer = devices.performer();
+        let (waker, performer) = (devices.waker(), devices.performer());
         let modifiers = core.modifiers();
         let state = State {
             core,
             actions: Actions::default(),
             groups: Groups::default(),
-            woken_groups: Woken::default(),
+            woken: Woken::default(),
             view_waiters: BTreeMap::new(),
             driver_deadline_us: 0,
-            woken: Vec::new(),
             room_events: 0,
             sample: None,
             acknowledge: Latency::new(),
@@ -250,6 +249,7 @@ impl Shared {
             state: Mutex::new(state),
             devices: Mutex::new(Some(devices)),
             jobs: Mutex::new(Some(jobs)),
+            calls: Mutex::new(Some(calls)),
             room: Event::default(),
             progress: Event::default(),
             durable,
@@ -286,6 +286,10 @@ impl Shared {
         INSIDE.get() == self.address()
     }
 
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
     /// Does work that may call code of the application.
     pub(super) fn inside<T>(&self, work: impl FnOnce() -> T) -> T {
         let _inside = Inside::begin(self);
@@ -303,7 +307,7 @@ impl Shared {
         if self.is_inside() {
             return Err(RequestError::FromWithin.into());
         }
-        if self.ended.load(Ordering::Acquire) { Err(ClosedError::Closed.into()) } else { Ok(()) }
+        if self.has_ended() { Err(ClosedError::Closed.into()) } else { Ok(()) }
     }
 
     /// Refuses everything from now on, tells those who still wait for views, and lets go of the
@@ -312,13 +316,15 @@ impl Shared {
         let mut guard = self.lock();
         self.ended.store(true, Ordering::Release);
         let waiters = std::mem::take(&mut guard.view_waiters);
+        let mut woken = std::mem::take(&mut guard.woken);
         drop(guard);
         let devices = self.devices().take();
         drop(devices);
         for waiter in waiters.into_values() {
-            *waiter.answer.lock() = Some(Err(ClosedError::Closed.into()));
-            waiter.thread.unpark();
+            waiter.answer(Err(ClosedError::Closed.into()), &mut woken);
         }
+        woken.wake(&self.calls);
+        *self.calls.lock() = None;
     }
 
     /// Moves the core on after an event, carries its actions out, and lets the lock go.
@@ -335,15 +341,11 @@ impl Shared {
         let mut outbox = self.pump_locked(&mut guard);
         let kept = keep(&mut outbox.requests);
         let woken = std::mem::take(&mut guard.woken);
-        let woken_groups = std::mem::take(&mut guard.woken_groups);
         let room_events = guard.core.room_events();
         let may_have_room = std::mem::replace(&mut guard.room_events, room_events) != room_events;
         drop(guard);
         self.see_to(outbox);
-        woken_groups.wake();
-        for thread in woken {
-            thread.unpark();
-        }
+        woken.wake(&self.calls);
         if may_have_room {
             self.room.happened();
         }
@@ -352,7 +354,7 @@ impl Shared {
     }
 
     /// The devices, to submit to or to describe; none once the store has ended.
-    pub(super) fn devices(&self) -> MutexGuard<'_, Option<HostDevices>> {
+    pub(super) fn devices(&self) -> MutexGuard<'_, Option<Box<dyn Bank>>> {
         self.devices.lock()
     }
 
@@ -385,8 +387,7 @@ impl Shared {
         let jobs = std::mem::take(&mut actions.jobs);
         for (id, answer) in actions.views.drain(..) {
             if let Some(waiter) = state.view_waiters.remove(&id) {
-                *waiter.answer.lock() = Some(answer);
-                state.woken.push(waiter.thread.clone());
+                waiter.answer(answer, &mut state.woken);
             }
         }
         state.actions = actions;
@@ -411,7 +412,7 @@ impl Shared {
                 state.acknowledge.record(self.clock.now_us() - sample.began_us);
             }
             let awaited = commit::first_awaited(&state.core);
-            state.groups.take_below(awaited, &mut state.woken_groups);
+            state.groups.take_below(awaited, &mut state.woken);
         }
     }
 
@@ -505,67 +506,11 @@ impl Shared {
         let outbox = self.pump_locked(&mut guard);
         // With the lock, or what this one waits for might happen before it sleeps.
         self.see_to(outbox);
-        std::mem::take(&mut guard.woken_groups).wake();
-        for thread in std::mem::take(&mut guard.woken) {
-            thread.unpark();
-        }
+        std::mem::take(&mut guard.woken).wake(&self.calls);
         let timeout = if state(&guard.core) == before { LOOK_AGAIN } else { GIVE_WAY };
         guard.sleep(&event.condvar, timeout);
         event.waiters.fetch_sub(1, Ordering::Relaxed);
         guard
-    }
-
-    /// Gathers what a query needs, waiting for the device if need be.
-    pub(super) fn view(&self, space: u32, wanted: Wanted) -> Result<View, Error> {
-        self.check_caller()?;
-        let mut guard = self.lock();
-        let id = match guard.core.view(space, wanted)? {
-            ViewPoll::Ready(view) => return Ok(view),
-            ViewPoll::Pending(id) => id,
-        };
-        let began = self.clock.now_us();
-        // Who waits for a block may as well read it, which wakes nobody and moves nothing else on.
-        let answer = loop {
-            let Some(read) = guard.core.take_read(id) else {
-                break self.wait_for_view(guard, id);
-            };
-            self.pump_views(guard);
-            let checked = read.run(|request| self.performer.perform(request));
-            guard = self.lock();
-            if let Some(answer) = guard.core.complete_read(id, checked) {
-                self.pump_views(guard);
-                break answer;
-            }
-        };
-        self.read_query(|query| query.record(self.clock.now_us() - began));
-        // Since the end somebody else may have written where this one has read.
-        if self.ended.load(Ordering::Acquire) { Err(ClosedError::Closed.into()) } else { answer }
-    }
-
-    /// As [`Shared::pump`], but only if it does something for views of others.
-    fn pump_views(&self, guard: Locked<'_>) {
-        if guard.core.has_views_to_pump() {
-            self.pump(guard);
-        }
-    }
-
-    /// Waits for a view whose block somebody else reads.
-    fn wait_for_view(&self, mut guard: Locked<'_>, id: ViewId) -> Result<View, Error> {
-        if self.ended.load(Ordering::Acquire) {
-            return Err(ClosedError::Closed.into());
-        }
-        let answer = Mutex::new(None);
-        let waiter = Arc::new(ViewWaiter { answer, thread: std::thread::current() });
-        guard.view_waiters.insert(id, Arc::clone(&waiter));
-        self.pump(guard);
-        loop {
-            let mut answer = waiter.answer.lock();
-            if let Some(answer) = answer.take() {
-                return answer;
-            }
-            drop(answer);
-            std::thread::park();
-        }
     }
 
     /// Gives access to the latencies of queries.

@@ -4,7 +4,7 @@
 //! returns.
 
 use super::block_store::BlockStore;
-use super::layout;
+use super::description;
 use crate::engine::{CompactionProgress, Core, Differing, SpaceRecord};
 use crate::error::{Error, RequestError, RetryError};
 
@@ -94,7 +94,7 @@ impl BlockStore {
         name: Option<&str>,
         spaces: Option<&[u32]>,
     ) -> Result<SnapshotInfo, Error> {
-        let identity = layout::random_id(&self.inner.folder.path)?;
+        let identity = description::random_id()?;
         let made = self.structural(|core| core.create_snapshot(name, spaces, identity))?;
         self.wait_published(made.seq)?;
         // Somebody else may have dropped it already.

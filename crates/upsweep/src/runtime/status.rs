@@ -1,15 +1,17 @@
 //! What `stat` tells: devices and why their settings were chosen, what bounds the speed, queues,
 //! log, sweep, latencies. (Design document, "What bounds the speed".)
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::layout::{Description, Folder};
+use super::description::Description;
+use super::layout::Folder;
 use super::log_page;
 use super::shared::{Latency, Shared, State};
-use crate::device::{DeviceId, DeviceProfile, Devices, HostDevices};
+use crate::device::{Bank, DeviceId, DeviceProfile};
 use crate::engine::Core;
 use crate::engine::quarantine::QUARANTINE_SPACE;
 
@@ -83,6 +85,8 @@ pub struct DeviceStatus {
     pub direct: bool,
     /// Why.
     pub reasons: Vec<String>,
+    /// What was measured of it when the store was created.
+    pub profile: DeviceProfile,
 }
 
 /// Where memory goes, in bytes.
@@ -318,7 +322,8 @@ pub struct Bound {
 pub(super) struct Sources<'a> {
     pub(super) shared: &'a Shared,
     pub(super) description: &'a Description,
-    pub(super) folder: &'a Folder,
+    /// None if the store was opened on a bank.
+    pub(super) folder: Option<&'a Folder>,
     pub(super) cpu: Duration,
     pub(super) memory_bytes: usize,
     pub(super) workers: usize,
@@ -437,7 +442,7 @@ fn spill_status(core: &Core) -> SpillStatus {
 }
 
 pub(super) fn gather(sources: &Sources<'_>) -> Status {
-    let kept = kept(sources.folder.read_session().as_deref());
+    let kept = kept(sources.folder.and_then(Folder::read_session).as_deref());
     let this_session = measured(sources.shared, sources.cpu);
     let costs = session_or_last(this_session, kept.as_ref().and_then(|kept| kept.costs));
     let state = sources.shared.lock();
@@ -447,18 +452,18 @@ pub(super) fn gather(sources: &Sources<'_>) -> Status {
     let data_bytes = core.space_map().used_bytes();
     let in_quarantine = core.space_size(QUARANTINE_SPACE);
     let bank = sources.shared.devices();
-    let devices = bank.as_ref().map(|bank| devices(sources, bank)).unwrap_or_default();
+    let devices = bank.as_deref().map(|bank| devices(sources, bank)).unwrap_or_default();
     drop(bank);
     let of_data = devices.iter().filter(|device| device.role == DATA);
     let data_capacity_bytes = of_data.map(|device| device.allocated_bytes).sum();
     let last_folder = kept.as_ref().and_then(|kept| kept.folder);
     Status {
         store: description.store.clone(),
-        is_copy: last_folder.is_some() && last_folder != sources.folder.number(),
+        is_copy: last_folder.is_some() && last_folder != sources.folder.and_then(Folder::number),
         devices,
         block_bytes: description.block_bytes,
         block_bytes_now: core.block_bytes(),
-        reason: reason(&description.data_profile),
+        reason: reason(description),
         log_page_bytes: description.log_page_bytes,
         log_page_reason: log_page::reason(description),
         data_bytes,
@@ -485,28 +490,33 @@ pub(super) fn gather(sources: &Sources<'_>) -> Status {
     }
 }
 
-fn devices(sources: &Sources<'_>, bank: &HostDevices) -> Vec<DeviceStatus> {
+fn devices(sources: &Sources<'_>, bank: &dyn Bank) -> Vec<DeviceStatus> {
     let description = sources.description;
     let devices = (0..bank.count()).map(|index| {
         let device = DeviceId(index);
         let found = bank.description(device);
         let role = if usize::from(index) < description.data.len() { DATA } else { "log" };
         let size_bytes = bank.geometry(device).size_bytes;
-        let path = found.path.strip_prefix(&sources.folder.path).unwrap_or(&found.path);
+        let path = Path::new(&found.name);
+        let inside = sources.folder.and_then(|folder| path.strip_prefix(&folder.path).ok());
         DeviceStatus {
             role,
-            path: path.display().to_string(),
+            path: inside.unwrap_or(path).display().to_string(),
             size_bytes,
             allocated_bytes: bank.allocated_bytes(device),
             engine: found.engine,
             direct: found.direct,
             reasons: found.reasons,
+            profile: description.profile(device).clone(),
         }
     });
     devices.collect()
 }
 
-fn reason(profile: &DeviceProfile) -> String {
+fn reason(description: &Description) -> String {
+    let rotates = |profile: &&DeviceProfile| profile.rotational;
+    let profile = description.data_profiles().find(rotates);
+    let profile = profile.unwrap_or_else(|| description.profile(DeviceId(0)));
     let sweep = if profile.rotational { "always" } else { "when memory or log space calls for it" };
     format!("{}; sweeps {sweep}", profile.reason)
 }
@@ -524,16 +534,22 @@ fn session_or_last(
 }
 
 fn bound(sources: &Sources<'_>, (session, source): (Session, &'static str), of: &Core) -> Bound {
-    let Description { data_profile, log_profile, data, log, .. } = sources.description;
-    let bandwidth =
-        |bytes_per_second: u64, devices: usize| (bytes_per_second as f64 * devices as f64).max(1.0);
-    let log_bandwidth = bandwidth(log_profile.sequential_write_bytes_per_second, log.len());
-    let read = bandwidth(data_profile.sequential_read_bytes_per_second, data.len());
-    let write = bandwidth(data_profile.sequential_write_bytes_per_second, data.len());
+    let description = sources.description;
+    // Devices of one sort share the work evenly, so the slowest decides.
+    let bandwidth = |bytes_per_second: &mut dyn Iterator<Item = u64>| {
+        let (devices, slowest) = bytes_per_second
+            .fold((0, u64::MAX), |(count, least), next| (count + 1, least.min(next)));
+        (slowest as f64 * f64::from(devices)).max(1.0)
+    };
+    let writes = |profile: &DeviceProfile| profile.sequential_write_bytes_per_second;
+    let reads = |profile: &DeviceProfile| profile.sequential_read_bytes_per_second;
+    let log_bandwidth = bandwidth(&mut description.log_profiles().map(writes));
+    let read = bandwidth(&mut description.data_profiles().map(reads));
+    let write = bandwidth(&mut description.data_profiles().map(writes));
     let moved = of.costs().moved_bytes_per_entry(of.spills_for_memory());
     let log = log_bandwidth / session.log_bytes_per_update;
     let sweep = session.updates_per_entry / (moved / read + moved / write);
-    let shares = log_profile == data_profile;
+    let shares = description.log_shares_device();
     let device = if shares { 1.0 / (1.0 / log + 1.0 / sweep) } else { log.min(sweep) };
     let cpu = sources.workers as f64 / session.cpu_seconds_per_update.max(1e-9);
     let core = 1.0 / session.core_seconds_per_update.max(1e-9);

@@ -1,4 +1,5 @@
-//! The driver, which waits for devices and time, and the workers, which run jobs.
+//! The driver, which waits for devices and time; the workers, which run jobs; and the caller, which
+//! makes the calls that were left for when something is durable.
 
 #![expect(clippy::disallowed_types, reason = "the runtime is where threads live")]
 #![expect(clippy::disallowed_methods, reason = "the runtime is where threads live")]
@@ -10,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use super::commit::Call;
 use super::shared::Shared;
 use crate::device::Waiter;
 use crate::engine::Job;
@@ -23,17 +25,21 @@ const DRIVER_IDLE: Duration = Duration::from_millis(100);
 pub(super) struct Threads {
     driver: Option<JoinHandle<()>>,
     workers: Vec<JoinHandle<()>>,
+    caller: Option<JoinHandle<()>>,
 }
 
 impl Threads {
     pub(super) fn start(
         shared: &Arc<Shared>,
-        waiter: Waiter,
+        waiter: Box<dyn Waiter>,
         jobs: Receiver<Job>,
+        calls: Receiver<Call>,
         workers: usize,
     ) -> std::io::Result<Self> {
         let jobs = Arc::new(Mutex::new(jobs));
-        let mut threads = Self { driver: None, workers: Vec::new() };
+        let mut threads = Self::default();
+        let builder = Builder::new().name("upsweep-call".to_owned());
+        threads.caller = Some(builder.spawn(move || make(&calls))?);
         for number in 0..workers.max(1) {
             let (shared, jobs) = (Arc::clone(shared), Arc::clone(&jobs));
             let builder = Builder::new().name(format!("upsweep-apply-{number}"));
@@ -41,8 +47,13 @@ impl Threads {
         }
         let shared = Arc::clone(shared);
         let builder = Builder::new().name("upsweep-driver".to_owned());
-        threads.driver = Some(builder.spawn(move || drive(&shared, &waiter))?);
+        threads.driver = Some(builder.spawn(move || drive(&shared, &*waiter))?);
         Ok(threads)
+    }
+
+    /// The thread that makes calls, which ends with [`Shared::end`].
+    pub(super) fn take_caller(&mut self) -> Option<JoinHandle<()>> {
+        self.caller.take()
     }
 
     /// Whether they were stopped.
@@ -50,8 +61,8 @@ impl Threads {
         self.driver.is_none()
     }
 
-    /// Ends all threads and waits for them. What devices still have in hand ends by itself, and
-    /// nobody is told.
+    /// Ends all threads but the caller and waits for them. What devices still have in hand ends by
+    /// itself, and nobody is told.
     pub(super) fn stop(&mut self, shared: &Shared) {
         shared.stopping.store(true, Ordering::Release);
         shared.end_jobs();
@@ -63,7 +74,21 @@ impl Threads {
     }
 }
 
-fn drive(shared: &Shared, waiter: &Waiter) {
+/// Waits for the calls that are left to be made, unless this is one of them.
+pub(super) fn join_caller(caller: Option<JoinHandle<()>>) {
+    let others = caller.filter(|caller| caller.thread().id() != std::thread::current().id());
+    // It catches panics.
+    others.into_iter().for_each(|caller| drop(caller.join()));
+}
+
+fn make(calls: &Receiver<Call>) {
+    for call in calls {
+        // There is nobody to tell; the hook has reported it.
+        drop(catch_unwind(AssertUnwindSafe(call)));
+    }
+}
+
+fn drive(shared: &Shared, waiter: &dyn Waiter) {
     let mut completions = Vec::new();
     while !shared.stopping.load(Ordering::Acquire) {
         let timeout = {

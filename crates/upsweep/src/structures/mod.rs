@@ -15,7 +15,9 @@ pub mod snapshot;
 pub mod table;
 pub mod typed;
 
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use crate::engine::block_format::BlockFormat;
 use crate::error::{Error, RequestError};
@@ -36,6 +38,14 @@ fn of_structure(error: Error, name: &str) -> Error {
     match error {
         Error::Request(RequestError::NoTable(_)) => RequestError::NoTable(name.to_owned()).into(),
         error => error,
+    }
+}
+
+/// The result of a future all of whose parts are there already.
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => unreachable!("no part of it waits"),
     }
 }
 

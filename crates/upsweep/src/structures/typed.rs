@@ -265,6 +265,15 @@ impl<K: Key + ?Sized, V: Value + ?Sized, O: Order> TypedTable<K, V, O> {
         self.table.get(&bytes_of(key))?.map(|value| decode_value::<V>(&value)).transpose()
     }
 
+    /// As [`TypedTable::get`], without blocking the thread; of no particular executor.
+    ///
+    /// # Errors
+    /// As [`TypedTable::get`]; [`Error::Closed`] if the store closes meanwhile.
+    pub async fn get_async(&self, key: &K) -> Result<Option<V::Owned>, Error> {
+        let found = self.table.get_async(&bytes_of(key)).await?;
+        found.map(|value| decode_value::<V>(&value)).transpose()
+    }
+
     /// Gives `key` this value.
     ///
     /// # Errors

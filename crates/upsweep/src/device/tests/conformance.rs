@@ -4,8 +4,8 @@
 
 use super::*;
 use crate::device::{
-    DeviceError, EngineChoice, HostDevices, HostOptions, HostPath, HostileDevices, MemoryDevices,
-    read_alone, run_alone, write_alone,
+    Bank, DeviceError, EngineChoice, HostDevices, HostOptions, HostPath, HostileDevices,
+    JoinedDevices, MemoryDevices, ThreadedDevices, read_alone, run_alone, write_alone,
 };
 
 const DEVICE: DeviceId = DeviceId(0);
@@ -78,7 +78,8 @@ fn invalid_ranges(devices: &mut dyn Devices) {
         assert_eq!(done.buffer.is_some(), with_buffer, "a failed request gives its buffer back");
     }
     let device = DeviceId(devices.count());
-    devices.submit(Request { device, token: Token(3), operation: Operation::Flush });
+    let (token, hint) = (Token(3), Class::Flush.into());
+    devices.submit(Request { device, token, hint, operation: Operation::Flush });
     let done = wait_for(devices, 1).remove(0);
     assert_eq!((done.device, done.result), (device, Err(DeviceError::InvalidRange)));
 }
@@ -150,6 +151,21 @@ fn memory_advances_only_on_demand() {
     let mut completions = Vec::new();
     devices.reap(&mut completions);
     assert!(completions.is_empty(), "nothing is due at the time of submission");
+}
+
+#[test]
+fn threads_over_memory() {
+    suite(|| ThreadedDevices::new(MemoryDevices::with_sizes(&[SIZE], 1)));
+}
+
+#[test]
+fn joined() {
+    suite(|| {
+        let bank = |seed| -> Box<dyn Bank> {
+            Box::new(ThreadedDevices::new(MemoryDevices::with_sizes(&[SIZE], seed)))
+        };
+        JoinedDevices::new(vec![bank(1), bank(2)]).expect("threads")
+    });
 }
 
 /// Runs the suite over files in `folder`, through one engine.

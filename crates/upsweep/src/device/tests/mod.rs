@@ -2,14 +2,11 @@
 //! particular to each.
 
 mod conformance;
-#[cfg(target_os = "linux")]
-mod host;
 mod hostile;
-#[cfg(target_os = "linux")]
 mod memory;
 mod probe;
 
-use super::{Buffer, Completion, DeviceId, Devices, Durability, Operation, Request, Token};
+use super::{Buffer, Class, Completion, DeviceId, Devices, Durability, Operation, Request, Token};
 
 /// Bytes of the devices in these tests.
 pub(crate) const SIZE: u64 = 1 << 20;
@@ -23,7 +20,8 @@ pub(crate) fn filled(bytes: usize, byte: u8) -> Buffer {
 
 /// Submits one operation on device 0.
 pub(crate) fn submit(devices: &mut dyn Devices, token: u64, operation: Operation) {
-    devices.submit(Request { device: DeviceId(0), token: Token(token), operation });
+    let (token, hint) = (Token(token), Class::Upkeep.into());
+    devices.submit(Request { device: DeviceId(0), token, hint, operation });
 }
 
 /// A write of `bytes` times `byte`.

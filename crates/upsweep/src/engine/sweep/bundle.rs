@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::RunId;
-use super::run::{Run, RunBlock, read_request};
+use super::run::{Run, RunBlock};
 use super::run_job::JobBundles;
 use crate::device::Completion;
 use crate::engine::bundles::{self, Bundle};
 use crate::engine::cache::Image;
-use crate::engine::core::{Actions, Core, Purpose};
+use crate::engine::core::{Actions, Core, IoKind};
 use crate::engine::directory::BlockId;
 use crate::engine::format::image_format;
 
@@ -82,9 +82,10 @@ impl Core {
         let extent = bundle.record.extent;
         self.statistics.sweep_read_bytes += u64::from(extent.bytes);
         self.statistics.spill_read_bytes += u64::from(extent.bytes);
-        let token = self.token(Purpose::BundleRead);
-        self.sweep.bundle_reads.insert(token, (bundle, attempt));
-        actions.requests.push(read_request(extent, token));
+        let owner = Some(bundle.record.space);
+        let read = self.read_request(IoKind::BundleRead, owner, extent);
+        self.sweep.bundle_reads.insert(read.token, (bundle, attempt));
+        actions.requests.push(read);
     }
 
     /// Asks once more for bundles that did not come.

@@ -2,8 +2,8 @@
 
 use super::Flushing;
 use super::run::Phase;
-use crate::device::{Completion, DeviceId, Operation, Request};
-use crate::engine::core::{Actions, Core, Purpose};
+use crate::device::{Completion, DeviceId, Operation};
+use crate::engine::core::{Actions, Core, IoKind};
 
 impl Core {
     /// Starts a flush for everyone who waits, unless one is in flight.
@@ -13,9 +13,8 @@ impl Core {
         }
         self.sweep.flush.covered = std::mem::take(&mut self.sweep.flush.waiting);
         for device in 0..self.config.data_devices {
-            let token = self.token(Purpose::Flush);
-            let operation = Operation::Flush;
-            actions.requests.push(Request { device: DeviceId(device), token, operation });
+            let flush = self.request(IoKind::Flush, None, DeviceId(device), Operation::Flush);
+            actions.requests.push(flush);
             self.sweep.flush.in_flight += 1;
         }
     }

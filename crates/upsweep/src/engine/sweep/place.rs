@@ -6,8 +6,8 @@
 use super::run::{Phase, RunBlock};
 use super::run_job::{JobDone, NewBlock};
 use super::{RunId, change};
-use crate::device::{Buffer, Durability, Operation, Request};
-use crate::engine::core::{Actions, Core, Purpose};
+use crate::device::{Buffer, Durability, Operation};
+use crate::engine::core::{Actions, Core, IoKind};
 use crate::placement::{Extent, UNIT_BYTES};
 
 impl Core {
@@ -32,11 +32,12 @@ impl Core {
         let written: u64 = writes.iter().map(|(_, buffer)| buffer.len() as u64).sum();
         self.statistics.sweep_written_bytes += written;
         let pending = writes.len();
+        let owner = self.sweep.runs[&id].owner();
         for (extent, buffer) in writes {
-            let token = self.token(Purpose::RunWrite(id));
             let (offset, durability) = (extent.offset, Durability::Cached);
             let operation = Operation::Write { offset, buffer, durability };
-            actions.requests.push(Request { device: extent.device, token, operation });
+            let kind = IoKind::RunWrite(id);
+            actions.requests.push(self.request(kind, owner, extent.device, operation));
         }
         let run = self.run_mut(id);
         run.blocks.iter_mut().for_each(RunBlock::forget_image);

@@ -6,10 +6,10 @@ use super::bundle::RunBundle;
 use super::job::Job;
 use super::run_job::{JobBlock, JobDone, JobResult, RunJob, RunOutput};
 use super::{Flushing, RunId, values};
-use crate::device::{Buffer, Completion, Operation, Request};
+use crate::device::{Buffer, Completion, Operation};
 use crate::engine::bundles::Bundle;
 use crate::engine::cache::Image;
-use crate::engine::core::{Actions, Core, Publish, Purpose, Release};
+use crate::engine::core::{Actions, Core, IoKind, Publish, Release};
 use crate::engine::directory::{BlockId, BlockTable};
 use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::format::record_format::{BlockRef, Change, LOST_UPDATES, Placement};
@@ -162,6 +162,11 @@ impl Run {
         matches!(self.phase, Phase::Logging { refused: true })
     }
 
+    /// The space whose blocks these are, if they are all of one.
+    pub(super) fn owner(&self) -> Option<u32> {
+        self.load.or_else(|| only(self.blocks.iter().map(|block| block.owner)))
+    }
+
     /// Whether the run reads from this data device.
     pub(super) fn reads_from(&self, device: usize) -> bool {
         let first = self.blocks.iter().find_map(RunBlock::extent);
@@ -173,14 +178,14 @@ impl Run {
 impl Core {
     pub(super) fn begin_read(&mut self, id: RunId, actions: &mut Actions) {
         let run = &self.sweep.runs[&id];
+        let owner = run.owner();
         let extents: Vec<Extent> = run.blocks.iter().filter_map(RunBlock::extent).collect();
         let (Some(first), Some(last)) = (extents.first(), extents.last()) else { return };
         let (device, offset) = (first.device, first.offset);
         let buffer = Buffer::recycled((last.end() - offset) as usize);
         self.statistics.sweep_read_bytes += buffer.len() as u64;
-        let token = self.token(Purpose::RunRead(id));
         let operation = Operation::Read { offset, buffer };
-        actions.requests.push(Request { device, token, operation });
+        actions.requests.push(self.request(IoKind::RunRead(id), owner, device, operation));
         self.run_mut(id).phase = Phase::Reading { pending: 1 };
     }
 
@@ -253,15 +258,17 @@ impl Core {
     }
 
     fn read_block_by_block(&mut self, id: RunId, actions: &mut Actions) {
-        let extents: Vec<_> = self.sweep.runs[&id]
+        let run = &self.sweep.runs[&id];
+        let owner = run.owner();
+        let extents: Vec<_> = run
             .blocks
             .iter()
             .enumerate()
             .filter_map(|(position, block)| block.extent().map(|extent| (position, extent)))
             .collect();
         for &(position, extent) in &extents {
-            let token = self.token(Purpose::BlockRead(id, position));
-            actions.requests.push(read_request(extent, token));
+            let kind = IoKind::BlockRead(id, position);
+            actions.requests.push(self.read_request(kind, owner, extent));
         }
         self.run_mut(id).phase = Phase::Reading { pending: extents.len() };
     }
@@ -566,8 +573,8 @@ impl RunBlock {
     }
 }
 
-pub(super) fn read_request(extent: Extent, token: crate::device::Token) -> Request {
-    let buffer = Buffer::recycled(extent.bytes as usize);
-    let operation = Operation::Read { offset: extent.offset, buffer };
-    Request { device: extent.device, token, operation }
+/// What all of these are, if they are all the same.
+pub(super) fn only(spaces: impl IntoIterator<Item = u32>) -> Option<u32> {
+    let mut spaces = spaces.into_iter();
+    spaces.next().filter(|first| spaces.all(|space| space == *first))
 }

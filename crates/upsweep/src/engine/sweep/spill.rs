@@ -24,11 +24,12 @@
 use super::Flushing;
 use super::job::Job;
 use super::place::write_requests;
+use super::run::only;
 use super::spill_job::{Encoded, NewBundle, SpillJob, SpillOutput};
-use crate::device::{Completion, Durability, Operation, Request};
+use crate::device::{Completion, Durability, Operation};
 use crate::engine::block_format::Routing;
 use crate::engine::bundles::{self, Filter};
-use crate::engine::core::{Actions, Core, Publish, Purpose, Release};
+use crate::engine::core::{Actions, Core, IoKind, Publish, Release};
 use crate::engine::directory::{BlockId, Space};
 use crate::engine::format::bundle_format::Spilled;
 use crate::engine::format::record_format::{BlockRef, encode_spill};
@@ -517,12 +518,13 @@ impl Core {
         let spill = self.spill_mut(id);
         spill.bundles = bundles.into_iter().zip(&extents).map(place).collect();
         spill.phase = Phase::Writing { pending: writes.len() };
+        let owner = only(spill.bundles.iter().map(|bundle| bundle.spilled.record.space));
         for (extent, buffer) in writes {
             self.statistics.spill_written_bytes += buffer.len() as u64;
-            let token = self.token(Purpose::SpillWrite(id));
             let (offset, durability) = (extent.offset, Durability::Cached);
             let operation = Operation::Write { offset, buffer, durability };
-            actions.requests.push(Request { device: extent.device, token, operation });
+            let kind = IoKind::SpillWrite(id);
+            actions.requests.push(self.request(kind, owner, extent.device, operation));
         }
     }
 

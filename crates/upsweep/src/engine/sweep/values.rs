@@ -5,10 +5,10 @@
 //! run of their own behind it. (A leaf has a bounded length of large values.)
 
 use super::RunId;
-use super::run::{Phase, Run, RunBlock, read_request};
+use super::run::{Phase, Run, RunBlock};
 use super::run_job::{JobResult, RunJob};
 use crate::device::Completion;
-use crate::engine::core::{Actions, Core, Purpose};
+use crate::engine::core::{Actions, Core, IoKind};
 use crate::engine::directory::BlockTable;
 use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::format::record_format::Placement;
@@ -47,9 +47,10 @@ impl Core {
         if position < job.blocks.len() {
             self.split_run(id, &mut job, position);
         }
+        let owner = self.sweep.runs[&id].owner();
         for (index, &extent) in extents.iter().enumerate() {
-            let token = self.token(Purpose::ValueRead(id, index));
-            actions.requests.push(read_request(extent, token));
+            let kind = IoKind::ValueRead(id, index);
+            actions.requests.push(self.read_request(kind, owner, extent));
         }
         let run = self.run_mut(id);
         run.values_bytes = bytes;

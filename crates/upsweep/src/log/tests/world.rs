@@ -25,7 +25,7 @@ impl Bank {
     /// Does what the request asks for.
     pub(super) fn perform(&mut self, request: Request) -> Completion {
         assert_eq!(request.operation.check(&self.geometry(request.device)), Ok(()));
-        let Request { device, token, operation } = request;
+        let Request { device, token, hint, operation } = request;
         let media = &mut self.media[usize::from(device.0)];
         let buffer = match operation {
             Operation::Read { offset, mut buffer } => {
@@ -41,7 +41,7 @@ impl Bank {
             }
             _ => None,
         };
-        Completion { device, token, buffer, result: Ok(()) }
+        Completion { device, token, class: hint.class, buffer, result: Ok(()) }
     }
 
     /// Writes only those sectors for which `lands` says so.

@@ -3,6 +3,7 @@
 //! Built on the public block API and nothing else. The record key is the index of a cell, the block
 //! key the number of a block.
 
+use std::future::ready;
 use std::marker::PhantomData;
 use std::ops::{Bound, Range, RangeBounds};
 use std::sync::Arc;
@@ -19,8 +20,8 @@ use crate::error::{Error, RequestError};
 use crate::runtime::{BlockStore, Durability, LoggedUpdate, SpaceRecord, Ticket, View, Wanted};
 use crate::structures::batch::{Structure, Sums};
 use crate::structures::modifiers as builtin;
-use crate::structures::of_structure;
 use crate::structures::sealed::Sealed;
+use crate::structures::{at_once, of_structure};
 
 /// An array of an open store: a cell of type `T` for each index below 2^48. All cells are there
 /// from the start and zero; only those that are not take space. Cheap to clone; usable from any
@@ -107,22 +108,39 @@ impl<T: Cell> Array<T> {
     /// [`RequestError::IndexTooLarge`]; [`Error::Damaged`] if the cell's block is;
     /// [`RequestError::NoTable`] if the array was dropped.
     pub fn get(&self, index: u64) -> Result<T, Error> {
+        at_once(self.find(index, |wanted| ready(self.blocks.view(self.space, wanted))))
+    }
+
+    /// As [`Array::get`], without blocking the thread; of no particular executor.
+    ///
+    /// # Errors
+    /// As [`Array::get`]; [`Error::Closed`] if the store closes meanwhile.
+    pub async fn get_async(&self, index: u64) -> Result<T, Error> {
+        self.find(index, |wanted| self.blocks.view_async(self.space, wanted)).await
+    }
+
+    /// The cell at `index`, by the views that `view` gives.
+    async fn find<F>(&self, index: u64, view: impl Fn(Wanted) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<View, Error>>,
+    {
         check_index(index)?;
         let key = key_of(index);
-        let mut view = self.view(Wanted::Point(key.to_vec()))?;
-        if view.extent.is_some()
-            && view.image.is_none()
-            && !is_decisive(T::KIND, &self.modifiers, &updates_of(&view, &key))
+        let named = |error| of_structure(error, &self.name);
+        let mut found = view(Wanted::Point(key.to_vec())).await.map_err(named)?;
+        if found.extent.is_some()
+            && found.image.is_none()
+            && !is_decisive(T::KIND, &self.modifiers, &updates_of(&found, &key))
         {
             // A blind update waits whose result fits no cell: it came by the block API.
-            view = self.view(Wanted::Covering(T::KIND.position_of(&key).to_vec()))?;
+            let wanted = Wanted::Covering(T::KIND.position_of(&key).to_vec());
+            found = view(wanted).await.map_err(named)?;
         }
-        let body = view.image.as_ref().map(|image| image.body());
-        let updates = updates_of(&view, &key);
-        let found = cell(T::KIND, body, &self.modifiers, index, &updates);
-        let damage = |reason| self.damage(&view, index, reason);
-        let bytes = found.map_err(damage)?;
-        T::decode(&bytes).ok_or_else(|| damage("a cell of another size".to_owned()))
+        let body = found.image.as_ref().map(|image| image.body());
+        let bytes = cell(T::KIND, body, &self.modifiers, index, &updates_of(&found, &key));
+        let damage = |reason| self.damage(&found, index, reason);
+        T::decode(&bytes.map_err(damage)?)
+            .ok_or_else(|| damage("a cell of another size".to_owned()))
     }
 
     /// Sets the cell at `index` (below 2^48).

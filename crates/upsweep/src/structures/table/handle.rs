@@ -3,6 +3,7 @@
 //! Built on the public block API and nothing else. A block is a leaf, its key the lower bound of
 //! the leaf's positions, so the directory is the tree above the leaves. (Bosc paper, section 5.)
 
+use std::future::ready;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
@@ -15,8 +16,8 @@ use crate::error::Error;
 use crate::runtime::{BlockStore, Durability, LoggedUpdate, SpaceRecord, Ticket, View, Wanted};
 use crate::structures::batch::{Structure, Sums};
 use crate::structures::modifiers as builtin;
-use crate::structures::of_structure;
 use crate::structures::sealed::Sealed;
+use crate::structures::{at_once, of_structure};
 
 /// How often a query that meets a moving large value starts again before it counts as damage.
 const ATTEMPTS_MAX: u32 = 1000;
@@ -152,39 +153,52 @@ impl<O: Order> Table<O> {
     /// [`Error::Damaged`] if the key's block is: restore it from a backup;
     /// [`RequestError::NoTable`](crate::RequestError::NoTable) if the table was dropped.
     pub fn get(&self, key: &[u8]) -> Result<Option<Value>, Error> {
+        at_once(self.find(key, |space, wanted| ready(self.blocks.view(space, wanted))))
+    }
+
+    /// As [`Table::get`], without blocking the thread; of no particular executor.
+    ///
+    /// # Errors
+    /// As [`Table::get`]; [`Error::Closed`] if the store closes meanwhile.
+    pub async fn get_async(&self, key: &[u8]) -> Result<Option<Value>, Error> {
+        self.find(key, |space, wanted| self.blocks.view_async(space, wanted)).await
+    }
+
+    /// The value of `key`, by the views that `view` gives of the table's spaces.
+    async fn find<F>(
+        &self,
+        key: &[u8],
+        view: impl Fn(u32, Wanted) -> F,
+    ) -> Result<Option<Value>, Error>
+    where
+        F: Future<Output = Result<View, Error>>,
+    {
         let modifiers = self.blocks.modifiers();
-        let mut large: Option<Vec<u8>> = None;
+        let named = |error| of_structure(error, &self.name);
+        let mut large: Option<View> = None;
         for attempt in 0.. {
-            let view = self.view(Wanted::Point(key.to_vec()))?;
-            let body = view.image.as_ref().map(|image| image.body());
-            let updates = view.updates();
-            let found = reader::get::<O>(body, &updates, &modifiers, key, large.as_deref());
-            match found {
+            let leaf = view(self.space, Wanted::Point(key.to_vec())).await.map_err(named)?;
+            let body = leaf.image.as_ref().map(|image| image.body());
+            let loaded = large.as_ref().and_then(|large| large.image.as_ref());
+            let loaded = loaded.map(|image| image.body());
+            match reader::get::<O>(body, &leaf.updates(), &modifiers, key, loaded) {
                 Ok(Lookup::Absent) => return Ok(None),
                 Ok(Lookup::Value { kind, bytes }) => {
                     return Ok(Some(Value { kind, bytes: bytes.into_owned() }));
                 }
-                Ok(Lookup::NeedLarge { .. }) => large = self.large_value(key)?,
+                Ok(Lookup::NeedLarge { .. }) => {
+                    let wanted = Wanted::Point(key.to_vec());
+                    large = Some(view(self.companion, wanted).await.map_err(named)?);
+                }
                 // A large value that was swept between the two reads no longer fits the leaf.
-                Err(_) if large.is_some() && attempt < ATTEMPTS_MAX => large = None,
-                Err(reason) => return Err(self.damage(&view, key, reason)),
+                Err(_) if loaded.is_some() && attempt < ATTEMPTS_MAX => large = None,
+                Err(reason) => return Err(self.damage(&leaf, key, reason)),
             }
             if attempt >= ATTEMPTS_MAX {
-                return Err(self.damage(&view, key, "its large value is missing".to_owned()));
+                return Err(self.damage(&leaf, key, "its large value is missing".to_owned()));
             }
         }
         unreachable!("the loop ends by returning")
-    }
-
-    pub(super) fn view(&self, wanted: Wanted) -> Result<View, Error> {
-        self.blocks.view(self.space, wanted).map_err(|error| of_structure(error, &self.name))
-    }
-
-    /// The body of the block that holds the large value of `key`, if it is there.
-    fn large_value(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let view = self.blocks.view(self.companion, Wanted::Point(key.to_vec()));
-        let view = view.map_err(|error| of_structure(error, &self.name))?;
-        Ok(view.image.map(|image| image.body().to_vec()))
     }
 
     pub(super) fn damage(&self, view: &View, key: &[u8], reason: String) -> Error {

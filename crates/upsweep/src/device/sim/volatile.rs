@@ -9,8 +9,9 @@
 
 use std::collections::BTreeMap;
 
-use super::random::SplitMix64;
-use super::{DeviceId, Durability, Simulated};
+use super::Simulated;
+use crate::device::random::SplitMix64;
+use crate::device::{DeviceId, Durability};
 
 /// Bytes that a device writes in whole or not at all, whatever its logical block.
 pub(super) const SECTOR_BYTES: usize = 512;

@@ -8,10 +8,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::*;
+use super::{EngineChoice, HostDevices, HostOptions, HostPath};
+use crate::device::tests::*;
 use crate::device::{
-    DeviceError, EngineChoice, HostDevices, HostOptions, HostPath, read_alone, run_alone,
-    write_alone,
+    Bank, DeviceError, DeviceId, Devices, Durability, Operation, read_alone, run_alone, write_alone,
 };
 use crate::{Error, RequestError};
 
@@ -43,7 +43,7 @@ fn a_wake_ends_the_wait_and_a_timeout_too() {
         let start = Instant::now();
         waiter.wait(Some(Duration::from_millis(20)), &mut completions);
         assert!(start.elapsed() >= Duration::from_millis(15));
-        let waker = waiter.waker();
+        let waker = devices.waker();
         waker.wake();
         waker.wake();
         let start = Instant::now();
@@ -64,7 +64,7 @@ fn a_wake_ends_the_wait_and_a_timeout_too() {
 #[test]
 fn dropping_the_bank_ends_the_wait() {
     on_each_engine(|devices| {
-        let waiter = devices.waiter();
+        let (waiter, waker) = (devices.waiter(), devices.waker());
         std::thread::scope(|scope| {
             let wait = scope.spawn(|| waiter.wait(None, &mut Vec::new()));
             std::thread::sleep(Duration::from_millis(10));
@@ -72,7 +72,7 @@ fn dropping_the_bank_ends_the_wait() {
             wait.join().expect("the waiter returns");
         });
         waiter.wait(None, &mut Vec::new());
-        waiter.waker().wake();
+        waker.wake();
     });
 }
 
@@ -121,7 +121,7 @@ fn many_submitters_one_driver() {
 #[test]
 fn a_file_that_shrank_gives_an_error() {
     on_each_engine(|mut devices| {
-        let path = devices.description(DEVICE).path;
+        let path = PathBuf::from(devices.description(DEVICE).name);
         let file = std::fs::OpenOptions::new().write(true).open(path).expect("opened");
         file.set_len(4096).expect("truncated");
         let read = read_alone(&mut devices, DEVICE, SIZE - 8192, 8192).map(|_| ());
@@ -135,7 +135,7 @@ fn a_file_that_shrank_gives_an_error() {
 fn content_and_size_survive_reopening() {
     on_each_engine(|mut devices| {
         write_alone(&mut devices, DEVICE, 8192, filled(4096, 7)).expect("written");
-        let path = devices.description(DEVICE).path;
+        let path = PathBuf::from(devices.description(DEVICE).name);
         drop(devices);
         let path = HostPath { path, create: false };
         let mut devices = HostDevices::open(&[path], HostOptions::default()).expect("opened");

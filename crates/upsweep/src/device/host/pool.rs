@@ -11,12 +11,15 @@
 #![expect(clippy::disallowed_types, reason = "the thread pool is made of threads and locks")]
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::Engine;
 use super::file::HostFile;
-use super::{Completion, DeviceError, Operation, Request};
+use crate::device::bank::{Waiter, Waker};
+use crate::device::completions::Completions;
+use crate::device::{Completion, DeviceError, Operation, Request};
 
 /// Threads of one bank.
 pub(super) const THREADS: usize = 4;
@@ -30,29 +33,18 @@ pub(super) struct Pool {
 
 /// What the threads, the submitter and the waiters share.
 #[derive(Debug)]
-pub(super) struct Shared {
+struct Shared {
     files: Arc<[HostFile]>,
     queue: Mutex<Queue>,
     /// There is work in the queue, or it closes.
     work: Condvar,
-    done: Mutex<Done>,
-    /// There is something in `done` for a waiter.
-    changed: Condvar,
+    completions: Completions,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     requests: VecDeque<Request>,
     closing: bool,
-}
-
-#[derive(Debug, Default)]
-struct Done {
-    completions: Vec<Completion>,
-    /// Submitted and not handed out yet.
-    outstanding: usize,
-    woken: bool,
-    closed: bool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -66,9 +58,8 @@ impl Pool {
     /// # Errors
     /// What the system says if it gives no thread at all.
     pub(super) fn start(files: Arc<[HostFile]>) -> std::io::Result<Self> {
-        let (queue, done) = (Mutex::default(), Mutex::default());
-        let (work, changed) = (Condvar::new(), Condvar::new());
-        let shared = Arc::new(Shared { files, queue, work, done, changed });
+        let (queue, work) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { files, queue, work, completions: Completions::default() });
         let mut pool = Self { shared: Arc::clone(&shared), threads: Vec::new() };
         for number in 0..THREADS {
             let shared = Arc::clone(&shared);
@@ -82,23 +73,55 @@ impl Pool {
         }
         Ok(pool)
     }
+}
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+impl Engine for Pool {
+    fn name(&self) -> &'static str {
+        "thread pool"
     }
 
-    /// Queues a request; it is counted before any thread can complete it.
-    pub(super) fn submit(&mut self, request: Request) {
-        let mut done = lock(&self.shared.done);
-        done.outstanding += 1;
+    /// It is counted before any thread can complete it.
+    fn submit(&mut self, request: Request) {
+        self.shared.completions.expect();
         if let Err(error) = check(&self.shared.files, &request) {
-            done.completions.push(request.end(Err(error)));
-            self.shared.changed.notify_one();
+            self.shared.completions.add(request.end(Err(error)));
             return;
         }
-        drop(done);
         lock(&self.shared.queue).requests.push_back(request);
         self.shared.work.notify_one();
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        self.shared.completions.reap(completions);
+    }
+
+    fn wait(&mut self, completions: &mut Vec<Completion>) {
+        self.shared.completions.wait(None, true, completions);
+    }
+
+    fn waiter(&self) -> Box<dyn Waiter> {
+        Box::new(PoolWaiter(Arc::clone(&self.shared)))
+    }
+
+    fn waker(&self) -> Box<dyn Waker> {
+        Box::new(PoolWaker(Arc::downgrade(&self.shared)))
+    }
+}
+
+struct PoolWaiter(Arc<Shared>);
+
+impl Waiter for PoolWaiter {
+    fn wait(&self, timeout: Option<Duration>, completions: &mut Vec<Completion>) {
+        self.0.completions.wait(timeout, false, completions);
+    }
+}
+
+/// Cost of a wake: a lock, and one system call unless it is woken already.
+struct PoolWaker(Weak<Shared>);
+
+impl Waker for PoolWaker {
+    fn wake(&self) {
+        self.0.upgrade().iter().for_each(|shared| shared.completions.wake());
     }
 }
 
@@ -110,8 +133,7 @@ impl Drop for Pool {
             // A panic of the thread has been reported by its hook; there is nobody to tell here.
             let _ = thread.join();
         }
-        lock(&self.shared.done).closed = true;
-        self.shared.changed.notify_all();
+        self.shared.completions.close();
     }
 }
 
@@ -119,9 +141,7 @@ impl Shared {
     /// The life of one thread.
     fn serve(&self) {
         while let Some(request) = self.next() {
-            let completion = run(&self.files, request);
-            lock(&self.done).completions.push(completion);
-            self.changed.notify_one();
+            self.completions.add(run(&self.files, request));
         }
     }
 
@@ -135,62 +155,6 @@ impl Shared {
                 return None;
             }
             queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// Hands out what has completed, without waiting.
-    pub(super) fn reap(&self, completions: &mut Vec<Completion>) {
-        self.hand_out(&mut lock(&self.done), completions);
-    }
-
-    fn hand_out(&self, done: &mut Done, completions: &mut Vec<Completion>) {
-        done.outstanding -= done.completions.len();
-        completions.append(&mut done.completions);
-        if done.outstanding == 0 {
-            // Another thread may wait for nothing being in flight.
-            self.changed.notify_all();
-        }
-    }
-
-    /// Hands out what has completed; waits for at least one completion, a wake, the timeout, the
-    /// end of the pool or, if `until_idle`, nothing being in flight.
-    pub(super) fn wait(
-        &self,
-        timeout: Option<Duration>,
-        until_idle: bool,
-        completions: &mut Vec<Completion>,
-    ) {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut done = lock(&self.done);
-        loop {
-            let idle = until_idle && done.outstanding == 0;
-            if !done.completions.is_empty() || done.closed || idle {
-                break;
-            }
-            // A wake is for the waiter, not for the submitter who drains.
-            if !until_idle && std::mem::take(&mut done.woken) {
-                break;
-            }
-            done = match deadline {
-                None => self.changed.wait(done).unwrap_or_else(PoisonError::into_inner),
-                Some(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        break;
-                    }
-                    let waited = self.changed.wait_timeout(done, left);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
-        }
-        self.hand_out(&mut done, completions);
-    }
-
-    /// Ends the present or next wait.
-    pub(super) fn wake(&self) {
-        let mut done = lock(&self.done);
-        if !std::mem::replace(&mut done.woken, true) {
-            self.changed.notify_all();
         }
     }
 }

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::holes::Holes;
 use super::pages::Pages;
-use super::random::SplitMix64;
-use super::{Completion, DeviceError, DeviceId, Devices, Geometry, Operation, Request};
+use crate::device::random::SplitMix64;
+use crate::device::{Completion, DeviceError, DeviceId, Devices, Geometry, Operation, Request};
 
 /// How long a request takes: its turn on the device, plus `base_us`, plus up to `jitter_us`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,8 @@ pub trait Simulated: Devices {
     }
 }
 
-/// Reads the virtual time of a bank from outside of it, such as for [`probe`](super::probe).
+/// Reads the virtual time of a bank from outside of it, such as for
+/// [`probe`](crate::device::probe).
 #[derive(Clone, Debug)]
 pub struct VirtualClock(Arc<AtomicU64>);
 
@@ -362,8 +363,8 @@ impl Simulated for MemoryDevices {
 
     fn digest(&self) -> u64 {
         self.devices.iter().fold(0, |digest, device| {
-            let size = super::random::mix(digest ^ device.geometry.size_bytes);
-            super::random::mix(size ^ device.pages.digest())
+            let size = crate::device::random::mix(digest ^ device.geometry.size_bytes);
+            crate::device::random::mix(size ^ device.pages.digest())
         })
     }
 }

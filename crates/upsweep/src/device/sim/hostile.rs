@@ -51,11 +51,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::random::SplitMix64;
 use super::volatile::{PowerCut, SECTOR_BYTES, Volatile, Write};
-use super::{
-    Buffer, Completion, DeviceError, DeviceId, Devices, Durability, Geometry, MemoryDevices,
-    Operation, Request, Simulated, Token,
+use super::{LatencyModel, MemoryDevices, Simulated};
+use crate::device::random::SplitMix64;
+use crate::device::{
+    Buffer, Class, Completion, DeviceError, DeviceId, Devices, Durability, Geometry, Operation,
+    Request, Token,
 };
 
 /// `EIO`: what a broken device gives.
@@ -126,6 +127,7 @@ pub struct HostileDevices<D: Simulated = MemoryDevices> {
 struct InFlight {
     device: DeviceId,
     token: Token,
+    class: Class,
     action: Action,
 }
 
@@ -177,7 +179,7 @@ impl HostileDevices<MemoryDevices> {
     #[must_use]
     pub fn in_memory(geometries: Vec<Geometry>, seed: u64) -> Self {
         let mut bank = MemoryDevices::new(geometries, seed);
-        bank.set_latency(super::LatencyModel { base_us: 20, bytes_per_us: 1000, jitter_us: 500 });
+        bank.set_latency(LatencyModel { base_us: 20, bytes_per_us: 1000, jitter_us: 500 });
         Self::new(bank, seed)
     }
 }
@@ -188,7 +190,7 @@ impl<D: Simulated> HostileDevices<D> {
         Self {
             bank,
             // A sequence of its own, also if the bank below has the same seed.
-            random: SplitMix64::new(super::random::mix(seed ^ 0x686f_7374_696c_6521)),
+            random: SplitMix64::new(crate::device::random::mix(seed ^ 0x686f_7374_696c_6521)),
             faults: Faults::default(),
             volatile: Volatile::default(),
             tickets: 0,
@@ -454,7 +456,7 @@ impl<D: Simulated> HostileDevices<D> {
 
     /// Turns a completion of the bank below into ours, with its consequences.
     fn finish(&mut self, below: Completion) -> Completion {
-        let InFlight { device, token, action } =
+        let InFlight { device, token, class, action } =
             self.in_flight.remove(&below.token.0).expect("the bank below completes each once");
         let Completion { mut buffer, mut result, .. } = below;
         match action {
@@ -483,7 +485,7 @@ impl<D: Simulated> HostileDevices<D> {
                 }
             }
         }
-        Completion { device, token, buffer, result }
+        Completion { device, token, class, buffer, result }
     }
 
     fn written(&mut self, write: &Write) {
@@ -515,7 +517,7 @@ impl<D: Simulated> Devices for HostileDevices<D> {
     }
 
     fn submit(&mut self, request: Request) {
-        let Request { device, token, operation } = request;
+        let Request { device, token, hint, operation } = request;
         self.tickets += 1;
         let ticket = self.tickets;
         let known = device.0 < self.bank.count();
@@ -525,8 +527,9 @@ impl<D: Simulated> Devices for HostileDevices<D> {
         } else {
             (operation, Action::Invalid)
         };
-        self.in_flight.insert(ticket, InFlight { device, token, action });
-        self.bank.submit(Request { device, token: Token(ticket), operation });
+        let class = hint.class;
+        self.in_flight.insert(ticket, InFlight { device, token, class, action });
+        self.bank.submit(Request { device, token: Token(ticket), hint, operation });
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {

@@ -20,9 +20,9 @@ use std::time::Duration;
 use rustix::fs::{FallocateFlags, OFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
-use super::host::HostOptions;
+use super::HostOptions;
 use super::stable::StableWrites;
-use super::{Buffer, DeviceError, Durability, Geometry};
+use crate::device::{Buffer, DeviceError, Durability, Geometry};
 use crate::error::{Error, RequestError, RetryError};
 
 /// Block size in bytes where the host does not tell one.
@@ -205,6 +205,7 @@ impl HostFile {
     }
 
     /// Whether a discard is a system call that blocks.
+    #[cfg(feature = "io-uring")]
     pub(super) fn discard_blocks_caller(&self) -> bool {
         self.block_device
     }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::random::{SplitMix64, mix};
+use crate::device::random::{SplitMix64, mix};
 
 /// Bytes of one page.
 const PAGE_BYTES: usize = 64 * 1024;

@@ -26,7 +26,7 @@
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use io_uring::types::{Fd, SubmitArgs, Timespec};
@@ -34,9 +34,11 @@ use io_uring::{IoUring, Probe, opcode, squeue};
 use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 
+use super::Engine;
 use super::file::{ALLOCATE_MODE, HostFile, errno_error, extended_in_vain, unsupported};
 use super::pool::check;
-use super::{Completion, DeviceError, Durability, Operation, Request};
+use crate::device::bank::{Waiter, Waker};
+use crate::device::{Completion, DeviceError, Durability, Operation, Request};
 
 /// Requests with the kernel at most.
 const DEPTH: usize = 256;
@@ -55,7 +57,7 @@ const OFFERS: u32 = 10;
 const OFFER_AGAIN: Duration = Duration::from_millis(1);
 
 /// A ring and the requests in it.
-pub(super) struct Ring {
+struct Ring {
     ring: IoUring,
     files: Arc<[HostFile]>,
     state: Mutex<State>,
@@ -115,7 +117,7 @@ impl Ring {
     ///
     /// # Errors
     /// In words, why the kernel has none for us, or one that is too old.
-    pub(super) fn open(files: Arc<[HostFile]>) -> Result<Self, String> {
+    fn open(files: Arc<[HostFile]>) -> Result<Self, String> {
         let refused = |error: std::io::Error| format!("the kernel refuses io_uring: {error}");
         let ring = IoUring::builder().dontfork().build(ENTRIES).map_err(refused)?;
         if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
@@ -146,7 +148,7 @@ impl Ring {
     }
 
     /// Passes a request to the kernel, or queues it behind [`DEPTH`] others.
-    pub(super) fn submit(self: &Arc<Self>, request: Request) {
+    fn submit(self: &Arc<Self>, request: Request) {
         let stage = match check(&self.files, &request) {
             Ok(()) => Stage::Operate,
             Err(error) => Stage::Report(Err(error)),
@@ -273,7 +275,7 @@ impl Ring {
 
     /// Takes completion entries and works on them: ends requests, continues those that the kernel
     /// did a part of, starts queued ones.
-    pub(super) fn reap(self: &Arc<Self>, completions: &mut Vec<Completion>) {
+    fn reap(self: &Arc<Self>, completions: &mut Vec<Completion>) {
         let mut entries = lock(&self.reaping);
         // SAFETY: the completion queue is used under the lock `reaping` only, which is held here.
         let queue = unsafe { self.ring.completion_shared() };
@@ -318,7 +320,7 @@ impl Ring {
 
     /// As [`Ring::reap`], but waits for at least one completion, a wake, the timeout, the end of
     /// the bank or, if `until_idle`, nothing being in flight.
-    pub(super) fn wait(
+    fn wait(
         self: &Arc<Self>,
         timeout: Option<Duration>,
         until_idle: bool,
@@ -378,7 +380,7 @@ impl Ring {
     }
 
     /// Ends the present or next wait.
-    pub(super) fn wake(&self) {
+    fn wake(&self) {
         if self.waking.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -388,7 +390,7 @@ impl Ring {
     }
 
     /// Waits until nothing is in flight, and ends every wait. Nothing is submitted afterwards.
-    pub(super) fn close(self: &Arc<Self>) {
+    fn close(self: &Arc<Self>) {
         let mut lost = Vec::new();
         while lock(&self.state).outstanding > 0 {
             // With a limit, as another thread's waiter may take the last completion.
@@ -400,6 +402,67 @@ impl Ring {
         }
         self.closed.store(true, Ordering::Release);
         self.wake();
+    }
+}
+
+/// A ring for one bank; it ends with it.
+#[derive(Debug)]
+pub(super) struct RingEngine(Arc<Ring>);
+
+impl RingEngine {
+    /// As [`Ring::open`].
+    pub(super) fn open(files: Arc<[HostFile]>) -> Result<Self, String> {
+        Ok(Self(Arc::new(Ring::open(files)?)))
+    }
+}
+
+impl Drop for RingEngine {
+    /// Waits for what the kernel still does to our buffers and files.
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl Engine for RingEngine {
+    fn name(&self) -> &'static str {
+        "io_uring"
+    }
+
+    fn submit(&mut self, request: Request) {
+        self.0.submit(request);
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        self.0.reap(completions);
+    }
+
+    fn wait(&mut self, completions: &mut Vec<Completion>) {
+        self.0.wait(None, true, completions);
+    }
+
+    fn waiter(&self) -> Box<dyn Waiter> {
+        Box::new(RingWaiter(Arc::clone(&self.0)))
+    }
+
+    fn waker(&self) -> Box<dyn Waker> {
+        Box::new(RingWaker(Arc::downgrade(&self.0)))
+    }
+}
+
+struct RingWaiter(Arc<Ring>);
+
+impl Waiter for RingWaiter {
+    fn wait(&self, timeout: Option<Duration>, completions: &mut Vec<Completion>) {
+        self.0.wait(timeout, false, completions);
+    }
+}
+
+/// Cost of a wake: an atomic, and one system call unless it is woken already.
+struct RingWaker(Weak<Ring>);
+
+impl Waker for RingWaker {
+    fn wake(&self) {
+        self.0.upgrade().iter().for_each(|ring| ring.wake());
     }
 }
 

@@ -1,0 +1,37 @@
+//! Whether a request is what its class says: whoever orders requests goes by that.
+
+use upsweep::device::{Class, Durability, Operation, Request};
+
+use crate::world::Verdict;
+
+/// Checks a request of a running store, whose first devices are for data.
+///
+/// # Errors
+/// What is wrong.
+pub fn check(request: &Request, data_devices: u16) -> Verdict {
+    let is_data = request.device.0 < data_devices;
+    let stable = |durability| durability == Durability::Stable;
+    let class = request.hint.class;
+    let fits = match &request.operation {
+        Operation::Read { .. } => {
+            is_data && matches!(class, Class::ForegroundRead | Class::SweepRead)
+        }
+        Operation::Write { durability, .. } if is_data => match class {
+            Class::SweepWrite | Class::Spill => !stable(*durability),
+            Class::Checkpoint => true,
+            _ => false,
+        },
+        Operation::Write { durability, .. } => {
+            stable(*durability) && matches!(class, Class::Log | Class::FileSpace)
+        }
+        // The broken engine that forgets to allocate asks for a flush in place of that.
+        Operation::Flush => is_data && matches!(class, Class::Flush | Class::FileSpace),
+        Operation::Discard { .. } | Operation::Allocate { .. } => class == Class::FileSpace,
+    };
+    let has_deadline = request.hint.deadline.is_some();
+    if fits && has_deadline == (class == Class::Log) {
+        return Ok(());
+    }
+    let (device, operation) = (request.device.0, &request.operation);
+    Err(format!("{operation:?} on device {device} with {:?}", request.hint))
+}

@@ -1,0 +1,108 @@
+//! Completions on their way to whoever waits for them.
+//!
+//! Invariant: a request that is expected is added once and handed out once.
+
+#![expect(clippy::disallowed_methods, reason = "threads wait for requests here")]
+#![expect(clippy::disallowed_types, reason = "threads meet here")]
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::Completion;
+
+/// What has completed and was not handed out yet.
+#[derive(Debug, Default)]
+pub(super) struct Completions {
+    state: Mutex<State>,
+    /// There is something for whoever waits.
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    there: Vec<Completion>,
+    /// Expected and not handed out yet.
+    outstanding: usize,
+    woken: bool,
+    closed: bool,
+}
+
+impl Completions {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Each critical section leaves its data consistent at every step, also when unwinding.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more request is in flight.
+    pub(super) fn expect(&self) {
+        self.lock().outstanding += 1;
+    }
+
+    /// A request that was expected has completed.
+    pub(super) fn add(&self, completion: Completion) {
+        self.lock().there.push(completion);
+        self.changed.notify_one();
+    }
+
+    /// Hands out what has completed, without waiting.
+    pub(super) fn reap(&self, completions: &mut Vec<Completion>) {
+        self.hand_out(&mut self.lock(), completions);
+    }
+
+    fn hand_out(&self, state: &mut State, completions: &mut Vec<Completion>) {
+        state.outstanding -= state.there.len();
+        completions.append(&mut state.there);
+        if state.outstanding == 0 {
+            // Another thread may wait for nothing being in flight.
+            self.changed.notify_all();
+        }
+    }
+
+    /// Hands out what has completed; waits for at least one completion, a wake, the timeout, the
+    /// end or, if `until_idle`, nothing being in flight.
+    pub(super) fn wait(
+        &self,
+        timeout: Option<Duration>,
+        until_idle: bool,
+        completions: &mut Vec<Completion>,
+    ) {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut state = self.lock();
+        loop {
+            let idle = until_idle && state.outstanding == 0;
+            if !state.there.is_empty() || state.closed || idle {
+                break;
+            }
+            // A wake is for the waiter, not for the submitter who drains.
+            if !until_idle && std::mem::take(&mut state.woken) {
+                break;
+            }
+            state = match deadline {
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        break;
+                    }
+                    let waited = self.changed.wait_timeout(state, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+        self.hand_out(&mut state, completions);
+    }
+
+    /// Ends the present or next wait.
+    pub(super) fn wake(&self) {
+        let mut state = self.lock();
+        if !std::mem::replace(&mut state.woken, true) {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Ends the present wait and all later ones.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+}

@@ -1,0 +1,523 @@
+//! What a store consists of, as it describes itself: identity, devices, sizes and profiles.
+//!
+//! Every device starts with a label: an image of kind label that names store and device and repeats
+//! the description, so that devices cannot be swapped and a lost description can be restored.
+
+#![expect(clippy::disallowed_methods, reason = "the system's randomness enters here")]
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::clock::Clock;
+use super::layout::{CACHE_PART, CreateOptions, path_error};
+use super::log_page;
+use crate::device::{self, Bank, Buffer, DeviceError, DeviceId, DeviceProfile, ScratchRange};
+use crate::engine::format::image_format::{self, Identity, ImageKind};
+use crate::engine::{self, Config, DATA_START, FANOUT_MIN, FileSpace, Spilling};
+use crate::error::{ClosedError, Damage, Error};
+use crate::log::LogRegion;
+
+/// Latest version of a description.
+const VERSION_MAX: u32 = 4;
+/// First version in which every device has a profile.
+const PROFILES_SINCE: u32 = 4;
+/// Bytes at the start of every device that the label may take.
+pub(super) const LABEL_BYTES: usize = 4096;
+/// Where the ring of a log device starts.
+pub(super) const LOG_START: u64 = LABEL_BYTES as u64;
+/// The log becomes so many times as long as the data, at most.
+const LOG_TIMES_DATA: u32 = 4;
+/// Segments with which a log file begins.
+pub(super) const LOG_SEGMENTS_FIRST: u64 = 8;
+/// Blocks are larger where the directory would have more than this part of the memory, in per cent.
+const DIRECTORY_PERCENT: u32 = 20;
+/// Most blocks of a run, unless another number is given.
+const RUN_BLOCKS_MAX: usize = 32;
+/// One part in so many of a store's memory is how long a run is, within the two bounds below.
+const RUN_PART: usize = 128;
+/// Runs of this many bytes are sequential enough.
+const RUN_BYTES_MIN: usize = 512 << 10;
+/// Most bytes of the blocks of a run.
+const RUN_BYTES_MAX: usize = 4 << 20;
+/// Below this fill, in per cent, updates batch in memory.
+const SPILL_FILL_PERCENT: u32 = 50;
+/// A query that needs a bundle reads this much.
+const BUNDLE_BYTES: u32 = 16 << 10;
+/// One part in so many of a store's memory is for the queues, or the large values, of one run.
+const RUN_CONTENT_PART: usize = 32;
+/// What a store consists of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Description {
+    /// Version of this description. 4: each device has a profile. 3: a log file may be shorter than
+    /// its ring may become, and its length says how long the ring is. 2: the log has pages of less
+    /// than 4096 bytes, which programs that know 1 only would take for an empty log.
+    pub version: u32,
+    /// Identity of the store, 32 hexadecimal digits.
+    pub store: String,
+    /// Data devices; relative paths are relative to the folder.
+    pub data: Vec<PathBuf>,
+    /// Log devices, likewise.
+    pub log: Vec<PathBuf>,
+    /// Target size of a block in bytes.
+    pub block_bytes: u32,
+    /// Bytes of a log segment.
+    pub log_segment_bytes: u32,
+    /// Bytes of a page of the log.
+    #[serde(default = "log_page::page_bytes_before")]
+    pub log_page_bytes: u32,
+    /// Bytes of the ring on each log device, as long as it may become.
+    pub log_ring_bytes: Vec<u64>,
+    /// What was measured when the store was created: one for each device.
+    #[serde(default)]
+    pub profiles: Vec<Measured>,
+}
+
+/// What was measured of devices that are one below, such as files of one file system.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Their numbers.
+    pub devices: Vec<u16>,
+    /// What they do.
+    #[serde(flatten)]
+    pub profile: DeviceProfile,
+}
+
+/// The profiles of descriptions of before version 4: one for all devices of a sort.
+#[derive(Deserialize)]
+struct ProfilesBefore {
+    data_profile: DeviceProfile,
+    log_profile: DeviceProfile,
+}
+
+impl Description {
+    /// Reads one, whatever its version: those of before version 4 get a profile for each device.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn parse(text: &[u8]) -> Result<Self, String> {
+        let mut found: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        if found.store_id().is_none() {
+            return Err("the store's identity is not 32 hexadecimal digits".to_owned());
+        }
+        if found.version < PROFILES_SINCE {
+            found.profiles = found.profiles_before(text)?;
+        }
+        match (0..found.device_count()).find(|device| found.measured(*device).is_none()) {
+            Some(device) => Err(format!("device {device} has no profile")),
+            None => Ok(found),
+        }
+    }
+
+    fn profiles_before(&self, text: &[u8]) -> Result<Vec<Measured>, String> {
+        let before: ProfilesBefore =
+            serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        let ProfilesBefore { data_profile, log_profile } = before;
+        if data_profile == log_profile {
+            let devices = (0..self.device_count()).collect();
+            return Ok(vec![Measured { devices, profile: data_profile }]);
+        }
+        let data = Measured { devices: (0..self.data_count()).collect(), profile: data_profile };
+        let devices = (self.data_count()..self.device_count()).collect();
+        Ok(vec![data, Measured { devices, profile: log_profile }])
+    }
+
+    fn data_count(&self) -> u16 {
+        u16::try_from(self.data.len()).unwrap_or(u16::MAX)
+    }
+
+    fn device_count(&self) -> u16 {
+        u16::try_from(self.data.len() + self.log.len()).unwrap_or(u16::MAX)
+    }
+
+    fn measured(&self, device: u16) -> Option<&Measured> {
+        self.profiles.iter().find(|measured| measured.devices.contains(&device))
+    }
+
+    /// What a device of the store does.
+    ///
+    /// # Panics
+    /// If there is no such device.
+    pub(super) fn profile(&self, device: DeviceId) -> &DeviceProfile {
+        &self.measured(device.0).expect("each device has one").profile
+    }
+
+    /// The profiles of the data devices.
+    pub(super) fn data_profiles(&self) -> impl Iterator<Item = &DeviceProfile> {
+        (0..self.data_count()).map(|device| self.profile(DeviceId(device)))
+    }
+
+    /// The profiles of the log devices.
+    pub(super) fn log_profiles(&self) -> impl Iterator<Item = &DeviceProfile> {
+        (self.data_count()..self.device_count()).map(|device| self.profile(DeviceId(device)))
+    }
+
+    /// Whether a device of the log is one below with one for data.
+    pub(super) fn log_shares_device(&self) -> bool {
+        let count = self.data_count();
+        self.profiles.iter().any(|Measured { devices, .. }| {
+            devices.iter().any(|device| *device < count)
+                && devices.iter().any(|device| *device >= count)
+        })
+    }
+
+    /// Whether this program knows its version.
+    pub(super) fn check_version(&self) -> Result<(), String> {
+        if (1..=VERSION_MAX).contains(&self.version) {
+            return Ok(());
+        }
+        Err(format!("version {}; this program knows 1 to {VERSION_MAX}", self.version))
+    }
+
+    fn store_id(&self) -> Option<[u8; 16]> {
+        u128::from_str_radix(&self.store, 16).ok().map(u128::to_be_bytes)
+    }
+
+    /// The engine settings that follow, with `memory_bytes` and the defaults of the engine.
+    pub(super) fn config(&self, memory_bytes: usize) -> Config {
+        let store = self.store_id().expect("checked when it was read");
+        let data_devices = self.data_count();
+        let rings = self.log_ring_bytes.iter().zip(data_devices..);
+        let log_regions = rings
+            .map(|(&bytes, device)| LogRegion {
+                device: DeviceId(device),
+                offset: LOG_START,
+                bytes,
+            })
+            .collect();
+        Config {
+            store,
+            data_devices,
+            log_regions,
+            log_times_data: LOG_TIMES_DATA,
+            log_segment_bytes: self.log_segment_bytes,
+            log_page_bytes: self.log_page_bytes,
+            log_batch_bytes: (128 << 10).min(self.log_segment_bytes / 4 / 4096 * 4096).max(4096),
+            log_depth: 2,
+            log_delay_us_max: 5_000,
+            block_bytes: self.block_bytes,
+            directory_percent: DIRECTORY_PERCENT,
+            memory_bytes,
+            cache_bytes: memory_bytes / CACHE_PART,
+            fold_bytes_min: 4096,
+            run_blocks_max: run_blocks_max(self.block_bytes, memory_bytes),
+            run_bytes_max: memory_bytes / RUN_CONTENT_PART,
+            run_density_percent_min: 50,
+            runs_in_flight_max: 4,
+            spilling: Spilling::WhenItPays,
+            spill_fill_percent: SPILL_FILL_PERCENT,
+            bundle_bytes: BUNDLE_BYTES,
+            fanout_min: FANOUT_MIN,
+            sweep_always: self.data_profiles().any(|profile| profile.rotational),
+            file_space: FileSpace::default(),
+        }
+    }
+
+    /// All devices in the order of the bank.
+    pub(super) fn paths(&self, folder: &Path) -> Vec<PathBuf> {
+        self.data.iter().chain(&self.log).map(|path| folder.join(path)).collect()
+    }
+}
+
+/// The names of the devices of a new store.
+#[derive(Clone)]
+pub(super) struct Names {
+    pub(super) data: Vec<PathBuf>,
+    pub(super) log: Vec<PathBuf>,
+}
+
+/// Checks that the label of each device of the store names it.
+pub(super) fn check_labels(devices: &mut dyn Bank, description: &Description) -> Result<(), Error> {
+    let store = description.config(0).store;
+    for index in 0..devices.count() {
+        let device = DeviceId(index);
+        let identity = label_identity(store, index);
+        let checked = device::read_alone(devices, device, 0, LABEL_BYTES)
+            .map_err(|error| error.to_string())
+            .and_then(|label| {
+                let body = image_format::decode(&label, &identity)?;
+                check_description(&label[body], description)
+            });
+        if let Err(reason) = checked {
+            let what = format!("label of {}", devices.description(device).name);
+            return Err(Damage { device, offset: 0, what, reason }.into());
+        }
+    }
+    Ok(())
+}
+
+/// The text of the description in a label, or why there is none.
+pub(super) fn described(label: &[u8]) -> Result<&[u8], String> {
+    let (identity, body) = image_format::parse(label).map_err(|error| format!("label: {error}"))?;
+    if identity.kind != ImageKind::Label {
+        return Err("it does not begin with a label".to_owned());
+    }
+    if body.is_empty() {
+        return Err("its label has no description, whose paths were too long for it".to_owned());
+    }
+    Ok(&label[body])
+}
+
+/// The description that the first device of a bank has in its label.
+///
+/// # Errors
+/// [`RequestError::Path`](crate::RequestError::Path) with its name, if it has none.
+pub(super) fn of_bank(devices: &mut dyn Bank) -> Result<Description, Error> {
+    let first = DeviceId(0);
+    let found = match devices.count() {
+        0 => Err("no devices".to_owned()),
+        _ => device::read_alone(devices, first, 0, LABEL_BYTES)
+            .map_err(|error| error.to_string())
+            .and_then(|label| Description::parse(described(&label)?))
+            .and_then(|found| found.check_version().map(|()| found)),
+    };
+    found.map_err(|reason| {
+        let name =
+            if devices.count() > 0 { devices.description(first).name } else { String::new() };
+        path_error(Path::new(&name), format!("no store: {reason}"))
+    })
+}
+
+/// Whether the copy of the description in a label agrees with `store.json`. Paths may differ:
+/// whoever moves devices changes them by hand.
+fn check_description(label: &[u8], description: &Description) -> Result<(), String> {
+    if label.is_empty() {
+        return Ok(()); // its paths were too long for a label
+    }
+    let copy = Description::parse(label)?;
+    let without_paths = |description: &Description| Description {
+        data: vec![PathBuf::new(); description.data.len()],
+        log: vec![PathBuf::new(); description.log.len()],
+        ..description.clone()
+    };
+    let (copy, found) = (without_paths(&copy), without_paths(description));
+    if copy == found {
+        return Ok(());
+    }
+    let text = |description| serde_json::to_string(description).unwrap_or_default();
+    Err(format!(
+        "it says {}, but store.json says {}: a repair restores that from the label",
+        text(&copy),
+        text(&found)
+    ))
+}
+
+fn label_identity(store: [u8; 16], index: u16) -> Identity<'static> {
+    Identity { store, kind: ImageKind::Label, space: u32::from(index), seq: 0, key: &[] }
+}
+
+pub(super) fn to_json(description: &Description) -> String {
+    serde_json::to_string_pretty(description).expect("its paths are UTF-8")
+}
+
+/// Makes an empty store of `devices`, whose rings may become so long. `places` tells what each of
+/// them lies on, as far as that is known.
+pub(super) fn format(
+    devices: &mut dyn Bank,
+    options: &CreateOptions,
+    names: Names,
+    rings: Vec<u64>,
+    places: &[Option<u64>],
+) -> Result<Description, Error> {
+    let description = describe(devices, options, names, rings, places)?;
+    let config = description.config(usize::MAX / 4);
+    config.check()?;
+    write_labels(devices, &description, config.store)?;
+    engine::create(devices, &config)?;
+    Ok(description)
+}
+
+/// What is known of a device, or is measured now. `clock` tells the time.
+fn profile(
+    devices: &mut dyn Bank,
+    device: DeviceId,
+    clock: &Clock,
+) -> Result<DeviceProfile, Error> {
+    if let Some(known) = devices.profile(device) {
+        return Ok(known);
+    }
+    let range = scratch(devices.geometry(device).size_bytes);
+    // The first pass meets space that the file system has yet to allocate; the second counts.
+    device::probe(devices, device, range, || clock.elapsed())
+        .and_then(|_| device::probe(devices, device, range, || clock.elapsed()))
+        .map_err(|error| device_error(devices, device, &error))
+}
+
+fn scratch(bytes: u64) -> ScratchRange {
+    ScratchRange { offset: 0, bytes: bytes.min(PROBE_BYTES) }
+}
+
+fn device_error(devices: &dyn Bank, device: DeviceId, error: &DeviceError) -> Error {
+    path_error(Path::new(&devices.description(device).name), error)
+}
+
+fn describe(
+    devices: &mut dyn Bank,
+    options: &CreateOptions,
+    Names { data, log }: Names,
+    rings: Vec<u64>,
+    places: &[Option<u64>],
+) -> Result<Description, Error> {
+    let first_log = DeviceId(u16::try_from(data.len()).unwrap_or(u16::MAX));
+    let clock = Clock::start();
+    let profiles = measure(devices, first_log, places, &clock)?;
+    let mut description = Description {
+        version: VERSION_MAX,
+        store: format!("{:032x}", u128::from_be_bytes(random_id()?)),
+        data,
+        log,
+        block_bytes: 0,
+        log_segment_bytes: segment_bytes(&rings),
+        log_page_bytes: log_page::page_bytes_before(),
+        log_ring_bytes: rings,
+        profiles,
+    };
+    let rotates = description.data_profiles().any(|profile| profile.rotational);
+    let block_bytes = if rotates { 64 << 10 } else { 16 << 10 };
+    description.block_bytes = options.block_bytes.unwrap_or(block_bytes);
+    if !description.log_profiles().any(|profile| profile.rotational) {
+        let rings = &description.log_ring_bytes;
+        let chosen = log_page::choose(devices, first_log, rings, scratch, || clock.elapsed())
+            .map_err(|(device, error)| device_error(devices, device, &error))?;
+        description.log_page_bytes = chosen.page_bytes;
+        for (device, writes) in chosen.writes {
+            let of = |measured: &&mut Measured| measured.devices.contains(&device.0);
+            let measured = description.profiles.iter_mut().find(of).expect("each has a profile");
+            let before = measured.profile.block_writes;
+            measured.profile.block_writes =
+                before.into_iter().chain([writes]).max_by(log_page::slower);
+        }
+    }
+    Ok(description)
+}
+
+/// The profiles of all devices; those in one place have the same.
+fn measure(
+    devices: &mut dyn Bank,
+    first_log: DeviceId,
+    places: &[Option<u64>],
+    clock: &Clock,
+) -> Result<Vec<Measured>, Error> {
+    let mut profiles: Vec<Measured> = Vec::new();
+    // Logs first: a new data file is too small for a good measurement.
+    for index in (first_log.0..devices.count()).chain(0..first_log.0) {
+        let place = places[usize::from(index)];
+        let same = |measured: &&mut Measured| {
+            place.is_some() && places[usize::from(measured.devices[0])] == place
+        };
+        match profiles.iter_mut().find(same) {
+            Some(measured) => measured.devices.push(index),
+            None => {
+                let profile = profile(devices, DeviceId(index), clock)?;
+                profiles.push(Measured { devices: vec![index], profile });
+            }
+        }
+    }
+    Ok(profiles)
+}
+
+/// What the probe may write and read of a device.
+const PROBE_BYTES: u64 = 256 << 20;
+
+/// Segments of a sixty-fourth of the ring, so that little of it waits for a whole segment to be
+/// free, but of at least 2 MiB where the ring is large enough, so that a value of 1 MiB fits.
+pub(super) fn segment_bytes(rings: &[u64]) -> u32 {
+    let ring_bytes = rings.iter().copied().min().unwrap_or(0);
+    let wanted = (ring_bytes / 64).max((2 << 20).min(ring_bytes / 8)).min(64 << 20);
+    u32::try_from(wanted - wanted % 4096).unwrap_or(64 << 20)
+}
+
+/// Bounded in bytes too, because the buffers of runs are memory in which no update waits, however
+/// large the blocks are.
+fn run_blocks_max(block_bytes: u32, memory_bytes: usize) -> usize {
+    let run_bytes = (memory_bytes / RUN_PART).clamp(RUN_BYTES_MIN, RUN_BYTES_MAX);
+    (run_bytes / block_bytes.max(1) as usize).clamp(1, RUN_BLOCKS_MAX)
+}
+
+fn write_labels(
+    devices: &mut dyn Bank,
+    description: &Description,
+    store: [u8; 16],
+) -> Result<(), Error> {
+    let text = to_json(description);
+    let room = LABEL_BYTES - image_format::HEADER_BYTES;
+    // A description with very long paths does not fit; the label then names the store only.
+    let body = if text.len() <= room { text.as_bytes() } else { &[] };
+    for index in 0..devices.count() {
+        let device = DeviceId(index);
+        let mut label = Buffer::zeroed(LABEL_BYTES);
+        image_format::encode(&label_identity(store, index), body, &mut label);
+        device::write_alone(devices, device, 0, label)
+            .map_err(|error| ClosedError::WriteFailed { device, offset: 0, error })?;
+    }
+    Ok(())
+}
+
+/// Random bytes, which tell what has them from everything else.
+pub(super) fn random_id() -> Result<[u8; 16], Error> {
+    let (source, mut id) = (Path::new("/dev/urandom"), [0; 16]);
+    let read = File::open(source).and_then(|mut file| file.read_exact(&mut id));
+    read.map_err(|error| path_error(source, error))?;
+    Ok(id)
+}
+
+const _: () = assert!(LABEL_BYTES as u64 <= DATA_START);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{MemoryDevices, ThreadedDevices};
+
+    #[test]
+    fn descriptions_of_before_have_pages_of_4096_bytes() {
+        let profile = r#"{"sequential_read_bytes_per_second": 1, "random_read_us": 3,
+            "sequential_write_bytes_per_second": 2, "sync_write_us": 4, "rotational": false,
+            "reason": "fast"}"#;
+        let text = format!(
+            r#"{{"version": 1, "store": "00", "data": ["d"], "log": ["l"], "block_bytes": 16384,
+            "log_segment_bytes": 65536, "log_ring_bytes": [1048576], "data_profile": {profile},
+            "log_profile": {profile}}}"#
+        );
+        let found = Description::parse(text.as_bytes()).expect("a description");
+        let config = found.config(64 << 20);
+        assert_eq!((found.log_page_bytes, config.log_page_bytes), (4096, 4096));
+        assert_eq!(found.profiles.len(), 1, "both are on one device");
+        assert_eq!(found.profile(DeviceId(1)).block_writes, None);
+        assert!(found.log_shares_device());
+        assert_eq!(check_description(text.as_bytes(), &found), Ok(()));
+        let other = Description { log_page_bytes: 512, ..found };
+        assert!(check_description(text.as_bytes(), &other).is_err());
+    }
+
+    #[test]
+    fn devices_in_one_place_are_measured_once_and_each_has_a_profile() {
+        let bank = MemoryDevices::with_sizes(&[16 << 20; 4], 1);
+        let mut devices = ThreadedDevices::new(bank);
+        let places = [Some(7), None, Some(7), None];
+        let clock = Clock::start();
+        let found = measure(&mut devices, DeviceId(2), &places, &clock).expect("measured");
+        let groups: Vec<_> = found.iter().map(|measured| measured.devices.clone()).collect();
+        assert_eq!(groups, [vec![2, 0], vec![3], vec![1]]);
+        let names = |count| vec![PathBuf::from("device"); count];
+        let description = Description {
+            version: VERSION_MAX,
+            store: "00".to_owned(),
+            data: names(2),
+            log: names(2),
+            block_bytes: 16384,
+            log_segment_bytes: 65536,
+            log_page_bytes: 4096,
+            log_ring_bytes: vec![1 << 20; 2],
+            profiles: found,
+        };
+        assert!(description.log_shares_device());
+        let text = to_json(&description);
+        assert_eq!(Description::parse(text.as_bytes()).as_ref(), Ok(&description));
+        let mut lacking = description;
+        lacking.profiles.pop();
+        let refused = Description::parse(to_json(&lacking).as_bytes());
+        assert_eq!(refused, Err("device 1 has no profile".to_owned()));
+    }
+}

@@ -1,0 +1,218 @@
+//! Callers that wait for views: threads, which read the block themselves, and futures.
+//!
+//! Invariant: an answer is left with its waiter before the waiter is told, so neither is lost.
+
+#![expect(clippy::disallowed_methods, reason = "the runtime is where threads meet")]
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::thread::Thread;
+
+use parking_lot::Mutex;
+
+use super::commit::{Call, Woken};
+use super::shared::{Locked, Shared};
+use crate::engine::{View, ViewId, ViewPoll, Wanted};
+use crate::error::{ClosedError, Error};
+
+type Answer = Result<View, Error>;
+
+/// Who waits for a view that somebody else reads.
+#[derive(Default)]
+pub(super) struct ViewWaiter(Mutex<Awaited>);
+
+#[derive(Default)]
+struct Awaited {
+    answer: Option<Answer>,
+    waiter: Option<Tell>,
+}
+
+/// How the waiter is told.
+enum Tell {
+    Thread(Thread),
+    Call(Call),
+}
+
+impl ViewWaiter {
+    /// Leaves the answer; the waiter is told with all others who are woken.
+    pub(super) fn answer(&self, answer: Answer, woken: &mut Woken) {
+        let mut awaited = self.0.lock();
+        awaited.answer = Some(answer);
+        match awaited.waiter.take() {
+            Some(Tell::Thread(thread)) => woken.thread(thread),
+            Some(Tell::Call(call)) => woken.call(call),
+            None => {}
+        }
+    }
+
+    /// The answer if it is there; if not, the waiter is told once it is.
+    fn take(&self, tell: impl FnOnce() -> Tell) -> Option<Answer> {
+        let mut awaited = self.0.lock();
+        let answer = awaited.answer.take();
+        if answer.is_none() {
+            awaited.waiter = Some(tell());
+        }
+        answer
+    }
+}
+
+/// A view that is asked for when it is first polled; a [`Future`] of no particular executor. The
+/// driver of the store takes what the device has read, so nobody blocks.
+#[must_use = "a view is asked for when it is first polled"]
+pub struct PendingView {
+    shared: Arc<Shared>,
+    state: State,
+}
+
+enum State {
+    New { space: u32, wanted: Wanted },
+    Waits { id: ViewId, waiter: Arc<ViewWaiter>, began_us: u64 },
+    Over,
+}
+
+impl std::fmt::Debug for PendingView {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = match &self.state {
+            State::New { .. } => "not asked for",
+            State::Waits { .. } => "on its way",
+            State::Over => "over",
+        };
+        formatter.debug_tuple("PendingView").field(&state).finish()
+    }
+}
+
+impl PendingView {
+    pub(super) fn new(shared: Arc<Shared>, space: u32, wanted: Wanted) -> Self {
+        Self { shared, state: State::New { space, wanted } }
+    }
+}
+
+impl Future for PendingView {
+    type Output = Answer;
+
+    /// # Panics
+    /// If it is polled after its end.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        let view = &mut *self;
+        let state = match std::mem::replace(&mut view.state, State::Over) {
+            State::New { space, wanted } => match view.shared.begin_view(space, wanted) {
+                Ok(Begun::Ready(found)) => return Poll::Ready(Ok(found)),
+                Ok(Begun::Waits(id, waiter)) => {
+                    State::Waits { id, waiter, began_us: view.shared.clock.now_us() }
+                }
+                Err(error) => return Poll::Ready(Err(error)),
+            },
+            state @ State::Waits { .. } => state,
+            State::Over => panic!("a view is polled after its end"),
+        };
+        let State::Waits { waiter, began_us, .. } = &state else {
+            unreachable!("it was asked for")
+        };
+        let tell = || {
+            let waker = context.waker().clone();
+            Tell::Call(Box::new(move || waker.wake()))
+        };
+        match waiter.take(tell) {
+            Some(answer) => Poll::Ready(view.shared.end_view(*began_us, answer)),
+            None => {
+                view.state = state;
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for PendingView {
+    fn drop(&mut self) {
+        if let State::Waits { id, .. } = self.state {
+            self.shared.forget_view(id);
+        }
+    }
+}
+
+enum Begun {
+    Ready(View),
+    Waits(ViewId, Arc<ViewWaiter>),
+}
+
+impl Shared {
+    /// Gathers what a query needs, waiting for the device if need be.
+    pub(super) fn view(&self, space: u32, wanted: Wanted) -> Answer {
+        self.check_caller()?;
+        let mut guard = self.lock();
+        let id = match guard.core.view(space, wanted)? {
+            ViewPoll::Ready(view) => return Ok(view),
+            ViewPoll::Pending(id) => id,
+        };
+        let began_us = self.clock.now_us();
+        // Who waits for a block may as well read it, which wakes nobody and moves nothing else on.
+        let answer = loop {
+            let Some(read) = guard.core.take_read(id) else {
+                break self.wait_for_view(guard, id);
+            };
+            self.pump_views(guard);
+            let checked = read.run(|request| self.performer.perform(request));
+            guard = self.lock();
+            if let Some(answer) = guard.core.complete_read(id, checked) {
+                self.pump_views(guard);
+                break answer;
+            }
+        };
+        self.end_view(began_us, answer)
+    }
+
+    /// As [`Shared::pump`], but only if it does something for views of others.
+    fn pump_views(&self, guard: Locked<'_>) {
+        if guard.core.has_views_to_pump() {
+            self.pump(guard);
+        }
+    }
+
+    /// Waits for a view whose block somebody else reads.
+    fn wait_for_view(&self, mut guard: Locked<'_>, id: ViewId) -> Answer {
+        if self.has_ended() {
+            return Err(ClosedError::Closed.into());
+        }
+        let waiter = Arc::new(ViewWaiter::default());
+        guard.view_waiters.insert(id, Arc::clone(&waiter));
+        self.pump(guard);
+        loop {
+            if let Some(answer) = waiter.take(|| Tell::Thread(std::thread::current())) {
+                return answer;
+            }
+            std::thread::park();
+        }
+    }
+
+    /// Asks for a view that others read.
+    fn begin_view(&self, space: u32, wanted: Wanted) -> Result<Begun, Error> {
+        self.check_caller()?;
+        let mut guard = self.lock();
+        match guard.core.view(space, wanted)? {
+            ViewPoll::Ready(view) => Ok(Begun::Ready(view)),
+            ViewPoll::Pending(id) => {
+                let waiter = Arc::new(ViewWaiter::default());
+                guard.view_waiters.insert(id, Arc::clone(&waiter));
+                self.pump(guard);
+                Ok(Begun::Waits(id, waiter))
+            }
+        }
+    }
+
+    fn end_view(&self, began_us: u64, answer: Answer) -> Answer {
+        self.read_query(|query| query.record(self.clock.now_us() - began_us));
+        // Since the end somebody else may have written where this one has read.
+        if self.has_ended() { Err(ClosedError::Closed.into()) } else { answer }
+    }
+
+    /// Whoever has asked for a view has gone.
+    fn forget_view(&self, id: ViewId) {
+        // Code that the core calls cannot tell it; then the answer goes to nobody.
+        if self.check_caller().is_ok() {
+            let mut guard = self.lock();
+            guard.view_waiters.remove(&id);
+            guard.core.forget_view(id);
+        }
+    }
+}
