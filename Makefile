@@ -10,7 +10,7 @@ demo: ## Count n-grams in a store, to see the system work; DEMO_ARGS="..." passe
 	@scripts/prepare build
 	cargo run --release --locked --example ngrams -p upsweep -- $(DEMO_ARGS)
 
-test: ## Format, lints, tests, documentation, a bounded simulation: under 15 minutes
+test: ## Format, lints, tests, documentation, a bounded simulation: under 20 minutes
 	@scripts/test
 
 test-long: ## All of test, then dependencies, many simulations, fuzzing and kill trials
