@@ -85,11 +85,28 @@ pub struct Measured {
     pub profile: DeviceProfile,
 }
 
+/// What all descriptions have.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
+}
+
 /// The profiles of descriptions of before version 4: one for all devices of a sort.
 #[derive(Deserialize)]
 struct ProfilesBefore {
     data_profile: DeviceProfile,
     log_profile: DeviceProfile,
+}
+
+/// Whether this program knows the version of the description in `text`, if it has one. A later one
+/// may have other fields, so this is asked first.
+pub(super) fn check_version(text: &[u8]) -> Result<(), String> {
+    match serde_json::from_slice(text) {
+        Ok(Versioned { version }) if !(1..=VERSION_MAX).contains(&version) => {
+            Err(format!("version {version}; this program knows 1 to {VERSION_MAX}"))
+        }
+        _ => Ok(()),
+    }
 }
 
 impl Description {
@@ -161,14 +178,6 @@ impl Description {
             devices.iter().any(|device| *device < count)
                 && devices.iter().any(|device| *device >= count)
         })
-    }
-
-    /// Whether this program knows its version.
-    pub(super) fn check_version(&self) -> Result<(), String> {
-        if (1..=VERSION_MAX).contains(&self.version) {
-            return Ok(());
-        }
-        Err(format!("version {}; this program knows 1 to {VERSION_MAX}", self.version))
     }
 
     fn store_id(&self) -> Option<[u8; 16]> {
@@ -270,8 +279,10 @@ pub(super) fn of_bank(devices: &mut dyn Bank) -> Result<Description, Error> {
         0 => Err("no devices".to_owned()),
         _ => device::read_alone(devices, first, 0, LABEL_BYTES)
             .map_err(|error| error.to_string())
-            .and_then(|label| Description::parse(described(&label)?))
-            .and_then(|found| found.check_version().map(|()| found)),
+            .and_then(|label| {
+                let text = described(&label)?;
+                check_version(text).and_then(|()| Description::parse(text))
+            }),
     };
     found.map_err(|reason| {
         let name =
@@ -489,6 +500,14 @@ mod tests {
         assert_eq!(check_description(text.as_bytes(), &found), Ok(()));
         let other = Description { log_page_bytes: 512, ..found };
         assert!(check_description(text.as_bytes(), &other).is_err());
+    }
+
+    #[test]
+    fn of_a_later_version_nothing_but_that_is_read() {
+        let later = br#"{"version": 5, "store": 7}"#;
+        assert_eq!(check_version(later), Err("version 5; this program knows 1 to 4".to_owned()));
+        assert_eq!(check_version(br#"{"version": 4}"#), Ok(()));
+        assert_eq!(check_version(b"no description"), Ok(()), "that is told by who reads it");
     }
 
     #[test]

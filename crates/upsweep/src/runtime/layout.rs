@@ -189,10 +189,10 @@ pub(super) fn open(
     })?;
     let read_only = access == Access::ReadOnly;
     let locked = if read_only { Folder::lock_shared(folder) } else { Folder::lock(folder) }?;
+    description::check_version(text.as_bytes()).map_err(|reason| path_error(&file, reason))?;
     let description = Description::parse(text.as_bytes()).map_err(|error| {
         path_error(&file, format!("{error}; the devices have a copy, which a repair restores"))
     })?;
-    description.check_version().map_err(|reason| path_error(&file, reason))?;
     let paths: Vec<HostPath> = description
         .paths(folder)
         .into_iter()
