@@ -20,7 +20,7 @@ use super::new_devices;
 use super::repair;
 use super::shared::{PartlyAccepted, Shared};
 use super::status::{self, Status};
-use super::threads::{Threads, join_caller};
+use super::threads::{Threads, join_notifier};
 use super::ticket::Ticket;
 use super::views::PendingView;
 use crate::device::{Bank, DeviceId};
@@ -166,7 +166,8 @@ impl BlockStore {
     ///
     /// # Errors
     /// [`RequestError::NoStore`]; [`RetryError::InUse`](crate::RetryError::InUse) while another
-    /// process has it open; unregistered formats or modifiers; [`Error::Damaged`].
+    /// process has it open; [`RetryError::NoThread`]; unregistered formats or modifiers;
+    /// [`Error::Damaged`].
     pub fn open(folder: &Path, options: &OpenOptions, registry: &Registry) -> Result<Self, Error> {
         Self::open_as(folder, options, registry, Access::ReadWrite)
     }
@@ -250,9 +251,13 @@ impl BlockStore {
         let shared = Arc::new(Shared::new(core, devices, job_sender, call_sender));
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = if options.workers == 0 { processors.min(4) } else { options.workers };
-        let threads = Threads::start(&shared, waiter, jobs, calls, workers).map_err(|error| {
-            RequestError::BadConfig { setting: "workers", reason: error.to_string() }
-        })?;
+        let mut threads = Threads::default();
+        if let Err(error) = threads.start(&shared, waiter, jobs, calls, workers) {
+            threads.stop(&shared);
+            shared.end();
+            join_notifier(threads.take_notifier());
+            return Err(RetryError::NoThread(error.to_string()).into());
+        }
         let inner = Inner {
             shared,
             threads: std::sync::Mutex::new(threads),
@@ -660,10 +665,10 @@ impl Inner {
         threads.stop(&self.shared);
         self.shared.end();
         self.folder.iter().for_each(Folder::unlock);
-        let caller = threads.take_caller();
+        let notifier = threads.take_notifier();
         // A call may want to close the store too.
         drop(threads);
-        join_caller(caller);
+        join_notifier(notifier);
         ended
     }
 }

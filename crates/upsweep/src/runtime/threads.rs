@@ -1,5 +1,5 @@
-//! The driver, which waits for devices and time; the workers, which run jobs; and the caller, which
-//! makes the calls that were left for when something is durable.
+//! The driver, which waits for devices and time; the workers, which run jobs; and the
+//! notifier, which makes the calls that were left for when something is durable.
 
 #![expect(clippy::disallowed_types, reason = "the runtime is where threads live")]
 #![expect(clippy::disallowed_methods, reason = "the runtime is where threads live")]
@@ -25,35 +25,36 @@ const DRIVER_IDLE: Duration = Duration::from_millis(100);
 pub(super) struct Threads {
     driver: Option<JoinHandle<()>>,
     workers: Vec<JoinHandle<()>>,
-    caller: Option<JoinHandle<()>>,
+    notifier: Option<JoinHandle<()>>,
 }
 
 impl Threads {
+    /// Starts all of them. After an error those that were started are there to be stopped.
     pub(super) fn start(
+        &mut self,
         shared: &Arc<Shared>,
         waiter: Box<dyn Waiter>,
         jobs: Receiver<Job>,
         calls: Receiver<Call>,
         workers: usize,
-    ) -> std::io::Result<Self> {
+    ) -> std::io::Result<()> {
         let jobs = Arc::new(Mutex::new(jobs));
-        let mut threads = Self::default();
-        let builder = Builder::new().name("upsweep-call".to_owned());
-        threads.caller = Some(builder.spawn(move || make(&calls))?);
+        let builder = Builder::new().name("upsweep-notify".to_owned());
+        self.notifier = Some(builder.spawn(move || notify(&calls))?);
         for number in 0..workers.max(1) {
             let (shared, jobs) = (Arc::clone(shared), Arc::clone(&jobs));
             let builder = Builder::new().name(format!("upsweep-apply-{number}"));
-            threads.workers.push(builder.spawn(move || work(&shared, &jobs))?);
+            self.workers.push(builder.spawn(move || work(&shared, &jobs))?);
         }
         let shared = Arc::clone(shared);
         let builder = Builder::new().name("upsweep-driver".to_owned());
-        threads.driver = Some(builder.spawn(move || drive(&shared, &*waiter))?);
-        Ok(threads)
+        self.driver = Some(builder.spawn(move || drive(&shared, &*waiter))?);
+        Ok(())
     }
 
     /// The thread that makes calls, which ends with [`Shared::end`].
-    pub(super) fn take_caller(&mut self) -> Option<JoinHandle<()>> {
-        self.caller.take()
+    pub(super) fn take_notifier(&mut self) -> Option<JoinHandle<()>> {
+        self.notifier.take()
     }
 
     /// Whether they were stopped.
@@ -61,8 +62,8 @@ impl Threads {
         self.driver.is_none()
     }
 
-    /// Ends all threads but the caller and waits for them. What devices still have in hand ends by
-    /// itself, and nobody is told.
+    /// Ends all threads but the notifier, and waits for them. What devices still have in hand ends
+    /// by itself, and nobody is told.
     pub(super) fn stop(&mut self, shared: &Shared) {
         shared.stopping.store(true, Ordering::Release);
         shared.end_jobs();
@@ -75,13 +76,14 @@ impl Threads {
 }
 
 /// Waits for the calls that are left to be made, unless this is one of them.
-pub(super) fn join_caller(caller: Option<JoinHandle<()>>) {
-    let others = caller.filter(|caller| caller.thread().id() != std::thread::current().id());
+pub(super) fn join_notifier(notifier: Option<JoinHandle<()>>) {
+    let current = std::thread::current().id();
+    let other = notifier.filter(|notifier| notifier.thread().id() != current);
     // It catches panics.
-    others.into_iter().for_each(|caller| drop(caller.join()));
+    other.into_iter().for_each(|notifier| drop(notifier.join()));
 }
 
-fn make(calls: &Receiver<Call>) {
+fn notify(calls: &Receiver<Call>) {
     for call in calls {
         // There is nobody to tell; the hook has reported it.
         drop(catch_unwind(AssertUnwindSafe(call)));
