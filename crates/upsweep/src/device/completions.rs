@@ -5,10 +5,11 @@
 #![expect(clippy::disallowed_methods, reason = "threads wait for requests here")]
 #![expect(clippy::disallowed_types, reason = "threads meet here")]
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Completion;
+use super::bank::{Waiter, Waker};
 
 /// What has completed and was not handed out yet.
 #[derive(Debug, Default)]
@@ -60,7 +61,7 @@ impl Completions {
 
     /// Hands out what has completed; waits for at least one completion, a wake, the timeout, the
     /// end or, if `until_idle`, nothing being in flight.
-    pub(super) fn wait(
+    pub(super) fn await_some(
         &self,
         timeout: Option<Duration>,
         until_idle: bool,
@@ -93,7 +94,7 @@ impl Completions {
     }
 
     /// Ends the present or next wait.
-    pub(super) fn wake(&self) {
+    pub(super) fn end_wait(&self) {
         let mut state = self.lock();
         if !std::mem::replace(&mut state.woken, true) {
             self.changed.notify_all();
@@ -104,5 +105,19 @@ impl Completions {
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
+    }
+}
+
+/// For banks of which all completions come here by themselves.
+impl Waiter for Arc<Completions> {
+    fn wait(&self, timeout: Option<Duration>, completions: &mut Vec<Completion>) {
+        self.await_some(timeout, false, completions);
+    }
+}
+
+/// Cost of a wake: a lock, and one system call unless it is woken already.
+impl Waker for Arc<Completions> {
+    fn wake(&self) {
+        self.end_wait();
     }
 }

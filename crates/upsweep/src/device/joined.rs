@@ -8,7 +8,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use super::bank::{Bank, DeviceDescription, Performer, Waiter, Waker};
 use super::completions::Completions;
@@ -31,7 +30,7 @@ struct Part {
 
 #[derive(Default)]
 struct Shared {
-    completions: Completions,
+    completions: Arc<Completions>,
     ends: AtomicBool,
 }
 
@@ -124,17 +123,17 @@ impl Devices for JoinedDevices {
     }
 
     fn wait(&mut self, completions: &mut Vec<Completion>) {
-        self.shared.completions.wait(None, true, completions);
+        self.shared.completions.await_some(None, true, completions);
     }
 }
 
 impl Bank for JoinedDevices {
     fn waiter(&self) -> Box<dyn Waiter> {
-        Box::new(JoinedWaiter(Arc::clone(&self.shared)))
+        Box::new(Arc::clone(&self.shared.completions))
     }
 
     fn waker(&self) -> Box<dyn Waker> {
-        Box::new(JoinedWaiter(Arc::clone(&self.shared)))
+        Box::new(Arc::clone(&self.shared.completions))
     }
 
     fn performer(&self) -> Box<dyn Performer> {
@@ -155,20 +154,6 @@ impl Bank for JoinedDevices {
     fn allocated_bytes(&self, device: DeviceId) -> u64 {
         let (bank, device) = self.bank(device);
         bank.allocated_bytes(device)
-    }
-}
-
-struct JoinedWaiter(Arc<Shared>);
-
-impl Waiter for JoinedWaiter {
-    fn wait(&self, timeout: Option<Duration>, completions: &mut Vec<Completion>) {
-        self.0.completions.wait(timeout, false, completions);
-    }
-}
-
-impl Waker for JoinedWaiter {
-    fn wake(&self) {
-        self.0.completions.wake();
     }
 }
 

@@ -11,9 +11,8 @@
 #![expect(clippy::disallowed_types, reason = "the thread pool is made of threads and locks")]
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use super::Engine;
 use super::file::HostFile;
@@ -38,7 +37,7 @@ struct Shared {
     queue: Mutex<Queue>,
     /// There is work in the queue, or it closes.
     work: Condvar,
-    completions: Completions,
+    completions: Arc<Completions>,
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +58,7 @@ impl Pool {
     /// What the system says if it gives no thread at all.
     pub(super) fn start(files: Arc<[HostFile]>) -> std::io::Result<Self> {
         let (queue, work) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { files, queue, work, completions: Completions::default() });
+        let shared = Arc::new(Shared { files, queue, work, completions: Arc::default() });
         let mut pool = Self { shared: Arc::clone(&shared), threads: Vec::new() };
         for number in 0..THREADS {
             let shared = Arc::clone(&shared);
@@ -96,32 +95,15 @@ impl Engine for Pool {
     }
 
     fn wait(&mut self, completions: &mut Vec<Completion>) {
-        self.shared.completions.wait(None, true, completions);
+        self.shared.completions.await_some(None, true, completions);
     }
 
     fn waiter(&self) -> Box<dyn Waiter> {
-        Box::new(PoolWaiter(Arc::clone(&self.shared)))
+        Box::new(Arc::clone(&self.shared.completions))
     }
 
     fn waker(&self) -> Box<dyn Waker> {
-        Box::new(PoolWaker(Arc::downgrade(&self.shared)))
-    }
-}
-
-struct PoolWaiter(Arc<Shared>);
-
-impl Waiter for PoolWaiter {
-    fn wait(&self, timeout: Option<Duration>, completions: &mut Vec<Completion>) {
-        self.0.completions.wait(timeout, false, completions);
-    }
-}
-
-/// Cost of a wake: a lock, and one system call unless it is woken already.
-struct PoolWaker(Weak<Shared>);
-
-impl Waker for PoolWaker {
-    fn wake(&self) {
-        self.0.upgrade().iter().for_each(|shared| shared.completions.wake());
+        Box::new(Arc::clone(&self.shared.completions))
     }
 }
 

@@ -30,13 +30,13 @@ pub struct ThreadedDevices<D: Devices + 'static> {
 #[derive(Debug)]
 struct Session<D> {
     devices: Arc<Mutex<D>>,
-    completions: Completions,
+    completions: Arc<Completions>,
     is_over: AtomicBool,
 }
 
 impl<D: Devices> Session<D> {
     fn over(devices: Arc<Mutex<D>>) -> Arc<Self> {
-        let (completions, is_over) = (Completions::default(), AtomicBool::new(false));
+        let (completions, is_over) = (Arc::default(), AtomicBool::new(false));
         Arc::new(Self { devices, completions, is_over })
     }
 
@@ -100,7 +100,7 @@ impl<D: Devices + 'static> Devices for ThreadedDevices<D> {
         self.session.completions.expect();
         self.session.lock().submit(request);
         // Whoever waits moves the devices on.
-        self.session.completions.wake();
+        self.session.completions.end_wait();
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
@@ -112,7 +112,7 @@ impl<D: Devices + 'static> Devices for ThreadedDevices<D> {
 
     fn wait(&mut self, completions: &mut Vec<Completion>) {
         self.session.advance();
-        self.session.completions.wait(None, true, completions);
+        self.session.completions.await_some(None, true, completions);
     }
 }
 
@@ -122,7 +122,7 @@ impl<D: Devices + 'static> Bank for ThreadedDevices<D> {
     }
 
     fn waker(&self) -> Box<dyn Waker> {
-        Box::new(ThreadedWaker(Arc::downgrade(&self.session)))
+        Box::new(Arc::clone(&self.session.completions))
     }
 
     fn performer(&self) -> Box<dyn Performer> {
@@ -160,15 +160,7 @@ impl<D: Devices> Waiter for ThreadedWaiter<D> {
         if !self.0.is_over.load(Ordering::Acquire) {
             self.0.advance();
         }
-        self.0.completions.wait(timeout, false, completions);
-    }
-}
-
-struct ThreadedWaker<D>(Weak<Session<D>>);
-
-impl<D: Devices> Waker for ThreadedWaker<D> {
-    fn wake(&self) {
-        self.0.upgrade().iter().for_each(|session| session.completions.wake());
+        self.0.completions.await_some(timeout, false, completions);
     }
 }
 
