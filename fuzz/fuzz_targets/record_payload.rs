@@ -19,11 +19,13 @@ fuzz_target!(|data: &[u8]| {
     let Ok(payload) = format::decode(data) else { return };
     let mut out = Vec::new();
     match &payload {
-        Payload::Updates(updates) | Payload::Change(_, updates) | Payload::Settle(updates) => {
+        Payload::Updates(updates)
+        | Payload::Change(_, updates)
+        | Payload::DeferredCounts(updates) => {
             let Some(updates) = collect(updates.clone()) else { return };
             match &payload {
                 Payload::Change(change, _) => format::encode_change(change, &updates, &mut out),
-                Payload::Settle(_) => format::encode_settle(&updates, &mut out),
+                Payload::DeferredCounts(_) => format::encode_deferred_counts(&updates, &mut out),
                 _ => format::encode_updates(&updates, &mut out),
             }
             let bytes: usize = updates.iter().map(format::update_len).sum();
@@ -41,7 +43,9 @@ fuzz_target!(|data: &[u8]| {
     }
     let same = match (format::decode(&out).expect("it was just encoded"), payload) {
         (Payload::Updates(left), Payload::Updates(right))
-        | (Payload::Settle(left), Payload::Settle(right)) => collect(left) == collect(right),
+        | (Payload::DeferredCounts(left), Payload::DeferredCounts(right)) => {
+            collect(left) == collect(right)
+        }
         (Payload::Change(left, of_left), Payload::Change(right, of_right)) => {
             left == right && collect(of_left) == collect(of_right)
         }

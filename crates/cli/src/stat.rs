@@ -164,11 +164,12 @@ fn spilled(spill: &SpillStatus) -> String {
     let (with, without) = (spill.entries_per_visit_with, spill.entries_per_visit_without);
     let visits =
         format!("a visit of a block applies {with:.0} updates with spilling, {without:.0} without");
-    if spill.is_on || spill.bundles > 0 {
+    if spill.is_on || spill.spill_segments > 0 {
         return format!(
-            "{} in {} bundles, {} on the devices, {} of {} in memory; in steady state {visits}",
+            "{} in {} spill segments, {} on the devices, {} of {} in memory; in steady state \
+             {visits}",
             text::count(spill.updates),
-            text::count(spill.bundles),
+            text::count(spill.spill_segments),
             text::size(spill.bytes),
             text::size(spill.memory),
             text::size(spill.memory_limit),

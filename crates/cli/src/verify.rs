@@ -25,7 +25,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
             "bytes": report.bytes,
             "records": report.records,
             "waiting": report.waiting,
-            "bundles": report.bundles,
+            "spill_segments": report.spill_segments,
             "damage": damage,
         }))?;
     } else {

@@ -24,8 +24,8 @@ impl World {
         self.audit_conservation()
     }
 
-    /// Whatever was accepted is in an image, a queue, a bundle, or the quarantine: at any moment
-    /// all values are those of the oracle, and what was refused and waits no more is in the
+    /// Whatever was accepted is in an image, a queue, a spill segment, or the quarantine: at any
+    /// moment all values are those of the oracle, and what was refused and waits no more is in the
     /// quarantine.
     ///
     /// # Errors

@@ -291,7 +291,8 @@ impl Oracle {
     }
 
     /// Compares the quarantine with what was refused. No update up to the sequence `swept` waits
-    /// any more: it is in an image, in a bundle that a sweep has applied, or in the quarantine.
+    /// any more: it is in an image, in a spill segment that a sweep has applied, or in the
+    /// quarantine.
     ///
     /// Superseded updates are not evaluated, and folded ones are refused as one; so an update that
     /// must be there is one that no later blind update of its key can have superseded, and whose

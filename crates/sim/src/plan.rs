@@ -233,7 +233,7 @@ fn config(random: &mut Random) -> Config {
         runs_in_flight_max: 1,
         spilling: Spilling::Never,
         spill_fill_percent: 70,
-        bundle_bytes: 4 << 10,
+        spill_segment_bytes: 4 << 10,
         fanout_min: 6,
         sweep_always: false,
         file_space: FileSpace::default(),
@@ -268,7 +268,7 @@ fn draw_spills(config: &mut Config, random: &mut Random) {
     if random.percent(50) {
         config.spilling = Spilling::Always;
         config.spill_fill_percent = random.pick(&[0, 0, 20, 60]);
-        config.bundle_bytes = random.pick(&[64, 512, 4096, 16 * KIB]) as u32;
+        config.spill_segment_bytes = random.pick(&[64, 512, 4096, 16 * KIB]) as u32;
     }
 }
 

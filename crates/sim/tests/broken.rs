@@ -31,10 +31,10 @@ fn is_caught(feature: &str) {
 
 /// What is broken: acknowledging before the log is durable, the check of frontiers, writing to free
 /// space only, giving images back, shadowing what is shared, what waits when a block is cloned,
-/// replay that passes by what bundles have, telling those who wait for room that a run has made
-/// some, full speed while somebody waits, spills that begin before what they relieve is full, long
-/// updates that are refused, allocating holes before they are written to, and when a ring of the
-/// log may become longer.
+/// replay that passes by what spill segments have, telling those who wait for room that a run has
+/// made some, full speed while somebody waits, spills that begin before what they relieve is full,
+/// long updates that are refused, allocating holes before they are written to, and when a ring of
+/// the log may become longer.
 const BROKEN: [&str; 13] = [
     "broken-early-acknowledge",
     "broken-frontier",

@@ -277,8 +277,7 @@ impl Display for RequestError {
             ),
             Self::WrongStore { table } => write!(
                 formatter,
-                "table {table:?} is of another store: give each store what is its own; nothing was \
-                 changed"
+                "table {table:?} belongs to a different store; nothing was changed"
             ),
             Self::IndexTooLarge { .. }
             | Self::KeyTooLong { .. }

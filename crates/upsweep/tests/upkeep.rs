@@ -102,7 +102,7 @@ fn what_needs_no_missing_modifier_is_swept_and_the_rest_waits() {
         fill(&store.table(name).expect("a table"));
     }
     update(&store);
-    assert!(store.status().spill.updates > 0, "updates wait in bundles too");
+    assert!(store.status().spill.updates > 0, "updates wait in spill segments too");
     store.close().expect("closed");
 
     let refused = Store::open(&path).map(drop).expect_err("a modifier is missing");

@@ -236,10 +236,10 @@ impl Machine {
     #[must_use]
     pub fn dump(&self) -> String {
         let (core, statistics) = (&self.core, self.core.statistics());
-        let (bundles, bundle_bytes) = core.bundles_size();
+        let (spill_segments, spill_segment_bytes) = core.spill_segments_size();
         format!(
             "now {}, deadline {:?}, {} requests in flight, {} jobs, queues {}% of {} KiB, log {}% \
-             cycle {:?} after {} cycles, {} runs, {} spills ({bundles} bundles of \
+             cycle {:?} after {} cycles, {} runs, {} spills ({spill_segments} spill_segments of \
              {} KiB, {}% of their room) and {} checkpoints, durable {}, swept {}, accepted {}, \
              waits {} and {}",
             self.now_us(),
@@ -253,7 +253,7 @@ impl Machine {
             statistics.cycles,
             statistics.runs,
             statistics.spills,
-            bundle_bytes >> 10,
+            spill_segment_bytes >> 10,
             core.spilled_fill_percent(),
             statistics.checkpoints,
             core.durable(),

@@ -1,9 +1,9 @@
 //! What a seed stands for in a load history: a store like those of production, scaled down, its
 //! devices, its data and its callers; and how long the steps of its sweep take there.
 //!
-//! Scaled down are block, run, batch, segment and bundle, by 4 and more; the rules by which one
-//! follows from the other are those of production. So a whole cycle takes thousands of updates and
-//! not millions.
+//! Scaled down are block, run, batch, segment and spill segment, by 4 and more; the rules by which
+//! one follows from the other are those of production. So a whole cycle takes thousands of updates
+//! and not millions.
 
 use upsweep::device::{DeviceId, Geometry, LatencyModel, MemoryDevices};
 use upsweep::engine::{Config, DATA_START, FileSpace, Spilling};
@@ -87,7 +87,7 @@ impl LoadPlan {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed, "load plan");
-        // Bundles may take half of it, and the least that queues take is 64 KiB.
+        // Spill segments may take half of it, and the least that queues take is 64 KiB.
         let waiting_bytes = random.pick(&[224, 224, 256, 320, 448]) * KIB;
         let ratio_halves = random.pick(&[1, 2, 4, 8, 16, 32, 48]);
         let data_bytes = (waiting_bytes * ratio_halves / 2).min(DATA_BYTES_MAX);
@@ -168,8 +168,8 @@ impl LoadPlan {
         let request = base_us + jitter_us;
         let behind = runs_in_flight_max as u64;
         let read = run_blocks_max as u64 * u64::from(block_bytes);
-        // What is written is what was read with what waited: for a fat block most of all.
-        let written = read + self.config.fat_queue_bytes() as u64;
+        // What is written is what was read with what waited: for an oversized block most of all.
+        let written = read + self.config.oversized_queue_bytes() as u64;
         let job = written / JOB_BYTES_PER_US;
         let batch = u64::from(self.config.log_batch_bytes) * u64::from(self.config.log_depth);
         let log = request + transfer(batch);
@@ -271,7 +271,7 @@ fn config(random: &mut Random, waiting_bytes: u64, data_bytes: u64, key_bytes: u
         // Without spills there are more cycles.
         spilling: if random.percent(30) { Spilling::Never } else { Spilling::WhenItPays },
         spill_fill_percent: 50,
-        bundle_bytes: 4 << 10,
+        spill_segment_bytes: 4 << 10,
         fanout_min: 64,
         sweep_always: false,
         file_space: FileSpace::default(),

@@ -2,7 +2,7 @@
 //!
 //! Invariants: an update is in its queue, or pending for it, if and only if its record is in the
 //! log; memory stays in the budget because an update that does not fit waits outside; updates of
-//! one record are accepted together. (Bosc paper, section 4.2; design document, "Accept".)
+//! one record are accepted together. (Bosc paper, section 4.2.)
 
 use super::block_format::UpdateRef;
 use super::config::{KEY_BYTES_MAX, OPERAND_BYTES_MAX, VALUE_BYTES_MAX};
@@ -294,7 +294,7 @@ impl Core {
             queues: self.queues_gauge(self.resident_bytes()),
             log: self.log_gauge(),
             spilled,
-            spilled_worth: Gauge { limit: self.bundles_worth_bytes, ..spilled },
+            spilled_worth: Gauge { limit: self.spill_segments_worth_bytes, ..spilled },
             levels: self.levels_gauge(),
             spills_for_memory: self.spills_for_memory,
             spill_percent: self.config.spill_fill_percent,
@@ -376,7 +376,7 @@ impl Core {
         if first && block.extent().is_none() {
             self.unplaced.insert((block.space, block.key.clone(), id));
         }
-        if self.config.is_fat(&block.queue) {
+        if self.config.is_oversized(&block.queue) {
             self.sweep.sweep_out_of_turn(id);
         }
     }
@@ -389,11 +389,11 @@ impl Core {
 
     /// Memory that is in use whether updates wait in queues or not.
     pub(super) fn resident_bytes(&self) -> usize {
-        self.lasting_bytes() + self.bundles.memory_bytes() + self.sweep.values_bytes
+        self.lasting_bytes() + self.spill_segments.memory_bytes() + self.sweep.values_bytes
     }
 
-    /// The part of it that a sweep does not give back, as it does the filters of bundles and the
-    /// large values on their way: buffers, cache, directory, space map.
+    /// The part of it that a sweep does not give back, as it does the filters of spill segments and
+    /// the large values on their way: buffers, cache, directory, space map.
     fn lasting_bytes(&self) -> usize {
         self.config.fixed_bytes()
             + self.config.cache_bytes

@@ -39,10 +39,10 @@ pub struct Block {
     /// Updates that a running sweep is applying; older than those in `queue`.
     pub frozen: Option<Arc<Packed>>,
     /// Whether a run has it in hand.
-    pub busy: bool,
+    pub pinned: bool,
     /// Bytes of its image if that was copied from another block and is still shared with it.
     pub copied_bytes: u32,
-    /// Updates that bundles have for it.
+    /// Updates that spill segments have for it.
     pub spilled: u32,
 }
 

@@ -147,7 +147,8 @@ impl Snapshots {
     }
 }
 
-/// Which space was cloned from which, as long as updates in the log or in bundles may concern both.
+/// Which space was cloned from which, as long as updates in the log or in spill segments may
+/// concern both.
 #[derive(Default)]
 pub struct Clones {
     by_clone: BTreeMap<u32, CloneEvent>,
@@ -180,8 +181,8 @@ impl Clones {
         self.by_clone.values().copied().collect()
     }
 
-    /// The spaces whose bundles concern this one: itself, and what it was cloned from, each with
-    /// the sequence before which those bundles came into being.
+    /// The spaces whose spill segments concern this one: itself, and what it was cloned from, each
+    /// with the sequence before which those spill segments came into being.
     #[must_use]
     pub fn sources(&self, space: u32) -> Vec<(u32, u64)> {
         let mut sources = vec![(space, u64::MAX)];

@@ -13,7 +13,7 @@
 //! superblock. (Bounded log space can therefore never bring the sweep to a stand.)
 //!
 //! Recovery needs the log from `min(begin, global frontier) + 1` on. A frontier that moves without
-//! a checkpoint is published by a superblock alone. (Design document, "Checkpoint".)
+//! a checkpoint is published by a superblock alone.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use super::config::SUPERBLOCK_SLOTS;
 use super::core::{Actions, Core, IoKind};
 use super::directory::Directory;
 use super::format::checkpoint_format::{
-    BundleList, ImageRecord, Root, SLOT_BYTES, encode_root, encode_superblock,
+    ImageRecord, Root, SLOT_BYTES, SpillSegmentList, encode_root, encode_superblock,
 };
 use super::format::image_format::{self, Identity, ImageKind};
 use super::policy::{START_PERCENT, Shortage};
@@ -36,8 +36,8 @@ const PAGES_IN_FLIGHT: usize = 4;
 const PAGES_IN_FLIGHT_MAX: usize = 32;
 /// Publication waits while so many writes of the checkpoint are under way.
 const WRITES_MAX: usize = 64;
-/// Bundles that are listed in one step, a few tens of microseconds.
-const BUNDLES_LISTED: usize = 256;
+/// Spill segments that are listed in one step, a few tens of microseconds.
+const SPILL_SEGMENTS_LISTED: usize = 256;
 /// A checkpoint is due when the log since the last one takes this part of the ring, in per cent.
 const DUE_PERCENT: u64 = 20;
 /// Fill of the log in per cent from which on a superblock alone is worth its write.
@@ -91,7 +91,7 @@ pub(super) struct CheckpointState {
     pub(super) root_begin: u64,
     requested: bool,
     /// Images of blocks that only the last checkpoint refers to, since changes were carried, and
-    /// bundles that nobody needs any more.
+    /// spill segments that nobody needs any more.
     pub(super) outdated: Vec<Extent>,
     /// The part of them that the checkpoint on its way gives free.
     carried_extents: Vec<Extent>,
@@ -216,8 +216,8 @@ impl Core {
         directory.trees.changes().begin_checkpoint();
         directory.table.changes().begin_checkpoint();
         let replay_from = self.superblock.replay_from;
-        let oldest_bundle = self.bundles.oldest().unwrap_or(u64::MAX);
-        let needed_from = replay_from.min(oldest_bundle);
+        let oldest_spill_segment = self.spill_segments.oldest().unwrap_or(u64::MAX);
+        let needed_from = replay_from.min(oldest_spill_segment);
         directory.clones.forget_before(needed_from);
         let checkpoint = &mut self.checkpoint;
         checkpoint.requested = false;
@@ -238,12 +238,17 @@ impl Core {
             nodes: Vec::new(),
             pages: Vec::new(),
             condemned: directory.trees.condemned().iter().map(|node| node.0).collect(),
-            owed: directory.trees.owed().iter().map(|(index, owed)| (*index, *owed)).collect(),
+            deferred: directory
+                .trees
+                .deferred()
+                .iter()
+                .map(|(index, deferred)| (*index, *deferred))
+                .collect(),
             clones: directory.clones.to_vec(),
             carried,
-            bundles: BundleList::default(),
+            spill_segments: SpillSegmentList::default(),
         };
-        self.bundles.begin_list(self.checkpoint.begin);
+        self.spill_segments.begin_list(self.checkpoint.begin);
     }
 
     /// Whether publication has to wait for the checkpoint to write what would change.
@@ -253,7 +258,9 @@ impl Core {
 
     /// Whether it goes on though nothing happens: there is more to list, and nothing on its way.
     pub(super) fn is_checkpoint_ready(&self) -> bool {
-        self.checkpoint.is_writing() && self.checkpoint.pending == 0 && self.bundles.is_listing()
+        self.checkpoint.is_writing()
+            && self.checkpoint.pending == 0
+            && self.spill_segments.is_listing()
     }
 
     /// Writes what has changed since the begin, as it was, and then a part of all the rest.
@@ -277,8 +284,8 @@ impl Core {
                 return;
             }
         }
-        self.bundles.list_some(BUNDLES_LISTED);
-        if self.checkpoint.pending == 0 && !self.bundles.is_listing() {
+        self.spill_segments.list_some(SPILL_SEGMENTS_LISTED);
+        if self.checkpoint.pending == 0 && !self.spill_segments.is_listing() {
             self.checkpoint.phase = Phase::PagesFlush;
             self.sweep.flush.waiting.push(Flushing::Checkpoint);
         }
@@ -350,7 +357,7 @@ impl Core {
         self.room_events += 1;
         self.directory.trees.changes().abandon_checkpoint();
         self.directory.table.changes().abandon_checkpoint();
-        self.bundles.take_list();
+        self.spill_segments.take_list();
         self.checkpoint.phase = Phase::Abandoned;
         self.end_abandoned();
     }
@@ -385,7 +392,7 @@ impl Core {
         let mut root = std::mem::take(&mut self.checkpoint.next_root);
         root.nodes = self.checkpoint.next.nodes.values().copied().collect();
         root.pages = self.checkpoint.next.pages.values().copied().collect();
-        root.bundles = self.bundles.take_list();
+        root.spill_segments = self.spill_segments.take_list();
         let (body, seq) = (encode_root(&root), self.checkpoint.begin);
         let Some(extent) = self.write_image(ImageKind::Root, 0, seq, &body, actions) else {
             self.abandon();

@@ -116,8 +116,8 @@ pub struct Config {
     /// How full queue memory has to be before updates are spilled for it, and how full spills keep
     /// the log, in per cent; 0 to spill at once whatever can be spilled.
     pub spill_fill_percent: u32,
-    /// Target size of a bundle of spilled updates.
-    pub bundle_bytes: u32,
+    /// Target size of a spill segment of spilled updates.
+    pub spill_segment_bytes: u32,
     /// Sweep whenever anything waits, instead of when memory or log space calls for it.
     pub sweep_always: bool,
     /// How data files grow and shrink.
@@ -190,13 +190,13 @@ impl Config {
     }
 
     /// Whether a block with this queue is swept out of turn.
-    pub(super) fn is_fat(&self, queue: &Queue) -> bool {
-        queue.growth_bytes() as usize >= self.fat_queue_bytes()
+    pub(super) fn is_oversized(&self, queue: &Queue) -> bool {
+        queue.growth_bytes() as usize >= self.oversized_queue_bytes()
     }
 
     /// A block whose queue reaches this many bytes is swept out of turn.
     #[must_use]
-    pub fn fat_queue_bytes(&self) -> usize {
+    pub fn oversized_queue_bytes(&self) -> usize {
         8 * self.block_bytes as usize
     }
 
@@ -204,14 +204,14 @@ impl Config {
     /// milliseconds at most.
     #[must_use]
     pub fn spill_bytes_max(&self) -> usize {
-        8 * self.bundle_bytes as usize
+        8 * self.spill_segment_bytes as usize
     }
 
     /// Memory for the buffers of runs and of the log, whatever the load: per run in the pipeline
     /// what is read and what is written, the batches of the log, and what spills write.
     #[must_use]
     pub fn fixed_bytes(&self) -> usize {
-        let run = self.run_blocks_max * self.block_bytes as usize + self.fat_queue_bytes();
+        let run = self.run_blocks_max * self.block_bytes as usize + self.oversized_queue_bytes();
         let batches = self.log_regions.len() * usize::from(self.log_depth) * 2 + 3;
         let spills = match self.spilling {
             Spilling::Never => 0,
@@ -238,6 +238,6 @@ impl Config {
     /// The least memory for queues with which the engine still makes progress.
     #[must_use]
     pub fn queue_bytes_min(&self) -> usize {
-        2 * self.fat_queue_bytes()
+        2 * self.oversized_queue_bytes()
     }
 }

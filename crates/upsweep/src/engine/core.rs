@@ -6,15 +6,13 @@
 //! [`Core::complete`] takes what devices have done, and *publishes* in log order what has become
 //! durable: only then does the directory change (see `publish.rs`).
 //!
-//! Invariants: what is published is durable; what is free is referenced by nothing durable; a busy
-//! block is neither split nor moved by anyone but its run. (Design document, "The core is
-//! single-minded and deterministic".)
+//! Invariants: what is published is durable; what is free is referenced by nothing durable; a
+//! pinned block is neither split nor moved by anyone but its run.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::block_format::BlockFormat;
-use super::bundles::Bundles;
 use super::cache::Cache;
 use super::checkpoint::CheckpointState;
 use super::config::Config;
@@ -29,6 +27,7 @@ use super::policy::Shortage;
 use super::publish::Event;
 use super::queue::Arena;
 use super::registry::Modifiers;
+use super::spill_segments::SpillSegments;
 use super::statistics::{Statistics, TreeCounters};
 use super::sweep::{Job, RunId, SpillId, Sweep};
 use super::view::{View, ViewId, Views};
@@ -55,7 +54,7 @@ pub(super) enum IoKind {
     RunRead(RunId),
     RunWrite(RunId),
     ValueRead(RunId, usize),
-    BundleRead,
+    SpillSegmentRead,
     BlockRead(RunId, usize),
     SpillWrite(SpillId),
     Flush,
@@ -69,9 +68,10 @@ pub(super) enum IoKind {
 impl IoKind {
     fn class(self) -> Class {
         match self {
-            Self::RunRead(_) | Self::BlockRead(..) | Self::ValueRead(..) | Self::BundleRead => {
-                Class::SweepRead
-            }
+            Self::RunRead(_)
+            | Self::BlockRead(..)
+            | Self::ValueRead(..)
+            | Self::SpillSegmentRead => Class::SweepRead,
             Self::RunWrite(_) => Class::SweepWrite,
             Self::SpillWrite(_) => Class::Spill,
             Self::Flush => Class::Flush,
@@ -117,7 +117,7 @@ pub struct Core {
     pub(super) physical: BTreeSet<(DeviceId, u64, BlockId)>,
     /// Blocks without image for which something waits: space, key.
     pub(super) unplaced: BTreeSet<(u32, Key, BlockId)>,
-    pub(super) bundles: Bundles,
+    pub(super) spill_segments: SpillSegments,
     pub(super) sweep: Sweep,
     pub(super) checkpoint: CheckpointState,
     pub(super) superblock: Superblock,
@@ -136,8 +136,8 @@ pub struct Core {
     pub(super) copy_bytes: u64,
     /// A portion of what was dropped is on its way to be given back.
     pub(super) release_in_flight: bool,
-    /// The reference array is being told what it is owed.
-    pub(super) settle_in_flight: bool,
+    /// Deferred reference counts are on their way to the reference array.
+    pub(super) deferred_counts_in_flight: bool,
     /// Space and key from which on empty blocks are looked for next.
     pub(super) forget_from: (u32, Box<[u8]>),
     pub(super) growth: Growth,
@@ -153,8 +153,8 @@ pub struct Core {
     pub(super) spills_for_memory: bool,
     /// Target size of a block, as of the last pump.
     pub(super) block_bytes: u32,
-    /// Memory of bundles that is worth having, as of the last pump.
-    pub(super) bundles_worth_bytes: u64,
+    /// Memory of spill segments that is worth having, as of the last pump.
+    pub(super) spill_segments_worth_bytes: u64,
     /// An update had to wait for the pipeline of the log.
     pub(super) waits_for_log: bool,
     pub(super) closed: Option<ClosedError>,
@@ -322,9 +322,9 @@ impl Core {
     #[must_use]
     pub fn deadline_us(&self) -> Option<u64> {
         let is_idle = !self.sweep.is_active() && self.publishes.is_empty();
-        // A cycle may have passed by what was busy, or somebody may wait for another one.
-        let is_owed = || self.is_sweep_owed() || self.figures().is_sweep_waited_for();
-        let is_due = self.is_checkpoint_ready() || is_idle && !self.paused && is_owed();
+        // A cycle may have passed by what was pinned, or somebody may wait for another one.
+        let is_needed = || self.is_sweep_needed() || self.figures().is_sweep_waited_for();
+        let is_due = self.is_checkpoint_ready() || is_idle && !self.paused && is_needed();
         let again = is_due.then_some(0);
         let sweep = self.sweep.deadline_us().filter(|_| self.closed.is_none());
         [self.log.deadline_us(), sweep, again].into_iter().flatten().min()
@@ -337,7 +337,7 @@ impl Core {
         !self.in_flight.is_empty()
             || self.log.durable() < self.log.last()
             || self.sweep.is_active()
-            || self.is_sweep_owed()
+            || self.is_sweep_needed()
             || self.checkpoint.is_active()
             || !self.publishes.is_empty()
     }
@@ -390,7 +390,7 @@ impl Core {
         let kind = self.in_flight.remove(&completion.token);
         match kind.expect("a completion belongs to a request") {
             IoKind::RunRead(run) => self.run_read_done(run, completion),
-            IoKind::BundleRead => self.bundle_read_done(completion),
+            IoKind::SpillSegmentRead => self.spill_segment_read_done(completion),
             IoKind::SpillWrite(spill) => self.spill_write_done(spill, &completion),
             IoKind::BlockRead(run, block) => self.block_read_done(run, block, completion),
             IoKind::ValueRead(run, value) => self.value_read_done(run, value, completion),

@@ -158,7 +158,7 @@ impl Core {
         let waits = self.arena.queues() > 0
             || !self.sweep.runs.is_empty()
             || !self.sweep.spills.is_empty()
-            || !self.bundles.is_empty();
+            || !self.spill_segments.is_empty();
         self.growth.wanted > 0 && refused && (self.full || !waits)
     }
 
@@ -167,8 +167,9 @@ impl Core {
     /// The images that blocks still share with others will be separate ones.
     pub(super) fn reserved_bytes(&self, more: u64, blocks: usize) -> u64 {
         let queued = self.arena.growth_bytes() + self.sweep.frozen_growth_bytes;
-        let waiting = queued + self.bundles.growth_bytes() + self.pending_bytes as u64 + more;
-        let spilled = if self.bundles.is_empty() { 0 } else { self.directory.len() };
+        let waiting =
+            queued + self.spill_segments.growth_bytes() + self.pending_bytes as u64 + more;
+        let spilled = if self.spill_segments.is_empty() { 0 } else { self.directory.len() };
         let blocks = self.arena.queues().max(spilled) + self.sweep.unlogged_blocks + blocks;
         let copies = self.copy_bytes + self.pending_images_bytes();
         2 * waiting + UNIT_BYTES * blocks as u64 + copies + self.growth.kept

@@ -1,8 +1,9 @@
 //! Updates of modifiers that are not registered, in a store that is open for upkeep.
 //!
-//! Nobody can apply such an update. A block for which one waits is *held*: it counts as busy while
-//! the store is open, so that no run, spill or compaction takes it. What waits for it stays in the
-//! log and in bundles, for the application that has the modifier. All other blocks are swept.
+//! Nobody can apply such an update. A block for which one waits is *held*: it counts as pinned
+//! while the store is open, so that no run, spill or compaction takes it. What waits for it stays
+//! in the log and in spill segments, for the application that has the modifier. All other blocks
+//! are swept.
 //!
 //! Held blocks keep the log, so the application's updates are refused: nobody waits for room that
 //! only a held block could make.
@@ -40,9 +41,9 @@ impl Core {
         match (&mut self.held, access) {
             _ if is_known => {}
             (_, Access::ReadWrite) => return Err(self.unknown_modifier(modifier)),
-            (Some(held), _) if !self.directory.block(id).busy => {
+            (Some(held), _) if !self.directory.block(id).pinned => {
                 held.blocks.push(self.directory.table.reference(id));
-                self.directory.block_mut(id).busy = true;
+                self.directory.block_mut(id).pinned = true;
             }
             _ => {}
         }
@@ -85,7 +86,7 @@ impl Core {
         }
         let waits = |id: BlockId| {
             let block = self.directory.block(id);
-            !block.busy && (block.waits() || block.spilled > 0)
+            !block.pinned && (block.waits() || block.spilled > 0)
         };
         let placed = self.physical.iter().map(|(_, _, id)| *id);
         let unplaced = self.unplaced.iter().map(|(_, _, id)| *id);

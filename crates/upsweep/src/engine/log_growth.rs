@@ -61,7 +61,7 @@ impl Core {
     /// Tells the log how long it is to be.
     fn want_log(&mut self) {
         let waiting = self.arena.growth_bytes() + self.sweep.frozen_growth_bytes;
-        let data = self.space_map.used_bytes() + waiting + self.bundles.growth_bytes();
+        let data = self.space_map.used_bytes() + waiting + self.spill_segments.growth_bytes();
         let log = data.saturating_mul(u64::from(self.config.log_times_data));
         let each = log / self.config.log_regions.len() as u64;
         let is_refused = self.now_us < self.log_growth.refused_until;

@@ -7,7 +7,6 @@
 mod accept;
 pub mod block_format;
 mod blocks;
-mod bundles;
 mod cache;
 mod catalog;
 mod checkpoint;
@@ -31,6 +30,7 @@ mod recovery;
 pub mod registry;
 mod replay;
 mod spaces;
+mod spill_segments;
 mod statistics;
 mod sweep;
 mod tree;

@@ -2,7 +2,7 @@
 //!
 //! Invariants: a modifier is logged by [`Modifier::name`] and [`Modifier::version`], never by
 //! address; equal inputs give equal outputs, on every machine, for ever; a modifier has no access
-//! to the store. (Bosc paper, section 3.1; design document, "Modifiers".)
+//! to the store. (Bosc paper, section 3.1.)
 
 use super::config::{REASON_BYTES_MAX, STORED_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::error::RequestError;

@@ -32,7 +32,7 @@ pub(super) const HOLDERS_MAX: u64 = 32;
 /// They must hold at least one part in so many of what holds the log.
 const HOLDERS_PART: u64 = 4;
 
-/// Bundles that may lie one upon the other: a query looks at the filter of each.
+/// Spill segments that may lie one upon the other: a query looks at the filter of each.
 pub(super) const LEVELS_MAX: usize = 64;
 /// Fill of the levels in per cent at which the sweep keeps up with updates.
 const LEVELS_STEADY_PERCENT: f64 = 50.0;
@@ -46,8 +46,8 @@ const SPILL_GAIN_ON: f64 = 1.6;
 const SPILL_GAIN_OFF: f64 = 1.3;
 /// Fewer blocks than this are swept in no time.
 const SPILL_BLOCKS_MIN: u64 = 64;
-/// More updates in bundles are for fewer bytes of blocks. It is enough where these are such a part
-/// of the other bytes that an update writes, those of the log and of bundles.
+/// More updates in spill segments are for fewer bytes of blocks. It is enough where these are such
+/// a part of the other bytes that an update writes, those of the log and of spill segments.
 const BLOCKS_PART: f64 = 0.5;
 /// A visit of a block applies what so many rounds of spills bring, at least.
 const ROUNDS_MIN: f64 = 2.0;
@@ -57,8 +57,8 @@ const SHRINK_PART: f64 = 0.75;
 const BLOCK_FILL: f64 = 0.7;
 /// Memory of the directory for a block, in bytes, about.
 const ENTRY_BYTES: u64 = 170;
-/// Bytes of a bundle for a byte of queue memory, about: page padding and headers included.
-const BUNDLE_OVERHEAD: f64 = 1.1;
+/// Bytes of a spill segment for a byte of queue memory, about: page padding and headers included.
+const SPILL_SEGMENT_OVERHEAD: f64 = 1.1;
 
 /// When updates are spilled to the data devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +117,7 @@ pub(super) struct Figures {
     pub(super) log: Gauge,
     /// Memory of spilled updates.
     pub(super) spilled: Gauge,
-    /// The same, of what is worth having: [`Costs::bundles_worth_bytes`].
+    /// The same, of what is worth having: [`Costs::spill_segments_worth_bytes`].
     pub(super) spilled_worth: Gauge,
     /// Levels in which they lie.
     pub(super) levels: Gauge,
@@ -162,7 +162,7 @@ fn opened(percent: f64, done: f64) -> f64 {
 
 impl Figures {
     /// Whether only a cycle of the sweep can release the log: updates hold it that are not spilled,
-    /// or will not be, as there is hardly any room for more bundles.
+    /// or will not be, as there is hardly any room for more spill segments.
     pub(super) fn is_cycle_for_log(&self) -> bool {
         let spills = self.can_spill || self.is_spilling;
         let spills_fail = self.spilled.percent().max(self.levels.percent()) >= SPILLS_FAIL_PERCENT;
@@ -262,11 +262,11 @@ fn pace_at(percent: f64, start: f64) -> f64 {
 }
 
 /// The same for what settles at `steady` and is relieved late: the log, which is as full as the
-/// time is long since spills came by at the place that they come to next, and levels of bundles, of
-/// which there are as many as there were rounds of spills since the sweep came by. To go round
-/// faster shows when the next time round is over. So the pace changes little with the fill, or one
-/// would be slow and the next one fast. One that starts when all blocks have waited equally long is
-/// over before [`FULL_PERCENT`], where `steady` is 50.
+/// time is long since spills came by at the place that they come to next, and levels of spill
+/// segments, of which there are as many as there were rounds of spills since the sweep came by. To
+/// go round faster shows when the next time round is over. So the pace changes little with the
+/// fill, or one would be slow and the next one fast. One that starts when all blocks have waited
+/// equally long is over before [`FULL_PERCENT`], where `steady` is 50.
 fn late_pace_at(percent: f64, steady: f64) -> f64 {
     if percent >= f64::from(FULL_PERCENT) {
         return f64::INFINITY;
@@ -293,7 +293,7 @@ pub struct Costs {
     pub waiting_bytes: u64,
     /// Memory of an entry of a queue, in bytes.
     pub entry_bytes: f64,
-    /// Memory of an entry in a bundle, in bytes.
+    /// Memory of an entry in a spill segment, in bytes.
     pub spilled_entry_bytes: f64,
     /// Bytes of the log that updates may fill.
     pub log_bytes: u64,
@@ -313,7 +313,7 @@ impl Costs {
     /// The same with spilling: filters may have half of the memory, and have as much as is worth
     /// it; each round over all blocks makes a level.
     fn entries_per_visit_spilled(&self) -> f64 {
-        let filters = self.bundles_worth_bytes().min(self.waiting_bytes as f64 / 2.0);
+        let filters = self.spill_segments_worth_bytes().min(self.waiting_bytes as f64 / 2.0);
         let of_filters = 2.0 * STEADY_FILL * filters / self.spilled_entry_bytes;
         let levels = LEVELS_MAX as f64 * LEVELS_STEADY_PERCENT / 100.0;
         of_filters.min(levels * self.entries_per_round()) / self.blocks.max(1) as f64
@@ -327,18 +327,18 @@ impl Costs {
         STEADY_FILL * queues.min(log)
     }
 
-    /// Memory of bundles that is worth having, in bytes: so many updates wait in them that blocks
-    /// write little beside the rest. More would write hardly less, and queries pay for them with
-    /// reads.
-    pub(super) fn bundles_worth_bytes(&self) -> f64 {
-        let others = self.log_bytes_per_entry + self.bundle_bytes_per_entry();
+    /// Memory of spill segments that is worth having, in bytes: so many updates wait in them that
+    /// blocks write little beside the rest. More would write hardly less, and queries pay for them
+    /// with reads.
+    pub(super) fn spill_segments_worth_bytes(&self) -> f64 {
+        let others = self.log_bytes_per_entry + self.spill_segment_bytes_per_entry();
         let entries_per_cycle = self.image_bytes as f64 / (BLOCKS_PART * others);
         let entries_per_cycle = entries_per_cycle.max(ROUNDS_MIN * self.entries_per_round());
         entries_per_cycle / 2.0 * self.spilled_entry_bytes / STEADY_FILL
     }
 
-    fn bundle_bytes_per_entry(&self) -> f64 {
-        BUNDLE_OVERHEAD * self.entry_bytes
+    fn spill_segment_bytes_per_entry(&self) -> f64 {
+        SPILL_SEGMENT_OVERHEAD * self.entry_bytes
     }
 
     fn block_bytes(&self) -> f64 {
@@ -351,7 +351,7 @@ impl Costs {
     pub fn moved_bytes_per_entry(&self, spills: bool) -> f64 {
         if spills {
             let blocks = self.block_bytes() / self.entries_per_visit_spilled().max(1.0);
-            blocks + self.bundle_bytes_per_entry()
+            blocks + self.spill_segment_bytes_per_entry()
         } else {
             self.block_bytes() / self.entries_per_visit_direct().max(1.0)
         }

@@ -9,23 +9,23 @@
 //! *Blocks*: an update that finds its block shared gets a copy of the block for its space alone,
 //! which shares the image until a sweep writes another, so that the first change of a shared block
 //! shadows that block only (Rodeh, section 1). *Clone*: one more reference to a root. *Change*: a
-//! run is published. *Spill*: queues are in bundles from now on.
+//! run is published. *Spill*: queues are in spill segments from now on.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::block_format::{Routing, UpdateRef};
-use super::bundles::{Bundle, Filter};
 use super::core::{Core, Release};
 use super::directory::BlockId;
-use super::format::bundle_format::Spilled;
 use super::format::checkpoint_format::CloneEvent;
 use super::format::record_format::{
     Change, CloneRecord, Placement, RangeRecord, Rebuilt, SpaceRecord,
 };
+use super::format::spill_segment_format::Spilled;
 use super::queue::{Packed, Waiting};
 use super::registry::{DELETE_RANGE, KeyRange};
 use super::spaces::{LARGE_VALUE_FORMAT, companion_record};
+use super::spill_segments::{Filter, SpillSegment};
 use super::tree::Found;
 use crate::placement::Extent;
 
@@ -56,13 +56,13 @@ pub(super) enum Event {
     /// A portion of what was dropped is given back.
     Release(usize),
     /// Cells of the reference array were told of these references.
-    Settle(Vec<(u64, i64)>),
+    DeferredCounts(Vec<(u64, i64)>),
 }
 
 impl Core {
-    /// Adds a bundle, if what is in it is still in nobody else's queue: each block belongs to the
-    /// space, and to no other. Returns whether it was added.
-    pub(super) fn add_bundle(
+    /// Adds a spill segment, if what is in it is still in nobody else's queue: each block belongs
+    /// to the space, and to no other. Returns whether it was added.
+    pub(super) fn add_spill_segment(
         &mut self,
         seq: u64,
         spilled: &Spilled,
@@ -79,7 +79,7 @@ impl Core {
             })
         });
         if is_alone {
-            self.bundles.insert(Bundle { record: record.clone(), seq, filter });
+            self.spill_segments.insert(SpillSegment { record: record.clone(), seq, filter });
         } else {
             self.discard(Some(record.extent), release);
         }
@@ -121,8 +121,8 @@ impl Core {
                 self.release_in_flight = false;
                 self.give_back(release);
             }
-            Event::Settle(cells) => {
-                self.settle_in_flight = false;
+            Event::DeferredCounts(cells) => {
+                self.deferred_counts_in_flight = false;
                 for (index, amount) in cells {
                     self.directory.trees.owe(index, -amount);
                 }
@@ -465,7 +465,7 @@ impl Core {
     fn place(&mut self, id: BlockId, placement: Placement, release: Release) {
         let before = self.directory.table.place(id, placement);
         let block = self.directory.block_mut(id);
-        block.spilled = 0; // A run applies what bundles have with what waits in memory.
+        block.spilled = 0; // A run applies what spill segments have with what waits in memory.
         let copied = std::mem::take(&mut block.copied_bytes);
         self.mark_if_spilled(id);
         self.copy_bytes -= u64::from(copied);
@@ -485,15 +485,16 @@ impl Core {
         }
     }
 
-    /// Has a block believe in an update that a bundle has for it, if one reaches beyond the
-    /// block's frontier: the sweeps of replay go on before what bundles have is all replayed.
+    /// Has a block believe in an update that a spill segment has for it, if one reaches beyond the
+    /// block's frontier: the sweeps of replay go on before what spill segments have is all
+    /// replayed.
     fn mark_if_spilled(&mut self, id: BlockId) {
-        if !self.replaying || self.bundles.is_empty() {
+        if !self.replaying || self.spill_segments.is_empty() {
             return;
         }
         let Some((space, _)) = self.directory.owner(id) else { return };
         let space = space.record.space;
-        if !self.bundles_beyond(space, id).is_empty() {
+        if !self.spill_segments_beyond(space, id).is_empty() {
             self.directory.block_mut(id).spilled = 1;
         }
     }

@@ -3,11 +3,11 @@
 //! Steps of recovery: choose the younger valid superblock; load the directory from its checkpoint;
 //! find the end of the log; first pass over the log: everything that changes the directory, through
 //! the same functions that changed it then (see `publish.rs`); claim the space of everything that
-//! the directory names; read the bundles, for the filters of their keys; raise the epoch durably;
-//! second pass: every update that is younger than the frontier of its block and not in a bundle
-//! goes to the queue of its block, and to those of the clones that were made later. Two passes,
-//! because a frontier must be known before updates are queued and folded. Recovery rebuilds queues
-//! and stops there: the next sweep does the writing. (Bosc paper, section 4.3.)
+//! the directory names; read the spill segments, for the filters of their keys; raise the epoch
+//! durably; second pass: every update that is younger than the frontier of its block and not in a
+//! spill segment goes to the queue of its block, and to those of the clones that were made later.
+//! Two passes, because a frontier must be known before updates are queued and folded. Recovery
+//! rebuilds queues and stops there: the next sweep does the writing. (Bosc paper, section 4.3.)
 //!
 //! If the queues outgrow the memory budget, which happens when a store is opened with less memory
 //! than before, the second pass waits for sweeps as any caller would.
@@ -16,7 +16,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::block_format::BlockFormat;
-use super::bundles::{Bundle, Bundles};
 use super::cache::Cache;
 use super::checkpoint::{CheckpointState, Listing};
 use super::config::{Config, DATA_START, SUPERBLOCK_SLOTS};
@@ -37,6 +36,7 @@ use super::quarantine::{
 use super::queue::Arena;
 use super::registry::Modifiers;
 use super::spaces::LARGE_VALUE_FORMAT;
+use super::spill_segments::{SpillSegment, SpillSegments};
 use super::statistics::Statistics;
 use super::sweep::Sweep;
 use super::tree::{Node, NodeId};
@@ -211,7 +211,7 @@ pub fn open(
     core.load_checkpoint(devices, &root)?;
     core.replay_changes(devices, &mut reader)?;
     core.claim_space()?;
-    core.load_bundles(devices, access)?;
+    core.load_spill_segments(devices, access)?;
     core.published = last;
     core.replay_updates(devices, &mut reader, access)?;
     core.accepted = core.accepted.max(last);
@@ -304,11 +304,11 @@ impl Core {
             application_modifiers: registry.modifiers.clone(),
             log,
             directory: Directory::new(config.fanout_min),
-            arena: Arena::new(config.fold_bytes_min, config.fat_queue_bytes()),
+            arena: Arena::new(config.fold_bytes_min, config.oversized_queue_bytes()),
             space_map,
             physical: BTreeSet::new(),
             unplaced: BTreeSet::new(),
-            bundles: Bundles::default(),
+            spill_segments: SpillSegments::default(),
             sweep: Sweep::new(frontier),
             checkpoint: CheckpointState::after_open(superblock.root_seq),
             superblock,
@@ -322,7 +322,7 @@ impl Core {
             pending_bytes: 0,
             copy_bytes: 0,
             release_in_flight: false,
-            settle_in_flight: false,
+            deferred_counts_in_flight: false,
             forget_from: (0, Box::default()),
             growth,
             log_growth,
@@ -332,7 +332,7 @@ impl Core {
             refused: None,
             spills_for_memory: false,
             block_bytes: config.block_bytes,
-            bundles_worth_bytes: u64::MAX,
+            spill_segments_worth_bytes: u64::MAX,
             waits_for_log: false,
             closed: None,
             closing: false,
@@ -402,7 +402,7 @@ impl Core {
             let format = self.format_named(&record.format)?;
             self.directory.add_space(record.clone(), format, NodeId(*node));
         }
-        for (index, amount) in &root.owed {
+        for (index, amount) in &root.deferred {
             self.directory.trees.owe(*index, *amount);
         }
         let condemned = root.condemned.iter().map(|node| NodeId(*node)).collect();
@@ -417,8 +417,8 @@ impl Core {
         self.directory.name_spaces();
         self.directory.restore_images();
         root.clones.iter().for_each(|event| self.directory.clones.add(*event));
-        for (seq, record) in root.bundles.iter() {
-            self.bundles.insert(Bundle { record, seq, filter: None });
+        for (seq, record) in root.spill_segments.iter() {
+            self.spill_segments.insert(SpillSegment { record, seq, filter: None });
         }
         for (snapshot, seq) in &root.snapshots {
             self.directory.snapshots.add(snapshot.clone(), *seq);
@@ -458,8 +458,8 @@ impl Core {
         }
     }
 
-    /// Marks the space of all blocks, nodes, pages and bundles and of the root as used, and what
-    /// may be holes of the rest.
+    /// Marks the space of all blocks, nodes, pages and spill segments and of the root as used, and
+    /// what may be holes of the rest.
     fn claim_space(&mut self) -> Result<(), Error> {
         let mut claims: Vec<(Extent, String)> = Vec::new();
         if let Some(extent) = self.superblock.root {
@@ -477,9 +477,9 @@ impl Core {
                 claims.push((extent, format!("block {key:?} of space {space}")));
             }
         }
-        for bundle in self.bundles.iter() {
-            let (low, space) = (String::from_utf8_lossy(&bundle.record.low), bundle.record.space);
-            claims.push((bundle.record.extent, format!("bundle {low:?} of space {space}")));
+        for segment in self.spill_segments.iter() {
+            let (low, space) = (String::from_utf8_lossy(&segment.record.low), segment.record.space);
+            claims.push((segment.record.extent, format!("spill segment {low:?} of space {space}")));
         }
         for (extent, what) in claims {
             self.claim(extent, &what)?;

@@ -8,20 +8,20 @@ use std::collections::BTreeSet;
 
 use super::block_format::{Routing, UpdateRef};
 use super::blocks::BlockId;
-use super::bundles::{self, Bundle, Filter};
 use super::config::Config;
 use super::core::{Core, Release};
 use super::directory::Target;
 use super::drive;
-use super::format::bundle_format::BundleRecord;
 use super::format::codec_format::Malformed;
 use super::format::image_format;
 use super::format::record_format::{self, LoggedUpdate, Payload, RangeRecord, Updates};
 use super::format::reference_format::decode_cell;
+use super::format::spill_segment_format::SpillSegmentRecord;
 use super::publish::Event;
 use super::queue::Waiting;
 use super::recovery::Access;
 use super::registry::ModifierId;
+use super::spill_segments::{self, Filter, SpillSegment};
 use crate::device::{self, Devices};
 use crate::error::{Damage, Error, RequestError};
 use crate::log::{LogReader, RecordRef};
@@ -68,10 +68,10 @@ impl Core {
                 return Ok(());
             }
             Payload::Updates(updates) => self.blocks_for(seq, updates)?,
-            Payload::Settle(updates) => {
+            Payload::DeferredCounts(updates) => {
                 let blocks = self.blocks_for(seq, updates.clone())?;
                 self.apply_event(seq, blocks, Release::Never);
-                Event::Settle(settled(&self.config, seq, updates)?)
+                Event::DeferredCounts(deferred_counts(&self.config, seq, updates)?)
             }
             Payload::CreateSpace(record) => {
                 self.format_named(&record.format)?;
@@ -83,9 +83,9 @@ impl Core {
             Payload::RemoveRange(range) => Event::RemoveRange(range),
             Payload::Adopt(space, source) => Event::Adopt { space, source },
             Payload::Release(portion) => Event::Release(portion),
-            Payload::Spill(bundles) => {
-                for spilled in &bundles {
-                    self.add_bundle(seq, spilled, None, Release::Never);
+            Payload::Spill(spill_segments) => {
+                for spilled in &spill_segments {
+                    self.add_spill_segment(seq, spilled, None, Release::Never);
                 }
                 return Ok(());
             }
@@ -141,7 +141,9 @@ impl Core {
                 match payload {
                     Payload::Updates(updates)
                     | Payload::Change(_, updates)
-                    | Payload::Settle(updates) => gather(&self.config, seq, updates, &mut group)?,
+                    | Payload::DeferredCounts(updates) => {
+                        gather(&self.config, seq, updates, &mut group)?;
+                    }
                     Payload::RemoveRange(range) => {
                         self.replay_group(devices, &mut group, access)?;
                         self.replay_range(seq, &range);
@@ -257,45 +259,50 @@ impl Core {
     }
 
     /// Whether an update for this block of a space has to wait for it again: it is neither inside
-    /// its image nor in a bundle, and nothing that comes later removes it.
+    /// its image nor in a spill segment, and nothing that comes later removes it.
     fn is_missing(&self, seq: u64, update: &LoggedUpdate<'_>, space: u32, id: BlockId) -> bool {
         let inside = self.directory.block(id).placement().frontier >= seq
-            || self.is_in_bundle(space, seq, update.key);
+            || self.is_in_spill_segment(space, seq, update.key);
         (!inside || cfg!(feature = "broken-frontier")) && !self.is_removed(space, seq, update.key)
     }
 
-    /// Whether a bundle has what was accepted for a key up to this sequence.
-    fn is_in_bundle(&self, space: u32, seq: u64, key: &[u8]) -> bool {
-        if self.bundles.is_empty() || cfg!(feature = "broken-spill") {
+    /// Whether a spill segment has what was accepted for a key up to this sequence.
+    fn is_in_spill_segment(&self, space: u32, seq: u64, key: &[u8]) -> bool {
+        if self.spill_segments.is_empty() || cfg!(feature = "broken-spill") {
             return false;
         }
         let Some(found) = self.directory.space(space) else { return false };
-        self.bundles.hold(&self.directory.clones.sources(space), &found.format.position(key), seq)
+        self.spill_segments.hold(
+            &self.directory.clones.sources(space),
+            &found.format.position(key),
+            seq,
+        )
     }
 
-    /// Reads every bundle, for the filter of its keys and to tell the blocks for which it has
-    /// updates. One that cannot be read may have any key, and concerns every block that it covers:
-    /// queries and sweeps of these will say what is wrong.
+    /// Reads every spill segment, for the filter of its keys and to tell the blocks for which it
+    /// has updates. One that cannot be read may have any key, and concerns every block that it
+    /// covers: queries and sweeps of these will say what is wrong.
     ///
     /// # Errors
     /// As [`Core::note_waiting`].
-    pub(super) fn load_bundles(
+    pub(super) fn load_spill_segments(
         &mut self,
         devices: &mut dyn Devices,
         access: Access,
     ) -> Result<(), Error> {
-        for bundle in self.bundles.take() {
-            let Bundle { record, seq, .. } = &*bundle;
+        for segment in self.spill_segments.take() {
+            let SpillSegment { record, seq, .. } = &*segment;
             let (record, seq) = (record.clone(), *seq);
             let Extent { device, offset, bytes } = record.extent;
-            let identity = bundles::identity(self.config.store, &record);
+            let identity = spill_segments::identity(self.config.store, &record);
             let read = device::read_alone(devices, device, offset, bytes as usize);
             let image = read.map_err(|error| error.to_string()).and_then(|buffer| {
                 let body = image_format::decode(&buffer, &identity)?;
                 Ok((buffer, body))
             });
             let waiting = image.as_ref().map_err(Clone::clone).and_then(|(buffer, body)| {
-                bundles::waiting_all(&buffer[body.clone()]).map_err(|error| error.to_string())
+                spill_segments::waiting_all(&buffer[body.clone()])
+                    .map_err(|error| error.to_string())
             });
             let filter = match waiting {
                 Ok(waiting) => {
@@ -309,15 +316,15 @@ impl Core {
                     None
                 }
             };
-            self.bundles.insert(Bundle { record, seq, filter });
+            self.spill_segments.insert(SpillSegment { record, seq, filter });
         }
         Ok(())
     }
 
-    /// Tells blocks how many updates a bundle has for them.
+    /// Tells blocks how many updates a spill segment has for them.
     fn count_spilled(
         &mut self,
-        record: &BundleRecord,
+        record: &SpillSegmentRecord,
         seq: u64,
         waiting: &[Waiting<'_>],
         access: Access,
@@ -341,8 +348,8 @@ impl Core {
         Ok(())
     }
 
-    /// Has every block believe in an update in a bundle that covers its keys.
-    fn mark_spilled(&mut self, record: &BundleRecord, seq: u64) {
+    /// Has every block believe in an update in a spill segment that covers its keys.
+    fn mark_spilled(&mut self, record: &SpillSegmentRecord, seq: u64) {
         for space in self.directory.clones.holders(record.space, seq) {
             let mut covering = self.directory.covering(space, &record.low);
             while let Some(id) = covering {
@@ -404,7 +411,11 @@ fn gather<'a>(
 }
 
 /// What cells of the reference array a record tells, and how much.
-fn settled(config: &Config, seq: u64, mut updates: Updates<'_>) -> Result<Vec<(u64, i64)>, Error> {
+fn deferred_counts(
+    config: &Config,
+    seq: u64,
+    mut updates: Updates<'_>,
+) -> Result<Vec<(u64, i64)>, Error> {
     let mut cells = Vec::new();
     let malformed = |malformed| malformed_record(config, seq, malformed);
     while let Some(update) = updates.next_update().map_err(malformed)? {

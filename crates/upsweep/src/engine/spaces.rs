@@ -11,8 +11,8 @@ use super::core::{Core, Publish};
 use super::format::record_format::{
     BlockRef, Change, CloneRecord, LoggedUpdate, ModifierRecord, RangeRecord, Rebuilt,
     SnapshotRecord, SpaceRecord, encode_change, encode_clone, encode_create_space,
-    encode_drop_snapshot, encode_drop_space, encode_modifier, encode_release, encode_remove_range,
-    encode_settle,
+    encode_deferred_counts, encode_drop_snapshot, encode_drop_space, encode_modifier,
+    encode_release, encode_remove_range,
 };
 use super::format::reference_format::encode_cell;
 use super::modifier::{Modifier, check_name};
@@ -34,7 +34,7 @@ const FORGET_PORTION: usize = 256;
 /// Blocks that are looked at for that at once, in a millisecond or two.
 const FORGET_LOOK: usize = 8192;
 /// Cells of the reference array that one record tells.
-const SETTLE_PORTION: usize = 256;
+const DEFERRED_COUNTS_PORTION: usize = 256;
 /// Above this fill of the queues the reference array has to wait, for nobody pushes it back.
 const SETTLE_FILL_PERCENT_MAX: u32 = 75;
 /// Name of the format of spaces that hold large values.
@@ -403,8 +403,8 @@ impl Core {
         self.release_in_flight || !self.directory.trees.condemned().is_empty()
     }
 
-    /// Gives back a portion of what was dropped, and tells the reference array a portion of what it
-    /// is owed, if that is not under way.
+    /// Gives back a portion of what was dropped, and adds a portion of the deferred reference
+    /// counts to the reference array, if that is not under way.
     pub(super) fn pump_dropped(&mut self) {
         // Replay puts older updates on queues: what is new has to wait for its end.
         if self.paused || self.replaying || self.checkpoint.carries_changes() {
@@ -416,18 +416,19 @@ impl Core {
             let publish = Publish::Event(Event::Release(RELEASE_PORTION));
             self.release_in_flight = self.append_internal(&payload, publish).is_ok();
         }
-        if !self.settle_in_flight && !self.directory.trees.owed().is_empty() {
-            self.settle();
+        if !self.deferred_counts_in_flight && !self.directory.trees.deferred().is_empty() {
+            self.write_deferred_counts();
         }
     }
 
-    /// Tells the reference array what it is owed: blind additions, as any other updates.
-    fn settle(&mut self) {
+    /// Adds deferred reference counts to the reference array: blind additions, as any other
+    /// updates.
+    fn write_deferred_counts(&mut self) {
         if self.queue_fill_percent() >= SETTLE_FILL_PERCENT_MAX {
             return;
         }
-        let owed = self.directory.trees.owed().iter().take(SETTLE_PORTION);
-        let cells: Vec<(u64, i64)> = owed.map(|(index, amount)| (*index, *amount)).collect();
+        let deferred = self.directory.trees.deferred().iter().take(DEFERRED_COUNTS_PORTION);
+        let cells: Vec<(u64, i64)> = deferred.map(|(index, amount)| (*index, *amount)).collect();
         let encoded: Vec<([u8; 8], [u8; 8])> =
             cells.iter().map(|(index, amount)| encode_cell(*index, *amount)).collect();
         let updates: Vec<LoggedUpdate<'_>> = encoded
@@ -440,10 +441,10 @@ impl Core {
             })
             .collect();
         let mut payload = Vec::new();
-        encode_settle(&updates, &mut payload);
-        let publish = Publish::Event(Event::Settle(cells));
+        encode_deferred_counts(&updates, &mut payload);
+        let publish = Publish::Event(Event::DeferredCounts(cells));
         if let Ok(seq) = self.append_internal(&payload, publish) {
-            self.settle_in_flight = true;
+            self.deferred_counts_in_flight = true;
             self.accepted = seq;
             self.enqueue_all(seq, &updates);
         }
@@ -527,7 +528,7 @@ impl Core {
         let block = self.directory.block(id);
         let Some((space, shared)) = self.directory.owner(id) else { return false };
         block.extent().is_none()
-            && !block.busy
+            && !block.pinned
             && !block.waits()
             && !shared
             && block.placement().frontier < self.superblock.replay_from

@@ -33,7 +33,8 @@ pub struct Statistics {
     pub updates_spilled: u64,
     /// Bytes that spills wrote to data devices.
     pub spill_written_bytes: u64,
-    /// Bundles of spilled updates that the sweep read, in bytes; part of what it read in all.
+    /// Spill segments of spilled updates that the sweep read, in bytes; part of what it read in
+    /// all.
     pub spill_read_bytes: u64,
     /// Bytes that checkpoints wrote.
     pub checkpoint_written_bytes: u64,

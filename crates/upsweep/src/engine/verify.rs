@@ -5,26 +5,26 @@
 //! free space (no two images overlap, all lie inside their devices); every block: readable,
 //! checksum, names itself as the directory does, layout, order, keys inside the block's range in
 //! every space that has it, number of records; every large value: there, of the right length, and
-//! referred to; every bundle: readable, checksum, names itself as the directory does, its sections
-//! in order, its updates as many and as old as it says, in its range of positions. Blocks that
-//! several spaces share are read once. Nothing is written. Memory: the directory and the waiting
-//! updates, whatever the budget.
+//! referred to; every spill segment: readable, checksum, names itself as the directory does, its
+//! sections in order, its updates as many and as old as it says, in its range of positions. Blocks
+//! that several spaces share are read once. Nothing is written. Memory: the directory and the
+//! waiting updates, whatever the budget.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::block_format::ApplyInput;
-use super::bundles;
 use super::config::Config;
 use super::core::Core;
 use super::directory::{Block, BlockId, Space};
-use super::format::bundle_format::BundleRecord;
 use super::format::image_format::{self, Identity, ImageKind};
 use super::format::record_format::LOST_UPDATES;
 use super::format::reference_format::decode_cell;
+use super::format::spill_segment_format::SpillSegmentRecord;
 use super::quarantine::{FIRST_USER_SPACE, REFERENCES_SPACE};
 use super::queue::Waiting;
 use super::recovery::{self, Access, Registry};
+use super::spill_segments;
 use crate::device::{self, Buffer, DeviceId, Devices};
 use crate::error::{Damage, Error};
 use crate::placement::Extent;
@@ -38,11 +38,11 @@ pub struct Report {
     pub bytes: u64,
     /// Records in them.
     pub records: u64,
-    /// Updates of the application that wait in the log or in bundles for a sweep. What the store
-    /// itself declares is not counted.
+    /// Updates of the application that wait in the log or in spill segments for a sweep. What the
+    /// store itself declares is not counted.
     pub waiting: u64,
-    /// Bundles of spilled updates.
-    pub bundles: u64,
+    /// Spill segments of spilled updates.
+    pub spill_segments: u64,
     /// Everything that is wrong; empty if the store is sound.
     pub damage: Vec<Damage>,
 }
@@ -69,7 +69,7 @@ pub fn verify(
     let mut verifier = Verifier { core: &core, devices, report, read: BTreeMap::new() };
     verifier.check_directory();
     verifier.check_spaces();
-    verifier.check_bundles();
+    verifier.check_spill_segments();
     Ok(verifier.report)
 }
 
@@ -118,7 +118,7 @@ impl Core {
         (waiting != held).then(|| format!("{held} queues are counted by age, and {waiting} wait"))
     }
 
-    /// Used space is what blocks, nodes, pages, bundles and the root take, and no more.
+    /// Used space is what blocks, nodes, pages, spill segments and the root take, and no more.
     fn audit_places(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let table = &self.directory.table;
@@ -139,9 +139,9 @@ impl Core {
         }
         let images = self.checkpoint.listed.images().map(|(_, image)| image.extent);
         let carried = self.checkpoint.outdated.iter().copied();
-        let bundles = self.bundles.iter().map(|bundle| bundle.record.extent);
+        let spill_segments = self.spill_segments.iter().map(|segment| segment.record.extent);
         let all = extents.into_iter().chain(images).chain(self.superblock.root).chain(carried);
-        let all = all.chain(bundles);
+        let all = all.chain(spill_segments);
         let referenced: u64 = all.map(|extent| u64::from(extent.bytes)).sum();
         let used = self.space_map.used_bytes();
         if referenced != used {
@@ -169,10 +169,10 @@ impl Verifier<'_> {
     }
 
     /// The cells of the reference array that are not zero, with all that waits for them and what
-    /// they are still owed.
+    /// they are still deferred.
     fn references(&mut self) -> Result<BTreeMap<u64, i64>, String> {
         let core = self.core;
-        let mut cells = core.directory.trees.owed().clone();
+        let mut cells = core.directory.trees.deferred().clone();
         let Some(space) = core.directory.space(REFERENCES_SPACE) else { return Ok(cells) };
         for id in core.directory.blocks_of(space) {
             let block = core.directory.block(id);
@@ -277,25 +277,26 @@ impl Verifier<'_> {
         self.report.damage.push(Damage { device, offset, what, reason });
     }
 
-    fn check_bundles(&mut self) {
-        for bundle in self.core.bundles.iter() {
-            self.report.bundles += 1;
-            if let Err(reason) = self.check_bundle(&bundle.record) {
-                let Extent { device, offset, .. } = bundle.record.extent;
-                let low = String::from_utf8_lossy(&bundle.record.low);
-                let what = format!("bundle {low:?} of space {}", bundle.record.space);
+    fn check_spill_segments(&mut self) {
+        for segment in self.core.spill_segments.iter() {
+            self.report.spill_segments += 1;
+            if let Err(reason) = self.check_spill_segment(&segment.record) {
+                let Extent { device, offset, .. } = segment.record.extent;
+                let low = String::from_utf8_lossy(&segment.record.low);
+                let what = format!("spill segment {low:?} of space {}", segment.record.space);
                 self.report.damage.push(Damage { device, offset, what, reason });
             }
         }
     }
 
-    fn check_bundle(&mut self, record: &BundleRecord) -> Result<(), String> {
+    fn check_spill_segment(&mut self, record: &SpillSegmentRecord) -> Result<(), String> {
         let Extent { device, offset, bytes } = record.extent;
         let buffer = device::read_alone(self.devices, device, offset, bytes as usize)
             .map_err(|error| error.to_string())?;
-        let identity = bundles::identity(self.core.config.store, record);
+        let identity = spill_segments::identity(self.core.config.store, record);
         let body = &buffer[image_format::decode(&buffer, &identity)?];
-        let waiting = bundles::waiting_all(body).map_err(|malformed| malformed.to_string())?;
+        let waiting =
+            spill_segments::waiting_all(body).map_err(|malformed| malformed.to_string())?;
         let updates = || waiting.iter().flat_map(Waiting::updates);
         if updates().count() != record.updates as usize {
             return Err(format!("{} updates, not {}", updates().count(), record.updates));

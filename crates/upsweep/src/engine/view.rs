@@ -2,8 +2,8 @@
 //!
 //! A view is the block's checked image and a copy of the updates that wait for it; applying them is
 //! the caller's work, outside of any lock. The device is not touched where the waiting updates of a
-//! key decide alone, or the cache has the image. Of spilled updates, the bundles are read whose
-//! filters have the key. (Bosc paper, section 4.4.)
+//! key decide alone, or the cache has the image. Of spilled updates, the spill segments are read
+//! whose filters have the key. (Bosc paper, section 4.4.)
 //!
 //! Invariant: image and waiting updates of a view belong together. A view gathers again after each
 //! read, and what was read for it and is at its place no more is not used, so nothing has to be
@@ -13,16 +13,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::block_format::{Routing, UpdateRef};
-use super::bundles::{self, Bundle};
 use super::cache::Image;
 use super::core::{Actions, Core, IoKind};
 use super::directory::{BlockId, Space};
-use super::format::bundle_format::BundleRecord;
 use super::format::image_format::{self, Identity, ImageKind};
 use super::format::record_format::{LOST_UPDATES, Placement};
+use super::format::spill_segment_format::SpillSegmentRecord;
 use super::modifier::Modifier;
 use super::queue::Waiting;
 use super::registry::DELETE_RANGE;
+use super::spill_segments::{self, SpillSegment};
 use crate::device::{Completion, DeviceId, Request, Token};
 use crate::error::{Damage, Error, RequestError};
 use crate::placement::Extent;
@@ -97,7 +97,7 @@ struct PendingView {
 enum Part {
     /// The image of a block.
     Block(BlockId),
-    Bundle(Arc<Bundle>),
+    SpillSegment(Arc<SpillSegment>),
 }
 
 struct PendingRead {
@@ -170,7 +170,7 @@ pub(super) struct Views {
 enum Spilled {
     /// The updates, older parts first.
     Here(Vec<Waiting<'static>>),
-    NeedsRead(Arc<Bundle>),
+    NeedsRead(Arc<SpillSegment>),
 }
 
 enum Gathered {
@@ -180,7 +180,7 @@ enum Gathered {
 
 impl Core {
     /// Gathers what a query needs. Cost: a search of the directory and a copy of the queue; at most
-    /// one read, and one for each bundle that seems to have the key, at the next pumps.
+    /// one read, and one for each spill segment that seems to have the key, at the next pumps.
     ///
     /// # Errors
     /// [`RequestError::NoTable`] if the space does not exist; [`Error::Damaged`] if the block could
@@ -246,9 +246,9 @@ impl Core {
                     spilled.append(&mut waiting);
                     waiting = spilled;
                 }
-                Spilled::NeedsRead(bundle) => {
-                    let extent = bundle.record.extent;
-                    return Ok(Gathered::NeedsRead(Part::Bundle(bundle), extent));
+                Spilled::NeedsRead(segment) => {
+                    let extent = segment.record.extent;
+                    return Ok(Gathered::NeedsRead(Part::SpillSegment(segment), extent));
                 }
             }
         }
@@ -283,27 +283,29 @@ impl Core {
         read.map(|image| Arc::clone(&image.2)).or_else(|| self.cache.get(extent))
     }
 
-    /// What bundles have for a view of a block.
+    /// What spill segments have for a view of a block.
     fn gather_spilled(&mut self, view: &PendingView, id: BlockId) -> Result<Spilled, Error> {
         let mut found = Vec::new();
-        for bundle in self.bundles_of(view.space, id) {
-            if matches!(&view.wanted, Wanted::Point(key) if !bundle.may_have(key)) {
+        for segment in self.spill_segments_of(view.space, id) {
+            if matches!(&view.wanted, Wanted::Point(key) if !segment.may_have(key)) {
                 continue;
             }
-            let BundleRecord { extent, through, .. } = bundle.record;
+            let SpillSegmentRecord { extent, through, .. } = segment.record;
             let Some(image) = self.image_at(view, extent, through) else {
-                return Ok(Spilled::NeedsRead(bundle));
+                return Ok(Spilled::NeedsRead(segment));
             };
             let Some(space) = self.directory.space(view.space) else { continue };
             let (format, body) = (&*space.format, image.body());
             let waiting = if let Wanted::Point(key) = &view.wanted {
-                bundles::waiting_of(body, key, &format.position(key)).map(|found| vec![found])
+                spill_segments::waiting_of(body, key, &format.position(key))
+                    .map(|found| vec![found])
             } else {
                 let low = &self.directory.block(id).key;
                 let high = self.high_of(view.space, low);
-                bundles::waiting_in(body, low, high.as_deref(), format)
+                spill_segments::waiting_in(body, low, high.as_deref(), format)
             };
-            let what = || format!("bundle {:?}", String::from_utf8_lossy(&bundle.record.low));
+            let what =
+                || format!("spill segment {:?}", String::from_utf8_lossy(&segment.record.low));
             let waiting = waiting.map_err(|malformed| {
                 let (device, offset) = (extent.device, extent.offset);
                 Damage { device, offset, what: what(), reason: malformed.to_string() }
@@ -409,7 +411,7 @@ impl Core {
     }
 
     /// Takes the outcome of a read, and answers the view that it was done for; `None` if it needs
-    /// another: of a bundle, or because the block has moved meanwhile.
+    /// another: of a spill segment, or because the block has moved meanwhile.
     pub fn complete_read(
         &mut self,
         id: ViewId,
@@ -441,9 +443,9 @@ impl Core {
                 let Placement { image_space: space, image_seq: seq, .. } = block.placement();
                 Expected { store, kind: ImageKind::Block, space, key: Box::from(&*block.key), seq }
             }
-            Part::Bundle(bundle) => {
+            Part::SpillSegment(segment) => {
                 let Identity { kind, space, seq, key, .. } =
-                    bundles::identity(store, &bundle.record);
+                    spill_segments::identity(store, &segment.record);
                 Expected { store, kind, space, key: key.into(), seq }
             }
         };
@@ -478,7 +480,9 @@ impl Core {
             Part::Block(block) => {
                 ("block", is_there(*block) || self.blocks_at(read.extent).any(is_there))
             }
-            Part::Bundle(bundle) => ("bundle", self.bundles.has(&bundle.record)),
+            Part::SpillSegment(segment) => {
+                ("spill segment", self.spill_segments.has(&segment.record))
+            }
         };
         let mut damage = None;
         match checked.image {

@@ -113,7 +113,7 @@ pub struct LogConfig {
     pub batch_bytes: u32,
     /// Writes in flight per device, 1 to 16. The thesis has 2.
     pub depth: u8,
-    /// Longest time in microseconds that a relaxed record waits for company.
+    /// Longest time in microseconds that a relaxed record waits for others to share its batch.
     pub delay_us_max: u64,
     /// One to eight regions that do not overlap.
     pub regions: Vec<LogRegion>,

@@ -65,7 +65,7 @@ pub struct Log {
     last: Seq,
     dispatched: Seq,
     durable: Seq,
-    /// Most records that waited at once of late, fading with every batch.
+    /// Most records that recently waited at once; decays with every batch.
     waiting_max: u64,
     /// What the owner released; the rings see at most `durable` of it.
     released: Seq,
@@ -300,8 +300,8 @@ impl Log {
 
     /// Appends to `requests` a write for every batch that should go out now: sealed ones, and the
     /// open one if a record in it is urgent or has waited `delay_us_max`, while devices have free
-    /// places. An open batch that may expect more company waits for that while its device writes
-    /// another. Call after appends, after completions, and at [`Log::deadline_us`].
+    /// places. An open batch that expects more records (group commit) waits for them while its
+    /// device writes another. Call after appends, after completions, and at [`Log::deadline_us`].
     ///
     /// Every request is of [`Class::Log`], has [`LOG_TOKEN_BIT`] in its token, and wants stable
     /// media; its deadline is at once if somebody waits, else when the batch would go out anyway.
@@ -314,7 +314,7 @@ impl Log {
             };
             let bytes = batch.bytes();
             let delayed = self.sealed.is_empty() && !batch.urgent;
-            let only_idle = self.sealed.is_empty() && self.expects_company(batch, now_us);
+            let only_idle = self.sealed.is_empty() && self.expects_more(batch, now_us);
             let Some((position, place)) = self.vacancy(bytes, only_idle) else { break };
             let device = self.places.remove(position).expect("found at this position");
             if self.sealed.is_empty() {
@@ -327,10 +327,10 @@ impl Log {
         }
     }
 
-    /// Whether the open batch would do better to wait: not all who waited of late are back (one
+    /// Whether the open batch would do better to wait: not all who recently waited are back (one
     /// may have been the owner itself), and it has less than twice of what is on its way. Few
     /// large batches cost processors and device less than many small ones.
-    fn expects_company(&self, open: &Assembly, now_us: u64) -> bool {
+    fn expects_more(&self, open: &Assembly, now_us: u64) -> bool {
         let on_the_way = self.dispatched - self.durable;
         now_us < self.due_us(open)
             && self.last - self.durable + 1 < self.waiting_max
@@ -461,7 +461,7 @@ impl Log {
     }
 
     /// When [`Log::dispatch`] must be called at the latest, if nothing else happens before: the
-    /// open batch waits for company and a device has a free place.
+    /// open batch waits for more records and a device has a free place.
     #[must_use]
     pub fn deadline_us(&self) -> Option<u64> {
         let open = self.open.as_ref()?;

@@ -14,7 +14,7 @@
 //! which they were visited and the next sweep, which begins behind the cursor, reads sequentially
 //! again. (After a restart both begin at the start of the device.) Pages of the directory and large
 //! values, which live longer, go to the other end of the device.
-//! (Bosc paper, section 4.2; design document, "Shadow".)
+//! (Bosc paper, section 4.2.)
 
 use std::collections::BTreeMap;
 

@@ -7,9 +7,9 @@
 //! does not want to sleep leaves a [`Call`] instead, which a thread of its own makes.
 //!
 //! Invariants: [`Shared::durable`] and `closed` change before a group is woken, so nobody sleeps
-//! through it; a group is of one batch, so nobody is woken in vain; a caller that writes tells the
-//! core how that went before it returns, whether its own update is durable by then or not; a call
-//! that was left is made once.
+//! through it; a group is of one batch, so nobody is woken without need; a caller that writes tells
+//! the core how that went before it returns, whether its own update is durable by then or not; a
+//! call that was left is made once.
 
 #![expect(clippy::disallowed_types, reason = "the runtime is where threads meet")]
 

@@ -44,8 +44,8 @@ const RUN_BYTES_MIN: usize = 512 << 10;
 const RUN_BYTES_MAX: usize = 4 << 20;
 /// Below this fill, in per cent, updates batch in memory.
 const SPILL_FILL_PERCENT: u32 = 50;
-/// A query that needs a bundle reads this much.
-const BUNDLE_BYTES: u32 = 16 << 10;
+/// A query that needs a spill segment reads this much.
+const SPILL_SEGMENT_BYTES: u32 = 16 << 10;
 /// One part in so many of a store's memory is for the queues, or the large values, of one run.
 const RUN_CONTENT_PART: usize = 32;
 /// What a store consists of.
@@ -217,7 +217,7 @@ impl Description {
             runs_in_flight_max: 4,
             spilling: Spilling::WhenItPays,
             spill_fill_percent: SPILL_FILL_PERCENT,
-            bundle_bytes: BUNDLE_BYTES,
+            spill_segment_bytes: SPILL_SEGMENT_BYTES,
             fanout_min: FANOUT_MIN,
             sweep_always: self.data_profiles().any(|profile| profile.rotational),
             file_space: FileSpace::default(),

@@ -32,7 +32,7 @@ impl BlockStore {
         let shared = &self.inner.shared;
         let state = shared.lock();
         let core = &state.core;
-        let (spill_bytes, spill_limit_bytes) = core.bundles_memory();
+        let (spill_bytes, spill_limit_bytes) = core.spill_segments_memory();
         Pulse {
             log: log_status(core),
             sweep: sweep_status(shared, core),

@@ -1,5 +1,5 @@
 //! What `stat` tells: devices and why their settings were chosen, what bounds the speed, queues,
-//! log, sweep, latencies. (Design document, "What bounds the speed".)
+//! log, sweep, latencies.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -47,7 +47,7 @@ pub struct Status {
     pub held_blocks: u64,
     /// Memory, in bytes.
     pub memory: MemoryStatus,
-    /// Updates that wait in bundles.
+    /// Updates that wait in spill segments.
     pub spill: SpillStatus,
     /// The log.
     pub log: LogStatus,
@@ -106,7 +106,7 @@ pub struct MemoryStatus {
     pub buffers: u64,
 }
 
-/// Updates that wait in bundles on the data devices, because memory holds too few.
+/// Updates that wait in spill segments on the data devices, because memory holds too few.
 #[derive(Clone, Debug, Serialize)]
 pub struct SpillStatus {
     /// Whether updates are spilled for memory; for the log they are whenever that is full first.
@@ -116,8 +116,8 @@ pub struct SpillStatus {
     pub entries_per_visit_without: f64,
     /// The same with spilling.
     pub entries_per_visit_with: f64,
-    /// Bundles.
-    pub bundles: u64,
+    /// Spill segments.
+    pub spill_segments: u64,
     /// Updates in them that wait for a sweep.
     pub updates: u64,
     /// Bytes of them on the devices.
@@ -294,7 +294,7 @@ struct Kept {
 }
 
 /// What bounds the rate of updates in steady state, over whole cycles of the sweep, in updates per
-/// second. (Design document, "What bounds the speed".)
+/// second.
 #[derive(Clone, Debug, Serialize)]
 pub struct Bound {
     /// Log bandwidth over log bytes per update.
@@ -426,14 +426,14 @@ fn tree_status(core: &Core) -> TreeStatus {
 }
 
 fn spill_status(core: &Core) -> SpillStatus {
-    let (bundles, bytes) = core.bundles_size();
-    let (memory, memory_limit) = core.bundles_memory();
+    let (spill_segments, bytes) = core.spill_segments_size();
+    let (memory, memory_limit) = core.spill_segments_memory();
     let costs = core.costs();
     SpillStatus {
         is_on: core.spills_for_memory(),
         entries_per_visit_without: costs.entries_per_visit(false),
         entries_per_visit_with: costs.entries_per_visit(true),
-        bundles: bundles as u64,
+        spill_segments: spill_segments as u64,
         updates: core.spilled_entries(),
         bytes,
         memory: memory as u64,

@@ -6,7 +6,7 @@ use super::support::{DATA, KEYS, Live, SEGMENT, World, key};
 use upsweep::Error;
 use upsweep::engine::format::image_format::ImageKind;
 
-/// Updates that go to bundles, twice, and a sweep that empties them.
+/// Updates that go to spill segments, twice, and a sweep that empties them.
 fn workload(world: &mut World) -> Result<(), Error> {
     world.add_all(1)?;
     world.spill()?;
@@ -17,9 +17,9 @@ fn workload(world: &mut World) -> Result<(), Error> {
     world.sweep()
 }
 
-fn bundles(world: &mut World) -> Vec<Live> {
+fn spill_segments(world: &mut World) -> Vec<Live> {
     let mut live = world.live_images();
-    live.retain(|image| image.kind == ImageKind::Bundle);
+    live.retain(|image| image.kind == ImageKind::SpillSegment);
     live
 }
 
@@ -32,28 +32,28 @@ fn spilled_updates_are_seen_kept_and_applied_once() {
     world.add_all(1).expect("accepted");
     world.spill().expect("spilled");
     world.check();
-    assert!(world.core().bundles_size().0 > 2, "several bundles, one upon the other");
+    assert!(world.core().spill_segments_size().0 > 2, "several spill segments, one upon the other");
     assert_eq!(world.core().spilled_entries(), u64::from(2 * KEYS));
     world.stop();
     let report = world.verify().expect("verified");
     assert_eq!(report.damage, []);
     assert_eq!(report.waiting, u64::from(2 * KEYS));
-    assert!(report.bundles > 2);
+    assert!(report.spill_segments > 2);
     world.open().expect("opens");
     assert_eq!(world.core().spilled_entries(), u64::from(2 * KEYS));
     world.check();
     world.sweep().expect("swept");
-    assert_eq!((world.core().spilled_entries(), world.core().bundles_size()), (0, (0, 0)));
+    assert_eq!((world.core().spilled_entries(), world.core().spill_segments_size()), (0, (0, 0)));
     world.check();
     world.checkpoint().expect("a checkpoint");
-    assert_eq!(bundles(&mut world).len(), 0, "their space is free");
+    assert_eq!(spill_segments(&mut world).len(), 0, "their space is free");
     assert_eq!(world.core().audit(), Vec::<String>::new());
     world.stop();
     world.check_sound();
 }
 
 #[test]
-fn a_query_reads_only_bundles_that_have_its_key() {
+fn a_query_reads_only_spill_segments_that_have_its_key() {
     let mut world = World::spilling(2);
     let wanted = 7;
     for number in (0..KEYS).filter(|number| *number != wanted) {
@@ -69,7 +69,11 @@ fn a_query_reads_only_bundles_that_have_its_key() {
     };
     reads(&mut world, wanted);
     assert_eq!(reads(&mut world, wanted), 0, "the block is in the cache");
-    assert_eq!(reads(&mut world, wanted + 1), 1, "its bundle, or the block and its bundle");
+    assert_eq!(
+        reads(&mut world, wanted + 1),
+        1,
+        "its spill segment, or the block and its spill segment"
+    );
 }
 
 #[test]
@@ -114,8 +118,8 @@ fn a_log_full_of_few_updates_is_released_by_spills_alone() {
     let segments = 40;
     let mut world = World::spilling_for_log(4, segments);
     let before = world.core().statistics().clone();
-    // Each takes a page of the log, half of which is filled eight times: below the ten bundles upon
-    // each other from which the sweep has to help.
+    // Each takes a page of the log, half of which is filled eight times: below the ten spill
+    // segments upon each other from which the sweep has to help.
     let pages = 4 * segments * SEGMENT / 4096;
     for number in 0..pages as u32 {
         world.add(number % KEYS).expect("accepted");
@@ -129,20 +133,20 @@ fn a_log_full_of_few_updates_is_released_by_spills_alone() {
 }
 
 #[test]
-fn a_damaged_bundle_is_told_and_what_it_does_not_concern_is_not() {
+fn a_damaged_spill_segment_is_told_and_what_it_does_not_concern_is_not() {
     let count = {
         let mut world = World::spilling(3);
         world.add_all(1).expect("accepted");
         world.spill().expect("spilled");
-        bundles(&mut world).len()
+        spill_segments(&mut world).len()
     };
     assert!(count > 2);
     for damaged in 0..count {
         let mut world = World::spilling(3);
         world.add_all(1).expect("accepted");
         world.spill().expect("spilled");
-        let bundle = bundles(&mut world).swap_remove(damaged);
-        world.devices.bank.flip_bit(DATA, bundle.offset + 100, 3);
+        let segment = spill_segments(&mut world).swap_remove(damaged);
+        world.devices.bank.flip_bit(DATA, segment.offset + 100, 3);
         world.stop();
         assert_eq!(world.verify().expect("looks").damage.len(), 1);
         for reopened in [false, true] {
@@ -158,7 +162,7 @@ fn a_damaged_bundle_is_told_and_what_it_does_not_concern_is_not() {
         let errors = world.check_or_damaged();
         assert!(!errors.is_empty() && errors.len() < KEYS as usize, "{} errors", errors.len());
         assert!(world.core().statistics().damaged > 0);
-        let first = (0..KEYS).find(|number| key(*number) >= bundle.key).expect("a key");
+        let first = (0..KEYS).find(|number| key(*number) >= segment.key).expect("a key");
         assert!(world.get(first).is_err());
     }
 }

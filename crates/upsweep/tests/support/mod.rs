@@ -181,7 +181,7 @@ fn config(segments: u64) -> Config {
         fanout_min: 6,
         spilling: Spilling::Never,
         spill_fill_percent: 0,
-        bundle_bytes: 2048,
+        spill_segment_bytes: 2048,
         sweep_always: false,
         file_space: FileSpace::default(),
     }
@@ -254,8 +254,9 @@ impl World {
     pub fn spilling(seed: u64) -> Self {
         let mut world = Self::new(seed);
         world.config.spilling = Spilling::Always;
-        // Several bundles for all keys, most of whose bytes are a tail that they have in common.
-        world.config.bundle_bytes = 512;
+        // Several spill segments for all keys, most of whose bytes are a tail that they have in
+        // common.
+        world.config.spill_segment_bytes = 512;
         world.opened_and_swept()
     }
 
@@ -263,7 +264,8 @@ impl World {
     /// is nearly full.
     pub fn spilling_late(seed: u64) -> Self {
         let spilling = Spilling::Always;
-        let config = Config { spilling, spill_fill_percent: 80, bundle_bytes: 512, ..config(4) };
+        let config =
+            Config { spilling, spill_fill_percent: 80, spill_segment_bytes: 512, ..config(4) };
         Self::with_config(seed, config).opened_and_swept()
     }
 
@@ -412,7 +414,7 @@ impl World {
         self.until(|core| core.is_swept(accepted))
     }
 
-    /// Waits until no update waits in memory: all are in bundles.
+    /// Waits until no update waits in memory: all are in spill segments.
     pub fn spill(&mut self) -> Result<(), Error> {
         self.flush()?;
         self.until(|core| core.waiting_entries() == 0 && !core.is_active())

@@ -4,12 +4,12 @@
 //! each with its key. A *page* of the block table is a count and that many blocks: number, birth,
 //! key, placement. A *root* (body of the root image) lists the spaces and the node that is the root
 //! of each, the snapshots, the modifiers, all nodes and pages (number, image sequence, extent),
-//! nodes that are still to be dropped, what the reference array is owed, which space was cloned
+//! nodes that are still to be dropped, deferred reference counts, which space was cloned
 //! from which and when, the quarantined updates that no log record holds (barrier, key, operand),
-//! and the bundles of spilled updates, each with the sequence of its log record; stores of before
-//! there were bundles end without that list. All but bundles are written by one checkpoint; a node
-//! or page that did not change since the last one stays where it is. Together they are the
-//! directory as it was at one log sequence.
+//! and the spill segments of spilled updates, each with the sequence of its log record; stores of
+//! before there were spill segments end without that list. All but spill segments are written by
+//! one checkpoint; a node or page that did not change since the last one stays where it is.
+//! Together they are the directory as it was at one log sequence.
 //!
 //! The *superblock* is written to one of two slots in turn, so that a torn write leaves the other:
 //!
@@ -28,13 +28,13 @@
 //! | 68.. | extent of the root as in the record format |
 //! | last 8 | the log was on stable media up to this sequence |
 
-use super::bundle_format::{BundleRecord, put_bundle, read_bundle};
 use super::codec_format::{Malformed, Reader, put_bytes, put_u32, put_u64, put_varint};
 use super::record_format::{
     BlockRef, ModifierRecord, Placement, SnapshotRecord, SpaceRecord, put_extent, put_modifier,
     put_placement, put_snapshot, put_space, read_extent, read_modifier, read_placement,
     read_snapshot, read_space,
 };
+use super::spill_segment_format::{SpillSegmentRecord, put_spill_segment, read_spill_segment};
 use crate::placement::Extent;
 
 /// Bytes of one superblock slot on the device.
@@ -195,43 +195,43 @@ pub struct Root {
     pub pages: Vec<ImageRecord>,
     /// Nodes to which a reference is still to be dropped, the next one last.
     pub condemned: Vec<u32>,
-    /// What cells of the reference array are owed, by index.
-    pub owed: Vec<(u64, i64)>,
+    /// Deferred reference counts: amounts by cell of the reference array.
+    pub deferred: Vec<(u64, i64)>,
     /// Clones that updates in the log may still concern.
     pub clones: Vec<CloneEvent>,
     /// Quarantined updates that are in no log record.
     pub carried: Vec<CarriedPut>,
-    /// Bundles of spilled updates.
-    pub bundles: BundleList,
+    /// Spill segments of spilled updates.
+    pub spill_segments: SpillSegmentList,
 }
 
-/// Bundles of spilled updates, each with the sequence of its log record, as a root has them: there
-/// may be a hundred thousand, and they are put into a root a few at a time.
+/// Spill segments of spilled updates, each with the sequence of its log record, as a root has them:
+/// there may be a hundred thousand, and they are put into a root a few at a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BundleList {
+pub struct SpillSegmentList {
     count: u64,
     bytes: Vec<u8>,
 }
 
-impl BundleList {
-    /// Appends a bundle and the sequence of its log record.
-    pub fn push(&mut self, seq: u64, bundle: &BundleRecord) {
+impl SpillSegmentList {
+    /// Appends a spill segment and the sequence of its log record.
+    pub fn push(&mut self, seq: u64, segment: &SpillSegmentRecord) {
         put_varint(&mut self.bytes, seq);
-        put_bundle(bundle, &mut self.bytes);
+        put_spill_segment(segment, &mut self.bytes);
         self.count += 1;
     }
 
-    /// The bundles, each with the sequence of its log record.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, BundleRecord)> {
+    /// The spill segments, each with the sequence of its log record.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, SpillSegmentRecord)> {
         let mut reader = Reader::new(&self.bytes);
         (0..self.count).map(move |_| Self::read_one(&mut reader).expect("it was encoded here"))
     }
 
-    fn read_one(reader: &mut Reader<'_>) -> Result<(u64, BundleRecord), Malformed> {
-        Ok((reader.varint()?, read_bundle(reader)?))
+    fn read_one(reader: &mut Reader<'_>) -> Result<(u64, SpillSegmentRecord), Malformed> {
+        Ok((reader.varint()?, read_spill_segment(reader)?))
     }
 
-    /// Reads what is left, which has to be such a list, and checks every bundle.
+    /// Reads what is left, which has to be such a list, and checks every spill segment.
     fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let count = reader.count(10)?;
         let bytes = reader.take(reader.remaining())?;
@@ -270,8 +270,8 @@ pub fn encode_root(root: &Root) -> Vec<u8> {
     }
     put_varint(&mut out, root.condemned.len() as u64);
     root.condemned.iter().for_each(|node| put_varint(&mut out, u64::from(*node)));
-    put_varint(&mut out, root.owed.len() as u64);
-    for (index, amount) in &root.owed {
+    put_varint(&mut out, root.deferred.len() as u64);
+    for (index, amount) in &root.deferred {
         put_varint(&mut out, *index);
         put_u64(&mut out, amount.cast_unsigned());
     }
@@ -287,8 +287,8 @@ pub fn encode_root(root: &Root) -> Vec<u8> {
         put_bytes(&mut out, &put.key);
         put_bytes(&mut out, &put.operand);
     }
-    put_varint(&mut out, root.bundles.count);
-    out.extend_from_slice(&root.bundles.bytes);
+    put_varint(&mut out, root.spill_segments.count);
+    out.extend_from_slice(&root.spill_segments.bytes);
     out
 }
 
@@ -326,7 +326,7 @@ pub fn decode_root(body: &[u8]) -> Result<Root, Malformed> {
         root.condemned.push(reader.narrow()?);
     }
     for _ in 0..reader.count(9)? {
-        root.owed.push((reader.varint()?, reader.u64()?.cast_signed()));
+        root.deferred.push((reader.varint()?, reader.u64()?.cast_signed()));
     }
     for _ in 0..reader.count(3)? {
         let (source, clone) = (reader.narrow()?, reader.narrow()?);
@@ -340,7 +340,7 @@ pub fn decode_root(body: &[u8]) -> Result<Root, Malformed> {
         });
     }
     if !reader.is_empty() {
-        root.bundles = BundleList::read(&mut reader)?;
+        root.spill_segments = SpillSegmentList::read(&mut reader)?;
     }
     Ok(root)
 }

@@ -1,5 +1,5 @@
 //! The envelope of everything but superblocks and log batches: blocks, nodes and pages of the
-//! directory, checkpoint roots, bundles of spilled updates, and the label of every device.
+//! directory, checkpoint roots, spill segments of spilled updates, and the label of every device.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | 25 | version of this layout, 1 |
 //! | 26..28 | length of the key |
 //! | 28..32 | space, or number of a node or page |
-//! | 32..40 | sequence: frontier of a block, last of a bundle, else begin of the checkpoint |
+//! | 32..40 | sequence: frontier of a block, end of a spill segment, else begin of checkpoint |
 //! | 40..44 | length of the body |
 //! | 44..48 | 0 |
 //! | 48.. | key, then body, then zeros up to a whole unit |
@@ -39,8 +39,8 @@ pub enum ImageKind {
     Label = 4,
     /// A page of the block table.
     Page = 5,
-    /// A bundle of spilled updates.
-    Bundle = 6,
+    /// A spill segment of spilled updates.
+    SpillSegment = 6,
 }
 
 /// What an image says of itself.
@@ -50,13 +50,13 @@ pub struct Identity<'a> {
     pub store: [u8; 16],
     /// What it is.
     pub kind: ImageKind,
-    /// Which space a block was written through or a bundle is of; number of a node or page; 0 for
-    /// a root.
+    /// Which space a block was written through or a spill segment is of; number of a node or page;
+    /// 0 for a root.
     pub space: u32,
-    /// Frontier of a block, last sequence of a bundle, begin of the checkpoint that wrote a node,
-    /// page or root.
+    /// Frontier of a block, last sequence of a spill segment, begin of the checkpoint that wrote a
+    /// node, page or root.
     pub seq: u64,
-    /// Block key, or that of the first block of a bundle; empty for all else.
+    /// Block key, or that of the first block of a spill segment; empty for all else.
     pub key: &'a [u8],
 }
 
@@ -145,7 +145,7 @@ pub fn parse(bytes: &[u8]) -> Result<(Identity<'_>, std::ops::Range<usize>), Mal
         3 => ImageKind::Root,
         4 => ImageKind::Label,
         5 => ImageKind::Page,
-        6 => ImageKind::Bundle,
+        6 => ImageKind::SpillSegment,
         _ => return Err(Malformed("image kind")),
     };
     if reader.byte()? != VERSION {

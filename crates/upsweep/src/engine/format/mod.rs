@@ -7,15 +7,15 @@
 //! | [`record_format`] | payloads of log records: updates, changes, tables, modifiers, spills |
 //! | [`quarantine_format`] | records of the quarantine table |
 //! | [`reference_format`] | cells of the reference array |
-//! | [`bundle_format`] | bundles of spilled updates |
+//! | [`spill_segment_format`] | spill segments of spilled updates |
 //! | [`checkpoint_format`] | nodes, pages of the block table, checkpoint root, superblock |
 //!
 //! All integers are little-endian; *varint* is LEB128 of at most 10 bytes.
 
-pub mod bundle_format;
 pub mod checkpoint_format;
 pub mod codec_format;
 pub mod image_format;
 pub mod quarantine_format;
 pub mod record_format;
 pub mod reference_format;
+pub mod spill_segment_format;

@@ -12,10 +12,10 @@
 //! | 6 clone | 0, or 1 and a snapshot; then pairs of a source and the space that is its clone |
 //! | 7 release | how much of what was dropped is given back |
 //! | 8 remove range | space, first key, 0, or 1 and the first key beyond |
-//! | 9 settle | updates of the reference array as in kind 1 |
+//! | 9 deferred counts | updates of the reference array as in kind 1 |
 //! | 10 drop snapshot | snapshot |
 //! | 11 adopt | space, and the one whose blocks it gets, which ends |
-//! | 12 spill | bundles (see [`bundle_format`](super::bundle_format)), each with its blocks |
+//! | 12 spill | spill segments (`spill_segment_format.rs`), each with its blocks |
 //!
 //! A *space* is its number, its companion space (0: none), the snapshot it belongs to (0: none),
 //! format and name. A *snapshot* is its number, a byte (1 if it is temporary, and 2 if an identity
@@ -29,8 +29,8 @@
 //! The updates of a change are quarantined ones, put into the quarantine table at the sequence of
 //! the change itself, so that they are published with the sweep that refused them or not at all.
 
-use super::bundle_format::{Spilled, put_spilled, read_spilled};
 use super::codec_format::{Malformed, Reader, put_bytes, put_varint, varint_len};
+use super::spill_segment_format::{Spilled, put_spilled, read_spilled};
 use crate::device::DeviceId;
 use crate::engine::registry::{KeyRange, ModifierId};
 use crate::placement::{DEVICE_BYTES_MAX, Extent, UNIT_BYTES};
@@ -53,8 +53,8 @@ pub struct LoggedUpdate<'a> {
 pub struct Placement {
     /// Updates through this sequence are inside the image, or in the quarantine.
     pub frontier: u64,
-    /// The frontier when the image was written; 0 if updates of the block are lost that a bundle
-    /// had: then it is damaged for good, however sound its image is.
+    /// The frontier when the image was written; 0 if updates of the block are lost that a spill
+    /// segment had: then it is damaged for good, however sound its image is.
     pub image_seq: u64,
     /// The space that the image names: the one through which it was written.
     pub image_space: u32,
@@ -64,9 +64,9 @@ pub struct Placement {
     pub extent: Option<Extent>,
 }
 
-/// What is wrong with a block whose updates were in a bundle that could not be read.
-pub const LOST_UPDATES: &str = "updates of it were in a bundle that could not be read, and are \
-                                lost: restore the table from a backup";
+/// What is wrong with a block whose updates were in a spill segment that could not be read.
+pub const LOST_UPDATES: &str = "updates of it were in a spill segment that could not be read, \
+                                and are lost: restore the table from a backup";
 
 impl Placement {
     /// Whether updates of the block are lost.
@@ -197,13 +197,13 @@ pub enum Payload<'a> {
     Release(usize),
     /// A range of keys goes.
     RemoveRange(RangeRecord),
-    /// The reference array is told what it is owed.
-    Settle(Updates<'a>),
+    /// Deferred reference counts, added to the reference array.
+    DeferredCounts(Updates<'a>),
     /// The end of a snapshot.
     DropSnapshot(u32),
     /// A space gets the blocks of another, which ends.
     Adopt(u32, u32),
-    /// Waiting updates are in bundles from now on.
+    /// Waiting updates are in spill segments from now on.
     Spill(Vec<Spilled>),
 }
 
@@ -239,7 +239,7 @@ const MODIFIER: u8 = 5;
 const CLONE: u8 = 6;
 const RELEASE: u8 = 7;
 const REMOVE_RANGE: u8 = 8;
-const SETTLE: u8 = 9;
+const DEFERRED_COUNTS: u8 = 9;
 const DROP_SNAPSHOT: u8 = 10;
 const ADOPT: u8 = 11;
 const SPILL: u8 = 12;
@@ -503,8 +503,8 @@ fn read_range(reader: &mut Reader<'_>) -> Result<RangeRecord, Malformed> {
 }
 
 /// Appends a record of kind 9.
-pub fn encode_settle(updates: &[LoggedUpdate<'_>], out: &mut Vec<u8>) {
-    out.push(SETTLE);
+pub fn encode_deferred_counts(updates: &[LoggedUpdate<'_>], out: &mut Vec<u8>) {
+    out.push(DEFERRED_COUNTS);
     put_updates(updates, out);
 }
 
@@ -536,7 +536,7 @@ pub fn decode(payload: &[u8]) -> Result<Payload<'_>, Malformed> {
     let mut reader = Reader::new(payload);
     let decoded = match reader.byte()? {
         UPDATES => return Ok(Payload::Updates(read_updates(reader)?)),
-        SETTLE => return Ok(Payload::Settle(read_updates(reader)?)),
+        DEFERRED_COUNTS => return Ok(Payload::DeferredCounts(read_updates(reader)?)),
         CHANGE => {
             let mut change = Change::default();
             for _ in 0..reader.count(7)? {

@@ -363,13 +363,13 @@ fn a_visit_applies_what_memory_or_log_hold_for_a_cycle() {
 }
 
 #[test]
-fn bundles_are_worth_having_until_blocks_are_a_part_of_what_is_written() {
+fn spill_segments_are_worth_having_until_blocks_are_a_part_of_what_is_written() {
     let waits = |waiting_bytes: u64| {
         let costs = costs(waiting_bytes);
-        let bundles = BUNDLE_OVERHEAD * costs.entry_bytes;
-        let blocks = costs.moved_bytes_per_entry(true) - bundles;
-        let part = blocks / (costs.log_bytes_per_entry + bundles);
-        (costs.bundles_worth_bytes() / waiting_bytes as f64, part)
+        let spill_segments = SPILL_SEGMENT_OVERHEAD * costs.entry_bytes;
+        let blocks = costs.moved_bytes_per_entry(true) - spill_segments;
+        let part = blocks / (costs.log_bytes_per_entry + spill_segments);
+        (costs.spill_segments_worth_bytes() / waiting_bytes as f64, part)
     };
     // Half of the memory is the most, and is not enough here.
     let (of_memory, part) = waits(32 << 20);

@@ -12,8 +12,8 @@
 //! also to frozen copies that have an older table; a table has at most [`TAILS_MAX`] tails; what is
 //! learned follows from the keys and their order alone.
 //!
-//! A table lies in memory as it does in a bundle: the number of tails (1 byte), the length of each
-//! (1 byte), and the tails one behind the other.
+//! A table lies in memory as it does in a spill segment: the number of tails (1 byte), the length
+//! of each (1 byte), and the tails one behind the other.
 
 use std::sync::Arc;
 

@@ -65,7 +65,8 @@ impl Packed {
     }
 }
 
-/// The updates of one queue, packed, in memory that belongs to somebody else: in a bundle, say.
+/// The updates of one queue, packed, in memory that belongs to somebody else: in a spill segment,
+/// say.
 #[derive(Clone, Copy, Debug)]
 pub struct Section<'a> {
     tails: TailTable<'a>,

@@ -9,10 +9,9 @@ use std::sync::Arc;
 
 use super::RunId;
 use super::run::{Run, RunBlock};
-use super::run_job::{JobBundles, JobDone, Quarantined};
+use super::run_job::{JobDone, JobSpillSegments, Quarantined};
 use super::spill::{Spill, SpillId};
 use crate::engine::block_format::UpdateRef;
-use crate::engine::bundles;
 use crate::engine::core::{Core, Publish, Release};
 use crate::engine::directory::{BlockId, Directory};
 use crate::engine::format::record_format::{Change, Placement, Rebuilt};
@@ -20,6 +19,7 @@ use crate::engine::modifier::Refusal;
 use crate::engine::quarantine::QUARANTINE_SPACE;
 use crate::engine::queue::{Packed, Waiting};
 use crate::engine::registry::KeyRange;
+use crate::engine::spill_segments;
 use crate::log::AppendError;
 use crate::placement::Extent;
 
@@ -142,12 +142,12 @@ impl Core {
             let Some(frozen) = block.frozen.as_ref().filter(|_| space != QUARANTINE_SPACE) else {
                 continue;
             };
-            let JobBundles { images, high, .. } = self.job_bundles(run, run_block);
+            let JobSpillSegments { images, high, .. } = self.job_spill_segments(run, run_block);
             let Some(format) = self.directory.space(space).map(|space| &*space.format) else {
                 continue;
             };
             let spilled = images.iter().filter_map(|image| {
-                bundles::waiting_in(image.body(), &block.key, high.as_deref(), format).ok()
+                spill_segments::waiting_in(image.body(), &block.key, high.as_deref(), format).ok()
             });
             let waiting: Vec<Waiting<'_>> = spilled.flatten().chain([frozen.unpack()]).collect();
             let updates = waiting.iter().flat_map(Waiting::updates);
@@ -167,7 +167,7 @@ impl Core {
     /// is taken out of its queue, for it may have to go elsewhere.
     pub(in crate::engine) fn applied(&mut self, id: BlockId) {
         let block = self.directory.block_mut(id);
-        block.busy = false;
+        block.pinned = false;
         block.spilled = 0;
         block.frozen.take().iter().for_each(|frozen| self.arena.let_go(frozen));
         self.arena.clear(&mut block.queue);
@@ -237,7 +237,7 @@ impl Core {
     }
 
     /// Takes what waits for some blocks out of their queues. They keep it until it is in an image
-    /// or a bundle.
+    /// or a spill segment.
     pub(super) fn take_queues(&mut self, blocks: &[BlockId]) -> Vec<Arc<Packed>> {
         let queues = blocks.iter().map(|id| {
             let block = self.directory.block(*id);
@@ -259,7 +259,7 @@ impl Core {
     /// before those that came since.
     pub(in crate::engine) fn unfreeze(&mut self, id: BlockId) {
         let block = self.directory.block_mut(id);
-        block.busy = false;
+        block.pinned = false;
         let Some(frozen) = block.frozen.take() else { return };
         self.arena.let_go(&frozen);
         let live = self.arena.snapshot(&block.queue, &block.key);

@@ -160,7 +160,7 @@ impl Core {
                 let block = self.directory.block(id);
                 compaction.last = Some((*block.key).into());
                 compaction.progress.seen += 1;
-                let movable = |extent| !block.busy && !self.directory.is_image_shared(extent);
+                let movable = |extent| !block.pinned && !self.directory.is_image_shared(extent);
                 if let Some(extent) = block.extent().filter(|extent| movable(*extent)) {
                     bytes += u64::from(extent.bytes);
                     run.push(id);

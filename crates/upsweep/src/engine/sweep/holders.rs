@@ -3,8 +3,8 @@
 //! but callers that wait for the log would wait for half a cycle, and the log would be full of the
 //! cycle's own records by then.
 //!
-//! Such blocks are those at which as many bundles lie as may, while the sweep is elsewhere; all
-//! that wait when the memory of bundles is full; arrays, which are not spilled.
+//! Such blocks are those at which as many spill segments lie as may, while the sweep is elsewhere;
+//! all that wait when the memory of spill segments is full; arrays, which are not spilled.
 
 use crate::engine::core::Core;
 use crate::engine::directory::BlockId;
@@ -40,7 +40,7 @@ impl Core {
         let end = self.directory.table.numbers().min(start + LOOK_BLOCKS);
         for id in (start..end).map(BlockId) {
             let block = self.directory.block(id);
-            if !block.busy && !block.queue.is_empty() && block.queue.first_seq() < below {
+            if !block.pinned && !block.queue.is_empty() && block.queue.first_seq() < below {
                 self.sweep.sweep_out_of_turn(id);
             }
         }

@@ -7,7 +7,7 @@ use super::spill_job::{SpillJob, SpillOutput};
 pub enum Job {
     /// Updates are applied to the blocks of a run.
     Run(RunJob),
-    /// The bundles of a spill are encoded.
+    /// The spill segments of a spill are encoded.
     Spill(SpillJob),
 }
 

@@ -164,7 +164,7 @@ impl Core {
         let mut blocks = self.directory.blocks_of(found);
         let is_idle = blocks.next().is_none_or(|id| {
             let block = self.directory.block(id);
-            block.extent().is_none() && !block.waits() && !block.busy
+            block.extent().is_none() && !block.waits() && !block.pinned
         });
         let is_settled = found.pending.len() == 0 && found.fences.is_empty();
         if is_idle && is_settled && blocks.next().is_none() { Ok(()) } else { not_empty() }

@@ -12,13 +12,12 @@
 //!
 //! Several runs are in the pipeline, so that reading, applying and writing overlap. A *cycle*
 //! visits every device once, from the place of its next image round to that place again, then the
-//! blocks that have no image yet. Swept out of turn are *fat*
+//! blocks that have no image yet. Swept out of turn are *oversized*
 //! blocks, whose queue has grown far beyond their size, and a few that hold the log (`holders`).
 //!
 //! The *global frontier* is not derived from the order of visits, which splits and merges disturb,
 //! but from the ages of all queues: see `queue/ages.rs`.
 
-mod bundle;
 mod change;
 mod compact;
 mod flow;
@@ -32,6 +31,7 @@ mod run;
 mod run_job;
 mod spill;
 mod spill_job;
+mod spill_segment;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,9 +45,9 @@ pub(super) use run::{Run, RunSummary};
 pub(super) use run_job::Quarantined;
 pub(super) use spill::{SPILLS_IN_FLIGHT_MAX, SpillId};
 
-use super::bundles::{Bundle, Place};
 use super::core::{Actions, Core};
 use super::directory::BlockId;
+use super::spill_segments::{Place, SpillSegment};
 use crate::device::{DeviceId, Token};
 use crate::engine::key::Key;
 use crate::error::Error;
@@ -56,8 +56,8 @@ use crate::error::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunId(pub u64);
 
-/// Bundles that are looked at in one step for whether anybody needs them.
-const BUNDLES_LOOKED_AT: usize = 64;
+/// Spill segments that are looked at in one step for whether anybody needs them.
+const SPILL_SEGMENTS_LOOKED_AT: usize = 64;
 
 /// Where a cycle is.
 pub(super) struct Cycle {
@@ -87,10 +87,10 @@ pub(super) struct Sweep {
     next_spill: u64,
     spill_flow: flow::Flow,
     search: spill::Search,
-    /// Bundles on their way to runs, with how often they were asked for.
-    bundle_reads: BTreeMap<Token, (Arc<Bundle>, u32)>,
+    /// Spill segments on their way to runs, with how often they were asked for.
+    spill_segment_reads: BTreeMap<Token, (Arc<SpillSegment>, u32)>,
     /// Those that did not come, and will be asked for again.
-    bundle_retries: Vec<(Arc<Bundle>, u32)>,
+    spill_segment_retries: Vec<(Arc<SpillSegment>, u32)>,
     pub(super) loads: load::Loads,
     compaction: Option<compact::Compaction>,
     compactions: u64,
@@ -109,7 +109,7 @@ pub(super) struct Sweep {
     /// Blocks that are swept out of turn.
     out_of_turn: BTreeSet<BlockId>,
     holders: holders::Holders,
-    /// Every update up to this sequence is inside a published image or a bundle.
+    /// Every update up to this sequence is inside a published image or a spill segment.
     pub(super) frontier: u64,
     /// Sweep until the frontier reaches this sequence.
     requested: u64,
@@ -152,8 +152,8 @@ impl Sweep {
             next_spill: 0,
             spill_flow: flow::Flow::default(),
             search: spill::Search::default(),
-            bundle_reads: BTreeMap::new(),
-            bundle_retries: Vec::new(),
+            spill_segment_reads: BTreeMap::new(),
+            spill_segment_retries: Vec::new(),
             loads: load::Loads::default(),
             compaction: None,
             compactions: 0,
@@ -249,8 +249,8 @@ impl Core {
     }
 
     /// Whether a sweep that was asked for is not at its end, though it may be between two cycles:
-    /// the first one of them may have passed by what was busy.
-    pub(super) fn is_sweep_owed(&self) -> bool {
+    /// the first one of them may have passed by what was pinned.
+    pub(super) fn is_sweep_needed(&self) -> bool {
         self.sweep.requested > self.swept_but_held()
             && !self.full
             && !self.paused
@@ -274,8 +274,8 @@ impl Core {
     /// Every update up to this sequence is inside a published image.
     #[must_use]
     pub fn sweep_frontier(&self) -> u64 {
-        let of_bundles = self.bundles.first_seq().map_or(u64::MAX, |first| first - 1);
-        self.sweep.frontier.min(of_bundles)
+        let of_spill_segments = self.spill_segments.first_seq().map_or(u64::MAX, |first| first - 1);
+        self.sweep.frontier.min(of_spill_segments)
     }
 
     /// How far the present sweep cycle has come, from 0 to 1; `None` between cycles.
@@ -353,7 +353,7 @@ impl Core {
 
     /// Queue entries that updates became, after folding: those that were swept and those that wait.
     fn entries_came(&self) -> u64 {
-        let waiting = self.arena.entries() + self.bundles.entries();
+        let waiting = self.arena.entries() + self.spill_segments.entries();
         (self.statistics.entries_swept + waiting).max(1)
     }
 
@@ -368,8 +368,8 @@ impl Core {
         self.full && !self.sweep.runs.is_empty()
     }
 
-    /// Moves the global frontier: what is older than all that waits is in images or bundles. What
-    /// is not in effect yet may still put updates of its sequence on queues.
+    /// Moves the global frontier: what is older than all that waits is in images or spill segments.
+    /// What is not in effect yet may still put updates of its sequence on queues.
     pub(in crate::engine) fn find_frontier(&mut self) {
         let next = self.publishes.front().map_or(u64::MAX, |(seq, _)| *seq);
         let waiting = self.arena.oldest().unwrap_or(u64::MAX).min(next);
@@ -394,8 +394,8 @@ impl Core {
         self.statistics.cycle_started(self.now_us);
     }
 
-    /// The runs of the cycle have dropped the bundles that they have applied the last updates of.
-    /// There may be others that are for nobody.
+    /// The runs of the cycle have dropped the spill segments that they have applied the last
+    /// updates of. There may be others that are for nobody.
     fn end_cycle(&mut self) {
         self.sweep.cycle = None;
         self.sweep.suspects_behind = Some(Place::default());
@@ -405,19 +405,19 @@ impl Core {
 
     fn look_at_suspects(&mut self) {
         let Some(last) = &self.sweep.suspects_behind else { return };
-        let portion = self.bundles.behind(last, BUNDLES_LOOKED_AT);
-        portion.iter().for_each(|(_, bundle)| self.drop_unless_needed(bundle));
+        let portion = self.spill_segments.behind(last, SPILL_SEGMENTS_LOOKED_AT);
+        portion.iter().for_each(|(_, segment)| self.drop_unless_needed(segment));
         self.sweep.suspects_behind = portion.into_iter().next_back().map(|(place, _)| place);
     }
 
-    /// Drops a bundle if no block has any of its updates. Its place is free when the next
+    /// Drops a spill segment if no block has any of its updates. Its place is free when the next
     /// checkpoint is complete, which will not list it.
-    fn drop_unless_needed(&mut self, bundle: &Bundle) {
-        let record = &bundle.record;
-        if !self.bundles.has(record) {
+    fn drop_unless_needed(&mut self, segment: &SpillSegment) {
+        let record = &segment.record;
+        if !self.spill_segments.has(record) {
             return; // A run that had the last updates of it was earlier.
         }
-        let holders = self.directory.clones.holders(record.space, bundle.seq).into_iter();
+        let holders = self.directory.clones.holders(record.space, segment.seq).into_iter();
         let has_block_left = |space: u32| {
             let mut covering = self.directory.covering(space, &record.low);
             while let Some(id) = covering {
@@ -435,7 +435,7 @@ impl Core {
         let is_needed =
             holders.filter(|space| self.directory.space(*space).is_some()).any(has_block_left);
         if !is_needed {
-            self.bundles.remove(record);
+            self.spill_segments.remove(record);
             self.cache.remove(record.extent);
             self.checkpoint.outdated.push(record.extent);
             self.room_events += 1;
@@ -445,7 +445,7 @@ impl Core {
     fn next_out_of_turn(&mut self) -> Option<Vec<BlockId>> {
         while let Some(id) = self.sweep.out_of_turn.pop_first() {
             let block = self.directory.block(id);
-            if !block.busy && block.waits() {
+            if !block.pinned && block.waits() {
                 return Some(vec![id]);
             }
         }
@@ -476,7 +476,7 @@ impl Core {
     }
 
     /// The next run of neighbours in the present stretch of `device`, which then begins behind it,
-    /// or at a block that a spill has in hand. (To pass that by would leave all its bundles
+    /// or at a block that a spill has in hand. (To pass that by would leave all its spill segments
     /// needed.) A stretch without any more is done.
     fn next_placed(&self, cycle: &mut Cycle, device: usize) -> Option<Vec<BlockId>> {
         let device_id = DeviceId(u16::try_from(device).expect("a bank has few devices"));
@@ -491,7 +491,7 @@ impl Core {
             // What a run of this cycle has written comes again with the next one.
             let is_of_before = block.placement().frontier <= cycle.start_seq;
             let is_due = block.waits() && block.queue.first_seq() <= cycle.start_seq;
-            let waits = !block.busy && is_of_before && (is_due || block.spilled > 0);
+            let waits = !block.pinned && is_of_before && (is_due || block.spilled > 0);
             if run.is_empty() {
                 if self.sweep.spills.values().any(|spill| spill.has(id)) {
                     (next, passed_at_next) = (Some(offset), passed);
@@ -510,7 +510,7 @@ impl Core {
             let too_long = run.len() == self.config.run_blocks_max
                 || span > self.span_bytes_max()
                 || queue_bytes > self.span_bytes_max().max(self.config.run_bytes_max as u64);
-            if block.busy || (!run.is_empty() && (too_long || (waits && sparse))) {
+            if block.pinned || (!run.is_empty() && (too_long || (waits && sparse))) {
                 break;
             }
             if !waits && too_sparse_to_go_on(run.len() - keep) {
@@ -549,12 +549,12 @@ impl Core {
             let block = self.directory.block(id);
             bytes += block.queue.growth_bytes() as usize;
             let full = run.len() == self.config.run_blocks_max
-                || bytes > self.config.fat_queue_bytes().max(self.span_bytes_max() as usize);
+                || bytes > self.config.oversized_queue_bytes().max(self.span_bytes_max() as usize);
             if full && !run.is_empty() {
                 cycle.unplaced = Some(entry.clone());
                 break;
             }
-            if block.waits() && !block.busy {
+            if block.waits() && !block.pinned {
                 run.push(id);
             }
         }
@@ -576,7 +576,7 @@ impl Core {
     fn add_run(&mut self, blocks: &[BlockId]) -> RunId {
         let id = self.sweep.new_run_id();
         for block in blocks {
-            self.directory.block_mut(*block).busy = true;
+            self.directory.block_mut(*block).pinned = true;
             self.sweep.not_out_of_turn(*block);
         }
         let table = &self.directory.table;

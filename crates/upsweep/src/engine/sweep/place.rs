@@ -41,8 +41,8 @@ impl Core {
         }
         let run = self.run_mut(id);
         run.blocks.iter_mut().for_each(RunBlock::forget_image);
-        let bundles = run.bundles.replace(Vec::new()).into_iter().flatten();
-        run.applied_bundles = bundles.map(|read| read.bundle).collect();
+        let spill_segments = run.spill_segments.replace(Vec::new()).into_iter().flatten();
+        run.applied_spill_segments = spill_segments.map(|read| read.segment).collect();
         run.change = change;
         run.quarantined = quarantined;
         run.phase = Phase::Writing { pending };

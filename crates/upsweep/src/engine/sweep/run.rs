@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use super::bundle::RunBundle;
 use super::job::Job;
 use super::run_job::{JobBlock, JobDone, JobResult, RunJob, RunOutput};
+use super::spill_segment::RunSpillSegment;
 use super::{Flushing, RunId, values};
 use crate::device::{Buffer, Completion, Operation};
-use crate::engine::bundles::Bundle;
 use crate::engine::cache::Image;
 use crate::engine::core::{Actions, Core, IoKind, Publish, Release};
 use crate::engine::directory::{BlockId, BlockTable};
@@ -15,6 +14,7 @@ use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::format::record_format::{BlockRef, Change, LOST_UPDATES, Placement};
 use crate::engine::quarantine;
 use crate::engine::queue::excess_bytes;
+use crate::engine::spill_segments::SpillSegment;
 use crate::log::AppendError;
 use crate::placement::Extent;
 
@@ -31,7 +31,7 @@ pub(in crate::engine) struct RunBlock {
     image: Option<Arc<Image>>,
     /// Why the block cannot be used, if so.
     pub(super) damage: Option<String>,
-    /// Updates of it were in a bundle that cannot be read.
+    /// Updates of it were in a spill segment that cannot be read.
     pub(super) has_lost_updates: bool,
     /// A damaged block of the quarantine table cannot send its updates to the quarantine, which is
     /// itself: they go to a new image, and what was in the old one is lost with it.
@@ -67,9 +67,9 @@ pub(super) enum Phase {
 pub(in crate::engine) struct Run {
     pub(in crate::engine) blocks: Vec<RunBlock>,
     /// Those that have updates of its blocks; `None` until they are looked for.
-    pub(super) bundles: Option<Vec<RunBundle>>,
+    pub(super) spill_segments: Option<Vec<RunSpillSegment>>,
     /// Those of them whose updates of its blocks are in the images on their way.
-    pub(super) applied_bundles: Vec<Arc<Bundle>>,
+    pub(super) applied_spill_segments: Vec<Arc<SpillSegment>>,
     pub(super) phase: Phase,
     pub(super) frontier: u64,
     pub(super) frozen_bytes: usize,
@@ -120,8 +120,8 @@ impl Run {
     pub(super) fn of(blocks: Vec<RunBlock>, phase: Phase) -> Self {
         Self {
             blocks,
-            bundles: None,
-            applied_bundles: Vec::new(),
+            spill_segments: None,
+            applied_spill_segments: Vec::new(),
             phase,
             frontier: 0,
             frozen_bytes: 0,
@@ -237,15 +237,17 @@ impl Core {
     pub(super) fn pump_runs(&mut self, actions: &mut Actions) {
         let ids: Vec<RunId> = self.sweep.runs.keys().copied().collect();
         self.sweep.count_unpublished();
-        self.retry_bundles(actions);
+        self.retry_spill_segments(actions);
         for id in ids {
             let run = &self.sweep.runs[&id];
-            if matches!(run.phase, Phase::Reading { .. }) && run.bundles.is_none() {
-                self.read_bundles(id, actions);
+            if matches!(run.phase, Phase::Reading { .. }) && run.spill_segments.is_none() {
+                self.read_spill_segments(id, actions);
             }
             let run = &self.sweep.runs[&id];
             match &run.phase {
-                Phase::Reading { pending: 0 } if run.has_bundles() => self.freeze(id, actions),
+                Phase::Reading { pending: 0 } if run.has_spill_segments() => {
+                    self.freeze(id, actions);
+                }
                 Phase::Reading { pending: usize::MAX } => self.read_block_by_block(id, actions),
                 Phase::LoadingValues { pending: 0, .. } => self.apply_again(id, actions),
                 Phase::LoadingValues { pending: usize::MAX, .. } => self.load_values(id, actions),
@@ -310,13 +312,14 @@ impl Core {
             let block = self.directory.block(*id);
             self.unplaced.remove(&(block.space, block.key.clone(), *id));
             run.frozen_bytes += frozen.memory_bytes();
-            run.excess_bytes += excess_bytes(frozen.memory_bytes(), self.config.fat_queue_bytes());
+            run.excess_bytes +=
+                excess_bytes(frozen.memory_bytes(), self.config.oversized_queue_bytes());
             run.growth_bytes += u64::from(frozen.growth_bytes());
             run.updates += u64::from(frozen.count()) + u64::from(block.spilled);
         }
         self.frozen_bytes += run.frozen_bytes;
         let damaged: Vec<Option<String>> =
-            run.blocks.iter().map(|block| self.bundle_damage(&run, block)).collect();
+            run.blocks.iter().map(|block| self.spill_segment_damage(&run, block)).collect();
         for (block, damage) in run.blocks.iter_mut().zip(damaged) {
             block.has_lost_updates = damage.is_some();
             block.damage = block.damage.take().or(damage);
@@ -362,7 +365,7 @@ impl Core {
                 key: (*block.key).into(),
                 format: Arc::clone(&space.format),
                 image: run_block.image.clone(),
-                bundles: self.job_bundles(run, run_block),
+                spill_segments: self.job_spill_segments(run, run_block),
                 frozen: block.frozen.clone().unwrap_or_default(),
                 values: loaded.map(|(_, values)| std::mem::take(values)).unwrap_or_default(),
                 next_is_neighbour: next.is_some_and(|next| {
@@ -475,21 +478,21 @@ impl Core {
         for (block, _) in &run.change.moved {
             if let Some(id) = self.directory.table.find(*block) {
                 let block = self.directory.block_mut(id);
-                block.busy = false;
+                block.pinned = false;
                 block.frozen.take().iter().for_each(|frozen| self.arena.let_go(frozen));
             }
         }
         self.apply_change(seq, &run.change, release);
-        // What is still busy was not changed: it is shared, or has left its space.
-        let busy = |block: &RunBlock| {
+        // What is still pinned was not changed: it is shared, or has left its space.
+        let pinned = |block: &RunBlock| {
             let found = self.directory.table.find(block.reference());
-            found.filter(|id| self.directory.block(*id).busy)
+            found.filter(|id| self.directory.block(*id).pinned)
         };
-        let left: Vec<BlockId> = run.blocks.iter().filter_map(busy).collect();
+        let left: Vec<BlockId> = run.blocks.iter().filter_map(pinned).collect();
         left.into_iter().for_each(|id| self.unfreeze(id));
         self.carry_quarantined(&run.quarantined);
         if !self.replaying {
-            run.applied_bundles.iter().for_each(|bundle| self.drop_unless_needed(bundle));
+            run.applied_spill_segments.iter().for_each(|segment| self.drop_unless_needed(segment));
         }
     }
 }

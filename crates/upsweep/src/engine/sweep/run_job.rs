@@ -13,7 +13,6 @@ use crate::engine::block_format::{
     Applied, ApplyError, ApplyInput, BlockFormat, Piece, UpdateRef, ValueBody,
 };
 use crate::engine::blocks::BlockId;
-use crate::engine::bundles;
 use crate::engine::cache::Image;
 use crate::engine::format::codec_format::Malformed;
 use crate::engine::format::image_format::{self, Identity, ImageKind};
@@ -22,6 +21,7 @@ use crate::engine::modifier::Refusal;
 use crate::engine::quarantine::QUARANTINE_SPACE;
 use crate::engine::queue::{Packed, Waiting};
 use crate::engine::registry::{KeyRange, ModifierId, Modifiers};
+use crate::engine::spill_segments;
 use crate::engine::visitor::{VisitedBlock, Visitors};
 use crate::placement::UNIT_BYTES;
 
@@ -36,8 +36,8 @@ pub(in crate::engine) struct JobBlock {
     pub(in crate::engine) key: Box<[u8]>,
     pub(in crate::engine) format: Arc<dyn BlockFormat>,
     pub(in crate::engine) image: Option<Arc<Image>>,
-    /// What waits for it in bundles, which is older than what is frozen.
-    pub(in crate::engine) bundles: JobBundles,
+    /// What waits for it in spill segments, which is older than what is frozen.
+    pub(in crate::engine) spill_segments: JobSpillSegments,
     pub(in crate::engine) frozen: Arc<Packed>,
     /// Large values that were loaded because a first attempt needed them.
     pub(in crate::engine) values: Vec<(Vec<u8>, Vec<u8>)>,
@@ -47,9 +47,9 @@ pub(in crate::engine) struct JobBlock {
     pub(in crate::engine) keep_whole: bool,
 }
 
-/// Bundles that have updates of a block.
+/// Spill segments that have updates of a block.
 #[derive(Default)]
-pub(in crate::engine) struct JobBundles {
+pub(in crate::engine) struct JobSpillSegments {
     /// Their images, older ones first.
     pub(in crate::engine) images: Vec<Arc<Image>>,
     /// Where the keys of the block end.
@@ -62,12 +62,12 @@ impl JobBlock {
     /// Everything that waits for the block, older parts first. What is older than the removal of
     /// its key is left out: the block may never have had the record.
     pub(super) fn waiting(&self) -> Result<Vec<Waiting<'_>>, Malformed> {
-        let JobBundles { images, high, removed } = &self.bundles;
+        let JobSpillSegments { images, high, removed } = &self.spill_segments;
         let frozen = self.frozen.unpack();
         let mut parts = Vec::new();
         for image in images {
             let high = high.as_deref();
-            parts.extend(bundles::waiting_in(image.body(), &self.key, high, &*self.format)?);
+            parts.extend(spill_segments::waiting_in(image.body(), &self.key, high, &*self.format)?);
         }
         if !parts.is_empty() {
             let later = removed.iter().map(|(seq, record)| (*seq, record.range()));

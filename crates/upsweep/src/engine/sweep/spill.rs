@@ -1,44 +1,45 @@
-//! Spills: waiting updates go to the data devices in bundles when memory holds too few of them for
-//! each block.
+//! Spills: waiting updates go to the data devices in spill segments when memory holds too few of
+//! them for each block.
 //!
 //! Updates are spilled for memory where data is many times the memory for queues, and for the log
 //! wherever that fills before memory does: as records that wait alone take a page of log each, the
 //! log is full of few updates then, and a sweep for so few would move a block for each.
 //!
 //! Several spills may be on their way, each with blocks of its own. Steps of a spill:
-//! 1. *gather*: freeze the queues of neighbouring blocks, as many as fill a bundle, and some such
-//!    bundles, one with each pump, so that nobody waits for more than one;
-//! 2. encode the bundles, on a worker;
+//! 1. *gather*: freeze the queues of neighbouring blocks, as many as fill a spill segment, and some
+//!    such spill segments, one with each pump, so that nobody waits for more than one;
+//! 2. encode the spill segments, on a worker;
 //! 3. write them to free space with one request, and flush;
 //! 4. log what is in them and where; when that record is durable, the frozen updates are given up,
-//!    for the bundles have them.
+//!    for the spill segments have them.
 //!
-//! The next sweep of a block reads its bundles and applies what they have before what waits in
-//! memory. So memory no longer bounds how many updates a visit of a block applies; see
-//! `bundles.rs`.
+//! The next sweep of a block reads its spill segments and applies what they have before what waits
+//! in memory. So memory no longer bounds how many updates a visit of a block applies; see
+//! `spill_segments.rs`.
 //!
 //! Spilled are ordered spaces only, tables and hash tables, in key order, round and round. A block
 //! is left to the sweep that is shared, has no image or a damaged one, or waits for the removal of
-//! a range: what is in a bundle is simple, and others have no word in it.
+//! a range: what is in a spill segment is simple, and others have no word in it.
 
 use super::Flushing;
 use super::job::Job;
 use super::place::write_requests;
 use super::run::only;
-use super::spill_job::{Encoded, NewBundle, SpillJob, SpillOutput};
+use super::spill_job::{Encoded, NewSpillSegment, SpillJob, SpillOutput};
 use crate::device::{Completion, Durability, Operation};
 use crate::engine::block_format::Routing;
-use crate::engine::bundles::{self, Filter};
 use crate::engine::core::{Actions, Core, IoKind, Publish, Release};
 use crate::engine::directory::{BlockId, Space};
-use crate::engine::format::bundle_format::Spilled;
 use crate::engine::format::record_format::{BlockRef, encode_spill};
+use crate::engine::format::spill_segment_format::Spilled;
 use crate::engine::policy::{Costs, DirectorySize, Gauge, LEVELS_MAX, Round, Spilling};
 use crate::engine::quarantine::FIRST_USER_SPACE;
+use crate::engine::spill_segments::{self, Filter};
 use crate::log::AppendError;
 use crate::placement::Extent;
 
-/// Blocks that the search looks at for one bundle, and after which a spill takes no more bundles.
+/// Blocks that the search looks at for one spill segment, and after which a spill takes no more
+/// spill segments.
 const LOOK_BLOCKS: usize = 2048;
 /// Spills on their way at one time: one is written while others wait for the flush and the log.
 pub(in crate::engine) const SPILLS_IN_FLIGHT_MAX: usize = 8;
@@ -48,8 +49,8 @@ const LOOK_AGAIN_UPDATES: u64 = 256;
 const COSTS_UPDATES_MIN: u64 = 4096;
 /// Costs of an entry before that: memory and log, in bytes.
 const COSTS_BEFORE: (f64, f64) = (16.0, 64.0);
-/// A bundle that is filled to less than one part in so many is not worth its page and its entry,
-/// unless what is in it would hold the log.
+/// A spill segment that is filled to less than one part in so many is not worth its page and its
+/// entry, unless what is in it would hold the log.
 const FILL_PART: usize = 8;
 
 /// Number of a spill within this process.
@@ -63,14 +64,14 @@ pub(in crate::engine) struct Spill {
     frozen_bytes: usize,
     /// How much blocks may grow by what is frozen.
     pub(super) growth_bytes: u64,
-    /// Memory that its bundles will take.
-    bundles_memory_bytes: usize,
+    /// Memory that its spill segments will take.
+    spill_segments_memory_bytes: usize,
     phase: Phase,
-    /// Its bundles, from the time at which they have places.
-    bundles: Vec<Prepared>,
+    /// Its spill segments, from the time at which they have places.
+    spill_segments: Vec<Prepared>,
 }
 
-/// A bundle on its way.
+/// A spill segment on its way.
 struct Prepared {
     spilled: Spilled,
     filter: Filter,
@@ -78,7 +79,7 @@ struct Prepared {
 
 enum Phase {
     Gathering {
-        bundles: Vec<NewBundle>,
+        spill_segments: Vec<NewSpillSegment>,
         /// Blocks that were looked at for them.
         looked: usize,
     },
@@ -88,7 +89,7 @@ enum Phase {
         pending: usize,
     },
     Flushing,
-    /// The bundles are to be logged; `refused` if the log had no room for that.
+    /// The spill segments are to be logged; `refused` if the log had no room for that.
     Logging {
         refused: bool,
     },
@@ -96,7 +97,7 @@ enum Phase {
 }
 
 /// Where the search for something to spill is. It goes round over all blocks in key order, so that
-/// bundles of one round end where those of others do.
+/// spill segments of one round end where those of others do.
 #[derive(Default)]
 pub(super) struct Search {
     space: u32,
@@ -117,7 +118,7 @@ pub(super) struct Search {
     in_vain: Option<(u64, u64)>,
 }
 
-/// Neighbouring blocks whose queues fill a bundle.
+/// Neighbouring blocks whose queues fill a spill segment.
 struct Found {
     space: u32,
     blocks: Vec<BlockId>,
@@ -126,7 +127,7 @@ struct Found {
 }
 
 impl Spill {
-    /// Whether bundles are added, which only the youngest spill has.
+    /// Whether spill segments are added, which only the youngest spill has.
     pub(super) fn is_gathering(&self) -> bool {
         matches!(self.phase, Phase::Gathering { .. })
     }
@@ -150,8 +151,8 @@ impl Core {
         self.spills_for_memory
     }
 
-    /// Decides by what updates cost whether they are spilled for memory, how many bundles are worth
-    /// having, and how large blocks are made.
+    /// Decides by what updates cost whether they are spilled for memory, how many spill segments
+    /// are worth having, and how large blocks are made.
     pub(in crate::engine) fn weigh_costs(&mut self) {
         let costs = self.costs();
         let directory = DirectorySize {
@@ -160,7 +161,7 @@ impl Core {
             memory_bytes: self.directory.memory_bytes() as u64,
         };
         self.block_bytes = self.config.block_sizes().target(&directory, self.block_bytes);
-        self.bundles_worth_bytes = costs.bundles_worth_bytes() as u64;
+        self.spill_segments_worth_bytes = costs.spill_segments_worth_bytes() as u64;
         self.spills_for_memory = match self.config.spilling {
             Spilling::Never => false,
             Spilling::Always => true,
@@ -186,56 +187,59 @@ impl Core {
         }
         Costs {
             blocks: self.directory.len() as u64,
-            image_bytes: self.space_map.used_bytes().saturating_sub(self.bundles.disk_bytes()),
+            image_bytes: self
+                .space_map
+                .used_bytes()
+                .saturating_sub(self.spill_segments.disk_bytes()),
             waiting_bytes: self.waiting_limit_bytes() as u64,
             entry_bytes,
-            spilled_entry_bytes: bundles::MEMORY_BYTES_PER_UPDATE,
+            spilled_entry_bytes: spill_segments::MEMORY_BYTES_PER_UPDATE,
             log_bytes: self.log.user_bytes().1,
             log_bytes_per_entry,
         }
     }
 
-    /// Updates that wait in bundles. Cost: a pass over all blocks.
+    /// Updates that wait in spill segments. Cost: a pass over all blocks.
     #[must_use]
     pub fn spilled_entries(&self) -> u64 {
         self.directory.table.from(0).map(|block| u64::from(block.spilled)).sum()
     }
 
-    /// Number of bundles, and bytes of them on the devices.
+    /// Number of spill segments, and bytes of them on the devices.
     #[must_use]
-    pub fn bundles_size(&self) -> (usize, u64) {
-        (self.bundles.len(), self.bundles.disk_bytes())
+    pub fn spill_segments_size(&self) -> (usize, u64) {
+        (self.spill_segments.len(), self.spill_segments.disk_bytes())
     }
 
-    /// Memory of bundles, those on their way included, and what it may be, in bytes.
+    /// Memory of spill segments, those on their way included, and what it may be, in bytes.
     #[must_use]
-    pub fn bundles_memory(&self) -> (usize, usize) {
+    pub fn spill_segments_memory(&self) -> (usize, usize) {
         let spills = self.sweep.spills.values();
-        let coming: usize = spills.map(|spill| spill.bundles_memory_bytes).sum();
-        (self.bundles.memory_bytes() + coming, self.waiting_limit_bytes() / 2)
+        let coming: usize = spills.map(|spill| spill.spill_segments_memory_bytes).sum();
+        (self.spill_segments.memory_bytes() + coming, self.waiting_limit_bytes() / 2)
     }
 
-    /// Memory for queues and for the filters of bundles together.
+    /// Memory for queues and for the filters of spill segments together.
     fn waiting_limit_bytes(&self) -> usize {
         self.waiting_limit_beside(self.resident_bytes())
     }
 
     pub(in crate::engine) fn waiting_limit_beside(&self, resident: usize) -> usize {
-        let others = resident - self.bundles.memory_bytes();
+        let others = resident - self.spill_segments.memory_bytes();
         self.config.memory_bytes.saturating_sub(others).max(self.config.queue_bytes_min())
     }
 
-    /// How much of the memory for bundles is taken.
+    /// How much of the memory for spill segments is taken.
     pub(in crate::engine) fn spilled_gauge(&self) -> Gauge {
-        let (used, limit) = self.bundles_memory();
+        let (used, limit) = self.spill_segments_memory();
         Gauge { used: used as u64, limit: limit as u64 }
     }
 
-    /// How many levels of bundles there are, of those that there may be: in hundredths, for the
-    /// present round adds to a level as it proceeds.
+    /// How many levels of spill segments there are, of those that there may be: in hundredths, for
+    /// the present round adds to a level as it proceeds.
     pub(in crate::engine) fn levels_gauge(&self) -> Gauge {
         let of_round = self.round().map_or(0.0, |round| round.done);
-        let used = self.bundles.levels() as u64 * 100 + (of_round * 100.0) as u64;
+        let used = self.spill_segments.levels() as u64 * 100 + (of_round * 100.0) as u64;
         Gauge { used, limit: LEVELS_MAX as u64 * 100 }
     }
 
@@ -248,7 +252,7 @@ impl Core {
     /// Whether a spill would find updates, and room for them.
     pub(in crate::engine) fn can_spill(&self) -> bool {
         let has_memory = || {
-            let (used, limit) = self.bundles_memory();
+            let (used, limit) = self.spill_segments_memory();
             used < limit
         };
         self.config.spilling != Spilling::Never
@@ -279,7 +283,7 @@ impl Core {
             }
         }
         if gathers {
-            return self.gather_bundle(actions);
+            return self.gather_spill_segment(actions);
         }
         let mut figures = self.figures();
         // What spills on their way have in hand holds the log too: a round that began now would
@@ -291,7 +295,7 @@ impl Core {
         let has_place = self.sweep.spills.len() < SPILLS_IN_FLIGHT_MAX;
         if has_place && self.sweep.spill_flow.may_start(self.now_us) {
             self.start_spill();
-            self.gather_bundle(actions);
+            self.gather_spill_segment(actions);
         }
     }
 
@@ -306,7 +310,7 @@ impl Core {
         held > 0 && (held >= needed / 2 || is_all())
     }
 
-    /// Bundles take no room from what the sweep will need.
+    /// Spill segments take no room from what the sweep will need.
     fn has_room_to_spill(&self) -> bool {
         let wanted = 2 * self.config.spill_bytes_max() as u64 + self.reserved_bytes(0, 0);
         self.space_map.free_bytes() >= wanted
@@ -322,22 +326,22 @@ impl Core {
             blocks: Vec::new(),
             frozen_bytes: 0,
             growth_bytes: 0,
-            bundles_memory_bytes: 0,
-            phase: Phase::Gathering { bundles: Vec::new(), looked: 0 },
-            bundles: Vec::new(),
+            spill_segments_memory_bytes: 0,
+            phase: Phase::Gathering { spill_segments: Vec::new(), looked: 0 },
+            spill_segments: Vec::new(),
         };
         self.sweep.spills.insert(SpillId(self.sweep.next_spill), spill);
     }
 
-    /// Adds another bundle to the youngest spill, and has it encoded if that is all.
-    fn gather_bundle(&mut self, actions: &mut Actions) {
+    /// Adds another spill segment to the youngest spill, and has it encoded if that is all.
+    fn gather_spill_segment(&mut self, actions: &mut Actions) {
         let mut is_complete = !self.can_spill();
         let Some((id, mut spill)) = self.sweep.spills.pop_last() else { return };
         let phase = std::mem::replace(&mut spill.phase, Phase::Encoding);
-        let Phase::Gathering { mut bundles, mut looked } = phase else { return };
+        let Phase::Gathering { mut spill_segments, mut looked } = phase else { return };
         if !is_complete {
-            match self.next_bundle(&mut looked) {
-                Some(found) => bundles.extend(self.take_bundle(&found, &mut spill)),
+            match self.next_spill_segment(&mut looked) {
+                Some(found) => spill_segments.extend(self.take_spill_segment(&found, &mut spill)),
                 None => {
                     self.end_round();
                     is_complete = true;
@@ -346,39 +350,39 @@ impl Core {
             let is_filled = spill.frozen_bytes >= self.config.spill_bytes_max();
             is_complete |= is_filled || looked >= LOOK_BLOCKS;
         }
-        if is_complete && bundles.is_empty() {
+        if is_complete && spill_segments.is_empty() {
             self.sweep.search.goes_on = self.sweep.spills.is_empty() && self.can_spill();
             return;
         }
         if is_complete {
-            let entries = bundles.iter().map(|bundle| u64::from(bundle.updates())).sum();
+            let entries = spill_segments.iter().map(|segment| u64::from(segment.updates())).sum();
             self.sweep.spill_flow.started(self.updates_in(entries));
-            let job = SpillJob { spill: id, store: self.config.store, bundles };
+            let job = SpillJob { spill: id, store: self.config.store, spill_segments };
             actions.jobs.push(Job::Spill(job));
         } else {
-            spill.phase = Phase::Gathering { bundles, looked };
+            spill.phase = Phase::Gathering { spill_segments, looked };
         }
         self.sweep.spills.insert(id, spill);
     }
 
-    /// Has a spill take what was found, if that is worth a bundle.
-    fn take_bundle(&mut self, found: &Found, spill: &mut Spill) -> Option<NewBundle> {
+    /// Has a spill take what was found, if that is worth a spill segment.
+    fn take_spill_segment(&mut self, found: &Found, spill: &mut Spill) -> Option<NewSpillSegment> {
         let (Some(first), Some(last)) = (found.blocks.first(), found.blocks.last()) else {
             return None;
         };
         let low = self.directory.block(*first).key.clone();
         let high = self.high_of(found.space, &self.directory.block(*last).key);
-        let depth = self.bundles.depth(found.space, &low, high.as_deref());
-        if depth >= LEVELS_MAX || !self.is_worth_a_bundle(found) {
+        let depth = self.spill_segments.depth(found.space, &low, high.as_deref());
+        if depth >= LEVELS_MAX || !self.is_worth_a_spill_segment(found) {
             return None;
         }
         for id in &found.blocks {
-            self.directory.block_mut(*id).busy = true;
+            self.directory.block_mut(*id).pinned = true;
             self.sweep.not_out_of_turn(*id);
         }
         let frozen = self.take_queues(&found.blocks);
         let blocks = found.blocks.iter().map(|id| self.directory.table.reference(*id)).collect();
-        let bundle = NewBundle {
+        let segment = NewSpillSegment {
             space: found.space,
             low: (*low).into(),
             high,
@@ -387,15 +391,15 @@ impl Core {
             blocks,
             frozen,
         };
-        let bytes = bundle.memory_bytes();
+        let bytes = segment.memory_bytes();
         self.sweep.search.spilled_bytes += bytes as u64;
         self.frozen_bytes += bytes;
         spill.frozen_bytes += bytes;
-        spill.growth_bytes += bundle.growth_bytes();
-        spill.bundles_memory_bytes += bundle.bundle_memory_bytes();
-        spill.blocks.extend(&bundle.blocks);
+        spill.growth_bytes += segment.growth_bytes();
+        spill.spill_segments_memory_bytes += segment.spill_segment_memory_bytes();
+        spill.blocks.extend(&segment.blocks);
         spill.blocks.sort_unstable();
-        Some(bundle)
+        Some(segment)
     }
 
     /// The present round. Blocks that are never spilled count too, so it may jump to its end.
@@ -418,8 +422,9 @@ impl Core {
         self.sweep.search.in_vain = Some((self.statistics.runs, self.accepted));
     }
 
-    /// Goes on with the round to the next blocks that fill a bundle; `None` when it is complete.
-    fn next_bundle(&mut self, looked: &mut usize) -> Option<Found> {
+    /// Goes on with the round to the next blocks that fill a spill segment; `None` when it is
+    /// complete.
+    fn next_spill_segment(&mut self, looked: &mut usize) -> Option<Found> {
         let spaces = self.directory.spaces_of(0).filter(|space| may_spill(space));
         let mut search = std::mem::take(&mut self.sweep.search);
         let space = spaces.map(|space| space.record.space).find(|space| *space >= search.space);
@@ -428,26 +433,26 @@ impl Core {
                 (search.space, search.from) = (space, Box::default());
             }
             let mut found = Found { space, blocks: Vec::new(), bytes: 0, first_seq: u64::MAX };
-            self.fill_bundle(&mut found, &mut search, looked);
+            self.fill_spill_segment(&mut found, &mut search, looked);
             found
         });
         self.sweep.search = search;
         found
     }
 
-    /// Fills a bundle, and ends it where older ones end if it is about as long: bundles that begin
-    /// anywhere would take more levels for as many updates.
-    fn fill_bundle(&self, found: &mut Found, search: &mut Search, looked: &mut usize) {
+    /// Fills a spill segment, and ends it where older ones end if it is about as long: spill
+    /// segments that begin anywhere would take more levels for as many updates.
+    fn fill_spill_segment(&self, found: &mut Found, search: &mut Search, looked: &mut usize) {
         let space = search.space;
         let exact = self.directory.exact(space, &search.from);
         let mut next = exact.or_else(|| self.directory.above(space, &search.from));
         let looked_max = *looked + LOOK_BLOCKS;
-        let wanted = self.config.bundle_bytes as usize;
+        let wanted = self.config.spill_segment_bytes as usize;
         let mut end: Option<Box<[u8]>> = None;
         while let Some(id) = next {
             let key = &self.directory.block(id).key;
             if end.is_none() && found.bytes >= wanted / 2 {
-                end = self.bundles.end_above(space, key).map(Box::from);
+                end = self.spill_segments.end_above(space, key).map(Box::from);
             }
             let is_at_end = end.as_ref().is_some_and(|end| **key >= **end);
             let filled = if end.is_some() { wanted / 4 * 5 } else { wanted };
@@ -462,8 +467,8 @@ impl Core {
                 found.first_seq = found.first_seq.min(block.queue.first_seq());
                 found.bytes += block.queue.bytes() as usize + block.key.len();
                 found.blocks.push(id);
-            } else if !found.blocks.is_empty() && (block.busy || block.waits()) {
-                break; // A bundle has all that waits for its keys.
+            } else if !found.blocks.is_empty() && (block.pinned || block.waits()) {
+                break; // A spill segment has all that waits for its keys.
             }
         }
         match next {
@@ -476,22 +481,22 @@ impl Core {
     }
 
     /// Whether something waits for a block that may be spilled. If it is swept out of turn anyway,
-    /// a bundle would be written, and read again, for nothing.
+    /// a spill segment would be written, and read again, for nothing.
     fn may_freeze(&self, space: u32, id: BlockId) -> bool {
         let block = self.directory.block(id);
         let placement = block.placement();
         let is_sound = placement.extent.is_some() && placement.frontier == placement.image_seq;
         block.waits()
-            && !block.busy
+            && !block.pinned
             && is_sound
-            && !self.config.is_fat(&block.queue)
+            && !self.config.is_oversized(&block.queue)
             && !block.queue.has_ranges()
             && !self.is_shared(space, id)
     }
 
     /// Whether enough is in it, or what is old.
-    fn is_worth_a_bundle(&self, found: &Found) -> bool {
-        let is_filled = found.bytes * FILL_PART >= self.config.bundle_bytes as usize;
+    fn is_worth_a_spill_segment(&self, found: &Found) -> bool {
+        let is_filled = found.bytes * FILL_PART >= self.config.spill_segment_bytes as usize;
         let is_old = self.sweep.search.began.is_some_and(|began| found.first_seq <= began);
         is_filled || is_old
     }
@@ -505,20 +510,20 @@ impl Core {
     fn write_spill(&mut self, id: SpillId, actions: &mut Actions) {
         let phase = std::mem::replace(&mut self.spill_mut(id).phase, Phase::Encoding);
         let Phase::Placing(output) = phase else { return };
-        let SpillOutput { bundles, buffer, .. } = *output;
-        let lengths: Vec<u32> = bundles.iter().map(|bundle| bundle.bytes).collect();
+        let SpillOutput { spill_segments, buffer, .. } = *output;
+        let lengths: Vec<u32> = spill_segments.iter().map(|segment| segment.bytes).collect();
         let Some(extents) = self.space_map.allocate_run(&lengths) else {
             return self.give_spill_up(id);
         };
         let writes = write_requests(&extents, buffer);
-        let place = |(bundle, extent): (Encoded, &Extent)| {
-            let Encoded { bundle, filter, .. } = bundle;
-            Prepared { spilled: bundle.placed(*extent), filter }
+        let place = |(segment, extent): (Encoded, &Extent)| {
+            let Encoded { segment, filter, .. } = segment;
+            Prepared { spilled: segment.placed(*extent), filter }
         };
         let spill = self.spill_mut(id);
-        spill.bundles = bundles.into_iter().zip(&extents).map(place).collect();
+        spill.spill_segments = spill_segments.into_iter().zip(&extents).map(place).collect();
         spill.phase = Phase::Writing { pending: writes.len() };
-        let owner = only(spill.bundles.iter().map(|bundle| bundle.spilled.record.space));
+        let owner = only(spill.spill_segments.iter().map(|segment| segment.spilled.record.space));
         for (extent, buffer) in writes {
             self.statistics.spill_written_bytes += buffer.len() as u64;
             let (offset, durability) = (extent.offset, Durability::Cached);
@@ -559,7 +564,7 @@ impl Core {
         }
         let spill = &self.sweep.spills[&id];
         let mut payload = Vec::new();
-        encode_spill(spill.bundles.iter().map(|bundle| &bundle.spilled), &mut payload);
+        encode_spill(spill.spill_segments.iter().map(|segment| &segment.spilled), &mut payload);
         match self.append_change(&payload, Publish::Spill(id)) {
             Ok(_) => self.spill_mut(id).phase = Phase::Committing,
             Err(AppendError::Full | AppendError::TooLong { .. }) => {
@@ -576,8 +581,8 @@ impl Core {
         self.frozen_bytes -= spill.frozen_bytes;
         self.room_events += 1;
         self.statistics.spills += 1;
-        for Prepared { spilled, filter } in spill.bundles {
-            let is_added = self.add_bundle(seq, &spilled, Some(filter), release);
+        for Prepared { spilled, filter } in spill.spill_segments {
+            let is_added = self.add_spill_segment(seq, &spilled, Some(filter), release);
             if is_added {
                 self.statistics.updates_spilled += u64::from(spilled.record.updates);
             }
@@ -587,7 +592,7 @@ impl Core {
                     continue;
                 }
                 let block = self.directory.block_mut(id);
-                block.busy = false;
+                block.pinned = false;
                 if let Some(frozen) = block.frozen.take() {
                     block.spilled += frozen.count();
                     self.arena.let_go(&frozen);
@@ -596,7 +601,7 @@ impl Core {
         }
     }
 
-    /// Puts back what was frozen: there is no room for the bundles.
+    /// Puts back what was frozen: there is no room for the spill segments.
     fn give_spill_up(&mut self, id: SpillId) {
         let spill = self.sweep.spills.remove(&id).expect("a spill lives until it is published");
         self.search_in_vain();

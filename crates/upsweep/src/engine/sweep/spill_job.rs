@@ -1,19 +1,21 @@
-//! The work of a spill that needs no engine state: encode its bundles, and note their keys.
+//! The work of a spill that needs no engine state: encode its spill segments, and note their keys.
 
 use std::sync::Arc;
 
 use super::SpillId;
 use crate::device::Buffer;
-use crate::engine::bundles::{self, Filter};
-use crate::engine::format::bundle_format::{BundleRecord, Spilled, encode_bundle};
 use crate::engine::format::image_format;
 use crate::engine::format::record_format::BlockRef;
+use crate::engine::format::spill_segment_format::{
+    SpillSegmentRecord, Spilled, encode_spill_segment,
+};
 use crate::engine::queue::{Packed, Waiting};
+use crate::engine::spill_segments::{self, Filter};
 use crate::placement::{Extent, UNIT_BYTES};
 
-/// A bundle that has no place yet: all that waits for some neighbouring blocks. The fields are
-/// those of a [`BundleRecord`].
-pub(super) struct NewBundle {
+/// A spill segment that has no place yet: all that waits for some neighbouring blocks. The fields
+/// are those of a [`SpillSegmentRecord`].
+pub(super) struct NewSpillSegment {
     pub(super) space: u32,
     pub(super) low: Box<[u8]>,
     pub(super) high: Option<Box<[u8]>>,
@@ -25,7 +27,7 @@ pub(super) struct NewBundle {
     pub(super) frozen: Vec<Arc<Packed>>,
 }
 
-impl NewBundle {
+impl NewSpillSegment {
     pub(super) fn updates(&self) -> u32 {
         self.frozen.iter().map(|packed| packed.count()).sum()
     }
@@ -39,17 +41,25 @@ impl NewBundle {
         self.frozen.iter().map(|packed| packed.memory_bytes()).sum()
     }
 
-    /// Memory that the bundle will take, in bytes.
-    pub(super) fn bundle_memory_bytes(&self) -> usize {
-        bundles::memory_bytes_with(&self.low, self.high.as_deref(), self.updates())
+    /// Memory that the spill segment will take, in bytes.
+    pub(super) fn spill_segment_memory_bytes(&self) -> usize {
+        spill_segments::memory_bytes_with(&self.low, self.high.as_deref(), self.updates())
     }
 
-    /// The bundle, which now has a place.
+    /// The spill segment, which now has a place.
     pub(super) fn placed(self, extent: Extent) -> Spilled {
         let (updates, growth_bytes) = (self.updates(), self.growth_bytes());
         let Self { space, low, high, first_seq, through, blocks, .. } = self;
-        let record =
-            BundleRecord { space, low, high, first_seq, through, updates, growth_bytes, extent };
+        let record = SpillSegmentRecord {
+            space,
+            low,
+            high,
+            first_seq,
+            through,
+            updates,
+            growth_bytes,
+            extent,
+        };
         Spilled { record, blocks }
     }
 
@@ -64,12 +74,12 @@ impl NewBundle {
 pub struct SpillJob {
     pub(super) spill: SpillId,
     pub(super) store: [u8; 16],
-    pub(super) bundles: Vec<NewBundle>,
+    pub(super) spill_segments: Vec<NewSpillSegment>,
 }
 
-/// A bundle that is encoded.
+/// A spill segment that is encoded.
 pub(super) struct Encoded {
-    pub(super) bundle: NewBundle,
+    pub(super) segment: NewSpillSegment,
     pub(super) filter: Filter,
     /// Length of its image, in whole units.
     pub(super) bytes: u32,
@@ -78,7 +88,7 @@ pub(super) struct Encoded {
 /// What came of a [`SpillJob`].
 pub struct SpillOutput {
     pub(super) spill: SpillId,
-    pub(super) bundles: Vec<Encoded>,
+    pub(super) spill_segments: Vec<Encoded>,
     /// Their images one after another.
     pub(super) buffer: Buffer,
 }
@@ -86,33 +96,34 @@ pub struct SpillOutput {
 impl SpillJob {
     /// Bytes of the updates.
     pub(super) fn bytes(&self) -> usize {
-        self.bundles.iter().map(NewBundle::memory_bytes).sum()
+        self.spill_segments.iter().map(NewSpillSegment::memory_bytes).sum()
     }
 
-    /// Does the work. Gives way before each bundle.
+    /// Does the work. Gives way before each spill segment.
     pub(super) fn work_off(self, give_way: fn()) -> SpillOutput {
-        let mut bodies = Vec::with_capacity(self.bundles.len());
-        let mut bundles = Vec::with_capacity(self.bundles.len());
-        for bundle in self.bundles {
+        let mut bodies = Vec::with_capacity(self.spill_segments.len());
+        let mut spill_segments = Vec::with_capacity(self.spill_segments.len());
+        for segment in self.spill_segments {
             give_way();
-            let body = encode_bundle(bundle.frozen.iter().map(|packed| packed.as_section()));
-            let bytes = image_format::image_bytes(&bundle.low, body.len());
+            let body =
+                encode_spill_segment(segment.frozen.iter().map(|packed| packed.as_section()));
+            let bytes = image_format::image_bytes(&segment.low, body.len());
             let bytes = bytes.next_multiple_of(UNIT_BYTES as usize);
-            let bytes = u32::try_from(bytes).expect("a bundle is below 4 GiB");
-            let filter = bundle.filter();
+            let bytes = u32::try_from(bytes).expect("a spill segment is below 4 GiB");
+            let filter = segment.filter();
             bodies.push(body);
-            bundles.push(Encoded { bundle, filter, bytes });
+            spill_segments.push(Encoded { segment, filter, bytes });
         }
-        let total = bundles.iter().map(|bundle| bundle.bytes as usize).sum();
+        let total = spill_segments.iter().map(|segment| segment.bytes as usize).sum();
         let mut buffer = Buffer::recycled(total);
         let mut at = 0;
-        for (Encoded { bundle, bytes, .. }, body) in bundles.iter().zip(&bodies) {
-            let NewBundle { space, low, through, .. } = bundle;
-            let identity = bundles::identity_of(self.store, *space, low, *through);
+        for (Encoded { segment, bytes, .. }, body) in spill_segments.iter().zip(&bodies) {
+            let NewSpillSegment { space, low, through, .. } = segment;
+            let identity = spill_segments::identity_of(self.store, *space, low, *through);
             let end = at + *bytes as usize;
             image_format::encode(&identity, body, &mut buffer[at..end]);
             at = end;
         }
-        SpillOutput { spill: self.spill, bundles, buffer }
+        SpillOutput { spill: self.spill, spill_segments, buffer }
     }
 }

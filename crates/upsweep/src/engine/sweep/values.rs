@@ -127,7 +127,7 @@ impl Run {
         let (rest, kept) = blocks.into_iter().partition(is_of_rest);
         self.blocks = kept;
         let mut run = Self {
-            bundles: self.bundles.clone(),
+            spill_segments: self.spill_segments.clone(),
             frontier: self.frontier,
             block_bytes: self.block_bytes,
             may_split_shared: self.may_split_shared,

@@ -110,7 +110,7 @@ pub struct Trees {
     /// Items that have lost their last reference.
     freed_items: Vec<u32>,
     /// How much more each cell of the reference array has to say: references beyond the first.
-    owed: BTreeMap<u64, i64>,
+    deferred: BTreeMap<u64, i64>,
     /// How many references there are beyond the first of each node and item.
     extra: u64,
     changes: Changes,
@@ -186,7 +186,7 @@ impl Trees {
             item_refs: Vec::new(),
             condemned: Vec::new(),
             freed_items: Vec::new(),
-            owed: BTreeMap::new(),
+            deferred: BTreeMap::new(),
             extra: 0,
             changes: Changes::default(),
             touched: Vec::new(),
@@ -251,16 +251,16 @@ impl Trees {
 
     /// How much each cell of the reference array is behind.
     #[must_use]
-    pub fn owed(&self) -> &BTreeMap<u64, i64> {
-        &self.owed
+    pub fn deferred(&self) -> &BTreeMap<u64, i64> {
+        &self.deferred
     }
 
-    /// Notes that a cell of the reference array was changed by `amount`, or how much it is owed.
+    /// Adds `amount` to what is deferred for a cell of the reference array.
     pub fn owe(&mut self, index: u64, amount: i64) {
-        let owed = self.owed.entry(index).or_default();
-        *owed += amount;
-        if *owed == 0 {
-            self.owed.remove(&index);
+        let deferred = self.deferred.entry(index).or_default();
+        *deferred += amount;
+        if *deferred == 0 {
+            self.deferred.remove(&index);
         }
     }
 

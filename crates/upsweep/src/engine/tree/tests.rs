@@ -21,7 +21,7 @@ struct World {
     trees: Trees,
     keys: Keys,
     roots: Vec<(NodeId, BTreeMap<Vec<u8>, u32>)>,
-    owed: BTreeMap<u64, i64>,
+    deferred: BTreeMap<u64, i64>,
 }
 
 impl World {
@@ -29,7 +29,7 @@ impl World {
         let mut trees = Trees::new(b);
         let root = trees.create();
         let roots = vec![(root, BTreeMap::new())];
-        Self { trees, keys: Keys::default(), roots, owed: BTreeMap::new() }
+        Self { trees, keys: Keys::default(), roots, deferred: BTreeMap::new() }
     }
 
     fn item(&mut self, key: &[u8]) -> u32 {
@@ -69,12 +69,12 @@ impl World {
         let roots: Vec<NodeId> = self.roots.iter().map(|(root, _)| *root).collect();
         let audit = self.trees.audit(&roots, &self.keys);
         assert_eq!(audit.faults, Vec::<String>::new());
-        assert_eq!(&audit.cells(), self.trees.owed(), "what is owed is what is counted");
+        assert_eq!(&audit.cells(), self.trees.deferred(), "what is deferred is what is counted");
         for (root, map) in &self.roots {
             let found: Vec<u32> = self.trees.iter(*root).collect();
             assert_eq!(found, map.values().copied().collect::<Vec<_>>());
         }
-        self.owed = audit.cells();
+        self.deferred = audit.cells();
     }
 
     fn check_searches(&self, tree: usize, key: &[u8]) {
@@ -203,7 +203,7 @@ fn run(b: usize, steps: Vec<Step>) {
     }
     world.trees.release(usize::MAX);
     world.check();
-    assert!(world.trees.owed().is_empty() && !world.trees.has_sharing());
+    assert!(world.trees.deferred().is_empty() && !world.trees.has_sharing());
 }
 
 proptest! {
@@ -223,7 +223,7 @@ fn a_clone_costs_one_reference_and_shares_everything() {
     let nodes = world.trees.node_count();
     let (root, map) = world.roots[0].clone();
     world.roots.push((world.trees.share(root), map));
-    assert_eq!((world.trees.node_count(), world.trees.owed().len()), (nodes, 1));
+    assert_eq!((world.trees.node_count(), world.trees.deferred().len()), (nodes, 1));
     world.put(1, &key(77));
     let depth = world.trees.depth(root);
     assert!(world.trees.node_count() <= nodes + 2 * depth + 1, "only a path was copied");

@@ -119,7 +119,7 @@ fn a_record_stays_in_the_batch_that_it_was_appended_to() {
 }
 
 #[test]
-fn relaxed_records_wait_for_company_time_or_an_urgent_one() {
+fn relaxed_records_wait_for_a_full_batch_time_or_an_urgent_one() {
     let mut world = World::new(config(1, 4, 8, 1));
     world.now_us = 1000;
     let relaxed = (Urgency::Relaxed, Space::User);
@@ -174,7 +174,7 @@ fn a_batch_waits_for_those_who_are_expected_back_while_its_device_writes() {
 }
 
 #[test]
-fn a_batch_that_expects_company_goes_to_an_idle_device() {
+fn a_batch_that_expects_more_records_goes_to_an_idle_device() {
     let mut world = World::new(config(2, 4, 8, 1));
     assert_eq!(put_and_dispatch(&mut world, 6), [0]);
     assert_eq!(put_and_dispatch(&mut world, 3), [0, 1]);

@@ -1,9 +1,9 @@
-//! Bundles: any bytes give sections or are refused, and reading what checks never panics; bundles
-//! of sections that check give the same updates again.
+//! Spill segments: any bytes give sections or are refused, and reading what checks never panics;
+//! spill segments of sections that check give the same updates again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use upsweep::engine::format::bundle_format::{Sections, encode_bundle};
+use upsweep::engine::format::spill_segment_format::{Sections, encode_spill_segment};
 
 fuzz_target!(|data: &[u8]| {
     let Ok(sections) = Sections::of(data) else { return };
@@ -13,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
         .filter_map(|index| sections.get(index).and_then(|section| section.check()).ok())
         .filter(|section| section.count() <= 64)
         .collect();
-    let body = encode_bundle(sound.iter().copied());
+    let body = encode_spill_segment(sound.iter().copied());
     let again = Sections::of(&body).expect("it was just encoded");
     assert_eq!(again.count(), sound.len());
     for (index, section) in sound.iter().enumerate() {

@@ -1,21 +1,21 @@
-//! Bundles: waiting updates on the data devices, when memory or the log holds too few of them for
-//! each visit of their block.
+//! Spill segments: waiting updates on the data devices, when memory or the log holds too few of
+//! them for each visit of their block.
 //!
-//! A *bundle* is the queues of neighbouring blocks of one space as they were at one moment, written
-//! one behind the other. It is a sorted part of the log: what is in it is durable, so the log may
-//! be released, and each update keeps its sequence. It never changes, whatever becomes of the
-//! blocks. A block *has* an update of a bundle if its key is the block's and the frontier of the
-//! block is below the end of the bundle; so an image that holds an update is never given it again,
-//! and splits, merges, clones and removals need no word about bundles.
+//! A *spill segment* is the queues of neighbouring blocks of one space as they were at one moment,
+//! written one behind the other. It is a sorted part of the log: what is in it is durable, so the
+//! log may be released, and each update keeps its sequence. It never changes, whatever becomes of
+//! the blocks. A block *has* an update of a spill segment if its key is the block's and the
+//! frontier of the block is below the end of the spill segment; so an image that holds an update is
+//! never given it again, and splits, merges, clones and removals need no word about spill segments.
 //!
-//! Invariants: a bundle concerns its space and what is cloned from it after the bundle has come
-//! into being, because the blocks in it belonged to that space alone then; all updates of its keys
-//! up to its end are in it, in an older bundle, or in an image; its space on the device is given
-//! back only after a checkpoint that does not list it.
+//! Invariants: a spill segment concerns its space and what is cloned from it after the spill
+//! segment has come into being, because the blocks in it belonged to that space alone then; all
+//! updates of its keys up to its end are in it, in an older spill segment, or in an image; its
+//! space on the device is given back only after a checkpoint that does not list it.
 //!
-//! Bundles may overlap. In memory they lie in levels within which they do not, and each has a
-//! filter of its keys, so that a query reads few in vain. (One level of a buffer tree: Arge, 1995;
-//! Bloom, 1970.)
+//! Spill segments may overlap. In memory they lie in levels within which they do not, and each has
+//! a filter of its keys, so that a query reads few that have nothing for it. (One level of a buffer
+//! tree: Arge, 1995; Bloom, 1970.)
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -25,19 +25,19 @@ use fastbloom::BloomFilter;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::block_format::{BlockFormat, UpdateRef};
-use super::format::bundle_format::{BundleRecord, Sections};
-use super::format::checkpoint_format::BundleList;
+use super::format::checkpoint_format::SpillSegmentList;
 use super::format::codec_format::Malformed;
 use super::format::image_format::{Identity, ImageKind};
+use super::format::spill_segment_format::{Sections, SpillSegmentRecord};
 use super::queue::Waiting;
 
-/// Bits of a filter for each update: by Bloom's formula one query of fifty reads a bundle in vain.
+/// Bits of a filter for each update: a false-positive rate of 2 % by Bloom's formula.
 const FILTER_BITS: usize = 8;
 
-/// Memory that an update in a bundle takes, about: its part of the filter and of all else.
+/// Memory that an update in a spill segment takes, about: its part of the filter and of all else.
 pub const MEMORY_BYTES_PER_UPDATE: f64 = 1.25;
 
-/// Which keys a bundle may have.
+/// Which keys a spill segment may have.
 pub struct Filter(BloomFilter);
 
 impl Filter {
@@ -56,17 +56,17 @@ impl Filter {
     }
 }
 
-/// A bundle that is there.
-pub struct Bundle {
+/// A spill segment that is there.
+pub struct SpillSegment {
     /// What the log says of it.
-    pub record: BundleRecord,
+    pub record: SpillSegmentRecord,
     /// Sequence of the log record.
     pub seq: u64,
     /// `None`: it could not be read when the store was opened, and may have any key.
     pub filter: Option<Filter>,
 }
 
-impl Bundle {
+impl SpillSegment {
     /// Whether it may have updates of this key.
     #[must_use]
     pub fn may_have(&self, key: &[u8]) -> bool {
@@ -87,32 +87,32 @@ impl Bundle {
     }
 }
 
-/// Memory of a bundle between these keys with a filter of so many bytes.
+/// Memory of a spill segment between these keys with a filter of so many bytes.
 fn memory_bytes(low: &[u8], high: Option<&[u8]>, filter_bytes: usize) -> usize {
     let keys = 2 * low.len() + high.map_or(0, <[u8]>::len);
     // Twice the pointer and the key in the tree, which is half full at worst.
-    size_of::<Bundle>() + filter_bytes + keys + 64
+    size_of::<SpillSegment>() + filter_bytes + keys + 64
 }
 
-/// Memory that a bundle between these keys with so many updates will take, in bytes.
+/// Memory that a spill segment between these keys with so many updates will take, in bytes.
 #[must_use]
 pub fn memory_bytes_with(low: &[u8], high: Option<&[u8]>, updates: u32) -> usize {
     memory_bytes(low, high, updates as usize * FILTER_BITS / 8)
 }
 
-/// What the image of a bundle says of itself.
+/// What the image of a spill segment says of itself.
 #[must_use]
-pub fn identity(store: [u8; 16], record: &BundleRecord) -> Identity<'_> {
+pub fn identity(store: [u8; 16], record: &SpillSegmentRecord) -> Identity<'_> {
     identity_of(store, record.space, &record.low, record.through)
 }
 
-/// As [`identity`], for a bundle of which there is no record yet.
+/// As [`identity`], for a spill segment of which there is no record yet.
 #[must_use]
 pub fn identity_of(store: [u8; 16], space: u32, low: &[u8], through: u64) -> Identity<'_> {
-    Identity { store, kind: ImageKind::Bundle, space, seq: through, key: low }
+    Identity { store, kind: ImageKind::SpillSegment, space, seq: through, key: low }
 }
 
-/// Everything that the body of a bundle has.
+/// Everything that the body of a spill segment has.
 ///
 /// # Errors
 /// [`Malformed`] when the body is none.
@@ -121,8 +121,8 @@ pub fn waiting_all(body: &[u8]) -> Result<Vec<Waiting<'_>>, Malformed> {
     (0..sections.count()).map(|index| Ok(sections.get(index)?.check()?.unpack())).collect()
 }
 
-/// What the body of a bundle has for positions from `low` to below `high` of a space with this
-/// format.
+/// What the body of a spill segment has for positions from `low` to below `high` of a space with
+/// this format.
 ///
 /// # Errors
 /// [`Malformed`] when the body is none.
@@ -151,7 +151,7 @@ pub fn waiting_in<'a>(
     Ok(found)
 }
 
-/// What the body of a bundle has for one key, which is at this position.
+/// What the body of a spill segment has for one key, which is at this position.
 ///
 /// # Errors
 /// [`Malformed`] when the body is none.
@@ -167,38 +167,41 @@ pub fn waiting_of<'a>(
     Ok(sections.get(last)?.check()?.of_key(key))
 }
 
-/// Bundles of a space that do not overlap, by their first position.
+/// Spill segments of a space that do not overlap, by their first position.
 #[derive(Default)]
 struct Level {
-    bundles: BTreeMap<Box<[u8]>, Arc<Bundle>>,
-    /// No bundle that was ever in it reaches beyond this sequence.
+    spill_segments: BTreeMap<Box<[u8]>, Arc<SpillSegment>>,
+    /// No spill segment that was ever in it reaches beyond this sequence.
     through_max: u64,
 }
 
 impl Level {
-    /// The bundle that covers a position.
-    fn at(&self, position: &[u8]) -> Option<&Arc<Bundle>> {
+    /// The spill segment that covers a position.
+    fn at(&self, position: &[u8]) -> Option<&Arc<SpillSegment>> {
         let to_position = (Bound::Unbounded, Bound::Included(position));
-        let (_, bundle) = self.bundles.range::<[u8], _>(to_position).next_back()?;
-        Some(bundle).filter(|bundle| bundle.ends_above(position))
+        let (_, segment) = self.spill_segments.range::<[u8], _>(to_position).next_back()?;
+        Some(segment).filter(|segment| segment.ends_above(position))
     }
 
-    /// The bundles that cover positions from `low` to below `high`.
+    /// The spill segments that cover positions from `low` to below `high`.
     fn overlapping<'a>(
         &'a self,
         low: &'a [u8],
         high: Option<&'a [u8]>,
-    ) -> impl Iterator<Item = &'a Arc<Bundle>> {
+    ) -> impl Iterator<Item = &'a Arc<SpillSegment>> {
         let to_low = (Bound::Unbounded, Bound::Excluded(low));
-        let before = self.bundles.range::<[u8], _>(to_low).next_back().map(|(_, bundle)| bundle);
-        let before = before.filter(|bundle| bundle.ends_above(low));
-        let from_low = self.bundles.range::<[u8], _>((Bound::Included(low), Bound::Unbounded));
-        let inside = from_low.map(|(_, bundle)| bundle);
-        before.into_iter().chain(inside.take_while(move |bundle| bundle.begins_below(high)))
+        let before =
+            self.spill_segments.range::<[u8], _>(to_low).next_back().map(|(_, segment)| segment);
+        let before = before.filter(|segment| segment.ends_above(low));
+        let from_low =
+            self.spill_segments.range::<[u8], _>((Bound::Included(low), Bound::Unbounded));
+        let inside = from_low.map(|(_, segment)| segment);
+        before.into_iter().chain(inside.take_while(move |segment| segment.begins_below(high)))
     }
 }
 
-/// Where a bundle is, or was. The default is before all of them, for no bundle is of space 0.
+/// Where a spill segment is, or was. The default is before all of them, for no spill segment is of
+/// space 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     space: u32,
@@ -206,10 +209,10 @@ pub struct Place {
     low: Box<[u8]>,
 }
 
-/// A list of all bundles as they were when it was begun, made a portion at a time.
+/// A list of all spill segments as they were when it was begun, made a portion at a time.
 struct Listing {
-    list: BundleList,
-    /// Younger bundles came later.
+    list: SpillSegmentList,
+    /// Younger spill segments came later.
     through: u64,
     /// The last place that was looked at.
     last: Place,
@@ -217,16 +220,16 @@ struct Listing {
 }
 
 impl Listing {
-    fn add(&mut self, bundle: &Bundle) {
-        if bundle.seq <= self.through {
-            self.list.push(bundle.seq, &bundle.record);
+    fn add(&mut self, segment: &SpillSegment) {
+        if segment.seq <= self.through {
+            self.list.push(segment.seq, &segment.record);
         }
     }
 }
 
-/// All bundles.
+/// All spill segments.
 #[derive(Default)]
-pub struct Bundles {
+pub struct SpillSegments {
     spaces: BTreeMap<u32, Vec<Level>>,
     /// The most of a space.
     levels: usize,
@@ -235,14 +238,14 @@ pub struct Bundles {
     disk_bytes: u64,
     growth_bytes: u64,
     entries: u64,
-    /// Sequences of the oldest updates of bundles, and of how many.
+    /// Sequences of the oldest updates of spill segments, and of how many.
     first_seqs: BTreeMap<u64, u32>,
     /// Sequences of their log records, and of how many.
     seqs: BTreeMap<u64, u32>,
     listing: Option<Listing>,
 }
 
-/// Notes that one more bundle has this sequence.
+/// Notes that one more spill segment has this sequence.
 fn note(seqs: &mut BTreeMap<u64, u32>, seq: u64) {
     *seqs.entry(seq).or_default() += 1;
 }
@@ -257,14 +260,14 @@ fn forget(seqs: &mut BTreeMap<u64, u32>, seq: u64) {
     }
 }
 
-impl Bundles {
-    /// Sequence of the oldest update in any bundle.
+impl SpillSegments {
+    /// Sequence of the oldest update in any spill segment.
     #[must_use]
     pub fn first_seq(&self) -> Option<u64> {
         self.first_seqs.first_key_value().map(|(seq, _)| *seq)
     }
 
-    /// Sequence of the log record of the oldest bundle.
+    /// Sequence of the log record of the oldest spill segment.
     #[must_use]
     pub fn oldest(&self) -> Option<u64> {
         self.seqs.first_key_value().map(|(seq, _)| *seq)
@@ -276,13 +279,14 @@ impl Bundles {
         self.count == 0
     }
 
-    /// Number of bundles.
+    /// Number of spill segments.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// How many levels have a bundle of the space that covers positions from `low` to below `high`.
+    /// How many levels have a spill segment of the space that covers positions from `low` to below
+    /// `high`.
     #[must_use]
     pub fn depth(&self, space: u32, low: &[u8], high: Option<&[u8]>) -> usize {
         let levels = self.spaces.get(&space).into_iter().flatten();
@@ -319,17 +323,17 @@ impl Bundles {
         self.entries
     }
 
-    /// Adds a bundle.
-    pub fn insert(&mut self, bundle: Bundle) {
+    /// Adds a spill segment.
+    pub fn insert(&mut self, segment: SpillSegment) {
         self.count += 1;
-        self.memory_bytes += bundle.memory_bytes();
-        self.disk_bytes += u64::from(bundle.record.extent.bytes);
-        self.growth_bytes += bundle.record.growth_bytes;
-        self.entries += u64::from(bundle.record.updates);
-        note(&mut self.first_seqs, bundle.record.first_seq);
-        note(&mut self.seqs, bundle.seq);
-        let levels = self.spaces.entry(bundle.record.space).or_default();
-        let (low, high) = (bundle.record.low.clone(), bundle.record.high.as_deref());
+        self.memory_bytes += segment.memory_bytes();
+        self.disk_bytes += u64::from(segment.record.extent.bytes);
+        self.growth_bytes += segment.record.growth_bytes;
+        self.entries += u64::from(segment.record.updates);
+        note(&mut self.first_seqs, segment.record.first_seq);
+        note(&mut self.seqs, segment.seq);
+        let levels = self.spaces.entry(segment.record.space).or_default();
+        let (low, high) = (segment.record.low.clone(), segment.record.high.as_deref());
         let is_free = |level: &Level| level.overlapping(&low, high).next().is_none();
         let level = levels.iter().position(is_free).unwrap_or(levels.len());
         if level == levels.len() {
@@ -337,17 +341,21 @@ impl Bundles {
             self.levels = self.levels.max(levels.len());
         }
         let level = &mut levels[level];
-        level.through_max = level.through_max.max(bundle.record.through);
-        level.bundles.insert(low, Arc::new(bundle));
+        level.through_max = level.through_max.max(segment.record.through);
+        level.spill_segments.insert(low, Arc::new(segment));
     }
 
-    /// Takes a bundle out.
-    pub fn remove(&mut self, bundle: &BundleRecord) {
-        let Some(levels) = self.spaces.get_mut(&bundle.space) else { return };
+    /// Takes a spill segment out.
+    pub fn remove(&mut self, segment: &SpillSegmentRecord) {
+        let Some(levels) = self.spaces.get_mut(&segment.space) else { return };
         let found = (0..).zip(levels.iter_mut()).find_map(|(index, level)| {
-            let is_it = level.bundles.get(&bundle.low).is_some_and(|found| found.record == *bundle);
-            let (low, found) = is_it.then(|| level.bundles.remove_entry(&bundle.low)).flatten()?;
-            Some((Place { space: bundle.space, level: index, low }, found))
+            let is_it = level
+                .spill_segments
+                .get(&segment.low)
+                .is_some_and(|found| found.record == *segment);
+            let (low, found) =
+                is_it.then(|| level.spill_segments.remove_entry(&segment.low)).flatten()?;
+            Some((Place { space: segment.space, level: index, low }, found))
         });
         let Some((place, found)) = found else { return };
         if let Some(listing) = &mut self.listing
@@ -356,12 +364,12 @@ impl Bundles {
             listing.add(&found);
         }
         let before = levels.len();
-        while levels.last().is_some_and(|level| level.bundles.is_empty()) {
+        while levels.last().is_some_and(|level| level.spill_segments.is_empty()) {
             levels.pop();
         }
         let after = levels.len();
         if after == 0 {
-            self.spaces.remove(&bundle.space);
+            self.spaces.remove(&segment.space);
         }
         if after < before && before == self.levels {
             self.levels = self.spaces.values().map(Vec::len).max().unwrap_or(0);
@@ -375,10 +383,10 @@ impl Bundles {
         forget(&mut self.seqs, found.seq);
     }
 
-    /// Begins a list of all bundles as they are now. The log records of later ones have sequences
-    /// above `through`.
+    /// Begins a list of all spill segments as they are now. The log records of later ones have
+    /// sequences above `through`.
     pub fn begin_list(&mut self, through: u64) {
-        let (list, last) = (BundleList::default(), Place::default());
+        let (list, last) = (SpillSegmentList::default(), Place::default());
         self.listing = Some(Listing { list, through, last, is_complete: false });
     }
 
@@ -388,12 +396,12 @@ impl Bundles {
         self.listing.as_ref().is_some_and(|listing| !listing.is_complete)
     }
 
-    /// Goes on with the list, if it is not complete, by so many bundles at most. Those that are
-    /// removed before their turn are in it already.
+    /// Goes on with the list, if it is not complete, by so many spill segments at most. Those that
+    /// are removed before their turn are in it already.
     pub fn list_some(&mut self, most: usize) {
         let Some(mut listing) = self.listing.take() else { return };
         let portion = self.behind(&listing.last, most);
-        portion.iter().for_each(|(_, bundle)| listing.add(bundle));
+        portion.iter().for_each(|(_, segment)| listing.add(segment));
         listing.is_complete = portion.len() < most;
         if let Some((place, _)) = portion.into_iter().next_back() {
             listing.last = place;
@@ -402,25 +410,25 @@ impl Bundles {
     }
 
     /// The list, which is complete.
-    pub fn take_list(&mut self) -> BundleList {
+    pub fn take_list(&mut self) -> SpillSegmentList {
         self.listing.take().map(|listing| listing.list).unwrap_or_default()
     }
 
-    /// The next bundles behind a place, at most so many, by place.
+    /// The next spill segments behind a place, at most so many, by place.
     #[must_use]
-    pub fn behind(&self, last: &Place, most: usize) -> Vec<(Place, Arc<Bundle>)> {
+    pub fn behind(&self, last: &Place, most: usize) -> Vec<(Place, Arc<SpillSegment>)> {
         let mut found = Vec::new();
         for (space, levels) in self.spaces.range(last.space..) {
             let is_same_space = *space == last.space;
             let first = if is_same_space { last.level } else { 0 };
-            for (level, bundles) in levels.iter().enumerate().skip(first) {
+            for (level, spill_segments) in levels.iter().enumerate().skip(first) {
                 let is_same_level = is_same_space && level == last.level;
                 let from =
                     if is_same_level { Bound::Excluded(&*last.low) } else { Bound::Unbounded };
-                let next = bundles.bundles.range::<[u8], _>((from, Bound::Unbounded));
-                found.extend(next.take(most - found.len()).map(|(low, bundle)| {
+                let next = spill_segments.spill_segments.range::<[u8], _>((from, Bound::Unbounded));
+                found.extend(next.take(most - found.len()).map(|(low, segment)| {
                     let place = Place { space: *space, level, low: low.clone() };
-                    (place, Arc::clone(bundle))
+                    (place, Arc::clone(segment))
                 }));
             }
         }
@@ -429,34 +437,34 @@ impl Bundles {
 
     /// Whether it is there.
     #[must_use]
-    pub fn has(&self, bundle: &BundleRecord) -> bool {
-        let levels = self.spaces.get(&bundle.space);
+    pub fn has(&self, segment: &SpillSegmentRecord) -> bool {
+        let levels = self.spaces.get(&segment.space);
         let mut found =
-            levels.into_iter().flatten().filter_map(|level| level.bundles.get(&bundle.low));
-        found.any(|found| found.record == *bundle)
+            levels.into_iter().flatten().filter_map(|level| level.spill_segments.get(&segment.low));
+        found.any(|found| found.record == *segment)
     }
 
-    /// Where the first bundle of the lowest level ends that ends above this position.
+    /// Where the first spill segment of the lowest level ends that ends above this position.
     #[must_use]
     pub fn end_above<'a>(&'a self, space: u32, position: &'a [u8]) -> Option<&'a [u8]> {
         let level = self.spaces.get(&space)?.first()?;
         level.overlapping(position, None).next()?.record.high.as_deref()
     }
 
-    /// All bundles, by space.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Bundle>> {
-        self.spaces.values().flatten().flat_map(|level| level.bundles.values())
+    /// All spill segments, by space.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<SpillSegment>> {
+        self.spaces.values().flatten().flat_map(|level| level.spill_segments.values())
     }
 
     /// Takes all of them out.
-    pub fn take(&mut self) -> Vec<Arc<Bundle>> {
+    pub fn take(&mut self) -> Vec<Arc<SpillSegment>> {
         let all = self.iter().map(Arc::clone).collect();
         *self = Self::default();
         all
     }
 
     /// Whether one that concerns a space has what was accepted for a position up to a sequence;
-    /// `sources` as in [`Bundles::concerning`].
+    /// `sources` as in [`SpillSegments::concerning`].
     #[must_use]
     pub fn hold(&self, sources: &[(u32, u64)], position: &[u8], seq: u64) -> bool {
         sources.iter().any(|(space, below)| {
@@ -472,23 +480,23 @@ impl Bundles {
 
     /// Those that cover positions from `low` to below `high` and concern a space, in the order in
     /// which they came into being. `sources` are the space and those that it was cloned from, each
-    /// with the sequence below which bundles of it concern the space.
+    /// with the sequence below which spill segments of it concern the space.
     #[must_use]
     pub fn concerning(
         &self,
         sources: &[(u32, u64)],
         low: &[u8],
         high: Option<&[u8]>,
-    ) -> Vec<Arc<Bundle>> {
+    ) -> Vec<Arc<SpillSegment>> {
         let mut found = Vec::new();
         for (space, below) in sources {
             for level in self.spaces.get(space).into_iter().flatten() {
-                let inside = level.overlapping(low, high).filter(|bundle| bundle.seq < *below);
+                let inside = level.overlapping(low, high).filter(|segment| segment.seq < *below);
                 found.extend(inside.map(Arc::clone));
             }
         }
         // Those that a checkpoint carries share a sequence with the last record before.
-        found.sort_by_key(|bundle| (bundle.seq, bundle.record.through));
+        found.sort_by_key(|segment| (segment.seq, segment.record.through));
         found
     }
 }
@@ -503,13 +511,21 @@ mod tests {
     use crate::device::DeviceId;
     use crate::placement::Extent;
 
-    fn bundle(seq: u64, space: u32, low: u8, length: u8) -> Bundle {
+    fn segment(seq: u64, space: u32, low: u8, length: u8) -> SpillSegment {
         let extent = Extent { device: DeviceId(0), offset: seq << 12, bytes: 4096 };
         let (low, high) = ([low].into(), Some([low + length].into()));
         let (first_seq, through, updates, growth_bytes) = (seq, seq, 1, 0);
-        let record =
-            BundleRecord { space, low, high, first_seq, through, updates, growth_bytes, extent };
-        Bundle { record, seq, filter: None }
+        let record = SpillSegmentRecord {
+            space,
+            low,
+            high,
+            first_seq,
+            through,
+            updates,
+            growth_bytes,
+            extent,
+        };
+        SpillSegment { record, seq, filter: None }
     }
 
     proptest! {
@@ -522,36 +538,36 @@ mod tests {
                 0..60,
             ),
         ) {
-            let (mut bundles, mut seq) = (Bundles::default(), 0);
+            let (mut segments, mut seq) = (SpillSegments::default(), 0);
             for (space, low, length) in before {
                 seq += 1;
-                bundles.insert(bundle(seq, space, low, length));
+                segments.insert(segment(seq, space, low, length));
             }
-            let expected: BTreeSet<u64> = bundles.iter().map(|bundle| bundle.seq).collect();
-            bundles.begin_list(seq);
+            let expected: BTreeSet<u64> = segments.iter().map(|segment| segment.seq).collect();
+            segments.begin_list(seq);
             for (step, space, low, index) in steps {
                 match step {
-                    0 => bundles.list_some(most),
+                    0 => segments.list_some(most),
                     1 => {
                         seq += 1;
-                        bundles.insert(bundle(seq, space, low, 9));
+                        segments.insert(segment(seq, space, low, 9));
                     }
                     _ => {
-                        let all: Vec<_> = bundles.iter().map(Arc::clone).collect();
+                        let all: Vec<_> = segments.iter().map(Arc::clone).collect();
                         if !all.is_empty() {
-                            bundles.remove(&index.get(&all).record);
+                            segments.remove(&index.get(&all).record);
                         }
                     }
                 }
-                let levels = bundles.spaces.values().map(Vec::len).max();
-                prop_assert_eq!(bundles.levels(), levels.unwrap_or(0));
-                let oldest = bundles.iter().map(|bundle| bundle.seq).min();
-                prop_assert_eq!(bundles.oldest(), oldest);
+                let levels = segments.spaces.values().map(Vec::len).max();
+                prop_assert_eq!(segments.levels(), levels.unwrap_or(0));
+                let oldest = segments.iter().map(|segment| segment.seq).min();
+                prop_assert_eq!(segments.oldest(), oldest);
             }
-            while bundles.is_listing() {
-                bundles.list_some(most);
+            while segments.is_listing() {
+                segments.list_some(most);
             }
-            let list = bundles.take_list();
+            let list = segments.take_list();
             let found: Vec<u64> = list.iter().map(|(seq, _)| seq).collect();
             prop_assert_eq!(found.len(), expected.len());
             prop_assert_eq!(found.into_iter().collect::<BTreeSet<u64>>(), expected);

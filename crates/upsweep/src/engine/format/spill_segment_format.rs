@@ -1,16 +1,18 @@
-//! Bundles: waiting updates that were spilled to a data device, and the records that tell of them.
+//! Spill segments: waiting updates that were spilled to a data device, and the records that tell of
+//! them.
 //!
-//! The body of a bundle is the tails of keys that its updates refer to (see `queue/tails.rs`), the
-//! number of its *sections* (4 bytes), where each of them begins in the body (4 bytes), and the
-//! sections, in the order of their keys. A section is the queue of one block as it was in memory:
-//! the key of the block, the first sequence, the number of updates, how much the block grows if
-//! each makes a record, and the packed updates (see `queue/entry.rs`).
+//! The body of a spill segment is the tails of keys that its updates refer to (see
+//! `queue/tails.rs`), the number of its *sections* (4 bytes), where each of them begins in the body
+//! (4 bytes), and the sections, in the order of their keys. A section is the queue of one block as
+//! it was in memory: the key of the block, the first sequence, the number of updates, how much the
+//! block grows if each makes a record, and the packed updates (see `queue/entry.rs`).
 //!
-//! A *bundle record*, in the log and in the checkpoint root, is the form of the bundle, a space,
-//! the first key, 0, or 1 and the first key beyond, the sequence of the oldest update, the distance
-//! from there to the sequence through which the bundle has them all, the number of updates, the sum
-//! of growth, and the extent. The form stands in the record, not in the bundle, so that a store
-//! with bundles that cannot be read does not open: they are not damaged.
+//! A *spill segment record*, in the log and in the checkpoint root, is the form of the spill
+//! segment, a space, the first key, 0, or 1 and the first key beyond, the sequence of the oldest
+//! update, the distance from there to the sequence through which the spill segment has them all,
+//! the number of updates, the sum of growth, and the extent. The form stands in the record, not in
+//! the spill segment, so that a store with spill segments that cannot be read does not open: they
+//! are not damaged.
 
 use super::codec_format::{Malformed, Reader, put_bytes, put_u32, put_varint};
 use super::record_format::{BlockRef, put_block_ref, put_extent, read_block_ref, read_extent};
@@ -18,13 +20,15 @@ use crate::engine::quarantine::FIRST_USER_SPACE;
 use crate::engine::queue::{Section, TailTable};
 use crate::placement::Extent;
 
-/// The form of bundles. Records of before there were tails begin with their space, which is above.
+/// The form of spill segments. Records of before there were tails begin with their space, which is
+/// above.
 const FORM: u8 = 2;
-const _: () = assert!((FORM as u32) < FIRST_USER_SPACE, "bundles have updates of users' spaces");
+const _: () =
+    assert!((FORM as u32) < FIRST_USER_SPACE, "spill segments have updates of users' spaces");
 
-/// What the log and the checkpoint say of a bundle.
+/// What the log and the checkpoint say of a spill segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BundleRecord {
+pub struct SpillSegmentRecord {
     /// The space whose updates they are.
     pub space: u32,
     /// Where the keys begin that it covers.
@@ -43,16 +47,16 @@ pub struct BundleRecord {
     pub extent: Extent,
 }
 
-/// A bundle that comes into being, and the blocks whose queues are in it.
+/// A spill segment that comes into being, and the blocks whose queues are in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spilled {
-    /// The bundle.
-    pub record: BundleRecord,
+    /// The spill segment.
+    pub record: SpillSegmentRecord,
     /// The blocks.
     pub blocks: Vec<BlockRef>,
 }
 
-pub(super) fn put_bundle(record: &BundleRecord, out: &mut Vec<u8>) {
+pub(super) fn put_spill_segment(record: &SpillSegmentRecord, out: &mut Vec<u8>) {
     out.push(FORM);
     put_varint(out, u64::from(record.space));
     put_bytes(out, &record.low);
@@ -65,31 +69,32 @@ pub(super) fn put_bundle(record: &BundleRecord, out: &mut Vec<u8>) {
     put_extent(Some(record.extent), out);
 }
 
-pub(super) fn read_bundle(reader: &mut Reader<'_>) -> Result<BundleRecord, Malformed> {
+pub(super) fn read_spill_segment(reader: &mut Reader<'_>) -> Result<SpillSegmentRecord, Malformed> {
     if reader.byte()? != FORM {
-        return Err(Malformed("form of a bundle"));
+        return Err(Malformed("form of a spill segment"));
     }
     let (space, low) = (reader.narrow()?, reader.bytes()?.into());
     let high = match reader.byte()? {
         0 => None,
         1 => Some(reader.bytes()?.into()),
-        _ => return Err(Malformed("bundle")),
+        _ => return Err(Malformed("spill segment")),
     };
     let first_seq = reader.varint()?;
-    let through = first_seq.checked_add(reader.varint()?).ok_or(Malformed("bundle sequence"))?;
+    let through =
+        first_seq.checked_add(reader.varint()?).ok_or(Malformed("spill segment sequence"))?;
     let (updates, growth_bytes) = (reader.narrow()?, reader.varint()?);
-    let extent = read_extent(reader)?.ok_or(Malformed("bundle extent"))?;
-    Ok(BundleRecord { space, low, high, first_seq, through, updates, growth_bytes, extent })
+    let extent = read_extent(reader)?.ok_or(Malformed("spill segment extent"))?;
+    Ok(SpillSegmentRecord { space, low, high, first_seq, through, updates, growth_bytes, extent })
 }
 
 pub(super) fn put_spilled(spilled: &Spilled, out: &mut Vec<u8>) {
-    put_bundle(&spilled.record, out);
+    put_spill_segment(&spilled.record, out);
     put_varint(out, spilled.blocks.len() as u64);
     spilled.blocks.iter().for_each(|block| put_block_ref(*block, out));
 }
 
 pub(super) fn read_spilled(reader: &mut Reader<'_>) -> Result<Spilled, Malformed> {
-    let record = read_bundle(reader)?;
+    let record = read_spill_segment(reader)?;
     let mut blocks = Vec::new();
     for _ in 0..reader.count(2)? {
         blocks.push(read_block_ref(reader)?);
@@ -97,11 +102,13 @@ pub(super) fn read_spilled(reader: &mut Reader<'_>) -> Result<Spilled, Malformed
     Ok(Spilled { record, blocks })
 }
 
-/// Encodes the body of a bundle. The sections are of one arena, or of one bundle: the tails of one
-/// are the first of those of another.
-pub fn encode_bundle<'a>(sections: impl ExactSizeIterator<Item = Section<'a>> + Clone) -> Vec<u8> {
+/// Encodes the body of a spill segment. The sections are of one arena, or of one spill segment: the
+/// tails of one are the first of those of another.
+pub fn encode_spill_segment<'a>(
+    sections: impl ExactSizeIterator<Item = Section<'a>> + Clone,
+) -> Vec<u8> {
     let count = sections.len();
-    let narrow = |number: usize| u32::try_from(number).expect("a bundle is below 4 GiB");
+    let narrow = |number: usize| u32::try_from(number).expect("a spill segment is below 4 GiB");
     let all = sections.clone().map(|section| section.tails());
     let tails = all.max_by_key(TailTable::count).unwrap_or_default();
     let bytes: usize = sections.clone().map(|section| section.encoded_bytes()).sum();
@@ -125,7 +132,7 @@ pub fn encode_bundle<'a>(sections: impl ExactSizeIterator<Item = Section<'a>> + 
 
 const OFFSET_BYTES: usize = 4;
 
-/// The sections of a bundle. Only those that are asked for are looked at.
+/// The sections of a spill segment. Only those that are asked for are looked at.
 #[derive(Clone, Copy, Debug)]
 pub struct Sections<'a> {
     body: &'a [u8],
@@ -135,7 +142,7 @@ pub struct Sections<'a> {
 }
 
 impl<'a> Sections<'a> {
-    /// The sections in the body of a bundle.
+    /// The sections in the body of a spill segment.
     ///
     /// # Errors
     /// [`Malformed`] when the body has no table of tails, or is too short for its sections.
@@ -220,9 +227,9 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_needs_nothing_but_itself() {
+    fn a_spill_segment_needs_nothing_but_itself() {
         let queues = queues();
-        let body = encode_bundle(queues.iter().map(Packed::as_section));
+        let body = encode_spill_segment(queues.iter().map(Packed::as_section));
         let sections = Sections::of(&body).expect("it was just encoded");
         assert_eq!(sections.count(), queues.len());
         for (index, packed) in queues.iter().enumerate() {
@@ -239,9 +246,9 @@ mod tests {
     }
 
     #[test]
-    fn records_of_bundles_of_another_form_are_refused() {
+    fn records_of_spill_segments_of_another_form_are_refused() {
         let extent = Extent { device: crate::device::DeviceId(0), offset: 1 << 14, bytes: 4096 };
-        let record = BundleRecord {
+        let record = SpillSegmentRecord {
             space: FIRST_USER_SPACE,
             low: b"low".as_slice().into(),
             high: None,
@@ -252,19 +259,22 @@ mod tests {
             extent,
         };
         let mut bytes = Vec::new();
-        put_bundle(&record, &mut bytes);
-        assert_eq!(read_bundle(&mut Reader::new(&bytes)), Ok(record));
+        put_spill_segment(&record, &mut bytes);
+        assert_eq!(read_spill_segment(&mut Reader::new(&bytes)), Ok(record));
         let earlier = &bytes[1..];
-        assert_eq!(read_bundle(&mut Reader::new(earlier)), Err(Malformed("form of a bundle")));
+        assert_eq!(
+            read_spill_segment(&mut Reader::new(earlier)),
+            Err(Malformed("form of a spill segment"))
+        );
     }
 
     proptest! {
         #[test]
-        fn a_bundle_that_is_changed_is_survived(
+        fn a_spill_segment_that_is_changed_is_survived(
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         ) {
             let queues = queues();
-            let mut body = encode_bundle(queues.iter().map(Packed::as_section));
+            let mut body = encode_spill_segment(queues.iter().map(Packed::as_section));
             changes.iter().for_each(|(at, byte)| *at.get_mut(&mut body) = *byte);
             let Ok(sections) = Sections::of(&body) else { return Ok(()) };
             for index in 0..sections.count().min(10) {
