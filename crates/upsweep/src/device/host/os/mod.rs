@@ -6,8 +6,8 @@
 //! | file | system | state |
 //! |---|---|---|
 //! | `linux.rs` | Linux | tested |
-//! | `unix.rs` | other Unixes | tested on Linux with the feature `generic-unix`, never on its own systems |
-//! | `windows.rs` | Windows | written from the documentation, never compiled for Windows |
+//! | `unix.rs` | other Unixes | tested on Linux alone, with the feature `generic-unix` |
+//! | `windows.rs` | Windows | written from documentation, never compiled there |
 //! | `posix.rs` | what Linux and other Unixes do alike | tested on Linux |
 //!
 //! What a system cannot do, the trait does by default: it says so, and callers have a path for it.
