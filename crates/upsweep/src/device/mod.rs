@@ -28,7 +28,7 @@ use std::time::Duration;
 pub use bank::{Bank, DeviceDescription, Performer, Waiter, Waker};
 pub(crate) use buffer::LARGE_BYTES_MIN;
 pub use buffer::{ALIGNMENT, Buffer};
-use host::os::{self, OperatingSystem};
+use host::os::{self, Basics, OperatingSystem};
 pub use host::{EngineChoice, HostDevices, HostOptions, HostPath};
 pub use joined::JoinedDevices;
 pub use probe::{BlockWrites, DeviceProfile, ScratchRange, probe, probe_block_writes};

@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::HostOptions;
-use super::os::{self, BlockLimits, OpenMode, OperatingSystem, System};
+use super::os::{self, Basics, BlockLimits, OpenMode, OperatingSystem, System};
 use super::stable::StableWrites;
 use crate::device::{Buffer, DeviceError, Durability, Geometry};
 use crate::error::{Error, RequestError, RetryError};

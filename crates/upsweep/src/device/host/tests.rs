@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::file::{extended_in_vain, io_error};
-use super::os::{OperatingSystem, System};
+use super::os::{Basics, System};
 use super::{EngineChoice, HostDevices, HostOptions, HostPath};
 use crate::device::tests::*;
 use crate::device::{

@@ -4,7 +4,7 @@
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, IoSlice};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use rustix::mm::{Advice, madvise};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{BlockLimits, OpenMode, OperatingSystem, posix};
+use super::{BlockLimits, OpenMode, OperatingSystem};
 
 /// Space without length: `fallocate` that fails may have extended the file in part.
 pub(in super::super) const RESERVE_MODE: FallocateFlags = FallocateFlags::KEEP_SIZE;
@@ -26,14 +26,6 @@ pub(in super::super) const PUNCH_MODE: FallocateFlags =
 pub(crate) struct System;
 
 impl OperatingSystem for System {
-    const IO_ERROR: i32 = posix::IO_ERROR;
-    const UNSUPPORTED: i32 = posix::UNSUPPORTED;
-    const CLOSED: i32 = posix::CLOSED;
-
-    fn create(path: &Path) -> io::Result<()> {
-        posix::create(path)
-    }
-
     fn open(path: &Path, mode: OpenMode) -> io::Result<File> {
         let mut flags = OFlags::empty();
         flags.set(OFlags::DIRECT, mode.direct);
@@ -41,18 +33,6 @@ impl OperatingSystem for System {
         flags.set(OFlags::EXCL, mode.exclusive);
         let flags = flags.bits() as i32;
         OpenOptions::new().read(true).write(mode.write).custom_flags(flags).open(path)
-    }
-
-    fn sync_folder(folder: &Path) -> io::Result<()> {
-        posix::sync_folder(folder)
-    }
-
-    fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
-        file.read_at(bytes, offset)
-    }
-
-    fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        file.write_at(bytes, offset)
     }
 
     fn write_stable_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
@@ -118,34 +98,15 @@ impl OperatingSystem for System {
         rustix::fs::fstatfs(file).ok().map(|found| u64::from(found.f_type as u32))
     }
 
-    fn allocated_bytes(found: &Metadata) -> Option<u64> {
-        Some(posix::allocated_bytes(found))
-    }
-
-    fn file_system(found: &Metadata) -> Option<u64> {
-        Some(posix::file_system(found))
-    }
-
-    fn file_number(found: &Metadata) -> Option<u64> {
-        Some(posix::file_number(found))
-    }
-
     fn process_cpu() -> Option<Duration> {
         Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).ok()
     }
 
-    fn map(bytes: usize, alignment: usize) -> Option<NonNull<u8>> {
-        let start = posix::map(bytes, alignment)?;
+    fn use_huge_pages(start: NonNull<u8>, bytes: usize) {
         // A system without huge pages refuses, and all works without.
         // SAFETY: the advice changes how the mapping, which is ours, is backed, and not what it
         // holds.
         let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
-        Some(start)
-    }
-
-    unsafe fn unmap(start: NonNull<u8>, bytes: usize, _alignment: usize) {
-        // SAFETY: the caller says so.
-        unsafe { posix::unmap(start, bytes) }
     }
 
     /// From Linux 4.14.

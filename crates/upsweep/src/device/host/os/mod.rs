@@ -1,7 +1,7 @@
 //! The operating system: everything that is done differently from one to the next.
 //!
-//! [`OperatingSystem`] says what the rest of the library asks for, and [`System`] is the one
-//! implementation that `cfg` chooses:
+//! [`Basics`] says what every system has, [`OperatingSystem`] what only some have, and [`System`] is the
+//! one that `cfg` chooses:
 //!
 //! | file | system | state |
 //! |---|---|---|
@@ -10,10 +10,9 @@
 //! | `windows.rs` | Windows | written from documentation, never compiled there |
 //! | `posix.rs` | what Linux and other Unixes do alike | tested on Linux |
 //!
-//! What a system cannot do, the trait does by default: it says so, and callers have a path for it.
+//! What a system cannot do, [`OperatingSystem`] does by default: it says so, and callers have a path
+//! for it.
 //! Files are opened, locked, flushed (`sync_data`) and measured through `std` alone.
-
-#![expect(clippy::disallowed_methods, reason = "the file device opens and reads files")]
 
 #[cfg(all(target_os = "linux", not(feature = "generic-unix")))]
 mod linux;
@@ -61,12 +60,12 @@ pub(crate) struct BlockLimits {
     pub(crate) rotational: bool,
 }
 
-/// What the library asks of the operating system. All of it blocks the calling thread.
+/// What the library asks of every operating system. All of it blocks the calling thread.
 ///
 /// Errors are those of the system. Callers judge them by their kind: `Unsupported` where the
 /// system, the file system or this library cannot do it at all; `StorageFull`, `QuotaExceeded` and
 /// `FileTooLarge` for a lack of room.
-pub(crate) trait OperatingSystem {
+pub(crate) trait Basics {
     /// Error number of I/O that failed for no reason the system gave.
     const IO_ERROR: i32;
     /// Error number of what cannot be done here.
@@ -76,9 +75,6 @@ pub(crate) trait OperatingSystem {
 
     /// Makes an empty file where nothing may be yet. Others can read it at most.
     fn create(path: &Path) -> io::Result<()>;
-
-    /// Opens what is at `path`. `Unsupported` or `InvalidInput` if there is no direct I/O on it.
-    fn open(path: &Path, mode: OpenMode) -> io::Result<File>;
 
     /// Makes the names of files in `folder` stable.
     fn sync_folder(folder: &Path) -> io::Result<()>;
@@ -90,17 +86,38 @@ pub(crate) trait OperatingSystem {
     fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<usize>;
 
     /// Maps zeros at a multiple of `alignment`, a power of two; both are multiples of 64 KiB, which
-    /// is the largest page in use. Backed by huge pages where the system has them. `None` if there
-    /// is no memory.
+    /// is the largest page in use. `None` if there is no memory.
     fn map(bytes: usize, alignment: usize) -> Option<NonNull<u8>>;
 
     /// Gives memory back.
     ///
     /// # Safety
-    /// It came from [`OperatingSystem::map`] with these lengths, and nobody uses it any more.
+    /// It came from [`Basics::map`] with these lengths, and nobody uses it any more.
     unsafe fn unmap(start: NonNull<u8>, bytes: usize, alignment: usize);
 
-    /// As [`OperatingSystem::write_at`], and the bytes are on stable media when it returns.
+    /// Bytes that the file system has allocated for a file.
+    fn allocated_bytes(_found: &Metadata) -> Option<u64> {
+        None
+    }
+
+    /// A number of the file system that a file lies on, which no other has on this machine.
+    fn file_system(_found: &Metadata) -> Option<u64> {
+        None
+    }
+
+    /// The number of a file or folder in its file system: it keeps it when it is renamed, and a
+    /// copy has another.
+    fn file_number(_found: &Metadata) -> Option<u64> {
+        None
+    }
+}
+
+/// What only some systems do; the others say so.
+pub(crate) trait OperatingSystem: Basics {
+    /// Opens what is at `path`. `Unsupported` or `InvalidInput` if there is no direct I/O on it.
+    fn open(path: &Path, mode: OpenMode) -> io::Result<File>;
+
+    /// As [`Basics::write_at`], and the bytes are on stable media when it returns.
     fn write_stable_at(_file: &File, _bytes: &[u8], _offset: u64) -> io::Result<usize> {
         Err(ErrorKind::Unsupported.into())
     }
@@ -143,29 +160,16 @@ pub(crate) trait OperatingSystem {
         None
     }
 
-    /// Bytes that the file system has allocated for a file.
-    fn allocated_bytes(_found: &Metadata) -> Option<u64> {
-        None
-    }
-
-    /// A number of the file system that a file lies on, which no other has on this machine.
-    fn file_system(_found: &Metadata) -> Option<u64> {
-        None
-    }
-
-    /// The number of a file or folder in its file system: it keeps it when it is renamed, and a
-    /// copy has another.
-    fn file_number(_found: &Metadata) -> Option<u64> {
-        None
-    }
-
     /// CPU time that this process has used so far, user and system.
     fn process_cpu() -> Option<Duration> {
         None
     }
 
+    /// Asks that huge pages back the memory, which came from [`Basics::map`].
+    fn use_huge_pages(_start: NonNull<u8>, _bytes: usize) {}
+
     /// Asks that children of this process find zeros in the memory, which came from
-    /// [`OperatingSystem::map`]. Whether they will.
+    /// [`Basics::map`]. Whether they will.
     fn clear_in_children(_start: NonNull<u8>, _bytes: usize) -> bool {
         false
     }
@@ -185,7 +189,7 @@ pub(super) fn read_exact_at(file: &File, bytes: &mut [u8], offset: u64) -> io::R
     Ok(())
 }
 
-/// One of the two ways to write: [`OperatingSystem::write_at`] and
+/// One of the two ways to write: [`Basics::write_at`] and
 /// [`OperatingSystem::write_stable_at`].
 pub(super) type WriteAt = fn(&File, &[u8], u64) -> io::Result<usize>;
 
@@ -222,9 +226,10 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// As [`OperatingSystem::map`].
+    /// As [`Basics::map`], backed by huge pages where the system has them.
     pub(crate) fn new(bytes: usize, alignment: usize) -> Option<Self> {
         let start = System::map(bytes, alignment)?;
+        System::use_huge_pages(start, bytes);
         Some(Self { start, bytes, alignment })
     }
 

@@ -14,7 +14,7 @@ use std::os::windows::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::ptr::NonNull;
 
-use super::{OpenMode, OperatingSystem};
+use super::{Basics, OpenMode, OperatingSystem};
 
 /// Past the page cache. Offsets, lengths and memory are then to be aligned to sectors, as blocks of
 /// 4096 bytes are.
@@ -23,7 +23,7 @@ const FILE_FLAG_NO_BUFFERING: u32 = 0x2000_0000;
 /// See the module.
 pub(crate) struct System;
 
-impl OperatingSystem for System {
+impl Basics for System {
     /// `ERROR_IO_DEVICE`.
     const IO_ERROR: i32 = 1117;
     /// `ERROR_CALL_NOT_IMPLEMENTED`.
@@ -34,14 +34,6 @@ impl OperatingSystem for System {
     /// Who may read it is what the folder says.
     fn create(path: &Path) -> io::Result<()> {
         File::create_new(path).map(drop)
-    }
-
-    fn open(path: &Path, mode: OpenMode) -> io::Result<File> {
-        if mode.exclusive {
-            return Err(ErrorKind::Unsupported.into());
-        }
-        let flags = if mode.direct { FILE_FLAG_NO_BUFFERING } else { 0 };
-        OpenOptions::new().read(true).write(mode.write).custom_flags(flags).open(path)
     }
 
     /// NTFS logs names in their order, and `std` opens no folder.
@@ -70,5 +62,15 @@ impl OperatingSystem for System {
         let layout = Layout::from_size_align(bytes, alignment);
         // SAFETY: the caller says that `map` gave this memory for these lengths.
         unsafe { std::alloc::dealloc(start.as_ptr(), layout.expect("as it was mapped")) };
+    }
+}
+
+impl OperatingSystem for System {
+    fn open(path: &Path, mode: OpenMode) -> io::Result<File> {
+        if mode.exclusive {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        let flags = if mode.direct { FILE_FLAG_NO_BUFFERING } else { 0 };
+        OpenOptions::new().read(true).write(mode.write).custom_flags(flags).open(path)
     }
 }
