@@ -1,7 +1,7 @@
 //! The operating system: everything that is done differently from one to the next.
 //!
-//! [`Basics`] says what every system has, [`OperatingSystem`] what only some have, and [`System`] is the
-//! one that `cfg` chooses:
+//! [`Basics`] is what all systems have, [`OperatingSystem`] what each does in its own way or not at
+//! all, and [`System`] the one that `cfg` chooses:
 //!
 //! | file | system | state |
 //! |---|---|---|
@@ -10,9 +10,8 @@
 //! | `windows.rs` | Windows | written from documentation, never compiled there |
 //! | `posix.rs` | what Linux and other Unixes do alike | tested on Linux |
 //!
-//! What a system cannot do, [`OperatingSystem`] does by default: it says so, and callers have a path
-//! for it.
-//! Files are opened, locked, flushed (`sync_data`) and measured through `std` alone.
+//! By default a system says that it cannot do something, and callers have a path for that. What
+//! `std` does on every system is not here: locks, flushes (`sync_data`), lengths.
 
 #[cfg(all(target_os = "linux", not(feature = "generic-unix")))]
 mod linux;
@@ -112,7 +111,7 @@ pub(crate) trait Basics {
     }
 }
 
-/// What only some systems do; the others say so.
+/// What each system does in its own way, or cannot do: then it says so, which is the default.
 pub(crate) trait OperatingSystem: Basics {
     /// Opens what is at `path`. `Unsupported` or `InvalidInput` if there is no direct I/O on it.
     fn open(path: &Path, mode: OpenMode) -> io::Result<File>;

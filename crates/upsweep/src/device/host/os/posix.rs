@@ -42,7 +42,8 @@ impl Basics for System {
     fn map(bytes: usize, alignment: usize) -> Option<NonNull<u8>> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         let mapped_bytes = bytes.checked_add(alignment)?;
-        // SAFETY: a new private mapping at an address of the system's choice touches nothing of ours.
+        // SAFETY: a new private mapping, at an address that the system chooses, touches nothing of
+        // ours.
         let mapped =
             unsafe { mmap_anonymous(std::ptr::null_mut(), mapped_bytes, protection, flags) };
         let mapped = mapped.ok()?.cast::<u8>();

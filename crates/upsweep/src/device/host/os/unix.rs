@@ -1,8 +1,9 @@
 //! Unixes other than Linux: macOS and the BSDs, with calls that they have in common.
 //!
-//! I/O goes through the page cache, a sync follows every stable write, and files only: holes,
-//! durable writes and exclusive use of raw devices have no call in common. Space is reserved on
-//! FreeBSD. On macOS the sync of `std` is `F_FULLFSYNC`, which empties the cache of the drive.
+//! I/O goes through the page cache, to files only, and a sync follows every stable write: direct
+//! I/O, holes, durable writes and exclusive use of raw devices have no call in common. Space is
+//! reserved on FreeBSD. On macOS the sync of `std` is `F_FULLFSYNC`, which empties the cache of the
+//! drive.
 
 #![expect(clippy::disallowed_methods, reason = "the file device opens and reads files")]
 
