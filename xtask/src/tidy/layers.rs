@@ -2,7 +2,8 @@
 //!
 //! - Dependencies point down only: see [`LAYERS`].
 //! - Structures use the public block API and nothing else: so others can build theirs.
-//! - Only `device` may hold `unsafe` and call the operating system for I/O.
+//! - Only `device` may hold `unsafe`. Only `device/host` may know which operating system it is, and
+//!   call it other than through `std`.
 //! - Only `format` modules know byte offsets.
 //!
 //! The rules read paths such as `crate::log::ring` and `super::super::log`, also inside macros and
@@ -27,8 +28,15 @@ const SHARED: [(&str, &str); 1] = [("error", "one error type for the library")];
 /// The modules of `engine` that are the public block API, beside all of `runtime`.
 const BLOCK_API: [&str; 4] = ["block_format", "config", "modifier", "registry"];
 
-/// Crates that perform I/O.
-const IO_CRATES: [&str; 3] = ["io_uring", "libc", "rustix"];
+/// Where one operating system may be told from another.
+const HOST: &str = "device/host/";
+/// Crates that call the operating system.
+const SYSTEM_CRATES: [&str; 5] = ["io_uring", "libc", "nix", "rustix", "windows_sys"];
+/// What `cfg` may not ask.
+const SYSTEM_FLAGS: [&str; 6] =
+    ["unix", "windows", "target_os", "target_family", "target_vendor", "target_env"];
+/// Folders that one operating system has.
+const SYSTEM_FOLDERS: [&str; 3] = ["/dev/", "/proc/", "/sys/"];
 
 /// Path prefixes outside `format` modules that may turn numbers into bytes, and why.
 const BYTE_EXCEPTIONS: [(&str, &str); 11] = [
@@ -92,7 +100,9 @@ impl Layers {
     pub(crate) fn check(&self, source: &Source<'_>, violations: &mut Vec<Violation>) {
         check_unsafe(source, violations);
         let Some(inner) = source.path.strip_prefix(ENGINE) else { return };
-        check_io(source, inner, violations);
+        if !inner.starts_with(HOST) {
+            check_system(source, violations);
+        }
         check_bytes(source, violations);
         let module = module_path(inner);
         let Some(own) = module.first().filter(|own| may_use_little(own)) else { return };
@@ -246,14 +256,46 @@ fn check_unsafe(source: &Source<'_>, violations: &mut Vec<Violation>) {
     }
 }
 
-fn check_io(source: &Source<'_>, inner: &str, violations: &mut Vec<Violation>) {
-    if inner.starts_with("device/") {
-        return;
+/// What is of one operating system: its crates, its part of `std`, its folders, and questions which
+/// one it is.
+fn check_system(source: &Source<'_>, violations: &mut Vec<Violation>) {
+    for (index, word) in source.words.iter().enumerate() {
+        let text = word.text.as_str();
+        let is_path = source.is(index + 1, "::");
+        let found = match word.kind {
+            Kind::Ident if SYSTEM_CRATES.contains(&text) => Some(text.to_owned()),
+            Kind::Ident if text == "std" && is_path && source.is(index + 2, "os") => {
+                Some("std::os".to_owned())
+            }
+            Kind::Ident if ["cfg", "cfg_attr", "cfg_select"].contains(&text) => {
+                asked_of_system(source, index)
+            }
+            Kind::Literal => {
+                let folder =
+                    SYSTEM_FOLDERS.iter().find(|folder| text.contains(&format!("\"{folder}")));
+                folder.map(|folder| (*folder).to_owned())
+            }
+            _ => None,
+        };
+        if let Some(found) = found.filter(|_| !source.is_test_line(word.line)) {
+            let advice = format!(
+                "`{found}` is of one operating system: put it behind `device/host/os`, which has a \
+                 file for each"
+            );
+            violations.push(Violation::new(source.path, word.line, Rule::OneSystem, advice));
+        }
     }
-    for (name, line) in source.idents().filter(|(name, _)| IO_CRATES.contains(name)) {
-        let advice = format!("`{name}` outside the device layer: only `device` performs I/O");
-        violations.push(Violation::new(source.path, line, Rule::DeviceOnly, advice));
-    }
+}
+
+/// What the `cfg` at this place asks of the operating system, if anything.
+fn asked_of_system(source: &Source<'_>, cfg: usize) -> Option<String> {
+    let open = if source.is(cfg + 1, "!") { cfg + 2 } else { cfg + 1 };
+    let group = source.words.get(open).filter(|word| word.kind == Kind::Open)?;
+    let inside = &source.words[open..group.close];
+    let flag = inside
+        .iter()
+        .find(|word| word.kind == Kind::Ident && SYSTEM_FLAGS.contains(&word.text.as_str()))?;
+    Some(format!("{}({})", source.words[cfg].text, flag.text))
 }
 
 fn check_bytes(source: &Source<'_>, violations: &mut Vec<Violation>) {

@@ -8,7 +8,7 @@
 //! | module | rules |
 //! |---|---|
 //! | `size` | length of files, lines and functions |
-//! | `layers` | dependency direction, the block API, `unsafe`, I/O, byte offsets |
+//! | `layers` | dependency direction, the block API, `unsafe`, one system, byte offsets |
 //! | `hygiene` | headers, markers, ignored tests, names |
 //! | `modules` | files that no `mod` declaration reaches |
 //! | `docs` | links, the changelog, decision records |
@@ -43,7 +43,7 @@ pub(crate) enum Rule {
     LayerDirection,
     BlockApi,
     UnsafeCode,
-    DeviceOnly,
+    OneSystem,
     ByteOffsets,
     Link,
     Changelog,
@@ -66,7 +66,7 @@ impl Rule {
         Self::LayerDirection,
         Self::BlockApi,
         Self::UnsafeCode,
-        Self::DeviceOnly,
+        Self::OneSystem,
         Self::ByteOffsets,
         Self::Link,
         Self::Changelog,
@@ -88,7 +88,7 @@ impl Rule {
             Self::LayerDirection => "layer-direction",
             Self::BlockApi => "block-api",
             Self::UnsafeCode => "unsafe-code",
-            Self::DeviceOnly => "device-only",
+            Self::OneSystem => "one-system",
             Self::ByteOffsets => "byte-offsets",
             Self::Link => "link",
             Self::Changelog => "changelog",

@@ -22,6 +22,7 @@ const fn broken(rule: Rule, path: &'static str, line: usize, text: &'static str)
 
 const LIB: &str = "crates/upsweep/src/lib.rs";
 const LOG: &str = "crates/upsweep/src/log.rs";
+const DEVICE: &str = "crates/upsweep/src/device.rs";
 const STRUCTURES: &str = "crates/upsweep/src/structures.rs";
 
 /// What every tree of the tests holds unless a case replaces it.
@@ -48,7 +49,7 @@ const BASE: [(&str, &str); 12] = [
     ),
 ];
 
-const BROKEN: [Broken; 37] = [
+const BROKEN: [Broken; 42] = [
     broken(Rule::Parse, LOG, 2, "//! Log.\nfn open( {\n"),
     broken(Rule::ModuleHeader, LOG, 1, "fn open() {}\n"),
     broken(Rule::ModuleHeader, LOG, 1, "#![no_main]\n//! Late.\n"),
@@ -78,7 +79,12 @@ const BROKEN: [Broken; 37] = [
     broken(Rule::BlockApi, STRUCTURES, 2, "//! S.\nuse crate::device::Devices;\n"),
     broken(Rule::UnsafeCode, LOG, 2, "//! Log.\nfn open() { unsafe { core() } }\n"),
     broken(Rule::UnsafeCode, LOG, 2, "//! Log.\nmacro_rules! m { () => { unsafe {} } }\n"),
-    broken(Rule::DeviceOnly, LOG, 2, "//! Log.\nuse rustix::fs::open;\n"),
+    broken(Rule::OneSystem, LOG, 2, "//! Log.\nuse rustix::fs::open;\n"),
+    broken(Rule::OneSystem, LOG, 2, "//! Log.\nuse std::os::unix::fs::FileExt;\n"),
+    broken(Rule::OneSystem, LOG, 2, "//! Log.\n#[cfg(target_os = \"linux\")]\nfn f() {}\n"),
+    broken(Rule::OneSystem, LOG, 2, "//! Log.\nfn f() { cfg!(any(test, windows)); }\n"),
+    broken(Rule::OneSystem, LOG, 2, "//! Log.\nconst A: &str = \"/proc/self/stat\";\n"),
+    broken(Rule::OneSystem, DEVICE, 2, "//! D.\n#[cfg_attr(unix, inline)]\nfn f() {}\n"),
     broken(Rule::ByteOffsets, LOG, 2, "//! Log.\nfn f() { u8::from_le_bytes([1]); }\n"),
     broken(Rule::Link, "README.md", 3, "# Read\n\n[here](docs/missing.md#part)\n"),
     broken(Rule::Link, "docs/a.md", 1, "[up](../../outside.md)\n"),
@@ -181,11 +187,24 @@ fn a_function_may_have_70_lines() {
 }
 
 #[test]
+fn the_host_part_of_the_device_layer_knows_the_system() {
+    let host = "//! H.\n#[cfg(unix)]\nuse std::os::unix::fs::FileExt;\nuse rustix::fs;\n\
+        const A: &str = \"/sys/block\";\n";
+    let mut files: Vec<_> = BASE.into_iter().filter(|(path, _)| *path != DEVICE).collect();
+    files.extend([
+        (DEVICE, "//! D.\nmod host;\n#[cfg(test)]\nfn f() { use std::os::fd::AsFd; }\n"),
+        ("crates/upsweep/src/device/host/mod.rs", host),
+    ]);
+    assert_eq!(check(&Tree::from_files(&files)), []);
+}
+
+#[test]
 fn what_only_looks_like_a_violation_is_none() {
     let text = "//! Log. Not `unsafe`, not crate::engine, not rustix, not from_le_bytes.\n\
         use std::fmt::{self};\n\
         /// ```text\n/// unsafe\n/// ```\n\
         fn ignore(todo: &str, ipv4: u8) { call(\"unsafe crate::engine::X #[ignore]\", 'a'); }\n\
+        fn windows(std: u8) { all(\"a/dev/b\").windows(2); std.os; }\n\
         #![forbid(unsafe_code)]\n\
         type Pointer = fn(u8);\n\
         #[cfg(test)]\nfn check() { 1u8.to_le_bytes(); }\n";

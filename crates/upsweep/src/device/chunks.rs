@@ -16,7 +16,7 @@
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use super::host::os::Mapping;
 
 /// What buffers take whole ones of.
 pub(super) const UNIT_BYTES: usize = 4096;
@@ -52,7 +52,7 @@ impl Chunks {
         unneeded.extend(self.chunks.extract_if(.., |chunk| chunk.is_empty()));
         let mut chunk = Chunk::new(units * UNIT_BYTES)?;
         let start = chunk.take(units)?;
-        let position = self.chunks.partition_point(|other| other.start < chunk.start);
+        let position = self.chunks.partition_point(|other| other.start() < chunk.start());
         self.chunks.insert(position, chunk);
         Some((start, true))
     }
@@ -60,7 +60,7 @@ impl Chunks {
     /// Gives units back that [`Chunks::take`] has given out. Returns a chunk that nobody needs,
     /// to be dropped when no lock is held.
     pub(super) fn give_back(&mut self, start: NonNull<u8>, units: usize) -> Option<Chunk> {
-        let after = self.chunks.partition_point(|chunk| chunk.start <= start);
+        let after = self.chunks.partition_point(|chunk| chunk.start() <= start);
         let position = after.checked_sub(1).expect("units come from a chunk");
         self.chunks[position].give_back(start, units);
         if !self.chunks[position].is_empty() {
@@ -72,24 +72,26 @@ impl Chunks {
     }
 }
 
-/// Memory straight from the system, and which of its units have an owner.
+/// Memory straight from the system, and which of its units have an owner. Nobody refers to it any
+/// more when it goes.
 pub(super) struct Chunk {
-    start: NonNull<u8>,
+    memory: Mapping,
     /// A bit per unit.
     owned: Box<[u64]>,
     free: usize,
 }
-
-// SAFETY: a `Chunk` owns its memory exclusively, as a `Box<[u8]>` does; what it has given out it
-// does not touch.
-unsafe impl Send for Chunk {}
 
 impl Chunk {
     fn new(bytes: usize) -> Option<Self> {
         let multiple = if bytes > HUGE_BYTES / 2 { WORD_BYTES } else { HUGE_BYTES };
         let bytes = bytes.next_multiple_of(multiple);
         let owned = vec![0; bytes / WORD_BYTES].into_boxed_slice();
-        Some(Self { start: map(bytes)?, owned, free: bytes / UNIT_BYTES })
+        let memory = Mapping::new(bytes, HUGE_BYTES)?;
+        Some(Self { memory, owned, free: bytes / UNIT_BYTES })
+    }
+
+    fn start(&self) -> NonNull<u8> {
+        self.memory.start()
     }
 
     fn bytes(&self) -> usize {
@@ -114,11 +116,11 @@ impl Chunk {
         words(first..first + units).for_each(|(word, mask)| self.owned[word] |= mask);
         self.free -= units;
         // SAFETY: the units from `first` on lie inside of the chunk, as was just checked.
-        Some(unsafe { self.start.add(first * UNIT_BYTES) })
+        Some(unsafe { self.start().add(first * UNIT_BYTES) })
     }
 
     fn give_back(&mut self, start: NonNull<u8>, units: usize) {
-        let first = (start.addr().get() - self.start.addr().get()) / UNIT_BYTES;
+        let first = (start.addr().get() - self.start().addr().get()) / UNIT_BYTES;
         for (word, mask) in words(first..first + units) {
             debug_assert_eq!(
                 self.owned[word] & mask,
@@ -139,14 +141,6 @@ impl Chunk {
     }
 }
 
-impl Drop for Chunk {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours, of this length, and nobody refers to it any more.
-        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.bytes()) };
-        debug_assert!(unmapped.is_ok(), "a mapping of our own can be unmapped");
-    }
-}
-
 /// The words that hold the bits of a range, and which bits of each.
 fn words(bits: Range<usize>) -> impl DoubleEndedIterator<Item = (usize, u64)> {
     (bits.start / UNITS_PER_WORD..bits.end.div_ceil(UNITS_PER_WORD)).map(move |word| {
@@ -155,28 +149,6 @@ fn words(bits: Range<usize>) -> impl DoubleEndedIterator<Item = (usize, u64)> {
         let to = (bits.end - base).min(UNITS_PER_WORD);
         (word, (u64::MAX >> (UNITS_PER_WORD - (to - from))) << from)
     })
-}
-
-/// Maps `bytes` zeros, whole units, at a multiple of [`HUGE_BYTES`]; `None` if the system has none.
-fn map(bytes: usize) -> Option<NonNull<u8>> {
-    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    let mapped_bytes = bytes.checked_add(HUGE_BYTES)?;
-    // SAFETY: a new private mapping at an address of the system's choice touches nothing of ours.
-    let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped_bytes, protection, flags) };
-    let mapped = mapped.ok()?.cast::<u8>();
-    let before = mapped.addr().next_multiple_of(HUGE_BYTES) - mapped.addr();
-    // SAFETY: `before` is below HUGE_BYTES, so both places are inside of the new mapping.
-    let (start, end) = unsafe { (mapped.add(before), mapped.add(before + bytes)) };
-    // SAFETY: these are the two ends of the new mapping, which nobody has seen.
-    let trimmed = unsafe {
-        [(mapped, before), (end, HUGE_BYTES - before)]
-            .map(|(start, bytes)| if bytes > 0 { munmap(start.cast(), bytes) } else { Ok(()) })
-    };
-    debug_assert!(trimmed.iter().all(Result::is_ok), "a mapping of our own can be unmapped");
-    // A system without huge pages refuses, and all works without.
-    // SAFETY: the advice changes how the mapping, which is ours, is backed, and not what it holds.
-    let _ = unsafe { madvise(start.cast(), bytes, Advice::LinuxHugepage) };
-    NonNull::new(start)
 }
 
 #[cfg(test)]

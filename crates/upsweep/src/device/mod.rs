@@ -21,11 +21,14 @@ mod process;
 mod random;
 mod sim;
 
+use std::fs::Metadata;
+use std::path::Path;
 use std::time::Duration;
 
 pub use bank::{Bank, DeviceDescription, Performer, Waiter, Waker};
 pub(crate) use buffer::LARGE_BYTES_MIN;
 pub use buffer::{ALIGNMENT, Buffer};
+use host::os::{self, Basics, OperatingSystem};
 pub use host::{EngineChoice, HostDevices, HostOptions, HostPath};
 pub use joined::JoinedDevices;
 pub use probe::{BlockWrites, DeviceProfile, ScratchRange, probe, probe_block_writes};
@@ -217,7 +220,7 @@ pub enum DeviceError {
     /// There is no room to allocate or to write (`ENOSPC`, `EDQUOT`).
     NoSpace,
     /// The device or the operating system reported an error (`EIO` and the rest); the number is
-    /// the operating system's `errno`.
+    /// the operating system's own: `errno` on Unix.
     Failed {
         /// Operating system error number.
         errno: i32,
@@ -225,9 +228,9 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// What requests get of a bank that is gone: `EBADF`.
+    /// What requests get of a bank that is gone.
     fn gone() -> Self {
-        Self::Failed { errno: rustix::io::Errno::BADF.raw_os_error() }
+        Self::Failed { errno: os::System::CLOSED }
     }
 }
 
@@ -280,6 +283,28 @@ pub trait Devices: Send {
     /// As [`Devices::reap`], but waits for at least one completion if any request is in flight
     /// (in virtual time: advances the clock to the next one).
     fn wait(&mut self, completions: &mut Vec<Completion>);
+}
+
+/// A number of the file system that a file lies on, which no other has on this machine; `None` if
+/// the host does not tell.
+pub(crate) fn file_system(found: &Metadata) -> Option<u64> {
+    os::System::file_system(found)
+}
+
+/// The number of a file or folder in its file system, which it keeps when it is renamed; a copy has
+/// another. `None` if the host does not tell.
+pub(crate) fn file_number(found: &Metadata) -> Option<u64> {
+    os::System::file_number(found)
+}
+
+/// Makes the names of files in `folder` stable.
+pub(crate) fn sync_folder(folder: &Path) -> std::io::Result<()> {
+    os::System::sync_folder(folder)
+}
+
+/// CPU time that this process has used so far, user and system; zero if the host does not tell.
+pub(crate) fn process_cpu() -> Duration {
+    os::System::process_cpu().unwrap_or_default()
 }
 
 /// Runs one request to its end with nothing else in flight: how creation, recovery and

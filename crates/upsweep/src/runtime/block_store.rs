@@ -12,7 +12,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::clock::process_cpu;
 use super::description::{self, Description, Names};
 use super::layout::{self, CreateOptions, Folder};
 use super::load::BlockLimits;
@@ -23,7 +22,7 @@ use super::status::{self, Status};
 use super::threads::{Threads, join_notifier};
 use super::ticket::Ticket;
 use super::views::PendingView;
-use crate::device::{Bank, DeviceId};
+use crate::device::{self, Bank, DeviceId};
 use crate::engine::block_format::ApplyInput;
 use crate::engine::modifier::{Modifier, ValueKind};
 use crate::engine::registry::{ModifierId, Modifiers, PUT};
@@ -263,7 +262,7 @@ impl BlockStore {
             threads: std::sync::Mutex::new(threads),
             folder,
             description,
-            cpu_at_open: process_cpu(),
+            cpu_at_open: device::process_cpu(),
             memory_bytes: options.memory_bytes,
             workers,
             access,
@@ -558,7 +557,7 @@ impl BlockStore {
     #[must_use]
     pub fn status(&self) -> Status {
         let inner = &self.inner;
-        let cpu = process_cpu().saturating_sub(inner.cpu_at_open);
+        let cpu = device::process_cpu().saturating_sub(inner.cpu_at_open);
         status::gather(&status::Sources {
             shared: &inner.shared,
             description: &inner.description,
@@ -655,7 +654,7 @@ impl Inner {
         state.core.close(ClosedError::Closed);
         self.shared.pump(state);
         if self.access != Access::ReadOnly {
-            let cpu = process_cpu().saturating_sub(self.cpu_at_open);
+            let cpu = device::process_cpu().saturating_sub(self.cpu_at_open);
             if let Some(folder) = &self.folder
                 && let Some(session) = status::session(&self.shared, cpu, folder)
             {

@@ -5,8 +5,6 @@
 
 #![expect(clippy::disallowed_methods, reason = "the system's randomness enters here")]
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -17,7 +15,7 @@ use super::log_page;
 use crate::device::{self, Bank, Buffer, DeviceError, DeviceId, DeviceProfile, ScratchRange};
 use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::{self, Config, DATA_START, FANOUT_MIN, FileSpace, Spilling};
-use crate::error::{ClosedError, Damage, Error};
+use crate::error::{ClosedError, Damage, Error, RequestError};
 use crate::log::LogRegion;
 
 /// Latest version of a description.
@@ -468,10 +466,14 @@ fn write_labels(
 
 /// Random bytes, which tell what has them from everything else.
 pub(super) fn random_id() -> Result<[u8; 16], Error> {
-    let (source, mut id) = (Path::new("/dev/urandom"), [0; 16]);
-    let read = File::open(source).and_then(|mut file| file.read_exact(&mut id));
-    read.map_err(|error| path_error(source, error))?;
-    Ok(id)
+    let mut id = [0; 16];
+    match getrandom::fill(&mut id) {
+        Ok(()) => Ok(id),
+        Err(error) => {
+            let reason = format!("the system gives no random bytes: {error}");
+            Err(RequestError::BadConfig { setting: "random identity", reason }.into())
+        }
+    }
 }
 
 const _: () = assert!(LABEL_BYTES as u64 <= DATA_START);

@@ -12,13 +12,12 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::description::{self, Description};
 use super::new_devices::{NewDevices, check_parent};
-use crate::device::{HostDevices, HostOptions, HostPath};
+use crate::device::{self, HostDevices, HostOptions, HostPath};
 use crate::engine::Access;
 use crate::error::{Error, RequestError, RetryError};
 
@@ -151,7 +150,7 @@ impl Folder {
 
     /// Its number in its file system, which it keeps when it is renamed; a copy has another.
     pub(super) fn number(&self) -> Option<u64> {
-        fs::metadata(&self.path).ok().map(|found| found.ino())
+        fs::metadata(&self.path).ok().and_then(|found| device::file_number(&found))
     }
 
     /// What the last session measured, as the text of a JSON value.
@@ -240,7 +239,7 @@ fn create_inside(folder: &Path, options: &CreateOptions, new: &NewDevices) -> Re
     let names = new.names.clone();
     let description = description::format(&mut devices, options, names, rings, &places)?;
     sync_file(&folder.join(DESCRIPTION), &description::to_json(&description))?;
-    File::open(folder).and_then(|dir| dir.sync_all()).map_err(|error| path_error(folder, error))
+    device::sync_folder(folder).map_err(|error| path_error(folder, error))
 }
 
 /// Writes a file so that it is whole or not there after a crash.

@@ -25,6 +25,7 @@ mod threads;
 mod ticket;
 mod views;
 
+pub(crate) use crate::device::sync_folder;
 pub use crate::engine::{
     BlockSizes, BlockVisitor, CompactionProgress, Differing, Image, LoadedBlock, LoggedUpdate,
     SpaceRecord, SpaceSize, View, VisitedBlock, Waiting, Wanted,

@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::description::{self, LOG_SEGMENTS_FIRST, LOG_START, Names};
@@ -62,7 +61,7 @@ impl NewDevices {
     pub(super) fn places(&self, folder: &Path) -> Vec<Option<u64>> {
         let place = |path: &PathBuf| {
             let found = fs::metadata(folder.join(path)).ok().filter(fs::Metadata::is_file);
-            found.map(|found| found.dev())
+            found.and_then(|found| device::file_system(&found))
         };
         self.names.data.iter().chain(&self.names.log).map(place).collect()
     }

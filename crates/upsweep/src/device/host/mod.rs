@@ -4,13 +4,16 @@
 //! of the system cannot tell the difference, and [`HostDevices::description`] says which it is
 //! and why.
 //!
+//! What differs between operating systems is in [`os`], and nowhere else.
+//!
 //! Invariants: every request completes exactly once; buffers belong to the bank while their request
 //! is in flight.
 
 mod file;
+pub(super) mod os;
 mod pool;
 mod stable;
-#[cfg(all(feature = "io-uring", target_os = "linux"))]
+#[cfg(all(feature = "io-uring", target_os = "linux", not(feature = "generic-unix")))]
 mod uring;
 
 use std::sync::{Arc, Weak};
@@ -72,12 +75,12 @@ trait Engine: Send + std::fmt::Debug {
 }
 
 /// What [`EngineChoice::IoUring`] gives, or why not.
-#[cfg(all(feature = "io-uring", target_os = "linux"))]
+#[cfg(all(feature = "io-uring", target_os = "linux", not(feature = "generic-unix")))]
 fn open_ring(files: Arc<[HostFile]>) -> Result<Box<dyn Engine>, String> {
     Ok(Box::new(uring::RingEngine::open(files)?))
 }
 
-#[cfg(not(all(feature = "io-uring", target_os = "linux")))]
+#[cfg(not(all(feature = "io-uring", target_os = "linux", not(feature = "generic-unix"))))]
 fn open_ring(_: Arc<[HostFile]>) -> Result<Box<dyn Engine>, String> {
     Err("this program was built without io_uring".to_owned())
 }

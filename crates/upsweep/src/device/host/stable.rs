@@ -1,15 +1,13 @@
-//! Which file systems make a write stable that asks for it (`RWF_DSYNC`), and where a sync has to
-//! follow.
+//! Which file systems make a write stable that asks for it (`RWF_DSYNC` on Linux), and where a sync
+//! has to follow.
 //!
 //! Linux does not promise it: on FUSE the asynchronous direct path, which io_uring takes, skips the
 //! sync (seen with 6.18), and the write is lost with the power. So a write that has to be stable is
 //! trusted only where somebody has looked; `docs/durability.md` has what was seen, and how.
 //! Anywhere else it is followed by a sync of the file, which costs a second request.
 
-use rustix::fs::FsWord;
-
 /// File systems of which it was verified, by the number that `statfs` gives, with their names.
-const VERIFIED: [(FsWord, &str); 4] = [
+const VERIFIED: [(u64, &str); 4] = [
     (0xef53, "ext4"),
     (0x5846_5342, "xfs"),
     (0x9123_683e, "btrfs"),
@@ -34,7 +32,7 @@ impl StableWrites {
     }
 
     /// On a file system of this kind; `None` if the system does not tell.
-    pub(super) fn of_file_system(kind: Option<FsWord>) -> Self {
+    pub(super) fn of_file_system(kind: Option<u64>) -> Self {
         let found = VERIFIED.iter().find(|(verified, _)| Some(*verified) == kind);
         if let Some((_, name)) = found {
             let reason = format!("a stable write is one request: verified for {name}");
@@ -55,8 +53,8 @@ mod tests {
 
     #[test]
     fn a_file_system_that_nobody_has_looked_at_is_not_trusted() {
-        const FUSE: FsWord = 0x6573_5546;
-        const NFS: FsWord = 0x6969;
+        const FUSE: u64 = 0x6573_5546;
+        const NFS: u64 = 0x6969;
         assert!(StableWrites::of_file_system(Some(0xef53)).by_themselves);
         for kind in [Some(FUSE), Some(NFS), Some(0), None] {
             let found = StableWrites::of_file_system(kind);

@@ -3,11 +3,14 @@
 #![expect(clippy::disallowed_methods, reason = "tests of real files and threads")]
 #![expect(clippy::disallowed_types, reason = "tests of real files and threads")]
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use super::file::{extended_in_vain, io_error};
+use super::os::{Basics, System};
 use super::{EngineChoice, HostDevices, HostOptions, HostPath};
 use crate::device::tests::*;
 use crate::device::{
@@ -164,6 +167,24 @@ fn a_device_without_room() {
         assert_eq!(allocated.map(|_| ()), Err(DeviceError::NoSpace));
         assert_eq!(devices.geometry(DEVICE).size_bytes, SIZE);
     });
+}
+
+#[test]
+fn an_error_of_the_system_keeps_its_number_unless_it_is_a_lack_of_room() {
+    for kind in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::FileTooLarge] {
+        assert_eq!(io_error(&kind.into()), DeviceError::NoSpace);
+        let in_vain = extended_in_vain(&kind.into());
+        assert_eq!(in_vain, DeviceError::Failed { errno: System::IO_ERROR });
+    }
+    let failed = |error: std::io::Error| match io_error(&error) {
+        DeviceError::Failed { errno } => errno,
+        other => panic!("{other}"),
+    };
+    assert_eq!(failed(std::io::Error::from_raw_os_error(System::CLOSED)), System::CLOSED);
+    assert_eq!(failed(ErrorKind::Unsupported.into()), System::UNSUPPORTED);
+    assert_eq!(failed(ErrorKind::WriteZero.into()), System::IO_ERROR);
+    let unsupported = std::io::Error::from_raw_os_error(System::UNSUPPORTED);
+    assert_eq!(unsupported.kind(), ErrorKind::Unsupported);
 }
 
 #[test]

@@ -31,11 +31,11 @@ use std::time::{Duration, Instant};
 
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, opcode, squeue};
-use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::Engine;
-use super::file::{ALLOCATE_MODE, HostFile, errno_error, extended_in_vain, unsupported};
+use super::file::{HostFile, extended_in_vain, io_error};
+use super::os::{PUNCH_MODE, RESERVE_MODE};
 use super::pool::check;
 use crate::device::bank::{Waiter, Waker};
 use crate::device::{Completion, DeviceError, Durability, Operation, Request};
@@ -185,7 +185,7 @@ impl Ring {
     fn needs_helper(&self, running: &Running) -> bool {
         let discards = matches!(running.request.operation, Operation::Discard { .. });
         let file = self.files.get(usize::from(running.request.device.0));
-        let blocks = file.is_some_and(HostFile::discard_blocks_caller);
+        let blocks = file.is_some_and(|file| file.block_device);
         discards && blocks && matches!(running.stage, Stage::Operate)
     }
 
@@ -509,13 +509,12 @@ impl Running {
             }
             Operation::Flush => fsync(descriptor),
             Operation::Discard { offset, bytes } => {
-                let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 let discard = opcode::Fallocate::new(descriptor, *bytes);
-                discard.offset(*offset).mode(mode.bits() as i32).build()
+                discard.offset(*offset).mode(PUNCH_MODE.bits() as i32).build()
             }
             Operation::Allocate { offset, bytes } => {
                 let allocate = opcode::Fallocate::new(descriptor, *bytes).offset(*offset);
-                allocate.mode(ALLOCATE_MODE.bits() as i32).build()
+                allocate.mode(RESERVE_MODE.bits() as i32).build()
             }
         }
     }
@@ -550,7 +549,7 @@ impl Running {
                 self.repeats = 0;
                 let is_over = self.done >= buffer.len();
                 return match count {
-                    0 => Next::End(Err(errno_error(Errno::IO))),
+                    0 => Next::End(Err(io_error(&Errno::IO.into()))),
                     _ if !is_over => Next::Submit,
                     _ if *durability == Durability::Stable && file.syncs_writes => {
                         self.stage = Stage::Stabilise;
@@ -575,13 +574,15 @@ impl Running {
             return Next::End(self.request.operation.perform(file));
         }
         match (&self.request.operation, &self.stage) {
-            (Operation::Allocate { offset, bytes }, Stage::Operate) if unsupported(errno) => {
+            (Operation::Allocate { offset, bytes }, Stage::Operate)
+                if matches!(errno, Errno::OPNOTSUPP | Errno::NOSYS) =>
+            {
                 self.extend(file, offset + bytes)
             }
             (Operation::Allocate { .. }, Stage::Stabilise) => {
-                Next::End(Err(extended_in_vain(errno)))
+                Next::End(Err(extended_in_vain(&errno.into())))
             }
-            _ => Next::End(Err(errno_error(errno))),
+            _ => Next::End(Err(io_error(&errno.into()))),
         }
     }
 

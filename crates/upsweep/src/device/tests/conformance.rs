@@ -9,6 +9,8 @@ use crate::device::{
 };
 
 const DEVICE: DeviceId = DeviceId(0);
+/// Whether every bank of the tests can discard.
+const HOLES: bool = cfg!(all(target_os = "linux", not(feature = "generic-unix")));
 
 /// Runs the suite; `open` gives a fresh bank whose device 0 is growable, has [`SIZE`] bytes, and
 /// takes I/O of 4 KiB.
@@ -107,7 +109,11 @@ fn flush_and_discard(devices: &mut dyn Devices) {
     assert_eq!(wait_for(devices, 1)[0].result, Ok(()));
     assert!(run_alone(devices, DEVICE, Operation::Flush).expect("flushed").is_none());
     let discard = Operation::Discard { offset: 4096, bytes: 8192 };
-    assert!(run_alone(devices, DEVICE, discard).expect("discarded").is_none());
+    let discarded = run_alone(devices, DEVICE, discard);
+    // A host may not know holes; Linux and all other banks do.
+    if HOLES {
+        assert!(discarded.expect("discarded").is_none());
+    }
     let content = read_alone(devices, DEVICE, 0, 16384).expect("any bytes, but no error");
     for kept in [&content[..4096], &content[12288..]] {
         assert!(kept.iter().all(|byte| *byte == 5), "discard keeps to its range");

@@ -27,7 +27,7 @@ pub(super) fn damaged(file: &Path, offset: u64, reason: impl Into<String>) -> Er
 }
 
 fn sync_folder(path: &Path) -> Result<(), Error> {
-    File::open(path).and_then(|folder| folder.sync_all()).map_err(|error| path_error(path, error))
+    crate::runtime::sync_folder(path).map_err(|error| path_error(path, error))
 }
 
 /// The folder that `path` lies in.
