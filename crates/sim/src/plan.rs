@@ -93,13 +93,13 @@ impl Plan {
         config.fold_bytes_min = of_queues.pick(&[64, 512, 4096]);
         config.run_bytes_max = of_queues.pick(&[1, 4 << 10, 64 << 10]);
         let mut of_pressure = Random::new(seed, "pressure");
-        let floods = of_pressure.percent(40);
+        let floods = of_pressure.percent(30);
         if floods {
             // What a run logs takes much of it, so that checkpoints have to carry changes.
             config.log_page_bytes = 4096;
             config.log_segment_bytes = config.log_batch_bytes.max(16 * KIB as u32);
         }
-        // The smallest log that any depth takes, a quarter of the time and in floods.
+        // The smallest log that any depth takes, a quarter of the time and with floods.
         if of_log.percent(25) || floods {
             let bytes = 6 * u64::from(config.log_segment_bytes);
             config.log_regions.iter_mut().for_each(|region| region.bytes = bytes);
@@ -152,7 +152,7 @@ impl Plan {
             loads: Random::new(seed, "loads").percent(40),
             bursts: of_queues.percent(25),
             floods,
-            cuts_of_checkpoints: of_pressure.percent(40),
+            cuts_of_checkpoints: floods && of_pressure.percent(50),
             hash_tables: of_structures.percent(40),
             arrays: of_structures.percent(40),
         }

@@ -1,5 +1,5 @@
-//! What puts the engine under pressure: bursts and floods of records, and power cuts at times at
-//! which the engine has much on its way.
+//! What puts the engine under pressure: bursts and floods of records, compactions and power cuts at
+//! times at which the engine has much on its way.
 
 use crate::world::{Verdict, World};
 
@@ -11,6 +11,8 @@ const STEPS_PER_FLOOD: u64 = 200;
 const FLOOD_STEPS_MAX: u64 = 200;
 /// Most records of a flood in one step.
 const FLOOD_RECORDS: u64 = 20;
+/// About how many steps there are from one compaction to the next, besides those after spills.
+const STEPS_PER_COMPACTION: u64 = 100;
 /// Power cuts in 10,000 steps, at least, of a session in which a log becomes longer.
 const CUTS_AFTER_LOG_GROWTH: u64 = 200;
 /// The same while a checkpoint is on its way, in histories that have such cuts.
@@ -41,6 +43,28 @@ impl World {
             left -= 1;
         }
         Ok(())
+    }
+
+    /// Now and then, and often when something was spilled: has the blocks of a table put into key
+    /// order. A table of one block is in order, so half of the time it is the longest.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn compact(&mut self) -> Verdict {
+        let spills = self.core().statistics().spills;
+        let has_spilled = std::mem::replace(&mut self.spills_seen, spills) != spills;
+        let many = if has_spilled { 2 } else { STEPS_PER_COMPACTION };
+        let tables = self.all_tables();
+        let longest = tables.iter().max_by_key(|space| self.oracle.state[*space].rows.len());
+        let Some(longest) = longest.copied().filter(|_| self.compacting.one_in(many)) else {
+            return Ok(());
+        };
+        let space =
+            if self.compacting.percent(50) { longest } else { self.compacting.pick(&tables) };
+        match self.core().request_compaction(space) {
+            Ok(_) => self.settle(),
+            Err(error) => self.check_busy(&error),
+        }
     }
 
     /// In a flood: long records until one has to wait, so that the log is full and stays full. All

@@ -19,8 +19,6 @@ const PLACES_TRIED: usize = 64;
 const STEPS_PER_AUDIT: u64 = 300;
 /// About how many steps there are from one time that free space is to go back to the next.
 const STEPS_PER_PUNCHING: u64 = 200;
-/// About how many steps there are from one compaction to the next.
-const STEPS_PER_COMPACTION: u64 = 30;
 /// Most tables at one time.
 const TABLES_MAX: usize = 4;
 /// Most snapshots at one time.
@@ -78,9 +76,7 @@ impl World {
         if self.auditing.one_in(STEPS_PER_AUDIT) {
             self.audit()?;
         }
-        if self.compacting.one_in(STEPS_PER_COMPACTION) {
-            self.compact()?;
-        }
+        self.compact()?;
         if self.punching.one_in(STEPS_PER_PUNCHING) {
             self.core().request_punching();
         }
@@ -95,7 +91,7 @@ impl World {
     }
 
     /// Tables that are there for the model and for the engine, those of snapshots included.
-    fn all_tables(&mut self) -> Vec<u32> {
+    pub fn all_tables(&mut self) -> Vec<u32> {
         let known: Vec<u32> = self.oracle.state.keys().copied().collect();
         let core = self.core();
         known.into_iter().filter(|space| core.space_record(*space).is_some()).collect()
@@ -264,20 +260,6 @@ impl World {
         self.scan(space, reverse)
     }
 
-    /// Has the blocks of a table put into key order. A table of one block is in order, so half of
-    /// the time it is the longest.
-    fn compact(&mut self) -> Verdict {
-        let tables = self.all_tables();
-        let longest = tables.iter().max_by_key(|space| self.oracle.state[*space].rows.len());
-        let Some(longest) = longest.copied() else { return Ok(()) };
-        let space =
-            if self.compacting.percent(50) { longest } else { self.compacting.pick(&tables) };
-        match self.core().request_compaction(space) {
-            Ok(_) => self.settle(),
-            Err(error) => self.check_busy(&error),
-        }
-    }
-
     fn change_tables(&mut self) -> Verdict {
         let tables = self.tables();
         if tables.len() == TABLES_MAX || (tables.len() > 1 && self.random.percent(40)) {
@@ -413,7 +395,11 @@ impl World {
         }
     }
 
-    fn check_busy(&mut self, error: &Error) -> Verdict {
+    /// Whether the engine may refuse a change of a table as a whole with this error.
+    ///
+    /// # Errors
+    /// That it may not.
+    pub fn check_busy(&mut self, error: &Error) -> Verdict {
         match error {
             Error::Retry(RetryError::Busy) => Ok(()),
             Error::Closed(_) if self.failing => Ok(()),

@@ -163,6 +163,8 @@ pub struct World {
     pub punching: Random,
     /// Decides when blocks are to be put into key order.
     pub compacting: Random,
+    /// Spills that were published by the last look.
+    pub spills_seen: u64,
     /// Decides on floods of records.
     pub flooding: Random,
     /// Steps that are left of a flood.
@@ -228,6 +230,7 @@ impl World {
             compacting: Random::new(plan.seed, "compactions"),
             flooding: Random::new(plan.seed, "floods"),
             flood_steps: 0,
+            spills_seen: 0,
             workload: Workload::new(&plan),
             modifier_ids: BTreeMap::new(),
             jobs: Vec::new(),
