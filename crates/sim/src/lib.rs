@@ -15,6 +15,7 @@
 //! | [`resting`] | the rule that nobody rests while somebody waits |
 //! | [`loading`] | bulk loads, in steps |
 //! | [`steps`] | what a history does, step by step |
+//! | [`pressure`] | bursts and floods of records, power cuts at a bad time |
 //! | [`reading`] | reads through views, compared with the oracle |
 //! | [`reopen`] | power cuts, also during recovery; shutdown and open |
 //! | [`checker`] | what holds after every recovery and at the end |
@@ -30,6 +31,7 @@ pub mod loading;
 pub mod modifiers;
 pub mod oracle;
 pub mod plan;
+pub mod pressure;
 pub mod random;
 pub mod reading;
 pub mod reopen;

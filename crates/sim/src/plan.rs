@@ -52,6 +52,8 @@ pub struct Plan {
     pub sweeps: bool,
     /// Power cuts in 10,000 steps.
     pub cuts: u64,
+    /// Whether there are more of them while a checkpoint is on its way.
+    pub cuts_of_checkpoints: bool,
     /// Longest time that a job takes, in microseconds.
     pub job_us_max: u64,
     /// Whether tables are cloned and kept in snapshots.
@@ -62,6 +64,8 @@ pub struct Plan {
     pub ranges: bool,
     /// Whether additions to the same few keys come in bursts, also beside a running sweep.
     pub bursts: bool,
+    /// Whether long records come in floods, which fill the log.
+    pub floods: bool,
     /// Whether some of the tables are hash tables.
     pub hash_tables: bool,
     /// Whether some tables are arrays.
@@ -88,12 +92,19 @@ impl Plan {
         config.log_page_bytes = of_log.pick(&[512, 1024, 4096]);
         config.fold_bytes_min = of_queues.pick(&[64, 512, 4096]);
         config.run_bytes_max = of_queues.pick(&[1, 4 << 10, 64 << 10]);
-        // The smallest log that any depth takes, a quarter of the time.
-        if of_log.percent(25) {
+        let mut of_pressure = Random::new(seed, "pressure");
+        let floods = of_pressure.percent(30);
+        if floods {
+            prepare_for_floods(&mut config);
+        }
+        // The smallest log that any depth takes, a quarter of the time and with floods.
+        if of_log.percent(25) || floods {
             let bytes = 6 * u64::from(config.log_segment_bytes);
             config.log_regions.iter_mut().for_each(|region| region.bytes = bytes);
         }
-        let log_segments_first = log_growth(&mut config, &mut Random::new(seed, "log growth"));
+        let log_segments_first = (!floods)
+            .then(|| log_growth(&mut config, &mut Random::new(seed, "log growth")))
+            .flatten();
         let log_block_bytes = of_log.pick(&[512, config.log_page_bytes]);
         config.file_space = file_space(&mut Random::new(seed, "file space"));
         let least = config.memory_bytes_min();
@@ -135,6 +146,8 @@ impl Plan {
             ranges: of_structures.percent(60),
             loads: Random::new(seed, "loads").percent(40),
             bursts: of_queues.percent(25),
+            floods,
+            cuts_of_checkpoints: floods && of_pressure.percent(50),
             hash_tables: of_structures.percent(40),
             arrays: of_structures.percent(40),
         }
@@ -241,6 +254,14 @@ fn config(random: &mut Random) -> Config {
     draw_run(&mut config, random);
     draw_memory(&mut config, random);
     config
+}
+
+/// What a run logs takes much of the log, which never grows, so that checkpoints have to carry
+/// changes.
+fn prepare_for_floods(config: &mut Config) {
+    config.log_page_bytes = 4096;
+    config.log_segment_bytes = config.log_batch_bytes.max(16 * KIB as u32);
+    config.log_times_data = 0;
 }
 
 /// Whether and how far logs are made longer: half of them begin shorter than they may become, with

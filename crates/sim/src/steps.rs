@@ -19,14 +19,10 @@ const PLACES_TRIED: usize = 64;
 const STEPS_PER_AUDIT: u64 = 300;
 /// About how many steps there are from one time that free space is to go back to the next.
 const STEPS_PER_PUNCHING: u64 = 200;
-/// Records in a burst.
-const BURST_RECORDS: u64 = 60;
 /// Most tables at one time.
 const TABLES_MAX: usize = 4;
 /// Most snapshots at one time.
 const SNAPSHOTS_MAX: usize = 3;
-/// Power cuts in 10,000 steps, at least, of a session in which a log becomes longer.
-const CUTS_AFTER_LOG_GROWTH: u64 = 200;
 /// A record of at most this many bytes always fits.
 const SMALL_RECORD_BYTES: usize = 1024;
 /// And at most this many updates.
@@ -40,16 +36,14 @@ impl World {
     /// # Errors
     /// What is wrong.
     pub fn step(&mut self) -> Verdict {
-        let log = self.core().log();
-        let log_grows = log.is_growing() || log.statistics().growths > 0;
-        let least = if log_grows { CUTS_AFTER_LOG_GROWTH } else { 0 };
-        let cuts = self.plan.cuts.max(least);
+        let cuts = self.cuts_now();
         if self.cutting.below(10_000) < cuts {
             return self.crash();
         }
         let published = self.core().published();
         self.unsettled.retain(|(_, seq)| *seq > published);
         self.try_waiting()?;
+        self.flood()?;
         let patience = if self.loading.is_some() { 4 } else { 100 };
         if self.plan.loads && self.random.one_in(patience) {
             self.load()?;
@@ -67,8 +61,7 @@ impl World {
             945..955 if self.plan.sweeps => self.core().request_sweep(),
             955..960 if self.plan.sweeps => self.core().request_checkpoint(),
             960..962 => self.scan_one()?,
-            962..963 => self.compact()?,
-            963..968 => self.let_time_pass()?,
+            962..968 => self.let_time_pass()?,
             968..970 => self.restart_now_and_then()?,
             970..975 => self.do_harm()?,
             _ => {
@@ -83,6 +76,7 @@ impl World {
         if self.auditing.one_in(STEPS_PER_AUDIT) {
             self.audit()?;
         }
+        self.compact()?;
         if self.punching.one_in(STEPS_PER_PUNCHING) {
             self.core().request_punching();
         }
@@ -97,14 +91,14 @@ impl World {
     }
 
     /// Tables that are there for the model and for the engine, those of snapshots included.
-    fn all_tables(&mut self) -> Vec<u32> {
+    pub fn all_tables(&mut self) -> Vec<u32> {
         let known: Vec<u32> = self.oracle.state.keys().copied().collect();
         let core = self.core();
         known.into_iter().filter(|space| core.space_record(*space).is_some()).collect()
     }
 
     /// The tables that can be changed.
-    fn tables(&mut self) -> Vec<u32> {
+    pub fn tables(&mut self) -> Vec<u32> {
         let mut tables = self.all_tables();
         tables.retain(|space| self.oracle.state[space].snapshot == 0);
         tables
@@ -129,17 +123,6 @@ impl World {
         Ok(())
     }
 
-    /// Many small records at once, while nothing else moves.
-    fn burst(&mut self, tables: &[u32]) -> Verdict {
-        let mut left = BURST_RECORDS;
-        while left > 0 && self.waiting.is_none() && self.core().closed().is_none() {
-            let update = self.workload.addition(tables);
-            self.modify(vec![update], None)?;
-            left -= 1;
-        }
-        Ok(())
-    }
-
     /// Offers the record that waits once more.
     ///
     /// # Errors
@@ -155,7 +138,11 @@ impl World {
         self.modify(updates, Some(refused))
     }
 
-    fn modify(&mut self, mut updates: Vec<Update>, refused: Option<Refused>) -> Verdict {
+    /// Offers a record, which has been refused before or not.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn modify(&mut self, mut updates: Vec<Update>, refused: Option<Refused>) -> Verdict {
         if refused.is_none() {
             updates.iter_mut().for_each(|update| self.fit(update));
         }
@@ -271,19 +258,6 @@ impl World {
         }
         let (space, reverse) = (self.random.pick(&tables), self.random.percent(50));
         self.scan(space, reverse)
-    }
-
-    /// Has the blocks of a table put into key order.
-    fn compact(&mut self) -> Verdict {
-        let tables = self.all_tables();
-        if tables.is_empty() {
-            return Ok(());
-        }
-        let space = self.random.pick(&tables);
-        match self.core().request_compaction(space) {
-            Ok(_) => self.settle(),
-            Err(error) => self.check_busy(&error),
-        }
     }
 
     fn change_tables(&mut self) -> Verdict {
@@ -421,7 +395,11 @@ impl World {
         }
     }
 
-    fn check_busy(&mut self, error: &Error) -> Verdict {
+    /// Whether the engine may refuse a change of a table as a whole with this error.
+    ///
+    /// # Errors
+    /// That it may not.
+    pub fn check_busy(&mut self, error: &Error) -> Verdict {
         match error {
             Error::Retry(RetryError::Busy) => Ok(()),
             Error::Closed(_) if self.failing => Ok(()),

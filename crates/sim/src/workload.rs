@@ -14,10 +14,13 @@ pub struct Workload {
     random: Random,
     /// Draws operands that are long and refused.
     of_refusals: Random,
+    /// Draws long records.
+    of_floods: Random,
     keys: u64,
     key_bytes_max: u64,
     key_bytes_extreme: u64,
     large_bytes_max: u64,
+    long_bytes_max: u64,
     value_bytes_max: u64,
     record_bytes_max: usize,
     updates_max: u64,
@@ -40,6 +43,7 @@ impl Workload {
             key_bytes_max: plan.key_bytes_max,
             key_bytes_extreme: if random.percent(20) { 4096 } else { 400 },
             large_bytes_max: segment * 3 / 4,
+            long_bytes_max: Random::new(plan.seed, "long records").pick(&[100, 600, segment / 8]),
             value_bytes_max: random.pick(&[10, 600, 600, 3000]),
             record_bytes_max: segment as usize * 3 / 4 + 512,
             updates_max: random.pick(&[3, 6, 40]),
@@ -47,6 +51,7 @@ impl Workload {
             large_percent: random.pick(&[0, 0, 1, 5]),
             tails: tails(&mut Random::new(plan.seed, "tails")),
             of_refusals: Random::new(plan.seed, "refusals"),
+            of_floods: Random::new(plan.seed, "floods of records"),
             random,
         }
     }
@@ -81,6 +86,14 @@ impl Workload {
         let number = self.random.below(30) * self.keys / 30;
         let operand = self.random.below(1000).to_le_bytes().to_vec();
         Update { space: spaces[0], op: Op::AddI64, key: self.numbered(number), operand }
+    }
+
+    /// A put of some length to any key of the first of the tables.
+    pub fn long_put(&mut self, spaces: &[u32]) -> Update {
+        let number = self.of_floods.below(self.keys);
+        let length = self.of_floods.between(1, self.long_bytes_max) as usize;
+        let operand = [vec![kind::BYTES], self.of_floods.bytes(length)].concat();
+        Update { space: spaces[0], op: Op::Put, key: self.numbered(number), operand }
     }
 
     /// Makes an update one that an array of signed integers takes.

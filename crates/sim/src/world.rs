@@ -161,6 +161,14 @@ pub struct World {
     pub auditing: Random,
     /// Decides when free space is to go back.
     pub punching: Random,
+    /// Decides when blocks are to be put into key order.
+    pub compacting: Random,
+    /// Spills that were published by the last look.
+    pub spills_seen: u64,
+    /// Decides on floods of records.
+    pub flooding: Random,
+    /// Steps that are left of a flood.
+    pub flood_steps: u64,
     /// Draws updates.
     pub workload: Workload,
     /// Numbers of the modifiers in this store.
@@ -219,6 +227,10 @@ impl World {
             cutting: Random::new(plan.seed, "cuts"),
             auditing: Random::new(plan.seed, "audits"),
             punching: Random::new(plan.seed, "punching"),
+            compacting: Random::new(plan.seed, "compactions"),
+            flooding: Random::new(plan.seed, "floods"),
+            flood_steps: 0,
+            spills_seen: 0,
             workload: Workload::new(&plan),
             modifier_ids: BTreeMap::new(),
             jobs: Vec::new(),

@@ -1,58 +1,68 @@
-//! A simulator that cannot fail proves nothing: deliberately broken engines must be caught.
+//! A simulator that cannot fail proves nothing: engines that are broken on purpose must be caught.
 //!
-//! Each variant is the whole simulator, built with a feature that breaks the engine, in a target
-//! folder of its own. It has to report a failure within [`SEEDS`] seeds.
+//! The whole simulator is built with the feature `broken`, in a target folder of its own. Then each
+//! fault that it lists has to make it report a failure within [`SEEDS`] seeds.
 
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 /// Seeds within which a broken engine is caught.
 const SEEDS: &str = "50";
 
-fn is_caught(feature: &str) {
+/// The simulator, with engines that can be broken.
+fn build() -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("broken");
     let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--package", "upsweep-sim", "--features", feature])
+        .args(["build", "--quiet", "--package", "upsweep-sim", "--features", "broken"])
         .arg("--target-dir")
         .arg(&target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status()
         .expect("cargo runs");
-    assert!(built.success(), "{feature} does not build");
-    let run = Command::new(target.join("debug/upsweep-sim"))
-        .args(["--seed", "1", "--runs", SEEDS, "--steps", "1000", "--failures-max", "1"])
-        .output()
-        .expect("the simulator runs");
-    let output = String::from_utf8_lossy(&run.stdout);
-    assert!(!run.status.success(), "{feature} was not caught: {output}");
-    let verdict = output.lines().last().unwrap_or_default();
-    assert!(verdict.ends_with(" passed, 1 failed"), "{feature} ended in {verdict:?}");
+    assert!(built.success(), "the simulator does not build with the feature `broken`");
+    target.join("debug/upsweep-sim")
 }
 
-/// What is broken: acknowledging before the log is durable, the check of frontiers, writing to free
-/// space only, giving images back, shadowing what is shared, what waits when a block is cloned,
-/// replay that passes by what spill segments have, telling those who wait for room that a run has
-/// made some, full speed while somebody waits, spills that begin before what they relieve is full,
-/// long updates that are refused, allocating holes before they are written to, and when a ring of
-/// the log may become longer.
-const BROKEN: [&str; 13] = [
-    "broken-early-acknowledge",
-    "broken-frontier",
-    "broken-overwrite-in-place",
-    "broken-leak",
-    "broken-shared-in-place",
-    "broken-clone-without-waiting",
-    "broken-spill",
-    "broken-lost-wake",
-    "broken-rest",
-    "broken-late-spill",
-    "broken-lost-refusal",
-    "broken-hole",
-    "broken-log-growth",
-];
+fn simulate(simulator: &Path, arguments: &[&str]) -> Output {
+    Command::new(simulator).args(arguments).output().expect("the simulator runs")
+}
 
-/// One test for all: they share a target folder, and so the dependencies.
+/// What is wrong with a run of the simulator on a broken engine, if so.
+fn complaint(simulator: &Path, fault: &str) -> Option<String> {
+    let seeds = ["--seed", "1", "--runs", SEEDS, "--steps", "1000", "--failures-max", "1"];
+    let run = simulate(simulator, &[&["--break", fault][..], &seeds].concat());
+    let output = String::from_utf8_lossy(&run.stdout);
+    let verdict = output.lines().last().unwrap_or_default();
+    if run.status.success() {
+        return Some(format!("{fault} was not caught: {verdict}"));
+    }
+    let is_verdict = verdict.ends_with(" passed, 1 failed");
+    (!is_verdict).then(|| format!("{fault} ended in {verdict:?}: {run:?}"))
+}
+
 #[test]
 fn broken_engines_are_caught() {
-    BROKEN.into_iter().for_each(is_caught);
+    let simulator = build();
+    let list = simulate(&simulator, &["--list-faults"]);
+    assert!(list.status.success(), "{list:?}");
+    let list = String::from_utf8_lossy(&list.stdout);
+    let faults: Vec<&str> = list.lines().filter_map(|line| Some(line.split_once(':')?.0)).collect();
+    assert!(!faults.is_empty(), "there are faults to choose from");
+    let next = AtomicUsize::new(0);
+    let try_the_rest = || {
+        let mut complaints = Vec::new();
+        while let Some(fault) = faults.get(next.fetch_add(1, Ordering::Relaxed)) {
+            complaints.extend(complaint(&simulator, fault));
+        }
+        complaints
+    };
+    let complaints: Vec<String> = thread::scope(|scope| {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(try_the_rest)).collect();
+        let ended = threads.into_iter().map(|thread| thread.join().expect("no panic in there"));
+        ended.flatten().collect()
+    });
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
 }

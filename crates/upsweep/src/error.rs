@@ -238,8 +238,8 @@ pub enum RetryError {
     /// The directory leaves no room for waiting updates in the memory budget: open the store with a
     /// larger one, then try again. Reads and the sweep go on.
     #[error(
-        "the memory budget of {budget_bytes} bytes is too small for the directory of this store: open \
-         it with well above {needed_bytes} bytes; reads still work"
+        "the memory budget of {budget_bytes} bytes is too small for the directory of this store: \
+         open it with well above {needed_bytes} bytes; reads still work"
     )]
     Memory {
         /// The budget in bytes.

@@ -338,6 +338,10 @@
 //! machine that it drives, [`device`] the devices, with simulated and hostile ones for tests. A
 //! store runs on any bank of devices: see [`StoreBuilder::create_on`].
 
+#[cfg(not(feature = "broken"))]
+mod broken;
+#[cfg(feature = "broken")]
+pub mod broken;
 pub mod device;
 pub mod engine;
 mod error;

@@ -23,7 +23,10 @@ const LAYERS: [&str; 6] = ["device", "log", "placement", "engine", "runtime", "s
 
 /// Modules beside the layers that every layer may use. They may use `device` and each other.
 /// Any other module at the root, such as the public interface, lies above all layers.
-const SHARED: [(&str, &str); 1] = [("error", "one error type for the library")];
+const SHARED: [(&str, &str); 2] = [
+    ("broken", "a fault of any layer that a test has chosen"),
+    ("error", "one error type for the library"),
+];
 
 /// The modules of `engine` that are the public block API, beside all of `runtime`.
 const BLOCK_API: [&str; 4] = ["block_format", "config", "modifier", "registry"];

@@ -14,6 +14,7 @@ use super::policy::{Figures, Gauge, Shortage};
 use super::publish::Event;
 use super::quarantine::REFERENCES_SPACE;
 use super::queue::{CELL_BYTES, Packed};
+use crate::broken::{self, Fault};
 use crate::error::{Error, RequestError, RetryError};
 use crate::log::{AppendError, Space, Urgency};
 
@@ -252,7 +253,7 @@ impl Core {
     /// What somebody waits for who was refused and not told since that there may be room.
     pub(super) fn shortage(&self) -> Option<Shortage> {
         let (shortage, room_events) = self.refused?;
-        let is_waiting = room_events == self.room_events && !cfg!(feature = "broken-rest");
+        let is_waiting = room_events == self.room_events && !broken::is(Fault::RestWhileOneWaits);
         is_waiting.then_some(shortage)
     }
 

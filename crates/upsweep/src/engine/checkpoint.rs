@@ -27,6 +27,7 @@ use super::format::image_format::{self, Identity, ImageKind};
 use super::policy::{START_PERCENT, Shortage};
 use super::sweep::Flushing;
 use super::tree::NodeId;
+use crate::broken::{self, Fault};
 use crate::device::{Buffer, Completion, DeviceId, Durability, Operation};
 use crate::placement::{Extent, UNIT_BYTES};
 
@@ -249,6 +250,9 @@ impl Core {
             spill_segments: SpillSegmentList::default(),
         };
         self.spill_segments.begin_list(self.checkpoint.begin);
+        if broken::is(Fault::EarlyRelease) {
+            self.log.release(self.replay_from_next());
+        }
     }
 
     /// Whether publication has to wait for the checkpoint to write what would change.
@@ -393,6 +397,9 @@ impl Core {
         root.nodes = self.checkpoint.next.nodes.values().copied().collect();
         root.pages = self.checkpoint.next.pages.values().copied().collect();
         root.spill_segments = self.spill_segments.take_list();
+        if broken::is(Fault::EarlyReuse) {
+            self.free_unlisted();
+        }
         let (body, seq) = (encode_root(&root), self.checkpoint.begin);
         let Some(extent) = self.write_image(ImageKind::Root, 0, seq, &body, actions) else {
             self.abandon();
@@ -407,6 +414,10 @@ impl Core {
         self.checkpoint.pending -= 1;
         if completion.result.is_err() {
             self.fail_write(completion, 0);
+        } else if self.checkpoint.phase == Phase::RootFlush
+            && broken::is(Fault::SuperblockBeforeFlush)
+        {
+            self.checkpoint.phase = Phase::Superblock;
         } else if self.checkpoint.phase == Phase::RootFlush {
             self.sweep.flush.waiting.push(Flushing::Checkpoint);
         }
@@ -436,8 +447,9 @@ impl Core {
     ) {
         self.superblock.generation += 1;
         let mut superblock = self.superblock;
-        superblock.replay_from =
-            (begin.min(self.sweep.frontier) + 1).max(self.superblock.replay_from);
+        let waits_behind =
+            if broken::is(Fault::ReleaseOfWaiting) { begin } else { self.sweep.frontier };
+        superblock.replay_from = (begin.min(waits_behind) + 1).max(self.superblock.replay_from);
         superblock.root = root;
         superblock.root_seq = root_seq;
         superblock.durable = self.log.durable();
@@ -451,6 +463,14 @@ impl Core {
         let write = self.request(IoKind::Superblock, None, DeviceId(0), operation);
         actions.requests.push(write);
         self.checkpoint.superblock_in_flight = true;
+    }
+
+    /// From now on the next root counts: frees what only the last one lists.
+    fn free_unlisted(&mut self) {
+        let next = std::mem::take(&mut self.checkpoint.next);
+        let last = std::mem::replace(&mut self.checkpoint.listed, next);
+        let unlisted = last.missing_in(&self.checkpoint.listed);
+        unlisted.for_each(|extent| self.space_map.free(extent));
     }
 
     pub(super) fn superblock_done(&mut self, completion: &Completion) {
@@ -467,12 +487,11 @@ impl Core {
             self.checkpoint.root_begin = self.checkpoint.begin;
             self.superblock.root_seq = self.checkpoint.root_seq;
             let before = std::mem::replace(&mut self.superblock.root, self.checkpoint.root);
-            let next = std::mem::take(&mut self.checkpoint.next);
-            let last = std::mem::replace(&mut self.checkpoint.listed, next);
+            if !broken::is(Fault::EarlyReuse) {
+                self.free_unlisted();
+            }
             let outdated = std::mem::take(&mut self.checkpoint.carried_extents);
-            let unlisted = last.missing_in(&self.checkpoint.listed);
-            let free: Vec<Extent> = unlisted.chain(outdated).chain(before).collect();
-            free.into_iter().for_each(|extent| self.space_map.free(extent));
+            outdated.into_iter().chain(before).for_each(|extent| self.space_map.free(extent));
             self.statistics.checkpoints += 1;
         }
         self.log.release(self.superblock.replay_from);

@@ -17,6 +17,7 @@ pub use super::catalog::Space;
 use super::catalog::{Clones, Snapshots, Spaces};
 use super::format::record_format::{Placement, SpaceRecord};
 use super::tree::{Found, NodeId, Reference, Trees};
+use crate::broken::{self, Fault};
 use crate::placement::{Extent, UNIT_BYTES};
 
 /// Where an update goes.
@@ -236,7 +237,7 @@ impl Directory {
     pub fn target(&self, space: &Space, position: &[u8]) -> Target {
         let found = self.find(space, position);
         let id = found.map(|found| BlockId(found.item));
-        let in_place = cfg!(feature = "broken-shared-in-place");
+        let in_place = broken::is(Fault::SharedInPlace);
         match found {
             Some(Found { item, shared }) if (!shared || in_place) && space.fences.is_empty() => {
                 let id = BlockId(item);

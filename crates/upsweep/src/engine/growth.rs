@@ -19,6 +19,7 @@ use super::core::{Actions, Core, IoKind};
 use super::format::record_format::LoggedUpdate;
 use super::holes::Punching;
 use super::pending::Pending;
+use crate::broken::{self, Fault};
 use crate::device::{Completion, DeviceId, Operation};
 use crate::placement::{DEVICE_BYTES_MAX, SpaceMap, UNIT_BYTES};
 
@@ -231,7 +232,7 @@ impl Core {
             return self.growth.is_under_way();
         }
         let holes = self.next_holes(bytes);
-        let is_broken = cfg!(feature = "broken-hole") && holes.is_some();
+        let is_broken = broken::is(Fault::UnallocatedHole) && holes.is_some();
         let Some((device, allocation)) = holes.or_else(|| self.next_extension(bytes)) else {
             return false;
         };

@@ -8,6 +8,8 @@
 //!
 //! Everything here is a pure function.
 
+use crate::broken::{self, Fault};
+
 /// Fill in per cent at which a cycle of the sweep starts, and spills; below it, updates batch.
 pub(super) const START_PERCENT: u32 = 50;
 /// Fill in per cent from which the sweep never rests, nor do spills.
@@ -227,7 +229,7 @@ impl Figures {
     /// released so. None where nothing can be spilled or nothing would be relieved.
     pub(super) fn spill_pace(&self) -> f64 {
         let pace_of = |gauge: Gauge, shortage: Shortage, pace_at: fn(f64, f64) -> f64| {
-            if cfg!(feature = "broken-late-spill") && gauge.percent() < 100 {
+            if broken::is(Fault::LateSpill) && gauge.percent() < 100 {
                 0.0
             } else if self.spill_percent == 0 || self.shortage == Some(shortage) {
                 f64::INFINITY

@@ -27,6 +27,7 @@ use super::registry::{DELETE_RANGE, KeyRange};
 use super::spaces::{LARGE_VALUE_FORMAT, companion_record};
 use super::spill_segments::{Filter, SpillSegment};
 use super::tree::Found;
+use crate::broken::{self, Fault};
 use crate::placement::Extent;
 
 /// A change of the directory that is not a run's.
@@ -170,7 +171,7 @@ impl Core {
         let block = self.directory.block_mut(id);
         (block.copied_bytes, block.spilled) = (copied_bytes, spilled);
         self.copy_bytes += u64::from(copied_bytes);
-        if !cfg!(feature = "broken-clone-without-waiting") {
+        if !broken::is(Fault::CloneWithoutWaiting) {
             self.push_waiting(id, &waiting);
         }
         id
@@ -413,7 +414,9 @@ impl Core {
         }
         self.give_back(release);
         let moved: Vec<Waiting<'_>> = moved.iter().map(Packed::unpack).collect();
-        self.push_moved(group.space, &news, &moved);
+        if !broken::is(Fault::SplitForgets) {
+            self.push_moved(group.space, &news, &moved);
+        }
     }
 
     /// The old blocks of a group with whether they are shared, if its space still has them all.
@@ -511,7 +514,7 @@ impl Core {
         let Some(extent) = extent else { return };
         let (device, offset) = (extent.device, extent.offset);
         self.physical.remove(&(device, offset, id));
-        if !self.directory.leave_image(extent) {
+        if !self.directory.leave_image(extent) || broken::is(Fault::FreedWhileShared) {
             self.discard(Some(extent), release);
         }
     }
@@ -526,7 +529,9 @@ impl Core {
     /// Gives an extent back that no block is at.
     fn discard(&mut self, extent: Option<Extent>, release: Release) {
         let Some(extent) = extent else { return };
-        self.cache.remove(extent);
+        if !broken::is(Fault::StaleCache) {
+            self.cache.remove(extent);
+        }
         match release {
             Release::Now => self.space_map.free(extent),
             Release::AfterCheckpoint => self.checkpoint.outdated.push(extent),
@@ -541,11 +546,11 @@ impl Core {
             self.copy_bytes -= u64::from(block.copied_bytes);
             self.arena.clear(&mut block.queue);
             block.frozen.iter().for_each(|frozen| self.arena.let_go(frozen));
-            if !cfg!(feature = "broken-leak") {
+            if !broken::is(Fault::Leak) {
                 self.leave(id, block.extent(), release);
             }
             self.unplaced.remove(&(block.space, block.key, id));
         }
-        self.room_events += u64::from(!cfg!(feature = "broken-lost-wake"));
+        self.room_events += u64::from(!broken::is(Fault::LostWake));
     }
 }

@@ -12,6 +12,7 @@ use super::format::quarantine_format::{Entry, encode_entry, encode_key};
 use super::format::record_format::{Change, LoggedUpdate, encode_change};
 use super::registry::PUT;
 use super::sweep::Quarantined;
+use crate::broken::{self, Fault};
 
 /// The space of the quarantine table; its large values are in the next one.
 pub const QUARANTINE_SPACE: u32 = 1;
@@ -32,7 +33,7 @@ impl Core {
     pub(super) fn take_quarantined(&mut self, seq: u64, quarantined: &[Quarantined]) {
         let before = self.arena.used_bytes();
         for (key, operand) in puts(quarantined) {
-            if cfg!(feature = "broken-lost-refusal") && operand.len() > LOST_BYTES {
+            if broken::is(Fault::LostRefusal) && operand.len() > LOST_BYTES {
                 continue;
             }
             if self.replaying {

@@ -22,6 +22,7 @@ use super::queue::Waiting;
 use super::recovery::Access;
 use super::registry::ModifierId;
 use super::spill_segments::{self, Filter, SpillSegment};
+use crate::broken::{self, Fault};
 use crate::device::{self, Devices};
 use crate::error::{Damage, Error, RequestError};
 use crate::log::{LogReader, RecordRef};
@@ -261,14 +262,16 @@ impl Core {
     /// Whether an update for this block of a space has to wait for it again: it is neither inside
     /// its image nor in a spill segment, and nothing that comes later removes it.
     fn is_missing(&self, seq: u64, update: &LoggedUpdate<'_>, space: u32, id: BlockId) -> bool {
-        let inside = self.directory.block(id).placement().frontier >= seq
-            || self.is_in_spill_segment(space, seq, update.key);
-        (!inside || cfg!(feature = "broken-frontier")) && !self.is_removed(space, seq, update.key)
+        let frontier = self.directory.block(id).placement().frontier;
+        let inside = frontier >= seq || self.is_in_spill_segment(space, seq, update.key);
+        let again = broken::is(Fault::ReplayIgnoresFrontier)
+            || broken::is(Fault::ReplayFromFrontier) && frontier == seq;
+        (!inside || again) && !self.is_removed(space, seq, update.key)
     }
 
     /// Whether a spill segment has what was accepted for a key up to this sequence.
     fn is_in_spill_segment(&self, space: u32, seq: u64, key: &[u8]) -> bool {
-        if self.spill_segments.is_empty() || cfg!(feature = "broken-spill") {
+        if self.spill_segments.is_empty() || broken::is(Fault::ReplayIgnoresSpills) {
             return false;
         }
         let Some(found) = self.directory.space(space) else { return false };

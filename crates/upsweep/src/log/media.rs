@@ -3,6 +3,7 @@
 use super::format::{self, BATCH_HEADER_BYTES, BatchHeader, DEVICES_MAX};
 use super::writer::Link;
 use super::{LogConfig, Seq};
+use crate::broken::{self, Fault};
 use crate::device::{self, Buffer, Devices};
 use crate::error::{Damage, Error};
 
@@ -242,7 +243,7 @@ impl Media {
         header: &BatchHeader,
     ) -> Result<bool, Error> {
         let batch = self.batch(devices, header)?;
-        Ok(format::check_records(header, batch).is_ok())
+        Ok(format::check_records(header, batch).is_ok() || broken::is(Fault::ReplayOfTornBatch))
     }
 
     /// The headers that name `tip` as the batch before them, at the places where a run whose

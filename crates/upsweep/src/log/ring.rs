@@ -10,6 +10,7 @@
 //! [`Ring::can_grow`].
 
 use super::{LogRegion, Seq};
+use crate::broken::{self, Fault};
 
 /// Bytes of one write of zeros into new segments.
 const BLANK_BYTES: u64 = 1 << 20;
@@ -183,7 +184,7 @@ impl Ring {
             && self.lap_start.is_some_and(|start| start < released);
         self.wanted > self.segments()
             && self.growth.is_none()
-            && (may_grow || cfg!(feature = "broken-log-growth"))
+            && (may_grow || broken::is(Fault::EarlyLogGrowth))
     }
 
     /// If the ring is to be longer and can be: begins, and returns the range of the device that it

@@ -15,6 +15,7 @@ use super::statistics::{LogDeviceStatistics, LogStatistics};
 use super::{
     AppendError, LOG_TOKEN_BIT, LogConfig, LogFailure, LogRegion, Seq, Space, StreamId, Urgency,
 };
+use crate::broken::{self, Fault};
 use crate::device::{
     self, Buffer, Class, Completion, Devices, Durability, Hint, Operation, Request, Token,
 };
@@ -443,7 +444,14 @@ impl Log {
     /// Every record up to this sequence is on stable media. Never decreases.
     #[must_use]
     pub fn durable(&self) -> Seq {
-        if cfg!(feature = "broken-early-acknowledge") { self.dispatched } else { self.durable }
+        if broken::is(Fault::EarlyAcknowledgement) {
+            return self.dispatched;
+        }
+        if broken::is(Fault::AcknowledgementOverGap) {
+            let last_done = self.flights.iter().rfind(|flight| flight.done);
+            return last_done.map_or(self.durable, |flight| flight.last_seq);
+        }
+        self.durable
     }
 
     /// The number of the batch that a record is in, or will be; of a durable one, a durable batch.

@@ -28,6 +28,7 @@ pub use waiting::{Packed, Section, Waiting};
 use self::copied::Copied;
 use super::block_format::UpdateRef;
 use super::registry::{DELETE_RANGE, KeyRange, Modifiers};
+use crate::broken::{self, Fault};
 
 /// Bytes of a cell, its link included.
 pub const CELL_BYTES: usize = 64;
@@ -207,14 +208,14 @@ impl Arena {
 
     /// A frozen copy of a queue waits from now on.
     pub fn hold(&mut self, frozen: &Packed) {
-        if frozen.count > 0 {
+        if frozen.count > 0 && !broken::is(Fault::ReleaseOfFrozen) {
             self.ages.note(frozen.first_seq);
         }
     }
 
     /// A frozen copy of a queue waits no more.
     pub fn let_go(&mut self, frozen: &Packed) {
-        if frozen.count > 0 {
+        if frozen.count > 0 && !broken::is(Fault::ReleaseOfFrozen) {
             self.ages.forget(frozen.first_seq);
         }
     }

@@ -11,6 +11,7 @@ use super::RunId;
 use super::run::{Run, RunBlock};
 use super::run_job::{JobDone, JobSpillSegments, Quarantined};
 use super::spill::{Spill, SpillId};
+use crate::broken::{self, Fault};
 use crate::engine::block_format::UpdateRef;
 use crate::engine::core::{Core, Publish, Release};
 use crate::engine::directory::{BlockId, Directory};
@@ -262,6 +263,9 @@ impl Core {
         block.pinned = false;
         let Some(frozen) = block.frozen.take() else { return };
         self.arena.let_go(&frozen);
+        if broken::is(Fault::GivenUpForgets) {
+            return;
+        }
         let live = self.arena.snapshot(&block.queue, &block.key);
         self.arena.clear(&mut block.queue);
         self.push_waiting(id, &[frozen.unpack(), live.unpack()]);

@@ -9,6 +9,7 @@
 //! It is no more than a wish: it ends with the process, and what is done stays done.
 
 use super::RunId;
+use crate::broken::{self, Fault};
 use crate::device::DeviceId;
 use crate::engine::core::Core;
 use crate::engine::directory::BlockId;
@@ -132,7 +133,11 @@ impl Core {
         match self.next_out_of_order(&mut compaction) {
             Next::Blocks(blocks) => {
                 compaction.progress.moved += blocks.len() as u64;
-                compaction.run = Some((self.start_scattered_run(&blocks), self.now_us));
+                let run = self.start_scattered_run(&blocks);
+                if broken::is(Fault::CompactionWithoutSpills) {
+                    self.run_mut(run).spill_segments = Some(Vec::new());
+                }
+                compaction.run = Some((run, self.now_us));
             }
             Next::Later => compaction.rest_until = self.now_us + 1,
             Next::End => return self.end_compaction(&compaction),
@@ -160,7 +165,10 @@ impl Core {
                 let block = self.directory.block(id);
                 compaction.last = Some((*block.key).into());
                 compaction.progress.seen += 1;
-                let movable = |extent| !block.pinned && !self.directory.is_image_shared(extent);
+                let movable = |extent| {
+                    (!block.pinned || broken::is(Fault::CompactionOfPinnedBlocks))
+                        && !self.directory.is_image_shared(extent)
+                };
                 if let Some(extent) = block.extent().filter(|extent| movable(*extent)) {
                     bytes += u64::from(extent.bytes);
                     run.push(id);

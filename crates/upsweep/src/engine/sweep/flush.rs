@@ -2,6 +2,7 @@
 
 use super::Flushing;
 use super::run::Phase;
+use crate::broken::{self, Fault};
 use crate::device::{Completion, DeviceId, Operation};
 use crate::engine::core::{Actions, Core, IoKind};
 
@@ -12,7 +13,9 @@ impl Core {
             return;
         }
         self.sweep.flush.covered = std::mem::take(&mut self.sweep.flush.waiting);
-        for device in 0..self.config.data_devices {
+        let devices =
+            if broken::is(Fault::FlushOfOneDevice) { 1 } else { self.config.data_devices };
+        for device in 0..devices {
             let flush = self.request(IoKind::Flush, None, DeviceId(device), Operation::Flush);
             actions.requests.push(flush);
             self.sweep.flush.in_flight += 1;
@@ -27,6 +30,10 @@ impl Core {
         }
         if self.sweep.flush.in_flight > 0 {
             return;
+        }
+        if broken::is(Fault::FlushForLaterWrites) {
+            let later = std::mem::take(&mut self.sweep.flush.waiting);
+            self.sweep.flush.covered.extend(later);
         }
         for covered in std::mem::take(&mut self.sweep.flush.covered) {
             match covered {

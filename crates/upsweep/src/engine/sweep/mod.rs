@@ -48,6 +48,7 @@ pub(super) use spill::{SPILLS_IN_FLIGHT_MAX, SpillId};
 use super::core::{Actions, Core};
 use super::directory::BlockId;
 use super::spill_segments::{Place, SpillSegment};
+use crate::broken::{self, Fault};
 use crate::device::{DeviceId, Token};
 use crate::engine::key::Key;
 use crate::error::Error;
@@ -437,7 +438,11 @@ impl Core {
         if !is_needed {
             self.spill_segments.remove(record);
             self.cache.remove(record.extent);
-            self.checkpoint.outdated.push(record.extent);
+            if broken::is(Fault::EarlyReuseOfSpill) {
+                self.space_map.free(record.extent);
+            } else {
+                self.checkpoint.outdated.push(record.extent);
+            }
             self.room_events += 1;
         }
     }

@@ -6,6 +6,7 @@
 use super::run::{Phase, RunBlock};
 use super::run_job::{JobDone, NewBlock};
 use super::{RunId, change};
+use crate::broken::{self, Fault};
 use crate::device::{Buffer, Durability, Operation};
 use crate::engine::core::{Actions, Core, IoKind};
 use crate::placement::{Extent, UNIT_BYTES};
@@ -57,7 +58,7 @@ impl Core {
         id: RunId,
         done: &JobDone,
     ) -> Option<(Vec<Extent>, Vec<Option<Extent>>)> {
-        if cfg!(feature = "broken-overwrite-in-place")
+        if broken::is(Fault::OverwriteInPlace)
             && let Some(extents) = self.old_places(id, done)
         {
             return Some((extents, vec![None; done.values.len()]));

@@ -6,6 +6,7 @@ use super::job::Job;
 use super::run_job::{JobBlock, JobDone, JobResult, RunJob, RunOutput};
 use super::spill_segment::RunSpillSegment;
 use super::{Flushing, RunId, values};
+use crate::broken::{self, Fault};
 use crate::device::{Buffer, Completion, Operation};
 use crate::engine::cache::Image;
 use crate::engine::core::{Actions, Core, IoKind, Publish, Release};
@@ -292,7 +293,8 @@ impl Core {
                 }
                 Some((space, _)) => {
                     block.owner = space.record.space;
-                    expects |= self.expects_updates(block.id);
+                    expects |=
+                        self.expects_updates(block.id) && !broken::is(Fault::RunPassesPending);
                 }
             }
         }
@@ -442,6 +444,10 @@ impl Core {
     }
 
     pub(super) fn run_written(&mut self, id: RunId) {
+        if broken::is(Fault::ChangeBeforeFlush) {
+            self.run_mut(id).phase = Phase::Logging { refused: false };
+            return;
+        }
         self.run_mut(id).phase = Phase::Flushing;
         self.sweep.flush.waiting.push(Flushing::Run(id));
     }
@@ -474,7 +480,7 @@ impl Core {
         let run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
         self.frozen_bytes -= run.frozen_bytes;
         self.statistics.run_published(&run.summary());
-        self.room_events += u64::from(!cfg!(feature = "broken-lost-wake"));
+        self.room_events += u64::from(!broken::is(Fault::LostWake));
         for (block, _) in &run.change.moved {
             if let Some(id) = self.directory.table.find(*block) {
                 let block = self.directory.block_mut(id);

@@ -26,6 +26,7 @@ use super::job::Job;
 use super::place::write_requests;
 use super::run::only;
 use super::spill_job::{Encoded, NewSpillSegment, SpillJob, SpillOutput};
+use crate::broken::{self, Fault};
 use crate::device::{Completion, Durability, Operation};
 use crate::engine::block_format::Routing;
 use crate::engine::core::{Actions, Core, IoKind, Publish, Release};
@@ -541,7 +542,9 @@ impl Core {
         let spill = self.spill_mut(id);
         let Phase::Writing { pending } = &mut spill.phase else { return };
         *pending -= 1;
-        if *pending == 0 {
+        if *pending == 0 && broken::is(Fault::SpillBeforeFlush) {
+            spill.phase = Phase::Logging { refused: false };
+        } else if *pending == 0 {
             spill.phase = Phase::Flushing;
             self.sweep.flush.waiting.push(Flushing::Spill(id));
         }

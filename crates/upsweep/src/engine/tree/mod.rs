@@ -44,6 +44,7 @@ pub use cursor::Differing;
 pub use node::Node;
 
 use super::statistics::TreeCounters;
+use crate::broken::{self, Fault};
 
 /// Number of a node; reused after the node is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -131,7 +132,7 @@ pub struct Changes {
 impl Changes {
     /// Notes that `number` is about to change; `encode` gives its image before that.
     pub fn touch(&mut self, number: u32, encode: impl FnOnce() -> Vec<u8>) {
-        if self.unwritten.remove(&number) {
+        if !broken::is(Fault::CheckpointOfLaterNodes) && self.unwritten.remove(&number) {
             self.saved.push((number, encode()));
         }
         self.dirty.insert(number);

@@ -1,0 +1,92 @@
+//! What puts the engine under pressure: bursts and floods of records, compactions and power cuts at
+//! times at which the engine has much on its way.
+
+use crate::world::{Verdict, World};
+
+/// Records in a burst.
+const BURST_RECORDS: u64 = 60;
+/// About how many steps there are from the end of one flood to the next.
+const STEPS_PER_FLOOD: u64 = 200;
+/// Steps that a flood lasts at most.
+const FLOOD_STEPS_MAX: u64 = 200;
+/// Most records of a flood in one step.
+const FLOOD_RECORDS: u64 = 20;
+/// About how many steps there are from one compaction to the next, besides those after spills.
+const STEPS_PER_COMPACTION: u64 = 100;
+/// Power cuts in 10,000 steps, at least, of a session in which a log becomes longer.
+const CUTS_AFTER_LOG_GROWTH: u64 = 200;
+/// The same while a checkpoint is on its way, in histories that have such cuts.
+const CUTS_OF_CHECKPOINTS: u64 = 300;
+
+impl World {
+    /// Power cuts in 10,000 steps such as this one.
+    pub fn cuts_now(&mut self) -> u64 {
+        let of_checkpoints = self.plan.cuts_of_checkpoints;
+        let core = self.core();
+        let log = core.log();
+        let log_grows = log.is_growing() || log.statistics().growths > 0;
+        let of_log = if log_grows { CUTS_AFTER_LOG_GROWTH } else { 0 };
+        let is_checkpoint = of_checkpoints && core.is_checkpointing();
+        let of_checkpoint = if is_checkpoint { CUTS_OF_CHECKPOINTS } else { 0 };
+        self.plan.cuts.max(of_log).max(of_checkpoint)
+    }
+
+    /// Many small records at once, while nothing else moves.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn burst(&mut self, tables: &[u32]) -> Verdict {
+        let mut left = BURST_RECORDS;
+        while left > 0 && self.waiting.is_none() && self.core().closed().is_none() {
+            let update = self.workload.addition(tables);
+            self.modify(vec![update], None)?;
+            left -= 1;
+        }
+        Ok(())
+    }
+
+    /// Now and then, and often when something was spilled: has the blocks of a table put into key
+    /// order. A table of one block is in order, so half of the time it is the longest.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn compact(&mut self) -> Verdict {
+        let spills = self.core().statistics().spills;
+        let has_spilled = std::mem::replace(&mut self.spills_seen, spills) != spills;
+        let many = if has_spilled { 2 } else { STEPS_PER_COMPACTION };
+        let tables = self.all_tables();
+        let longest = tables.iter().max_by_key(|space| self.oracle.state[*space].rows.len());
+        let Some(longest) = longest.copied().filter(|_| self.compacting.one_in(many)) else {
+            return Ok(());
+        };
+        let space =
+            if self.compacting.percent(50) { longest } else { self.compacting.pick(&tables) };
+        match self.core().request_compaction(space) {
+            Ok(_) => self.settle(),
+            Err(error) => self.check_busy(&error),
+        }
+    }
+
+    /// In a flood: long records until one has to wait, so that the log is full and stays full. All
+    /// are for a few keys, for which little waits in memory.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn flood(&mut self) -> Verdict {
+        if self.plan.floods && self.flood_steps == 0 && self.flooding.one_in(STEPS_PER_FLOOD) {
+            self.flood_steps = self.flooding.between(1, FLOOD_STEPS_MAX);
+        }
+        let tables = self.tables();
+        if self.flood_steps == 0 || tables.is_empty() {
+            return Ok(());
+        }
+        self.flood_steps -= 1;
+        let mut left = FLOOD_RECORDS;
+        while left > 0 && self.waiting.is_none() && self.core().closed().is_none() {
+            let update = self.workload.long_put(&tables);
+            self.modify(vec![update], None)?;
+            left -= 1;
+        }
+        Ok(())
+    }
+}
