@@ -165,6 +165,9 @@ fn large_values_are_those_that_the_block_names() {
     assert!(message.contains("its large values are not those to which it refers"), "{message}");
 }
 
+/// Whether the system makes holes in files.
+const HOLES: bool = cfg!(all(target_os = "linux", not(feature = "generic-unix")));
+
 #[test]
 fn the_room_of_a_dropped_table_goes_back_to_the_file_system() {
     const MIB: u64 = 1 << 20;
@@ -191,8 +194,9 @@ fn the_room_of_a_dropped_table_goes_back_to_the_file_system() {
     assert!(allocated() > 190 * MIB, "{} MiB", allocated() / MIB);
     store.drop_table("dropped").expect("dropped");
     store.reclaim().expect("given back");
-    // 10 MB of data, 72 MiB of reserve and a little more.
-    assert!(allocated() < 100 * MIB, "{} MiB", allocated() / MIB);
+    // 10 MB of data, 72 MiB of reserve and a little more; all of it where files have no holes.
+    let is_given_back = allocated() < 100 * MIB;
+    assert_eq!(is_given_back, HOLES, "{} MiB", allocated() / MIB);
     assert_eq!(file().len(), length);
     let status = store.status();
     assert_eq!((status.data_capacity_bytes, status.devices[0].size_bytes), (allocated(), length));
