@@ -57,7 +57,7 @@ pub struct Scale {
     pub nodes: u32,
     /// Of the part of the memory that the directory may have.
     pub directory: u32,
-    /// Of segments of the log, and of what a relaxed update waits.
+    /// Of segments of the log.
     pub log: u32,
     /// Of spill segments.
     pub spill_segments: u32,
@@ -141,7 +141,7 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
         log_page_bytes: shape.log_page_bytes,
         log_batch_bytes: log_batch_bytes(shape.log_segment_bytes),
         log_depth: options.log_depth,
-        log_delay_us_max: Scale::part(LOG_DELAY_US_MAX, scale.log),
+        log_delay_us_max: LOG_DELAY_US_MAX,
         block_bytes: shape.block_bytes,
         directory_percent: Scale::part(u64::from(DIRECTORY_PERCENT), scale.directory) as u32,
         memory_bytes,
