@@ -229,10 +229,18 @@ fn scale(random: &mut Random) -> Scale {
 fn log_regions(random: &mut Random, first: u16, scale: &Scale) -> (Vec<LogRegion>, bool) {
     let devices = random.pick(&[1, 1, 2, 3]);
     let segment = policy::log_segment_bytes(&[policy::LOG_BYTES_MIN], scale);
-    let log_grows = random.percent(50);
+    // Some logs are the smallest that there are, half of the others begin short.
+    let (is_smallest, log_grows) = match random.below(8) {
+        0 | 1 => (true, false),
+        2..5 => (false, true),
+        _ => (false, false),
+    };
     let region = |index| {
-        // The shortest ring has 8 segments.
-        let segments = if log_grows { 8 * random.between(2, 8) } else { random.between(8, 16) };
+        let segments = match (is_smallest, log_grows) {
+            (true, _) => 8,
+            (_, true) => 8 * random.between(2, 8),
+            _ => random.between(8, 16),
+        };
         let bytes = segments * u64::from(segment) + random.pick(&[0, 4096]);
         let offset = random.pick(&[0, 4096]);
         LogRegion { device: DeviceId(first + index), offset, bytes }

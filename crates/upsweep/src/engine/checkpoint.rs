@@ -357,6 +357,9 @@ impl Core {
             let next = std::mem::take(&mut self.checkpoint.next);
             let unlisted: Vec<Extent> = next.missing_in(&self.checkpoint.listed).collect();
             unlisted.into_iter().for_each(|extent| self.space_map.free(extent));
+            // The next checkpoint will be the first without them.
+            let mut outdated = std::mem::take(&mut self.checkpoint.carried_extents);
+            self.checkpoint.outdated.append(&mut outdated);
             // What was written is not in the root that counts.
             for (kind, image) in next.images() {
                 if !self.checkpoint.listed.has(kind, image) {

@@ -5,8 +5,8 @@
 //!
 //! | file | what it decides |
 //! |---|---|
-//! | `creation` | what a store has from its creation on: sizes of blocks, of segments and pages of the log |
-//! | `configure` | the configuration of a store for one open, from its memory and what its user chooses |
+//! | `creation` | what a store has from its creation on: blocks, segments and pages of the log |
+//! | `configure` | the configuration of one open, from memory and what the user chooses |
 //! | `limits` | how the memory of a configuration is divided, and its other limits |
 //! | `admission` | which updates are refused |
 //! | `pace` | how fast the sweep, spills and checkpoints go |

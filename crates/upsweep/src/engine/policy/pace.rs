@@ -20,8 +20,8 @@ const PAGES_IN_FLIGHT: usize = 4;
 const PAGES_IN_FLIGHT_MAX: usize = 32;
 /// Publication waits while so many writes of a checkpoint are under way.
 pub(in crate::engine) const CHECKPOINT_WRITES_MAX: usize = 64;
-/// Fill of queue memory in per cent from which on deferred reference counts have to wait, as nothing
-/// pushes them back.
+/// Fill of queue memory in per cent from which on deferred reference counts have to wait, as
+/// nothing pushes them back.
 const DEFERRED_COUNTS_PERCENT_MAX: u32 = 75;
 
 impl Figures {

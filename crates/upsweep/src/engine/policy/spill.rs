@@ -141,8 +141,8 @@ pub(in crate::engine) fn may_end_early(bytes: usize, wanted: u32) -> bool {
     bytes >= wanted as usize / 2
 }
 
-/// Whether a spill segment with so many bytes, of `wanted`, is filled: one that `has_end` where older ones
-/// do may be a quarter longer.
+/// Whether a spill segment with so many bytes, of `wanted`, is filled: one that `has_end`, that of
+/// older ones, may be a quarter longer.
 pub(in crate::engine) fn is_filled(bytes: usize, wanted: u32, has_end: bool) -> bool {
     let wanted = wanted as usize;
     bytes >= if has_end { wanted / 4 * 5 } else { wanted }

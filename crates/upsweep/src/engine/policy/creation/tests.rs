@@ -68,7 +68,7 @@ proptest! {
         log: u32,
     ) {
         let segment = log_segment_bytes(&[ring], &Scale { log, ..Scale::FULL });
-        prop_assert!(segment > 0 && segment % 4096 == 0 && segment <= 64 << 20);
+        prop_assert!(segment > 0 && segment.is_multiple_of(4096) && segment <= 64 << 20);
         prop_assert!(ring / u64::from(segment) >= 8);
     }
 }

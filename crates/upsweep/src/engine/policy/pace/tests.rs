@@ -173,7 +173,11 @@ fn deferred_counts_wait_where_queues_are_filled() {
 
 proptest! {
     #[test]
-    fn a_pace_grows_with_the_fill(percent in 0.0..200.0f64, more in 0.0..200.0f64, start in 0u32..200) {
+    fn a_pace_grows_with_the_fill(
+        percent in 0.0..200.0f64,
+        more in 0.0..200.0f64,
+        start in 0u32..200,
+    ) {
         let start = f64::from(start);
         for pace_at in [pace_at, late_pace_at] {
             prop_assert!(pace_at(percent, start) >= 0.0);
