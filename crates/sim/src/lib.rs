@@ -37,6 +37,7 @@ pub mod reading;
 pub mod reopen;
 pub mod resting;
 pub mod semantics;
+pub mod settings;
 pub mod steps;
 pub mod workload;
 pub mod world;

@@ -1,14 +1,13 @@
 //! What a seed stands for: the devices, the settings of the store and the faults of one history.
 
 use upsweep::device::{DeviceId, Geometry, HostileDevices, LatencyModel, MemoryDevices};
-use upsweep::engine::{Config, DATA_START, FileSpace, Spilling};
+use upsweep::engine::policy::{self, Options, Scale, Shape};
+use upsweep::engine::{Config, DATA_START, Spilling};
 use upsweep::log::LogRegion;
 
 use crate::bank::Bank;
 use crate::random::Random;
-
-/// Up to how many times the data logs are made longer.
-const LOG_TIMES_DATA: [u32; 4] = [0, 4, 1000, u32::MAX];
+use crate::settings::Settings;
 
 /// What kind of trouble a history has, besides power cuts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +27,8 @@ pub enum Trouble {
 pub struct Plan {
     /// The seed of everything.
     pub seed: u64,
+    /// What the configuration follows from, at the first open.
+    settings: Settings,
     /// Settings of the store at its first open.
     pub config: Config,
     /// The trouble.
@@ -36,8 +37,8 @@ pub struct Plan {
     pub data_bytes: Vec<u64>,
     /// Bytes of a logical block of the log devices, at most a page of the log.
     pub log_block_bytes: u32,
-    /// Segments of each log device at the beginning, if they are to be fewer than later.
-    pub log_segments_first: Option<u64>,
+    /// Whether the log is short at the beginning.
+    pub log_grows: bool,
     /// Whether data devices can grow.
     pub growable: bool,
     /// Size beyond which growth fails, in bytes.
@@ -86,30 +87,13 @@ impl Plan {
             3 => Trouble::LogDamage,
             _ => Trouble::Crashes,
         };
-        let mut config = config(&mut random);
-        let mut of_queues = Random::new(seed, "queues");
-        let mut of_log = Random::new(seed, "log pages");
-        config.log_page_bytes = of_log.pick(&[512, 1024, 4096]);
-        config.fold_bytes_min = of_queues.pick(&[64, 512, 4096]);
-        config.run_bytes_max = of_queues.pick(&[1, 4 << 10, 64 << 10]);
         let mut of_pressure = Random::new(seed, "pressure");
         let floods = of_pressure.percent(30);
-        if floods {
-            prepare_for_floods(&mut config);
-        }
-        // The smallest log that any depth takes, a quarter of the time and with floods.
-        if of_log.percent(25) || floods {
-            let bytes = 6 * u64::from(config.log_segment_bytes);
-            config.log_regions.iter_mut().for_each(|region| region.bytes = bytes);
-        }
-        let log_segments_first = (!floods)
-            .then(|| log_growth(&mut config, &mut Random::new(seed, "log growth")))
-            .flatten();
+        let (settings, log_grows) = settings(seed, floods);
+        let config = settings.config();
+        let mut of_log = Random::new(seed, "log pages");
         let log_block_bytes = of_log.pick(&[512, config.log_page_bytes]);
-        config.file_space = file_space(&mut Random::new(seed, "file space"));
-        let least = config.memory_bytes_min();
-        draw_spills(&mut config, &mut Random::new(seed, "spills"));
-        config.memory_bytes += config.memory_bytes_min() - least;
+        let mut of_queues = Random::new(seed, "queues");
         let mut of_structures = Random::new(seed, "structures");
         let growable = random.percent(60);
         let small = random.percent(30);
@@ -129,11 +113,12 @@ impl Plan {
         };
         Self {
             seed,
+            settings,
             config,
             trouble,
             data_bytes,
             log_block_bytes,
-            log_segments_first,
+            log_grows,
             growable,
             capacity_bytes,
             latency,
@@ -161,12 +146,10 @@ impl Plan {
             geometries.push(geometry(*size_bytes, 4096, self.growable));
         }
         for region in &self.config.log_regions {
-            let block_bytes = self.log_block_bytes;
-            let segment_bytes = u64::from(self.config.log_segment_bytes);
-            let first = self.log_segments_first.map(|segments| segments * segment_bytes);
-            let first = first.filter(|first| *first < region.bytes);
-            let size = region.offset + first.unwrap_or(region.bytes);
-            geometries.push(geometry(size, block_bytes, first.is_some()));
+            let first = policy::log_bytes_first(region.bytes, self.config.log_segment_bytes);
+            let bytes = if self.log_grows { first } else { region.bytes };
+            let size = region.offset + bytes;
+            geometries.push(geometry(size, self.log_block_bytes, self.log_grows));
         }
         let mut memory = MemoryDevices::new(geometries, self.seed);
         memory.set_latency(self.latency);
@@ -188,15 +171,9 @@ impl Plan {
     /// The settings at a later open: what may differ between two opens differs.
     #[must_use]
     pub fn reopened(&self, random: &mut Random) -> Config {
-        let mut config = self.config.clone();
-        draw_run(&mut config, random);
-        draw_memory(&mut config, random);
-        config.log_depth = random.between(1, 4) as u8;
-        config.log_delay_us_max = random.pick(&[0, 200, 5000]);
-        // So logs are made longer in any lap of theirs, and not only in the first.
-        config.log_times_data = random.pick(&LOG_TIMES_DATA);
-        draw_memory(&mut config, random);
-        config
+        let mut settings = self.settings.clone();
+        draw_options(&mut settings, random);
+        settings.config()
     }
 }
 
@@ -210,98 +187,105 @@ fn geometry(size_bytes: u64, logical_block_bytes: u32, growable: bool) -> Geomet
     }
 }
 
-fn config(random: &mut Random) -> Config {
+/// A store and how it is opened, and whether its log is short at the beginning. With floods, what a
+/// run logs takes much of a log of the smallest size, so that checkpoints have to carry changes.
+fn settings(seed: u64, floods: bool) -> (Settings, bool) {
+    let mut random = Random::new(seed, "settings");
+    let scale = scale(&mut random);
     let mut store = [0; 16];
     store.copy_from_slice(&random.bytes(16));
     let data_devices = random.pick(&[1, 1, 2, 3, 4]);
-    let segment_bytes = random.pick(&[16, 32, 64]) * KIB as u32;
-    let log_devices = random.pick(&[1, 1, 2, 3]);
-    let log_regions = (0..log_devices)
-        .map(|index| {
-            let device = DeviceId(data_devices + index);
-            let offset = random.pick(&[0, 4096]);
-            let bytes = random.between(8, 16) * u64::from(segment_bytes) + random.pick(&[0, 4096]);
-            LogRegion { device, offset, bytes }
-        })
-        .collect();
-    let batch_bytes = random.pick(&[4, 8, 16]) * KIB as u32;
-    let mut config = Config {
+    let (log_regions, log_grows) = log_regions(&mut random, data_devices, &scale, floods);
+    let rings: Vec<u64> = log_regions.iter().map(|region| region.bytes).collect();
+    // Some sweep whenever anything waits.
+    let rotates = random.percent(20);
+    let asked = random.pick(&[None, None, Some(4 << 10), Some(8 << 10), Some(16 << 10)]);
+    let shape = Shape {
         store,
         data_devices,
+        rotates,
         log_regions,
-        log_times_data: 4,
-        log_segment_bytes: segment_bytes,
-        log_page_bytes: 4096,
-        log_batch_bytes: batch_bytes,
-        log_depth: random.between(1, 4) as u8,
-        log_delay_us_max: random.pick(&[0, 200, 5000]),
-        block_bytes: random.pick(&[4, 4, 8, 16]) * KIB as u32,
-        directory_percent: random.pick(&[0, 5, 20, 20]),
-        memory_bytes: 0,
-        cache_bytes: 0,
-        fold_bytes_min: 0,
-        run_blocks_max: 1,
-        run_bytes_max: 0,
-        run_density_percent_min: 50,
-        runs_in_flight_max: 1,
-        spilling: Spilling::Never,
-        spill_fill_percent: 70,
-        spill_segment_bytes: 4 << 10,
-        fanout_min: 6,
-        sweep_always: false,
-        file_space: FileSpace::default(),
+        block_bytes: policy::block_bytes(rotates, asked, &scale),
+        log_segment_bytes: policy::log_segment_bytes(&rings, &scale),
+        log_page_bytes: if floods { 4096 } else { random.pick(&[512, 1024, 4096]) },
     };
-    draw_run(&mut config, random);
-    draw_memory(&mut config, random);
-    config
-}
-
-/// What a run logs takes much of the log, which never grows, so that checkpoints have to carry
-/// changes.
-fn prepare_for_floods(config: &mut Config) {
-    config.log_page_bytes = 4096;
-    config.log_segment_bytes = config.log_batch_bytes.max(16 * KIB as u32);
-    config.log_times_data = 0;
-}
-
-/// Whether and how far logs are made longer: half of them begin shorter than they may become, with
-/// as many segments as this returns.
-fn log_growth(config: &mut Config, random: &mut Random) -> Option<u64> {
-    config.log_times_data = random.pick(&LOG_TIMES_DATA);
-    let first = random.percent(50).then(|| random.between(6, 9))?;
-    let bytes = first * random.between(2, 8) * u64::from(config.log_segment_bytes);
-    config.log_regions.iter_mut().for_each(|region| region.bytes = bytes);
-    Some(first)
-}
-
-/// Small enough for small files to give space back often, and to run into a full file system then.
-fn file_space(random: &mut Random) -> FileSpace {
-    FileSpace {
-        step_bytes_min: random.pick(&[64 * KIB, 256 * KIB, MIB, 16 * MIB]),
-        granule_bytes: random.pick(&[4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB]),
-        kept_bytes_min: random.pick(&[0, 0, 64 * KIB, MIB]),
-        window_us: random.pick(&[0, 1000, 100_000, 10_000_000]),
-    }
-}
-
-/// Half of the stores spill what waits, whatever the size of the data.
-fn draw_spills(config: &mut Config, random: &mut Random) {
+    let mut options = Options::default();
+    // Half of the stores spill what waits, whatever the size of the data.
     if random.percent(50) {
-        config.spilling = Spilling::Always;
-        config.spill_fill_percent = random.pick(&[0, 0, 20, 60]);
-        config.spill_segment_bytes = random.pick(&[64, 512, 4096, 16 * KIB]) as u32;
+        options.spilling = Spilling::Always;
+        options.spill_fill_percent = random.pick(&[0, 0, 20, 60]);
+    }
+    let mut settings = Settings { shape, options, scale };
+    draw_options(&mut settings, &mut random);
+    (settings, log_grows)
+}
+
+/// Small enough for much to happen in a short history: blocks of 4 KiB mostly, nodes of a few
+/// entries, segments of 16 to 64 KiB, files that give space back often. Where the directory may
+/// have hardly any memory, blocks become larger.
+fn scale(random: &mut Random) -> Scale {
+    Scale {
+        blocks: random.pick(&[4, 16, 64]),
+        nodes: 10,
+        directory: random.pick(&[1, 1, 4, 100]),
+        log: random.pick(&[32, 64, 128]),
+        spill_segments: random.pick(&[1, 4, 32, 256]),
+        file_space: random.pick(&[1, 16, 64, 256, 4096]),
     }
 }
 
-fn draw_run(config: &mut Config, random: &mut Random) {
-    config.run_blocks_max = random.pick(&[1, 2, 4, 8, 32]);
-    config.run_density_percent_min = random.pick(&[0, 30, 50, 100]);
-    config.runs_in_flight_max = random.between(1, 4) as usize;
-    config.sweep_always = random.percent(20);
+/// The rings of the log, and whether they begin short.
+fn log_regions(
+    random: &mut Random,
+    first: u16,
+    scale: &Scale,
+    floods: bool,
+) -> (Vec<LogRegion>, bool) {
+    let devices = random.pick(&[1, 1, 2, 3]);
+    let segment = policy::log_segment_bytes(&[policy::LOG_BYTES_MIN], scale);
+    // Some logs are the smallest that there are, half of the others begin short.
+    let (is_smallest, log_grows) = match random.below(8) {
+        _ if floods => (true, false),
+        0 | 1 => (true, false),
+        2..5 => (false, true),
+        _ => (false, false),
+    };
+    let region = |index| {
+        let segments = match (is_smallest, log_grows) {
+            (true, _) => 8,
+            (_, true) => 8 * random.between(2, 8),
+            _ => random.between(8, 16),
+        };
+        let bytes = segments * u64::from(segment) + random.pick(&[0, 4096]);
+        let offset = random.pick(&[0, 4096]);
+        LogRegion { device: DeviceId(first + index), offset, bytes }
+    };
+    ((0..devices).map(region).collect(), log_grows)
 }
 
-fn draw_memory(config: &mut Config, random: &mut Random) {
-    config.cache_bytes = random.pick(&[0, 16 * KIB, 256 * KIB]) as usize;
+fn draw_options(settings: &mut Settings, random: &mut Random) {
+    let options = &mut settings.options;
+    options.run_blocks_max = random.pick(&[None, Some(1), Some(2), Some(4), Some(8), Some(32)]);
+    options.run_density_percent_min = random.pick(&[0, 30, 50, 100]);
+    options.log_depth = random.between(1, 4) as u8;
     let more = random.pick(&[0, 16 * KIB, 256 * KIB, 4 * MIB]);
-    config.memory_bytes = config.memory_bytes_min() + random.below(more + 1) as usize;
+    let least = settings.memory_bytes_min();
+    settings.options.memory_bytes = least + random.below(more + 1) as usize;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_every_seed_are_sound() {
+        for seed in 0..300 {
+            let plan = Plan::new(seed);
+            assert_eq!(plan.config.check(), Ok(()), "seed {seed}");
+            let mut random = Random::new(seed, "reopened");
+            assert_eq!(plan.reopened(&mut random).check(), Ok(()), "seed {seed}");
+            let segment_bytes = plan.config.log_segment_bytes;
+            assert!((16 << 10..=64 << 10).contains(&segment_bytes), "seed {seed}");
+        }
+    }
 }

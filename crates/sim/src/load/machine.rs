@@ -7,9 +7,7 @@ use std::collections::VecDeque;
 
 use upsweep::device::{Completion, Devices, LatencyModel, MemoryDevices, Operation, Simulated};
 use upsweep::engine::registry::ModifierId;
-use upsweep::engine::{
-    self, Access, Actions, Config, Core, Job, JobOutput, LoggedUpdate, Spilling, drive,
-};
+use upsweep::engine::{self, Access, Actions, Core, Job, JobOutput, LoggedUpdate, Spilling, drive};
 use upsweep::log::Urgency;
 
 use crate::load::plan::{JOB_BYTES_PER_US, LoadPlan, WORKERS};
@@ -67,8 +65,9 @@ impl Machine {
         devices.set_latency(LatencyModel { base_us: 1, bytes_per_us: 1 << 30, jitter_us: 0 });
         engine::create(&mut devices, &plan.config).map_err(|error| format!("create: {error}"))?;
         // What is not spilled may take all the memory that nothing else takes.
-        let config = Config { spilling: Spilling::Never, ..plan.config.clone() };
-        let core = engine::open(&mut devices, config, &registry(), Access::ReadWrite)
+        let mut settings = plan.settings.clone();
+        settings.options.spilling = Spilling::Never;
+        let core = engine::open(&mut devices, settings.config(), &registry(), Access::ReadWrite)
             .map_err(|error| format!("open: {error}"))?;
         let mut machine = Self {
             core,
@@ -92,13 +91,15 @@ impl Machine {
     /// Opens the store with the memory that leaves waiting updates what the plan says: only now it
     /// is known what everything else takes.
     fn reopen(&mut self, plan: &LoadPlan) -> Verdict {
-        let mut config = plan.config.clone();
-        let others = config.memory_bytes.saturating_sub(self.core.queue_limit_bytes());
-        let buffers_of_spills = config.fixed_bytes() - self.core.config().fixed_bytes();
-        let wanted = others + buffers_of_spills + plan.waiting_bytes as usize;
-        config.memory_bytes = wanted.max(config.memory_bytes_min());
-        self.core = engine::open(&mut self.devices, config, &registry(), Access::ReadWrite)
-            .map_err(|error| format!("open once more: {error}"))?;
+        let now = self.core.config();
+        let beside_cache = now.memory_bytes - now.cache_bytes;
+        let others = beside_cache.saturating_sub(self.core.queue_limit_bytes());
+        let buffers_of_spills = plan.config.fixed_bytes() - now.fixed_bytes();
+        let mut settings = plan.settings.clone();
+        settings.leave_beside_cache(others + buffers_of_spills + plan.waiting_bytes as usize);
+        self.core =
+            engine::open(&mut self.devices, settings.config(), &registry(), Access::ReadWrite)
+                .map_err(|error| format!("open once more: {error}"))?;
         self.step_until("the store is open", |core| !core.is_active())
     }
 

@@ -1,16 +1,18 @@
 //! What a seed stands for in a load history: a store like those of production, scaled down, its
 //! devices, its data and its callers; and how long the steps of its sweep take there.
 //!
-//! Scaled down are block, run, batch, segment and spill segment, by 4 and more; the rules by which
-//! one follows from the other are those of production. So a whole cycle takes thousands of updates
-//! and not millions.
+//! Scaled down are block, run, segment and spill segment, by 4 and more; the rules by which one
+//! follows from the other are those of production. So a whole cycle takes thousands of updates and
+//! not millions.
 
 use upsweep::device::{DeviceId, Geometry, LatencyModel, MemoryDevices};
-use upsweep::engine::{Config, DATA_START, FileSpace, Spilling};
+use upsweep::engine::policy::{self, Options, Scale, Shape};
+use upsweep::engine::{Config, DATA_START, Spilling};
 use upsweep::log::{LogRegion, Urgency};
 
 use crate::oracle::Layout;
 use crate::random::Random;
+use crate::settings::Settings;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -52,6 +54,8 @@ pub struct Times {
 pub struct LoadPlan {
     /// The seed of everything.
     pub seed: u64,
+    /// What the configuration follows from.
+    pub settings: Settings,
     /// Settings of the store.
     pub config: Config,
     /// Memory for waiting updates beside everything else, when the data is there.
@@ -108,11 +112,13 @@ impl LoadPlan {
             data_bytes / (key_bytes + value_bytes + 8) as u64
         };
         let callers = random.pick(&[1, 1, 4, 16, 64]);
-        let config = config(&mut random, waiting_bytes, data_bytes, key_bytes as u64);
+        let settings = settings(&mut random, waiting_bytes, data_bytes, key_bytes as u64);
+        let config = settings.config();
         let update_bytes = key_bytes + value_bytes + UPDATE_BYTES;
         let longest = config.log_segment_bytes as usize / 2 / update_bytes;
         Self {
             seed,
+            settings,
             config,
             waiting_bytes,
             latency: LatencyModel {
@@ -224,9 +230,8 @@ fn geometry(size_bytes: u64, growable: bool) -> Geometry {
     }
 }
 
-/// The settings that production would compute, scaled down, with room for so many bytes of waiting
-/// updates beside everything else.
-fn config(random: &mut Random, waiting_bytes: u64, data_bytes: u64, key_bytes: u64) -> Config {
+/// A store with room for so many bytes of waiting updates beside everything else.
+fn settings(random: &mut Random, waiting_bytes: u64, data_bytes: u64, key_bytes: u64) -> Settings {
     let mut store = [0; 16];
     store.copy_from_slice(&random.bytes(16));
     let data_devices = random.pick(&[1, 1, 1, 2]);
@@ -239,8 +244,6 @@ fn config(random: &mut Random, waiting_bytes: u64, data_bytes: u64, key_bytes: u
         _ => 24 * waiting_bytes,
     };
     let ring_bytes = (log_bytes / log_devices).max(256 * KIB);
-    let segment_bytes = (ring_bytes / 64).max((32 * KIB).min(ring_bytes / 8));
-    let segment_bytes = (segment_bytes - segment_bytes % 4096) as u32;
     let log_regions = (0..log_devices as u16)
         .map(|index| LogRegion {
             device: DeviceId(data_devices + index),
@@ -248,43 +251,32 @@ fn config(random: &mut Random, waiting_bytes: u64, data_bytes: u64, key_bytes: u
             bytes: ring_bytes - ring_bytes % 4096,
         })
         .collect();
-    let block_bytes = 4 * KIB as u32;
-    let mut config = Config {
+    // Where the directory may have little, blocks become larger.
+    let directory = random.pick(&[10, 1, 1]);
+    let scale = Scale { blocks: 4, directory, log: 64, spill_segments: 4, ..Scale::FULL };
+    let shape = Shape {
         store,
         data_devices,
+        rotates: false,
         log_regions,
-        log_times_data: 4,
-        log_segment_bytes: segment_bytes,
+        block_bytes: policy::block_bytes(false, None, &scale),
+        log_segment_bytes: policy::log_segment_bytes(&[ring_bytes], &scale),
         log_page_bytes: random.pick(&[512, 4096]) as u32,
-        log_batch_bytes: segment_bytes.min(16 << 10),
-        log_depth: 2,
-        log_delay_us_max: 5000,
-        block_bytes,
-        directory_percent: random.pick(&[2, 20, 20]),
+    };
+    let options = Options {
         memory_bytes: 0,
-        cache_bytes: 0,
-        fold_bytes_min: 1024,
-        run_blocks_max: random.pick(&[4, 8, 32]),
-        run_bytes_max: 0,
-        run_density_percent_min: 50,
-        runs_in_flight_max: 4,
+        run_blocks_max: random.pick(&[Some(4), Some(8), None]),
         // Without spills there are more cycles.
         spilling: if random.percent(30) { Spilling::Never } else { Spilling::WhenItPays },
-        spill_fill_percent: 50,
-        spill_segment_bytes: 4 << 10,
-        fanout_min: 64,
-        sweep_always: false,
-        file_space: FileSpace::default(),
+        ..Options::default()
     };
-    let blocks = 2 * data_bytes / u64::from(block_bytes);
+    let mut settings = Settings { shape, options, scale };
+    let blocks = 2 * data_bytes / u64::from(settings.shape.block_bytes);
     let each = DIRECTORY_BYTES_PER_BLOCK + 2 * key_bytes;
     let directory = 64 * KIB + blocks * each;
-    let others = config.fixed_bytes() as u64 + directory;
-    config.memory_bytes = ((others + waiting_bytes) * 8 / 7) as usize;
-    config.cache_bytes = config.memory_bytes / 8;
-    config.memory_bytes = config.memory_bytes.max(config.memory_bytes_min());
-    config.run_bytes_max = config.memory_bytes / 32;
-    config
+    let others = settings.config().fixed_bytes() as u64 + directory;
+    settings.leave_beside_cache((others + waiting_bytes) as usize);
+    settings
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::core::{Core, Publish};
 use super::directory::{BlockId, Target};
 use super::format::record_format::{LoggedUpdate, encode_updates, update_len};
 use super::pending::Pending;
-use super::policy::{Figures, Gauge, Shortage};
+use super::policy::{self, Budget, Figures, Gauge, Shortage};
 use super::publish::Event;
 use super::quarantine::REFERENCES_SPACE;
 use super::queue::{CELL_BYTES, Packed};
@@ -41,23 +41,6 @@ impl Copy {
         self.growth_bytes += other.growth_bytes;
         self.image_bytes += other.image_bytes;
     }
-}
-
-/// What the change of one block takes in the log, about, besides a page for its run.
-const CHANGE_BYTES: u64 = 48;
-/// Queue memory that admission keeps in any case.
-const QUEUE_BYTES_KEPT: usize = 4096;
-/// Bytes of a record of updates before the first of them, at most: its kind and their number.
-const RECORD_HEAD_BYTES: usize = 6;
-
-/// What of a limit of queue memory admission gives out.
-fn kept_from(limit: usize) -> usize {
-    limit.saturating_sub(limit / 32 + QUEUE_BYTES_KEPT)
-}
-
-/// Queue memory that the updates of a record of so many bytes take, at most.
-fn queue_bytes_of(bytes: usize) -> usize {
-    bytes + bytes / 8 + CELL_BYTES
 }
 
 impl Core {
@@ -195,28 +178,23 @@ impl Core {
         if bytes > limit {
             return Err(RequestError::BatchTooLong { bytes, limit }.into());
         }
-        let needed = queue_bytes_of(bytes);
-        let resident = self.resident_bytes();
-        let budget_bytes = self.config.memory_bytes;
-        let lasting = self.lasting_bytes();
-        let needed_bytes = lasting + self.config.queue_bytes_min();
-        if needed_bytes > budget_bytes {
-            return Err(RetryError::Memory { budget_bytes, needed_bytes }.into());
-        }
-        let most = self.queues_gauge(lasting).limit;
-        if needed as u64 > most {
-            let needed_bytes = budget_bytes + needed - most as usize;
-            return Err(RetryError::Memory { budget_bytes, needed_bytes }.into());
-        }
-        let queues = self.queues_gauge(resident);
-        // A sweep leaves less to copy, so copies never ask for too much for good.
-        let wanted = queues.used + (needed + copies.queue_bytes) as u64;
-        let shortage = if wanted > queues.limit {
-            Some(Shortage::Memory)
-        } else {
-            (self.log_gauge().exact_percent() >= self.sweep.log_percent_refused)
-                .then_some(Shortage::Log)
+        let needed = policy::queue_bytes_of(bytes);
+        let (budget_bytes, lasting_bytes) = (self.config.memory_bytes, self.lasting_bytes());
+        let budget = Budget {
+            bytes: budget_bytes,
+            lasting_bytes,
+            queue_bytes_min: self.config.queue_bytes_min(),
+            queue_bytes_max: self.queues_gauge(lasting_bytes).limit as usize,
+            needed_bytes: needed,
         };
+        if let Some(needed_bytes) = policy::budget_lacking(&budget) {
+            return Err(RetryError::Memory { budget_bytes, needed_bytes }.into());
+        }
+        let queues = self.queues_gauge(self.resident_bytes());
+        // A sweep leaves less to copy, so copies never ask for too much for good.
+        let wanted = (needed + copies.queue_bytes) as u64;
+        let refused = self.sweep.log_percent_refused;
+        let shortage = policy::shortage(wanted, queues, self.log_gauge(), refused);
         // On full devices no sweep makes room, neither in the queues nor in the log.
         if shortage.is_some() && self.full { Err(self.full_error()) } else { Ok(shortage) }
     }
@@ -224,10 +202,7 @@ impl Core {
     /// Longest record of updates, in bytes, that the store takes as it was opened: what the log
     /// takes, and what the queues of an empty store do.
     fn record_bytes_max(&self) -> usize {
-        let queues = kept_from(self.config.queue_bytes_max()) - CELL_BYTES;
-        // The count of updates comes before them.
-        let log = self.log.record_bytes_max().saturating_sub(RECORD_HEAD_BYTES);
-        log.min(queues / 9 * 8)
+        policy::record_bytes_max(self.config.queue_bytes_max(), self.log.record_bytes_max())
     }
 
     /// Somebody waits, whatever the fill: a long record may not fit though the thresholds at which
@@ -257,35 +232,29 @@ impl Core {
         is_waiting.then_some(shortage)
     }
 
-    /// Memory of waiting updates. Long queues count three times: while a run has one, there are the
-    /// cells, the copy, and what the worker makes of it. A part is kept for what moves: queues that
-    /// split take more cells, and new blocks take directory memory from the queues.
+    /// Memory of waiting updates, where so much is resident.
     fn queues_gauge(&self, resident: usize) -> Gauge {
-        let limit = kept_from(self.queue_limit_beside(resident));
-        let used = self.queue_bytes() + 2 * self.arena.excess_bytes();
-        Gauge { used: used as u64, limit: limit as u64 }
+        let limit = self.config.queue_bytes_beside(resident);
+        policy::queues_gauge(limit, self.queue_bytes(), self.arena.excess_bytes())
     }
 
-    /// Log space that updates have taken, and may take. The log's reserve is for the changes of
-    /// what waits; where that is too little for so many blocks, more is kept, for checkpoints would
-    /// have to carry the changes, a few runs at a time.
+    /// Log space that updates have taken, and may take.
     pub(super) fn log_gauge(&self) -> Gauge {
         let (used, limit) = self.log.user_bytes();
-        let reserve = self.log.prospect_bytes() - limit;
-        let kept = self.change_bytes().saturating_sub(reserve / 2).min(limit / 4);
-        Gauge { used, limit: limit - kept }
+        let prospect = self.log.prospect_bytes();
+        policy::log_gauge(Gauge { used, limit }, prospect, self.change_bytes())
     }
 
     /// What the changes of a sweep of all that waits take of the log, about.
     fn change_bytes(&self) -> u64 {
         let waiting = self.arena.queues() + self.sweep.unlogged_blocks;
-        let runs = waiting.div_ceil(self.config.run_blocks_max) as u64;
-        waiting as u64 * CHANGE_BYTES + runs * u64::from(self.config.log_page_bytes)
+        policy::change_bytes(waiting, self.config.run_blocks_max, self.config.log_page_bytes)
     }
 
     /// Whether the log has no room for the changes of a sweep of all that waits.
     pub(super) fn is_log_short_of_changes(&self) -> bool {
-        self.change_bytes() > self.log.prospect_bytes().saturating_sub(self.log.used_bytes())
+        let (prospect, used) = (self.log.prospect_bytes(), self.log.used_bytes());
+        policy::is_log_short_of_changes(self.change_bytes(), prospect, used)
     }
 
     /// All that policy decides by.
@@ -377,7 +346,7 @@ impl Core {
         if first && block.extent().is_none() {
             self.unplaced.insert((block.space, block.key.clone(), id));
         }
-        if self.config.is_oversized(&block.queue) {
+        if self.config.is_oversized(block.queue.growth_bytes()) {
             self.sweep.sweep_out_of_turn(id);
         }
     }
@@ -407,12 +376,7 @@ impl Core {
     /// keeps a minimum also when the directory has outgrown the budget, and no update is accepted.
     #[must_use]
     pub fn queue_limit_bytes(&self) -> usize {
-        self.queue_limit_beside(self.resident_bytes())
-    }
-
-    fn queue_limit_beside(&self, resident: usize) -> usize {
-        let least = self.config.queue_bytes_min();
-        self.config.memory_bytes.saturating_sub(resident).max(least)
+        self.config.queue_bytes_beside(self.resident_bytes())
     }
 
     /// Queue entries that wait, those of running sweeps included.

@@ -24,25 +24,15 @@ use super::format::checkpoint_format::{
     ImageRecord, Root, SLOT_BYTES, SpillSegmentList, encode_root, encode_superblock,
 };
 use super::format::image_format::{self, Identity, ImageKind};
-use super::policy::{START_PERCENT, Shortage};
+use super::policy::{self, CHECKPOINT_WRITES_MAX, START_PERCENT, SUPERBLOCK_PERCENT};
 use super::sweep::Flushing;
 use super::tree::NodeId;
 use crate::broken::{self, Fault};
 use crate::device::{Buffer, Completion, DeviceId, Durability, Operation};
 use crate::placement::{Extent, UNIT_BYTES};
 
-/// Page writes in flight while nobody waits for the log.
-const PAGES_IN_FLIGHT: usize = 4;
-/// The same while somebody does.
-const PAGES_IN_FLIGHT_MAX: usize = 32;
-/// Publication waits while so many writes of the checkpoint are under way.
-const WRITES_MAX: usize = 64;
 /// Spill segments that are listed in one step, a few tens of microseconds.
 const SPILL_SEGMENTS_LISTED: usize = 256;
-/// A checkpoint is due when the log since the last one takes this part of the ring, in per cent.
-const DUE_PERCENT: u64 = 20;
-/// Fill of the log in per cent from which on a superblock alone is worth its write.
-const SUPERBLOCK_PERCENT: u32 = 25;
 
 /// Where the images of nodes and of pages of the block table are, by number.
 #[derive(Clone, Default)]
@@ -192,7 +182,7 @@ impl Core {
 
     fn checkpoint_due(&self) -> bool {
         let since = self.log.statistics().bytes.saturating_sub(self.checkpoint.bytes_at_last);
-        let much = since * 100 >= self.log.prospect_bytes() * DUE_PERCENT;
+        let much = policy::is_checkpoint_worth(since, self.log.prospect_bytes());
         let pressed = self.figures().is_release_due(START_PERCENT)
             && self.sweep.frontier > self.checkpoint.root_begin
             && self.published > self.checkpoint.root_begin;
@@ -257,7 +247,7 @@ impl Core {
 
     /// Whether publication has to wait for the checkpoint to write what would change.
     pub(super) fn checkpoint_is_behind(&self) -> bool {
-        self.checkpoint.is_writing() && self.checkpoint.pending >= WRITES_MAX
+        self.checkpoint.is_writing() && self.checkpoint.pending >= CHECKPOINT_WRITES_MAX
     }
 
     /// Whether it goes on though nothing happens: there is more to list, and nothing on its way.
@@ -269,8 +259,7 @@ impl Core {
 
     /// Writes what has changed since the begin, as it was, and then a part of all the rest.
     fn write_pages(&mut self, actions: &mut Actions) {
-        let is_waited_for = self.shortage() == Some(Shortage::Log);
-        let most = if is_waited_for { PAGES_IN_FLIGHT_MAX } else { PAGES_IN_FLIGHT };
+        let most = policy::checkpoint_pages_in_flight(self.shortage());
         loop {
             let saved_node = self.directory.trees.changes().take_saved();
             let saved = saved_node.map(|(number, body)| (ImageKind::Node, number, body));
@@ -372,6 +361,9 @@ impl Core {
             let next = std::mem::take(&mut self.checkpoint.next);
             let unlisted: Vec<Extent> = next.missing_in(&self.checkpoint.listed).collect();
             unlisted.into_iter().for_each(|extent| self.space_map.free(extent));
+            // The next checkpoint will be the first without them.
+            let mut outdated = std::mem::take(&mut self.checkpoint.carried_extents);
+            self.checkpoint.outdated.append(&mut outdated);
             // What was written is not in the root that counts.
             for (kind, image) in next.images() {
                 if !self.checkpoint.listed.has(kind, image) {

@@ -1,12 +1,8 @@
-//! What the engine is told at open, and the limits that follow from it.
+//! What the engine is told at open, and what is the same for all stores.
+//!
+//! `policy` computes a configuration, and all that follows from one.
 
-use super::policy::{BlockSizes, Spilling};
-use super::queue::Queue;
-use super::sweep::SPILLS_IN_FLIGHT_MAX;
-use crate::device::DeviceId;
-use crate::error::{Error, RequestError};
 use crate::log::LogRegion;
-use crate::placement::{DEVICES_MAX, UNIT_BYTES};
 
 /// Longest key of a record, in bytes.
 pub const KEY_BYTES_MAX: usize = 4096;
@@ -45,25 +41,16 @@ pub struct FileSpace {
     pub window_us: u64,
 }
 
-impl Default for FileSpace {
-    /// What stores on files have.
-    ///
-    /// Granules of 256 KiB: what a run leaves behind is 512 KiB long or more, and so has a whole
-    /// granule; with smaller ones a file would lie in more pieces. Four of the smallest steps are
-    /// kept, so that small stores do not give back and allocate by turns. A window of 10 s is
-    /// longer than runs and checkpoints take, which use space for a while.
-    fn default() -> Self {
-        Self {
-            step_bytes_min: 16 << 20,
-            granule_bytes: 256 << 10,
-            kept_bytes_min: 64 << 20,
-            window_us: 10_000_000,
-        }
-    }
+/// When updates are spilled to the data devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spilling {
+    /// Never.
+    Never,
+    /// For the log when that fills before memory does; for memory where it pays.
+    WhenItPays,
+    /// Whenever memory or log are filled to the part that [`Config`] names.
+    Always,
 }
-
-/// Memory for the directory of a small store.
-const DIRECTORY_BYTES_MIN: usize = 64 << 10;
 
 /// Settings of one open store. Sizes are in bytes.
 #[derive(Clone, Debug)]
@@ -122,122 +109,4 @@ pub struct Config {
     pub sweep_always: bool,
     /// How data files grow and shrink.
     pub file_space: FileSpace,
-}
-
-impl Config {
-    /// Checks every range.
-    ///
-    /// # Errors
-    /// [`RequestError::BadConfig`] with the setting, its range and what to do.
-    pub fn check(&self) -> Result<(), Error> {
-        let bad = |setting, reason: String| {
-            Err(Error::Request(RequestError::BadConfig { setting, reason }))
-        };
-        let block = self.block_bytes;
-        if !block.is_multiple_of(4096) || !(4096..=1 << 20).contains(&block) {
-            return bad("block size", format!("{block} bytes; give 4KiB to 1MiB in steps of 4KiB"));
-        }
-        if self.data_devices == 0 {
-            return bad("data devices", "none; give at least one".to_owned());
-        }
-        if self.data_devices > DEVICES_MAX {
-            let given = self.data_devices;
-            return bad("data devices", format!("{given}; give at most {DEVICES_MAX}"));
-        }
-        if self.log_regions.is_empty() {
-            return bad("log devices", "none; give at least one".to_owned());
-        }
-        if self.run_blocks_max == 0 || self.runs_in_flight_max == 0 {
-            return bad(
-                "runs",
-                "a run needs at least one block and the pipeline one run".to_owned(),
-            );
-        }
-        let granule = self.file_space.granule_bytes;
-        if granule == 0 || !granule.is_multiple_of(UNIT_BYTES) {
-            return bad("granule", format!("{granule} bytes; give a multiple of 4KiB"));
-        }
-        let least = self.memory_bytes_min();
-        if self.memory_bytes < least {
-            let (given, needed) = (self.memory_bytes, least.div_ceil(1 << 20));
-            return bad("memory", format!("{given} bytes; this store needs at least {needed}MiB"));
-        }
-        Ok(())
-    }
-
-    /// Number of a log device in the bank.
-    #[must_use]
-    pub fn log_device(&self, index: u16) -> DeviceId {
-        DeviceId(self.data_devices + index)
-    }
-
-    /// How large blocks are made.
-    #[must_use]
-    pub fn block_sizes(&self) -> BlockSizes {
-        let directory = self.memory_bytes as f64 * f64::from(self.directory_percent) / 100.0;
-        let run_bytes = self.run_blocks_max as u64 * u64::from(self.block_bytes);
-        BlockSizes {
-            least: self.block_bytes,
-            most: u64::from(self.block_bytes).max(run_bytes / 2).min(1 << 20) as u32,
-            directory_bytes: directory as u64,
-        }
-    }
-
-    /// Values above this many bytes live outside their block.
-    #[must_use]
-    pub fn inline_value_bytes_max(&self) -> usize {
-        self.block_bytes as usize / 4
-    }
-
-    /// Whether a block with this queue is swept out of turn.
-    pub(super) fn is_oversized(&self, queue: &Queue) -> bool {
-        queue.growth_bytes() as usize >= self.oversized_queue_bytes()
-    }
-
-    /// A block whose queue reaches this many bytes is swept out of turn.
-    #[must_use]
-    pub fn oversized_queue_bytes(&self) -> usize {
-        8 * self.block_bytes as usize
-    }
-
-    /// Most bytes that are spilled with one write: what the core gathers in one step, in a few
-    /// milliseconds at most.
-    #[must_use]
-    pub fn spill_bytes_max(&self) -> usize {
-        8 * self.spill_segment_bytes as usize
-    }
-
-    /// Memory for the buffers of runs and of the log, whatever the load: per run in the pipeline
-    /// what is read and what is written, the batches of the log, and what spills write.
-    #[must_use]
-    pub fn fixed_bytes(&self) -> usize {
-        let run = self.run_blocks_max * self.block_bytes as usize + self.oversized_queue_bytes();
-        let batches = self.log_regions.len() * usize::from(self.log_depth) * 2 + 3;
-        let spills = match self.spilling {
-            Spilling::Never => 0,
-            Spilling::WhenItPays | Spilling::Always => {
-                SPILLS_IN_FLIGHT_MAX * self.spill_bytes_max()
-            }
-        };
-        2 * run * self.runs_in_flight_max + batches * self.log_batch_bytes as usize + spills
-    }
-
-    /// The least budget with which an empty store works.
-    #[must_use]
-    pub fn memory_bytes_min(&self) -> usize {
-        self.fixed_bytes() + self.cache_bytes + self.queue_bytes_min() + DIRECTORY_BYTES_MIN
-    }
-
-    /// Memory for queues in an empty store, which is the most that they ever have.
-    #[must_use]
-    pub fn queue_bytes_max(&self) -> usize {
-        let others = self.fixed_bytes() + self.cache_bytes + DIRECTORY_BYTES_MIN;
-        self.memory_bytes.saturating_sub(others).max(self.queue_bytes_min())
-    }
-
-    /// The least memory for queues with which the engine still makes progress.
-    #[must_use]
-    pub fn queue_bytes_min(&self) -> usize {
-        2 * self.oversized_queue_bytes()
-    }
 }

@@ -19,16 +19,10 @@ use super::core::{Actions, Core, IoKind};
 use super::format::record_format::LoggedUpdate;
 use super::holes::Punching;
 use super::pending::Pending;
+use super::policy::{self, ANY_STEP, Demand, HOLES_REFUSED_MAX, REFUSAL_US};
 use crate::broken::{self, Fault};
 use crate::device::{Completion, DeviceId, Operation};
-use crate::placement::{DEVICE_BYTES_MAX, SpaceMap, UNIT_BYTES};
-
-/// How long after a refusal no device is asked to grow again, in microseconds.
-const REFUSAL_US: u64 = 1_000_000;
-/// After so many refusals no hole is tried until that time is over: each costs a system call.
-const HOLES_REFUSED_MAX: u32 = 1024;
-/// No step was refused.
-const ANY_STEP: u64 = u64::MAX >> 1;
+use crate::placement::SpaceMap;
 
 /// Whether and how the devices are to grow.
 pub(super) struct Growth {
@@ -164,16 +158,18 @@ impl Core {
     }
 
     /// Bytes that have to stay free for what waits, and for `more` bytes of updates of so many
-    /// blocks. A leaf that splits is half full, hence twice; an image is rounded to whole units.
-    /// The images that blocks still share with others will be separate ones.
+    /// blocks.
     pub(super) fn reserved_bytes(&self, more: u64, blocks: usize) -> u64 {
         let queued = self.arena.growth_bytes() + self.sweep.frozen_growth_bytes;
-        let waiting =
-            queued + self.spill_segments.growth_bytes() + self.pending_bytes as u64 + more;
+        let pending = self.pending_bytes as u64;
         let spilled = if self.spill_segments.is_empty() { 0 } else { self.directory.len() };
         let blocks = self.arena.queues().max(spilled) + self.sweep.unlogged_blocks + blocks;
-        let copies = self.copy_bytes + self.pending_images_bytes();
-        2 * waiting + UNIT_BYTES * blocks as u64 + copies + self.growth.kept
+        policy::reserved_bytes(&Demand {
+            waiting_bytes: queued + self.spill_segments.growth_bytes() + pending + more,
+            blocks: blocks as u64,
+            copied_bytes: self.copy_bytes + self.pending_images_bytes(),
+            kept_bytes: self.growth.kept,
+        })
     }
 
     /// Images that blocks will have of which updates are pending, at most.
@@ -185,29 +181,27 @@ impl Core {
     /// Space that no run may use: a checkpoint needs about this much, and without checkpoints the
     /// log would not be released.
     pub(super) fn checkpoint_bytes(&self) -> u64 {
-        let pages = self.directory.table.pages() + self.directory.trees.node_count();
-        let blocks = 64 * self.directory.len() + 2 * self.directory.table.key_bytes();
-        UNIT_BYTES * (pages as u64 + 2) + blocks as u64
+        let images = self.directory.table.pages() + self.directory.trees.node_count();
+        let (blocks, key_bytes) = (self.directory.len(), self.directory.table.key_bytes());
+        policy::checkpoint_bytes(images as u64, blocks as u64, key_bytes as u64)
     }
 
     /// Space for the new images of a run while its old ones are still there.
     pub(super) fn shadow_bytes(&self) -> u64 {
-        let run = self.config.run_blocks_max as u64 * u64::from(self.config.block_bytes);
-        run.min(self.space_map.capacity_bytes() / 16)
+        policy::shadow_bytes(self.config.run_span_bytes(), self.space_map.capacity_bytes())
     }
 
     /// Has devices grown when an update was short of room, or soon will be; and has what is in
     /// excess go back.
     pub(super) fn pump_growth(&mut self, actions: &mut Actions) {
-        self.growth.kept = self.checkpoint_bytes() + 2 * self.shadow_bytes();
+        self.growth.kept = policy::kept_bytes(self.checkpoint_bytes(), self.shadow_bytes());
         if self.growth.refused_until.is_some_and(|until| until <= self.now_us) {
             self.growth.refused_until = None;
             self.growth.try_anew(&self.space_map);
         }
-        let ahead = self.reserved_bytes(0, 0) + self.config.file_space.step_bytes_min / 2;
-        let free = self.space_map.free_bytes();
-        let soon = ahead.saturating_sub(free);
-        let wanted = self.growth.wanted.max(if self.is_growable() { soon } else { 0 });
+        let ahead = policy::ahead_bytes(self.reserved_bytes(0, 0), &self.config.file_space);
+        let (short, free) = (self.growth.wanted, self.space_map.free_bytes());
+        let wanted = policy::growth_wanted(short, free, ahead, self.is_growable());
         if wanted == 0 {
             return self.pump_punching(free.saturating_sub(ahead), actions);
         }
@@ -246,9 +240,8 @@ impl Core {
 
     /// In what step a device is to grow that is short of `bytes`.
     fn growth_step(&self, device: DeviceId, bytes: u64) -> u64 {
-        let space = self.config.file_space;
-        let eighth = self.space_map.capacity_bytes_of(device) / 8;
-        eighth.max(space.step_bytes_min).max(4 * bytes).next_multiple_of(space.granule_bytes)
+        let capacity = self.space_map.capacity_bytes_of(device);
+        policy::step_bytes(capacity, bytes, &self.config.file_space)
     }
 
     /// The next holes to be allocated for `bytes`, if there are any that were not refused.
@@ -266,14 +259,13 @@ impl Core {
 
     /// How the end of a device is to move for `bytes`, if one can make as much room.
     fn next_extension(&self, bytes: u64) -> Option<(DeviceId, Allocation)> {
-        let granule = self.config.file_space.granule_bytes;
-        let needed = bytes.max(1).next_multiple_of(granule);
+        let space = &self.config.file_space;
         self.growth.growable().find_map(|device| {
             let offset = self.space_map.end(device);
             let most = self.growth.devices[usize::from(device.0)].step_max;
-            let most = most.min(DEVICE_BYTES_MAX.saturating_sub(offset)) / granule * granule;
-            let bytes = self.growth_step(device, bytes).min(most);
-            (most >= needed).then_some((device, Allocation { offset, bytes, gain: bytes }))
+            let step = self.growth_step(device, bytes);
+            let bytes = policy::extension_bytes(offset, bytes, step, most, space)?;
+            Some((device, Allocation { offset, bytes, gain: bytes }))
         })
     }
 
@@ -289,8 +281,7 @@ impl Core {
 
     fn allocated(&mut self, device: DeviceId, allocation: Allocation, is_done: bool) {
         let Allocation { offset, bytes, gain } = allocation;
-        let granule = self.config.file_space.granule_bytes;
-        let half = gain / 2 / granule * granule;
+        let half = policy::half_step(gain, &self.config.file_space);
         let are_holes = offset < self.space_map.end(device);
         if is_done {
             self.growth.wanted = 0;
@@ -300,7 +291,7 @@ impl Core {
                 self.space_map.fill_holes(device, offset, bytes);
                 self.statistics.holes_filled += 1;
                 let growth = self.growth.of(device);
-                growth.hole_step_max = growth.hole_step_max.saturating_mul(2).min(ANY_STEP);
+                growth.hole_step_max = policy::doubled_step(growth.hole_step_max);
             }
             (true, false) => {
                 self.growth.holes_refused += 1;

@@ -16,13 +16,8 @@
 
 use super::core::{Actions, Core, IoKind};
 use super::growth::Asked;
+use super::policy::{self, PUNCH_BYTES_MAX};
 use crate::device::{DeviceId, Operation};
-
-/// Longest hole that is punched at a time, in bytes: a few extents of a file system.
-const PUNCH_BYTES_MAX: u64 = 16 << 20;
-/// One part in so many of what is used is kept free beyond what is reserved: twice what a step of
-/// growth adds, so that growth never makes an excess.
-const KEPT_PART: u64 = 4;
 
 /// What is to go back.
 pub(super) struct Punching {
@@ -108,8 +103,7 @@ impl Core {
     /// reserved.
     pub(super) fn pump_punching(&mut self, spare: u64, actions: &mut Actions) {
         let space = self.config.file_space;
-        let kept = (self.space_map.used_bytes() / KEPT_PART).max(space.kept_bytes_min);
-        let excess = spare.saturating_sub(kept);
+        let excess = policy::excess_bytes(spare, self.space_map.used_bytes(), &space);
         self.growth.punching.look(excess, self.now_us, space.window_us);
         if self.growth.is_under_way() || self.paused || self.replaying {
             return;

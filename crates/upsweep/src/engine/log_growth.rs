@@ -11,10 +11,8 @@
 //! goes on there. Invariant: at most one such request is in flight.
 
 use super::core::{Actions, Core, IoKind};
+use super::policy::{self, REFUSAL_US};
 use crate::device::{Buffer, Completion, DeviceError, Durability, Operation};
-
-/// How long after a refusal the log is not made longer, in microseconds.
-const REFUSAL_US: u64 = 1_000_000;
 
 /// Whether and how the log is to become longer.
 pub(super) struct LogGrowth {
@@ -62,8 +60,8 @@ impl Core {
     fn want_log(&mut self) {
         let waiting = self.arena.growth_bytes() + self.sweep.frozen_growth_bytes;
         let data = self.space_map.used_bytes() + waiting + self.spill_segments.growth_bytes();
-        let log = data.saturating_mul(u64::from(self.config.log_times_data));
-        let each = log / self.config.log_regions.len() as u64;
+        let (times, rings) = (self.config.log_times_data, self.config.log_regions.len());
+        let each = policy::log_bytes_wanted(data, times, rings);
         let is_refused = self.now_us < self.log_growth.refused_until;
         for (index, region) in self.config.log_regions.iter().enumerate() {
             let can_grow = self.log_growth.growable[index] && !is_refused;

@@ -22,7 +22,7 @@ mod key;
 mod log_growth;
 pub mod modifier;
 mod pending;
-mod policy;
+pub mod policy;
 mod publish;
 pub mod quarantine;
 mod queue;
@@ -40,10 +40,12 @@ mod visitor;
 
 pub use accept::Accept;
 pub use cache::Image;
-pub use config::{Config, DATA_START, FANOUT_MIN, FileSpace, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use config::{
+    Config, DATA_START, FANOUT_MIN, FileSpace, KEY_BYTES_MAX, Spilling, VALUE_BYTES_MAX,
+};
 pub use core::{Actions, Core};
 pub use format::record_format::{LoggedUpdate, SpaceRecord};
-pub use policy::{BlockSizes, Costs, Gauge, Spilling};
+pub use policy::{BlockSizes, Costs, Gauge};
 pub use queue::Waiting;
 pub use recovery::{Access, Registry, create, open};
 pub use spaces::{NewSnapshot, SpaceSize};

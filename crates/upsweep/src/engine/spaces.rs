@@ -16,7 +16,7 @@ use super::format::record_format::{
 };
 use super::format::reference_format::encode_cell;
 use super::modifier::{Modifier, check_name};
-use super::policy::Shortage;
+use super::policy::{self, Shortage};
 use super::publish::Event;
 use super::quarantine::{FIRST_USER_SPACE, REFERENCES_SPACE};
 use super::registry::{ADD_I64, FIRST_USER_ID, ModifierId};
@@ -35,8 +35,6 @@ const FORGET_PORTION: usize = 256;
 const FORGET_LOOK: usize = 8192;
 /// Cells of the reference array that one record tells.
 const DEFERRED_COUNTS_PORTION: usize = 256;
-/// Above this fill of the queues the reference array has to wait, for nobody pushes it back.
-const SETTLE_FILL_PERCENT_MAX: u32 = 75;
 /// Name of the format of spaces that hold large values.
 pub const LARGE_VALUE_FORMAT: &str = "raw";
 
@@ -424,7 +422,7 @@ impl Core {
     /// Adds deferred reference counts to the reference array: blind additions, as any other
     /// updates.
     fn write_deferred_counts(&mut self) {
-        if self.queue_fill_percent() >= SETTLE_FILL_PERCENT_MAX {
+        if !policy::may_add_deferred_counts(self.queue_fill_percent()) {
             return;
         }
         let deferred = self.directory.trees.deferred().iter().take(DEFERRED_COUNTS_PORTION);

@@ -25,10 +25,11 @@ use super::views::PendingView;
 use crate::device::{self, Bank, DeviceId};
 use crate::engine::block_format::ApplyInput;
 use crate::engine::modifier::{Modifier, ValueKind};
+use crate::engine::policy::{self, Scale, Shape};
 use crate::engine::registry::{ModifierId, Modifiers, PUT};
 use crate::engine::{
-    self, Access, BlockVisitor, LoggedUpdate, Registry, Report, SpaceRecord, SpaceSize, View,
-    Wanted,
+    self, Access, BlockVisitor, Config, LoggedUpdate, Registry, Report, SpaceRecord, SpaceSize,
+    View, Wanted,
 };
 use crate::error::{ClosedError, Error, RequestError, RetryError};
 use crate::log::Urgency;
@@ -61,18 +62,31 @@ pub struct OpenOptions {
     pub log_depth: u8,
 }
 
-/// Memory budget unless another is given: 256 MiB.
-pub const MEMORY_BYTES_DEFAULT: usize = 256 << 20;
-
 impl Default for OpenOptions {
     fn default() -> Self {
-        Self {
-            memory_bytes: MEMORY_BYTES_DEFAULT,
-            workers: 0,
-            run_blocks_max: None,
-            run_density_percent_min: 50,
-            log_depth: 2,
-        }
+        let policy::Options {
+            memory_bytes,
+            run_blocks_max,
+            run_density_percent_min,
+            log_depth,
+            ..
+        } = policy::Options::default();
+        Self { memory_bytes, workers: 0, run_blocks_max, run_density_percent_min, log_depth }
+    }
+}
+
+impl OpenOptions {
+    /// The configuration of a store that is opened so.
+    fn config(&self, shape: &Shape) -> Result<Config, Error> {
+        let options = policy::Options {
+            memory_bytes: self.memory_bytes,
+            run_blocks_max: self.run_blocks_max,
+            run_density_percent_min: self.run_density_percent_min,
+            log_depth: self.log_depth,
+            ..policy::Options::default()
+        };
+        policy::check_memory(shape, &options, &Scale::FULL)?;
+        Ok(policy::configure(shape, &options, &Scale::FULL))
     }
 }
 
@@ -236,10 +250,7 @@ impl BlockStore {
         registry: &Registry,
         access: Access,
     ) -> Result<Self, Error> {
-        let mut config = description.config(options.memory_bytes);
-        config.run_blocks_max = options.run_blocks_max.unwrap_or(config.run_blocks_max);
-        config.run_density_percent_min = options.run_density_percent_min;
-        config.log_depth = options.log_depth;
+        let config = options.config(&description.shape())?;
         let mut core = engine::open(&mut *devices, config, registry, access)?;
         if access == Access::ReadOnly {
             core.close(ClosedError::ReadOnly);
@@ -249,7 +260,7 @@ impl BlockStore {
         let (call_sender, calls) = std::sync::mpsc::channel();
         let shared = Arc::new(Shared::new(core, devices, job_sender, call_sender));
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let workers = if options.workers == 0 { processors.min(4) } else { options.workers };
+        let workers = policy::workers(options.workers, processors);
         let mut threads = Threads::default();
         if let Err(error) = threads.start(&shared, waiter, jobs, calls, workers) {
             threads.stop(&shared);
@@ -295,7 +306,7 @@ impl BlockStore {
     pub fn verify(folder: &Path, registry: &Registry) -> Result<Report, Error> {
         let (folder, description, mut devices) = layout::open(folder, Access::ReadOnly)?;
         let _locked = folder;
-        engine::verify(&mut devices, description.config(usize::MAX / 4), registry)
+        engine::verify(&mut devices, description.config_with_any_memory(), registry)
     }
 
     /// Restores `store.json` in `folder` from the copy in the label of `device`; of the first data

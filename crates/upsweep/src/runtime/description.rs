@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::clock::Clock;
-use super::layout::{CACHE_PART, CreateOptions, path_error};
+use super::layout::{CreateOptions, path_error};
 use super::log_page;
 use crate::device::{self, Bank, Buffer, DeviceError, DeviceId, DeviceProfile, ScratchRange};
 use crate::engine::format::image_format::{self, Identity, ImageKind};
-use crate::engine::{self, Config, DATA_START, FANOUT_MIN, FileSpace, Spilling};
+use crate::engine::policy::{self, Options, Scale, Shape};
+use crate::engine::{self, Config, DATA_START};
 use crate::error::{ClosedError, Damage, Error, RequestError};
 use crate::log::LogRegion;
 
@@ -26,26 +27,6 @@ const PROFILES_SINCE: u32 = 4;
 pub(super) const LABEL_BYTES: usize = 4096;
 /// Where the ring of a log device starts.
 pub(super) const LOG_START: u64 = LABEL_BYTES as u64;
-/// The log becomes so many times as long as the data, at most.
-const LOG_TIMES_DATA: u32 = 4;
-/// Segments with which a log file begins.
-pub(super) const LOG_SEGMENTS_FIRST: u64 = 8;
-/// Blocks are larger where the directory would have more than this part of the memory, in per cent.
-const DIRECTORY_PERCENT: u32 = 20;
-/// Most blocks of a run, unless another number is given.
-const RUN_BLOCKS_MAX: usize = 32;
-/// One part in so many of a store's memory is how long a run is, within the two bounds below.
-const RUN_PART: usize = 128;
-/// Runs of this many bytes are sequential enough.
-const RUN_BYTES_MIN: usize = 512 << 10;
-/// Most bytes of the blocks of a run.
-const RUN_BYTES_MAX: usize = 4 << 20;
-/// Below this fill, in per cent, updates batch in memory.
-const SPILL_FILL_PERCENT: u32 = 50;
-/// A query that needs a spill segment reads this much.
-const SPILL_SEGMENT_BYTES: u32 = 16 << 10;
-/// One part in so many of a store's memory is for the queues, or the large values, of one run.
-const RUN_CONTENT_PART: usize = 32;
 /// What a store consists of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Description {
@@ -182,9 +163,8 @@ impl Description {
         u128::from_str_radix(&self.store, 16).ok().map(u128::to_be_bytes)
     }
 
-    /// The engine settings that follow, with `memory_bytes` and the defaults of the engine.
-    pub(super) fn config(&self, memory_bytes: usize) -> Config {
-        let store = self.store_id().expect("checked when it was read");
+    /// What the configuration of the store follows from.
+    pub(super) fn shape(&self) -> Shape {
         let data_devices = self.data_count();
         let rings = self.log_ring_bytes.iter().zip(data_devices..);
         let log_regions = rings
@@ -194,32 +174,21 @@ impl Description {
                 bytes,
             })
             .collect();
-        Config {
-            store,
+        Shape {
+            store: self.store_id().expect("checked when it was read"),
             data_devices,
+            rotates: self.data_profiles().any(|profile| profile.rotational),
             log_regions,
-            log_times_data: LOG_TIMES_DATA,
+            block_bytes: self.block_bytes,
             log_segment_bytes: self.log_segment_bytes,
             log_page_bytes: self.log_page_bytes,
-            log_batch_bytes: (128 << 10).min(self.log_segment_bytes / 4 / 4096 * 4096).max(4096),
-            log_depth: 2,
-            log_delay_us_max: 5_000,
-            block_bytes: self.block_bytes,
-            directory_percent: DIRECTORY_PERCENT,
-            memory_bytes,
-            cache_bytes: memory_bytes / CACHE_PART,
-            fold_bytes_min: 4096,
-            run_blocks_max: run_blocks_max(self.block_bytes, memory_bytes),
-            run_bytes_max: memory_bytes / RUN_CONTENT_PART,
-            run_density_percent_min: 50,
-            runs_in_flight_max: 4,
-            spilling: Spilling::WhenItPays,
-            spill_fill_percent: SPILL_FILL_PERCENT,
-            spill_segment_bytes: SPILL_SEGMENT_BYTES,
-            fanout_min: FANOUT_MIN,
-            sweep_always: self.data_profiles().any(|profile| profile.rotational),
-            file_space: FileSpace::default(),
         }
+    }
+
+    /// The configuration with more memory than anything needs, to make a store or to check it.
+    pub(super) fn config_with_any_memory(&self) -> Config {
+        let options = Options { memory_bytes: usize::MAX / 4, ..Options::default() };
+        policy::configure(&self.shape(), &options, &Scale::FULL)
     }
 
     /// All devices in the order of the bank.
@@ -237,7 +206,7 @@ pub(super) struct Names {
 
 /// Checks that the label of each device of the store names it.
 pub(super) fn check_labels(devices: &mut dyn Bank, description: &Description) -> Result<(), Error> {
-    let store = description.config(0).store;
+    let store = description.shape().store;
     for index in 0..devices.count() {
         let device = DeviceId(index);
         let identity = label_identity(store, index);
@@ -331,7 +300,7 @@ pub(super) fn format(
     places: &[Option<u64>],
 ) -> Result<Description, Error> {
     let description = describe(devices, options, names, rings, places)?;
-    let config = description.config(usize::MAX / 4);
+    let config = description.config_with_any_memory();
     config.check()?;
     write_labels(devices, &description, config.store)?;
     engine::create(devices, &config)?;
@@ -378,14 +347,13 @@ fn describe(
         data,
         log,
         block_bytes: 0,
-        log_segment_bytes: segment_bytes(&rings),
+        log_segment_bytes: policy::log_segment_bytes(&rings, &Scale::FULL),
         log_page_bytes: log_page::page_bytes_before(),
         log_ring_bytes: rings,
         profiles,
     };
     let rotates = description.data_profiles().any(|profile| profile.rotational);
-    let block_bytes = if rotates { 64 << 10 } else { 16 << 10 };
-    description.block_bytes = options.block_bytes.unwrap_or(block_bytes);
+    description.block_bytes = policy::block_bytes(rotates, options.block_bytes, &Scale::FULL);
     if !description.log_profiles().any(|profile| profile.rotational) {
         let rings = &description.log_ring_bytes;
         let chosen = log_page::choose(devices, first_log, rings, scratch, || clock.elapsed())
@@ -429,21 +397,6 @@ fn measure(
 
 /// What the probe may write and read of a device.
 const PROBE_BYTES: u64 = 256 << 20;
-
-/// Segments of a sixty-fourth of the ring, so that little of it waits for a whole segment to be
-/// free, but of at least 2 MiB where the ring is large enough, so that a value of 1 MiB fits.
-pub(super) fn segment_bytes(rings: &[u64]) -> u32 {
-    let ring_bytes = rings.iter().copied().min().unwrap_or(0);
-    let wanted = (ring_bytes / 64).max((2 << 20).min(ring_bytes / 8)).min(64 << 20);
-    u32::try_from(wanted - wanted % 4096).unwrap_or(64 << 20)
-}
-
-/// Bounded in bytes too, because the buffers of runs are memory in which no update waits, however
-/// large the blocks are.
-fn run_blocks_max(block_bytes: u32, memory_bytes: usize) -> usize {
-    let run_bytes = (memory_bytes / RUN_PART).clamp(RUN_BYTES_MIN, RUN_BYTES_MAX);
-    (run_bytes / block_bytes.max(1) as usize).clamp(1, RUN_BLOCKS_MAX)
-}
 
 fn write_labels(
     devices: &mut dyn Bank,
@@ -494,8 +447,7 @@ mod tests {
             "log_profile": {profile}}}"#
         );
         let found = Description::parse(text.as_bytes()).expect("a description");
-        let config = found.config(64 << 20);
-        assert_eq!((found.log_page_bytes, config.log_page_bytes), (4096, 4096));
+        assert_eq!((found.log_page_bytes, found.shape().log_page_bytes), (4096, 4096));
         assert_eq!(found.profiles.len(), 1, "both are on one device");
         assert_eq!(found.profile(DeviceId(1)).block_writes, None);
         assert!(found.log_shares_device());

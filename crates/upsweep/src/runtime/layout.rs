@@ -19,16 +19,11 @@ use super::description::{self, Description};
 use super::new_devices::{NewDevices, check_parent};
 use crate::device::{self, HostDevices, HostOptions, HostPath};
 use crate::engine::Access;
+pub use crate::engine::policy::{CACHE_PART, LOG_BYTES_DEFAULT};
 use crate::error::{Error, RequestError, RetryError};
 
 /// Name of the file with the description.
 pub(super) const DESCRIPTION: &str = "store.json";
-/// Most bytes of the log of a new store, in bytes, unless another is given.
-pub const LOG_BYTES_DEFAULT: u64 = 512 << 20;
-/// One part in so many of a store's memory caches images of blocks.
-pub const CACHE_PART: usize = 8;
-/// Smallest log of one device, in bytes.
-pub const LOG_BYTES_MIN: u64 = 1 << 20;
 
 /// How to create a store.
 #[derive(Clone, Debug, Default)]

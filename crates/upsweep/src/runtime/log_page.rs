@@ -11,6 +11,7 @@ use super::description::Description;
 use crate::device::{
     BlockWrites, DeviceError, DeviceId, Devices, ScratchRange, probe_block_writes,
 };
+use crate::engine::policy;
 use crate::log::format::PAGE_BYTES_MAX;
 
 /// The page of descriptions of before there was a choice.
@@ -35,34 +36,26 @@ pub(super) fn choose(
     scratch: impl Fn(u64) -> ScratchRange,
     now: impl Fn() -> Duration,
 ) -> Result<Choice, (DeviceId, DeviceError)> {
-    let logs = (first.0..).map(DeviceId).zip(rings);
-    let block = |(device, _)| devices.geometry(device).logical_block_bytes;
-    let block_bytes = logs.clone().map(block).max().unwrap_or(PAGE_BYTES_MAX);
-    let mut choice = Choice { page_bytes: PAGE_BYTES_MAX, writes: Vec::new() };
-    if block_bytes >= PAGE_BYTES_MAX || rings.iter().any(|ring| !are_countable(*ring, block_bytes))
-    {
-        return Ok(choice);
+    let logs: Vec<DeviceId> = (first.0..).map(DeviceId).take(rings.len()).collect();
+    let block = |device: &DeviceId| devices.geometry(*device).logical_block_bytes;
+    let blocks: Vec<u32> = logs.iter().map(block).collect();
+    let Some(page_bytes) = policy::log_page_to_try(&blocks, rings) else {
+        return Ok(Choice { page_bytes: PAGE_BYTES_MAX, writes: Vec::new() });
+    };
+    let mut writes = Vec::new();
+    for device in &logs {
+        let scratch = scratch(devices.geometry(*device).size_bytes);
+        let of_device = probe_block_writes(devices, *device, page_bytes, scratch, &now)
+            .map_err(|error| (*device, error))?;
+        writes.push(of_device);
     }
-    for (device, _) in logs {
-        let scratch = scratch(devices.geometry(device).size_bytes);
-        let writes = probe_block_writes(devices, device, block_bytes, scratch, &now)
-            .map_err(|error| (device, error))?;
-        choice.writes.push((device, writes));
-    }
-    if choice.writes.iter().all(|(_, writes)| writes.are_fast()) {
-        choice.page_bytes = block_bytes;
-    }
-    Ok(choice)
+    let page_bytes = policy::log_page_bytes(page_bytes, &writes);
+    Ok(Choice { page_bytes, writes: logs.into_iter().zip(writes).collect() })
 }
 
 /// By how much longer a write of a block takes than one of 4 KiB.
 pub(super) fn slower(left: &BlockWrites, right: &BlockWrites) -> std::cmp::Ordering {
     (left.block_us * right.unit_us).cmp(&(right.block_us * left.unit_us))
-}
-
-/// Whether headers can number the pages of a ring.
-fn are_countable(ring_bytes: u64, page_bytes: u32) -> bool {
-    ring_bytes / u64::from(page_bytes) <= u64::from(u32::MAX)
 }
 
 /// Why the pages of a log are as they are, for people.
@@ -79,7 +72,7 @@ pub(super) fn reason(description: &Description) -> String {
         }
         None => {
             let rings = &description.log_ring_bytes;
-            let is_large = rings.iter().any(|ring| !are_countable(*ring, 512));
+            let is_large = rings.iter().any(|ring| !policy::are_pages_numbered(*ring, 512));
             let reason = if is_large { "the log is large" } else { "smaller ones were not tried" };
             format!("{page} bytes: {reason}")
         }

@@ -8,17 +8,13 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::description::{self, LOG_SEGMENTS_FIRST, LOG_START, Names};
-use super::layout::{CreateOptions, LOG_BYTES_DEFAULT, LOG_BYTES_MIN, path_error};
+use super::description::{LOG_START, Names};
+use super::layout::{CreateOptions, path_error};
 use crate::device::{self, Bank, DeviceId, Geometry, HostDevices, HostPath, Operation};
+use crate::engine::policy::{
+    self, DATA_BYTES_MIN, LOG_BYTES_DEFAULT, LOG_BYTES_MAX, LOG_BYTES_MIN, LOG_DEVICES_MAX, Scale,
+};
 use crate::error::{Error, RequestError};
-
-/// First size of a data file, and the least of a raw data device: neither is of use with less.
-const DATA_BYTES_MIN: u64 = 16 << 20;
-/// Largest log of one device, in bytes: the log numbers its pages by 32 bits.
-const LOG_BYTES_MAX: u64 = u32::MAX as u64 * 4096;
-/// Most log devices of a store.
-const LOG_DEVICES_MAX: usize = 8;
 
 /// What a new store will lie on.
 pub(super) struct NewDevices {
@@ -111,10 +107,10 @@ pub(super) fn size(
         })
         .map(|bytes| bytes - bytes % 4096)
         .collect();
-    let first = LOG_SEGMENTS_FIRST * u64::from(description::segment_bytes(&rings));
+    let segment_bytes = policy::log_segment_bytes(&rings, &Scale::FULL);
+    let first = policy::log_bytes_first(log_bytes, segment_bytes);
     for (device, _) in all.iter().filter(|(_, found)| is_new(found)) {
-        let bytes =
-            if is_data(*device) { DATA_BYTES_MIN } else { LOG_START + first.min(log_bytes) };
+        let bytes = if is_data(*device) { DATA_BYTES_MIN } else { LOG_START + first };
         device::run_alone(devices, *device, Operation::Allocate { offset: 0, bytes })
             .map_err(|refusal| error(devices, *device, refusal.to_string()))?;
     }

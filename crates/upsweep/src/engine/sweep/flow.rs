@@ -12,8 +12,7 @@
 //! the room. A caller that finds no room waits for the next publication, that is for one run: read,
 //! apply, write, flush and log of at most 32 blocks. No caller waits for a cycle.
 
-/// How long no run is tried after one that found no room, in microseconds.
-const RETRY_US: u64 = 20_000;
+use crate::engine::policy::{self, RETRY_US};
 
 /// What the sweep may apply, or spills may take.
 #[derive(Debug, Default)]
@@ -33,11 +32,7 @@ impl Flow {
     pub(super) fn note(&mut self, came: u64, pace: f64) {
         let new = came.saturating_sub(self.came) as f64;
         self.came = came;
-        self.credit = match pace {
-            f64::INFINITY => f64::INFINITY,
-            _ if self.credit == f64::INFINITY => 0.0,
-            pace => self.credit.min(self.of_run) + new * pace,
-        };
+        self.credit = policy::credit(self.credit, self.of_run, new, pace);
     }
 
     /// Whether a run may start, now or after a rest.

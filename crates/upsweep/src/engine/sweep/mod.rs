@@ -43,10 +43,11 @@ pub use job::{Job, JobOutput};
 pub use load::{Chunk, LOADING, LoadTarget, LoadedBlock};
 pub(super) use run::{Run, RunSummary};
 pub(super) use run_job::Quarantined;
-pub(super) use spill::{SPILLS_IN_FLIGHT_MAX, SpillId};
+pub(super) use spill::SpillId;
 
 use super::core::{Actions, Core};
 use super::directory::BlockId;
+use super::policy::{self, RunLimits};
 use super::spill_segments::{Place, SpillSegment};
 use crate::broken::{self, Fault};
 use crate::device::{DeviceId, Token};
@@ -304,11 +305,8 @@ impl Core {
         let swept = self.swept_but_held();
         let requested = self.sweep.requested > swept;
         let always = self.config.sweep_always && self.accepted > swept;
-        let pace = match requested || always {
-            true => f64::INFINITY,
-            false if self.held.is_some() && swept >= self.accepted => 0.0,
-            false => figures.pace(),
-        };
+        let is_all_held = self.held.is_some() && swept >= self.accepted;
+        let pace = policy::cycle_pace(requested || always, is_all_held, figures.pace());
         self.sweep.flow.note(self.statistics.updates, pace);
         if pace > 0.0 && self.sweep.cycle.is_none() {
             self.start_cycle();
@@ -486,7 +484,7 @@ impl Core {
     fn next_placed(&self, cycle: &mut Cycle, device: usize) -> Option<Vec<BlockId>> {
         let device_id = DeviceId(u16::try_from(device).expect("a bank has few devices"));
         let stretch = cycle.left[device].pop()?;
-        let mut run: Vec<BlockId> = Vec::new();
+        let (limits, mut run) = (self.config.run_limits(), Vec::new());
         let (mut start, mut waiting_bytes, mut queue_bytes, mut keep) = (0, 0u64, 0, 0);
         let (mut next, mut passed, mut passed_at_next) = (None, 0, 0);
         let place = |offset| (device_id, offset, BlockId(0));
@@ -509,16 +507,13 @@ impl Core {
                 start = offset;
             }
             let span = offset + bytes - start;
-            let sparse = (waiting_bytes + if waits { bytes } else { 0 }) * 100
-                < span * u64::from(self.config.run_density_percent_min);
+            let sparse = limits.is_too_sparse(waiting_bytes + if waits { bytes } else { 0 }, span);
             queue_bytes += u64::from(block.queue.bytes());
-            let too_long = run.len() == self.config.run_blocks_max
-                || span > self.span_bytes_max()
-                || queue_bytes > self.span_bytes_max().max(self.config.run_bytes_max as u64);
+            let too_long = limits.is_too_long(run.len(), span, queue_bytes);
             if block.pinned || (!run.is_empty() && (too_long || (waits && sparse))) {
                 break;
             }
-            if !waits && too_sparse_to_go_on(run.len() - keep) {
+            if !waits && RunLimits::ends_after(run.len() - keep) {
                 break;
             }
             passed += u64::from(is_of_before);
@@ -541,21 +536,19 @@ impl Core {
 
     /// Bytes that one run may read, gaps included.
     fn span_bytes_max(&self) -> u64 {
-        self.config.run_blocks_max as u64 * u64::from(self.config.block_bytes)
+        self.config.run_span_bytes()
     }
 
     /// The next blocks without image, in key order.
     fn next_unplaced(&self, cycle: &mut Cycle) -> Option<Vec<BlockId>> {
         let from = cycle.unplaced.take()?;
-        let mut run = Vec::new();
+        let (limits, mut run) = (self.config.run_limits(), Vec::new());
         let mut bytes = 0;
         for entry in self.unplaced.range(from..) {
             let id = entry.2;
             let block = self.directory.block(id);
-            bytes += block.queue.growth_bytes() as usize;
-            let full = run.len() == self.config.run_blocks_max
-                || bytes > self.config.oversized_queue_bytes().max(self.span_bytes_max() as usize);
-            if full && !run.is_empty() {
+            bytes += u64::from(block.queue.growth_bytes());
+            if limits.is_full(run.len(), bytes) && !run.is_empty() {
                 cycle.unplaced = Some(entry.clone());
                 break;
             }
@@ -597,9 +590,4 @@ impl Core {
             JobOutput::Spill(output) => self.spill_encoded(output),
         }
     }
-}
-
-/// Blocks without waiting updates at the end of a run are dropped; this many in a row end it.
-fn too_sparse_to_go_on(idle_at_end: usize) -> bool {
-    idle_at_end >= 16
 }

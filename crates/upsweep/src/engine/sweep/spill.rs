@@ -29,11 +29,14 @@ use super::spill_job::{Encoded, NewSpillSegment, SpillJob, SpillOutput};
 use crate::broken::{self, Fault};
 use crate::device::{Completion, Durability, Operation};
 use crate::engine::block_format::Routing;
+use crate::engine::config::Spilling;
 use crate::engine::core::{Actions, Core, IoKind, Publish, Release};
 use crate::engine::directory::{BlockId, Space};
 use crate::engine::format::record_format::{BlockRef, encode_spill};
 use crate::engine::format::spill_segment_format::Spilled;
-use crate::engine::policy::{Costs, DirectorySize, Gauge, LEVELS_MAX, Round, Spilling};
+use crate::engine::policy::{
+    self, Costs, DirectorySize, Gauge, LEVELS_MAX, Measured, Round, SPILLS_IN_FLIGHT_MAX,
+};
 use crate::engine::quarantine::FIRST_USER_SPACE;
 use crate::engine::spill_segments::{self, Filter};
 use crate::log::AppendError;
@@ -42,17 +45,6 @@ use crate::placement::Extent;
 /// Blocks that the search looks at for one spill segment, and after which a spill takes no more
 /// spill segments.
 const LOOK_BLOCKS: usize = 2048;
-/// Spills on their way at one time: one is written while others wait for the flush and the log.
-pub(in crate::engine) const SPILLS_IN_FLIGHT_MAX: usize = 8;
-/// Updates after which there may be another round when one has found nothing.
-const LOOK_AGAIN_UPDATES: u64 = 256;
-/// Updates after which their costs are known well enough to decide by them.
-const COSTS_UPDATES_MIN: u64 = 4096;
-/// Costs of an entry before that: memory and log, in bytes.
-const COSTS_BEFORE: (f64, f64) = (16.0, 64.0);
-/// A spill segment that is filled to less than one part in so many is not worth its page and its
-/// entry, unless what is in it would hold the log.
-const FILL_PART: usize = 8;
 
 /// Number of a spill within this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -163,29 +155,21 @@ impl Core {
         };
         self.block_bytes = self.config.block_sizes().target(&directory, self.block_bytes);
         self.spill_segments_worth_bytes = costs.spill_segments_worth_bytes() as u64;
-        self.spills_for_memory = match self.config.spilling {
-            Spilling::Never => false,
-            Spilling::Always => true,
-            Spilling::WhenItPays => {
-                let are_known = self.statistics.updates >= COSTS_UPDATES_MIN;
-                let before = self.spills_for_memory;
-                if are_known { costs.spilling_pays(before) } else { before }
-            }
-        };
+        let (updates, spills) = (self.statistics.updates, self.spills_for_memory);
+        self.spills_for_memory =
+            policy::spills_for_memory(self.config.spilling, updates, &costs, spills);
     }
 
     /// What updates cost at present, and how much may wait.
     #[must_use]
     pub fn costs(&self) -> Costs {
-        let entries = self.entries_came() as f64;
-        let are_known = self.statistics.updates >= COSTS_UPDATES_MIN;
-        let (mut entry_bytes, mut log_bytes_per_entry) = COSTS_BEFORE;
-        if are_known {
-            log_bytes_per_entry = self.log.statistics().bytes as f64 / entries;
-        }
-        if self.arena.entries() >= COSTS_UPDATES_MIN {
-            entry_bytes = self.arena.used_bytes() as f64 / self.arena.entries() as f64;
-        }
+        let measured = Measured {
+            updates: self.statistics.updates,
+            entries: self.entries_came(),
+            log_bytes: self.log.statistics().bytes,
+            queue_entries: self.arena.entries(),
+            queue_bytes: self.arena.used_bytes() as u64,
+        };
         Costs {
             blocks: self.directory.len() as u64,
             image_bytes: self
@@ -193,10 +177,10 @@ impl Core {
                 .used_bytes()
                 .saturating_sub(self.spill_segments.disk_bytes()),
             waiting_bytes: self.waiting_limit_bytes() as u64,
-            entry_bytes,
+            entry_bytes: measured.entry_bytes(),
             spilled_entry_bytes: spill_segments::MEMORY_BYTES_PER_UPDATE,
             log_bytes: self.log.user_bytes().1,
-            log_bytes_per_entry,
+            log_bytes_per_entry: measured.log_bytes_per_entry(),
         }
     }
 
@@ -217,7 +201,8 @@ impl Core {
     pub fn spill_segments_memory(&self) -> (usize, usize) {
         let spills = self.sweep.spills.values();
         let coming: usize = spills.map(|spill| spill.spill_segments_memory_bytes).sum();
-        (self.spill_segments.memory_bytes() + coming, self.waiting_limit_bytes() / 2)
+        let limit = policy::filter_bytes_max(self.waiting_limit_bytes());
+        (self.spill_segments.memory_bytes() + coming, limit)
     }
 
     /// Memory for queues and for the filters of spill segments together.
@@ -227,7 +212,7 @@ impl Core {
 
     pub(in crate::engine) fn waiting_limit_beside(&self, resident: usize) -> usize {
         let others = resident - self.spill_segments.memory_bytes();
-        self.config.memory_bytes.saturating_sub(others).max(self.config.queue_bytes_min())
+        self.config.queue_bytes_beside(others)
     }
 
     /// How much of the memory for spill segments is taken.
@@ -267,7 +252,7 @@ impl Core {
     /// since.
     fn is_search_in_vain(&self) -> bool {
         self.sweep.search.in_vain.is_some_and(|(runs, accepted)| {
-            self.statistics.runs == runs && self.accepted < accepted + LOOK_AGAIN_UPDATES
+            policy::is_search_in_vain(self.statistics.runs - runs, self.accepted - accepted)
         })
     }
 
@@ -308,13 +293,13 @@ impl Core {
         let needed = self.log.last().saturating_sub(self.superblock.replay_from);
         // The last looks at all segments of the log, and is asked for last.
         let is_all = || self.checkpoint.root_begin >= frontier && !self.superblock_frees();
-        held > 0 && (held >= needed / 2 || is_all())
+        policy::is_log_held_by_queues(held, needed, is_all)
     }
 
     /// Spill segments take no room from what the sweep will need.
     fn has_room_to_spill(&self) -> bool {
-        let wanted = 2 * self.config.spill_bytes_max() as u64 + self.reserved_bytes(0, 0);
-        self.space_map.free_bytes() >= wanted
+        let (free, spill_bytes) = (self.space_map.free_bytes(), self.config.spill_bytes_max());
+        policy::has_room_to_spill(free, spill_bytes, self.reserved_bytes(0, 0))
     }
 
     fn start_spill(&mut self) {
@@ -448,16 +433,16 @@ impl Core {
         let exact = self.directory.exact(space, &search.from);
         let mut next = exact.or_else(|| self.directory.above(space, &search.from));
         let looked_max = *looked + LOOK_BLOCKS;
-        let wanted = self.config.spill_segment_bytes as usize;
+        let wanted = self.config.spill_segment_bytes;
         let mut end: Option<Box<[u8]>> = None;
         while let Some(id) = next {
             let key = &self.directory.block(id).key;
-            if end.is_none() && found.bytes >= wanted / 2 {
+            if end.is_none() && policy::may_end_early(found.bytes, wanted) {
                 end = self.spill_segments.end_above(space, key).map(Box::from);
             }
             let is_at_end = end.as_ref().is_some_and(|end| **key >= **end);
-            let filled = if end.is_some() { wanted / 4 * 5 } else { wanted };
-            if is_at_end || found.bytes >= filled || *looked >= looked_max {
+            let is_filled = policy::is_filled(found.bytes, wanted, end.is_some());
+            if is_at_end || is_filled || *looked >= looked_max {
                 break;
             }
             *looked += 1;
@@ -490,16 +475,15 @@ impl Core {
         block.waits()
             && !block.pinned
             && is_sound
-            && !self.config.is_oversized(&block.queue)
+            && !self.config.is_oversized(block.queue.growth_bytes())
             && !block.queue.has_ranges()
             && !self.is_shared(space, id)
     }
 
     /// Whether enough is in it, or what is old.
     fn is_worth_a_spill_segment(&self, found: &Found) -> bool {
-        let is_filled = found.bytes * FILL_PART >= self.config.spill_segment_bytes as usize;
         let is_old = self.sweep.search.began.is_some_and(|began| found.first_seq <= began);
-        is_filled || is_old
+        policy::is_worth_a_spill_segment(found.bytes, self.config.spill_segment_bytes, is_old)
     }
 
     pub(super) fn spill_encoded(&mut self, output: SpillOutput) {

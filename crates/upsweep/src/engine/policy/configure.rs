@@ -1,0 +1,228 @@
+//! The configuration of a store for one open.
+
+use super::growth::{GRANULE_BYTES, KEPT_BYTES_MIN, STEP_BYTES_MIN, WINDOW_US};
+use super::spill::{SPILL_FILL_PERCENT, SPILL_SEGMENT_BYTES};
+use crate::engine::config::{Config, FANOUT_MIN, FileSpace, Spilling};
+use crate::error::{Error, RequestError};
+use crate::log::LogRegion;
+use crate::placement::UNIT_BYTES;
+
+/// Memory budget unless another is given: 256 MiB.
+pub const MEMORY_BYTES_DEFAULT: usize = 256 << 20;
+/// One part in so many of the memory caches images of blocks.
+pub const CACHE_PART: usize = 8;
+/// Blocks are larger where the directory would have more than this part of the memory, in per cent.
+const DIRECTORY_PERCENT: u32 = 20;
+/// Most blocks of a run, unless another number is given (Bosc paper).
+const RUN_BLOCKS_MAX: usize = 32;
+/// Least part of a run that must have waiting updates, in per cent, unless another is given (Bosc
+/// paper).
+const RUN_DENSITY_PERCENT: u32 = 50;
+/// One part in so many of the memory is how long a run is, within the two bounds below.
+const RUN_PART: usize = 128;
+/// Runs of this many bytes are sequential enough.
+const RUN_BYTES_MIN: usize = 512 << 10;
+/// Most bytes of the blocks of a run.
+const RUN_BYTES_MAX: usize = 4 << 20;
+/// One part in so many of the memory is for the queues, or the large values, of one run.
+const RUN_CONTENT_PART: usize = 32;
+/// Runs in the pipeline: one is read, one applied, one written, and one more where these take
+/// unequally long.
+const RUNS_IN_FLIGHT_MAX: usize = 4;
+/// A queue of this many bytes is folded for the first time.
+const FOLD_BYTES_MIN: u64 = 4096;
+/// The log becomes so many times as long as the data, at most: a longer one hardly spares sweeps.
+const LOG_TIMES_DATA: u32 = 4;
+/// Batches in flight per log device, unless another number is given (Bosc paper).
+const LOG_DEPTH: u8 = 2;
+/// How long a relaxed update may wait for its batch to fill, in microseconds.
+const LOG_DELAY_US_MAX: u64 = 5_000;
+/// Longest batch of the log, in bytes.
+const LOG_BATCH_BYTES_MAX: u32 = 128 << 10;
+/// A batch takes one part in so many of a segment at most, whose end it may not cross.
+const LOG_BATCH_PART: u32 = 4;
+/// Least number of entries of a node that trees work with.
+const FANOUT_LEAST: usize = 6;
+/// Most threads that apply updates, unless another number is given.
+const WORKERS_MAX: usize = 4;
+
+/// How many times smaller than those of production the numbers are from which a configuration is
+/// computed; 0 counts as 1. Simulated stores are small, so that much happens to them in little
+/// time. Every store of production has [`Scale::FULL`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// Of blocks and runs, and of the queues that are folded.
+    pub blocks: u32,
+    /// Of the number of entries of a node of the directory. The same at every open of a store.
+    pub nodes: u32,
+    /// Of the part of the memory that the directory may have.
+    pub directory: u32,
+    /// Of segments of the log.
+    pub log: u32,
+    /// Of spill segments.
+    pub spill_segments: u32,
+    /// Of the steps in which files grow and shrink, and of how long what goes back was free. At
+    /// later opens of a store no smaller.
+    pub file_space: u32,
+}
+
+impl Scale {
+    /// That of production.
+    pub const FULL: Self =
+        Self { blocks: 1, nodes: 1, directory: 1, log: 1, spill_segments: 1, file_space: 1 };
+
+    pub(super) fn part(full: u64, divisor: u32) -> u64 {
+        full / u64::from(divisor.max(1))
+    }
+}
+
+/// What a store is from its creation on, as far as its configuration follows from it.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// Which store.
+    pub store: [u8; 16],
+    /// Number of data devices; they are numbers 0.. of the bank.
+    pub data_devices: u16,
+    /// Whether any of them rotates.
+    pub rotates: bool,
+    /// The rings of the log, as long as they may become.
+    pub log_regions: Vec<LogRegion>,
+    /// Least target size of a block, in bytes: [`block_bytes`](super::block_bytes).
+    pub block_bytes: u32,
+    /// Bytes of a segment of the log: [`log_segment_bytes`](super::log_segment_bytes).
+    pub log_segment_bytes: u32,
+    /// Bytes of a page of the log: [`log_page_bytes`](super::log_page_bytes).
+    pub log_page_bytes: u32,
+}
+
+/// What whoever opens a store chooses.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Memory for queues, directory, cache and buffers together, in bytes.
+    pub memory_bytes: usize,
+    /// Most blocks of a run; `None`: by the memory.
+    pub run_blocks_max: Option<usize>,
+    /// Least part of a run that must have waiting updates, in per cent of its bytes.
+    pub run_density_percent_min: u32,
+    /// Batches in flight per log device.
+    pub log_depth: u8,
+    /// When updates are spilled to the data devices.
+    pub spilling: Spilling,
+    /// How full queue memory has to be before updates are spilled for it, and how full spills keep
+    /// the log, in per cent; 0 to spill at once whatever can be spilled.
+    pub spill_fill_percent: u32,
+}
+
+impl Default for Options {
+    /// What is best where nothing is known.
+    fn default() -> Self {
+        Self {
+            memory_bytes: MEMORY_BYTES_DEFAULT,
+            run_blocks_max: None,
+            run_density_percent_min: RUN_DENSITY_PERCENT,
+            log_depth: LOG_DEPTH,
+            spilling: Spilling::WhenItPays,
+            spill_fill_percent: SPILL_FILL_PERCENT,
+        }
+    }
+}
+
+/// The configuration with which a store is opened.
+#[must_use]
+pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
+    let memory_bytes = options.memory_bytes;
+    let spill_segment_bytes = Scale::part(u64::from(SPILL_SEGMENT_BYTES), scale.spill_segments);
+    Config {
+        store: shape.store,
+        data_devices: shape.data_devices,
+        log_regions: shape.log_regions.clone(),
+        log_times_data: LOG_TIMES_DATA,
+        log_segment_bytes: shape.log_segment_bytes,
+        log_page_bytes: shape.log_page_bytes,
+        log_batch_bytes: log_batch_bytes(shape.log_segment_bytes),
+        log_depth: options.log_depth,
+        log_delay_us_max: LOG_DELAY_US_MAX,
+        block_bytes: shape.block_bytes,
+        directory_percent: Scale::part(u64::from(DIRECTORY_PERCENT), scale.directory) as u32,
+        memory_bytes,
+        cache_bytes: memory_bytes / CACHE_PART,
+        fold_bytes_min: Scale::part(FOLD_BYTES_MIN, scale.blocks) as u32,
+        run_blocks_max: options
+            .run_blocks_max
+            .unwrap_or_else(|| run_blocks_max(shape.block_bytes, memory_bytes, scale)),
+        run_bytes_max: memory_bytes / RUN_CONTENT_PART,
+        run_density_percent_min: options.run_density_percent_min,
+        runs_in_flight_max: RUNS_IN_FLIGHT_MAX,
+        fanout_min: (FANOUT_MIN / (scale.nodes.max(1) as usize)).max(FANOUT_LEAST),
+        spilling: options.spilling,
+        spill_fill_percent: options.spill_fill_percent,
+        spill_segment_bytes: spill_segment_bytes.max(1) as u32,
+        sweep_always: shape.rotates,
+        file_space: file_space(scale),
+    }
+}
+
+/// The least budget with which an empty store of this shape opens, in bytes, whatever `options` say
+/// of it. As cache and runs grow with the budget, this is more than what a smaller one lacks.
+#[must_use]
+pub fn memory_bytes_min(shape: &Shape, options: &Options, scale: &Scale) -> usize {
+    let mut memory_bytes = 0;
+    loop {
+        let config = configure(shape, &Options { memory_bytes, ..*options }, scale);
+        let needed = config.memory_bytes_min();
+        // What is needed grows by less than a quarter of the budget, so this comes to an end.
+        if needed <= memory_bytes {
+            return memory_bytes;
+        }
+        memory_bytes = needed;
+    }
+}
+
+/// Checks that the budget is enough for an empty store.
+///
+/// # Errors
+/// [`RequestError::BadConfig`] with the least one.
+pub fn check_memory(shape: &Shape, options: &Options, scale: &Scale) -> Result<(), Error> {
+    let (given, least) = (options.memory_bytes, memory_bytes_min(shape, options, scale));
+    if given >= least {
+        return Ok(());
+    }
+    let needed = least.div_ceil(1 << 20);
+    let reason = format!("{given} bytes; this store needs at least {needed}MiB");
+    Err(RequestError::BadConfig { setting: "memory", reason }.into())
+}
+
+/// Threads that apply updates: as many as are `asked` for, or one per processor, but not many.
+#[must_use]
+pub fn workers(asked: usize, processors: usize) -> usize {
+    if asked > 0 { asked } else { processors.clamp(1, WORKERS_MAX) }
+}
+
+/// Bytes of a batch of the log: whole pages of any length.
+fn log_batch_bytes(segment_bytes: u32) -> u32 {
+    let part = segment_bytes / LOG_BATCH_PART;
+    LOG_BATCH_BYTES_MAX.min(part - part % 4096).max(4096)
+}
+
+/// Bounded in bytes too, because the buffers of runs are memory in which no update waits, however
+/// large the blocks are.
+fn run_blocks_max(block_bytes: u32, memory_bytes: usize, scale: &Scale) -> usize {
+    let scaled = |bytes: usize| Scale::part(bytes as u64, scale.blocks) as usize;
+    let run_bytes = (memory_bytes / RUN_PART).clamp(scaled(RUN_BYTES_MIN), scaled(RUN_BYTES_MAX));
+    (run_bytes / block_bytes.max(1) as usize).clamp(1, RUN_BLOCKS_MAX)
+}
+
+/// How data files grow and shrink.
+pub(super) fn file_space(scale: &Scale) -> FileSpace {
+    let scaled = |full| Scale::part(full, scale.file_space);
+    let granule = scaled(GRANULE_BYTES);
+    FileSpace {
+        step_bytes_min: scaled(STEP_BYTES_MIN),
+        granule_bytes: (granule - granule % UNIT_BYTES).max(UNIT_BYTES),
+        kept_bytes_min: scaled(KEPT_BYTES_MIN),
+        window_us: scaled(WINDOW_US),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,186 @@
+//! Each rule at its edges.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::device::DeviceId;
+use crate::engine::policy::{block_bytes, log_segment_bytes};
+
+const MIB: usize = 1 << 20;
+
+/// A store as it is made with nothing but defaults.
+pub(in crate::engine::policy) fn shape() -> Shape {
+    let log_regions = vec![LogRegion { device: DeviceId(1), offset: 4096, bytes: 512 << 20 }];
+    Shape {
+        store: *b"a store of tests",
+        data_devices: 1,
+        rotates: false,
+        log_regions,
+        block_bytes: block_bytes(false, None, &Scale::FULL),
+        log_segment_bytes: log_segment_bytes(&[512 << 20], &Scale::FULL),
+        log_page_bytes: 4096,
+    }
+}
+
+fn with_memory(memory_bytes: usize) -> Options {
+    Options { memory_bytes, ..Options::default() }
+}
+
+/// Its configuration with this memory.
+pub(in crate::engine::policy) fn configured(memory_bytes: usize) -> Config {
+    configure(&shape(), &with_memory(memory_bytes), &Scale::FULL)
+}
+
+#[test]
+fn a_store_that_is_opened_with_defaults_has_what_the_documents_say() {
+    let config = configure(&shape(), &Options::default(), &Scale::FULL);
+    assert_eq!(config.memory_bytes, 256 * MIB);
+    assert_eq!((config.cache_bytes, config.run_bytes_max), (32 * MIB, 8 * MIB));
+    assert_eq!((config.block_bytes, config.run_blocks_max), (16 << 10, 32));
+    assert_eq!((config.log_segment_bytes, config.log_batch_bytes), (8 << 20, 128 << 10));
+    assert_eq!((config.log_depth, config.log_delay_us_max, config.log_times_data), (2, 5000, 4));
+    assert_eq!((config.directory_percent, config.run_density_percent_min), (20, 50));
+    assert_eq!((config.fold_bytes_min, config.fanout_min), (4096, 64));
+    assert_eq!((config.spilling, config.spill_fill_percent), (Spilling::WhenItPays, 50));
+    assert_eq!((config.spill_segment_bytes, config.runs_in_flight_max), (16 << 10, 4));
+    assert!(!config.sweep_always);
+    let space = FileSpace {
+        step_bytes_min: 16 << 20,
+        granule_bytes: 256 << 10,
+        kept_bytes_min: 64 << 20,
+        window_us: 10_000_000,
+    };
+    assert_eq!(config.file_space, space);
+    assert_eq!(config.check(), Ok(()));
+    let rotates = Shape { rotates: true, ..shape() };
+    assert!(configure(&rotates, &Options::default(), &Scale::FULL).sweep_always);
+}
+
+#[test]
+fn a_run_is_a_part_of_the_memory_within_bounds() {
+    let blocks = |block_bytes: u32, memory_bytes| {
+        configure(&Shape { block_bytes, ..shape() }, &with_memory(memory_bytes), &Scale::FULL)
+            .run_blocks_max
+    };
+    for (block_bytes, memory_bytes, expected) in [
+        (16 << 10, 0, 32),
+        (16 << 10, usize::MAX, 32),
+        (64 << 10, 0, 8),
+        (64 << 10, 64 * MIB, 8),
+        (64 << 10, 72 * MIB, 9),
+        (64 << 10, 256 * MIB, 32),
+        (1 << 20, 0, 1),
+        (1 << 20, 511 * MIB, 3),
+        (1 << 20, usize::MAX, 4),
+        (0, 0, 32),
+        (u32::MAX, usize::MAX, 1),
+    ] {
+        assert_eq!(blocks(block_bytes, memory_bytes), expected, "{block_bytes} {memory_bytes}");
+    }
+    let asked = Options { run_blocks_max: Some(1000), ..Options::default() };
+    assert_eq!(configure(&shape(), &asked, &Scale::FULL).run_blocks_max, 1000);
+}
+
+#[test]
+fn a_batch_is_a_quarter_of_a_segment_or_a_page() {
+    for (segment, batch) in [
+        (0, 4096),
+        (16 << 10, 4096),
+        ((32 << 10) - 1, 4096),
+        (32 << 10, 8192),
+        (512 << 10, 128 << 10),
+        (u32::MAX, 128 << 10),
+    ] {
+        assert_eq!(log_batch_bytes(segment), batch, "{segment}");
+    }
+}
+
+#[test]
+fn the_least_memory_is_what_a_store_opens_with() {
+    let least = memory_bytes_min(&shape(), &Options::default(), &Scale::FULL);
+    assert!(configured(least).check().is_ok());
+    assert!(configured(least - 1).check().is_err());
+    let message = |bytes| {
+        let checked = check_memory(&shape(), &with_memory(bytes), &Scale::FULL);
+        checked.err().map(|error| error.to_string())
+    };
+    assert_eq!(message(least), None);
+    let mebibytes = least.div_ceil(MIB);
+    let told = |bytes| format!("memory: {bytes} bytes; this store needs at least {mebibytes}MiB");
+    assert_eq!(message(0), Some(told(0)));
+    assert_eq!(message(least - 1), Some(told(least - 1)));
+    assert_eq!(message(mebibytes * MIB), None, "what the message says is enough");
+}
+
+#[test]
+fn there_is_a_worker_per_processor_but_not_many() {
+    let of = |asked| [0, 1, 4, 5, usize::MAX].map(|processors| workers(asked, processors));
+    assert_eq!(of(0), [1, 1, 4, 4, 4]);
+    assert_eq!(of(1), [1; 5]);
+    assert_eq!(of(usize::MAX), [usize::MAX; 5]);
+}
+
+fn any_scale() -> impl Strategy<Value = Scale> {
+    let divisor = || prop_oneof![Just(0), Just(1), 2u32..1000, Just(u32::MAX)];
+    let divisors = prop::array::uniform6(divisor());
+    divisors.prop_map(|[blocks, nodes, directory, log, spill_segments, file_space]| Scale {
+        blocks,
+        nodes,
+        directory,
+        log,
+        spill_segments,
+        file_space,
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_store_of_any_scale_opens_with_its_least_memory(
+        scale in any_scale(),
+        ring in 128u64 << 10..1 << 40,
+        rings in 1usize..8,
+        asked in prop::option::of(1u32..256),
+        run_blocks_max in prop::option::of(1usize..1024),
+        rotates: bool,
+    ) {
+        let ring = ring - ring % 4096;
+        let region = LogRegion { device: DeviceId(1), offset: 4096, bytes: ring };
+        let shape = Shape {
+            rotates,
+            log_regions: vec![region; rings],
+            block_bytes: block_bytes(rotates, asked.map(|units| 4096 * units), &scale),
+            log_segment_bytes: log_segment_bytes(&[ring], &scale),
+            ..shape()
+        };
+        let options = Options { run_blocks_max, ..Options::default() };
+        let memory_bytes = memory_bytes_min(&shape, &options, &scale);
+        let config = configure(&shape, &Options { memory_bytes, ..options }, &scale);
+        prop_assert_eq!(config.check(), Ok(()));
+        prop_assert!(config.fanout_min >= 6);
+        prop_assert!(config.spill_segment_bytes > 0);
+        prop_assert!(config.log_batch_bytes <= config.log_segment_bytes);
+    }
+
+    #[test]
+    fn more_memory_makes_nothing_smaller(memory_bytes in 0usize..1 << 40, more in 0usize..1 << 40) {
+        let (less, more) = (configured(memory_bytes), configured(memory_bytes + more));
+        prop_assert!(less.cache_bytes <= more.cache_bytes);
+        prop_assert!(less.run_blocks_max <= more.run_blocks_max);
+        prop_assert!(less.queue_bytes_max() <= more.queue_bytes_max());
+        prop_assert!(less.block_sizes().directory_bytes <= more.block_sizes().directory_bytes);
+    }
+
+    #[test]
+    fn any_figures_give_a_configuration(
+        scale in any_scale(),
+        memory_bytes: usize,
+        block_bytes: u32,
+        log_segment_bytes: u32,
+        run_blocks_max in prop::option::of(any::<usize>()),
+    ) {
+        let shape = Shape { block_bytes, log_segment_bytes, ..shape() };
+        let options = Options { memory_bytes, run_blocks_max, ..Options::default() };
+        let least = memory_bytes_min(&shape, &options, &scale);
+        prop_assert!(least >= configure(&shape, &options, &scale).queue_bytes_min());
+    }
+}

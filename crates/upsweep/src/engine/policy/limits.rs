@@ -1,0 +1,155 @@
+//! What follows from a configuration: how its memory is divided, and its other limits.
+
+use super::block_size::BlockSizes;
+use super::spill::{SPILL_SEGMENTS_PER_SPILL, SPILLS_IN_FLIGHT_MAX};
+use crate::engine::config::{Config, Spilling};
+use crate::error::{Error, RequestError};
+use crate::placement::{DEVICES_MAX, UNIT_BYTES};
+
+/// Memory for the directory of a small store.
+const DIRECTORY_BYTES_MIN: usize = 64 << 10;
+/// Largest block that is ever made.
+const BLOCK_BYTES_MAX: u64 = 1 << 20;
+/// A run has at least so many blocks, or else updates of neighbours would meet no neighbour.
+const LARGE_BLOCKS_PER_RUN: u64 = 2;
+/// Values above one part in so many of a block live outside of it.
+const INLINE_VALUE_PART: usize = 4;
+/// A block whose queue has grown to so many times its size is swept out of turn.
+const OVERSIZED_TIMES: usize = 8;
+
+impl Config {
+    /// Checks every range.
+    ///
+    /// # Errors
+    /// [`RequestError::BadConfig`] with the setting, its range and what to do.
+    pub fn check(&self) -> Result<(), Error> {
+        let bad = |setting, reason: String| {
+            Err(Error::Request(RequestError::BadConfig { setting, reason }))
+        };
+        let block = self.block_bytes;
+        if !block.is_multiple_of(4096) || !(4096..=1 << 20).contains(&block) {
+            return bad("block size", format!("{block} bytes; give 4KiB to 1MiB in steps of 4KiB"));
+        }
+        if self.data_devices == 0 {
+            return bad("data devices", "none; give at least one".to_owned());
+        }
+        if self.data_devices > DEVICES_MAX {
+            let given = self.data_devices;
+            return bad("data devices", format!("{given}; give at most {DEVICES_MAX}"));
+        }
+        if self.log_regions.is_empty() {
+            return bad("log devices", "none; give at least one".to_owned());
+        }
+        if self.run_blocks_max == 0 || self.runs_in_flight_max == 0 {
+            return bad(
+                "runs",
+                "a run needs at least one block and the pipeline one run".to_owned(),
+            );
+        }
+        let granule = self.file_space.granule_bytes;
+        if granule == 0 || !granule.is_multiple_of(UNIT_BYTES) {
+            return bad("granule", format!("{granule} bytes; give a multiple of 4KiB"));
+        }
+        let least = self.memory_bytes_min();
+        if self.memory_bytes < least {
+            let (given, needed) = (self.memory_bytes, least.div_ceil(1 << 20));
+            return bad("memory", format!("{given} bytes; this store needs at least {needed}MiB"));
+        }
+        Ok(())
+    }
+
+    /// How large blocks are made. The largest are half of a run long: in longer ones updates of
+    /// neighbours would not meet.
+    #[must_use]
+    pub fn block_sizes(&self) -> BlockSizes {
+        let directory = self.memory_bytes as f64 * f64::from(self.directory_percent) / 100.0;
+        let most = (self.run_span_bytes() / LARGE_BLOCKS_PER_RUN).max(u64::from(self.block_bytes));
+        BlockSizes {
+            least: self.block_bytes,
+            most: most.min(BLOCK_BYTES_MAX) as u32,
+            directory_bytes: directory as u64,
+        }
+    }
+
+    /// Bytes that one run may read, gaps included.
+    #[must_use]
+    pub fn run_span_bytes(&self) -> u64 {
+        (self.run_blocks_max as u64).saturating_mul(u64::from(self.block_bytes))
+    }
+
+    /// Values above this many bytes live outside their block.
+    #[must_use]
+    pub fn inline_value_bytes_max(&self) -> usize {
+        self.block_bytes as usize / INLINE_VALUE_PART
+    }
+
+    /// Whether a block is swept out of turn that may grow so much by its queue.
+    pub(in crate::engine) fn is_oversized(&self, growth_bytes: u32) -> bool {
+        growth_bytes as usize >= self.oversized_queue_bytes()
+    }
+
+    /// A block whose queue reaches this many bytes is swept out of turn.
+    #[must_use]
+    pub fn oversized_queue_bytes(&self) -> usize {
+        OVERSIZED_TIMES * self.block_bytes as usize
+    }
+
+    /// Most bytes that are spilled with one write: what the core gathers in a few milliseconds at
+    /// most.
+    #[must_use]
+    pub fn spill_bytes_max(&self) -> usize {
+        SPILL_SEGMENTS_PER_SPILL * self.spill_segment_bytes as usize
+    }
+
+    /// Memory for the buffers of runs and of the log, whatever the load: per run in the pipeline
+    /// what is read and what is written, the batches of the log, and what spills write.
+    #[must_use]
+    pub fn fixed_bytes(&self) -> usize {
+        let span = usize::try_from(self.run_span_bytes()).unwrap_or(usize::MAX);
+        let run = span.saturating_add(self.oversized_queue_bytes()).saturating_mul(2);
+        let batches = self.log_regions.len() * usize::from(self.log_depth) * 2 + 3;
+        let batches = batches.saturating_mul(self.log_batch_bytes as usize);
+        let spills = match self.spilling {
+            Spilling::Never => 0,
+            Spilling::WhenItPays | Spilling::Always => {
+                SPILLS_IN_FLIGHT_MAX * self.spill_bytes_max()
+            }
+        };
+        let runs = run.saturating_mul(self.runs_in_flight_max);
+        runs.saturating_add(batches).saturating_add(spills)
+    }
+
+    /// Memory that neither queues nor filters nor large values ever have, in an empty store.
+    fn others_bytes(&self) -> usize {
+        self.fixed_bytes().saturating_add(self.cache_bytes).saturating_add(DIRECTORY_BYTES_MIN)
+    }
+
+    /// The least budget with which an empty store works that has this cache and these runs: see
+    /// [`memory_bytes_min`](super::memory_bytes_min) for that of one whose cache and runs follow
+    /// from its budget.
+    #[must_use]
+    pub fn memory_bytes_min(&self) -> usize {
+        self.others_bytes().saturating_add(self.queue_bytes_min())
+    }
+
+    /// Memory for queues in an empty store, which is the most that they ever have.
+    #[must_use]
+    pub fn queue_bytes_max(&self) -> usize {
+        self.queue_bytes_beside(self.others_bytes())
+    }
+
+    /// Memory for what waits beside so many bytes for everything else. What waits already keeps a
+    /// minimum also when the directory has outgrown the budget, and no update is accepted.
+    pub(in crate::engine) fn queue_bytes_beside(&self, others_bytes: usize) -> usize {
+        self.memory_bytes.saturating_sub(others_bytes).max(self.queue_bytes_min())
+    }
+
+    /// The least memory for queues with which the engine still makes progress.
+    #[must_use]
+    pub fn queue_bytes_min(&self) -> usize {
+        2 * self.oversized_queue_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests;

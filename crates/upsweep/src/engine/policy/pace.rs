@@ -1,0 +1,162 @@
+//! How fast the sweep, spills and checkpoints go.
+
+use super::{FULL_PERCENT, Figures, Gauge, SPILLS_FAIL_PERCENT, START_PERCENT, Shortage};
+use crate::broken::{self, Fault};
+
+/// Most blocks that are swept out of turn to release the log.
+pub(in crate::engine) const HOLDERS_MAX: u64 = 32;
+/// They must hold at least one part in so many of what holds the log.
+const HOLDERS_PART: u64 = 4;
+/// Fill of the levels in per cent at which the sweep keeps up with updates.
+pub(super) const LEVELS_STEADY_PERCENT: f64 = 50.0;
+/// What is relieved late is relieved from this part of the fill on at which it is to settle.
+const LATE_START: f64 = 0.72;
+/// How long no run is tried after one that found no room, in microseconds.
+pub(in crate::engine) const RETRY_US: u64 = 20_000;
+/// A checkpoint is due when the log since the last one takes this part of the ring, in per cent.
+const CHECKPOINT_PERCENT: u64 = 20;
+/// Page writes of a checkpoint in flight while nobody waits for the log.
+const PAGES_IN_FLIGHT: usize = 4;
+/// The same while somebody does.
+const PAGES_IN_FLIGHT_MAX: usize = 32;
+/// Publication waits while so many writes of a checkpoint are under way.
+pub(in crate::engine) const CHECKPOINT_WRITES_MAX: usize = 64;
+/// Fill of queue memory in per cent from which on deferred reference counts have to wait, as
+/// nothing pushes them back.
+const DEFERRED_COUNTS_PERCENT_MAX: u32 = 75;
+
+impl Figures {
+    /// How many updates the sweep is to apply for each that comes, by the fill of what it alone can
+    /// relieve: none where there is room, and without rest where there is hardly any or somebody
+    /// waits for it.
+    pub(in crate::engine) fn pace(&self) -> f64 {
+        if self.is_sweep_waited_for() {
+            return f64::INFINITY;
+        }
+        let is_relieved =
+            self.spills_for_memory && self.can_spill && self.queues.percent() < SPILLS_FAIL_PERCENT;
+        let start = f64::from(START_PERCENT);
+        let queues = if is_relieved { 0.0 } else { pace_at(self.queues.exact_percent(), start) };
+        let log = if self.is_cycle_for_log() {
+            pace_at(self.log.exact_percent() * 100.0 / self.log_percent_refused(), start)
+        } else {
+            0.0
+        };
+        let spilled = self.spilled.exact_percent().max(self.spilled_worth.exact_percent());
+        let spilled = pace_at(spilled, start);
+        let levels = late_pace_at(self.levels.exact_percent(), LEVELS_STEADY_PERCENT);
+        queues.max(log).max(spilled).max(levels)
+    }
+
+    /// Whether somebody waits for what the sweep makes room for, and spills and checkpoints do not.
+    pub(in crate::engine) fn is_sweep_waited_for(&self) -> bool {
+        match self.shortage {
+            None => false,
+            Some(Shortage::Memory) => !(self.spills_for_memory && self.can_spill),
+            Some(Shortage::Log) => self.is_cycle_waited_for_log(),
+            Some(Shortage::Device) => !self.can_grow,
+        }
+    }
+
+    /// Whether somebody waits for the log, and a cycle alone can release it.
+    pub(in crate::engine) fn is_cycle_waited_for_log(&self) -> bool {
+        self.shortage == Some(Shortage::Log) && self.is_cycle_for_log()
+    }
+
+    /// How many updates are to be spilled for each that comes: for memory, and for the log that is
+    /// released so. None where nothing can be spilled or nothing would be relieved.
+    pub(in crate::engine) fn spill_pace(&self) -> f64 {
+        let pace_of = |gauge: Gauge, shortage: Shortage, pace_at: fn(f64, f64) -> f64| {
+            if broken::is(Fault::LateSpill) && gauge.percent() < 100 {
+                0.0
+            } else if self.spill_percent == 0 || self.shortage == Some(shortage) {
+                f64::INFINITY
+            } else {
+                pace_at(gauge.exact_percent(), f64::from(self.spill_percent))
+            }
+        };
+        let mut pace = 0.0f64;
+        if self.can_spill && self.spills_for_memory {
+            pace = pace.max(pace_of(self.queues, Shortage::Memory, pace_at));
+        }
+        if self.can_spill && self.is_log_held_by_queues {
+            pace = pace.max(pace_of(self.log, Shortage::Log, late_pace_at));
+        }
+        pace
+    }
+
+    /// Whether a checkpoint, or a superblock, that would release some of the log is due.
+    pub(in crate::engine) fn is_release_due(&self, from_percent: u32) -> bool {
+        self.log.percent() >= from_percent || self.shortage == Some(Shortage::Log)
+    }
+}
+
+/// How many updates are applied, or spilled, for each that comes while a resource is filled so far,
+/// in per cent: one half-way from `start` to [`FULL_PERCENT`], so that it settles there.
+fn pace_at(percent: f64, start: f64) -> f64 {
+    let full = f64::from(FULL_PERCENT);
+    if percent >= full {
+        return f64::INFINITY;
+    }
+    (percent - start).max(0.0) / (full - percent)
+}
+
+/// The same for what settles at `steady` and is relieved late: the log, which is as full as the
+/// time is long since spills came by at the place that they come to next, and levels of spill
+/// segments, of which there are as many as there were rounds of spills since the sweep came by. To
+/// go round faster shows when the next time round is over. So the pace changes little with the
+/// fill, or one would be slow and the next one fast. One that starts when all blocks have waited
+/// equally long is over before [`FULL_PERCENT`], where `steady` is 50.
+fn late_pace_at(percent: f64, steady: f64) -> f64 {
+    if percent >= f64::from(FULL_PERCENT) {
+        return f64::INFINITY;
+    }
+    let of_steady = percent / steady.max(f64::MIN_POSITIVE);
+    if of_steady < LATE_START { 0.0 } else { of_steady * of_steady }
+}
+
+/// How many updates the sweep is to apply for each that comes: without rest if it is `asked` to
+/// sweep, none if nothing waits but what is `held`, else by the fill.
+pub(in crate::engine) fn cycle_pace(asked: bool, is_all_held: bool, by_fill: f64) -> f64 {
+    match (asked, is_all_held) {
+        (true, _) => f64::INFINITY,
+        (false, true) => 0.0,
+        (false, false) => by_fill,
+    }
+}
+
+/// Updates that may be applied at once, after `new` have come of which each is to have `pace`
+/// applied: `credit` was left, and no more of it than the last run had is saved up.
+pub(in crate::engine) fn credit(credit: f64, of_last_run: f64, new: f64, pace: f64) -> f64 {
+    match pace {
+        f64::INFINITY => f64::INFINITY,
+        _ if credit == f64::INFINITY => 0.0,
+        pace => credit.min(of_last_run) + new * pace,
+    }
+}
+
+/// Whether blocks are swept out of turn because `held` of the sequences that hold the log, of
+/// `in_all`, are there for them alone.
+pub(in crate::engine) fn are_worth_a_visit(held: u64, in_all: u64) -> bool {
+    held > 0 && held.saturating_mul(HOLDERS_PART) >= in_all
+}
+
+/// Whether a checkpoint is due by the bytes of log that it would spare the next open.
+pub(in crate::engine) fn is_checkpoint_worth(log_bytes_since: u64, prospect_bytes: u64) -> bool {
+    let part = u128::from(prospect_bytes) * u128::from(CHECKPOINT_PERCENT);
+    u128::from(log_bytes_since) * 100 >= part
+}
+
+/// Page writes that a checkpoint has in flight.
+pub(in crate::engine) fn checkpoint_pages_in_flight(waited_for: Option<Shortage>) -> usize {
+    if waited_for == Some(Shortage::Log) { PAGES_IN_FLIGHT_MAX } else { PAGES_IN_FLIGHT }
+}
+
+/// Whether deferred reference counts may be added to the reference array, where queue memory is
+/// filled so far.
+pub(in crate::engine) fn may_add_deferred_counts(queue_percent: u32) -> bool {
+    queue_percent < DEFERRED_COUNTS_PERCENT_MAX
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+//! Where a run of the sweep ends.
+
+use crate::engine::config::Config;
+
+/// Blocks without waiting updates at the end of a run are dropped; this many in a row end it.
+const IDLE_BLOCKS_MAX: usize = 16;
+
+/// How long a run may be, and how dense it has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) struct RunLimits {
+    /// Most blocks.
+    blocks: usize,
+    /// Most bytes from its start to its end.
+    span_bytes: u64,
+    /// Most bytes of queues.
+    queue_bytes: u64,
+    /// Most bytes by which blocks without image may grow.
+    growth_bytes: u64,
+    /// Least part of its bytes in blocks with waiting updates, in per cent.
+    density_percent: u32,
+}
+
+impl Config {
+    /// The limits of a run.
+    pub(in crate::engine) fn run_limits(&self) -> RunLimits {
+        let span_bytes = self.run_span_bytes();
+        RunLimits {
+            blocks: self.run_blocks_max,
+            span_bytes,
+            queue_bytes: span_bytes.max(self.run_bytes_max as u64),
+            growth_bytes: span_bytes.max(self.oversized_queue_bytes() as u64),
+            density_percent: self.run_density_percent_min,
+        }
+    }
+}
+
+impl RunLimits {
+    /// Whether another block is too much for a run that has so many, where it would then have this
+    /// span and these bytes of queues.
+    pub(in crate::engine) fn is_too_long(
+        &self,
+        blocks: usize,
+        span: u64,
+        queue_bytes: u64,
+    ) -> bool {
+        blocks >= self.blocks || span > self.span_bytes || queue_bytes > self.queue_bytes
+    }
+
+    /// Whether too little of a span has waiting updates.
+    pub(in crate::engine) fn is_too_sparse(&self, waiting_bytes: u64, span: u64) -> bool {
+        u128::from(waiting_bytes) * 100 < u128::from(span) * u128::from(self.density_percent)
+    }
+
+    /// Whether another block without image is too much for a run that has so many, where its blocks
+    /// would then grow by so many bytes.
+    pub(in crate::engine) fn is_full(&self, blocks: usize, growth_bytes: u64) -> bool {
+        blocks >= self.blocks || growth_bytes > self.growth_bytes
+    }
+
+    /// Whether a run ends that has so many blocks without waiting updates at its end.
+    pub(in crate::engine) fn ends_after(idle_blocks: usize) -> bool {
+        idle_blocks >= IDLE_BLOCKS_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests;
