@@ -355,7 +355,7 @@ pub use structures::array::{Array, ArrayScan, BlockCells, Cell, CellKind, Number
 pub use structures::backup::{
     BackupOptions, BackupSummary, CopyProgress, RestoreOptions, RestoreSummary,
 };
-pub use structures::batch::{Batch, Structure, Sums};
+pub use structures::batch::{Batch, PendingCommit, Structure, Sums};
 pub use structures::hash::{HashTable, TypedHashTable};
 pub use structures::kind::Kind;
 pub use structures::snapshot::{Change, Changes, Snapshot};
