@@ -139,3 +139,18 @@ impl std::fmt::Debug for Buffer {
         write!(formatter, "Buffer({} bytes)", self.len)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Buffer;
+
+    #[test]
+    fn a_shortened_buffer_has_all_of_its_bytes_again_when_it_is_restored() {
+        let mut buffer = Buffer::copy_of(&[7; 8192]);
+        buffer.shorten(4096);
+        buffer.fill(1);
+        assert_eq!(*buffer, [1; 4096]);
+        buffer.restore();
+        assert_eq!((&buffer[..4096], &buffer[4096..]), (&[1; 4096][..], &[7; 4096][..]));
+    }
+}

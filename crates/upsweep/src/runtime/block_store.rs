@@ -41,9 +41,11 @@ pub enum Durability {
     /// When the change is on stable media.
     #[default]
     Wait,
-    /// At once; the change is on its way, and the [`Ticket`] can be waited on.
+    /// As soon as there is room for it; the change is on its way, and the [`Ticket`] can be waited
+    /// on.
     Ticket,
-    /// At once; the change may wait a bounded time (5 ms) for others to share its log batch.
+    /// As soon as there is room for it; the change may wait a bounded time (5 ms) for others to
+    /// share its log batch.
     Relaxed,
 }
 

@@ -261,9 +261,13 @@ pub(super) struct ParkedChanges {
 }
 
 impl ParkedChanges {
+    pub(super) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
     /// Whether room that may be there is for parked changes. Where threads wait too they take turns.
     pub(super) fn take_turn(&mut self, threads_wait: bool) -> bool {
-        if self.changes.is_empty() {
+        if self.is_empty() {
             return false;
         }
         self.had_turn = !(threads_wait && self.had_turn);
@@ -289,7 +293,7 @@ impl Shared {
         if let Some(reason) = guard.core.closed() {
             return Err(reason.clone().into());
         }
-        if guard.parked.changes.is_empty()
+        if guard.parked.is_empty()
             && let Some(Some(outcome)) = change.offer(&mut guard, change.began_us)
         {
             let ended = outcome?;
@@ -335,7 +339,7 @@ impl Shared {
                 None => guard.woken.call(call),
             }
         }
-        let asks_again = has_room && !guard.parked.changes.is_empty();
+        let asks_again = has_room && !guard.parked.is_empty();
         self.pump(guard);
         if has_room || !is_taken {
             self.hand_room_on();

@@ -11,7 +11,9 @@ use crate::error::{Error, RequestError};
 use crate::runtime::{BlockStore, Durability, OwnedUpdate, PendingChange, Ticket};
 
 /// A named part of a store that takes updates of its records: a [`Table`](crate::Table), a
-/// [`HashTable`](crate::HashTable) or an [`Array`](crate::Array). Sealed.
+/// [`HashTable`](crate::HashTable), a typed one of these, or an [`Array`](crate::Array). Its
+/// `_async` methods change a record without blocking the thread, also while there is no room.
+/// Sealed.
 pub trait Structure: Sealed {
     /// What names a record: bytes in a table, an index in an array.
     type Key: ?Sized;
