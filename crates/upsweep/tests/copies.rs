@@ -2,9 +2,9 @@
 //!
 //! This program has a `memcpy` and an allocator of its own, which count what the calling thread
 //! does: that thread accepts a change, fills the log batch, and submits it or writes it itself.
-//! What is counted is copies of half a payload or more. The queue in memory takes another copy, cell
-//! by cell, which is not counted: it is not on the way to the log device. Copies that the kernel
-//! makes are not seen.
+//! What is counted is copies of half a payload or more. The queue in memory takes another copy,
+//! cell by cell, which is not counted: it is not on the way to the log device. Copies that the
+//! kernel makes are not seen.
 
 #![expect(clippy::disallowed_methods, reason = "a test of a store on files")]
 

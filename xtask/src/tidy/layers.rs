@@ -51,8 +51,8 @@ const BYTE_EXCEPTIONS: [(&str, &str); 11] = [
     ("crates/upsweep/src/device/random.rs", "random words fill a buffer, at no known offset"),
 ];
 
-/// Who else may hold `unsafe`: a peer in the benchmarks whose file is mapped into memory, and a test
-/// that counts copies in a `memcpy` of its own.
+/// Who else may hold `unsafe`: a peer in the benchmarks whose file is mapped into memory, and a
+/// test that counts copies in a `memcpy` of its own.
 const UNSAFE_ELSEWHERE: [&str; 2] =
     ["crates/bench-peers/src/engines/lmdb.rs", "crates/upsweep/tests/copies.rs"];
 

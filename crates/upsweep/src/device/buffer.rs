@@ -1,8 +1,8 @@
 //! Aligned, owned memory for direct I/O.
 //!
 //! Invariant: the memory of a [`Buffer`] starts at a multiple of [`ALIGNMENT`] and holds `capacity`
-//! initialised bytes, the first `len` of which it shows. A buffer is moved into a request and comes back with its completion, so that
-//! no one can touch memory that a device is reading or writing.
+//! initialised bytes, the first `len` of which it shows. A buffer is moved into a request and comes
+//! back with its completion, so that no one can touch memory that a device is reading or writing.
 //!
 //! The memory comes from [`Chunks`], which the system backs by huge pages where it can. What is
 //! large has chunks of its own: small buffers, which may live long, would leave holes there that

@@ -321,8 +321,8 @@ impl Shared {
         if self.has_ended() { Err(ClosedError::Closed.into()) } else { Ok(()) }
     }
 
-    /// Refuses everything from now on, tells those who still wait without a thread, and lets go of the
-    /// devices once they have done what they have in hand. The threads of the store have ended.
+    /// Refuses everything from now on, tells those who still wait without a thread, and lets go of
+    /// the devices once they have done what they have in hand. The threads of the store have ended.
     pub(super) fn end(&self) {
         let mut guard = self.lock();
         self.ended.store(true, Ordering::Release);
