@@ -6,8 +6,6 @@
 //! cell by cell, which is not counted: it is not on the way to the log device. Copies that the
 //! kernel makes are not seen.
 
-#![expect(clippy::disallowed_methods, reason = "a test of a store on files")]
-
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ffi::c_void;

@@ -265,8 +265,8 @@ impl ParkedChanges {
         self.changes.is_empty()
     }
 
-    /// Whether room that may be there is for parked changes. Where threads wait too, they have it by
-    /// turns.
+    /// Whether room that may be there is for parked changes. Where threads wait too, they have it
+    /// by turns.
     pub(super) fn take_turn(&mut self, threads_wait: bool) -> bool {
         if self.is_empty() {
             return false;
