@@ -178,15 +178,19 @@
 //! thread can so have many changes and queries on their way. [`Ticket::on_durable`] takes a
 //! callback instead.
 //!
+//! A call that changes something blocks while there is no room, with any [`Durability`]. Changes by
+//! [`Structure::put_async`], [`Sums::add_async`] and [`Batch::commit_async`] wait for that without
+//! a thread too: see [`PendingCommit`].
+//!
 //! ```
-//! use upsweep::{Durability, Error, Store};
+//! use upsweep::{Error, Store, Sums};
 //!
 //! # fn main() -> Result<(), Error> {
 //! // In memory, as for tests of an application: no folder and no file.
 //! let store = Store::in_memory()?;
-//! let hits = store.table("hits")?.with_durability(Durability::Ticket);
+//! let hits = store.table("hits")?;
 //! let counted = async {
-//!     hits.add(b"/index.html", 1)?.await?; // durable
+//!     hits.add_async(b"/index.html", 1).await?; // durable
 //!     hits.get_async(b"/index.html").await
 //! };
 //! let hits = futures::executor::block_on(counted)?.and_then(|value| value.as_i64());
@@ -359,7 +363,7 @@ pub use structures::array::{Array, ArrayScan, BlockCells, Cell, CellKind, Number
 pub use structures::backup::{
     BackupOptions, BackupSummary, CopyProgress, RestoreOptions, RestoreSummary,
 };
-pub use structures::batch::{Batch, Structure, Sums};
+pub use structures::batch::{Batch, PendingCommit, Structure, Sums};
 pub use structures::hash::{HashTable, TypedHashTable};
 pub use structures::kind::Kind;
 pub use structures::snapshot::{Change, Changes, Snapshot};

@@ -3,10 +3,12 @@
 #![expect(clippy::disallowed_methods, reason = "tests with threads")]
 #![expect(clippy::disallowed_types, reason = "tests with threads")]
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Waker as TaskWaker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
 use futures::future::join_all;
@@ -15,10 +17,14 @@ use upsweep::device::{
     Bank, Completion, DeviceDescription, DeviceId, DeviceProfile, Devices, FailureKind, Geometry,
     HostileDevices, MemoryDevices, Performer, Request, ThreadedDevices, Waiter, Waker,
 };
-use upsweep::{ClosedError, CreateOptions, Durability, Error, Store};
+use upsweep::structures::modifiers;
+use upsweep::{
+    ClosedError, CreateOptions, Durability, Error, Modifier, Outcome, PendingCommit, Refusal,
+    RequestError, Store, Structure, Sums, Table, TableDefinition, Ticket, ValueRef,
+};
 
-/// What the log takes without a completion.
-const IN_FLIGHT: u64 = 10_000;
+/// More than the log takes without a completion.
+const IN_FLIGHT: u64 = 100_000;
 /// Of the banks here, the second device is the log.
 const LOG: DeviceId = DeviceId(1);
 
@@ -107,25 +113,239 @@ fn gated() -> (Store, Arc<AtomicBool>) {
 }
 
 #[test]
-fn one_thread_has_ten_thousand_durable_updates_in_flight() {
+fn one_thread_has_a_hundred_thousand_durable_updates_in_flight() {
     let (store, is_shut) = gated();
-    let table = store.table("main").expect("a table").with_durability(Durability::Ticket);
+    let table = store.table("main").expect("a table");
     is_shut.store(true, Ordering::Release);
     let mut in_flight: FuturesUnordered<_> =
-        (0..IN_FLIGHT).map(|number| table.add(&key(number), 1).expect("accepted")).collect();
+        (0..IN_FLIGHT).map(|number| table.add_async(&key(number), 1)).collect();
     let mut context = Context::from_waker(TaskWaker::noop());
     assert!(in_flight.poll_next_unpin(&mut context).is_pending());
     assert_eq!(in_flight.len() as u64, IN_FLIGHT, "none is durable yet");
+    let accepted = table.iter().count() as u64;
+    assert!(accepted < IN_FLIGHT, "a call that blocks would wait for room");
     is_shut.store(false, Ordering::Release);
     let mut durable = 0;
     block_on(async {
         while let Some(outcome) = in_flight.next().await {
-            outcome.expect("durable");
+            assert!(outcome.expect("durable").is_durable());
             durable += 1;
         }
     });
     assert_eq!(durable, IN_FLIGHT);
     assert_eq!(table.iter().count() as u64, IN_FLIGHT);
+}
+
+/// Polls each of these once; none may be over.
+fn begin(changes: &mut [PendingCommit]) {
+    let mut context = Context::from_waker(TaskWaker::noop());
+    for change in changes {
+        assert!(Pin::new(change).poll(&mut context).is_pending());
+    }
+}
+
+/// A store with a shut gate and no room in its log, and the changes that took it.
+fn without_room() -> (Store, Arc<AtomicBool>, Table, Vec<PendingCommit>) {
+    let (store, is_shut) = gated();
+    let table = store.table("main").expect("a table");
+    is_shut.store(true, Ordering::Release);
+    let mut took_it: Vec<_> =
+        (0..IN_FLIGHT).map(|number| table.add_async(&key(number), 1)).collect();
+    begin(&mut took_it);
+    (store, is_shut, table, took_it)
+}
+
+#[test]
+fn changes_are_accepted_in_the_order_in_which_they_are_polled() {
+    let (store, is_shut) = gated();
+    let table = store.table("main").expect("a table");
+    is_shut.store(true, Ordering::Release);
+    // Where a long one has to wait, there is room for a short one.
+    let value = [7; 100_000];
+    let length = |number: u64| if number.is_multiple_of(2) { value.len() } else { 1 };
+    let change = |number| table.put_async(&key(number), &value[..length(number)]);
+    let mut changes: Vec<_> = (0..200).rev().map(change).collect();
+    begin(&mut changes);
+    assert!(table.iter().count() < 200, "some wait for room");
+    is_shut.store(false, Ordering::Release);
+    let tickets = changes.into_iter().map(|change| block_on(change).expect("durable"));
+    let sequences: Vec<_> = tickets.map(|ticket| ticket.sequence()).collect();
+    assert!(sequences.is_sorted_by(|left, right| left < right));
+}
+
+#[test]
+fn a_change_is_not_made_if_it_is_dropped_before_it_is_accepted() {
+    let (store, is_shut, table, took_it) = without_room();
+    let accepted = table.iter().count() as u64;
+    let mut later: Vec<_> =
+        [b"a", b"b", b"c"].iter().map(|key| table.put_async(*key, b"")).collect();
+    begin(&mut later);
+    let behind = later.pop().expect("the last");
+    drop((later, took_it, table.add_async(b"never polled", 1)));
+    is_shut.store(false, Ordering::Release);
+    block_on(behind).expect("durable");
+    store.blocks().flush().expect("durable");
+    let keys: Vec<_> = table.iter().map(|record| record.expect("readable").0).collect();
+    assert_eq!(keys.len() as u64, accepted + 1, "what was accepted stays");
+    assert_eq!(keys.last().expect("some"), b"c");
+}
+
+#[test]
+fn changes_that_wait_for_room_end_when_the_store_closes() {
+    let (store, is_shut, table, took_it) = without_room();
+    let accepted = table.iter().count();
+    let closing = std::thread::spawn(move || store.close());
+    std::thread::sleep(Duration::from_millis(50));
+    is_shut.store(false, Ordering::Release);
+    let ended: Vec<_> = took_it.into_iter().map(block_on).collect();
+    closing.join().expect("no panic").expect("closed");
+    let closed = Error::Closed(ClosedError::Closed);
+    let (durable, refused) = ended.split_at(ended.partition_point(Result::is_ok));
+    assert!(durable.len() >= accepted && refused.len() > 1, "{} of {accepted}", durable.len());
+    assert!(refused.iter().all(|found| found.as_ref().err() == Some(&closed)));
+    let late = block_on(table.add_async(b"key", 1));
+    assert_eq!(late.err(), Some(closed));
+}
+
+#[test]
+fn a_fork_cannot_poll_changes_that_wait_for_room() {
+    let (_store, is_shut, table, mut took_it) = without_room();
+    match fork::fork().expect("forks") {
+        fork::Fork::Child => {
+            let forked = Err(Error::Closed(ClosedError::Forked));
+            let mut late = table.add_async(b"key", 1);
+            let last = took_it.pop().expect("one that waits");
+            let mut context = Context::from_waker(TaskWaker::noop());
+            let is_refused = [&mut late, &mut { last }].into_iter().all(|change| {
+                Pin::new(change).poll(&mut context).map(|found| found.map(drop))
+                    == Poll::Ready(forked.clone())
+            });
+            drop(took_it);
+            std::process::exit(if is_refused { 0 } else { 1 });
+        }
+        fork::Fork::Parent(child) => {
+            let child = rustix::process::Pid::from_raw(child).expect("a process");
+            let options = rustix::process::WaitOptions::empty();
+            let ended = rustix::process::waitpid(Some(child), options).expect("waited for");
+            assert_eq!(ended.expect("it has ended").1.exit_status(), Some(0));
+        }
+    }
+    is_shut.store(false, Ordering::Release);
+    for change in took_it {
+        block_on(change).expect("durable");
+    }
+}
+
+#[test]
+fn structures_of_all_kinds_change_without_blocking() {
+    const SCORES: TableDefinition<str, i64> = TableDefinition::new("scores");
+    let store = Store::in_memory().expect("made");
+    let table = store.table("main").expect("a table");
+    let sessions = store.hash_table("sessions").expect("a hash table");
+    let scores = store.typed(SCORES).expect("a typed table");
+    let cells = store.array::<u32>("cells").expect("an array");
+    let mut batch = store.batch();
+    batch.put(&table, b"key", b"value").add(&scores, "ada", 17).delete(&cells, &7);
+    let changes = [
+        batch.commit_async(Durability::Wait),
+        store.batch().commit_async(Durability::Wait),
+        table.update_async(b"key", modifiers::APPEND, b"s"),
+        sessions.put_async(b"c0ffee", b"alice"),
+        sessions.delete_async(b"c0ffee"),
+        scores.put_async("eve", &12),
+        scores.add_async("eve", 1),
+        cells.put_async(&12, &34),
+        cells.add_async(&12, 1),
+        table.modify_async(b"key", &Keeping, b""),
+        cells.add_async(&u64::MAX, 1),
+    ];
+    let outcomes = block_on(join_all(changes));
+    let refused: Vec<_> = outcomes[9..].iter().filter_map(|found| found.as_ref().err()).collect();
+    let unknown = RequestError::UnknownModifier { name: "keeping".to_owned(), version: 1 };
+    assert_eq!(*refused[0], unknown.into());
+    assert!(matches!(refused[1], Error::Request(RequestError::IndexTooLarge { .. })));
+    assert!(outcomes[..9].iter().all(|found| found.as_ref().is_ok_and(Ticket::is_durable)));
+    assert_eq!(*table.get(b"key").expect("readable").expect("there"), *b"values");
+    assert!(!sessions.contains(b"c0ffee").expect("readable"));
+    let scores = ["ada", "eve"].map(|key| scores.get(key).expect("readable"));
+    assert_eq!(scores, [Some(17), Some(13)]);
+    assert_eq!(cells.get(12), Ok(35));
+    store.drop_table("main").expect("dropped");
+    let gone = Error::Request(RequestError::NoTable("main".to_owned()));
+    assert_eq!(block_on(table.put_async(b"key", b"value")).err(), Some(gone));
+}
+
+/// Changes nothing; not registered.
+struct Keeping;
+
+impl Modifier for Keeping {
+    fn name(&self) -> &'static str {
+        "keeping"
+    }
+
+    fn version(&self) -> u16 {
+        1
+    }
+
+    fn apply(&self, _: &[u8], _: Option<ValueRef<'_>>, _: &[u8]) -> Result<Outcome, Refusal> {
+        Ok(Outcome::Keep)
+    }
+}
+
+/// A store whose log is full all the time.
+fn with_little_room(folder: &Path) -> Store {
+    let options = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+    let builder = Store::builder().memory_bytes(32 << 20);
+    builder.create(folder.join("store"), &options).expect("made")
+}
+
+#[test]
+fn no_wake_up_is_lost_where_there_is_little_room() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = with_little_room(folder.path());
+    let table = store.table("main").expect("a table").with_durability(Durability::Relaxed);
+    let began = Instant::now();
+    let value = [7; 1000];
+    let changes = (0..IN_FLIGHT).map(|number| table.put_async(&key(number % 5000), &value));
+    for outcome in block_on(changes.collect::<FuturesUnordered<_>>().collect::<Vec<_>>()) {
+        outcome.expect("accepted");
+    }
+    // It takes a few seconds; by the driver's own looks alone, about a minute.
+    assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
+    assert!(store.status().log.waits > 0);
+    assert_eq!(table.iter().count(), 5000);
+}
+
+#[test]
+fn neither_threads_nor_futures_starve_where_both_wait_for_room() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = with_little_room(folder.path());
+    let table = store.table("main").expect("a table").with_durability(Durability::Relaxed);
+    let value = [7; 20_000];
+    // As long as either needs, there always are threads and futures that wait.
+    let (blocking, parked) = (AtomicU64::new(0), AtomicU64::new(0));
+    let counts = || [&blocking, &parked].map(|count| count.load(Ordering::Relaxed));
+    let goes_on = || counts().iter().any(|count| *count < 1000);
+    std::thread::scope(|scope| {
+        for thread in 0..2u64 {
+            let (table, value, blocking, goes_on) = (&table, &value, &blocking, &goes_on);
+            scope.spawn(move || {
+                while goes_on() {
+                    table.put(&key(thread), value).expect("accepted");
+                    blocking.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let mut changes = FuturesUnordered::new();
+        while goes_on() {
+            while changes.len() < 100 {
+                changes.push(table.put_async(b"parked", &value));
+            }
+            block_on(changes.next()).expect("one").expect("accepted");
+            parked.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    assert!(counts().iter().all(|count| *count < 50_000), "{:?}", counts());
 }
 
 #[test]

@@ -6,9 +6,10 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use fork::Fork;
+use futures::executor::block_on;
 use upsweep::{
     ClosedError, CreateOptions, Durability, Error, Modifier, Outcome, Refusal, RequestError,
-    RetryError, Store, Table, ValueRef,
+    RetryError, Store, Structure, Table, ValueRef,
 };
 
 fn small() -> CreateOptions {
@@ -182,6 +183,10 @@ impl Modifier for Asking {
             let table = self.0.get().expect("set before");
             table.get(b"key").map_err(|error| Refusal(error.to_string()))?;
         }
+        if operand == b"put at once" {
+            let table = self.0.get().expect("set before");
+            block_on(table.put_async(b"key", b"")).map_err(|error| Refusal(error.to_string()))?;
+        }
         Ok(())
     }
 }
@@ -194,10 +199,12 @@ fn a_modifier_that_calls_its_store_is_refused_and_does_not_wait_for_ever() {
     let store = builder.create(folder.path().join("store"), &small()).expect("a new store");
     let table = store.table("main").expect("a table");
     asking.0.set(table.clone()).expect("once");
-    let refused = table.modify(b"key", &asking, b"ask at once").map(drop);
     let reason = RequestError::FromWithin.to_string();
     let bad = RequestError::BadOperand { modifier: "asking".to_owned(), reason: reason.clone() };
-    assert_eq!(refused, Err(bad.into()));
+    for operand in [&b"ask at once"[..], b"put at once"] {
+        let refused = table.modify(b"key", &asking, operand).map(drop);
+        assert_eq!(refused, Err(bad.clone().into()));
+    }
     table.modify(b"key", &asking, b"ask").expect("durable");
     store.sweep().expect("swept");
     let quarantined = store.quarantined().expect("listed");

@@ -1,8 +1,8 @@
 //! Aligned, owned memory for direct I/O.
 //!
-//! Invariant: the memory of a [`Buffer`] starts at a multiple of [`ALIGNMENT`] and holds `len`
-//! initialised bytes. A buffer is moved into a request and comes back with its completion, so that
-//! no one can touch memory that a device is reading or writing.
+//! Invariant: the memory of a [`Buffer`] starts at a multiple of [`ALIGNMENT`] and holds `capacity`
+//! initialised bytes, the first `len` of which it shows. A buffer is moved into a request and comes
+//! back with its completion, so that no one can touch memory that a device is reading or writing.
 //!
 //! The memory comes from [`Chunks`], which the system backs by huge pages where it can. What is
 //! large has chunks of its own: small buffers, which may live long, would leave holes there that
@@ -37,6 +37,7 @@ static LARGE: Mutex<Chunks> = Mutex::new(Chunks::new(8 << 20));
 pub struct Buffer {
     start: NonNull<u8>,
     len: usize,
+    capacity: usize,
 }
 
 // SAFETY: a `Buffer` owns its allocation exclusively, as a `Box<[u8]>` does.
@@ -66,7 +67,8 @@ impl Buffer {
         let units = len.div_ceil(UNIT_BYTES);
         if units == 0 {
             let nowhere = std::ptr::without_provenance_mut(ALIGNMENT);
-            return (Self { start: NonNull::new(nowhere).expect("not null"), len }, true);
+            let start = NonNull::new(nowhere).expect("not null");
+            return (Self { start, len, capacity: len }, true);
         }
         let mut unneeded = Vec::new();
         let taken = Self::chunks(len).take(units, &mut unneeded);
@@ -75,7 +77,7 @@ impl Buffer {
             let layout = Layout::from_size_align(len, ALIGNMENT);
             handle_alloc_error(layout.expect("a buffer below isize::MAX bytes"))
         };
-        (Self { start, len }, is_zero)
+        (Self { start, len, capacity: len }, is_zero)
     }
 
     /// A copy of `bytes`.
@@ -84,6 +86,20 @@ impl Buffer {
         let mut buffer = Self::recycled(bytes.len());
         buffer.copy_from_slice(bytes);
         buffer
+    }
+
+    /// Shows only the first `len` bytes from now on: what a device is to write. Cost: none.
+    ///
+    /// # Panics
+    /// If it shows fewer.
+    pub fn shorten(&mut self, len: usize) {
+        assert!(len <= self.len, "a buffer of {} bytes does not show {len}", self.len);
+        self.len = len;
+    }
+
+    /// Shows all of its bytes again, those that were not shown as they were.
+    pub fn restore(&mut self) {
+        self.len = self.capacity;
     }
 
     /// Where buffers of this length have their memory.
@@ -95,9 +111,9 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let units = self.len.div_ceil(UNIT_BYTES);
+        let units = self.capacity.div_ceil(UNIT_BYTES);
         if units > 0 {
-            let unneeded = Self::chunks(self.len).give_back(self.start, units);
+            let unneeded = Self::chunks(self.capacity).give_back(self.start, units);
             drop(unneeded);
         }
     }
@@ -106,7 +122,7 @@ impl Drop for Buffer {
 impl Deref for Buffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: `start` points to `len` initialised bytes that `self` owns.
+        // SAFETY: `start` points to at least `len` initialised bytes that `self` owns.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -121,5 +137,20 @@ impl DerefMut for Buffer {
 impl std::fmt::Debug for Buffer {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "Buffer({} bytes)", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Buffer;
+
+    #[test]
+    fn a_shortened_buffer_has_all_of_its_bytes_again_when_it_is_restored() {
+        let mut buffer = Buffer::copy_of(&[7; 8192]);
+        buffer.shorten(4096);
+        buffer.fill(1);
+        assert_eq!(*buffer, [1; 4096]);
+        buffer.restore();
+        assert_eq!((&buffer[..4096], &buffer[4096..]), (&[1; 4096][..], &[7; 4096][..]));
     }
 }

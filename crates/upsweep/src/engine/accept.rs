@@ -8,7 +8,7 @@ use super::block_format::UpdateRef;
 use super::config::{KEY_BYTES_MAX, OPERAND_BYTES_MAX, VALUE_BYTES_MAX};
 use super::core::{Core, Publish};
 use super::directory::{BlockId, Target};
-use super::format::record_format::{LoggedUpdate, encode_updates, update_len};
+use super::format::record_format::{LoggedUpdate, fill_updates, update_len, updates_len};
 use super::pending::Pending;
 use super::policy::{self, Budget, Figures, Gauge, Shortage};
 use super::publish::Event;
@@ -80,12 +80,10 @@ impl Core {
         if updates.len() > 1 {
             self.touch_queues(&targets);
         }
-        let mut payload = std::mem::take(&mut self.scratch);
-        payload.clear();
-        encode_updates(updates, &mut payload);
         let stream = self.update_stream;
-        let appended = self.log.append_parts(stream, &[&payload], urgency, Space::User, now_us);
-        self.scratch = payload;
+        let record_bytes = updates_len(updates.len(), bytes);
+        let fill = |room: &mut [u8]| fill_updates(updates, room);
+        let appended = self.log.append(stream, record_bytes, fill, urgency, Space::User, now_us);
         match appended {
             Ok(seq) => {
                 self.accepted = seq;

@@ -164,7 +164,6 @@ pub struct Core {
     pub(super) in_flight: BTreeMap<Token, IoKind>,
     pub(super) next_token: u64,
     pub(super) now_us: u64,
-    pub(super) scratch: Vec<u8>,
     /// Memory for where the updates of a record go.
     pub(super) targets: Vec<Option<Target>>,
     pub(super) statistics: Statistics,

@@ -339,7 +339,6 @@ impl Core {
             in_flight: BTreeMap::new(),
             next_token: 0,
             now_us: 0,
-            scratch: Vec::new(),
             targets: Vec::new(),
             statistics: Statistics::default(),
             replaying: false,

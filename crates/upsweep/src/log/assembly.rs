@@ -50,14 +50,11 @@ impl Assembly {
     }
 }
 
-/// Free buffers. A device writes whole buffers, so a batch that does not fill its buffer is cut:
-/// its pages are copied into a buffer of their length. A full pipeline fills its batches and does
-/// not come here; a lone record copies one page.
+/// Free buffers, each of which has a full batch at least.
 #[derive(Debug)]
 pub(super) struct Pool {
     batch_bytes: usize,
-    full: Vec<Buffer>,
-    cut: Vec<Buffer>,
+    free: Vec<Buffer>,
     kept_max: usize,
     /// Bytes of all buffers that the log holds, lent to devices or not.
     pub(super) bytes: u64,
@@ -65,48 +62,28 @@ pub(super) struct Pool {
 
 impl Pool {
     pub(super) fn new(batch_bytes: usize, kept_max: usize) -> Self {
-        Self { batch_bytes, full: Vec::new(), cut: Vec::new(), kept_max, bytes: 0 }
+        Self { batch_bytes, free: Vec::new(), kept_max, bytes: 0 }
     }
 
     /// A buffer for a batch: of the usual size, or of `bytes` for a single long record.
     pub(super) fn take(&mut self, bytes: usize) -> Buffer {
-        match self.full.pop() {
-            Some(buffer) if bytes <= self.batch_bytes => buffer,
-            kept => {
-                self.full.extend(kept);
-                self.allocate(bytes.max(self.batch_bytes))
-            }
+        if bytes <= self.batch_bytes
+            && let Some(buffer) = self.free.pop()
+        {
+            return buffer;
         }
-    }
-
-    fn allocate(&mut self, bytes: usize) -> Buffer {
+        let bytes = bytes.max(self.batch_bytes);
         self.bytes += bytes as u64;
         Buffer::zeroed(bytes)
     }
 
-    /// The first `bytes` of `buffer`, as a buffer of that length.
-    pub(super) fn cut(&mut self, buffer: Buffer, bytes: usize) -> Buffer {
-        if bytes == buffer.len() {
-            return buffer;
-        }
-        let mut short = match self.cut.iter().position(|kept| kept.len() == bytes) {
-            Some(position) => self.cut.swap_remove(position),
-            None => self.allocate(bytes),
-        };
-        short.copy_from_slice(&buffer[..bytes]);
-        self.give(buffer);
-        short
-    }
-
-    /// Takes a buffer back; keeps a bounded number.
-    pub(super) fn give(&mut self, buffer: Buffer) {
-        let kept = if buffer.len() == self.batch_bytes { &mut self.full } else { &mut self.cut };
-        let forgotten = if buffer.len() > self.batch_bytes {
-            Some(buffer)
+    /// Takes a buffer back, shortened or not; keeps a bounded number.
+    pub(super) fn give(&mut self, mut buffer: Buffer) {
+        buffer.restore();
+        if buffer.len() == self.batch_bytes && self.free.len() < self.kept_max {
+            self.free.push(buffer);
         } else {
-            kept.push(buffer);
-            (kept.len() > self.kept_max).then(|| kept.remove(0))
-        };
-        self.bytes -= forgotten.map_or(0, |buffer| buffer.len() as u64);
+            self.bytes -= buffer.len() as u64;
+        }
     }
 }

@@ -393,9 +393,10 @@ impl Log {
         self.previous = Link { device, page, epoch: self.config.epoch };
         self.dispatched = last_seq;
         self.flights.push_back(Flight { device, offset, last_seq, done: false });
-        let buffer = self.pool.cut(batch.buffer, bytes as usize);
+        // A device writes what a buffer shows.
+        batch.buffer.shorten(bytes as usize);
         let durability = Durability::Stable;
-        let operation = Operation::Write { offset, buffer, durability };
+        let operation = Operation::Write { offset, buffer: batch.buffer, durability };
         let deadline = Some(Duration::from_micros(wait_us));
         let hint = Hint { class: Class::Log, owner: None, deadline };
         Request { device: target, token: Token(LOG_TOKEN_BIT | number), hint, operation }
@@ -547,8 +548,8 @@ impl Log {
         self.config.record_bytes_max()
     }
 
-    /// Memory of all batch buffers in bytes, those lent to devices included: about `4 * devices *
-    /// depth + 4` batches at most, plus a segment per place in the pipeline for long records.
+    /// Memory of all batch buffers in bytes, those lent to devices included: `2 * devices * depth +
+    /// 3` batches at most, plus a segment per place in the pipeline for long records.
     #[must_use]
     pub fn buffer_bytes(&self) -> u64 {
         self.pool.bytes

@@ -16,6 +16,7 @@ use super::description::{self, Description, Names};
 use super::layout::{self, CreateOptions, Folder};
 use super::load::BlockLimits;
 use super::new_devices;
+use super::parked::{OwnedUpdate, PendingChange};
 use super::repair;
 use super::shared::{PartlyAccepted, Shared};
 use super::status::{self, Status};
@@ -40,9 +41,11 @@ pub enum Durability {
     /// When the change is on stable media.
     #[default]
     Wait,
-    /// At once; the change is on its way, and the [`Ticket`] can be waited on.
+    /// As soon as there is room for it; the change is on its way, and the [`Ticket`] can be waited
+    /// on.
     Ticket,
-    /// At once; the change may wait a bounded time (5 ms) for others to share its log batch.
+    /// As soon as there is room for it; the change may wait a bounded time (5 ms) for others to
+    /// share its log batch.
     Relaxed,
 }
 
@@ -347,6 +350,19 @@ impl BlockStore {
         Ok(Ticket::new(&self.inner, seq))
     }
 
+    /// As [`BlockStore::modify`], without blocking the thread: the change is declared when the
+    /// future is first polled, and resolves to a ticket when `modify` would return one.
+    ///
+    /// While there is no room the change waits in a queue: it is not visible to queries yet, and
+    /// takes memory beyond that of the store, as much as the caller lets wait. Changes of this kind
+    /// are accepted in the order in which they are first polled; a call that blocks may overtake
+    /// them. If the future is dropped before the change is accepted, nothing is written; later the
+    /// change stays. It resolves to an error as `modify` returns one, and to [`Error::Closed`] if
+    /// the store closes while it waits.
+    pub fn modify_async(&self, updates: Vec<OwnedUpdate>, durability: Durability) -> PendingChange {
+        PendingChange::new(&self.inner, updates, durability)
+    }
+
     /// As many calls of [`BlockStore::modify`] as there are records, in order, at the cost of few:
     /// each record by itself takes effect whole or not at all. The ticket is for the last.
     ///
@@ -590,7 +606,7 @@ impl BlockStore {
     }
 }
 
-fn urgency(durability: Durability) -> Urgency {
+pub(super) fn urgency(durability: Durability) -> Urgency {
     match durability {
         Durability::Relaxed => Urgency::Relaxed,
         Durability::Wait | Durability::Ticket => Urgency::Now,

@@ -188,6 +188,11 @@ impl Shared {
     }
 }
 
+/// The calls that are made once the update with this sequence is durable.
+pub(super) fn calls_at(state: &mut State, seq: u64) -> &mut Vec<Call> {
+    &mut waiting_for(state, seq).calls
+}
+
 fn waiting_for(state: &mut State, seq: u64) -> &mut Waiting {
     let batch = state.core.log().batch_of(seq);
     state.groups.0.entry(batch).or_default()

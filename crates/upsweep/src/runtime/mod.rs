@@ -16,6 +16,7 @@ pub mod layout;
 mod load;
 mod log_page;
 mod new_devices;
+mod parked;
 mod pulse;
 mod repair;
 mod shared;
@@ -33,6 +34,7 @@ pub use crate::engine::{
 pub use block_store::{BlockStore, Durability, OpenOptions};
 pub use layout::CreateOptions;
 pub use load::{BlockLimits, LoadSummary};
+pub use parked::{OwnedUpdate, PendingChange};
 pub use pulse::Pulse;
 pub use shared::PartlyAccepted;
 pub use spaces::SnapshotInfo;

@@ -16,6 +16,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::clock::Clock;
 use super::commit::{self, Call, Groups, Woken};
+use super::parked::ParkedChanges;
 use super::views::ViewWaiter;
 use crate::device::{Bank, Performer, Process, Request, Waker};
 use crate::engine::registry::Modifiers;
@@ -62,8 +63,12 @@ struct Event {
 }
 
 impl Event {
+    fn is_awaited(&self) -> bool {
+        self.waiters.load(Ordering::Relaxed) > 0
+    }
+
     fn happened(&self) {
-        if self.waiters.load(Ordering::Relaxed) > 0 {
+        if self.is_awaited() {
             self.condvar.notify_all();
         }
     }
@@ -99,6 +104,8 @@ pub(super) struct State {
     pub(super) groups: Groups,
     pub(super) woken: Woken,
     pub(super) view_waiters: BTreeMap<ViewId, Arc<ViewWaiter>>,
+    /// Changes that wait for room without a thread.
+    pub(super) parked: ParkedChanges,
     /// When the driver will pump by itself.
     pub(super) driver_deadline_us: u64,
     /// What [`Core::room_events`] was when callers who wait for room were last woken.
@@ -116,7 +123,7 @@ pub(super) struct State {
 
 impl State {
     /// Measures the record just accepted, unless another is on its way.
-    fn note_accepted(&mut self, seq: u64, began_us: u64) {
+    pub(super) fn note_accepted(&mut self, seq: u64, began_us: u64) {
         self.sample.get_or_insert(Sample { seq, began_us });
     }
 }
@@ -199,6 +206,8 @@ pub(super) struct Shared {
     calls: Mutex<Option<Sender<Call>>>,
     /// There may be room for an update that had to wait.
     room: Event,
+    /// The driver was asked to offer what is parked.
+    pub(super) admits: AtomicBool,
     /// Something has happened.
     progress: Event,
     durable: AtomicU64,
@@ -238,6 +247,7 @@ impl Shared {
             groups: Groups::default(),
             woken: Woken::default(),
             view_waiters: BTreeMap::new(),
+            parked: ParkedChanges::default(),
             driver_deadline_us: 0,
             room_events: 0,
             sample: None,
@@ -251,6 +261,7 @@ impl Shared {
             jobs: Mutex::new(Some(jobs)),
             calls: Mutex::new(Some(calls)),
             room: Event::default(),
+            admits: AtomicBool::new(false),
             progress: Event::default(),
             durable,
             closed: AtomicBool::new(false),
@@ -310,12 +321,13 @@ impl Shared {
         if self.has_ended() { Err(ClosedError::Closed.into()) } else { Ok(()) }
     }
 
-    /// Refuses everything from now on, tells those who still wait for views, and lets go of the
-    /// devices once they have done what they have in hand. The threads of the store have ended.
+    /// Refuses everything from now on, tells those who still wait without a thread, and lets go of
+    /// the devices once they have done what they have in hand. The threads of the store have ended.
     pub(super) fn end(&self) {
         let mut guard = self.lock();
         self.ended.store(true, Ordering::Release);
         let waiters = std::mem::take(&mut guard.view_waiters);
+        let parked = std::mem::take(&mut guard.parked);
         let mut woken = std::mem::take(&mut guard.woken);
         drop(guard);
         let devices = self.devices().take();
@@ -323,6 +335,7 @@ impl Shared {
         for waiter in waiters.into_values() {
             waiter.answer(Err(ClosedError::Closed.into()), &mut woken);
         }
+        parked.end(&mut woken);
         woken.wake(&self.calls);
         *self.calls.lock() = None;
     }
@@ -343,14 +356,22 @@ impl Shared {
         let woken = std::mem::take(&mut guard.woken);
         let room_events = guard.core.room_events();
         let may_have_room = std::mem::replace(&mut guard.room_events, room_events) != room_events;
+        let is_for_parked = may_have_room && guard.parked.take_turn(self.room.is_awaited());
         drop(guard);
         self.see_to(outbox);
         woken.wake(&self.calls);
-        if may_have_room {
+        if is_for_parked {
+            self.ask_to_admit();
+        } else if may_have_room {
             self.room.happened();
         }
         self.progress.happened();
         kept
+    }
+
+    /// Tells threads that wait for room that there may be some left.
+    pub(super) fn hand_room_on(&self) {
+        self.room.happened();
     }
 
     /// The devices, to submit to or to describe; none once the store has ended.

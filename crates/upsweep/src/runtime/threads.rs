@@ -102,12 +102,18 @@ fn drive(shared: &Shared, waiter: &dyn Waiter) {
             Duration::from_micros(deadline.saturating_sub(now))
         };
         waiter.wait(Some(timeout), &mut completions);
+        // Asked to or not, it offers what is parked when it has nothing else to do.
+        let admits = shared.is_asked_to_admit() || completions.is_empty();
         let result = catch_unwind(AssertUnwindSafe(|| {
             let mut state = shared.lock();
             for completion in completions.drain(..) {
                 state.core.complete(completion);
             }
+            let admits = admits && !state.parked.is_empty();
             shared.pump(state);
+            if admits {
+                shared.admit();
+            }
         }));
         if let Err(panic) = result {
             close_after_panic(shared, panic.as_ref());

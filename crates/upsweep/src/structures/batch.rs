@@ -1,16 +1,19 @@
 //! Batches: changes of several structures of a store that take effect together or not at all.
 
-use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use super::sealed::Sealed;
 use super::{modifiers as builtin, of_structure};
 use crate::engine::modifier::Modifier;
 use crate::engine::registry::ModifierId;
 use crate::error::{Error, RequestError};
-use crate::runtime::{BlockStore, Durability, LoggedUpdate, Ticket};
+use crate::runtime::{BlockStore, Durability, OwnedUpdate, PendingChange, Ticket};
 
 /// A named part of a store that takes updates of its records: a [`Table`](crate::Table), a
-/// [`HashTable`](crate::HashTable) or an [`Array`](crate::Array). Sealed.
+/// [`HashTable`](crate::HashTable), a typed one of these, or an [`Array`](crate::Array). Its
+/// `_async` methods change a record without blocking the thread, also while there is no room.
+/// Sealed.
 pub trait Structure: Sealed {
     /// What names a record: bytes in a table, an index in an array.
     type Key: ?Sized;
@@ -26,6 +29,9 @@ pub trait Structure: Sealed {
     /// The store that it is part of.
     fn blocks(&self) -> &BlockStore;
 
+    /// When its changes return.
+    fn durability(&self) -> Durability;
+
     /// The key of a record as bytes.
     #[doc(hidden)]
     fn key_bytes(key: &Self::Key) -> Vec<u8>;
@@ -40,6 +46,58 @@ pub trait Structure: Sealed {
         let _ = (key, modifier, operand);
         Ok(())
     }
+
+    /// Declares an update by the number of its modifier, without blocking the thread. It resolves
+    /// to a ticket when a call that blocks would return one: when it is durable, or with another
+    /// [`Durability`] of the handle, when there was room for it. See [`PendingCommit`].
+    fn update_async(&self, key: &Self::Key, modifier: ModifierId, operand: &[u8]) -> PendingCommit
+    where
+        Self: Sized,
+    {
+        let mut batch = Batch::new(self.blocks().clone());
+        batch.update(self, key, modifier, operand);
+        batch.commit_async(self.durability())
+    }
+
+    /// As [`Structure::update_async`], by the modifier. It resolves to
+    /// [`RequestError::UnknownModifier`] if that is not registered with the store.
+    fn modify_async(
+        &self,
+        key: &Self::Key,
+        modifier: &dyn Modifier,
+        operand: &[u8],
+    ) -> PendingCommit
+    where
+        Self: Sized,
+    {
+        let mut batch = Batch::new(self.blocks().clone());
+        if let Err(error) = batch.modify(self, key, modifier, operand).map(drop) {
+            batch.refuse(error);
+        }
+        batch.commit_async(self.durability())
+    }
+
+    /// Gives a record this value, as [`Table::put`](crate::Table::put) and
+    /// [`Array::set`](crate::Array::set), without blocking the thread: see
+    /// [`Structure::update_async`].
+    fn put_async(&self, key: &Self::Key, value: &Self::Value) -> PendingCommit
+    where
+        Self: Sized,
+    {
+        let mut batch = Batch::new(self.blocks().clone());
+        batch.put(self, key, value);
+        batch.commit_async(self.durability())
+    }
+
+    /// Removes a record, as [`Table::delete`](crate::Table::delete) and
+    /// [`Array::clear`](crate::Array::clear), without blocking the thread: see
+    /// [`Structure::update_async`].
+    fn delete_async(&self, key: &Self::Key) -> PendingCommit
+    where
+        Self: Sized,
+    {
+        self.update_async(key, builtin::DELETE, &[])
+    }
 }
 
 /// A [`Structure`] whose records can be numbers.
@@ -50,6 +108,18 @@ pub trait Sums: Structure {
     /// Modifier and operand that add so much.
     #[doc(hidden)]
     fn sum(amount: Self::Amount) -> (ModifierId, Vec<u8>);
+
+    /// Adds to a record, as [`Table::add`](crate::Table::add) and
+    /// [`Array::add`](crate::Array::add), without blocking the thread: see
+    /// [`Structure::update_async`].
+    fn add_async(&self, key: &Self::Key, amount: Self::Amount) -> PendingCommit
+    where
+        Self: Sized,
+    {
+        let mut batch = Batch::new(self.blocks().clone());
+        batch.add(self, key, amount);
+        batch.commit_async(self.durability())
+    }
 }
 
 /// Several changes, of one or more structures of a store, that take effect together or not at all.
@@ -57,23 +127,15 @@ pub trait Sums: Structure {
 pub struct Batch {
     blocks: BlockStore,
     updates: Vec<OwnedUpdate>,
-    /// The names of the structures, by the numbers of their spaces.
-    names: BTreeMap<u32, String>,
+    /// The names of the structures, in the order of the numbers of their spaces.
+    names: Vec<(u32, String)>,
     /// What is wrong with the first update that is.
     fault: Option<Error>,
 }
 
-#[derive(Debug)]
-struct OwnedUpdate {
-    space: u32,
-    modifier: ModifierId,
-    key: Vec<u8>,
-    operand: Vec<u8>,
-}
-
 impl Batch {
     pub(crate) fn new(blocks: BlockStore) -> Self {
-        Self { blocks, updates: Vec::new(), names: BTreeMap::new(), fault: None }
+        Self { blocks, updates: Vec::new(), names: Vec::new(), fault: None }
     }
 
     /// Adds an update by the number of its modifier. [`Batch::commit`] refuses the batch if
@@ -85,18 +147,34 @@ impl Batch {
         modifier: ModifierId,
         operand: &[u8],
     ) -> &mut Self {
+        self.push(structure, key, modifier, operand.to_vec())
+    }
+
+    fn push<S: Structure>(
+        &mut self,
+        structure: &S,
+        key: &S::Key,
+        modifier: ModifierId,
+        operand: Vec<u8>,
+    ) -> &mut Self {
         let checked = if self.blocks.is_same(structure.blocks()) {
-            structure.check(key, modifier, operand)
+            structure.check(key, modifier, &operand)
         } else {
             Err(RequestError::WrongStore { table: structure.name().to_owned() }.into())
         };
         if let Err(error) = checked {
-            self.fault.get_or_insert(error);
+            self.refuse(error);
         }
-        let (space, key, operand) = (structure.space(), S::key_bytes(key), operand.to_vec());
-        self.names.entry(space).or_insert_with(|| structure.name().to_owned());
+        let (space, key) = (structure.space(), S::key_bytes(key));
+        if let Err(place) = self.names.binary_search_by_key(&space, |(known, _)| *known) {
+            self.names.insert(place, (space, structure.name().to_owned()));
+        }
         self.updates.push(OwnedUpdate { space, modifier, key, operand });
         self
+    }
+
+    fn refuse(&mut self, error: Error) {
+        self.fault.get_or_insert(error);
     }
 
     /// Adds an update by its modifier.
@@ -121,7 +199,7 @@ impl Batch {
         key: &S::Key,
         value: &S::Value,
     ) -> &mut Self {
-        self.update(structure, key, builtin::PUT, &S::put_operand(value))
+        self.push(structure, key, builtin::PUT, S::put_operand(value))
     }
 
     /// Adds a [`Table::delete`](crate::Table::delete) or [`Array::clear`](crate::Array::clear).
@@ -132,7 +210,7 @@ impl Batch {
     /// Adds a [`Table::add`](crate::Table::add) or [`Array::add`](crate::Array::add).
     pub fn add<S: Sums>(&mut self, structure: &S, key: &S::Key, amount: S::Amount) -> &mut Self {
         let (modifier, operand) = S::sum(amount);
-        self.update(structure, key, modifier, &operand)
+        self.push(structure, key, modifier, operand)
     }
 
     /// Number of updates so far.
@@ -158,22 +236,79 @@ impl Batch {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
-        let updates: Vec<LoggedUpdate<'_>> = self
-            .updates
-            .iter()
-            .map(|update| LoggedUpdate {
-                space: update.space,
-                modifier: update.modifier,
-                key: &update.key,
-                operand: &update.operand,
-            })
-            .collect();
-        self.blocks.modify(&updates, durability).map_err(|error| {
-            let gone = |space: &u32| self.blocks.space_numbered(*space).is_none();
-            match self.names.iter().find(|(space, _)| gone(space)) {
-                Some((_, name)) => of_structure(error, name),
-                None => error,
-            }
-        })
+        let updates: Vec<_> = self.updates.iter().map(OwnedUpdate::borrow).collect();
+        let ticket = self.blocks.modify(&updates, durability);
+        ticket.map_err(|error| named(error, &self.names, &self.blocks))
+    }
+
+    /// As [`Batch::commit`], without blocking the thread: see [`PendingCommit`].
+    pub fn commit_async(self, durability: Durability) -> PendingCommit {
+        let change = match self.fault {
+            Some(fault) => Err(Some(fault)),
+            None => Ok(self.blocks.modify_async(self.updates, durability)),
+        };
+        PendingCommit { change, names: self.names, blocks: self.blocks }
+    }
+}
+
+/// Changes that are declared when this is first polled, all of them or none; a [`Future`] of no
+/// particular executor. It resolves to what the call that blocks would return: with
+/// [`Durability::Wait`] when they are durable, else as soon as there was room for them.
+///
+/// One thread can have any number of them on their way. While there is no room, changes wait in a
+/// queue: they are not visible to queries yet, and take memory beyond that of the store, which is
+/// as much as the application lets wait. They are accepted in the order in which they are first
+/// polled; a call that blocks may overtake them. If this is dropped before they are accepted,
+/// nothing is written; later they stay. It resolves to [`Error::Closed`] if the store closes while
+/// they wait.
+///
+/// ```
+/// use upsweep::{Error, Store, Structure, Sums};
+///
+/// # fn main() -> Result<(), Error> {
+/// let store = Store::in_memory()?;
+/// let hits = store.table("hits")?;
+/// let pages: [&[u8]; 3] = [b"/index.html", b"/about.html", b"/index.html"];
+/// let all = futures::future::try_join_all(pages.map(|page| hits.add_async(page, 1)));
+/// futures::executor::block_on(all)?; // durable
+/// futures::executor::block_on(hits.put_async(b"/about.html", b"gone"))?;
+/// assert_eq!(hits.get(b"/index.html")?.and_then(|value| value.as_i64()), Some(2));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "changes are declared when it is first polled"]
+pub struct PendingCommit {
+    /// The change, or why there is none.
+    change: Result<PendingChange, Option<Error>>,
+    names: Vec<(u32, String)>,
+    blocks: BlockStore,
+}
+
+impl Future for PendingCommit {
+    type Output = Result<Ticket, Error>;
+
+    /// # Panics
+    /// If it is polled after its end.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let pending = &mut *self;
+        match &mut pending.change {
+            Ok(change) => Pin::new(change)
+                .poll(context)
+                .map_err(|error| named(error, &pending.names, &pending.blocks)),
+            Err(fault) => Poll::Ready(Err(fault.take().expect("polled before its end"))),
+        }
+    }
+}
+
+/// An error of the block API, with the name of the structure that is not there.
+fn named(error: Error, names: &[(u32, String)], blocks: &BlockStore) -> Error {
+    if !matches!(error, Error::Request(RequestError::NoTable(_))) {
+        return error;
+    }
+    let gone = |space: &u32| blocks.space_numbered(*space).is_none();
+    match names.iter().find(|(space, _)| gone(space)) {
+        Some((_, name)) => of_structure(error, name),
+        None => error,
     }
 }

@@ -10,8 +10,11 @@ use std::ops::{Bound, RangeBounds};
 use super::modifiers as builtin;
 use super::table::{ByKey, Order, Scan, Table};
 use crate::engine::modifier::ValueKind;
+use crate::engine::registry::ModifierId;
 use crate::error::{Error, RequestError};
-use crate::runtime::{Durability, Ticket};
+use crate::runtime::{BlockStore, Durability, Ticket};
+use crate::structures::batch::{Structure, Sums};
+use crate::structures::sealed::Sealed;
 
 /// A type that can be the key of a table.
 pub trait Key {
@@ -144,11 +147,11 @@ impl Value for str {
 /// A number that modifiers can add and compare.
 pub trait Number: Value + Copy {
     /// The built-in modifier that adds.
-    const ADD: crate::engine::registry::ModifierId;
+    const ADD: ModifierId;
     /// The built-in modifier that keeps the larger.
-    const MAX: crate::engine::registry::ModifierId;
+    const MAX: ModifierId;
     /// The built-in modifier that keeps the smaller.
-    const MIN: crate::engine::registry::ModifierId;
+    const MIN: ModifierId;
 }
 
 macro_rules! number_value {
@@ -165,9 +168,9 @@ macro_rules! number_value {
             }
         }
         impl Number for $type {
-            const ADD: crate::engine::registry::ModifierId = builtin::$add;
-            const MAX: crate::engine::registry::ModifierId = builtin::$max;
-            const MIN: crate::engine::registry::ModifierId = builtin::$min;
+            const ADD: ModifierId = builtin::$add;
+            const MAX: ModifierId = builtin::$max;
+            const MIN: ModifierId = builtin::$min;
         }
     };
 }
@@ -279,9 +282,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized, O: Order> TypedTable<K, V, O> {
     /// # Errors
     /// As [`Table::put`].
     pub fn put(&self, key: &K, value: &V) -> Result<Ticket, Error> {
-        let mut operand = vec![V::KIND as u8];
-        value.encode(&mut operand);
-        self.table.update(&bytes_of(key), builtin::PUT, &operand)
+        self.table.update(&bytes_of(key), builtin::PUT, &Self::put_operand(value))
     }
 
     /// Removes `key`.
@@ -339,15 +340,55 @@ impl<K: Key + ?Sized, V: Number, O: Order> TypedTable<K, V, O> {
         self.apply(key, V::MIN, ceiling)
     }
 
-    fn apply(
-        &self,
-        key: &K,
-        modifier: crate::engine::registry::ModifierId,
-        operand: V,
-    ) -> Result<Ticket, Error> {
-        let mut bytes = Vec::with_capacity(8);
-        operand.encode(&mut bytes);
-        self.table.update(&bytes_of(key), modifier, &bytes)
+    fn apply(&self, key: &K, modifier: ModifierId, operand: V) -> Result<Ticket, Error> {
+        self.table.update(&bytes_of(key), modifier, &number_bytes(operand))
+    }
+}
+
+fn number_bytes<V: Number>(number: V) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(8);
+    number.encode(&mut bytes);
+    bytes
+}
+
+impl<K: ?Sized, V: ?Sized, O: Order> Sealed for TypedTable<K, V, O> {}
+
+impl<K: Key + ?Sized, V: Value + ?Sized, O: Order> Structure for TypedTable<K, V, O> {
+    type Key = K;
+    type Value = V;
+
+    fn name(&self) -> &str {
+        self.table.name()
+    }
+
+    fn space(&self) -> u32 {
+        self.table.space()
+    }
+
+    fn blocks(&self) -> &BlockStore {
+        self.table.blocks()
+    }
+
+    fn durability(&self) -> Durability {
+        self.table.durability()
+    }
+
+    fn key_bytes(key: &K) -> Vec<u8> {
+        bytes_of(key)
+    }
+
+    fn put_operand(value: &V) -> Vec<u8> {
+        let mut operand = vec![V::KIND as u8];
+        value.encode(&mut operand);
+        operand
+    }
+}
+
+impl<K: Key + ?Sized, V: Number, O: Order> Sums for TypedTable<K, V, O> {
+    type Amount = V;
+
+    fn sum(amount: V) -> (ModifierId, Vec<u8>) {
+        (V::ADD, number_bytes(amount))
     }
 }
 

@@ -22,6 +22,35 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
+/// Room of a known length, which is filled front to back.
+pub struct Room<'a>(pub &'a mut [u8]);
+
+impl Room<'_> {
+    /// Fills the next bytes.
+    ///
+    /// # Panics
+    /// If fewer are left.
+    #[inline]
+    pub fn fill(&mut self, bytes: &[u8]) {
+        let (now, later) = std::mem::take(&mut self.0).split_at_mut(bytes.len());
+        now.copy_from_slice(bytes);
+        self.0 = later;
+    }
+
+    /// Fills the next bytes with `value` as LEB128.
+    ///
+    /// # Panics
+    /// If fewer are left.
+    #[inline]
+    pub fn fill_varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.fill(&[(value as u8) | 0x80]);
+            value >>= 7;
+        }
+        self.fill(&[value as u8]);
+    }
+}
+
 /// Length in bytes of `value` as LEB128.
 #[must_use]
 pub fn varint_len(value: u64) -> usize {

@@ -29,7 +29,7 @@
 //! The updates of a change are quarantined ones, put into the quarantine table at the sequence of
 //! the change itself, so that they are published with the sweep that refused them or not at all.
 
-use super::codec_format::{Malformed, Reader, put_bytes, put_varint, varint_len};
+use super::codec_format::{Malformed, Reader, Room, put_bytes, put_varint, varint_len};
 use super::spill_segment_format::{Spilled, put_spilled, read_spilled};
 use crate::device::DeviceId;
 use crate::engine::registry::{KeyRange, ModifierId};
@@ -255,6 +255,20 @@ pub fn update_len(update: &LoggedUpdate<'_>) -> usize {
         + update.operand.len()
 }
 
+/// Bytes of a record of kind 1 whose updates take `updates_bytes` together, by [`update_len`].
+pub fn updates_len(count: usize, updates_bytes: usize) -> usize {
+    1 + varint_len(count as u64) + updates_bytes
+}
+
+/// Writes a record of kind 1 into `room`, which has [`updates_len`] bytes: where it is to be, so
+/// keys and operands are copied once.
+pub fn fill_updates(updates: &[LoggedUpdate<'_>], room: &mut [u8]) {
+    let mut room = Room(room);
+    room.fill(&[UPDATES]);
+    fill_all(updates, &mut room);
+    debug_assert!(room.0.is_empty(), "the room is as long as the record");
+}
+
 /// Appends a record of kind 1.
 pub fn encode_updates(updates: &[LoggedUpdate<'_>], out: &mut Vec<u8>) {
     out.push(UPDATES);
@@ -262,12 +276,21 @@ pub fn encode_updates(updates: &[LoggedUpdate<'_>], out: &mut Vec<u8>) {
 }
 
 fn put_updates(updates: &[LoggedUpdate<'_>], out: &mut Vec<u8>) {
-    put_varint(out, updates.len() as u64);
+    let start = out.len();
+    let bytes: usize = updates.iter().map(update_len).sum();
+    out.resize(start + varint_len(updates.len() as u64) + bytes, 0);
+    fill_all(updates, &mut Room(&mut out[start..]));
+}
+
+fn fill_all(updates: &[LoggedUpdate<'_>], room: &mut Room<'_>) {
+    room.fill_varint(updates.len() as u64);
     for update in updates {
-        put_varint(out, u64::from(update.space));
-        put_varint(out, u64::from(update.modifier.0));
-        put_bytes(out, update.key);
-        put_bytes(out, update.operand);
+        room.fill_varint(u64::from(update.space));
+        room.fill_varint(u64::from(update.modifier.0));
+        for bytes in [update.key, update.operand] {
+            room.fill_varint(bytes.len() as u64);
+            room.fill(bytes);
+        }
     }
 }
 

@@ -20,14 +20,15 @@ use crate::engine::registry::ModifierId;
 const LONG: usize = 15;
 
 /// Appends an entry to `out`; `low` is the key of its block, `tail` the number and the bytes of the
-/// tail that its key shares most with.
-pub(super) fn encode(
-    update: &UpdateRef<'_>,
+/// tail that its key shares most with. An operand that is long is left out at the end and returned:
+/// so it is copied once.
+pub(super) fn encode<'a>(
+    update: &UpdateRef<'a>,
     low: &[u8],
     tail: Option<(u8, &[u8])>,
     first_seq: u64,
     out: &mut Vec<u8>,
-) {
+) -> &'a [u8] {
     let distance = update.seq.checked_sub(first_seq);
     put_varint(out, distance.expect("updates are pushed in the order of their sequences"));
     let shared = low.iter().zip(update.key).take_while(|(left, right)| left == right).count();
@@ -44,8 +45,16 @@ pub(super) fn encode(
     let operand = update.operand;
     let zeros = operand.iter().rev().take_while(|byte| **byte == 0).count();
     put_lengths(zeros, operand.len() - zeros, out);
-    out.extend_from_slice(&operand[..operand.len() - zeros]);
+    let operand = &operand[..operand.len() - zeros];
+    if operand.len() > SHORT {
+        return operand;
+    }
+    out.extend_from_slice(operand);
+    &[]
 }
+
+/// Longest operand that is copied with the rest of its entry, in bytes.
+const SHORT: usize = 256;
 
 /// An entry whose key and operand are still in parts.
 pub(super) struct Entry<'a> {

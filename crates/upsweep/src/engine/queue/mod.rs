@@ -305,25 +305,32 @@ impl Arena {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.clear();
         let tail = self.tails.find_or_learn(update.key);
-        entry::encode(update, low, tail, queue.first_seq, &mut scratch);
-        self.append(queue, update, &scratch);
+        let operand = entry::encode(update, low, tail, queue.first_seq, &mut scratch);
+        self.append(queue, update, [&scratch, operand]);
         self.scratch = scratch;
-        if queue.bytes >= (1 << queue.fold_at_log2).max(self.fold_bytes_min) {
+        let is_long = queue.bytes >= (1 << queue.fold_at_log2).max(self.fold_bytes_min);
+        if is_long && queue.count > 1 {
             self.fold(queue, low, modifiers);
         }
     }
 
-    /// Appends an update that is encoded as `bytes`.
-    fn append(&mut self, queue: &mut Queue, update: &UpdateRef<'_>, mut bytes: &[u8]) {
+    /// Appends an update that is encoded as these parts.
+    fn append(&mut self, queue: &mut Queue, update: &UpdateRef<'_>, parts: [&[u8]; 2]) {
         queue.count += 1;
         queue.has_ranges |= update.modifier == DELETE_RANGE;
         self.entries += 1;
         self.excess_bytes -= excess_bytes(queue.bytes as usize, self.room_bytes);
-        queue.bytes += u32::try_from(bytes.len()).expect("an update is below 4 GiB");
+        let bytes = parts[0].len() + parts[1].len();
+        queue.bytes += u32::try_from(bytes).expect("an update is below 4 GiB");
         self.excess_bytes += excess_bytes(queue.bytes as usize, self.room_bytes);
         let growth_bytes = queue.growth_bytes.saturating_add(growth_bytes(update));
         self.growth_bytes += u64::from(growth_bytes - queue.growth_bytes);
         queue.growth_bytes = growth_bytes;
+        parts.into_iter().for_each(|part| self.append_bytes(queue, part));
+    }
+
+    #[inline]
+    fn append_bytes(&mut self, queue: &mut Queue, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let used = usize::from(queue.tail_used);
             if queue.tail == NONE || used == DATA_BYTES {
@@ -451,8 +458,9 @@ impl Arena {
             }
             scratch.clear();
             let update = update.borrow();
-            entry::encode(&update, low, self.tails.find(update.key), first_seq, &mut scratch);
-            self.append(queue, &update, &scratch);
+            let tail = self.tails.find(update.key);
+            let operand = entry::encode(&update, low, tail, first_seq, &mut scratch);
+            self.append(queue, &update, [&scratch, operand]);
         }
         self.scratch = scratch;
     }

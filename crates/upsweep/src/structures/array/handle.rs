@@ -302,6 +302,10 @@ impl<T: Cell> Structure for Array<T> {
         &self.blocks
     }
 
+    fn durability(&self) -> Durability {
+        self.durability
+    }
+
     fn key_bytes(index: &u64) -> Vec<u8> {
         key_of(*index).to_vec()
     }

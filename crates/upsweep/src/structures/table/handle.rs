@@ -103,6 +103,10 @@ impl<O: Order> Structure for Table<O> {
         &self.blocks
     }
 
+    fn durability(&self) -> Durability {
+        self.durability
+    }
+
     fn key_bytes(key: &[u8]) -> Vec<u8> {
         key.to_vec()
     }

@@ -1,0 +1,352 @@
+//! Changes that wait for room without a thread.
+//!
+//! A change that finds no room, or others before it, is *parked*: it waits in a queue, with its
+//! updates and the waker of its future. Whoever finds that there may be room asks the driver, which
+//! offers the changes again, a portion at a time, from the front.
+//!
+//! Invariants: parked changes are accepted in the order in which they came; one that was taken back
+//! is not accepted later; no lock but that of the core is held while code of the application runs;
+//! where threads wait for room too, every other time that there may be room is theirs, so neither
+//! starves. The driver also looks when it was idle, so a wake-up that a bank loses is made up for.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+
+use super::block_store::{Durability, Inner, urgency};
+use super::commit::{Call, Woken, calls_at};
+use super::shared::{Shared, State};
+use super::ticket::Ticket;
+use crate::engine::registry::ModifierId;
+use crate::engine::{Accept, LoggedUpdate};
+use crate::error::{ClosedError, Error};
+use crate::log::Urgency;
+
+/// Changes that are offered under one lock.
+const PORTION: usize = 64;
+
+/// A [`LoggedUpdate`] that owns its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedUpdate {
+    /// The space.
+    pub space: u32,
+    /// The modifier.
+    pub modifier: ModifierId,
+    /// Key of the record that it targets.
+    pub key: Vec<u8>,
+    /// The modifier's operand.
+    pub operand: Vec<u8>,
+}
+
+impl OwnedUpdate {
+    /// The same update, borrowed.
+    #[must_use]
+    pub fn borrow(&self) -> LoggedUpdate<'_> {
+        let Self { space, modifier, key, operand } = self;
+        LoggedUpdate { space: *space, modifier: *modifier, key, operand }
+    }
+}
+
+/// A change that is declared when it is first polled; a [`Future`] of no particular executor. See
+/// [`BlockStore::modify_async`](super::BlockStore::modify_async).
+#[must_use = "a change is declared when it is first polled"]
+pub struct PendingChange {
+    inner: Arc<Inner>,
+    durability: Durability,
+    stage: Stage,
+}
+
+enum Stage {
+    New(Vec<OwnedUpdate>),
+    Parked(Arc<Parked>),
+    Accepted(Ticket),
+    Over,
+}
+
+impl std::fmt::Debug for PendingChange {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let stage = match &self.stage {
+            Stage::New(_) => "not declared",
+            Stage::Parked(_) => "waits for room",
+            Stage::Accepted(_) => "accepted",
+            Stage::Over => "over",
+        };
+        formatter.debug_tuple("PendingChange").field(&stage).finish()
+    }
+}
+
+impl PendingChange {
+    pub(super) fn new(
+        inner: &Arc<Inner>,
+        updates: Vec<OwnedUpdate>,
+        durability: Durability,
+    ) -> Self {
+        Self { inner: Arc::clone(inner), durability, stage: Stage::New(updates) }
+    }
+
+    fn waits_until_durable(&self) -> bool {
+        self.durability == Durability::Wait
+    }
+
+    /// Declares the change.
+    fn declare(&self, updates: Vec<OwnedUpdate>, waker: &Waker) -> Result<Stage, Error> {
+        let shared = &self.inner.shared;
+        shared.check_caller()?;
+        if updates.is_empty() {
+            // Nothing changes; it is durable when all before it is.
+            let last = shared.lock().core.last();
+            return Ok(Stage::Accepted(Ticket::new(&self.inner, last)));
+        }
+        let parked = Parked {
+            urgency: urgency(self.durability),
+            waits_until_durable: self.waits_until_durable(),
+            began_us: shared.clock.now_us(),
+            slot: Mutex::new(Slot { updates, waker: Some(waker.clone()), ..Slot::default() }),
+        };
+        Ok(match shared.offer_or_park(parked)? {
+            Ok(seq) => Stage::Accepted(Ticket::new(&self.inner, seq)),
+            Err(parked) => Stage::Parked(parked),
+        })
+    }
+
+    /// What comes of a stage, and what the future resolves to if that is its end.
+    fn step(
+        &self,
+        stage: Stage,
+        context: &mut Context<'_>,
+    ) -> (Stage, Poll<Result<Ticket, Error>>) {
+        let accepted = match stage {
+            Stage::New(updates) => match self.declare(updates, context.waker()) {
+                Ok(Stage::Accepted(ticket)) => ticket,
+                Ok(stage) => return (stage, Poll::Pending),
+                Err(error) => return (Stage::Over, Poll::Ready(Err(error))),
+            },
+            Stage::Parked(parked) => {
+                let outcome = match self.inner.shared.check_process() {
+                    Ok(()) => parked.outcome_or_waker(context.waker()),
+                    Err(error) => Some(Err(error)),
+                };
+                match outcome {
+                    None => return (Stage::Parked(parked), Poll::Pending),
+                    Some(Ok(seq)) => Ticket::new(&self.inner, seq),
+                    Some(Err(error)) => return (Stage::Over, Poll::Ready(Err(error))),
+                }
+            }
+            Stage::Accepted(ticket) => ticket,
+            Stage::Over => panic!("a change is polled after its end"),
+        };
+        if !self.waits_until_durable() {
+            return (Stage::Over, Poll::Ready(Ok(accepted)));
+        }
+        let mut durable = accepted.clone();
+        match Pin::new(&mut durable).poll(context) {
+            Poll::Ready(outcome) => (Stage::Over, Poll::Ready(outcome.map(|()| accepted))),
+            Poll::Pending => (Stage::Accepted(accepted), Poll::Pending),
+        }
+    }
+}
+
+impl Future for PendingChange {
+    type Output = Result<Ticket, Error>;
+
+    /// # Panics
+    /// If it is polled after its end.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let stage = std::mem::replace(&mut self.stage, Stage::Over);
+        let (stage, outcome) = self.step(stage, context);
+        self.stage = stage;
+        outcome
+    }
+}
+
+impl Drop for PendingChange {
+    fn drop(&mut self) {
+        let shared = &self.inner.shared;
+        // In a fork, another thread of the parent may have the locks for ever.
+        if let Stage::Parked(parked) = &self.stage
+            && shared.check_process().is_ok()
+        {
+            parked.take_back();
+            // Those behind it may have room.
+            shared.ask_to_admit();
+        }
+    }
+}
+
+/// A change that waits for room, or did.
+pub(super) struct Parked {
+    urgency: Urgency,
+    waits_until_durable: bool,
+    began_us: u64,
+    slot: Mutex<Slot>,
+}
+
+/// What a change has in common with its future.
+#[derive(Default)]
+struct Slot {
+    /// None while they are being offered.
+    updates: Vec<OwnedUpdate>,
+    waker: Option<Waker>,
+    outcome: Option<Result<u64, Error>>,
+    is_taken_back: bool,
+}
+
+impl Parked {
+    /// How it ended, if it has; if not, `waker` is woken when it does.
+    fn outcome_or_waker(&self, waker: &Waker) -> Option<Result<u64, Error>> {
+        let mut slot = self.slot.lock();
+        let outcome = slot.outcome.take();
+        if outcome.is_none() && !slot.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            let before = slot.waker.replace(waker.clone());
+            drop(slot);
+            drop(before);
+        }
+        outcome
+    }
+
+    /// Has it not accepted any more, unless it was.
+    fn take_back(&self) {
+        let mut slot = self.slot.lock();
+        slot.is_taken_back = true;
+        let taken = (std::mem::take(&mut slot.updates), slot.waker.take());
+        drop(slot);
+        drop(taken);
+    }
+
+    /// Offers it; `None` if it still waits for room, else how it ended, unless it was taken back.
+    fn offer(&self, state: &mut State, now_us: u64) -> Option<Option<Result<u64, Error>>> {
+        let mut slot = self.slot.lock();
+        if slot.is_taken_back {
+            return Some(None);
+        }
+        let updates = std::mem::take(&mut slot.updates);
+        drop(slot);
+        let borrowed: Vec<_> = updates.iter().map(OwnedUpdate::borrow).collect();
+        match state.core.modify(&borrowed, self.urgency, now_us) {
+            Ok(Accept::Wait) => {
+                let mut slot = self.slot.lock();
+                if slot.is_taken_back {
+                    return Some(None);
+                }
+                slot.updates = updates;
+                None
+            }
+            Ok(Accept::Accepted(seq)) => {
+                state.note_accepted(seq, self.began_us);
+                Some(Some(Ok(seq)))
+            }
+            Err(error) => Some(Some(Err(error))),
+        }
+    }
+
+    /// Leaves how it ended, and returns what wakes whoever polls it.
+    fn end(&self, outcome: Result<u64, Error>) -> Option<Call> {
+        let mut slot = self.slot.lock();
+        slot.outcome = Some(outcome);
+        let waker = slot.waker.take()?;
+        Some(Box::new(move || waker.wake()))
+    }
+}
+
+/// All changes that are parked, in the order in which they came.
+#[derive(Default)]
+pub(super) struct ParkedChanges {
+    changes: VecDeque<Arc<Parked>>,
+    /// Whether the last room, where threads waited too, was for changes.
+    had_turn: bool,
+}
+
+impl ParkedChanges {
+    pub(super) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Whether room that may be there is for parked changes. Where threads wait too, they have it
+    /// by turns.
+    pub(super) fn take_turn(&mut self, threads_wait: bool) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        self.had_turn = !(threads_wait && self.had_turn);
+        self.had_turn
+    }
+
+    /// Ends all of them, for the store has ended.
+    pub(super) fn end(self, woken: &mut Woken) {
+        for change in self.changes {
+            change
+                .end(Err(ClosedError::Closed.into()))
+                .into_iter()
+                .for_each(|call| woken.call(call));
+        }
+    }
+}
+
+impl Shared {
+    /// Has the change accepted, or parks it; returns its sequence, or what it waits in.
+    fn offer_or_park(&self, change: Parked) -> Result<Result<u64, Arc<Parked>>, Error> {
+        let mut guard = self.lock();
+        // Nobody looks at what is parked once the store is closed.
+        if let Some(reason) = guard.core.closed() {
+            return Err(reason.clone().into());
+        }
+        if guard.parked.is_empty()
+            && let Some(Some(outcome)) = change.offer(&mut guard, change.began_us)
+        {
+            let ended = outcome?;
+            self.pump(guard);
+            return Ok(Ok(ended));
+        }
+        let change = Arc::new(change);
+        guard.parked.changes.push_back(Arc::clone(&change));
+        self.pump(guard);
+        Ok(Err(change))
+    }
+
+    /// Has the driver offer what is parked.
+    pub(super) fn ask_to_admit(&self) {
+        if !self.admits.swap(true, Ordering::AcqRel) {
+            self.wake_driver();
+        }
+    }
+
+    /// Whether the driver was asked to offer what is parked.
+    pub(super) fn is_asked_to_admit(&self) -> bool {
+        self.admits.swap(false, Ordering::AcqRel)
+    }
+
+    /// Offers a portion of what is parked.
+    pub(super) fn admit(&self) {
+        let mut guard = self.lock();
+        let now_us = self.clock.now_us();
+        let (mut has_room, mut is_taken) = (true, false);
+        for _ in 0..PORTION {
+            let Some(first) = guard.parked.changes.front().cloned() else { break };
+            let Some(ended) = first.offer(&mut guard, now_us) else {
+                has_room = false;
+                break;
+            };
+            guard.parked.changes.pop_front();
+            let Some(outcome) = ended else { continue };
+            is_taken = true;
+            let durable = outcome.as_ref().ok().filter(|_| first.waits_until_durable).copied();
+            let Some(call) = first.end(outcome) else { continue };
+            match durable {
+                Some(seq) => calls_at(&mut guard, seq).push(call),
+                None => guard.woken.call(call),
+            }
+        }
+        let asks_again = has_room && !guard.parked.is_empty();
+        self.pump(guard);
+        if has_room || !is_taken {
+            self.hand_room_on();
+        }
+        if asks_again {
+            self.ask_to_admit();
+        }
+    }
+}
