@@ -107,7 +107,8 @@ pub enum RequestError {
         /// Its version.
         version: u16,
     },
-    /// The store uses a block format that is not registered: register it and open again.
+    /// The store has structures of a kind, or spaces of a block format, that is not registered, and
+    /// the call needs it: register it and open again. The text is the name, with parameters.
     UnknownFormat(String),
     /// The space never changes: it belongs to a snapshot, or to the store itself. Clone the table
     /// of the snapshot and change the clone.
@@ -309,8 +310,8 @@ impl Display for RequestError {
             }
             Self::UnknownFormat(name) => write!(
                 formatter,
-                "the store needs block format {name:?}, which is not registered: register it \
-                 before opening"
+                "structures of the kind {name:?} need block format and modifiers of their own, which \
+                 are not registered: register the kind before opening"
             ),
             Self::FromWithin => write!(
                 formatter,

@@ -357,7 +357,8 @@ pub use structures::backup::{
 };
 pub use structures::batch::{Batch, Structure, Sums};
 pub use structures::hash::{HashTable, TypedHashTable};
-pub use structures::kind::Kind;
+pub use structures::kind::{Kind, StructureKind};
 pub use structures::snapshot::{Change, Changes, Snapshot};
+pub use structures::space::{BlockScan, OpenSpace, WholeBlock};
 pub use structures::table::{AsValue, LoadOptions, Scan, Table, Value};
 pub use structures::typed::{TableDefinition, TypedTable};

@@ -204,6 +204,7 @@ impl Core {
         let space = *space;
         let no_table = || RequestError::NoTable(format!("number {space}"));
         let found_space = self.directory.space(space).ok_or_else(no_table)?;
+        found_space.check_format()?;
         let found = self.wanted_block(found_space, wanted);
         if let Some(view) = self.pending_without_block(found_space, wanted, found) {
             return Ok(Gathered::Complete(view));

@@ -24,7 +24,7 @@ use super::threads::{Threads, join_notifier};
 use super::ticket::Ticket;
 use super::views::PendingView;
 use crate::device::{Bank, DeviceId};
-use crate::engine::block_format::ApplyInput;
+use crate::engine::block_format::{ApplyError, ApplyInput, BlockFormat};
 use crate::engine::modifier::{Modifier, ValueKind};
 use crate::engine::registry::{ModifierId, Modifiers, PUT};
 use crate::engine::{
@@ -392,10 +392,18 @@ impl BlockStore {
     /// As [`BlockStore::view`]; [`Error::Damaged`] also if the block refers to large values, which
     /// only its structure can follow.
     pub fn read(&self, space: u32, key: &[u8]) -> Result<Vec<u8>, Error> {
-        let Some(format) = self.inner.shared.lock().core.format_of(space) else {
-            return Err(RequestError::NoTable(format!("number {space}")).into());
-        };
+        let format = self.format_of(space)?;
         let view = self.view(space, Wanted::Covering(format.position(key).into_owned()))?;
+        let what = || format!("block {:?}", String::from_utf8_lossy(key));
+        let damage = |reason| view.damage(what(), reason);
+        self.body_of(&*format, &view).map_err(damage)
+    }
+
+    /// A block of this format with everything that waits for it applied: its body.
+    ///
+    /// # Errors
+    /// What is wrong with the image of the block; of one with large values, that it has some.
+    pub fn body_of(&self, format: &dyn BlockFormat, view: &View) -> Result<Vec<u8>, String> {
         let modifiers = self.modifiers();
         let mut updates = view.updates();
         updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
@@ -407,9 +415,19 @@ impl BlockStore {
             body_bytes_max: usize::MAX,
             inline_value_bytes_max: usize::MAX,
         };
-        format.read(&input).map_err(|error| {
-            view.damage(format!("block {:?}", String::from_utf8_lossy(key)), format!("{error:?}"))
+        format.read(&input).map_err(|error| match error {
+            ApplyError::Corrupt(reason) => reason,
+            ApplyError::NeedValues(_) => "it refers to large values, and none has".to_owned(),
         })
+    }
+
+    /// How the blocks of a space are laid out, with the parameters of the space.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; [`RequestError::UnknownFormat`] if the format is not registered:
+    /// register it when opening the store.
+    pub fn format_of(&self, space: u32) -> Result<Arc<dyn BlockFormat>, Error> {
+        self.inner.shared.lock().core.format_of(space)
     }
 
     /// Replaces a block of a space of format `raw`: its value becomes `bytes` (at most 1 MiB).
