@@ -157,6 +157,12 @@ impl Core {
         self.superblock.replay_from
     }
 
+    /// Whether the last checkpoint has the directory as it is.
+    #[must_use]
+    pub fn is_checkpointed(&self) -> bool {
+        self.published <= self.superblock.root_seq
+    }
+
     /// Whether a checkpoint is asked for or on its way. One that finds no room is given up.
     #[must_use]
     pub fn is_checkpointing(&self) -> bool {

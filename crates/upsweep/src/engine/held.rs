@@ -75,9 +75,8 @@ impl Core {
         if updates.iter().all(|update| update.space == QUARANTINE_SPACE) {
             return Ok(());
         }
-        let is_held = self.held.is_some() && self.has_unregistered;
-        let missing = self.missing_modifier();
-        missing.or_else(|| is_held.then(|| self.missing_format())?).map_or(Ok(()), Err)
+        let format = self.held.as_ref().and_then(|_| self.missing_format());
+        format.or_else(|| self.missing_modifier()).map_or(Ok(()), Err)
     }
 
     /// Everything up to this sequence is inside published images, but for what is held.

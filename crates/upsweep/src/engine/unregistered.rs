@@ -8,7 +8,7 @@
 //! opens for reading and for upkeep only; then they keep the log, as those of unregistered
 //! modifiers do, and each waits at a block that is held. If the log since the last checkpoint may
 //! have made blocks of such a space, nobody can tell the numbers of blocks: the store does not
-//! open. A store that was closed has a checkpoint.
+//! open. Closing a store leaves a checkpoint.
 //!
 //! Invariant: all blocks of such spaces are pinned from the open on, so that no run, spill or
 //! compaction takes one.
@@ -108,6 +108,9 @@ impl Core {
 
     /// The error that names a format that is not registered; `None` if there is no such space.
     pub(super) fn missing_format(&self) -> Option<Error> {
+        if !self.has_unregistered {
+            return None;
+        }
         self.directory.spaces().find_map(|space| space.check_format().err())
     }
 

@@ -49,8 +49,8 @@ pub enum Wanted {
 pub struct View {
     /// The block's key.
     pub low: Box<[u8]>,
-    /// The next block's key; `None` if there is none. Meaningless for exact routing and for a
-    /// point view.
+    /// Where the next block begins at the earliest: for ordered routing its key, for exact routing
+    /// what comes right behind this block's; `None` if there is none. Meaningless for a point view.
     pub high: Option<Box<[u8]>>,
     /// Where its image is, if it has one.
     pub extent: Option<Extent>,
@@ -354,7 +354,7 @@ impl Core {
             _ => true,
         };
         let pending = space.pending.in_range(&low, Some(&after), is_wanted);
-        Some(View { low, waiting: vec![pending], ..View::default() })
+        Some(View { low, high: Some(after.into()), waiting: vec![pending], ..View::default() })
     }
 
     /// The damage of a block that could not be read when it was swept. Its updates went to the

@@ -28,7 +28,7 @@ use crate::engine::block_format::{ApplyError, ApplyInput, BlockFormat};
 use crate::engine::modifier::{Modifier, ValueKind};
 use crate::engine::registry::{ModifierId, Modifiers, PUT};
 use crate::engine::{
-    self, Access, BlockVisitor, LoggedUpdate, Registry, Report, SpaceRecord, SpaceSize, View,
+    self, Access, BlockVisitor, Core, LoggedUpdate, Registry, Report, SpaceRecord, SpaceSize, View,
     Wanted,
 };
 use crate::error::{ClosedError, Error, RequestError, RetryError};
@@ -544,7 +544,8 @@ impl BlockStore {
             }
             core.is_swept(target).then_some(Ok(()))
         })??;
-        self.inner.leave_checkpoint()
+        // It spares the next open the log.
+        self.inner.leave_checkpoint(|core| core.replay_from_next() > core.replay_from())
     }
 
     /// Writes the directory to the data devices, which bounds what the next open has to replay.
@@ -631,13 +632,10 @@ impl Inner {
         })?
     }
 
-    /// Writes a checkpoint if it spares the next open any of the log. Without room there is none,
-    /// and the log has everything.
-    fn leave_checkpoint(&self) -> Result<(), Error> {
-        let state = self.shared.lock();
-        let is_news = state.core.replay_from_next() > state.core.replay_from();
-        drop(state);
-        if !is_news {
+    /// Writes a checkpoint if one `is_due`. Without room there is none, and the log has everything.
+    fn leave_checkpoint(&self, is_due: impl FnOnce(&Core) -> bool) -> Result<(), Error> {
+        let is_due = is_due(&self.shared.lock().core);
+        if !is_due {
             return Ok(());
         }
         match self.checkpoint() {
@@ -651,7 +649,9 @@ impl Inner {
         if self.access == Access::ReadOnly {
             return Ok(());
         }
-        self.leave_checkpoint()?;
+        // Who opens the store next may not have the formats of all its spaces, and needs a
+        // directory that is not to be made of the log.
+        self.leave_checkpoint(|core| !core.is_checkpointed())?;
         let mut state = self.shared.lock();
         state.core.begin_close();
         let last = state.core.last();
