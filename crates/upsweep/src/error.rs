@@ -107,8 +107,10 @@ pub enum RequestError {
         /// Its version.
         version: u16,
     },
-    /// The store has structures of a kind, or spaces of a block format, that is not registered, and
-    /// the call needs it: register it and open again. The text is the name, with parameters.
+    /// The call needs a kind of structures, or a block format, that is not registered: register it
+    /// and open again. The text is its name, with parameters. An open needs a kind if updates wait
+    /// for a structure of it, unless it is for reading or upkeep; and, whatever it is for, if the
+    /// store was not closed after such a structure was made or updated.
     UnknownFormat(String),
     /// The space never changes: it belongs to a snapshot, or to the store itself. Clone the table
     /// of the snapshot and change the clone.
@@ -310,8 +312,8 @@ impl Display for RequestError {
             }
             Self::UnknownFormat(name) => write!(
                 formatter,
-                "structures of the kind {name:?} need block format and modifiers of their own, which \
-                 are not registered: register the kind before opening"
+                "the kind or block format {name:?} is not registered with the store: register it \
+                 before opening"
             ),
             Self::FromWithin => write!(
                 formatter,
