@@ -157,10 +157,10 @@ impl Core {
         self.superblock.replay_from
     }
 
-    /// Whether the last checkpoint has the directory as it is.
+    /// The last checkpoint has the directory as it was at this sequence.
     #[must_use]
-    pub fn is_checkpointed(&self) -> bool {
-        self.published <= self.superblock.root_seq
+    pub fn checkpointed(&self) -> u64 {
+        self.superblock.root_seq
     }
 
     /// Whether a checkpoint is asked for or on its way. One that finds no room is given up.

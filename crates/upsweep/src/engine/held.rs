@@ -8,6 +8,8 @@
 //! Held blocks keep the log, so the application's updates are refused: nobody waits for room that
 //! only a held block could make.
 
+use std::collections::BTreeSet;
+
 use super::core::Core;
 use super::directory::BlockId;
 use super::format::record_format::{BlockRef, LoggedUpdate};
@@ -19,7 +21,7 @@ use crate::error::Error;
 /// What is held.
 #[derive(Default)]
 pub(super) struct Held {
-    blocks: Vec<BlockRef>,
+    blocks: BTreeSet<BlockRef>,
     /// Everything up to this sequence is inside published images, but for what is held.
     swept: u64,
 }
@@ -50,7 +52,7 @@ impl Core {
     /// Holds a block in a store that is open for upkeep.
     pub(super) fn hold(&mut self, id: BlockId) {
         if let Some(held) = &mut self.held {
-            held.blocks.push(self.directory.table.reference(id));
+            held.blocks.insert(self.directory.table.reference(id));
             self.directory.block_mut(id).pinned = true;
         }
     }

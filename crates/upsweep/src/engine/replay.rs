@@ -150,8 +150,7 @@ impl Core {
                     }
                     Payload::RemoveRange(range) => {
                         self.replay_group(devices, &mut group, access)?;
-                        self.check_range(seq, &range, access)?;
-                        self.replay_range(seq, &range);
+                        self.replay_range(seq, &range, access)?;
                         self.accepted = seq;
                     }
                     _ => {}
@@ -410,12 +409,18 @@ impl Core {
     }
 
     /// The removal of a range, for all that share what it concerns.
-    fn replay_range(&mut self, seq: u64, record: &RangeRecord) {
+    fn replay_range(
+        &mut self,
+        seq: u64,
+        record: &RangeRecord,
+        access: Access,
+    ) -> Result<(), Error> {
         let range = record.range();
         let mut told = BTreeSet::new();
         for space in self.directory.clones.holders(record.space, seq) {
             self.push_range(seq, space, &range, &mut told);
         }
+        self.hold_range(seq, record, told, access)
     }
 }
 

@@ -14,6 +14,7 @@
 //! compaction takes one.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::block_format::{
@@ -133,6 +134,7 @@ impl Core {
         update: &LoggedUpdate<'_>,
         access: Access,
     ) -> Result<(), Error> {
+        let mut told: Vec<BlockId> = Vec::new();
         for number in self.directory.clones.holders(update.space, seq) {
             let Some(space) = self.directory.space(number) else { continue };
             let first = || self.directory.blocks_of(space).next();
@@ -142,30 +144,38 @@ impl Core {
             if access == Access::ReadWrite {
                 space.check_format()?;
             }
-            if !self.directory.block(id).waits() {
-                self.hold(id);
+            if told.contains(&id) {
+                continue;
             }
+            told.push(id);
+            self.hold(id);
             let LoggedUpdate { modifier, key, operand, .. } = *update;
             self.push(id, &UpdateRef { seq, modifier, key, operand });
         }
         Ok(())
     }
 
-    /// Refuses to replay the removal of a range for more than upkeep while nobody can apply it. For
-    /// upkeep it waits at the blocks at the edges of the range: where ranges can be removed a key
-    /// is its own position, so any process knows which these are.
+    /// Replays the removal of a range of a space whose format is not registered. Where ranges can
+    /// be removed a key is its own position, so any process knows the blocks for which it waits.
     ///
     /// # Errors
     /// As [`Core::replay_unregistered`].
-    pub(super) fn check_range(
-        &self,
+    pub(super) fn hold_range(
+        &mut self,
         seq: u64,
         range: &RangeRecord,
+        told: BTreeSet<BlockId>,
         access: Access,
     ) -> Result<(), Error> {
-        if !self.has_unregistered || access != Access::ReadWrite {
+        let is_any = self.has_unregistered && !told.is_empty();
+        let Some(missing) = is_any.then(|| self.missing_format_of(range.space, seq)).flatten()
+        else {
             return Ok(());
+        };
+        if access == Access::ReadWrite {
+            return Err(missing);
         }
-        self.missing_format_of(range.space, seq).map_or(Ok(()), Err)
+        told.into_iter().for_each(|id| self.hold(id));
+        Ok(())
     }
 }

@@ -611,13 +611,14 @@ impl Inner {
         let mut asked = None;
         self.shared.wait_until(move |core| {
             let done = core.statistics().checkpoints;
-            let Some((before, replay_from)) = asked else {
-                asked = Some((done, core.replay_from_next()));
+            let Some((before, replay_from, published)) = asked else {
+                asked = Some((done, core.replay_from_next(), core.published()));
                 core.request_checkpoint();
                 return None;
             };
             // The first one that ends may have begun earlier.
-            if done > before && core.replay_from() >= replay_from {
+            let is_recent = core.replay_from() >= replay_from && core.checkpointed() >= published;
+            if done > before && is_recent {
                 return Some(Ok(()));
             }
             if core.is_checkpointing() {
@@ -650,8 +651,10 @@ impl Inner {
             return Ok(());
         }
         // Who opens the store next may not have the formats of all its spaces, and needs a
-        // directory that is not to be made of the log.
-        self.leave_checkpoint(|core| !core.is_checkpointed())?;
+        // directory that is not to be made of the log: what is accepted has to be in it.
+        let last = self.shared.lock().core.last();
+        self.shared.wait_durable(last)?;
+        self.leave_checkpoint(|core| core.checkpointed() < core.published())?;
         let mut state = self.shared.lock();
         state.core.begin_close();
         let last = state.core.last();
