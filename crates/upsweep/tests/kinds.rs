@@ -159,7 +159,7 @@ fn what_is_swept_is_kept_cloned_and_dropped_without_its_kind() {
         assert!(report.damage.is_empty() && report.records > 4000, "{report:?}");
     }
     let store = builder().open(&path).expect("opens");
-    check(&store, "copy", &[0..2000]);
+    check(&store, "copy", std::slice::from_ref(&(0..2000)));
     store.drop_snapshot("kept").expect("dropped");
     store.drop_structure("copy").expect("dropped");
     store.reclaim().expect("given back");

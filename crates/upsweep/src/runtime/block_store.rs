@@ -654,6 +654,7 @@ impl Inner {
         // directory that is not to be made of the log: what is accepted has to be in it.
         let last = self.shared.lock().core.last();
         self.shared.wait_durable(last)?;
+        self.shared.wait_until(move |core| (core.published() >= last).then_some(()))?;
         self.leave_checkpoint(|core| core.checkpointed() < core.published())?;
         let mut state = self.shared.lock();
         state.core.begin_close();

@@ -118,7 +118,7 @@ pub(crate) fn backup(backup: &Backup<'_>, folder: &Path) -> Result<BackupSummary
     };
     for (number, (name, kind)) in (1..).zip(structures) {
         let file = format!("{number:04}.frames");
-        let part = backup.copy(made.path(), file, name, kind, &summary)?;
+        let part = backup.copy(made.path(), file, name, &kind, &summary)?;
         summary.structures += 1;
         summary.records += part.records;
         summary.puts += part.puts;
@@ -138,18 +138,18 @@ impl Backup<'_> {
         folder: &Path,
         file: String,
         name: String,
-        kind: Kind,
+        kind: &Kind,
         before: &BackupSummary,
     ) -> Result<Part, Error> {
         let writer = FrameWriter::create(folder.join(&file))?;
         let mut copy = Copy { writer, before, progress: self.progress };
         let mut content = Content::Full;
-        let (registered, space) = (kind.registered()?, self.snapshot.space(&name, &kind)?);
+        let (registered, space) = (kind.registered()?, self.snapshot.space(&name, kind)?);
         // What an increment stands on: what differs from the snapshot, and the number of records
         // then.
         let changes = self.earlier.and_then(|Earlier { manifest, snapshot, .. }| {
             let part = manifest.part(&name).filter(|part| part.kind == kind.format())?;
-            let earlier = snapshot.space(&name, &kind).ok()?;
+            let earlier = snapshot.space(&name, kind).ok()?;
             Some((registered.changes(&earlier, &space)?, part.records))
         });
         let records = match changes {
