@@ -8,8 +8,8 @@
 //! referred to; every spill segment: readable, checksum, names itself as the directory does, its
 //! sections in order, its updates as many and as old as it says, in its range of positions. Blocks
 //! that several spaces share are read once. Of a space whose format is not registered, everything
-//! is checked but the layout of its blocks and what they refer to. Nothing is written. Memory: the directory and the
-//! waiting updates, whatever the budget.
+//! is checked but the layout of its blocks and what they refer to. Nothing is written. Memory: the
+//! directory and the waiting updates, whatever the budget.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

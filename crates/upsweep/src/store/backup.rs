@@ -11,8 +11,8 @@ use crate::structures::backup::{RestoreOptions, RestoreSummary};
 
 impl Store {
     /// Copies all structures, as they are at one moment, into a new folder; the store goes on
-    /// meanwhile. [`Store::restore`] makes a store of it again. Updates in quarantine are not in it,
-    /// nor are structures of kinds that are not registered: [`BackupSummary::left_out`] names them.
+    /// meanwhile. [`Store::restore`] makes a store of it again. Updates in quarantine are not in
+    /// it, nor are structures of kinds that are not registered: [`BackupSummary::left_out`] names them.
     ///
     /// A backup on which an increment is to stand keeps its snapshot: see
     /// [`BackupOptions::snapshot`]. It takes the room of what changes later, until an increment
@@ -86,7 +86,8 @@ impl StoreBuilder {
     /// # Errors
     /// [`RequestError::AlreadyExists`]; [`RequestError::BadBackup`] for a folder that is no backup,
     /// or one whose parent is missing or another; [`RequestError::BackupDamaged`], which names file
-    /// and offset; [`RequestError::UnknownFormat`] for a structure whose kind is not registered; as [`StoreBuilder::create`].
+    /// and offset; [`RequestError::UnknownFormat`] for a structure whose kind is not registered; as
+    /// [`StoreBuilder::create`].
     pub fn restore(
         self,
         backup: impl AsRef<Path>,
