@@ -488,10 +488,10 @@ impl Store {
         self.drop_structure(name)
     }
 
-    /// Drops a structure of any kind, registered or not, with all that is in it; its room comes back
-    /// in the background. Cost: one log record; then, in portions between other work, one addition to a reference
-    /// count for each node and block that nobody else has, and for each first one that is shared.
-    /// Nothing is read.
+    /// Drops a structure of any kind, registered or not, with all that is in it; its room comes
+    /// back in the background. Cost: one log record; then, in portions between other work, one
+    /// addition to a reference count for each node and block that nobody else has, and for each
+    /// first one that is shared. Nothing is read.
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::BadTableName`] for what the store itself needs;

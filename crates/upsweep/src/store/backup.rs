@@ -12,7 +12,8 @@ use crate::structures::backup::{RestoreOptions, RestoreSummary};
 impl Store {
     /// Copies all structures, as they are at one moment, into a new folder; the store goes on
     /// meanwhile. [`Store::restore`] makes a store of it again. Updates in quarantine are not in
-    /// it, nor are structures of kinds that are not registered: [`BackupSummary::left_out`] names them.
+    /// it, nor are structures of kinds that are not registered: [`BackupSummary::left_out`] names
+    /// them.
     ///
     /// A backup on which an increment is to stand keeps its snapshot: see
     /// [`BackupOptions::snapshot`]. It takes the room of what changes later, until an increment
