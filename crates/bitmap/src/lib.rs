@@ -1,8 +1,8 @@
 //! Sets of 64-bit integers in an Upsweep store.
 //!
 //! A [`Bitmap`] is a structure of the kind [`BitmapKind`]: with a block format and a modifier of
-//! its own, outside of the crate `upsweep`. It shows what such a crate consists of, and its tests show
-//! that a store treats it as one of its own.
+//! its own, outside of the crate `upsweep`. It shows what such a crate consists of, and its tests
+//! show that a store treats it as one of its own.
 //!
 //! | module | content |
 //! |---|---|
