@@ -71,7 +71,9 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<(), Failure> {
         output::line(&format!("dropped snapshot {name:?} of the earlier backup"))?;
     }
     for name in summary.left_out {
-        output::line(&format!("left out {name:?}, which is no table or array"))?;
+        output::line(&format!(
+            "left out {name:?}: only a program that has its kind can back it up"
+        ))?;
     }
     Ok(())
 }

@@ -24,7 +24,7 @@ pub(crate) fn open(args: &OpenArgs) -> Result<Store, Failure> {
 pub(crate) fn open_for_upkeep(args: &OpenArgs) -> Result<Store, Failure> {
     let builder = || Store::builder().memory_bytes(args.memory.in_memory());
     builder().open(&args.store).or_else(|error| {
-        if !matches!(&error, Error::Request(RequestError::UnknownModifier { .. })) {
+        if !needs_application(&error) {
             return Err(error.into());
         }
         let store = builder().open_for_upkeep(&args.store)?;
@@ -35,20 +35,24 @@ pub(crate) fn open_for_upkeep(args: &OpenArgs) -> Result<Store, Failure> {
 }
 
 /// Opens a store that is there to look at it: for reading only where it cannot be written to, or
-/// needs modifiers of an application, and then a note says so.
+/// needs modifiers or kinds of an application, and then a note says so.
 pub(crate) fn open_to_read(args: &OpenArgs) -> Result<Store, Failure> {
     let builder = || Store::builder().memory_bytes(args.memory.in_memory());
     builder().open(&args.store).or_else(|error| {
-        let may_be_read = matches!(
-            &error,
-            Error::Request(RequestError::UnknownModifier { .. } | RequestError::Path { .. })
-        );
+        let is_path = matches!(&error, Error::Request(RequestError::Path { .. }));
+        let may_be_read = is_path || needs_application(&error);
         let read_only = may_be_read.then(|| builder().open_read_only(&args.store).ok());
         let Some(store) = read_only.flatten() else { return Err(error.into()) };
         // Nobody misses it if standard error is gone.
         drop(writeln!(std::io::stderr(), "opened for reading only: {error}"));
         Ok(store)
     })
+}
+
+/// Whether a store needs what only its application can register.
+fn needs_application(error: &Error) -> bool {
+    let Error::Request(error) = error else { return false };
+    matches!(error, RequestError::UnknownModifier { .. } | RequestError::UnknownFormat(_))
 }
 
 /// Standard output, buffered.

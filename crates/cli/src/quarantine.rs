@@ -4,18 +4,19 @@ use std::io::Write;
 
 use serde_json::json;
 use upsweep::structures::array::body_format::index_of;
-use upsweep::{Error, Kind, QuarantinedUpdate, RequestError, Retried, Store, Value, ValueKind};
+use upsweep::{Error, QuarantinedUpdate, RequestError, Retried, Store, Value, ValueKind};
 
 use crate::args::{PickArgs, ShowArgs};
 use crate::failure::Failure;
+use crate::structure::KnownKind;
 use crate::{output, text};
 
 pub(crate) fn list(args: &ShowArgs) -> Result<(), Failure> {
     let store = output::open_to_read(&args.open)?;
     let (updates, structures) = (store.quarantined()?, store.structures());
     let is_cell = |update: &QuarantinedUpdate| {
-        let is_array = |kind| matches!(kind, Kind::Array(_));
-        let of = |name: &String| structures.iter().any(|(n, kind, _)| n == name && is_array(*kind));
+        let is_array = |kind| matches!(KnownKind::of(kind), Some(KnownKind::Array(_)));
+        let of = |name: &String| structures.iter().any(|(n, kind, _)| n == name && is_array(kind));
         update.table.as_ref().is_some_and(of)
     };
     let mut out = output::out();

@@ -5,11 +5,9 @@ use std::io::Write;
 use serde_json::json;
 use upsweep::{Kind, Snapshot, Store, Value};
 
-use crate::args::{
-    ChangesArgs, KindChoice, ShowArgs, SnapshotCommand, SnapshotCreateArgs, SnapshotDropArgs,
-};
+use crate::args::{ChangesArgs, ShowArgs, SnapshotCommand, SnapshotCreateArgs, SnapshotDropArgs};
 use crate::failure::Failure;
-use crate::structure::{self, Moment, describe};
+use crate::structure::{Moment, describe, name_of};
 use crate::{output, read, tables, text};
 
 /// What stands for no value; values are escaped, so none of them is written like this.
@@ -64,7 +62,7 @@ fn list(args: &ShowArgs) -> Result<(), Failure> {
 }
 
 fn to_json(snapshot: &Snapshot) -> serde_json::Value {
-    let of = |(name, kind)| json!({"table": name, "kind": KindChoice(kind).to_string()});
+    let of = |(name, kind): (String, Kind)| json!({"table": name, "kind": name_of(&kind)});
     json!({
         "snapshot": snapshot.name(),
         "sequence": snapshot.sequence(),
@@ -120,15 +118,15 @@ fn both(store: &Store, args: &ChangesArgs) -> Result<(Snapshot, Snapshot), Failu
         let problem = format!("snapshot {:?} is later than {:?}", names.0, names.1);
         return Err(Failure::Refused(format!("{problem}; name the earlier one first")));
     }
-    let kinds = [&earlier, &later].map(|snapshot| structure::kind_then(snapshot, table));
+    let kinds = [&earlier, &later].map(|snapshot| snapshot.kind(table));
     if kinds == [None, None] {
         // Of two, the first tells what to do as well as the other.
         Moment::Then(earlier).kind(table)?;
         unreachable!("a snapshot without the table is refused")
     }
-    if let Some(other) = kinds.into_iter().flatten().find(|kind| *kind != Kind::Table) {
+    if let Some(other) = kinds.into_iter().flatten().find(|kind| *kind != Kind::table()) {
         let advice = "only ordered tables can be compared";
-        return Err(Failure::Refused(format!("{table:?} is {}; {advice}", describe(other))));
+        return Err(Failure::Refused(format!("{table:?} is {}; {advice}", describe(&other))));
     }
     Ok((earlier, later))
 }

@@ -6,9 +6,9 @@ use serde_json::json;
 use upsweep::Status;
 use upsweep::runtime::{Latencies, LogStatus, SpillStatus, SweepStatus};
 
-use crate::args::{KindChoice, ShowArgs};
+use crate::args::ShowArgs;
 use crate::failure::Failure;
-use crate::{output, text};
+use crate::{output, structure, text};
 
 pub(crate) fn tables(args: &ShowArgs) -> Result<(), Failure> {
     let tables = output::open_to_read(&args.open)?.structures();
@@ -20,7 +20,7 @@ pub(crate) fn tables(args: &ShowArgs) -> Result<(), Failure> {
         writeln!(out, "{name:width$}  {kind:9}  {records:>14}  {bytes:>12}  {waiting:>14}")?;
         for (name, kind, found) in &tables {
             let (records, waiting) = (text::count(found.records), text::count(found.waiting));
-            let (kind, bytes) = (KindChoice(*kind).to_string(), text::size(found.bytes));
+            let (kind, bytes) = (structure::name_of(kind), text::size(found.bytes));
             writeln!(out, "{name:width$}  {kind:9}  {records:>14}  {bytes:>12}  {waiting:>14}")?;
         }
         return Ok(out.flush()?);
@@ -28,7 +28,7 @@ pub(crate) fn tables(args: &ShowArgs) -> Result<(), Failure> {
     for (name, kind, found) in &tables {
         let line = json!({
             "table": name,
-            "kind": KindChoice(*kind).to_string(),
+            "kind": structure::name_of(kind),
             "records": found.records,
             "bytes": found.bytes,
             "blocks": found.blocks,

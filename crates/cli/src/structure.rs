@@ -7,7 +7,7 @@ use upsweep::{
     Value,
 };
 
-use crate::args::OpenArgs;
+use crate::args::{KindChoice, OpenArgs};
 use crate::failure::Failure;
 use crate::output;
 
@@ -30,6 +30,32 @@ macro_rules! with_number {
             CellKind::Bytes(_) => None,
         }
     }};
+}
+
+/// The kinds whose records the program can show and change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KnownKind {
+    Table,
+    HashTable,
+    Array(CellKind),
+}
+
+impl KnownKind {
+    /// Which of them this is.
+    pub(crate) fn of(kind: &Kind) -> Option<Self> {
+        let array = || kind.parameters().parse().ok().map(Self::Array);
+        let known = [Self::Table, Self::HashTable].into_iter().chain(array());
+        known.into_iter().find(|known| known.kind() == *kind)
+    }
+
+    /// What it is to the library.
+    pub(crate) fn kind(self) -> Kind {
+        match self {
+            Self::Table => Kind::table(),
+            Self::HashTable => Kind::hash_table(),
+            Self::Array(cells) => Kind::array(cells),
+        }
+    }
 }
 
 /// A structure to read.
@@ -91,14 +117,20 @@ impl Moment {
     /// What a structure is.
     pub(crate) fn kind(&self, name: &str) -> Result<Kind, Failure> {
         match self {
-            Self::Now(store) => kind_now(store, name)?
+            Self::Now(store) => store
+                .kind(name)
                 .ok_or_else(|| Error::from(RequestError::NoTable(name.to_owned())).into()),
-            Self::Then(snapshot) => kind_then(snapshot, name).ok_or_else(|| {
+            Self::Then(snapshot) => snapshot.kind(name).ok_or_else(|| {
                 let snapshot = snapshot.name().unwrap_or_default();
                 let advice = "`upsweep snapshot list` shows what it has";
                 Failure::Refused(format!("no table {name:?} in snapshot {snapshot:?}; {advice}"))
             }),
         }
+    }
+
+    /// What a structure is, if the program can use it.
+    pub(crate) fn known_kind(&self, name: &str) -> Result<KnownKind, Failure> {
+        known(name, &self.kind(name)?)
     }
 
     /// How many records the blocks of a structure have, waiting updates aside; `None` if that is
@@ -111,16 +143,16 @@ impl Moment {
 
     /// Opens a structure of any kind.
     pub(crate) fn structure(&self, name: &str) -> Result<Structure, Failure> {
-        Ok(match (self.kind(name)?, self) {
-            (Kind::Table, Self::Now(store)) => Structure::Table(store.existing_table(name)?),
-            (Kind::Table, Self::Then(snapshot)) => Structure::Table(snapshot.table(name)?),
-            (Kind::HashTable, Self::Now(store)) => {
+        Ok(match (self.known_kind(name)?, self) {
+            (KnownKind::Table, Self::Now(store)) => Structure::Table(store.existing_table(name)?),
+            (KnownKind::Table, Self::Then(snapshot)) => Structure::Table(snapshot.table(name)?),
+            (KnownKind::HashTable, Self::Now(store)) => {
                 Structure::HashTable(store.existing_hash_table(name)?)
             }
-            (Kind::HashTable, Self::Then(snapshot)) => {
+            (KnownKind::HashTable, Self::Then(snapshot)) => {
                 Structure::HashTable(snapshot.hash_table(name)?)
             }
-            (Kind::Array(cells), moment) => {
+            (KnownKind::Array(cells), moment) => {
                 let array = with_number!(cells, T => moment.array::<T>(name)?);
                 Structure::Array(array.ok_or_else(|| no_numbers(name, cells))?)
             }
@@ -135,28 +167,20 @@ impl Moment {
     }
 }
 
-/// What a structure is now; `None` if nothing has this name.
-pub(crate) fn kind_now(store: &Store, name: &str) -> Result<Option<Kind>, Failure> {
-    let Some(space) = store.blocks().space(name) else { return Ok(None) };
-    Kind::of_format(&space.format).map(Some).ok_or_else(|| {
-        let format = space.format;
-        let only = "only the application that made it can use it";
-        Failure::Refused(format!("{name:?} has blocks of format {format:?}; {only}"))
+/// What `kind` is, if the program can use it; `name` has it.
+pub(crate) fn known(name: &str, kind: &Kind) -> Result<KnownKind, Failure> {
+    KnownKind::of(kind).ok_or_else(|| {
+        let only = "only a program that has this kind can use it";
+        Failure::Refused(format!("{name:?} is {kind}; {only}"))
     })
 }
 
-/// What a structure is in a snapshot; `None` if that does not have it.
-pub(crate) fn kind_then(snapshot: &Snapshot, name: &str) -> Option<Kind> {
-    let kept = snapshot.structures().into_iter();
-    kept.filter(|(kept, _)| kept == name).map(|(_, kind)| kind).next()
-}
-
 /// Makes a structure; nothing must have its name.
-pub(crate) fn create(store: &Store, name: &str, kind: Kind) -> Result<(), Failure> {
+pub(crate) fn create(store: &Store, name: &str, kind: KnownKind) -> Result<(), Failure> {
     match kind {
-        Kind::Table => drop(store.table(name)?),
-        Kind::HashTable => drop(store.hash_table(name)?),
-        Kind::Array(cells) => {
+        KnownKind::Table => drop(store.table(name)?),
+        KnownKind::HashTable => drop(store.hash_table(name)?),
+        KnownKind::Array(cells) => {
             let array = with_number!(cells, T => store.array::<T>(name).map(drop));
             array.ok_or_else(|| no_numbers(name, cells))??;
         }
@@ -177,9 +201,12 @@ fn no_numbers(name: &str, cells: CellKind) -> Failure {
 }
 
 /// A kind with its article, for messages.
-pub(crate) fn describe(kind: Kind) -> String {
-    match kind {
-        Kind::Table => "an ordered table".to_owned(),
-        other => other.to_string(),
-    }
+pub(crate) fn describe(kind: &Kind) -> String {
+    if *kind == Kind::table() { "an ordered table".to_owned() } else { kind.to_string() }
+}
+
+/// A kind as `--kind` takes it; one that the program does not have as its store has it on record.
+pub(crate) fn name_of(kind: &Kind) -> String {
+    let known = KnownKind::of(kind).map(|known| KindChoice(known).to_string());
+    known.unwrap_or_else(|| kind.format().to_owned())
 }

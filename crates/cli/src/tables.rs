@@ -5,14 +5,14 @@ use upsweep::{Error, Kind, RequestError, Store};
 
 use crate::args::{CloneArgs, CompactArgs, CreateTableArgs, DropTableArgs, RemoveRangeArgs};
 use crate::failure::Failure;
-use crate::structure::{self, Moment, describe};
+use crate::structure::{self, KnownKind, Moment, describe};
 use crate::{output, text};
 
 pub(crate) fn create(args: &CreateTableArgs) -> Result<(), Failure> {
     let store = output::open_for_upkeep(&args.open)?;
     check_new(&store, &args.name)?;
     structure::create(&store, &args.name, args.kind.0)?;
-    output::line(&format!("made {:?}, {}", args.name, describe(args.kind.0)))
+    output::line(&format!("made {:?}, {}", args.name, describe(&args.kind.0.kind())))
 }
 
 pub(crate) fn drop_table(args: &DropTableArgs) -> Result<(), Failure> {
@@ -26,7 +26,7 @@ pub(crate) fn drop_table(args: &DropTableArgs) -> Result<(), Failure> {
         }
         error => error.into(),
     })?;
-    output::line(&format!("dropped {name:?}, {}", describe(kind)))?;
+    output::line(&format!("dropped {name:?}, {}", describe(&kind)))?;
     reclaim(&store, before)
 }
 
@@ -66,10 +66,10 @@ pub(crate) fn clone(args: &CloneArgs) -> Result<(), Failure> {
 
 pub(crate) fn compact(args: &CompactArgs) -> Result<(), Failure> {
     let (store, name) = (output::open_for_upkeep(&args.open)?, &args.table);
-    let order = match Moment::Now(store.clone()).kind(name)? {
-        Kind::Table => "key order",
-        Kind::HashTable => "the order of hashes",
-        Kind::Array(_) => "the order of indexes",
+    let order = match Moment::Now(store.clone()).known_kind(name)? {
+        KnownKind::Table => "key order",
+        KnownKind::HashTable => "the order of hashes",
+        KnownKind::Array(_) => "the order of indexes",
     };
     let bar = output::progress(Some(1), "compact [{bar:40}] {pos}/{len} blocks {elapsed}");
     let done = store.compact(name, |progress| {
@@ -105,8 +105,8 @@ pub(crate) fn remove_range(args: &RemoveRangeArgs) -> Result<(), Failure> {
     }
     let (store, name) = (output::open_for_upkeep(&args.open)?, &args.table);
     let kind = Moment::Now(store.clone()).kind(name)?;
-    if kind != Kind::Table {
-        let kind = describe(kind);
+    if kind != Kind::table() {
+        let kind = describe(&kind);
         let advice = "which has no ranges of keys; `upsweep apply` deletes single ones";
         return Err(Failure::Refused(format!("{name:?} is {kind}, {advice}")));
     }
@@ -124,11 +124,11 @@ pub(crate) fn remove_range(args: &RemoveRangeArgs) -> Result<(), Failure> {
 
 /// Refuses a name that is taken.
 fn check_new(store: &Store, name: &str) -> Result<(), Failure> {
-    let Some(kind) = structure::kind_now(store, name)? else { return Ok(()) };
+    let Some(kind) = store.kind(name) else { return Ok(()) };
     let advice = if store.structures().iter().any(|(found, ..)| found == name) {
         "drop it first (`upsweep drop-table`) or choose another name"
     } else {
         "it belongs to the store itself; choose another name"
     };
-    Err(Failure::Refused(format!("{name:?} is {} already; {advice}", describe(kind))))
+    Err(Failure::Refused(format!("{name:?} is {} already; {advice}", describe(&kind))))
 }

@@ -12,10 +12,9 @@ use std::collections::BTreeMap;
 
 use upsweep::Error;
 use upsweep::device::{Completion, Devices, Operation, Request};
-use upsweep::engine::registry::{ModifierId, Modifiers};
+use upsweep::engine::registry::ModifierId;
 use upsweep::engine::{Actions, Core, Job, Registry, View, ViewId};
-use upsweep::structures::formats;
-use upsweep::structures::modifiers::bind_builtins;
+use upsweep::structures;
 
 use crate::bank::Bank;
 use crate::classes;
@@ -205,13 +204,8 @@ pub struct World {
 /// Formats and modifiers as the product registers them, and the application's.
 #[must_use]
 pub fn registry() -> Registry {
-    let mut registry = Registry::default();
-    registry.formats.extend(formats().map(|format| (format.name(), format)));
-    let mut builtins = Modifiers::default();
-    bind_builtins(&mut builtins);
-    registry.builtins = builtins;
-    registry.modifiers = application().into_iter().map(|(_, modifier)| modifier).collect();
-    registry
+    let modifiers = application().into_iter().map(|(_, modifier)| modifier).collect();
+    Registry { modifiers, ..structures::registry() }
 }
 
 impl World {

@@ -138,9 +138,13 @@ pub enum RequestError {
         /// Its version.
         version: u16,
     },
-    /// The store uses a block format that is not registered: register it and open again.
+    /// The call needs a kind of structures, or a block format, that is not registered: register it
+    /// and open again. The text is its name, with parameters. An open needs a kind if updates wait
+    /// for a structure of it, unless it is for reading or upkeep; and, whatever it is for, if the
+    /// store was not closed after such a structure was made or updated.
     #[error(
-        "the store needs block format {0:?}, which is not registered: register it before opening"
+        "the kind or block format {0:?} is not registered with the store: register it before \
+         opening"
     )]
     UnknownFormat(String),
     /// The space never changes: it belongs to a snapshot, or to the store itself. Clone the table

@@ -309,6 +309,27 @@
 //! An update that its modifier refuses, or on which it panics, goes to the quarantine: see
 //! [`Store::quarantined`] and [`Store::retry_quarantined`]. The other updates go on.
 //!
+//! # Structures of your own
+//!
+//! Tables and arrays are built on a public interface, and other crates can add structures that a
+//! store treats alike: they take part in batches, snapshots, clones, backups, listing, dropping and
+//! verification, and the program shows them by name. Such a crate has
+//!
+//! - a [`BlockFormat`](engine::block_format::BlockFormat): how a block is laid out, takes updates,
+//!   shows its records, and is checked;
+//! - a [`StructureKind`]: what it is called, the format, modifiers of its own, and how backups copy
+//!   it if putting its records again is not enough. An application registers it with
+//!   [`StoreBuilder::kind`];
+//! - a handle over an [`OpenSpace`], which [`Store::space`] makes or finds by name and
+//!   [`Snapshot::space`] finds as it was. It updates, views and scans blocks and sets visitors;
+//!   [`Structure`] on the handle lets it into a [`Batch`].
+//!
+//! The format of a space, `bitmap:15`, is the name of the kind and the parameters of the structure.
+//! So a program without the kind can name what it meets, and list, clone, keep, verify and drop it;
+//! for anything else it gets [`RequestError::UnknownFormat`].
+//!
+//! `crates/bitmap` in the repository is a whole example, with tests: sets of integers.
+//!
 //! # Errors
 //!
 //! An [`Error`] is named for what the caller does next.
@@ -365,7 +386,8 @@ pub use structures::backup::{
 };
 pub use structures::batch::{Batch, PendingCommit, Structure, Sums};
 pub use structures::hash::{HashTable, TypedHashTable};
-pub use structures::kind::Kind;
+pub use structures::kind::{Kind, StructureKind};
 pub use structures::snapshot::{Change, Changes, Snapshot};
+pub use structures::space::{BlockScan, OpenSpace, WholeBlock};
 pub use structures::table::{AsValue, LoadOptions, Scan, Table, Value};
 pub use structures::typed::{TableDefinition, TypedTable};

@@ -14,15 +14,17 @@ use crate::engine::registry::Modifiers;
 use crate::engine::{Registry, Report, SpaceSize};
 use crate::error::{Error, RequestError};
 use crate::runtime::{
-    BlockStore, CompactionProgress, CreateOptions, Durability, OpenOptions, SpaceRecord, Status,
+    BlockStore, CompactionProgress, CreateOptions, Durability, OpenOptions, SnapshotInfo,
+    SpaceRecord, Status,
 };
 use crate::structures::array::{Array, Cell};
 use crate::structures::batch::Batch;
-use crate::structures::formats;
 use crate::structures::hash::{HashTable, TypedHashTable};
-use crate::structures::kind::{Kind, mismatch};
-use crate::structures::modifiers::{self as builtin, bind_builtins};
+use crate::structures::kind::{Kind, Kinds, StructureKind};
+use crate::structures::modifiers as builtin;
+use crate::structures::registry;
 use crate::structures::snapshot::Snapshot;
+use crate::structures::space::OpenSpace;
 use crate::structures::table::Table;
 use crate::structures::typed::{Key, TableDefinition, TypedTable, Value};
 
@@ -35,6 +37,7 @@ pub struct StoreBuilder {
     options: OpenOptions,
     modifiers: Vec<Arc<dyn Modifier>>,
     formats: Vec<Arc<dyn BlockFormat>>,
+    kinds: Vec<Arc<dyn StructureKind>>,
 }
 
 impl StoreBuilder {
@@ -61,17 +64,37 @@ impl StoreBuilder {
         self
     }
 
-    /// Registers a block format of the application, for the block API.
+    /// Registers a kind of structures that another crate has, with its block format and modifiers.
+    ///
+    /// A store can be opened without a kind of which it has structures, unless updates wait for one
+    /// or the store was not closed: see [`RequestError::UnknownFormat`]. They can then be listed,
+    /// cloned and dropped.
+    #[must_use]
+    pub fn kind(mut self, kind: impl StructureKind + 'static) -> Self {
+        self.kinds.push(Arc::new(kind));
+        self
+    }
+
+    /// Registers a block format of the application, for the block API. Spaces of it are no
+    /// structures: they are listed and can be dropped, but backups leave them out.
     #[must_use]
     pub fn format(mut self, format: impl BlockFormat + 'static) -> Self {
         self.formats.push(Arc::new(format));
         self
     }
 
+    /// The built-in kinds and those of other crates.
+    fn kinds(&self) -> Arc<Kinds> {
+        let mut kinds = Kinds::default();
+        let all = Kinds::builtin().into_iter().chain(self.kinds.iter().cloned());
+        all.for_each(|kind| kinds.add(kind));
+        Arc::new(kinds)
+    }
+
     fn registry(&self) -> Result<Registry, Error> {
-        let mut registry = Registry::default();
-        bind_builtins(&mut registry.builtins);
-        for modifier in &self.modifiers {
+        let mut registry = registry();
+        let of_kinds = self.kinds.iter().flat_map(|kind| kind.modifiers());
+        for modifier in of_kinds.chain(self.modifiers.iter().cloned()) {
             let (name, version) = (modifier.name(), modifier.version());
             check_name(name)?;
             let twice = registry.builtins.id_of(name, version).is_some()
@@ -79,14 +102,26 @@ impl StoreBuilder {
             if twice {
                 return Err(RequestError::RegisteredTwice(name.to_owned()).into());
             }
-            registry.modifiers.push(Arc::clone(modifier));
+            registry.modifiers.push(modifier);
         }
-        for format in formats().into_iter().chain(self.formats.iter().cloned()) {
-            if let Some(twice) = registry.formats.insert(format.name(), format) {
+        let of_kinds = self.kinds.iter().map(|kind| kind.format());
+        for format in of_kinds.chain(self.formats.iter().cloned()) {
+            let name = format.name();
+            if name.contains(':') || check_name(name).is_err() {
+                let reason = "its name must have 1 to 64 bytes, no colon and no control characters";
+                let (format, reason) = (name.to_owned(), reason.to_owned());
+                return Err(RequestError::BadFormat { format, reason }.into());
+            }
+            if let Some(twice) = registry.formats.insert(name, format) {
                 return Err(RequestError::RegisteredTwice(twice.name().to_owned()).into());
             }
         }
         Ok(registry)
+    }
+
+    /// An open store with what is registered.
+    fn opened(&self, blocks: BlockStore) -> Store {
+        Store { blocks, kinds: self.kinds() }
     }
 
     /// Opens the store in `folder` and recovers it.
@@ -98,7 +133,7 @@ impl StoreBuilder {
     pub fn open(self, folder: impl AsRef<Path>) -> Result<Store, Error> {
         let registry = self.registry()?;
         let blocks = BlockStore::open(folder.as_ref(), &self.options, &registry)?;
-        Ok(Store { blocks })
+        Ok(self.opened(blocks))
     }
 
     /// Opens the store in `folder` to look at it: nothing is written, so it may be on read-only
@@ -112,7 +147,7 @@ impl StoreBuilder {
     pub fn open_read_only(self, folder: impl AsRef<Path>) -> Result<Store, Error> {
         let registry = self.registry()?;
         let blocks = BlockStore::open_read_only(folder.as_ref(), &self.options, &registry)?;
-        Ok(Store { blocks })
+        Ok(self.opened(blocks))
     }
 
     /// Opens the store in `folder` to sweep, compact or drop what needs no modifier that is not
@@ -126,7 +161,7 @@ impl StoreBuilder {
     pub fn open_for_upkeep(self, folder: impl AsRef<Path>) -> Result<Store, Error> {
         let registry = self.registry()?;
         let blocks = BlockStore::open_for_upkeep(folder.as_ref(), &self.options, &registry)?;
-        Ok(Store { blocks })
+        Ok(self.opened(blocks))
     }
 
     /// Makes an empty store in `folder`, which must be empty or not there, and opens it.
@@ -137,7 +172,7 @@ impl StoreBuilder {
         let registry = self.registry()?;
         BlockStore::create(folder.as_ref(), options)?;
         let blocks = BlockStore::open(folder.as_ref(), &self.options, &registry)?;
-        Ok(Store { blocks })
+        Ok(self.opened(blocks))
     }
 
     /// Opens the store in `folder`, or makes an empty one there if the folder is empty or not
@@ -173,7 +208,7 @@ impl StoreBuilder {
         let mut devices: Box<dyn Bank> = Box::new(devices);
         BlockStore::create_on(&mut *devices, data_devices, options)?;
         let blocks = BlockStore::open_on(devices, &self.options, &registry)?;
-        Ok(Store { blocks })
+        Ok(self.opened(blocks))
     }
 
     /// Opens the store on `devices`, and recovers it. They end with the store.
@@ -184,7 +219,7 @@ impl StoreBuilder {
     pub fn open_on(self, devices: impl Bank + 'static) -> Result<Store, Error> {
         let registry = self.registry()?;
         let blocks = BlockStore::open_on(Box::new(devices), &self.options, &registry)?;
-        Ok(Store { blocks })
+        Ok(self.opened(blocks))
     }
 
     /// Makes an empty store in memory, such as for tests of an application: no folder and no file.
@@ -225,6 +260,7 @@ impl StoreBuilder {
 #[derive(Clone, Debug)]
 pub struct Store {
     blocks: BlockStore,
+    kinds: Arc<Kinds>,
 }
 
 /// An update in the quarantine.
@@ -307,7 +343,7 @@ impl Store {
     /// [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if the name belongs to
     /// something other than a table: take another; [`Error::Closed`].
     pub fn table(&self, name: &str) -> Result<Table, Error> {
-        Ok(Table::new(self.blocks.clone(), self.made(name, Kind::Table)?))
+        Ok(self.space(name, &Kind::table())?.table())
     }
 
     /// The ordered table of this name.
@@ -315,7 +351,7 @@ impl Store {
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`].
     pub fn existing_table(&self, name: &str) -> Result<Table, Error> {
-        Ok(Table::new(self.blocks.clone(), self.existing(name, Kind::Table)?))
+        Ok(self.existing_space(name, &Kind::table())?.table())
     }
 
     /// The hash table of this name (1 to 255 bytes without control characters), made if it is not
@@ -325,7 +361,7 @@ impl Store {
     /// [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if the name belongs to
     /// something other than a hash table: take another; [`Error::Closed`].
     pub fn hash_table(&self, name: &str) -> Result<HashTable, Error> {
-        Ok(HashTable::new(self.blocks.clone(), self.made(name, Kind::HashTable)?))
+        Ok(self.space(name, &Kind::hash_table())?.table())
     }
 
     /// The hash table of this name.
@@ -333,7 +369,7 @@ impl Store {
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`].
     pub fn existing_hash_table(&self, name: &str) -> Result<HashTable, Error> {
-        Ok(HashTable::new(self.blocks.clone(), self.existing(name, Kind::HashTable)?))
+        Ok(self.existing_space(name, &Kind::hash_table())?.table())
     }
 
     /// The array of this name (1 to 255 bytes without control characters) with cells of type `T`,
@@ -343,7 +379,7 @@ impl Store {
     /// [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if the name belongs to an
     /// array of other cells or to something other than an array: take another; [`Error::Closed`].
     pub fn array<T: Cell>(&self, name: &str) -> Result<Array<T>, Error> {
-        Ok(Array::new(self.blocks.clone(), self.made(name, Kind::Array(T::KIND))?))
+        Ok(self.space(name, &Kind::array(T::KIND))?.array())
     }
 
     /// The array of this name with cells of type `T`.
@@ -351,26 +387,47 @@ impl Store {
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`].
     pub fn existing_array<T: Cell>(&self, name: &str) -> Result<Array<T>, Error> {
-        Ok(Array::new(self.blocks.clone(), self.existing(name, Kind::Array(T::KIND))?))
+        Ok(self.existing_space(name, &Kind::array(T::KIND))?.array())
     }
 
-    /// The space of this name for a structure of this kind, made if it is not there.
-    fn made(&self, name: &str, kind: Kind) -> Result<SpaceRecord, Error> {
-        match self.existing(name, kind) {
+    /// The space of the structure of this name (1 to 255 bytes without control characters), made if
+    /// it is not there: what a structure of another crate makes its handle of. Cost: making it
+    /// waits for the log.
+    ///
+    /// # Errors
+    /// [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if the name belongs to
+    /// something of another kind, or of other parameters: take another;
+    /// [`RequestError::UnknownFormat`] if the kind is not registered: see [`StoreBuilder::kind`];
+    /// [`RequestError::BadFormat`] for parameters that it does not have; [`Error::Closed`].
+    pub fn space(&self, name: &str, kind: &Kind) -> Result<OpenSpace, Error> {
+        match self.existing_space(name, kind) {
             Err(Error::Request(RequestError::NoTable(_))) => {}
             other => return other,
         }
-        let has_large_values = !matches!(kind, Kind::Array(_));
-        match self.blocks.create_space(name, &kind.format(), has_large_values) {
+        match kind.create(&self.blocks, name) {
             // Another caller was faster.
-            Err(Error::Request(RequestError::TableMismatch { .. })) => self.existing(name, kind),
+            Err(Error::Request(RequestError::TableMismatch { .. })) => {
+                self.existing_space(name, kind)
+            }
             other => other,
         }
     }
 
-    /// The space of this name, which must be that of a structure of this kind.
-    fn existing(&self, name: &str, kind: Kind) -> Result<SpaceRecord, Error> {
-        kind.expect(self.record(name)?)
+    /// The space of the structure of this name, which must be of this kind.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`];
+    /// [`RequestError::UnknownFormat`].
+    pub fn existing_space(&self, name: &str, kind: &Kind) -> Result<OpenSpace, Error> {
+        let record = self.record(name)?;
+        let found = self.kinds.of_format(&record.format);
+        kind.open(&self.blocks, record, &found)
+    }
+
+    /// What the structure of this name is; `None` if there is none.
+    #[must_use]
+    pub fn kind(&self, name: &str) -> Option<Kind> {
+        self.blocks.space(name).map(|space| self.kinds.of_format(&space.format))
     }
 
     fn record(&self, name: &str) -> Result<SpaceRecord, Error> {
@@ -404,18 +461,21 @@ impl Store {
     /// directory.
     #[must_use]
     pub fn tables(&self) -> Vec<(String, SpaceSize)> {
-        let tables = self.structures().into_iter().filter(|(_, kind, _)| *kind == Kind::Table);
+        let tables = self.structures().into_iter().filter(|(_, kind, _)| *kind == Kind::table());
         tables.map(|(name, _, size)| (name, size)).collect()
     }
 
-    /// Names, kinds and sizes of all structures, by order of creation. Cost: a pass over the
-    /// directory.
+    /// Names, kinds and sizes of all structures, by order of creation, those of kinds that are not
+    /// registered included. Cost: a pass over the directory.
     #[must_use]
     pub fn structures(&self) -> Vec<(String, Kind, SpaceSize)> {
         let spaces = self.blocks.spaces().into_iter();
         spaces
             .filter(|(space, _)| space.space >= FIRST_USER_SPACE)
-            .filter_map(|(space, size)| Some((space.name, Kind::of_format(&space.format)?, size)))
+            .map(|(space, size)| {
+                let kind = self.kinds.of_format(&space.format);
+                (space.name, kind, size)
+            })
             .collect()
     }
 
@@ -424,26 +484,22 @@ impl Store {
     /// # Errors
     /// As [`Store::drop_structure`]; [`RequestError::TableMismatch`] for another structure.
     pub fn drop_table(&self, name: &str) -> Result<(), Error> {
-        self.existing(name, Kind::Table)?;
+        self.existing_space(name, &Kind::table())?;
         self.drop_structure(name)
     }
 
-    /// Drops a structure of any kind with all that is in it; its room comes back in the background.
-    /// Cost: one log record; then, in portions between other work, one addition to a reference
-    /// count for each node and block that nobody else has, and for each first one that is shared.
-    /// Nothing is read.
+    /// Drops a structure of any kind, registered or not, with all that is in it; its room comes
+    /// back in the background. Cost: one log record; then, in portions between other work, one
+    /// addition to a reference count for each node and block that nobody else has, and for each
+    /// first one that is shared. Nothing is read.
     ///
     /// # Errors
-    /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`] for a space of the block API:
-    /// drop it there; [`RequestError::BadTableName`] for what the store itself needs;
+    /// [`RequestError::NoTable`]; [`RequestError::BadTableName`] for what the store itself needs;
     /// [`Error::Closed`].
     pub fn drop_structure(&self, name: &str) -> Result<(), Error> {
         let record = self.record(name)?;
         if record.space < FIRST_USER_SPACE {
             return Err(RequestError::BadTableName(name.to_owned()).into());
-        }
-        if Kind::of_format(&record.format).is_none() {
-            return Err(mismatch(record, "a table or an array".to_owned()));
         }
         self.blocks.drop_space(record.space)
     }
@@ -466,7 +522,7 @@ impl Store {
     /// # Errors
     /// As [`Store::clone_structure`]; [`RequestError::TableMismatch`] also for another structure.
     pub fn clone_table(&self, source: &str, name: &str) -> Result<Table, Error> {
-        let space = self.existing(source, Kind::Table)?.space;
+        let space = self.existing_space(source, &Kind::table())?.number();
         Ok(Table::new(self.blocks.clone(), self.blocks.clone_space(space, name)?))
     }
 
@@ -484,9 +540,12 @@ impl Store {
         if !snapshot.is_of(&self.blocks) {
             return Err(RequestError::WrongStore { table: source.to_owned() }.into());
         }
-        let missing = || RequestError::NoTable(source.to_owned());
-        let space = snapshot.space(source).ok_or_else(missing)?.space;
+        let space = snapshot.record(source)?.space;
         self.blocks.clone_space(space, name).map(drop)
+    }
+
+    fn kept(&self, info: SnapshotInfo) -> Snapshot {
+        Snapshot::new(&self.blocks, &self.kinds, info)
     }
 
     /// Everything as it is at this moment, across all structures. It ends with the last handle that
@@ -496,7 +555,7 @@ impl Store {
     /// # Errors
     /// [`Error::Closed`].
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
-        Ok(Snapshot::new(&self.blocks, self.blocks.create_snapshot(None, None)?))
+        Ok(self.kept(self.blocks.create_snapshot(None, None)?))
     }
 
     /// Keeps everything as it is at this moment under a name (1 to 255 bytes without control
@@ -505,7 +564,7 @@ impl Store {
     /// # Errors
     /// [`RequestError::BadSnapshotName`]; [`RequestError::SnapshotExists`]; [`Error::Closed`].
     pub fn create_snapshot(&self, name: &str) -> Result<Snapshot, Error> {
-        Ok(Snapshot::new(&self.blocks, self.blocks.create_snapshot(Some(name), None)?))
+        Ok(self.kept(self.blocks.create_snapshot(Some(name), None)?))
     }
 
     /// As [`Store::create_snapshot`], of these structures only.
@@ -515,14 +574,14 @@ impl Store {
     pub fn create_snapshot_of(&self, name: &str, structures: &[&str]) -> Result<Snapshot, Error> {
         let spaces: Result<Vec<u32>, Error> =
             structures.iter().map(|structure| Ok(self.record(structure)?.space)).collect();
-        Ok(Snapshot::new(&self.blocks, self.blocks.create_snapshot(Some(name), Some(&spaces?))?))
+        Ok(self.kept(self.blocks.create_snapshot(Some(name), Some(&spaces?))?))
     }
 
     /// All snapshots that have a name, by order of creation.
     #[must_use]
     pub fn snapshots(&self) -> Vec<Snapshot> {
         let named = self.blocks.snapshots().into_iter().filter(|snapshot| snapshot.name.is_some());
-        named.map(|info| Snapshot::new(&self.blocks, info)).collect()
+        named.map(|info| self.kept(info)).collect()
     }
 
     /// The snapshot of this name.
@@ -532,7 +591,7 @@ impl Store {
     pub fn existing_snapshot(&self, name: &str) -> Result<Snapshot, Error> {
         let missing = || RequestError::NoSnapshot(name.to_owned());
         let info = self.blocks.snapshot_named(name).ok_or_else(missing)?;
-        Ok(Snapshot::new(&self.blocks, info))
+        Ok(self.kept(info))
     }
 
     /// Drops a snapshot; what only it had comes back in the background. Structures that are open

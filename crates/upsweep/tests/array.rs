@@ -139,7 +139,7 @@ fn structs_and_every_kind_of_number_are_cells() {
     assert_eq!(floats.get(0).expect("readable"), 0.75);
     let kinds: Vec<(String, Kind)> =
         store.structures().into_iter().map(|(name, kind, _)| (name, kind)).collect();
-    let kind_of = |name: &str, kind| (name.to_owned(), Kind::Array(kind));
+    let kind_of = |name: &str, kind| (name.to_owned(), Kind::array(kind));
     let wanted = [
         kind_of("objects", CellKind::Bytes(10)),
         kind_of("u8", CellKind::U8),

@@ -35,7 +35,7 @@ fn content(snapshot: &Snapshot) -> Content {
             .collect()
     }
     let of = |(name, kind): (String, Kind)| {
-        let records = match kind.format().as_str() {
+        let records = match kind.format() {
             "table" => {
                 let table = snapshot.table(&name).expect("a table");
                 table.iter().map(|record| record.expect("readable")).collect()
@@ -52,7 +52,8 @@ fn content(snapshot: &Snapshot) -> Content {
         };
         ((name, kind.to_string()), records)
     };
-    snapshot.structures().into_iter().map(of).collect()
+    let all = snapshot.structures().into_iter();
+    all.filter(|(_, kind)| kind.is_registered()).map(of).collect()
 }
 
 fn now(store: &Store) -> Content {

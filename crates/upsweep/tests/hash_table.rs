@@ -52,7 +52,7 @@ fn buckets_split_while_the_table_is_used() {
     store.sweep().expect("swept");
     check(&store, 2);
     let [(name, kind, size)] = &store.structures()[..] else { panic!("one structure") };
-    assert_eq!((name.as_str(), *kind), ("hits", Kind::HashTable));
+    assert_eq!((name.as_str(), kind), ("hits", &Kind::hash_table()));
     assert!(size.blocks > 200 && size.records == u64::from(KEYS), "{size:?}");
     assert_eq!(store.tables(), [], "it is no ordered table");
     drop((store, table));
@@ -206,13 +206,16 @@ fn a_name_is_of_one_kind() {
     let missing = Some(Error::Request(RequestError::NoTable("none".to_owned())));
     assert_eq!(store.table("hashed").err(), mismatch("hashed", "a hash table", "a table"));
     assert_eq!(store.hash_table("ordered").err(), mismatch("ordered", "a table", "a hash table"));
-    let raw = "a space of format \"raw\"";
+    let raw = "a structure of the kind \"raw\"";
     assert_eq!(store.hash_table("raw").err(), mismatch("raw", raw, "a hash table"));
-    assert_eq!(store.drop_structure("raw").err(), mismatch("raw", raw, "a table or an array"));
     assert_eq!(store.existing_hash_table("none").err(), missing);
     let found = store.structures();
-    let kinds: Vec<_> = found.iter().map(|(name, kind, _)| (name.as_str(), *kind)).collect();
-    assert_eq!(kinds, [("ordered", Kind::Table), ("hashed", Kind::HashTable)]);
+    let kinds: Vec<_> =
+        found.iter().map(|(name, kind, _)| (name.as_str(), kind.format())).collect();
+    assert_eq!(kinds, [("ordered", "table"), ("hashed", "hash"), ("raw", "raw")]);
+    assert!(found[0].1 == Kind::table() && !found[2].1.is_registered());
+    store.drop_structure("raw").expect("dropped, though it is no structure");
+    assert_eq!(store.kind("raw"), None);
 }
 
 #[test]

@@ -5,11 +5,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use upsweep::engine::Registry;
 use upsweep::runtime::BlockStore;
-use upsweep::structures::array::ArrayFormat;
-use upsweep::structures::modifiers::bind_builtins;
-use upsweep::structures::table::{RawFormat, TableFormat};
+use upsweep::structures::registry;
 use upsweep::{
     CreateOptions, Durability, Error, Modifier, OpenOptions, Outcome, Refusal, RequestError,
     RetryError, Store, TableDefinition, ValueKind, ValueRef,
@@ -113,11 +110,7 @@ fn the_name_of_a_modifier_has_1_to_64_bytes_and_no_control_characters() {
     let store = builder().modifier(Named(&long[1..])).create(&path, &small()).expect("64 bytes");
     drop(store);
 
-    let mut registry = Registry::default();
-    bind_builtins(&mut registry.builtins);
-    registry.formats.insert("table", Arc::new(TableFormat));
-    registry.formats.insert("raw", Arc::new(RawFormat));
-    registry.formats.insert("array", Arc::new(ArrayFormat::default()));
+    let mut registry = registry();
     registry.modifiers.push(Arc::new(Named(long)));
     let opened = BlockStore::open(&path, &OpenOptions::default(), &registry);
     let error = opened.map(|_| ()).expect_err("a bad name for the block API too");

@@ -18,11 +18,12 @@ use std::time::Instant;
 
 use serde::Serialize;
 use upsweep::runtime::{BlockStore, PartlyAccepted};
-use upsweep::{CellKind, Durability, Error, Kind, RequestError, Store, Ticket};
+use upsweep::{CellKind, Durability, Error, RequestError, Store, Ticket};
 
 use crate::args::{ApplyArgs, DurabilityChoice};
 use crate::failure::Failure;
 use crate::input::Input;
+use crate::structure::KnownKind;
 use crate::{output, structure, text};
 use acks::Acks;
 use lines::Lines;
@@ -54,7 +55,7 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<(), Failure> {
     // The input comes first: no table is made for a file that is not there.
     let mut input = Input::open(&args.file)?;
     let store = output::open(&args.open)?;
-    let is_new = structure::kind_now(&store, &args.table)?.is_none();
+    let is_new = store.kind(&args.table).is_none();
     let (space, cells) = target(&store, &args.table)?;
     let started = Instant::now();
     let mut applier = Applier {
@@ -116,10 +117,13 @@ fn tell_when_interrupted(
 /// The space of the table or array of this name, and its cells if it is an array. Makes an ordered
 /// table if nothing has the name.
 fn target(store: &Store, name: &str) -> Result<(u32, Option<CellKind>), Failure> {
-    Ok(match structure::kind_now(store, name)? {
-        None | Some(Kind::Table) => (store.table(name)?.space(), None),
-        Some(Kind::HashTable) => (store.existing_hash_table(name)?.space(), None),
-        Some(Kind::Array(cells)) => (structure::space_of_numbers(store, name, cells)?, Some(cells)),
+    let kind = store.kind(name).map(|kind| structure::known(name, &kind)).transpose()?;
+    Ok(match kind {
+        None | Some(KnownKind::Table) => (store.table(name)?.space(), None),
+        Some(KnownKind::HashTable) => (store.existing_hash_table(name)?.space(), None),
+        Some(KnownKind::Array(cells)) => {
+            (structure::space_of_numbers(store, name, cells)?, Some(cells))
+        }
     })
 }
 

@@ -4,14 +4,15 @@ use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
 use clap::{ArgGroup, Args};
-use upsweep::{CellKind, Kind};
+use upsweep::CellKind;
 
 use super::OpenArgs;
+use crate::structure::KnownKind;
 use crate::text::Bytes;
 
 /// A kind of structure, as it is written on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KindChoice(pub(crate) Kind);
+pub(crate) struct KindChoice(pub(crate) KnownKind);
 
 impl FromStr for KindChoice {
     type Err = String;
@@ -19,12 +20,12 @@ impl FromStr for KindChoice {
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, cells) = text.split_once(':').map_or((text, None), |(a, b)| (a, Some(b)));
         Ok(Self(match (name, cells) {
-            ("ordered", None) => Kind::Table,
-            ("hash", None) => Kind::HashTable,
+            ("ordered", None) => KnownKind::Table,
+            ("hash", None) => KnownKind::HashTable,
             ("array", cells) => {
                 let cells = cells.unwrap_or("u64");
                 let found = cells.parse().ok().filter(|found| !matches!(found, CellKind::Bytes(_)));
-                Kind::Array(found.ok_or_else(|| {
+                KnownKind::Array(found.ok_or_else(|| {
                     format!("{cells:?} is no type of cells: u8, u16, u32, u64, i64, f64")
                 })?)
             }
@@ -37,9 +38,9 @@ impl FromStr for KindChoice {
 impl Display for KindChoice {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Kind::Table => formatter.write_str("ordered"),
-            Kind::HashTable => formatter.write_str("hash"),
-            Kind::Array(cells) => write!(formatter, "array:{cells}"),
+            KnownKind::Table => formatter.write_str("ordered"),
+            KnownKind::HashTable => formatter.write_str("hash"),
+            KnownKind::Array(cells) => write!(formatter, "array:{cells}"),
         }
     }
 }

@@ -1,6 +1,7 @@
-//! A store whose application has modifiers of its own, which the program does not know.
+//! A store whose application has modifiers, or kinds of structures, that the program does not know.
 
 use upsweep::{Modifier, Outcome, Refusal, Store, ValueKind, ValueRef};
+use upsweep_bitmap::{Bitmap, BitmapKind};
 
 use super::common::{World, refused};
 
@@ -73,6 +74,55 @@ fn what_needs_no_modifier_of_the_application_works() {
     let store = open();
     let table = store.existing_table("own").expect("the table");
     assert_eq!(*table.get(b"turned").expect("readable").expect("there"), *b"abc");
+}
+
+#[test]
+fn a_structure_of_an_unknown_kind_is_shown_by_name_and_dropped() {
+    let world = World::new();
+    assert_eq!(world.apply("put\tk\tvalue\n", &["--table", "other"]).status, Some(0));
+    let open = || Store::builder().kind(BitmapKind).open(world.store()).expect("opens");
+    let store = open();
+    let seen = Bitmap::open(&store, "seen").expect("a set");
+    for member in 0..1000 {
+        let _ticket = seen.insert(member * 1000).expect("durable");
+    }
+    store.sweep().expect("swept");
+    store.close().expect("closed");
+
+    let listed = world.ok("tables", &[]);
+    let line = listed.lines().find(|line| line.starts_with("seen ")).expect("listed");
+    assert_eq!(line.split_whitespace().collect::<Vec<_>>()[..3], ["seen", "bitmap:15", "1,000"]);
+    let json = world.ok("tables", &["--json"]);
+    assert!(json.contains("\"kind\":\"bitmap:15\""), "{json}");
+    world.ok("snapshot create", &["moment"]);
+    assert!(world.ok("snapshot list", &["--json"]).contains("\"kind\":\"bitmap:15\""));
+    assert!(world.ok("stat", &[]).contains("records"));
+    world.ok("verify", &[]);
+    let unknown = "\"seen\" is a structure of the kind \"bitmap:15\"; only a program that has";
+    refused(&world.run("get", &["1", "--table", "seen"]), unknown);
+    refused(&world.run("scan", &["--table", "seen"]), unknown);
+    refused(&world.apply("add\t1\t1\n", &["--table", "seen"]), unknown);
+    world.ok("clone", &["seen", "copy"]);
+    let backup = world.store().with_extension("backup");
+    let said = world.ok("backup", &[backup.to_str().expect("text")]);
+    assert!(said.contains("left out \"seen\": only a program that has its kind"), "{said}");
+    let dropped = world.ok("drop-table", &["seen"]);
+    let head = "dropped \"seen\", a structure of the kind \"bitmap:15\"\n";
+    assert!(dropped.starts_with(head), "{dropped}");
+
+    // What waits for one is for its application.
+    let store = open();
+    let copy = Bitmap::open(&store, "copy").expect("a set");
+    copy.insert(7).expect("durable");
+    store.close().expect("closed");
+    let swept = world.run("sweep", &[]);
+    let note = "opened for upkeep only: the kind or block format \"bitmap:15\" is not registered";
+    assert!(swept.status == Some(0) && swept.errors.contains(note), "{}", swept.errors);
+    let read = world.run("get", &["k", "--table", "other"]);
+    assert_eq!((read.status, read.out.as_str()), (Some(0), "value\n"));
+    let store = open();
+    let copy = Bitmap::open(&store, "copy").expect("a set");
+    assert_eq!(copy.count(..).expect("readable"), 1001);
 }
 
 /// The command was refused behind the note that the store is open for reading only.

@@ -162,6 +162,7 @@ impl Core {
         if space.record.snapshot != 0 || update.space == REFERENCES_SPACE {
             return Err(RequestError::ReadOnly(space.record.name.clone()).into());
         }
+        space.check_format()?;
         self.modifiers.admit(update.modifier, update.key, update.operand).map_err(|refusal| {
             let found = self.modifiers.get(update.modifier);
             let number = || format!("number {}", update.modifier.0);

@@ -148,6 +148,12 @@ impl Core {
         self.superblock.replay_from
     }
 
+    /// The last checkpoint has the directory as it was at this sequence.
+    #[must_use]
+    pub fn checkpointed(&self) -> u64 {
+        self.superblock.root_seq
+    }
+
     /// Whether a checkpoint is asked for or on its way. One that finds no room is given up.
     #[must_use]
     pub fn is_checkpointing(&self) -> bool {

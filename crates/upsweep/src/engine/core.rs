@@ -170,6 +170,8 @@ pub struct Core {
     pub(super) application_modifiers: Vec<Arc<dyn super::modifier::Modifier>>,
     /// The second pass of recovery is on: updates arrive with the sequences of the log.
     pub(super) replaying: bool,
+    /// There are spaces whose block format is not registered.
+    pub(super) has_unregistered: bool,
     /// Ranges of keys whose removal replay will come to: sequence and range.
     pub(super) removed_ranges: Vec<(u64, RangeRecord)>,
     /// What quarantined updates have added to the queues since they were last inside their limit.

@@ -1,12 +1,14 @@
-//! Updates of modifiers that are not registered, in a store that is open for upkeep.
+//! Updates that nobody can apply, in a store that is open for upkeep: their modifier or the format
+//! of their space is not registered.
 //!
-//! Nobody can apply such an update. A block for which one waits is *held*: it counts as pinned
+//! A block for which one waits is *held*: it counts as pinned
 //! while the store is open, so that no run, spill or compaction takes it. What waits for it stays
-//! in the log and in spill segments, for the application that has the modifier. All other blocks
-//! are swept.
+//! in the log and in spill segments, for the application that has both. All other blocks are swept.
 //!
 //! Held blocks keep the log, so the application's updates are refused: nobody waits for room that
 //! only a held block could make.
+
+use std::collections::BTreeSet;
 
 use super::core::Core;
 use super::directory::BlockId;
@@ -19,7 +21,7 @@ use crate::error::Error;
 /// What is held.
 #[derive(Default)]
 pub(super) struct Held {
-    blocks: Vec<BlockRef>,
+    blocks: BTreeSet<BlockRef>,
     /// Everything up to this sequence is inside published images, but for what is held.
     swept: u64,
 }
@@ -41,13 +43,18 @@ impl Core {
         match (&mut self.held, access) {
             _ if is_known => {}
             (_, Access::ReadWrite) => return Err(self.unknown_modifier(modifier)),
-            (Some(held), _) if !self.directory.block(id).pinned => {
-                held.blocks.push(self.directory.table.reference(id));
-                self.directory.block_mut(id).pinned = true;
-            }
+            (Some(_), _) if !self.directory.block(id).pinned => self.hold(id),
             _ => {}
         }
         Ok(())
+    }
+
+    /// Holds a block in a store that is open for upkeep.
+    pub(super) fn hold(&mut self, id: BlockId) {
+        if let Some(held) = &mut self.held {
+            held.blocks.insert(self.directory.table.reference(id));
+            self.directory.block_mut(id).pinned = true;
+        }
     }
 
     /// Blocks that are held: updates of modifiers that are not registered wait for them.
@@ -65,12 +72,13 @@ impl Core {
         Some(self.unknown_modifier(missing.id))
     }
 
-    /// Refuses updates of the application while a modifier is missing.
+    /// Refuses updates of the application while a modifier or a format is missing.
     pub(super) fn check_upkeep(&self, updates: &[LoggedUpdate<'_>]) -> Result<(), Error> {
         if updates.iter().all(|update| update.space == QUARANTINE_SPACE) {
             return Ok(());
         }
-        self.missing_modifier().map_or(Ok(()), Err)
+        let format = self.held.as_ref().and_then(|_| self.missing_format());
+        format.or_else(|| self.missing_modifier()).map_or(Ok(()), Err)
     }
 
     /// Everything up to this sequence is inside published images, but for what is held.

@@ -34,6 +34,7 @@ mod spill_segments;
 mod statistics;
 mod sweep;
 mod tree;
+mod unregistered;
 mod verify;
 mod view;
 mod visitor;
@@ -47,7 +48,8 @@ pub use core::{Actions, Core};
 pub use format::record_format::{LoggedUpdate, SpaceRecord};
 pub use policy::{BlockSizes, Costs, Gauge};
 pub use queue::Waiting;
-pub use recovery::{Access, Registry, create, open};
+pub use recovery::{Access, create, open};
+pub use registry::{OwnFormats, Registry};
 pub use spaces::{NewSnapshot, SpaceSize};
 pub use statistics::{Statistics, TreeCounters};
 pub use sweep::{

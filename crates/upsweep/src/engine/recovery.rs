@@ -15,7 +15,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::block_format::BlockFormat;
 use super::cache::Cache;
 use super::checkpoint::{CheckpointState, Listing};
 use super::config::{Config, DATA_START, SUPERBLOCK_SLOTS};
@@ -29,12 +28,11 @@ use super::format::record_format::{ModifierRecord, SpaceRecord};
 use super::growth::Growth;
 use super::held::Held;
 use super::log_growth::LogGrowth;
-use super::modifier::Modifier;
 use super::quarantine::{
     FIRST_USER_SPACE, QUARANTINE_COMPANION, QUARANTINE_SPACE, REFERENCES_SPACE,
 };
 use super::queue::Arena;
-use super::registry::Modifiers;
+use super::registry::{OwnFormats, Registry};
 use super::spaces::LARGE_VALUE_FORMAT;
 use super::spill_segments::{SpillSegment, SpillSegments};
 use super::statistics::Statistics;
@@ -50,29 +48,12 @@ use crate::placement::{DEVICE_BYTES_MAX, Extent, SpaceMap, UNIT_BYTES};
 const UPDATE_STREAM: &str = "updates";
 /// Name of the log stream of changes: directory, spaces, modifiers.
 const CHANGE_STREAM: &str = "changes";
-/// Name of the format of the quarantine table.
-const TABLE_FORMAT: &str = "table";
-/// Name of the format of arrays.
-const ARRAY_FORMAT: &str = "array";
-/// Name of the format of the reference array.
-const REFERENCES_FORMAT: &str = "array:i64";
 /// What the reference array is called.
 const REFERENCES_NAME: &str = "(references)";
 /// Numbers of nodes and blocks beyond what the devices have units are damage.
 const NUMBERS_BEYOND_UNITS: u64 = 1 << 20;
 /// What the quarantine table is called.
 pub const QUARANTINE_NAME: &str = "(quarantine)";
-
-/// What the application brings to a store: formats and modifiers.
-#[derive(Clone, Default)]
-pub struct Registry {
-    /// Block formats by name.
-    pub formats: BTreeMap<&'static str, Arc<dyn BlockFormat>>,
-    /// Built-in modifiers under their numbers.
-    pub builtins: Modifiers,
-    /// Modifiers of the application.
-    pub modifiers: Vec<Arc<dyn Modifier>>,
-}
 
 /// Whether a store is opened to work on it or to look at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,9 +189,10 @@ pub fn open(
     let growths = (growth, log_growth);
     let mut core = Core::assemble(config, registry, superblock, log, space_map, growths)?;
     core.held = (access == Access::Upkeep).then(Held::default);
-    core.load_checkpoint(devices, &root)?;
+    core.load_checkpoint(devices, &root, &registry.own)?;
     core.replay_changes(devices, &mut reader)?;
     core.claim_space()?;
+    core.pin_unregistered();
     core.load_spill_segments(devices, access)?;
     core.published = last;
     core.replay_updates(devices, &mut reader, access)?;
@@ -276,8 +258,10 @@ fn read_image<T>(
 
 /// The store's own spaces need these.
 fn check_formats(registry: &Registry) -> Result<(), Error> {
-    for needed in [TABLE_FORMAT, LARGE_VALUE_FORMAT, ARRAY_FORMAT] {
-        if !registry.formats.contains_key(needed) {
+    let OwnFormats { quarantine, references } = &registry.own;
+    for needed in [quarantine, references, LARGE_VALUE_FORMAT] {
+        let (name, _) = needed.split_once(':').unwrap_or((needed, ""));
+        if !registry.formats.contains_key(name) {
             return Err(RequestError::UnknownFormat(needed.to_owned()).into());
         }
     }
@@ -327,6 +311,7 @@ impl Core {
             growth,
             log_growth,
             held: None,
+            has_unregistered: false,
             full: false,
             room_events: 0,
             refused: None,
@@ -352,14 +337,19 @@ impl Core {
         })
     }
 
-    fn load_checkpoint(&mut self, devices: &mut dyn Devices, root: &Root) -> Result<(), Error> {
+    fn load_checkpoint(
+        &mut self,
+        devices: &mut dyn Devices,
+        root: &Root,
+        own: &OwnFormats,
+    ) -> Result<(), Error> {
         self.carried.clone_from(&root.carried);
         self.carried_replay = root.carried.iter().cloned().collect();
         for record in &root.modifiers {
             self.bind_modifier(record.clone());
         }
         if root.spaces.is_empty() {
-            for record in own_spaces() {
+            for record in own_spaces(own) {
                 self.add_space(record, 1);
             }
             return Ok(());
@@ -398,7 +388,7 @@ impl Core {
 
     fn restore_spaces(&mut self, root: &Root) -> Result<(), Error> {
         for (record, node) in &root.spaces {
-            let format = self.format_named(&record.format)?;
+            let format = self.format_or_stand_in(&record.format)?;
             self.directory.add_space(record.clone(), format, NodeId(*node));
         }
         for (index, amount) in &root.deferred {
@@ -497,7 +487,7 @@ impl Core {
 }
 
 /// The spaces that the engine keeps for itself.
-fn own_spaces() -> [SpaceRecord; 2] {
+fn own_spaces(formats: &OwnFormats) -> [SpaceRecord; 2] {
     let own = |space, companion, format: &str, name: &str| SpaceRecord {
         space,
         companion,
@@ -506,7 +496,7 @@ fn own_spaces() -> [SpaceRecord; 2] {
         name: name.to_owned(),
     };
     [
-        own(QUARANTINE_SPACE, QUARANTINE_COMPANION, TABLE_FORMAT, QUARANTINE_NAME),
-        own(REFERENCES_SPACE, 0, REFERENCES_FORMAT, REFERENCES_NAME),
+        own(QUARANTINE_SPACE, QUARANTINE_COMPANION, &formats.quarantine, QUARANTINE_NAME),
+        own(REFERENCES_SPACE, 0, &formats.references, REFERENCES_NAME),
     ]
 }

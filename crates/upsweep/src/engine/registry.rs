@@ -1,13 +1,14 @@
-//! The registered modifiers of one open store, by number and by name.
+//! What is registered with one open store: block formats by name, modifiers by number and by name.
 //!
 //! On the log a modifier is a small number. Numbers below [`FIRST_USER_ID`] belong to the built-in
 //! modifiers for ever; others are given out by the store, which records (number, name, version)
 //! before their first use.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::block_format::UpdateRef;
+use super::block_format::{BlockFormat, UpdateRef};
 use super::config::OPERAND_BYTES_MAX;
 use super::modifier::{Modifier, Outcome, Refusal, check_value};
 
@@ -61,6 +62,29 @@ impl<'a> KeyRange<'a> {
 
 /// First number that is given to modifiers of the application.
 pub const FIRST_USER_ID: u16 = 256;
+
+/// The block formats of the spaces that the store keeps for itself, parameters included. They are
+/// for whoever lays out blocks to choose; each has to be registered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnFormats {
+    /// Of the quarantine: records by key, with values of any length.
+    pub quarantine: String,
+    /// Of the reference array: a signed integer of 8 bytes for each key of 8 bytes, 0 at first.
+    pub references: String,
+}
+
+/// What the layers above bring to a store: formats and modifiers.
+#[derive(Clone, Default)]
+pub struct Registry {
+    /// The formats of the store's own spaces.
+    pub own: OwnFormats,
+    /// Block formats by name.
+    pub formats: BTreeMap<&'static str, Arc<dyn BlockFormat>>,
+    /// Built-in modifiers under their numbers.
+    pub builtins: Modifiers,
+    /// Modifiers of the application.
+    pub modifiers: Vec<Arc<dyn Modifier>>,
+}
 
 /// The modifiers that this process knows under their numbers in this store.
 #[derive(Clone, Default)]

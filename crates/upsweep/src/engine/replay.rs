@@ -81,7 +81,10 @@ impl Core {
             Payload::DropSpace(space) => Event::Drop(space),
             Payload::Clone(clone) => Event::Clone(clone),
             Payload::DropSnapshot(snapshot) => Event::DropSnapshot(snapshot),
-            Payload::RemoveRange(range) => Event::RemoveRange(range),
+            Payload::RemoveRange(range) => {
+                self.missing_format_of(range.space, seq).map_or(Ok(()), Err)?;
+                Event::RemoveRange(range)
+            }
             Payload::Adopt(space, source) => Event::Adopt { space, source },
             Payload::Release(portion) => Event::Release(portion),
             Payload::Spill(spill_segments) => {
@@ -105,6 +108,7 @@ impl Core {
                 .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
             let Some(update) = next else { return Ok(Event::Blocks(wanted)) };
             let Some(space) = self.directory.space(update.space) else { continue };
+            space.check_format()?;
             if has_sharing || space.format.routing() == Routing::Exact {
                 let position = space.format.position(update.key);
                 wanted.push((update.space, Box::from(&*position)));
@@ -147,7 +151,7 @@ impl Core {
                     }
                     Payload::RemoveRange(range) => {
                         self.replay_group(devices, &mut group, access)?;
-                        self.replay_range(seq, &range);
+                        self.replay_range(seq, &range, access)?;
                         self.accepted = seq;
                     }
                     _ => {}
@@ -184,6 +188,15 @@ impl Core {
     ) -> Result<(), Error> {
         let Some((last, _)) = group.last() else { return Ok(()) };
         self.accepted = *last;
+        if self.has_unregistered {
+            let missing = |(seq, update): &mut (u64, LoggedUpdate<'_>)| {
+                self.missing_format_of(update.space, *seq).is_some()
+            };
+            let unregistered: Vec<_> = group.extract_if(.., missing).collect();
+            for (seq, update) in unregistered {
+                self.replay_unregistered(seq, &update, access)?;
+            }
+        }
         for (target, (seq, update)) in self.targets_of(group).into_iter().zip(group.drain(..)) {
             match target {
                 None => {}
@@ -307,7 +320,16 @@ impl Core {
                 spill_segments::waiting_all(&buffer[body.clone()])
                     .map_err(|error| error.to_string())
             });
+            let missing = self.missing_format_of(record.space, seq);
             let filter = match waiting {
+                _ if missing.is_some() => {
+                    // Nobody can tell which blocks cover its keys.
+                    if let (Some(missing), Access::ReadWrite) = (missing, access) {
+                        return Err(missing);
+                    }
+                    self.mark_spilled(&record, seq);
+                    None
+                }
                 Ok(waiting) => {
                     self.count_spilled(&record, seq, &waiting, access)?;
                     let keys = waiting.iter().flat_map(Waiting::updates).map(|update| update.key);
@@ -390,12 +412,18 @@ impl Core {
     }
 
     /// The removal of a range, for all that share what it concerns.
-    fn replay_range(&mut self, seq: u64, record: &RangeRecord) {
+    fn replay_range(
+        &mut self,
+        seq: u64,
+        record: &RangeRecord,
+        access: Access,
+    ) -> Result<(), Error> {
         let range = record.range();
         let mut told = BTreeSet::new();
         for space in self.directory.clones.holders(record.space, seq) {
             self.push_range(seq, space, &range, &mut told);
         }
+        self.hold_range(seq, record, told, access)
     }
 }
 

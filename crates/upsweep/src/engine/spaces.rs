@@ -46,9 +46,14 @@ impl Core {
     }
 
     /// How the blocks of a space are laid out.
-    #[must_use]
-    pub fn format_of(&self, space: u32) -> Option<Arc<dyn BlockFormat>> {
-        self.directory.space(space).map(|space| Arc::clone(&space.format))
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; [`RequestError::UnknownFormat`] if that is not registered.
+    pub fn format_of(&self, space: u32) -> Result<Arc<dyn BlockFormat>, Error> {
+        let no_table = || RequestError::NoTable(format!("number {space}"));
+        let space = self.directory.space(space).ok_or_else(no_table)?;
+        space.check_format()?;
+        Ok(Arc::clone(&space.format))
     }
 
     /// All spaces of the application, those of snapshots included: number, name, format.
@@ -375,8 +380,7 @@ impl Core {
         if record.snapshot != 0 || space < FIRST_USER_SPACE {
             return Err(RequestError::ReadOnly(record.name.clone()).into());
         }
-        let format = self.format_of(space);
-        if !format.is_some_and(|format| format.keeps_key_order()) {
+        if !self.format_of(space)?.keeps_key_order() {
             return Err(RequestError::NotOrdered(record.name.clone()).into());
         }
         let (bytes, limit) = (from.len().max(to.map_or(0, <[u8]>::len)), KEY_BYTES_MAX);

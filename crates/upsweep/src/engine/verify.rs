@@ -7,8 +7,9 @@
 //! every space that has it, number of records; every large value: there, of the right length, and
 //! referred to; every spill segment: readable, checksum, names itself as the directory does, its
 //! sections in order, its updates as many and as old as it says, in its range of positions. Blocks
-//! that several spaces share are read once. Nothing is written. Memory: the directory and the
-//! waiting updates, whatever the budget.
+//! that several spaces share are read once. Of a space whose format is not registered, everything
+//! is checked but the layout of its blocks and what they refer to. Nothing is written. Memory: the
+//! directory and the waiting updates, whatever the budget.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +24,8 @@ use super::format::reference_format::decode_cell;
 use super::format::spill_segment_format::SpillSegmentRecord;
 use super::quarantine::{FIRST_USER_SPACE, REFERENCES_SPACE};
 use super::queue::Waiting;
-use super::recovery::{self, Access, Registry};
+use super::recovery::{self, Access};
+use super::registry::Registry;
 use super::spill_segments;
 use crate::device::{self, Buffer, DeviceId, Devices};
 use crate::error::{Damage, Error};
@@ -216,6 +218,12 @@ impl Verifier<'_> {
                 self.report.waiting += space.pending.len() as u64;
             }
             if let Some(values) = directory.space(space.record.companion) {
+                if !space.is_registered() {
+                    // Nobody can tell which it refers to.
+                    let keys =
+                        directory.blocks_of(values).map(|id| directory.block(id).key.to_vec());
+                    referred.extend(keys);
+                }
                 for id in directory.blocks_of(values) {
                     if let Err(reason) = self.check_large_value(id, &mut referred) {
                         self.damaged(id, reason);
@@ -260,6 +268,9 @@ impl Verifier<'_> {
         self.report.bytes += u64::from(extent.bytes);
         self.report.records += u64::from(block.placement().records);
         let (buffer, body) = self.read(id)?;
+        if !space.is_registered() {
+            return Ok(Values::new());
+        }
         let found = space.format.check(&buffer[body], &block.key, high)?;
         if found.records != block.placement().records {
             let (found, listed) = (found.records, block.placement().records);
@@ -305,7 +316,8 @@ impl Verifier<'_> {
         // Of a space that was dropped, and lives on in clones, the format is theirs.
         let holders = self.core.directory.clones.holders(record.space, record.first_seq);
         let mut spaces = holders.iter().filter_map(|space| self.core.directory.space(*space));
-        let format = spaces.next().map(|space| Arc::clone(&space.format));
+        let format = spaces.next().filter(|space| space.is_registered());
+        let format = format.map(|space| Arc::clone(&space.format));
         for update in updates() {
             let position = format.as_ref().map(|format| format.position(update.key));
             let is_inside = position.is_none_or(|position| {

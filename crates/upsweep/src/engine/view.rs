@@ -50,8 +50,8 @@ pub enum Wanted {
 pub struct View {
     /// The block's key.
     pub low: Box<[u8]>,
-    /// The next block's key; `None` if there is none. Meaningless for exact routing and for a
-    /// point view.
+    /// Where the next block begins at the earliest: for ordered routing its key, for exact routing
+    /// what comes right behind this block's; `None` if there is none. Meaningless for a point view.
     pub high: Option<Box<[u8]>>,
     /// Where its image is, if it has one.
     pub extent: Option<Extent>,
@@ -205,6 +205,7 @@ impl Core {
         let space = *space;
         let no_table = || RequestError::NoTable(format!("number {space}"));
         let found_space = self.directory.space(space).ok_or_else(no_table)?;
+        found_space.check_format()?;
         let found = self.wanted_block(found_space, wanted);
         if let Some(view) = self.pending_without_block(found_space, wanted, found) {
             return Ok(Gathered::Complete(view));
@@ -357,7 +358,7 @@ impl Core {
             _ => true,
         };
         let pending = space.pending.in_range(&low, Some(&after), is_wanted);
-        Some(View { low, waiting: vec![pending], ..View::default() })
+        Some(View { low, high: Some(after.into()), waiting: vec![pending], ..View::default() })
     }
 
     /// The damage of a block that could not be read when it was swept. Its updates went to the

@@ -24,13 +24,13 @@ use super::threads::{Threads, join_notifier};
 use super::ticket::Ticket;
 use super::views::PendingView;
 use crate::device::{self, Bank, DeviceId};
-use crate::engine::block_format::ApplyInput;
+use crate::engine::block_format::{ApplyError, ApplyInput, BlockFormat};
 use crate::engine::modifier::{Modifier, ValueKind};
 use crate::engine::policy::{self, Scale, Shape};
 use crate::engine::registry::{ModifierId, Modifiers, PUT};
 use crate::engine::{
-    self, Access, BlockVisitor, Config, LoggedUpdate, Registry, Report, SpaceRecord, SpaceSize,
-    View, Wanted,
+    self, Access, BlockVisitor, Config, Core, LoggedUpdate, Registry, Report, SpaceRecord,
+    SpaceSize, View, Wanted,
 };
 use crate::error::{ClosedError, Error, RequestError, RetryError};
 use crate::log::Urgency;
@@ -418,10 +418,18 @@ impl BlockStore {
     /// As [`BlockStore::view`]; [`Error::Damaged`] also if the block refers to large values, which
     /// only its structure can follow.
     pub fn read(&self, space: u32, key: &[u8]) -> Result<Vec<u8>, Error> {
-        let Some(format) = self.inner.shared.lock().core.format_of(space) else {
-            return Err(RequestError::NoTable(format!("number {space}")).into());
-        };
+        let format = self.format_of(space)?;
         let view = self.view(space, Wanted::Covering(format.position(key).into_owned()))?;
+        let what = || format!("block {:?}", String::from_utf8_lossy(key));
+        let damage = |reason| view.damage(what(), reason);
+        self.body_of(&*format, &view).map_err(damage)
+    }
+
+    /// A block of this format with everything that waits for it applied: its body.
+    ///
+    /// # Errors
+    /// What is wrong with the image of the block; of one with large values, that it has some.
+    pub fn body_of(&self, format: &dyn BlockFormat, view: &View) -> Result<Vec<u8>, String> {
         let modifiers = self.modifiers();
         let mut updates = view.updates();
         updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
@@ -433,9 +441,19 @@ impl BlockStore {
             body_bytes_max: usize::MAX,
             inline_value_bytes_max: usize::MAX,
         };
-        format.read(&input).map_err(|error| {
-            view.damage(format!("block {:?}", String::from_utf8_lossy(key)), format!("{error:?}"))
+        format.read(&input).map_err(|error| match error {
+            ApplyError::Corrupt(reason) => reason,
+            ApplyError::NeedValues(_) => "it refers to large values, and none has".to_owned(),
         })
+    }
+
+    /// How the blocks of a space are laid out, with the parameters of the space.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; [`RequestError::UnknownFormat`] if the format is not registered:
+    /// register it when opening the store.
+    pub fn format_of(&self, space: u32) -> Result<Arc<dyn BlockFormat>, Error> {
+        self.inner.shared.lock().core.format_of(space)
     }
 
     /// Replaces a block of a space of format `raw`: its value becomes `bytes` (at most 1 MiB).
@@ -552,7 +570,8 @@ impl BlockStore {
             }
             core.is_swept(target).then_some(Ok(()))
         })??;
-        self.inner.leave_checkpoint()
+        // It spares the next open the log.
+        self.inner.leave_checkpoint(|core| core.replay_from_next() > core.replay_from())
     }
 
     /// Writes the directory to the data devices, which bounds what the next open has to replay.
@@ -618,13 +637,14 @@ impl Inner {
         let mut asked = None;
         self.shared.wait_until(move |core| {
             let done = core.statistics().checkpoints;
-            let Some((before, replay_from)) = asked else {
-                asked = Some((done, core.replay_from_next()));
+            let Some((before, replay_from, published)) = asked else {
+                asked = Some((done, core.replay_from_next(), core.published()));
                 core.request_checkpoint();
                 return None;
             };
             // The first one that ends may have begun earlier.
-            if done > before && core.replay_from() >= replay_from {
+            let is_recent = core.replay_from() >= replay_from && core.checkpointed() >= published;
+            if done > before && is_recent {
                 return Some(Ok(()));
             }
             if core.is_checkpointing() {
@@ -639,13 +659,10 @@ impl Inner {
         })?
     }
 
-    /// Writes a checkpoint if it spares the next open any of the log. Without room there is none,
-    /// and the log has everything.
-    fn leave_checkpoint(&self) -> Result<(), Error> {
-        let state = self.shared.lock();
-        let is_news = state.core.replay_from_next() > state.core.replay_from();
-        drop(state);
-        if !is_news {
+    /// Writes a checkpoint if one `is_due`. Without room there is none, and the log has everything.
+    fn leave_checkpoint(&self, is_due: impl FnOnce(&Core) -> bool) -> Result<(), Error> {
+        let is_due = is_due(&self.shared.lock().core);
+        if !is_due {
             return Ok(());
         }
         match self.checkpoint() {
@@ -659,7 +676,12 @@ impl Inner {
         if self.access == Access::ReadOnly {
             return Ok(());
         }
-        self.leave_checkpoint()?;
+        // Who opens the store next may not have the formats of all its spaces, and needs a
+        // directory that is not to be made of the log: what is accepted has to be in it.
+        let last = self.shared.lock().core.last();
+        self.shared.wait_durable(last)?;
+        self.shared.wait_until(move |core| (core.published() >= last).then_some(()))?;
+        self.leave_checkpoint(|core| core.checkpointed() < core.published())?;
         let mut state = self.shared.lock();
         state.core.begin_close();
         let last = state.core.last();

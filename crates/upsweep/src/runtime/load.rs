@@ -119,10 +119,7 @@ impl BlockStore {
         space: u32,
         blocks: &mut dyn Iterator<Item = Result<LoadedBlock, Error>>,
     ) -> Result<LoadSummary, Error> {
-        let format = self.inner.shared.lock().core.format_of(space);
-        let Some(format) = format else {
-            return Err(RequestError::NoTable(format!("number {space}")).into());
-        };
+        let format = self.format_of(space)?;
         if format.routing() != Routing::Ordered {
             let reason = "its blocks are not ordered, so they cannot be loaded".to_owned();
             return Err(RequestError::BadFormat { format: format.name().to_owned(), reason }.into());

@@ -11,8 +11,9 @@ use crate::structures::backup::{RestoreOptions, RestoreSummary};
 
 impl Store {
     /// Copies all structures, as they are at one moment, into a new folder; the store goes on
-    /// meanwhile. [`Store::restore`] makes a store of it again. Updates in quarantine, and spaces
-    /// of the block API, are not in it.
+    /// meanwhile. [`Store::restore`] makes a store of it again. Updates in quarantine are not in
+    /// it, nor are structures of kinds that are not registered: [`BackupSummary::left_out`] names
+    /// them.
     ///
     /// A backup on which an increment is to stand keeps its snapshot: see
     /// [`BackupOptions::snapshot`]. It takes the room of what changes later, until an increment
@@ -86,7 +87,8 @@ impl StoreBuilder {
     /// # Errors
     /// [`RequestError::AlreadyExists`]; [`RequestError::BadBackup`] for a folder that is no backup,
     /// or one whose parent is missing or another; [`RequestError::BackupDamaged`], which names file
-    /// and offset; as [`StoreBuilder::create`].
+    /// and offset; [`RequestError::UnknownFormat`] for a structure whose kind is not registered; as
+    /// [`StoreBuilder::create`].
     pub fn restore(
         self,
         backup: impl AsRef<Path>,
@@ -95,7 +97,8 @@ impl StoreBuilder {
     ) -> Result<RestoreSummary, Error> {
         let chain = Chain::read(backup.as_ref())?;
         let create = chain.create_options(&options.create);
+        let kinds = self.kinds();
         let open = |place: &Path| Ok(self.create(place, &create)?.blocks);
-        backup::restore(&chain, folder.as_ref(), options, open)
+        backup::restore(&chain, &kinds, folder.as_ref(), options, open)
     }
 }

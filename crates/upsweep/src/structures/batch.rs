@@ -3,7 +3,6 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::sealed::Sealed;
 use super::{modifiers as builtin, of_structure};
 use crate::engine::modifier::Modifier;
 use crate::engine::registry::ModifierId;
@@ -11,13 +10,12 @@ use crate::error::{Error, RequestError};
 use crate::runtime::{BlockStore, Durability, OwnedUpdate, PendingChange, Ticket};
 
 /// A named part of a store that takes updates of its records: a [`Table`](crate::Table), a
-/// [`HashTable`](crate::HashTable), a typed one of these, or an [`Array`](crate::Array). Its
+/// [`HashTable`](crate::HashTable), an [`Array`](crate::Array) or a structure of another crate. Its
 /// `_async` methods change a record without blocking the thread, also while there is no room.
-/// Sealed.
-pub trait Structure: Sealed {
+pub trait Structure {
     /// What names a record: bytes in a table, an index in an array.
     type Key: ?Sized;
-    /// What a record holds.
+    /// What a record holds. [`Infallible`](std::convert::Infallible) if records are not put.
     type Value: ?Sized;
 
     /// Its name.
@@ -32,16 +30,18 @@ pub trait Structure: Sealed {
     /// When its changes return.
     fn durability(&self) -> Durability;
 
-    /// The key of a record as bytes.
-    #[doc(hidden)]
+    /// The key of a record as its block format takes it.
     fn key_bytes(key: &Self::Key) -> Vec<u8>;
 
-    /// The operand with which `put` gives a record this value.
-    #[doc(hidden)]
+    /// The operand with which the built-in modifier `put` gives a record this value: see
+    /// [`value_operand`](crate::structures::modifiers::value_operand).
     fn put_operand(value: &Self::Value) -> Vec<u8>;
 
-    /// Refuses an update that the structure can never take.
-    #[doc(hidden)]
+    /// Refuses an update that the structure can never take. What is not refused is declared, and
+    /// goes to the quarantine if the block format refuses it.
+    ///
+    /// # Errors
+    /// A [`RequestError`] that says why; [`Batch::commit`] returns it.
     fn check(&self, key: &Self::Key, modifier: ModifierId, operand: &[u8]) -> Result<(), Error> {
         let _ = (key, modifier, operand);
         Ok(())
@@ -106,7 +106,6 @@ pub trait Sums: Structure {
     type Amount;
 
     /// Modifier and operand that add so much.
-    #[doc(hidden)]
     fn sum(amount: Self::Amount) -> (ModifierId, Vec<u8>);
 
     /// Adds to a record, as [`Table::add`](crate::Table::add) and

@@ -2,8 +2,8 @@
 //! and the array; snapshots and backups of all of them.
 //!
 //! Formats, modifiers and readers are pure: no I/O, no threads, no clocks. The handles on top of
-//! them use the public block API and nothing else, which proves that others can build structures
-//! too.
+//! them use the public block API and nothing else, as structures of other crates do: see
+//! [`kind`](kind) for what a store has to know of them.
 
 pub mod array;
 pub mod backup;
@@ -12,6 +12,7 @@ pub mod hash;
 pub mod kind;
 pub mod modifiers;
 pub mod snapshot;
+pub mod space;
 pub mod table;
 pub mod typed;
 
@@ -19,18 +20,30 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use array::CellKind;
+use kind::{Kind, Kinds};
+use modifiers::bind_builtins;
+
 use crate::engine::block_format::BlockFormat;
+use crate::engine::registry::{OwnFormats, Registry};
 use crate::error::{Error, RequestError};
 
-/// The built-in block formats.
+/// The formats of the spaces that a store keeps for itself: a table and an array of `i64`.
+fn own_formats() -> OwnFormats {
+    let references = Kind::array(CellKind::I64).format().to_owned();
+    OwnFormats { quarantine: Kind::table().format().to_owned(), references }
+}
+
+/// What every store needs registered: the built-in modifiers and block formats, and which of them
+/// the store uses for itself.
 #[must_use]
-pub fn formats() -> [Arc<dyn BlockFormat>; 4] {
-    [
-        Arc::new(table::TableFormat),
-        Arc::new(table::RawFormat),
-        Arc::new(hash::HashFormat),
-        Arc::new(array::ArrayFormat::default()),
-    ]
+pub fn registry() -> Registry {
+    let mut registry = Registry { own: own_formats(), ..Registry::default() };
+    bind_builtins(&mut registry.builtins);
+    let kinds = Kinds::builtin().map(|kind| kind.format());
+    let raw: Arc<dyn BlockFormat> = Arc::new(table::RawFormat);
+    registry.formats.extend(kinds.into_iter().chain([raw]).map(|format| (format.name(), format)));
+    registry
 }
 
 /// An error of the block API, which knows spaces by number alone, with the name of the structure.

@@ -8,11 +8,13 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::iter::Peekable;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use super::array::{Array, Cell};
 use super::batch::Structure;
 use super::hash::HashTable;
-use super::kind::Kind;
+use super::kind::{Kind, Kinds};
+use super::space::OpenSpace;
 use super::table::{Scan, Table, Value};
 use crate::error::{Error, RequestError};
 use crate::runtime::{BlockStore, Differing, SnapshotInfo, SpaceRecord};
@@ -25,13 +27,14 @@ const RANGES_PER_STEP: usize = 64;
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     blocks: BlockStore,
+    kinds: Arc<Kinds>,
     info: SnapshotInfo,
 }
 
 impl Snapshot {
-    pub(crate) fn new(blocks: &BlockStore, info: SnapshotInfo) -> Self {
+    pub(crate) fn new(blocks: &BlockStore, kinds: &Arc<Kinds>, info: SnapshotInfo) -> Self {
         let blocks = if info.name.is_none() { blocks.keeping(info.number) } else { blocks.clone() };
-        Self { blocks, info }
+        Self { blocks, kinds: Arc::clone(kinds), info }
     }
 
     /// Its name; `None` if it ends with its handles.
@@ -61,17 +64,14 @@ impl Snapshot {
     /// Names and kinds of the structures that it keeps, by order of creation.
     #[must_use]
     pub fn structures(&self) -> Vec<(String, Kind)> {
-        let spaces = self.info.spaces.iter();
-        spaces
-            .filter_map(|space| Some((space.name.clone(), Kind::of_format(&space.format)?)))
-            .collect()
+        let kind = |space: &SpaceRecord| self.kinds.of_format(&space.format);
+        self.info.spaces.iter().map(|space| (space.name.clone(), kind(space))).collect()
     }
 
-    /// Names of the spaces that it keeps and that are no structures.
-    pub(crate) fn spaces_of_block_api(&self) -> Vec<String> {
-        let spaces = self.info.spaces.iter();
-        let others = spaces.filter(|space| Kind::of_format(&space.format).is_none());
-        others.map(|space| space.name.clone()).collect()
+    /// What the structure of this name is; `None` if it keeps none.
+    #[must_use]
+    pub fn kind(&self, name: &str) -> Option<Kind> {
+        self.record(name).ok().map(|space| self.kinds.of_format(&space.format))
     }
 
     /// The ordered table of this name, as it was. It cannot be changed; a clone of it can, see
@@ -80,7 +80,7 @@ impl Snapshot {
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`] for a structure of another kind.
     pub fn table(&self, name: &str) -> Result<Table, Error> {
-        Ok(Table::new(self.blocks.clone(), self.record(name, Kind::Table)?))
+        Ok(self.space(name, &Kind::table())?.table())
     }
 
     /// The hash table of this name, as it was.
@@ -88,7 +88,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::table`].
     pub fn hash_table(&self, name: &str) -> Result<HashTable, Error> {
-        Ok(HashTable::new(self.blocks.clone(), self.record(name, Kind::HashTable)?))
+        Ok(self.space(name, &Kind::hash_table())?.table())
     }
 
     /// The array of this name, as it was.
@@ -96,11 +96,17 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::table`].
     pub fn array<T: Cell>(&self, name: &str) -> Result<Array<T>, Error> {
-        Ok(Array::new(self.blocks.clone(), self.record(name, Kind::Array(T::KIND))?))
+        Ok(self.space(name, &Kind::array(T::KIND))?.array())
     }
 
-    pub(crate) fn space(&self, name: &str) -> Option<&SpaceRecord> {
-        self.info.spaces.iter().find(|space| space.name == name)
+    /// The space of a structure of any kind, as it was, to make a handle of.
+    ///
+    /// # Errors
+    /// As [`Snapshot::table`]; [`RequestError::UnknownFormat`] if the kind is not registered.
+    pub fn space(&self, name: &str, kind: &Kind) -> Result<OpenSpace, Error> {
+        let record = self.record(name)?;
+        let found = self.kinds.of_format(&record.format);
+        kind.open(&self.blocks, record.clone(), &found)
     }
 
     /// Whether it is of this store.
@@ -108,9 +114,13 @@ impl Snapshot {
         self.blocks.is_same(blocks)
     }
 
-    fn record(&self, name: &str, kind: Kind) -> Result<SpaceRecord, Error> {
-        let missing = || RequestError::NoTable(name.to_owned());
-        kind.expect(self.space(name).ok_or_else(missing)?.clone())
+    /// What the store has on record of a structure, as it was.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`].
+    pub(crate) fn record(&self, name: &str) -> Result<&SpaceRecord, Error> {
+        let missing = || RequestError::NoTable(name.to_owned()).into();
+        self.info.spaces.iter().find(|space| space.name == name).ok_or_else(missing)
     }
 
     /// The records of an ordered table that differ between an `earlier` snapshot and this one, in
@@ -131,13 +141,7 @@ impl Snapshot {
             other => other.map(Some),
         };
         let (before, after) = (of(earlier)?, of(self)?);
-        Ok(Changes {
-            before,
-            after,
-            next: Some(Box::default()),
-            ranges: VecDeque::new(),
-            scans: None,
-        })
+        Ok(Changes::new(before, after))
     }
 }
 
@@ -166,6 +170,12 @@ pub struct Changes {
 }
 
 impl Changes {
+    /// The records that differ between two moments of a table; `None` where it was not there.
+    pub(crate) fn new(before: Option<Table>, after: Option<Table>) -> Self {
+        let (next, ranges) = (Some(Box::default()), VecDeque::new());
+        Self { before, after, next, ranges, scans: None }
+    }
+
     /// Looks the next ranges up in which the tables have different blocks.
     fn find_ranges(&mut self) -> Result<(), Error> {
         let Some(from) = self.next.take() else { return Ok(()) };

@@ -23,8 +23,8 @@ use upsweep::engine::{
     Spilling, View, ViewId, ViewPoll, Wanted,
 };
 use upsweep::log::{LogRegion, Urgency};
-use upsweep::structures::formats;
-use upsweep::structures::modifiers::{ADD_I64, DELETE, bind_builtins};
+use upsweep::structures::modifiers::{ADD_I64, DELETE};
+use upsweep::structures::registry;
 use upsweep::structures::table::{ByKey, Lookup, PageRequest, get, page};
 
 pub const DATA: DeviceId = DeviceId(0);
@@ -149,13 +149,6 @@ pub fn key(number: u32) -> Vec<u8> {
     let mut key = format!("key {number:05} ").into_bytes();
     key.resize(300, b'.');
     key
-}
-
-fn registry() -> Registry {
-    let mut registry = Registry::default();
-    bind_builtins(&mut registry.builtins);
-    registry.formats.extend(formats().map(|format| (format.name(), format)));
-    registry
 }
 
 fn config(segments: u64) -> Config {

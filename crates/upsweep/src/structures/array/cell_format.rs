@@ -104,7 +104,7 @@ impl CellKind {
     ///
     /// # Errors
     /// Why the value does not fit, for people.
-    pub(super) fn cell_of(self, value: ValueRef<'_>) -> Result<&[u8], String> {
+    pub(crate) fn cell_of(self, value: ValueRef<'_>) -> Result<&[u8], String> {
         let (kind, bytes, cell_bytes) = (value.kind, value.bytes, self.cell_bytes());
         let is_number = kind != ValueKind::Bytes;
         if kind != self.value_kind() || bytes.len() != if is_number { 8 } else { cell_bytes } {

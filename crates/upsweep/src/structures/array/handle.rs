@@ -20,7 +20,6 @@ use crate::error::{Error, RequestError};
 use crate::runtime::{BlockStore, Durability, LoggedUpdate, SpaceRecord, Ticket, View, Wanted};
 use crate::structures::batch::{Structure, Sums};
 use crate::structures::modifiers as builtin;
-use crate::structures::sealed::Sealed;
 use crate::structures::{at_once, of_structure};
 
 /// An array of an open store: a cell of type `T` for each index below 2^48. All cells are there
@@ -283,8 +282,6 @@ impl<T: NumberCell> Array<T> {
         self.update(index, by_kind(T::KIND, of_kind), &value_bytes(ceiling))
     }
 }
-
-impl<T> Sealed for Array<T> {}
 
 impl<T: Cell> Structure for Array<T> {
     type Key = u64;

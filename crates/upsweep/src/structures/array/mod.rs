@@ -5,7 +5,6 @@
 //! | [`cell_format`] | [`CellKind`], [`Cell`]: the bytes of a cell, and its value for modifiers |
 //! | [`body_format`] | the bytes of a block, and the keys that name cells and blocks |
 //! | [`block`] | [`ArrayFormat`]: applies updates to a block |
-//! | `values` | the cells of any kind as records, for copies |
 //! | [`Array`], [`ArrayScan`], [`BlockCells`] | the array of an open store, over the block API |
 //!
 //! A block holds a fixed number of neighbouring cells, so its number is a division away, blocks
@@ -21,7 +20,6 @@ mod handle;
 mod scan;
 #[cfg(test)]
 mod tests;
-mod values;
 mod visit;
 
 pub use block::{ARRAY_FORMAT, ArrayFormat};
@@ -29,5 +27,4 @@ pub use body_format::{INDEX_BITS, INDEX_MAX};
 pub use cell_format::{CELL_BYTES_MAX, Cell, CellKind, NumberCell};
 pub use handle::Array;
 pub use scan::ArrayScan;
-pub(crate) use values::{CellValues, check_cell};
 pub use visit::BlockCells;

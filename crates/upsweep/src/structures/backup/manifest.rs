@@ -8,8 +8,6 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::structures::kind::Kind;
-
 /// Name of the manifest in the folder of a backup.
 pub(super) const MANIFEST: &str = "manifest.json";
 /// The version of the format of backups.
@@ -38,7 +36,7 @@ pub(super) struct Manifest {
     pub(super) parent: Option<Parent>,
     /// The structures, by order of creation.
     pub(super) structures: Vec<Part>,
-    /// Names of spaces of the block API, which are not in the backup.
+    /// Names of structures whose kinds were not registered, and which are not in the backup.
     pub(super) left_out: Vec<String>,
 }
 
@@ -111,13 +109,6 @@ struct Version {
 /// A checksum as it stands in a manifest: eight hexadecimal digits.
 pub(super) fn checksum_text(crc: u32) -> String {
     format!("{crc:08x}")
-}
-
-impl Part {
-    /// What the structure is; `None` for a kind of a later program.
-    pub(super) fn kind(&self) -> Option<Kind> {
-        Kind::of_format(&self.kind)
-    }
 }
 
 impl Manifest {

@@ -89,7 +89,8 @@ pub struct BackupSummary {
     pub snapshot: Option<String>,
     /// The snapshot of the earlier backup, if it was dropped.
     pub dropped_snapshot: Option<String>,
-    /// Names of spaces of the block API, which are not in the backup: their owner has to copy them.
+    /// Names of structures whose kinds are not registered, and which are not in the backup: back up
+    /// with a program that has these kinds.
     pub left_out: Vec<String>,
 }
 

@@ -5,8 +5,8 @@
 //! another name; fill one structure after the other, from all records to the last increment; close
 //! the store, and give it its name.
 //!
-//! All records of an ordered table are loaded in bulk. Increments, hash tables and arrays are
-//! declared as updates, many to a log record.
+//! How a structure takes all its records is for its kind to say: an ordered table loads them in
+//! bulk. All else, and increments, is declared as updates, many to a log record.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -15,20 +15,12 @@ use super::folder::{
     FrameReader, Unfinished, check_is_free, check_length, damaged, parent_of, path_error,
     read_manifest, rename,
 };
-use super::frame_format::Entry;
 use super::manifest::{Content, MANIFEST, Manifest, Part};
 use super::{CopyProgress, RestoreOptions, RestoreSummary};
 use crate::error::{Error, RequestError};
-use crate::runtime::{BlockStore, CreateOptions, Durability, LoggedUpdate};
-use crate::structures::array::check_cell;
-use crate::structures::kind::Kind;
-use crate::structures::modifiers::{DELETE, PUT, value_operand};
-use crate::structures::table::{LoadOptions, Table};
-
-/// Most updates of a log record.
-const UPDATES_MAX: usize = 1024;
-/// Bytes of updates after which a log record takes no more.
-const UPDATES_BYTES_FULL: usize = 64 << 10;
+use crate::runtime::{BlockStore, CreateOptions};
+use crate::structures::kind::{Kind, Kinds};
+use crate::structures::space::{OpenSpace, Updates};
 
 /// A backup and those on which it stands, checked but for their files.
 pub(crate) struct Chain {
@@ -112,9 +104,11 @@ impl Chain {
 /// the folder that it is given, and opens it.
 ///
 /// # Errors
-/// [`RequestError::AlreadyExists`]; [`RequestError::BackupDamaged`]; those of `open`.
+/// [`RequestError::AlreadyExists`]; [`RequestError::BackupDamaged`];
+/// [`RequestError::UnknownFormat`] for a structure whose kind is not registered; those of `open`.
 pub(crate) fn restore(
     chain: &Chain,
+    kinds: &Kinds,
     folder: &Path,
     options: &RestoreOptions<'_>,
     open: impl FnOnce(&Path) -> Result<BlockStore, Error>,
@@ -124,7 +118,9 @@ pub(crate) fn restore(
     for part in &chain.newest().structures {
         let sources = chain.sources(&part.name)?;
         sources.iter().try_for_each(|(folder, part)| check_length(folder, part))?;
-        structures.push((part, sources));
+        let kind = kinds.of_format(&part.kind);
+        kind.registered()?;
+        structures.push((kind, sources));
     }
     let read = structures.iter().flat_map(|(_, sources)| sources);
     let bytes: u64 = read.map(|(_, part)| part.bytes).sum();
@@ -156,8 +152,8 @@ pub(crate) fn restore(
         so_far.set(CopyProgress { records: all + records, bytes: sum + bytes, bytes_total });
         options.progress.iter().for_each(|progress| progress(so_far.get()));
     };
-    for (part, sources) in &structures {
-        fill(&blocks, part, sources, &on_frame)?;
+    for (kind, sources) in &structures {
+        fill(&blocks, kind, sources, &on_frame)?;
     }
     blocks.close()?;
     rename(&hidden, &named)?;
@@ -176,89 +172,53 @@ pub(crate) fn restore(
 /// Makes a structure and fills it.
 fn fill(
     blocks: &BlockStore,
-    part: &Part,
+    kind: &Kind,
     sources: &[(&Path, &Part)],
     on_frame: &dyn Fn(u64, u64),
 ) -> Result<(), Error> {
-    let kind = part.kind().ok_or_else(|| {
-        let reason = format!("{:?} is {:?}, a kind that is unknown here", part.name, part.kind);
-        damaged(&sources[0].0.join(MANIFEST), 0, reason)
-    })?;
-    let has_large_values = !matches!(kind, Kind::Array(_));
-    let space = blocks.create_space(&part.name, &part.kind, has_large_values)?;
-    let number = space.space;
+    let Some((_, Part { name, .. })) = sources.first() else { return Ok(()) };
+    let space = kind.create(blocks, name)?;
     for (folder, part) in sources {
         let mut reader = FrameReader::open(folder, part, on_frame)?;
-        if kind == Kind::Table && part.content == Content::Full {
-            let path = reader.path().to_owned();
-            let records = reader.by_ref().map(|entry| {
-                let (key, value) = entry?;
-                let gone = || damaged(&path, 0, "a deletion among all records");
-                Ok((key, value.ok_or_else(gone)?))
-            });
-            let table = Table::new(blocks.clone(), space.clone());
-            table.load(records, LoadOptions::default()).map_err(|error| match error {
-                // Its checksum is right, so it was written like this.
-                Error::Request(RequestError::BadRecord { number, reason }) => {
-                    damaged(&path, 0, format!("record {number}: {reason}"))
+        match part.content {
+            Content::Full => fill_with_all(kind, &space, &mut reader)?,
+            Content::Changes => {
+                let mut updates = Updates::new(&space);
+                for entry in reader {
+                    let (key, value) = entry?;
+                    updates.push(key, value)?;
                 }
-                error => error,
-            })?;
-            continue;
-        }
-        let mut updates = Updates { blocks, space: number, waiting: Vec::new(), bytes: 0 };
-        while let Some(entry) = reader.next() {
-            let (key, value) = entry?;
-            if let Kind::Array(cells) = kind {
-                let checked = check_cell(cells, &key, value.as_ref());
-                checked.map_err(|reason| reader.damage(reason))?;
+                updates.declare()?;
             }
-            updates.push((key, value))?;
         }
-        updates.declare()?;
     }
     Ok(())
 }
 
-/// Updates on their way into a space, many to a log record.
-struct Updates<'a> {
-    blocks: &'a BlockStore,
-    space: u32,
-    /// Key and, unless it is a deletion, the operand of a put.
-    waiting: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    bytes: usize,
-}
-
-impl Updates<'_> {
-    fn push(&mut self, (key, value): Entry) -> Result<(), Error> {
-        let operand = value.map(|value| value_operand(value.kind, &value.bytes));
-        let bytes = key.len() + operand.as_ref().map_or(0, Vec::len);
-        let is_full = self.waiting.len() == UPDATES_MAX || self.bytes + bytes > UPDATES_BYTES_FULL;
-        if is_full && !self.waiting.is_empty() {
-            self.declare()?;
+/// Fills a new structure with all records of a file.
+fn fill_with_all(
+    kind: &Kind,
+    space: &OpenSpace,
+    reader: &mut FrameReader<'_>,
+) -> Result<(), Error> {
+    let (path, registered) = (reader.path().to_owned(), kind.registered()?);
+    let mut records = std::iter::from_fn(|| {
+        let checked = reader.next()?.and_then(|(key, value)| {
+            let damage = |reason: String| reader.damage(reason);
+            let gone = || damage("a deletion among all records".to_owned());
+            let value = value.ok_or_else(gone)?;
+            registered.check_record(kind.parameters(), &key, &value).map_err(damage)?;
+            Ok((key, value))
+        });
+        Some(checked)
+    });
+    registered.restore(space, &mut records).map_err(|error| match error {
+        // Its checksum is right, so it was written like this.
+        Error::Request(RequestError::BadRecord { number, reason }) => {
+            damaged(&path, 0, format!("record {number}: {reason}"))
         }
-        self.bytes += bytes;
-        self.waiting.push((key, operand));
-        Ok(())
-    }
-
-    fn declare(&mut self) -> Result<(), Error> {
-        let updates: Vec<LoggedUpdate<'_>> = self
-            .waiting
-            .iter()
-            .map(|(key, operand)| LoggedUpdate {
-                space: self.space,
-                modifier: if operand.is_some() { PUT } else { DELETE },
-                key,
-                operand: operand.as_deref().unwrap_or_default(),
-            })
-            .collect();
-        if !updates.is_empty() {
-            // Closing the store makes all of them durable.
-            let _ticket = self.blocks.modify(&updates, Durability::Relaxed)?;
-        }
-        self.waiting.clear();
-        self.bytes = 0;
-        Ok(())
-    }
+        error => error,
+    })?;
+    // The end of the file is checked when it is reached.
+    reader.try_for_each(|entry| entry.map(drop))
 }

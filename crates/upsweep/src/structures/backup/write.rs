@@ -12,9 +12,8 @@ use super::{BackupSummary, CopyProgress};
 use crate::error::{Error, RequestError};
 use crate::runtime::BlockStore;
 use crate::runtime::layout::LOG_BYTES_DEFAULT;
-use crate::structures::array::CellValues;
-use crate::structures::kind::Kind;
-use crate::structures::snapshot::{Change, Changes, Snapshot};
+use crate::structures::kind::{Kind, RecordChanges};
+use crate::structures::snapshot::{Change, Snapshot};
 use crate::structures::table::Value;
 
 /// The least log of a restored store: the largest values fit.
@@ -98,10 +97,12 @@ pub(crate) fn backup(backup: &Backup<'_>, folder: &Path) -> Result<BackupSummary
     let status = blocks.status();
     let logs = status.devices.iter().filter(|device| device.role == "log").count().max(1) as u64;
     let kept = snapshot.name().map(str::to_owned);
+    let all = snapshot.structures().into_iter();
+    let (structures, left_out): (Vec<_>, Vec<_>) = all.partition(|(_, kind)| kind.is_registered());
     let mut manifest = Manifest {
         block_bytes: status.block_bytes,
         log_bytes: (status.log.capacity_bytes_max / logs).clamp(LOG_BYTES_MIN, LOG_BYTES_DEFAULT),
-        left_out: snapshot.spaces_of_block_api(),
+        left_out: left_out.into_iter().map(|(name, _)| name).collect(),
         snapshot_identity: snapshot.name().and_then(|_| snapshot.identity()),
         ..Manifest::new(status.store, snapshot.sequence(), kept.clone())
     };
@@ -115,9 +116,9 @@ pub(crate) fn backup(backup: &Backup<'_>, folder: &Path) -> Result<BackupSummary
         left_out: manifest.left_out.clone(),
         ..BackupSummary::default()
     };
-    for (number, (name, kind)) in (1..).zip(snapshot.structures()) {
+    for (number, (name, kind)) in (1..).zip(structures) {
         let file = format!("{number:04}.frames");
-        let part = backup.copy(made.path(), file, name, kind, &summary)?;
+        let part = backup.copy(made.path(), file, name, &kind, &summary)?;
         summary.structures += 1;
         summary.records += part.records;
         summary.puts += part.puts;
@@ -137,35 +138,31 @@ impl Backup<'_> {
         folder: &Path,
         file: String,
         name: String,
-        kind: Kind,
+        kind: &Kind,
         before: &BackupSummary,
     ) -> Result<Part, Error> {
         let writer = FrameWriter::create(folder.join(&file))?;
         let mut copy = Copy { writer, before, progress: self.progress };
         let mut content = Content::Full;
-        // What an increment stands on: the snapshot, and the number of records then.
-        let earlier = self.earlier.and_then(|earlier| {
-            let part = earlier.manifest.part(&name)?;
-            let is_known = part.kind() == Some(kind) && kind == Kind::Table;
-            is_known.then_some((&earlier.snapshot, part.records))
+        let (registered, space) = (kind.registered()?, self.snapshot.space(&name, kind)?);
+        // What an increment stands on: what differs from the snapshot, and the number of records
+        // then.
+        let changes = self.earlier.and_then(|Earlier { manifest, snapshot, .. }| {
+            let part = manifest.part(&name).filter(|part| part.kind == kind.format())?;
+            let earlier = snapshot.space(&name, kind).ok()?;
+            Some((registered.changes(&earlier, &space)?, part.records))
         });
-        let records = match (kind, earlier) {
-            (Kind::Table, Some((earlier, records))) => {
+        let records = match changes {
+            Some((changes, records)) => {
                 content = Content::Changes;
-                copy.changes(self.snapshot.changed_since(earlier, &name)?, records)?
+                copy.changes(changes, records)?
             }
-            (Kind::Table, None) => copy.all(self.snapshot.table(&name)?.iter())?,
-            (Kind::HashTable, _) => copy.all(self.snapshot.hash_table(&name)?.iter())?,
-            (Kind::Array(cells), _) => {
-                let missing = || RequestError::NoTable(name.clone());
-                let space = self.snapshot.space(&name).ok_or_else(missing)?;
-                copy.all(CellValues::new(self.blocks.clone(), space, cells))?
-            }
+            None => copy.all(registered.records(&space))?,
         };
         let checksum = copy.writer.finish()?;
         copy.tell();
         let FrameWriter { puts, deletions, bytes, .. } = copy.writer;
-        let kind = kind.format();
+        let kind = kind.format().to_owned();
         Ok(Part { name, kind, content, records, puts, deletions, file, bytes, checksum })
     }
 }
@@ -191,7 +188,7 @@ impl Copy<'_> {
     }
 
     /// Writes changes of a table that had so many `records`; returns how many it has.
-    fn changes(&mut self, changes: Changes, mut records: u64) -> Result<u64, Error> {
+    fn changes(&mut self, changes: RecordChanges, mut records: u64) -> Result<u64, Error> {
         for change in changes {
             let Change { key, before, after } = change?;
             self.push(&key, after.as_ref())?;

@@ -16,7 +16,6 @@ use crate::error::Error;
 use crate::runtime::{BlockStore, Durability, LoggedUpdate, SpaceRecord, Ticket, View, Wanted};
 use crate::structures::batch::{Structure, Sums};
 use crate::structures::modifiers as builtin;
-use crate::structures::sealed::Sealed;
 use crate::structures::{at_once, of_structure};
 
 /// How often a query that meets a moving large value starts again before it counts as damage.
@@ -84,8 +83,6 @@ impl<O: Order> std::fmt::Debug for Table<O> {
         formatter.debug_tuple("Table").field(&self.name).finish()
     }
 }
-
-impl<O: Order> Sealed for Table<O> {}
 
 impl<O: Order> Structure for Table<O> {
     type Key = [u8];
