@@ -98,6 +98,14 @@ pub enum RequestError {
         /// Why.
         reason: String,
     },
+    /// A modifier refuses the value that is there, before anything was logged: only updates that
+    /// return what they make are told at once. Others go to the quarantine.
+    Refused {
+        /// Name of the modifier.
+        modifier: String,
+        /// Why.
+        reason: String,
+    },
     /// The name of a modifier is empty, too long (64 bytes) or has control characters.
     BadModifierName(String),
     /// The log or a table needs a modifier that is not registered: register it and open again.
@@ -285,6 +293,9 @@ impl Display for RequestError {
             | Self::BatchTooLong { .. } => self.fmt_of_size(formatter),
             Self::BadOperand { modifier, reason } => {
                 write!(formatter, "operand of {modifier:?} refused: {reason}")
+            }
+            Self::Refused { modifier, reason } => {
+                write!(formatter, "update by {modifier:?} refused: {reason}")
             }
             Self::BadModifierName(name) => {
                 let (start, bytes) = (name.chars().take(64).collect::<String>(), name.len());

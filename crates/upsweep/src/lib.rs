@@ -359,5 +359,5 @@ pub use structures::batch::{Batch, Structure, Sums};
 pub use structures::hash::{HashTable, TypedHashTable};
 pub use structures::kind::Kind;
 pub use structures::snapshot::{Change, Changes, Snapshot};
-pub use structures::table::{AsValue, LoadOptions, Scan, Table, Value};
+pub use structures::table::{AsValue, Compared, LoadOptions, Scan, Table, Value};
 pub use structures::typed::{TableDefinition, TypedTable};

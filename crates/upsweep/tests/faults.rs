@@ -1,6 +1,8 @@
 //! Every fault of the fault model (see `device/sim/hostile.rs` and `docs/durability.md`) against
 //! the whole engine: it survives the fault, or it reports it, and it never gives a wrong answer.
 
+#[path = "faults/conditional.rs"]
+mod conditional;
 #[path = "faults/holes.rs"]
 mod holes;
 #[path = "faults/spills.rs"]

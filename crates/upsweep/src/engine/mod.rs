@@ -10,6 +10,7 @@ mod blocks;
 mod cache;
 mod catalog;
 mod checkpoint;
+mod conditional;
 pub mod config;
 mod core;
 mod directory;
@@ -40,6 +41,7 @@ mod visitor;
 
 pub use accept::Accept;
 pub use cache::Image;
+pub use conditional::{Conditional, Seen};
 pub use config::{Config, DATA_START, FANOUT_MIN, FileSpace, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use core::{Actions, Core};
 pub use format::record_format::{LoggedUpdate, SpaceRecord};

@@ -46,6 +46,15 @@ pub enum Durability {
     Relaxed,
 }
 
+impl Durability {
+    pub(super) fn urgency(self) -> Urgency {
+        match self {
+            Self::Relaxed => Urgency::Relaxed,
+            Self::Wait | Self::Ticket => Urgency::Now,
+        }
+    }
+}
+
 /// How to open a store.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -332,7 +341,7 @@ impl BlockStore {
             }
             last
         } else {
-            shared.submit(updates, urgency(durability), waits)?
+            shared.submit(updates, durability.urgency(), waits)?
         };
         Ok(Ticket::new(&self.inner, seq))
     }
@@ -350,7 +359,7 @@ impl BlockStore {
         let mut records = records.into_iter();
         let waits = durability == Durability::Wait;
         let shared = &self.inner.shared;
-        let seq = shared.submit_some(&mut records, urgency(durability), waits)?;
+        let seq = shared.submit_some(&mut records, durability.urgency(), waits)?;
         Ok(Ticket::new(&self.inner, seq))
     }
 
@@ -577,13 +586,6 @@ impl BlockStore {
     /// [`Error::Closed`] if something could not be made durable; the store has ended all the same.
     pub fn close(self) -> Result<(), Error> {
         self.inner.end()
-    }
-}
-
-fn urgency(durability: Durability) -> Urgency {
-    match durability {
-        Durability::Relaxed => Urgency::Relaxed,
-        Durability::Wait | Durability::Ticket => Urgency::Now,
     }
 }
 

@@ -11,6 +11,7 @@
 mod block_store;
 mod clock;
 mod commit;
+mod conditional;
 pub mod description;
 pub mod layout;
 mod load;
@@ -27,7 +28,7 @@ mod views;
 
 pub use crate::engine::{
     BlockSizes, BlockVisitor, CompactionProgress, Differing, Image, LoadedBlock, LoggedUpdate,
-    SpaceRecord, SpaceSize, View, VisitedBlock, Waiting, Wanted,
+    Seen, SpaceRecord, SpaceSize, View, VisitedBlock, Waiting, Wanted,
 };
 pub use block_store::{BlockStore, Durability, OpenOptions};
 pub use layout::CreateOptions;

@@ -116,7 +116,7 @@ pub(super) struct State {
 
 impl State {
     /// Measures the record just accepted, unless another is on its way.
-    fn note_accepted(&mut self, seq: u64, began_us: u64) {
+    pub(super) fn note_accepted(&mut self, seq: u64, began_us: u64) {
         self.sample.get_or_insert(Sample { seq, began_us });
     }
 }
@@ -486,7 +486,7 @@ impl Shared {
     }
 
     /// Waits until there may be room again.
-    fn wait_for_room<'a>(&'a self, guard: Locked<'a>) -> Locked<'a> {
+    pub(super) fn wait_for_room<'a>(&'a self, guard: Locked<'a>) -> Locked<'a> {
         let began = self.clock.now_us();
         let guard = self.wait(guard, &self.room, Core::room_events);
         self.stall_us_max.fetch_max(self.clock.now_us() - began, Ordering::Relaxed);

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use crate::engine::block_format::BlockFormat;
+use crate::engine::registry::{ModifierId, Modifiers};
 use crate::error::{Error, RequestError};
 
 /// The built-in block formats.
@@ -39,6 +40,13 @@ fn of_structure(error: Error, name: &str) -> Error {
         Error::Request(RequestError::NoTable(_)) => RequestError::NoTable(name.to_owned()).into(),
         error => error,
     }
+}
+
+/// The error that says that a modifier refuses the value that is there.
+fn refused(modifiers: &Modifiers, modifier: ModifierId, reason: String) -> Error {
+    let number = || format!("number {}", modifier.0);
+    let found = modifiers.get(modifier).map(|found| found.name().to_owned());
+    RequestError::Refused { modifier: found.unwrap_or_else(number), reason }.into()
 }
 
 /// The result of a future all of whose parts are there already.

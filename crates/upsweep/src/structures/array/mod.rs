@@ -5,6 +5,7 @@
 //! | [`cell_format`] | [`CellKind`], [`Cell`]: the bytes of a cell, and its value for modifiers |
 //! | [`body_format`] | the bytes of a block, and the keys that name cells and blocks |
 //! | [`block`] | [`ArrayFormat`]: applies updates to a block |
+//! | `returning` | updates that tell what they have found or made |
 //! | `values` | the cells of any kind as records, for copies |
 //! | [`Array`], [`ArrayScan`], [`BlockCells`] | the array of an open store, over the block API |
 //!
@@ -18,6 +19,7 @@ pub mod block;
 pub mod body_format;
 pub mod cell_format;
 mod handle;
+mod returning;
 mod scan;
 #[cfg(test)]
 mod tests;
