@@ -198,7 +198,7 @@ pub struct World {
 #[must_use]
 pub fn registry() -> Registry {
     let mut registry = Registry::default();
-    registry.formats.extend(formats().map(|format| (format.name(), format)));
+    registry.formats.extend(formats().map(|format| (format.name().to_owned(), format)));
     let mut builtins = Modifiers::default();
     bind_builtins(&mut builtins);
     registry.builtins = builtins;

@@ -10,7 +10,10 @@
 //!
 //! # A store and a table
 //!
-//! A [`Store`] is a folder. A [`Table`] is an ordered map from keys to values, both bytes.
+//! A [`Store`] is a folder. [`Store::open`] opens one that must be there, [`Store::create`] makes
+//! one where none is, [`Store::open_or_create`] does either, and [`Store::open_read_only`] changes
+//! nothing. Likewise [`Store::table`] makes a table if there is none of the name, and
+//! [`Store::existing_table`] does not. A [`Table`] is an ordered map from keys to values, both bytes.
 //!
 //! ```
 //! use upsweep::{CreateOptions, Store};
@@ -146,6 +149,30 @@
 //! # }
 //! ```
 //!
+//! # Updates that return a value
+//!
+//! An update says nothing about what it finds: that is why it need not read. Where the new value,
+//! or the old one, is needed, there are forms that read and return it, exactly, whatever other
+//! callers do: [`Table::fetch_add`], [`Table::add_and_get`], [`Table::modify_and_get`],
+//! [`Table::compare_and_put`]; hash tables, typed tables and arrays have them too. They cost a read
+//! of the device where the block is not in memory.
+//!
+//! ```
+//! # fn main() -> Result<(), upsweep::Error> {
+//! use upsweep::{Compared, Store};
+//!
+//! let store = Store::in_memory()?;
+//! let table = store.table("numbers")?;
+//! let (number, _ticket) = table.fetch_add(b"next order", 1)?; // nobody else gets it
+//! assert_eq!(number, 0);
+//! match table.compare_and_put(b"leader", None, b"node 7")? {
+//!     Compared::Done(_ticket) => println!("we lead"),
+//!     Compared::Differs(leader) => println!("{leader:?} leads"),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # When a call returns
 //!
 //! A change returns when it is on stable media, which is [`Durability::Wait`], the default. With
@@ -197,27 +224,32 @@
 //!
 //! # Typed tables
 //!
-//! A [`TypedTable`] has keys and values of Rust types. Keys keep their order: numbers that of
-//! numbers, text that of its bytes. A [`TypedHashTable`] is the same over a hash table.
+//! A [`TypedTable`] has keys and values of Rust types, and the updates that fit them: what does not
+//! fit does not compile. Keys keep their order: numbers that of numbers, text that of its
+//! characters, tuples that of their parts. A [`TypedHashTable`] is the same over a hash table.
 //!
 //! ```
-//! # use upsweep::{CreateOptions, Store};
-//! use upsweep::TableDefinition;
+//! # fn main() -> Result<(), upsweep::Error> {
+//! use upsweep::{Store, TableDefinition};
 //!
-//! const SCORES: TableDefinition<str, i64> = TableDefinition::new("scores");
+//! /// Best scores by game and player.
+//! const SCORES: TableDefinition<(u32, String), i64> = TableDefinition::new("scores");
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let folder = tempfile::tempdir()?;
-//! # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
-//! # let builder = Store::builder().memory_bytes(64 << 20);
-//! # let store = builder.create(folder.path().join("store"), &small)?;
+//! let store = Store::in_memory()?;
 //! let scores = store.typed(SCORES)?;
-//! scores.max("ada", 17)?;
-//! scores.max("ada", 12)?;
-//! assert_eq!(scores.get("ada")?, Some(17));
+//! scores.max((1, "ada"), 17)?;
+//! scores.max((1, "ada"), 12)?;
+//! scores.max((2, "grace"), 30)?;
+//! assert_eq!(scores.get((1, "ada"))?, Some(17));
+//! assert_eq!(scores.prefix((1,)).count(), 1);
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! On a [`Table`] of bytes nothing is refused for its kind when it is declared: a number that is
+//! added to a text shows when the update is applied, and goes to the quarantine. For the types of
+//! keys and values see [`typed`]; for structs whose fields change each by its own rule,
+//! [`Counters`].
 //!
 //! # Arrays
 //!
@@ -360,4 +392,8 @@ pub use structures::hash::{HashTable, TypedHashTable};
 pub use structures::kind::Kind;
 pub use structures::snapshot::{Change, Changes, Snapshot};
 pub use structures::table::{AsValue, Compared, LoadOptions, Scan, Table, Value};
-pub use structures::typed::{TableDefinition, TypedTable};
+#[cfg(feature = "postcard")]
+pub use structures::typed::Postcard;
+pub use structures::typed::{self, Counters, TableDefinition, TypedScan, TypedTable};
+#[cfg(feature = "derive")]
+pub use upsweep_derive::Counters;

@@ -36,7 +36,7 @@ fn a_number_added_to_a_text_is_quarantined_however_long_the_text() {
         table.add(key.as_bytes(), 1).expect("durable");
     }
     let _bits = table.bit_or(b"t8", &[0; 8]).expect("bits of a text");
-    numbers.put("number", &41).expect("durable").wait().expect("durable");
+    numbers.put("number", 41).expect("durable").wait().expect("durable");
     numbers.add("number", 1).expect("durable");
     let _bits = table.bit_or(b"number", &[0xff; 8]).expect("durable");
     let check = || {
@@ -77,11 +77,11 @@ fn a_batch_takes_only_tables_of_its_store() {
 }
 
 /// Puts its operand; has the name and version 1.
-struct Named(&'static str);
+struct Named(String);
 
 impl Modifier for Named {
-    fn name(&self) -> &'static str {
-        self.0
+    fn name(&self) -> &str {
+        &self.0
     }
 
     fn version(&self) -> u16 {
@@ -102,23 +102,24 @@ impl Modifier for Named {
 fn the_name_of_a_modifier_has_1_to_64_bytes_and_no_control_characters() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("store");
-    let long: &'static str = "n".repeat(65).leak();
-    for name in ["", long, "with\nnewline", "with\0zero"] {
-        let builder = Store::builder().modifier(Named(name));
+    let long = "n".repeat(65);
+    for name in ["", &*long, "with\nnewline", "with\0zero"] {
+        let builder = Store::builder().modifier(Named(name.to_owned()));
         let error = builder.create(&path, &small()).map(|_| ()).expect_err("a bad name");
         assert_eq!(error, RequestError::BadModifierName(name.to_owned()).into());
         assert!(!path.exists(), "nothing is made");
     }
     let builder = || Store::builder().memory_bytes(32 << 20);
-    let store = builder().modifier(Named(&long[1..])).create(&path, &small()).expect("64 bytes");
+    let store =
+        builder().modifier(Named(long[1..].to_owned())).create(&path, &small()).expect("64 bytes");
     drop(store);
 
     let mut registry = Registry::default();
     bind_builtins(&mut registry.builtins);
-    registry.formats.insert("table", Arc::new(TableFormat));
-    registry.formats.insert("raw", Arc::new(RawFormat));
-    registry.formats.insert("array", Arc::new(ArrayFormat::default()));
-    registry.modifiers.push(Arc::new(Named(long)));
+    registry.formats.insert("table".to_owned(), Arc::new(TableFormat));
+    registry.formats.insert("raw".to_owned(), Arc::new(RawFormat));
+    registry.formats.insert("array".to_owned(), Arc::new(ArrayFormat::default()));
+    registry.modifiers.push(Arc::new(Named(long.clone())));
     let opened = BlockStore::open(&path, &OpenOptions::default(), &registry);
     let error = opened.map(|_| ()).expect_err("a bad name for the block API too");
     assert_eq!(error, RequestError::BadModifierName(long.to_owned()).into());
@@ -128,11 +129,11 @@ fn the_name_of_a_modifier_has_1_to_64_bytes_and_no_control_characters() {
 fn verification_needs_no_modifier_of_the_application() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("store");
-    let builder = Store::builder().memory_bytes(32 << 20).modifier(Named("mine"));
+    let builder = Store::builder().memory_bytes(32 << 20).modifier(Named("mine".to_owned()));
     let store = builder.create(&path, &small()).expect("a new store");
     let table = store.table("main").expect("a table").with_durability(Durability::Ticket);
     for number in 0..2000u32 {
-        table.modify(b"key", &Named("mine"), &number.to_be_bytes()).expect("logged");
+        table.modify(b"key", &Named("mine".to_owned()), &number.to_be_bytes()).expect("logged");
         table.put(&number.to_be_bytes(), b"value").expect("logged");
     }
     drop(table);

@@ -111,12 +111,12 @@ fn a_typed_table_keeps_the_order_of_its_keys() {
     let store = create(&folder.path().join("store"));
     let scores = store.typed(SCORES).expect("a table");
     for key in [-5i64, 3, 0, i64::MIN, i64::MAX] {
-        scores.put(&key, &(key as f64)).expect("durable").wait().expect("durable");
+        scores.put(key, key as f64).expect("durable").wait().expect("durable");
     }
     let keys: Vec<i64> = scores.iter().map(|record| record.expect("readable").0).collect();
     assert_eq!(keys, [i64::MIN, -5, 0, 3, i64::MAX]);
     let some: Vec<i64> =
-        scores.range(&-5..&3).rev().map(|record| record.expect("readable").0).collect();
+        scores.range(-5..3).rev().map(|record| record.expect("readable").0).collect();
     assert_eq!(some, [0, -5]);
 }
 

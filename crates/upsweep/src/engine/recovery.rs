@@ -67,7 +67,7 @@ pub const QUARANTINE_NAME: &str = "(quarantine)";
 #[derive(Clone, Default)]
 pub struct Registry {
     /// Block formats by name.
-    pub formats: BTreeMap<&'static str, Arc<dyn BlockFormat>>,
+    pub formats: BTreeMap<String, Arc<dyn BlockFormat>>,
     /// Built-in modifiers under their numbers.
     pub builtins: Modifiers,
     /// Modifiers of the application.

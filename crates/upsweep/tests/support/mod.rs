@@ -154,7 +154,7 @@ pub fn key(number: u32) -> Vec<u8> {
 fn registry() -> Registry {
     let mut registry = Registry::default();
     bind_builtins(&mut registry.builtins);
-    registry.formats.extend(formats().map(|format| (format.name(), format)));
+    registry.formats.extend(formats().map(|format| (format.name().to_owned(), format)));
     registry
 }
 

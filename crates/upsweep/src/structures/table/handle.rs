@@ -287,6 +287,9 @@ impl<O: Order> Table<O> {
     }
 
     /// Adds to a signed integer, from 0 if there is none; wraps around at the ends of its range.
+    /// Whether `key` has such a number is not looked at: if it has bytes, as [`Table::put`] gives
+    /// it, the value stays, and the update goes to the quarantine when it is applied. A
+    /// [`TypedTable`](crate::TypedTable) of numbers has nothing else.
     ///
     /// # Errors
     /// As [`Table::modify`].

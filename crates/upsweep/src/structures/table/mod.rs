@@ -40,4 +40,5 @@ pub use order::{ByKey, Order};
 pub use raw_format::RawFormat;
 pub use reader::{Lookup, Page, PageRequest, Record, get, get_block, page, sort};
 pub use returning::Compared;
+pub(crate) use returning::Updated;
 pub use scan::Scan;
