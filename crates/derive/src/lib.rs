@@ -154,3 +154,29 @@ fn traits_of(input: &DeriveInput, counters: &[Counter<'_>]) -> TokenStream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::counters;
+
+    fn refusal(item: &str) -> String {
+        let input = syn::parse_str(item).expect("an item");
+        counters(&input).expect_err("it is refused").to_string()
+    }
+
+    #[test]
+    fn what_is_no_struct_of_counters_is_told() {
+        let rule = "give the field one rule: #[counter(add)], (max), (min) or (set)";
+        for (item, expected) in [
+            ("enum Counts { Some }", "only a struct can have counters"),
+            ("struct Counts(u64);", "a struct of counters has fields with names"),
+            ("struct Counts {}", "a struct of counters has at least one field"),
+            ("struct Counts<T> { #[counter(add)] hits: T }", "a struct of counters has no parameters"),
+            ("struct Counts { hits: u64 }", rule),
+            ("struct Counts { #[counter(add)] #[counter(max)] hits: u64 }", rule),
+            ("struct Counts { #[counter(sub)] hits: u64 }", "the rules are add, max, min and set"),
+        ] {
+            assert_eq!(refusal(item), expected, "{item}");
+        }
+    }
+}

@@ -8,7 +8,7 @@
 //! | `[u8; N]` | `Bytes` | themselves | `bit_or` |
 //! | `()` | `Bytes` | none | none |
 //! | a struct that derives [`Counters`](super::Counters) | `Bytes` | 8 per field | `counters` |
-//! | [`Postcard`](super::Postcard) of `T` (feature `postcard`) | `Bytes` | those of postcard | none |
+//! | `Postcard` of `T` (feature `postcard`) | `Bytes` | those of postcard | none |
 
 use crate::engine::modifier::{Modifier, ValueKind};
 use crate::engine::registry::ModifierId;
