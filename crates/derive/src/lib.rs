@@ -171,7 +171,10 @@ mod tests {
             ("enum Counts { Some }", "only a struct can have counters"),
             ("struct Counts(u64);", "a struct of counters has fields with names"),
             ("struct Counts {}", "a struct of counters has at least one field"),
-            ("struct Counts<T> { #[counter(add)] hits: T }", "a struct of counters has no parameters"),
+            (
+                "struct Counts<T> { #[counter(add)] hits: T }",
+                "a struct of counters has no parameters",
+            ),
             ("struct Counts { hits: u64 }", rule),
             ("struct Counts { #[counter(add)] #[counter(max)] hits: u64 }", rule),
             ("struct Counts { #[counter(sub)] hits: u64 }", "the rules are add, max, min and set"),

@@ -101,7 +101,8 @@ impl World {
             Ok((key, ValueRef { kind, bytes: &value.bytes }))
         });
         let fill_percent = self.random.between(50, 100) as u32;
-        let loader = TableLoader::new(records, limits, LoadOptions { fill_percent });
+        let loader =
+            TableLoader::new(records, limits, LoadOptions::default().fill_percent(fill_percent));
         loader
             .and_then(Iterator::collect)
             .map_err(|error| format!("sound rows cannot be packed: {error}"))

@@ -22,7 +22,7 @@
 //! let folder = tempfile::tempdir()?;
 //! let path = folder.path().join("store");
 //! // The log takes up to 512 MiB unless told otherwise.
-//! let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+//! let small = CreateOptions::default().log_bytes(1 << 20);
 //! let store = Store::builder().memory_bytes(64 << 20).create(&path, &small)?;
 //!
 //! let hits = store.table("hits")?;
@@ -61,7 +61,7 @@
 //! # use upsweep::{CreateOptions, Store};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
-//! # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+//! # let small = CreateOptions::default().log_bytes(1 << 20);
 //! # let builder = Store::builder().memory_bytes(64 << 20);
 //! # let store = builder.create(folder.path().join("store"), &small)?;
 //! let sessions = store.hash_table("sessions")?;
@@ -83,7 +83,7 @@
 //! # use upsweep::{CreateOptions, Durability, Store};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
-//! # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+//! # let small = CreateOptions::default().log_bytes(1 << 20);
 //! # let builder = Store::builder().memory_bytes(64 << 20);
 //! # let store = builder.create(folder.path().join("store"), &small)?;
 //! let accounts = store.table("accounts")?;
@@ -105,7 +105,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
-//! # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+//! # let small = CreateOptions::default().log_bytes(1 << 20);
 //! # let builder = Store::builder().memory_bytes(64 << 20);
 //! # let store = builder.create(folder.path().join("store"), &small)?;
 //! let squares = store.table("squares")?;
@@ -130,16 +130,16 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
-//! # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+//! # let small = CreateOptions::default().log_bytes(1 << 20);
 //! # let builder = Store::builder().memory_bytes(64 << 20);
 //! # let store = builder.create(folder.path().join("store"), &small)?;
 //! # let [monday, tuesday, copy] = ["a", "b", "c"].map(|name| folder.path().join(name));
 //! let hits = store.table("hits")?;
 //! hits.add(b"/index.html", 1)?;
-//! let keep = BackupOptions { snapshot: Some("monday"), ..BackupOptions::default() };
+//! let keep = BackupOptions::default().snapshot("monday");
 //! store.backup(&monday, &keep)?;
 //! hits.add(b"/index.html", 2)?;
-//! let since = BackupOptions { since: Some(&monday), ..BackupOptions::default() };
+//! let since = BackupOptions::default().since(&monday);
 //! store.backup(&tuesday, &since)?;
 //!
 //! Store::restore(&tuesday, &copy)?;
@@ -183,7 +183,7 @@
 //! # use upsweep::{CreateOptions, Durability, Store};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
-//! # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+//! # let small = CreateOptions::default().log_bytes(1 << 20);
 //! # let builder = Store::builder().memory_bytes(64 << 20);
 //! # let store = builder.create(folder.path().join("store"), &small)?;
 //! let words = store.table("words")?.with_durability(Durability::Ticket);
@@ -263,7 +263,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
-//! # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+//! # let small = CreateOptions::default().log_bytes(1 << 20);
 //! # let builder = Store::builder().memory_bytes(64 << 20);
 //! # let store = builder.create(folder.path().join("store"), &small)?;
 //! // 1 more than the number of references; 0 if there is no such object.
@@ -323,7 +323,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
-//! # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+//! # let small = CreateOptions::default().log_bytes(1 << 20);
 //! # let builder = Store::builder().memory_bytes(64 << 20);
 //! let store = builder.modifier(Longest).create(folder.path().join("store"), &small)?;
 //! let names = store.table("names")?;
@@ -347,7 +347,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
-//! # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+//! # let small = CreateOptions::default().log_bytes(1 << 20);
 //! # let builder = Store::builder().memory_bytes(64 << 20);
 //! # let store = builder.create(folder.path().join("store"), &small)?;
 //! let table = store.table("hits")?;

@@ -232,6 +232,7 @@ pub struct Store {
 
 /// An update in the quarantine.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct QuarantinedUpdate {
     /// What names it in [`Store::retry_quarantined`].
     pub id: Vec<u8>,
@@ -249,6 +250,7 @@ pub struct QuarantinedUpdate {
 
 /// What [`Store::retry_quarantined`] has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Retried {
     /// The update is declared anew.
     Declared,

@@ -19,7 +19,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 const LAST: u64 = (1 << 48) - 1;
 
 fn create(folder: &Path) -> Store {
-    let small = CreateOptions { log_bytes: Some(8 << 20), ..CreateOptions::default() };
+    let small = CreateOptions::default().log_bytes(8 << 20);
     Store::builder().memory_bytes(32 << 20).create(folder, &small).expect("a new store")
 }
 

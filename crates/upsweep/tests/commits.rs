@@ -15,7 +15,7 @@ const CALLERS: u64 = 16;
 const ROUNDS: u64 = 300;
 
 fn create(folder: &Path) -> Store {
-    let options = CreateOptions { log_bytes: Some(8 << 20), ..CreateOptions::default() };
+    let options = CreateOptions::default().log_bytes(8 << 20);
     Store::builder().memory_bytes(32 << 20).create(folder, &options).expect("a new store")
 }
 

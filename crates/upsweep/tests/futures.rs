@@ -23,7 +23,7 @@ const IN_FLIGHT: u64 = 10_000;
 const LOG: DeviceId = DeviceId(1);
 
 fn options() -> CreateOptions {
-    CreateOptions { log_bytes: Some(32 << 20), ..CreateOptions::default() }
+    CreateOptions::default().log_bytes(32 << 20)
 }
 
 fn memory() -> MemoryDevices {

@@ -6,7 +6,7 @@ use upsweep::{
 };
 
 fn create(folder: &std::path::Path) -> Store {
-    let options = CreateOptions { log_bytes: Some(16 << 20), ..CreateOptions::default() };
+    let options = CreateOptions::default().log_bytes(16 << 20);
     Store::builder().memory_bytes(32 << 20).create(folder, &options).expect("a new store")
 }
 

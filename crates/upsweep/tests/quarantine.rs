@@ -6,7 +6,7 @@ use upsweep::{CreateOptions, Durability, Modifier, Outcome, Refusal, Store, Valu
 
 /// A log in which an update with the longest value fits.
 fn roomy() -> CreateOptions {
-    CreateOptions { log_bytes: Some(16 << 20), ..CreateOptions::default() }
+    CreateOptions::default().log_bytes(16 << 20)
 }
 
 fn create(folder: &Path) -> Store {

@@ -12,7 +12,7 @@ use upsweep::{ClosedError, CreateOptions, Durability, Error, RetryError, Store};
 const KEYS: u32 = 3000;
 
 fn create(folder: &Path) -> Store {
-    let small = CreateOptions { log_bytes: Some(8 << 20), ..CreateOptions::default() };
+    let small = CreateOptions::default().log_bytes(8 << 20);
     Store::builder().memory_bytes(32 << 20).create(folder, &small).expect("a new store")
 }
 

@@ -16,7 +16,7 @@ use upsweep::{
 };
 
 fn small() -> CreateOptions {
-    CreateOptions { log_bytes: Some(8 << 20), ..CreateOptions::default() }
+    CreateOptions::default().log_bytes(8 << 20)
 }
 
 fn create(folder: &Path) -> Store {
@@ -150,7 +150,7 @@ fn verification_needs_no_modifier_of_the_application() {
 fn a_store_of_the_largest_blocks_opens_with_the_default_memory() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("store");
-    let options = CreateOptions { block_bytes: Some(1 << 20), ..small() };
+    let options = small().block_bytes(1 << 20);
     let store = Store::builder().create(&path, &options).expect("opens");
     let table = store.table("main").expect("a table").with_durability(Durability::Ticket);
     for number in 0..3000u32 {
@@ -200,8 +200,7 @@ fn a_store_whose_lock_file_is_gone_is_still_in_use() {
 fn a_copied_store_folder_that_names_the_same_devices_cannot_be_used_beside_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let (path, copy) = (folder.path().join("store"), folder.path().join("copy"));
-    let options =
-        CreateOptions { data: vec![folder.path().join("data")], ..CreateOptions::default() };
+    let options = CreateOptions::default().data(vec![folder.path().join("data")]);
     let store = Store::builder().create(&path, &options).expect("a new store");
     std::fs::create_dir(&copy).expect("a folder");
     for file in ["store.json", "log-0"] {
@@ -246,7 +245,7 @@ fn a_snapshot_of_another_store_and_what_the_store_needs_itself_are_not_cloned() 
 #[test]
 fn what_the_log_can_never_take_is_refused_and_not_waited_for() {
     let folder = tempfile::tempdir().expect("a folder");
-    let options = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+    let options = CreateOptions::default().log_bytes(1 << 20);
     let store = Store::builder().create(folder.path().join("store"), &options).expect("created");
     let table = store.table("hits").expect("a table");
     let refused = table.remove_range(b"a", Some(&[b'b'; 4097]));

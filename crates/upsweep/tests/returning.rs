@@ -13,7 +13,7 @@ use upsweep::{
 const THREADS: i64 = 8;
 
 fn create(folder: &Path) -> Store {
-    let small = CreateOptions { log_bytes: Some(8 << 20), ..CreateOptions::default() };
+    let small = CreateOptions::default().log_bytes(8 << 20);
     Store::builder().memory_bytes(32 << 20).modifier(UpTo100).create(folder, &small).expect("new")
 }
 

@@ -8,7 +8,7 @@ use upsweep::{
 };
 
 fn small() -> CreateOptions {
-    CreateOptions { log_bytes: Some(8 << 20), ..CreateOptions::default() }
+    CreateOptions::default().log_bytes(8 << 20)
 }
 
 fn create(folder: &std::path::Path) -> Store {
@@ -294,7 +294,7 @@ fn a_batch_is_one_change_over_several_tables() {
 fn a_store_opens_with_less_memory_than_before() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("store");
-    let options = CreateOptions { log_bytes: Some(64 << 20), ..CreateOptions::default() };
+    let options = CreateOptions::default().log_bytes(64 << 20);
     let store = Store::builder().memory_bytes(256 << 20).create(&path, &options).expect("new");
     let table = store.table("main").expect("a table").with_durability(Durability::Ticket);
     let value = [5u8; 100];

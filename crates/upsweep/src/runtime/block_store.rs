@@ -36,6 +36,7 @@ use crate::log::Urgency;
 
 /// When a call that changes something returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Durability {
     /// When the change is on stable media.
     #[default]
@@ -55,8 +56,9 @@ impl Durability {
     }
 }
 
-/// How to open a store.
+/// How to open a store: the defaults, and what is set otherwise.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct OpenOptions {
     /// Memory for queues, directory, cache and buffers together, in bytes.
     pub memory_bytes: usize,
@@ -83,6 +85,43 @@ impl Default for OpenOptions {
             run_density_percent_min: 50,
             log_depth: 2,
         }
+    }
+}
+
+impl OpenOptions {
+    /// Sets [`OpenOptions::memory_bytes`].
+    #[must_use]
+    pub fn memory_bytes(mut self, bytes: usize) -> Self {
+        self.memory_bytes = bytes;
+        self
+    }
+
+    /// Sets [`OpenOptions::workers`].
+    #[must_use]
+    pub fn workers(mut self, threads: usize) -> Self {
+        self.workers = threads;
+        self
+    }
+
+    /// Sets [`OpenOptions::run_blocks_max`].
+    #[must_use]
+    pub fn run_blocks_max(mut self, blocks: usize) -> Self {
+        self.run_blocks_max = Some(blocks);
+        self
+    }
+
+    /// Sets [`OpenOptions::run_density_percent_min`].
+    #[must_use]
+    pub fn run_density_percent_min(mut self, percent: u32) -> Self {
+        self.run_density_percent_min = percent;
+        self
+    }
+
+    /// Sets [`OpenOptions::log_depth`].
+    #[must_use]
+    pub fn log_depth(mut self, batches: u8) -> Self {
+        self.log_depth = batches;
+        self
     }
 }
 

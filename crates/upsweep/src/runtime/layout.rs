@@ -31,8 +31,14 @@ pub const CACHE_PART: usize = 8;
 /// Smallest log of one device, in bytes.
 pub const LOG_BYTES_MIN: u64 = 1 << 20;
 
-/// How to create a store.
+/// How to create a store: the defaults, and what is set otherwise.
+///
+/// ```
+/// let options = upsweep::CreateOptions::default().log_bytes(64 << 20).block_bytes(32 << 10);
+/// assert_eq!(options.log_bytes, Some(64 << 20));
+/// ```
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct CreateOptions {
     /// Data devices: files to be made, or existing raw block devices. None: one file in the store.
     pub data: Vec<PathBuf>,
@@ -49,6 +55,36 @@ pub struct CreateOptions {
     /// and becomes longer while that is needed, up to four times the data. Values up to 1 MiB need
     /// 16 MiB or more: a record takes an eighth of the smallest log device at most.
     pub log_bytes: Option<u64>,
+}
+
+impl CreateOptions {
+    /// Sets [`CreateOptions::data`].
+    #[must_use]
+    pub fn data(mut self, paths: Vec<PathBuf>) -> Self {
+        self.data = paths;
+        self
+    }
+
+    /// Sets [`CreateOptions::log`].
+    #[must_use]
+    pub fn log(mut self, paths: Vec<PathBuf>) -> Self {
+        self.log = paths;
+        self
+    }
+
+    /// Sets [`CreateOptions::block_bytes`].
+    #[must_use]
+    pub fn block_bytes(mut self, bytes: u32) -> Self {
+        self.block_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets [`CreateOptions::log_bytes`].
+    #[must_use]
+    pub fn log_bytes(mut self, bytes: u64) -> Self {
+        self.log_bytes = Some(bytes);
+        self
+    }
 }
 
 /// An open store folder: the lock is held until [`Folder::unlock`], or until this is dropped.

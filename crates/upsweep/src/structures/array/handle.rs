@@ -31,7 +31,7 @@ use crate::structures::{at_once, of_structure};
 /// # use upsweep::{CreateOptions, Store};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;
-/// # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+/// # let small = CreateOptions::default().log_bytes(1 << 20);
 /// # let builder = Store::builder().memory_bytes(64 << 20);
 /// # let store = builder.create(folder.path().join("store"), &small)?;
 /// let counts = store.array::<i64>("reference counts")?;
