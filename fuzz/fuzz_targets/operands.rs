@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use upsweep::engine::block_format::UpdateRef;
-use upsweep::engine::modifier::{ValueKind, ValueRef};
-use upsweep::engine::registry::{ModifierId, Modifiers};
-use upsweep::structures::modifiers::{Resolved, bind_builtins, check_value, resolve};
+use upsweep::layers::engine::block_format::UpdateRef;
+use upsweep::layers::engine::modifier::{ValueKind, ValueRef};
+use upsweep::layers::engine::registry::{ModifierId, Modifiers};
+use upsweep::layers::structures::modifiers::{Resolved, bind_builtins, check_value, resolve};
 
 fuzz_target!(|data: &[u8]| {
     let mut modifiers = Modifiers::default();

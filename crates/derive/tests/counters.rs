@@ -98,7 +98,7 @@ proptest! {
     #[test]
     fn changes_that_wait_together_make_what_they_make_one_by_one(
         changes in prop::collection::vec(
-            (any::<Option<u64>>(), any::<Option<i64>>(), any::<Option<i64>>(), any::<Option<u64>>()),
+            any::<(Option<u64>, Option<i64>, Option<i64>, Option<u64>)>(),
             1..60,
         ),
     ) {

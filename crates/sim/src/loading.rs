@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use upsweep::engine::{Chunk, LoadTarget, LoadedBlock, RunId};
-use upsweep::runtime::BlockLimits;
-use upsweep::structures::table::{LoadOptions, TableLoader};
+use upsweep::layers::engine::{Chunk, LoadTarget, LoadedBlock, RunId};
+use upsweep::layers::runtime::BlockLimits;
+use upsweep::layers::structures::table::{LoadOptions, TableLoader};
 use upsweep::{Error, RequestError, RetryError, ValueKind, ValueRef};
 
 use crate::oracle::{Layout, Record};

@@ -1,8 +1,8 @@
 //! What a seed stands for: the devices, the settings of the store and the faults of one history.
 
-use upsweep::device::{DeviceId, Geometry, HostileDevices, LatencyModel, MemoryDevices};
-use upsweep::engine::{Config, DATA_START, FileSpace, Spilling};
-use upsweep::log::LogRegion;
+use upsweep::layers::device::{DeviceId, Geometry, HostileDevices, LatencyModel, MemoryDevices};
+use upsweep::layers::engine::{Config, DATA_START, FileSpace, Spilling};
+use upsweep::layers::log::LogRegion;
 
 use crate::bank::Bank;
 use crate::random::Random;

@@ -11,11 +11,11 @@
 use std::collections::BTreeMap;
 
 use upsweep::Error;
-use upsweep::device::{Completion, Devices, Operation, Request};
-use upsweep::engine::registry::{ModifierId, Modifiers};
-use upsweep::engine::{Actions, Core, Job, Registry, View, ViewId};
-use upsweep::structures::formats;
-use upsweep::structures::modifiers::bind_builtins;
+use upsweep::layers::device::{Completion, Devices, Operation, Request};
+use upsweep::layers::engine::registry::{ModifierId, Modifiers};
+use upsweep::layers::engine::{Actions, Core, Job, Registry, View, ViewId};
+use upsweep::layers::structures::formats;
+use upsweep::layers::structures::modifiers::bind_builtins;
 
 use crate::bank::Bank;
 use crate::classes;

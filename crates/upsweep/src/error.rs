@@ -291,12 +291,7 @@ impl Display for RequestError {
             | Self::KeyTooLong { .. }
             | Self::ValueTooLong { .. }
             | Self::BatchTooLong { .. } => self.fmt_of_size(formatter),
-            Self::BadOperand { modifier, reason } => {
-                write!(formatter, "operand of {modifier:?} refused: {reason}")
-            }
-            Self::Refused { modifier, reason } => {
-                write!(formatter, "update by {modifier:?} refused: {reason}")
-            }
+            Self::BadOperand { .. } | Self::Refused { .. } => self.fmt_of_update(formatter),
             Self::BadModifierName(name) => {
                 let (start, bytes) = (name.chars().take(64).collect::<String>(), name.len());
                 write!(
@@ -337,6 +332,19 @@ impl Display for RequestError {
 }
 
 impl RequestError {
+    /// The text of those that say why an update is refused.
+    fn fmt_of_update(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadOperand { modifier, reason } => {
+                write!(formatter, "operand of {modifier:?} refused: {reason}")
+            }
+            Self::Refused { modifier, reason } => {
+                write!(formatter, "update by {modifier:?} refused: {reason}")
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The text of those that say what is wrong with a file or folder.
     fn fmt_of_path(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         match self {

@@ -13,7 +13,8 @@
 //! A [`Store`] is a folder. [`Store::open`] opens one that must be there, [`Store::create`] makes
 //! one where none is, [`Store::open_or_create`] does either, and [`Store::open_read_only`] changes
 //! nothing. Likewise [`Store::table`] makes a table if there is none of the name, and
-//! [`Store::existing_table`] does not. A [`Table`] is an ordered map from keys to values, both bytes.
+//! [`Store::existing_table`] does not. A [`Table`] is an ordered map from keys to values, both
+//! bytes.
 //!
 //! ```
 //! use upsweep::{CreateOptions, Store};
@@ -365,23 +366,35 @@
 //!
 //! # Layers
 //!
-//! Most applications need [`Store`] and what it gives. The layers below are public for structures
-//! of one's own and for tools: [`runtime::BlockStore`] is the block API, [`engine`] the state
-//! machine that it drives, [`device`] the devices, with simulated and hostile ones for tests. A
-//! store runs on any bank of devices: see [`StoreBuilder::create_on`].
+//! What applications need is here at the root. The layers below are in [`layers`], for structures
+//! of one's own and for tools: [`layers::runtime::BlockStore`] is the block API,
+//! [`layers::engine`] the state machine that it drives, [`layers::device`] the devices, with
+//! simulated and hostile ones for tests. A store runs on any bank of devices: see
+//! [`StoreBuilder::create_on`].
 
+#[doc(hidden)]
 pub mod device;
+#[doc(hidden)]
 pub mod engine;
 mod error;
+pub mod layers;
+#[doc(hidden)]
 pub mod log;
+#[doc(hidden)]
 pub mod placement;
+#[doc(hidden)]
 pub mod runtime;
 mod store;
+#[doc(hidden)]
 pub mod structures;
 
 pub use engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
+pub use engine::registry::ModifierId;
+pub use engine::{Report, SpaceSize};
 pub use error::{ClosedError, Damage, Error, RequestError, RetryError};
-pub use runtime::{CreateOptions, Durability, LoadSummary, OpenOptions, Status, Ticket};
+pub use runtime::{
+    CompactionProgress, CreateOptions, Durability, LoadSummary, OpenOptions, Status, Ticket,
+};
 pub use store::{QuarantinedUpdate, Retried, Store, StoreBuilder};
 pub use structures::array::{Array, ArrayScan, BlockCells, Cell, CellKind, NumberCell};
 pub use structures::backup::{
@@ -390,6 +403,7 @@ pub use structures::backup::{
 pub use structures::batch::{Batch, Structure, Sums};
 pub use structures::hash::{HashTable, TypedHashTable};
 pub use structures::kind::Kind;
+pub use structures::modifiers;
 pub use structures::snapshot::{Change, Changes, Snapshot};
 pub use structures::table::{AsValue, Compared, LoadOptions, Scan, Table, Value};
 #[cfg(feature = "postcard")]

@@ -103,9 +103,11 @@ impl StoreBuilder {
 
     /// Opens the store in `folder` to look at it: nothing is written, not even the lock, so it may
     /// be on read-only media, and every change is refused with
-    /// [`ClosedError::ReadOnly`](crate::ClosedError). Any number of processes may do so at once, but
-    /// none while one has it open for writing: give those a copy of the folder, all of it as it was
-    /// at one moment, such as a snapshot of the file system. What was acknowledged by then is there.
+    /// [`ClosedError::ReadOnly`](crate::ClosedError). Any number of processes may do so at once,
+    /// but none while one has it open for writing. To look beside a writer, open a copy of the
+    /// whole folder as it was at one moment, such as a snapshot of the file system: what was
+    /// acknowledged by then is there.
+    ///
     /// Modifiers may be missing: a query that meets an update of one that is not registered fails
     /// with [`RequestError::UnknownModifier`], all else is answered. The memory may exceed its
     /// budget, for nothing is swept.
@@ -232,7 +234,6 @@ pub struct Store {
 
 /// An update in the quarantine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct QuarantinedUpdate {
     /// What names it in [`Store::retry_quarantined`].
     pub id: Vec<u8>,
@@ -250,7 +251,6 @@ pub struct QuarantinedUpdate {
 
 /// What [`Store::retry_quarantined`] has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Retried {
     /// The update is declared anew.
     Declared,

@@ -7,9 +7,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
-use upsweep::runtime::{BlockVisitor, LoggedUpdate, VisitedBlock};
-use upsweep::structures::array::body_format::key_of;
-use upsweep::structures::modifiers::{ADD_U64, BYTE_PATCH, PUT, patch_operand, value_operand};
+use upsweep::layers::runtime::{BlockVisitor, LoggedUpdate, VisitedBlock};
+use upsweep::layers::structures::array::body_format::key_of;
+use upsweep::layers::structures::modifiers::{
+    ADD_U64, BYTE_PATCH, PUT, patch_operand, value_operand,
+};
 use upsweep::{
     Array, Cell, CellKind, CreateOptions, Durability, Error, Kind, RequestError, Store, ValueKind,
 };

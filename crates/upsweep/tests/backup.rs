@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use upsweep::structures::modifiers::{PUT, value_operand};
+use upsweep::layers::structures::modifiers::{PUT, value_operand};
 use upsweep::{
-    BackupOptions, Cell, CreateOptions, Durability, Error, Kind, RequestError, RestoreOptions,
-    Snapshot, Store, Table, Value, ValueKind,
+    BackupOptions, Cell, CopyProgress, CreateOptions, Durability, Error, Kind, RequestError,
+    RestoreOptions, Snapshot, Store, Table, Value, ValueKind,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 

@@ -2,7 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests with threads")]
 
-use upsweep::device::{
+use upsweep::layers::device::{
     Bank, Devices, FailureKind, HostDevices, HostOptions, HostPath, HostileDevices, JoinedDevices,
     MemoryDevices, ThreadedDevices,
 };

@@ -7,8 +7,8 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use upsweep::engine::LoggedUpdate;
-use upsweep::structures::modifiers::ADD_I64;
+use upsweep::layers::engine::LoggedUpdate;
+use upsweep::layers::structures::modifiers::ADD_I64;
 use upsweep::{ClosedError, CreateOptions, Durability, Error, Store, Table};
 
 const CALLERS: u64 = 16;

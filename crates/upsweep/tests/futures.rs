@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::executor::block_on;
 use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
-use upsweep::device::{
+use upsweep::layers::device::{
     Bank, Completion, DeviceDescription, DeviceId, DeviceProfile, Devices, FailureKind, Geometry,
     HostileDevices, MemoryDevices, Performer, Request, ThreadedDevices, Waiter, Waker,
 };

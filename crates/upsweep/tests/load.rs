@@ -5,8 +5,8 @@
 use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use upsweep::runtime::LoadedBlock;
-use upsweep::structures::table::TableLoader;
+use upsweep::layers::runtime::LoadedBlock;
+use upsweep::layers::structures::table::TableLoader;
 use upsweep::{CreateOptions, Error, LoadOptions, RequestError, Store, Table, Value, ValueKind};
 
 fn create(folder: &std::path::Path) -> Store {

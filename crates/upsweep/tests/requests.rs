@@ -5,11 +5,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use upsweep::engine::Registry;
-use upsweep::runtime::BlockStore;
-use upsweep::structures::array::ArrayFormat;
-use upsweep::structures::modifiers::bind_builtins;
-use upsweep::structures::table::{RawFormat, TableFormat};
+use upsweep::layers::engine::Registry;
+use upsweep::layers::runtime::BlockStore;
+use upsweep::layers::structures::array::ArrayFormat;
+use upsweep::layers::structures::modifiers::bind_builtins;
+use upsweep::layers::structures::table::{RawFormat, TableFormat};
 use upsweep::{
     CreateOptions, Durability, Error, Modifier, OpenOptions, Outcome, Refusal, RequestError,
     RetryError, Store, TableDefinition, ValueKind, ValueRef,

@@ -117,7 +117,7 @@ fn a_sum_that_was_returned_is_not_refused_with_others_later() {
     assert!(matches!(refused, Error::Request(RequestError::Refused { .. })), "{refused}");
     store.sweep().expect("swept");
     assert_eq!(cells.get(3).expect("readable"), 253);
-    assert_eq!(cells.compare_and_set(3, 253, 7).expect("answered").is_done(), true);
+    assert!(cells.compare_and_set(3, 253, 7).expect("answered").is_done());
     let Compared::Differs(7) = cells.compare_and_set(3, 253, 8).expect("answered") else {
         panic!("it is 7 by now")
     };
@@ -150,7 +150,7 @@ fn an_update_and_what_it_returns_are_one_for_values_of_any_size() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = create(&folder.path().join("store"));
     let hashed = store.hash_table("hashed").expect("a table").with_durability(Durability::Ticket);
-    let append = upsweep::structures::modifiers::APPEND;
+    let append = upsweep::modifiers::APPEND;
     let mut length = 0;
     for round in 0..40 {
         let piece = vec![round; 5000];

@@ -1,8 +1,10 @@
 //! Tables of Rust types.
 
+#![expect(clippy::disallowed_methods, reason = "callers at the same time")]
+
 use std::collections::BTreeSet;
 
-use upsweep::structures::modifiers as builtin;
+use upsweep::modifiers as builtin;
 use upsweep::typed::ModifierOf;
 use upsweep::{
     Compared, Durability, Error, LoadOptions, Modifier, Outcome, Refusal, RequestError, Store,

@@ -5,9 +5,9 @@
 //! one follows from the other are those of production. So a whole cycle takes thousands of updates
 //! and not millions.
 
-use upsweep::device::{DeviceId, Geometry, LatencyModel, MemoryDevices};
-use upsweep::engine::{Config, DATA_START, FileSpace, Spilling};
-use upsweep::log::{LogRegion, Urgency};
+use upsweep::layers::device::{DeviceId, Geometry, LatencyModel, MemoryDevices};
+use upsweep::layers::engine::{Config, DATA_START, FileSpace, Spilling};
+use upsweep::layers::log::{LogRegion, Urgency};
 
 use crate::oracle::Layout;
 use crate::random::Random;

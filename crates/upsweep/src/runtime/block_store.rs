@@ -88,43 +88,6 @@ impl Default for OpenOptions {
     }
 }
 
-impl OpenOptions {
-    /// Sets [`OpenOptions::memory_bytes`].
-    #[must_use]
-    pub fn memory_bytes(mut self, bytes: usize) -> Self {
-        self.memory_bytes = bytes;
-        self
-    }
-
-    /// Sets [`OpenOptions::workers`].
-    #[must_use]
-    pub fn workers(mut self, threads: usize) -> Self {
-        self.workers = threads;
-        self
-    }
-
-    /// Sets [`OpenOptions::run_blocks_max`].
-    #[must_use]
-    pub fn run_blocks_max(mut self, blocks: usize) -> Self {
-        self.run_blocks_max = Some(blocks);
-        self
-    }
-
-    /// Sets [`OpenOptions::run_density_percent_min`].
-    #[must_use]
-    pub fn run_density_percent_min(mut self, percent: u32) -> Self {
-        self.run_density_percent_min = percent;
-        self
-    }
-
-    /// Sets [`OpenOptions::log_depth`].
-    #[must_use]
-    pub fn log_depth(mut self, batches: u8) -> Self {
-        self.log_depth = batches;
-        self
-    }
-}
-
 pub(super) struct Inner {
     pub(super) shared: Arc<Shared>,
     threads: std::sync::Mutex<Threads>,

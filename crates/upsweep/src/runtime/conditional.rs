@@ -8,8 +8,8 @@ use crate::error::Error;
 use crate::log::Urgency;
 
 impl BlockStore {
-    /// As [`BlockStore::modify`], if each view would show now what was seen; `None` if not, with nothing changed: view and compute anew. So what follows from what was seen is
-    /// exact.
+    /// As [`BlockStore::modify`], if each view would show now what was seen; `None` if not, with
+    /// nothing changed: view and compute anew. So what follows from what was seen is exact.
     ///
     /// Whoever gets `None` meets a change of somebody else, or a sweep of the block: of several
     /// callers for one key, one always succeeds. Cost: that of the views once more, without a read.

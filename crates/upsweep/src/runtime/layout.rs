@@ -57,36 +57,6 @@ pub struct CreateOptions {
     pub log_bytes: Option<u64>,
 }
 
-impl CreateOptions {
-    /// Sets [`CreateOptions::data`].
-    #[must_use]
-    pub fn data(mut self, paths: Vec<PathBuf>) -> Self {
-        self.data = paths;
-        self
-    }
-
-    /// Sets [`CreateOptions::log`].
-    #[must_use]
-    pub fn log(mut self, paths: Vec<PathBuf>) -> Self {
-        self.log = paths;
-        self
-    }
-
-    /// Sets [`CreateOptions::block_bytes`].
-    #[must_use]
-    pub fn block_bytes(mut self, bytes: u32) -> Self {
-        self.block_bytes = Some(bytes);
-        self
-    }
-
-    /// Sets [`CreateOptions::log_bytes`].
-    #[must_use]
-    pub fn log_bytes(mut self, bytes: u64) -> Self {
-        self.log_bytes = Some(bytes);
-        self
-    }
-}
-
 /// An open store folder: the lock is held until [`Folder::unlock`], or until this is dropped.
 #[derive(Debug)]
 pub(super) struct Folder {

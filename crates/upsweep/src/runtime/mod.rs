@@ -17,6 +17,7 @@ pub mod layout;
 mod load;
 mod log_page;
 mod new_devices;
+mod options;
 mod pulse;
 mod repair;
 mod shared;

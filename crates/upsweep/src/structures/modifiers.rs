@@ -10,7 +10,7 @@
 //! | `append` | bytes | operand | concatenation | no |
 //! | `byte_patch` | offset (4), bytes | as if empty | overwritten, may extend | if joined |
 //! | `insert_if_absent` | kind byte, bytes | put | keep | yes, to the earlier |
-//! | `counters` | a rule and a number per field | from each rule's first | by the rules | integers |
+//! | `counters` | per field a rule and a number | each rule's first | by the rules | integers |
 //!
 //! Rules:
 //! - Numbers are 8 bytes, little-endian. A modifier accepts values of its own kind only: those of

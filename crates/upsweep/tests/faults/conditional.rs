@@ -2,7 +2,7 @@
 //! the model has at that moment, whatever came between.
 
 use super::support::{KEYS, World};
-use upsweep::engine::{Accept, Conditional};
+use upsweep::layers::engine::{Accept, Conditional};
 
 fn is_accepted(answer: Conditional) -> bool {
     matches!(answer, Conditional::Holds(Accept::Accepted(_)))

@@ -9,23 +9,23 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use upsweep::Error;
-use upsweep::device::{
+use upsweep::layers::device::{
     Completion, DeviceId, Devices, Geometry, HostileDevices, Operation, PowerCut, Request,
     Simulated,
 };
-use upsweep::engine::block_format::UpdateRef;
-use upsweep::engine::format::image_format::{self, ImageKind};
-use upsweep::engine::format::quarantine_format::decode_entry;
-use upsweep::engine::quarantine::QUARANTINE_SPACE;
-use upsweep::engine::registry::ModifierId;
-use upsweep::engine::{
+use upsweep::layers::engine::block_format::UpdateRef;
+use upsweep::layers::engine::format::image_format::{self, ImageKind};
+use upsweep::layers::engine::format::quarantine_format::decode_entry;
+use upsweep::layers::engine::quarantine::QUARANTINE_SPACE;
+use upsweep::layers::engine::registry::ModifierId;
+use upsweep::layers::engine::{
     self, Accept, Access, Actions, Conditional, Config, Core, FileSpace, LoggedUpdate, Registry,
     Report, Seen, Spilling, View, ViewId, ViewPoll, Wanted,
 };
-use upsweep::log::{LogRegion, Urgency};
-use upsweep::structures::formats;
-use upsweep::structures::modifiers::{ADD_I64, DELETE, bind_builtins};
-use upsweep::structures::table::{ByKey, Lookup, PageRequest, get, page};
+use upsweep::layers::log::{LogRegion, Urgency};
+use upsweep::layers::structures::formats;
+use upsweep::layers::structures::modifiers::{ADD_I64, DELETE, bind_builtins};
+use upsweep::layers::structures::table::{ByKey, Lookup, PageRequest, get, page};
 
 pub const DATA: DeviceId = DeviceId(0);
 pub const LOG: DeviceId = DeviceId(1);

@@ -15,7 +15,7 @@ mod paper;
 use std::path::Path;
 use std::time::Instant;
 
-use upsweep::runtime::layout::CACHE_PART;
+use upsweep::layers::runtime::layout::CACHE_PART;
 use upsweep::{
     CreateOptions, Durability, Error, LoadOptions, RequestError, Store, Value, ValueKind,
 };

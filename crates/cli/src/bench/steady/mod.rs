@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use upsweep::runtime::Pulse;
+use upsweep::layers::runtime::Pulse;
 use upsweep::{CreateOptions, Durability, Status, Store, StoreBuilder, Table};
 
 use super::{Latencies, Random, note};

@@ -124,7 +124,8 @@ impl<T: Cell> Array<T> {
         Ok(self.find(index, |wanted| self.blocks.view_async(self.space, wanted)).await?.2)
     }
 
-    /// The view that has decided about the cell at `index`, and the cell, by the views that `view` gives.
+    /// The view that has decided about the cell at `index`, and the cell, by the views that
+    /// `view` gives.
     async fn find<F>(
         &self,
         index: u64,

@@ -12,7 +12,7 @@ use crate::engine::modifier::{Modifier, ValueKind, ValueRef};
 use crate::engine::registry::ModifierId;
 use crate::error::Error;
 use crate::runtime::{LoggedUpdate, Seen, Ticket, View, Wanted};
-use crate::structures::batch::Structure;
+use crate::structures::batch::{Structure, Sums};
 use crate::structures::modifiers::{self as builtin, Resolved, resolve};
 use crate::structures::{of_structure, refused};
 
@@ -51,8 +51,10 @@ impl<O: Order> Table<O> {
     /// key at the same time start again, in memory, for each other one that comes before them.
     ///
     /// # Errors
-    /// As [`Table::get`] and [`Table::modify`]; [`RequestError::Refused`](crate::RequestError::Refused) if the modifier refuses
-    /// the value that is there; all with nothing changed.
+    /// As [`Table::get`] and [`Table::modify`]; [`RequestError::Refused`] if the modifier
+    /// refuses the value that is there; all with nothing changed.
+    ///
+    /// [`RequestError::Refused`]: crate::RequestError::Refused
     pub fn modify_and_get(
         &self,
         key: &[u8],
@@ -92,8 +94,8 @@ impl<O: Order> Table<O> {
     /// # Errors
     /// As [`Table::modify_and_get`].
     pub fn fetch_add(&self, key: &[u8], amount: i64) -> Result<(i64, Ticket), Error> {
-        let Updated { before, ticket, .. } =
-            self.update_seen(key, builtin::ADD_I64, &amount.to_le_bytes())?;
+        let (modifier, operand) = Self::sum(amount);
+        let Updated { before, ticket, .. } = self.update_seen(key, modifier, &operand)?;
         // Anything but an integer was refused.
         Ok((before.and_then(|value| value.as_i64()).unwrap_or(0), ticket))
     }

@@ -11,8 +11,8 @@
 //! | a tuple of 2 to 4 | its parts, one after the other | by the first part, then the next |
 //!
 //! A part of a tuple that is not the last, and whose keys differ in length, is escaped: a zero byte
-//! becomes `00 ff`, and `00 00` ends it. So no part is a prefix of another, and a shorter text sorts
-//! before all longer ones that begin with it. Tuples nest.
+//! becomes `00 ff`, and `00 00` ends it. So no part is a prefix of another, and a text sorts before
+//! all longer ones that begin with it. Tuples nest.
 //!
 //! Invariant: the bytes of two keys compare as the keys do.
 

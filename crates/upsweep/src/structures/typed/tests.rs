@@ -14,7 +14,8 @@ where
     let bytes = [left, right].map(|key| bytes_of::<K>(key.to_ref()));
     prop_assert_eq!(left.cmp(right), bytes[0].cmp(&bytes[1]), "{:?} {:?}", left, right);
     for (key, bytes) in [left, right].into_iter().zip(&bytes) {
-        prop_assert_eq!(K::decode(bytes).as_ref(), Some(key));
+        let again = K::decode(bytes);
+        prop_assert_eq!(again.as_ref(), Some(key));
         prop_assert!(K::BYTES.is_none_or(|length| length == bytes.len()));
     }
     Ok(())
@@ -38,7 +39,12 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn numbers_keep_their_order(a: (i8, i128, u128), b: (i8, i128, u128), c: [i64; 2], d: [u16; 2]) {
+    fn numbers_keep_their_order(
+        a: (i8, i128, u128),
+        b: (i8, i128, u128),
+        c: [i64; 2],
+        d: [u16; 2],
+    ) {
         check(&a.0, &b.0)?;
         check(&a.1, &b.1)?;
         check(&a.2, &b.2)?;
