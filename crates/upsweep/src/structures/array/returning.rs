@@ -23,6 +23,9 @@ impl<T: Cell> Array<T> {
     /// that this has made. Nobody else's change comes between: of any callers at once, each gets
     /// the cell that its own update has made.
     ///
+    /// Only with [`Durability::Wait`](crate::Durability::Wait) is what is returned durable by then;
+    /// otherwise a crash may take the update, and somebody else gets the same cell after it.
+    ///
     /// Unlike [`Array::modify`] this has to know the cell: cost as [`Array::get`], one read of the
     /// device for a block that is in no memory, then as [`Array::set`]. Callers that change one
     /// cell at the same time start again, in memory, for each other one that comes before them.

@@ -46,6 +46,10 @@ impl<O: Order> Table<O> {
     /// if the key has none then. Nobody else's change comes between: of any callers at once, each
     /// gets the value that its own update has made.
     ///
+    /// With [`Durability::Wait`](crate::Durability::Wait) what is returned is durable. With another
+    /// durability it is returned before: a crash may take the update, and then somebody else gets
+    /// the same value after it.
+    ///
     /// Unlike [`Table::modify`] this has to know the value: cost as [`Table::get`], one read of the
     /// device for a key that is in no memory, then as [`Table::modify`]. Callers that change one
     /// key at the same time start again, in memory, for each other one that comes before them.
