@@ -95,11 +95,13 @@ fn fields_lie_in_their_order() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
     #[test]
     fn changes_that_wait_together_make_what_they_make_one_by_one(
         changes in prop::collection::vec(
             any::<(Option<u64>, Option<i64>, Option<i64>, Option<u64>)>(),
-            1..60,
+            200..400,
         ),
     ) {
         let store = Store::in_memory().expect("a store");
@@ -123,7 +125,7 @@ proptest! {
                 change = change.lowest(lowest);
                 expected.lowest = expected.lowest.min(lowest);
             }
-            // Few keys, so that queues fold.
+            // One key, and so many changes that its queue folds.
             sensors.change(1, change).expect("accepted");
         }
         prop_assert_eq!(sensors.get(1).expect("readable"), Some(expected));
