@@ -3,12 +3,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use upsweep::engine::block_format::{ApplyInput, BlockFormat, UpdateRef};
-use upsweep::engine::registry::{ModifierId, Modifiers};
-use upsweep::structures::array::block::cell;
-use upsweep::structures::array::body_format::{Body, BodyEditor, block_key, key_of};
-use upsweep::structures::array::{ArrayFormat, CellKind};
-use upsweep::structures::modifiers::bind_builtins;
+use upsweep::layers::engine::block_format::{ApplyInput, BlockFormat, UpdateRef};
+use upsweep::layers::engine::registry::{ModifierId, Modifiers};
+use upsweep::layers::structures::array::block::cell;
+use upsweep::layers::structures::array::body_format::{Body, BodyEditor, block_key, key_of};
+use upsweep::layers::structures::array::{ArrayFormat, CellKind};
+use upsweep::layers::structures::modifiers::bind_builtins;
 
 const KINDS: [CellKind; 8] = [
     CellKind::U8,

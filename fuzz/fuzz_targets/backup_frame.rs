@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use upsweep::structures::backup::frame_format::{
+use upsweep::layers::structures::backup::frame_format::{
     FrameBuilder, HEADER_BYTES, decode_header, decode_records,
 };
 

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use upsweep::engine::format::checkpoint_format::{decode_root, encode_root};
+use upsweep::layers::engine::format::checkpoint_format::{decode_root, encode_root};
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(root) = decode_root(data) {

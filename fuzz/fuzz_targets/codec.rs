@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use upsweep::engine::format::codec_format::{Reader, put_bytes, put_varint, varint_len};
+use upsweep::layers::engine::format::codec_format::{Reader, put_bytes, put_varint, varint_len};
 
 fuzz_target!(|data: &[u8]| {
     let (calls, bytes) = data.split_at(data.len() / 4);

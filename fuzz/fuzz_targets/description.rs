@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use upsweep::runtime::description::Description;
+use upsweep::layers::runtime::description::Description;
 
 fuzz_target!(|data: &[u8]| {
     let Ok(description) = Description::parse(data) else { return };

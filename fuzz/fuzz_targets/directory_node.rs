@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use upsweep::engine::format::checkpoint_format::{decode_node, encode_node};
+use upsweep::layers::engine::format::checkpoint_format::{decode_node, encode_node};
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(node) = decode_node(data) {

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use upsweep::engine::format::checkpoint_format::{decode_page, encode_page};
+use upsweep::layers::engine::format::checkpoint_format::{decode_page, encode_page};
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(blocks) = decode_page(data) {

@@ -4,6 +4,6 @@
 mod leaf;
 
 use libfuzzer_sys::fuzz_target;
-use upsweep::structures::hash::{ByHash, HashFormat};
+use upsweep::layers::structures::hash::{ByHash, HashFormat};
 
 fuzz_target!(|data: &[u8]| leaf::check::<ByHash>(&HashFormat, data));

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use upsweep::engine::format::image_format::{HEADER_BYTES, decode, encode, parse};
+use upsweep::layers::engine::format::image_format::{HEADER_BYTES, decode, encode, parse};
 
 fuzz_target!(|data: &[u8]| {
     let _ = parse(data);

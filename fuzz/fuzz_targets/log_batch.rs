@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use upsweep::log::format::{BATCH_HEADER_BYTES, BatchHeader, check_records};
+use upsweep::layers::log::format::{BATCH_HEADER_BYTES, BatchHeader, check_records};
 
 fuzz_target!(|data: &[u8]| {
     let mut batch = data.to_vec();

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use upsweep::log::StreamId;
-use upsweep::log::format::{RECORD_HEADER_BYTES, decode_record, record_seed, seal_record};
+use upsweep::layers::log::StreamId;
+use upsweep::layers::log::format::{RECORD_HEADER_BYTES, decode_record, record_seed, seal_record};
 
 fuzz_target!(|data: &[u8]| {
     let seed = record_seed(b"a store of tests", 7);

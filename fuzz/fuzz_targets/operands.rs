@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use upsweep::engine::block_format::UpdateRef;
-use upsweep::engine::modifier::{ValueKind, ValueRef};
-use upsweep::engine::registry::{ModifierId, Modifiers};
-use upsweep::structures::modifiers::{Resolved, bind_builtins, check_value, resolve};
+use upsweep::layers::engine::block_format::UpdateRef;
+use upsweep::layers::engine::modifier::{ValueKind, ValueRef};
+use upsweep::layers::engine::registry::{ModifierId, Modifiers};
+use upsweep::layers::structures::modifiers::{Resolved, bind_builtins, check_value, resolve};
 
 fuzz_target!(|data: &[u8]| {
     let mut modifiers = Modifiers::default();
@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((&[id, kind, first, second], rest)) = data.split_first_chunk::<4>() else { return };
     let (first, rest) = rest.split_at(usize::from(first).min(rest.len()));
     let (second, value) = rest.split_at(usize::from(second).min(rest.len()));
-    let modifier = ModifierId(u16::from(id % 16));
+    let modifier = ModifierId(u16::from(id % 17));
     let kind = ValueKind::from_number(kind % 5).filter(|kind| check_value(*kind, value).is_ok());
     let current = kind.map(|kind| ValueRef { kind, bytes: value });
     let update = |seq, operand| UpdateRef { seq, modifier, key: b"key", operand };

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use upsweep::engine::format::quarantine_format::{decode_entry, encode_entry};
+use upsweep::layers::engine::format::quarantine_format::{decode_entry, encode_entry};
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(entry) = decode_entry(data) {

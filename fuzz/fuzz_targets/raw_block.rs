@@ -2,9 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use upsweep::engine::block_format::BlockFormat;
-use upsweep::structures::table::RawFormat;
-use upsweep::structures::table::raw_format::{decode, encode};
+use upsweep::layers::engine::block_format::BlockFormat;
+use upsweep::layers::structures::table::RawFormat;
+use upsweep::layers::structures::table::raw_format::{decode, encode};
 
 fuzz_target!(|data: &[u8]| {
     let decoded = decode(data);

@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use upsweep::engine::LoggedUpdate;
-use upsweep::engine::format::record_format::{self as format, Payload, Updates};
+use upsweep::layers::engine::LoggedUpdate;
+use upsweep::layers::engine::format::record_format::{self as format, Payload, Updates};
 
 /// All updates of a record; `None` if they are not what a record holds.
 fn collect(mut updates: Updates<'_>) -> Option<Vec<LoggedUpdate<'_>>> {

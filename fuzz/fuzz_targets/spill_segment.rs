@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use upsweep::engine::format::spill_segment_format::{Sections, encode_spill_segment};
+use upsweep::layers::engine::format::spill_segment_format::{Sections, encode_spill_segment};
 
 fuzz_target!(|data: &[u8]| {
     let Ok(sections) = Sections::of(data) else { return };

@@ -9,7 +9,7 @@ mod support;
 use libfuzzer_sys::fuzz_target;
 use support::{KEYS, SEGMENTS, World};
 use upsweep::Error;
-use upsweep::device::FailureKind;
+use upsweep::layers::device::FailureKind;
 
 fn perform(world: &mut World, operation: u8, number: u8) -> Result<(), Error> {
     let key = u32::from(number) % KEYS;

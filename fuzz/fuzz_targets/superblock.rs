@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use upsweep::engine::format::checkpoint_format::{decode_superblock, encode_superblock};
+use upsweep::layers::engine::format::checkpoint_format::{decode_superblock, encode_superblock};
 
 fuzz_target!(|data: &[u8]| {
     let mut slot = data.to_vec();

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use upsweep::engine::modifier::ValueKind;
+use upsweep::layers::engine::modifier::ValueKind;
 
 fuzz_target!(|data: &[u8]| {
     for &number in data {

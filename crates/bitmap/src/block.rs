@@ -18,11 +18,11 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use upsweep::engine::block_format::{
+use upsweep::layers::engine::block_format::{
     Applied, ApplyError, ApplyInput, BlockFormat, Checked, Piece, Refused, Routing, UpdateRef,
 };
-use upsweep::engine::registry::Modifiers;
-use upsweep::structures::modifiers::{Resolved, resolve};
+use upsweep::layers::engine::registry::Modifiers;
+use upsweep::layers::structures::modifiers::{Resolved, resolve};
 use upsweep::{ValueKind, ValueRef};
 
 /// Binary logarithm of the fewest integers of a block: 8 words.

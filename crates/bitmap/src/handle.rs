@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::ops::{Bound, RangeBounds, RangeInclusive};
 use std::sync::Arc;
 
-use upsweep::engine::registry::{DELETE, ModifierId};
-use upsweep::runtime::{BlockStore, BlockVisitor, VisitedBlock, Wanted};
+use upsweep::layers::engine::registry::{DELETE, ModifierId};
+use upsweep::layers::runtime::{BlockStore, BlockVisitor, VisitedBlock, Wanted};
 use upsweep::{
     Batch, Durability, Error, OpenSpace, RequestError, Snapshot, Store, Structure, StructureKind,
     Ticket, WholeBlock,

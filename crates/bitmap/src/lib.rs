@@ -44,8 +44,8 @@ use std::sync::Arc;
 
 pub use block::{BITS_DEFAULT, BITS_MAX, BITS_MIN};
 pub use handle::{Bitmap, Members};
-use upsweep::engine::block_format::BlockFormat;
-use upsweep::engine::modifier::Modifier;
+use upsweep::layers::engine::block_format::BlockFormat;
+use upsweep::layers::engine::modifier::Modifier;
 use upsweep::{Kind, StructureKind, Value, ValueRef};
 
 use block::{BitmapFormat, word_of_key, word_of_value};

@@ -20,8 +20,7 @@ fn builder() -> StoreBuilder {
 }
 
 fn small() -> CreateOptions {
-    let (block_bytes, log_bytes) = (Some(4096), Some(8 << 20));
-    CreateOptions { block_bytes, log_bytes, ..CreateOptions::default() }
+    CreateOptions::default().block_bytes(4096).log_bytes(8 << 20)
 }
 
 /// A folder, and the path of a store in it.
@@ -170,7 +169,12 @@ fn a_batch_changes_a_table_and_a_set_together_or_neither() {
     let wrong = Error::Request(RequestError::WrongStore { table: "seen".to_owned() });
     assert_eq!(refused.commit(Durability::Wait).err(), Some(wrong));
     let mut refused = store.batch();
-    refused.put(&names, b"three", b"3").update(&seen, &3, upsweep::engine::registry::PUT, &[0, 1]);
+    refused.put(&names, b"three", b"3").update(
+        &seen,
+        &3,
+        upsweep::layers::engine::registry::PUT,
+        &[0, 1],
+    );
     let error = refused.commit(Durability::Wait).expect_err("a set has no puts").to_string();
     assert!(error.contains("insertions and removals only"), "{error}");
 
@@ -211,11 +215,10 @@ fn backups_copy_a_set_and_give_it_back() {
         numbers.change(&seen, &mut model, 8_000);
         names.put(round.as_bytes(), b"").expect("durable");
         let backup = folder.path().join(round);
-        let options = BackupOptions {
-            since: since.as_deref(),
-            snapshot: Some(round),
-            ..BackupOptions::default()
-        };
+        let mut options = BackupOptions::default().snapshot(round);
+        if let Some(earlier) = &since {
+            options = options.since(earlier);
+        }
         let summary = store.backup(&backup, &options).expect("backed up");
         assert_eq!((summary.structures, summary.left_out), (2, vec![]));
         let restored = folder.path().join("restored");

@@ -34,14 +34,10 @@ pub(crate) fn backup(args: &BackupArgs) -> Result<(), Failure> {
             output::advance(bar, records, &format!(", {}", text::size(bytes)));
         }
     };
-    let made = store.backup(
-        &args.folder,
-        &BackupOptions {
-            since: args.since.as_deref(),
-            snapshot: args.snapshot.as_deref(),
-            progress: Some(&draw),
-        },
-    );
+    let mut options = BackupOptions::default().progress(&draw);
+    options.since = args.since.as_deref();
+    options.snapshot = args.snapshot.as_deref();
+    let made = store.backup(&args.folder, &options);
     clear(bar.as_ref());
     let summary = made.map_err(explain)?;
     let seconds = started.elapsed().as_secs_f64();
@@ -126,7 +122,7 @@ pub(crate) fn restore(args: &RestoreArgs) -> Result<(), Failure> {
     let template = "[{bar:20}] {percent:>3}%  {msg} records  {decimal_bytes_per_sec}";
     let bar = output::progress(Some(0), template);
     let draw = |progress| draw(bar.as_ref(), progress);
-    let options = RestoreOptions { progress: Some(&draw), ..RestoreOptions::default() };
+    let options = RestoreOptions::default().progress(&draw);
     let builder = Store::builder().memory_bytes(args.memory.in_memory());
     let made = builder.restore(&args.backup, &args.store, &options);
     clear(bar.as_ref());

@@ -15,12 +15,9 @@ pub(crate) fn run(args: CreateArgs) -> Result<(), Failure> {
     let block_bytes = block_bytes.map_err(|_| {
         Failure::Refused("--block-size: a block has at most 1MiB; give less".to_owned())
     })?;
-    let options = CreateOptions {
-        data: args.data,
-        log: args.log,
-        block_bytes,
-        log_bytes: args.log_size.map(|size| size.0),
-    };
+    let mut options = CreateOptions::default().data(args.data).log(args.log);
+    options.block_bytes = block_bytes;
+    options.log_bytes = args.log_size.map(|size| size.0);
     let store = Store::builder().create(&args.store, &options).map_err(|error| match &error {
         Error::Request(RequestError::AlreadyExists(path))
             if path.is_dir() && !path.join("store.json").exists() =>

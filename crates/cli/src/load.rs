@@ -44,7 +44,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<(), Failure> {
     }
     let started = Instant::now();
     let mut records = Records::new(input, args.format);
-    let loaded = table.load(records.by_ref(), LoadOptions { fill_percent: args.fill });
+    let loaded = table.load(records.by_ref(), LoadOptions::default().fill_percent(args.fill));
     let seconds = started.elapsed().as_secs_f64();
     if let Some(bar) = &records.bar {
         bar.finish_and_clear();

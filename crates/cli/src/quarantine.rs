@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use serde_json::json;
-use upsweep::structures::array::body_format::index_of;
+use upsweep::layers::structures::array::body_format::index_of;
 use upsweep::{Error, QuarantinedUpdate, RequestError, Retried, Store, Value, ValueKind};
 
 use crate::args::{PickArgs, ShowArgs};

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::ops::Bound;
 
 use serde_json::json;
-use upsweep::structures::array::INDEX_MAX;
+use upsweep::layers::structures::array::INDEX_MAX;
 use upsweep::{Error, Table, Value};
 
 use crate::args::{GetArgs, PrintArgs, ScanArgs};

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde_json::json;
 use upsweep::Status;
-use upsweep::runtime::{Latencies, LogStatus, SpillStatus, SweepStatus};
+use upsweep::layers::runtime::{Latencies, LogStatus, SpillStatus, SweepStatus};
 
 use crate::args::ShowArgs;
 use crate::failure::Failure;

@@ -12,7 +12,7 @@
 use std::fmt::Write;
 use std::str::FromStr;
 
-use upsweep::structures::array::INDEX_MAX;
+use upsweep::layers::structures::array::INDEX_MAX;
 use upsweep::{Value, ValueKind};
 
 use crate::args::ValueFormat;

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use serde_json::json;
-use upsweep::{Damage, Error, Store};
+use upsweep::{Damage, Error, Report, Store};
 
 use crate::args::{RepairArgs, VerifyArgs};
 use crate::failure::Failure;
@@ -14,7 +14,9 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
         Ok(report) => report,
         // A device whose very label is damaged is a finding like others.
         Err(Error::Damaged(damage)) => {
-            upsweep::engine::Report { damage: vec![damage], ..upsweep::engine::Report::default() }
+            let mut report = Report::default();
+            report.damage.push(damage);
+            report
         }
         Err(error) => return Err(error.into()),
     };

@@ -4,7 +4,7 @@
 //! more and every request fails: how the power goes away in the middle of code that runs to its
 //! end, such as recovery. A power cut puts in a new fuse.
 
-use upsweep::device::{
+use upsweep::layers::device::{
     Completion, DeviceError, DeviceId, Devices, Geometry, HostileDevices, MemoryDevices, PowerCut,
     Request, Simulated,
 };

@@ -1,8 +1,8 @@
 //! What must hold after every recovery, and at the end of a history.
 
-use upsweep::engine::quarantine::FIRST_USER_SPACE;
-use upsweep::engine::{self, Access, LOADING};
-use upsweep::placement::SpaceMap;
+use upsweep::layers::engine::quarantine::FIRST_USER_SPACE;
+use upsweep::layers::engine::{self, Access, LOADING};
+use upsweep::layers::placement::SpaceMap;
 
 use crate::plan::Trouble;
 use crate::reading::Answer;

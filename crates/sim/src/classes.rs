@@ -1,6 +1,6 @@
 //! Whether a request is what its class says: whoever orders requests goes by that.
 
-use upsweep::device::{Class, Durability, Operation, Request};
+use upsweep::layers::device::{Class, Durability, Operation, Request};
 
 use crate::world::Verdict;
 

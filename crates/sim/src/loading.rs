@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use upsweep::engine::{Chunk, LoadTarget, LoadedBlock, RunId};
-use upsweep::runtime::BlockLimits;
-use upsweep::structures::table::{LoadOptions, TableLoader};
+use upsweep::layers::engine::{Chunk, LoadTarget, LoadedBlock, RunId};
+use upsweep::layers::runtime::BlockLimits;
+use upsweep::layers::structures::table::{LoadOptions, TableLoader};
 use upsweep::{Error, RequestError, RetryError, ValueKind, ValueRef};
 
 use crate::oracle::{Layout, Record};
@@ -101,7 +101,8 @@ impl World {
             Ok((key, ValueRef { kind, bytes: &value.bytes }))
         });
         let fill_percent = self.random.between(50, 100) as u32;
-        let loader = TableLoader::new(records, limits, LoadOptions { fill_percent });
+        let loader =
+            TableLoader::new(records, limits, LoadOptions::default().fill_percent(fill_percent));
         loader
             .and_then(Iterator::collect)
             .map_err(|error| format!("sound rows cannot be packed: {error}"))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use upsweep::engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
+use upsweep::layers::engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
 
 use crate::semantics::{self, Op, Value};
 

@@ -1,9 +1,9 @@
 //! What a seed stands for: the devices, the settings of the store and the faults of one history.
 
-use upsweep::device::{DeviceId, Geometry, HostileDevices, LatencyModel, MemoryDevices};
-use upsweep::engine::policy::{self, Options, Scale, Shape};
-use upsweep::engine::{Config, DATA_START, Spilling};
-use upsweep::log::LogRegion;
+use upsweep::layers::device::{DeviceId, Geometry, HostileDevices, LatencyModel, MemoryDevices};
+use upsweep::layers::engine::policy::{self, Options, Scale, Shape};
+use upsweep::layers::engine::{Config, DATA_START, Spilling};
+use upsweep::layers::log::LogRegion;
 
 use crate::bank::Bank;
 use crate::random::Random;
@@ -187,11 +187,17 @@ fn geometry(size_bytes: u64, logical_block_bytes: u32, growable: bool) -> Geomet
     }
 }
 
+/// The scale with the shortest segments of the log.
+const SMALLEST_LOG: u64 = 128;
+
 /// A store and how it is opened, and whether its log is short at the beginning. With floods, what a
 /// run logs takes much of a log of the smallest size, so that checkpoints have to carry changes.
 fn settings(seed: u64, floods: bool) -> (Settings, bool) {
     let mut random = Random::new(seed, "settings");
-    let scale = scale(&mut random);
+    let mut scale = scale(&mut random);
+    if floods {
+        scale.log = SMALLEST_LOG;
+    }
     let mut store = [0; 16];
     store.copy_from_slice(&random.bytes(16));
     let data_devices = random.pick(&[1, 1, 2, 3, 4]);
@@ -228,7 +234,7 @@ fn scale(random: &mut Random) -> Scale {
         blocks: random.pick(&[4, 16, 64]),
         nodes: 10,
         directory: random.pick(&[1, 1, 4, 100]),
-        log: random.pick(&[32, 64, 128]),
+        log: random.pick(&[32, 64, SMALLEST_LOG]),
         spill_segments: random.pick(&[1, 4, 32, 256]),
         file_space: random.pick(&[1, 16, 64, 256, 4096]),
     }
@@ -252,7 +258,13 @@ fn log_regions(
     };
     let region = |index| {
         let segments = match (is_smallest, log_grows) {
-            (true, _) => 8,
+            (true, _) => {
+                if floods {
+                    6
+                } else {
+                    8
+                }
+            }
             (_, true) => 8 * random.between(2, 8),
             _ => random.between(8, 16),
         };

@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 
 use upsweep::Error;
-use upsweep::engine::block_format::{ApplyInput, UpdateRef};
-use upsweep::engine::format::quarantine_format::decode_entry;
-use upsweep::engine::quarantine::QUARANTINE_SPACE;
-use upsweep::engine::registry::{DELETE_RANGE, Modifiers};
-use upsweep::engine::{View, ViewPoll, Wanted};
-use upsweep::structures::array::CellKind;
-use upsweep::structures::array::block::cell;
-use upsweep::structures::hash::ByHash;
-use upsweep::structures::table::{ByKey, Lookup, Order, PageRequest, get, get_block, page, sort};
+use upsweep::layers::engine::block_format::{ApplyInput, UpdateRef};
+use upsweep::layers::engine::format::quarantine_format::decode_entry;
+use upsweep::layers::engine::quarantine::QUARANTINE_SPACE;
+use upsweep::layers::engine::registry::{DELETE_RANGE, Modifiers};
+use upsweep::layers::engine::{View, ViewPoll, Wanted};
+use upsweep::layers::structures::array::CellKind;
+use upsweep::layers::structures::array::block::cell;
+use upsweep::layers::structures::hash::ByHash;
+use upsweep::layers::structures::table::{
+    ByKey, Lookup, Order, PageRequest, get, get_block, page, sort,
+};
 
 use crate::oracle::{Found, Layout};
 use crate::semantics::{Op, Value, kind};

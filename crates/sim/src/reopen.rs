@@ -1,10 +1,12 @@
 //! The ends of a store and its next beginning: shutdown, power cuts, also during recovery.
 
 use upsweep::Error;
-use upsweep::device::{DeviceId, Devices, Simulated};
-use upsweep::engine::format::checkpoint_format::{SLOT_BYTES, Superblock, decode_superblock};
-use upsweep::engine::{self, Access, Config, Core, drive};
-use upsweep::log::{self, LogConfig};
+use upsweep::layers::device::{DeviceId, Devices, Simulated};
+use upsweep::layers::engine::format::checkpoint_format::{
+    SLOT_BYTES, Superblock, decode_superblock,
+};
+use upsweep::layers::engine::{self, Access, Config, Core, drive};
+use upsweep::layers::log::{self, LogConfig};
 
 use crate::bank::Bank;
 use crate::plan::Trouble;

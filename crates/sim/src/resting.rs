@@ -12,7 +12,7 @@
 //!   resting for as long when another attempt has just fitted.
 //! - A store that was closed takes nothing any more.
 
-use upsweep::engine::Core;
+use upsweep::layers::engine::Core;
 
 /// How long a store that was full may go on resting, in microseconds: the engine tries a run that
 /// found no room again after 20 milliseconds.

@@ -1,7 +1,7 @@
 //! What modifiers mean, written a second time: the oracle does not call the engine's.
 //!
-//! The rules are those that `upsweep::structures::modifiers` documents, in the plainest form: one
-//! update after the other, each on the value that the one before has left.
+//! The rules are those that `upsweep::modifiers` documents, in the plainest form: one update after
+//! the other, each on the value that the one before has left.
 
 /// Kinds of values, as on disk.
 pub mod kind {

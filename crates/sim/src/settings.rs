@@ -1,7 +1,7 @@
 //! From what production computes a configuration, and simulated stores have theirs.
 
-use upsweep::engine::Config;
-use upsweep::engine::policy::{self, Options, Scale, Shape};
+use upsweep::layers::engine::Config;
+use upsweep::layers::engine::policy::{self, Options, Scale, Shape};
 
 /// A store that is opened, small.
 #[derive(Clone, Debug)]

@@ -1,10 +1,10 @@
 //! What a history does, step by step, chosen by the seed.
 
-use upsweep::engine::{Accept, LoggedUpdate, ViewPoll, Wanted};
-use upsweep::log::Urgency;
+use upsweep::layers::engine::{Accept, LoggedUpdate, ViewPoll, Wanted};
+use upsweep::layers::log::Urgency;
 use upsweep::{Error, RequestError, RetryError};
 
-use upsweep::device::{DeviceId, FailureKind, Simulated};
+use upsweep::layers::device::{DeviceId, FailureKind, Simulated};
 
 use crate::loading::Load;
 use crate::oracle::{Layout, Record, Update};
@@ -453,9 +453,9 @@ impl World {
 
     /// Flips a bit or makes a sector unreadable.
     fn damage(&mut self, device: DeviceId) {
-        let bytes = upsweep::device::Devices::geometry(&self.bank, device).size_bytes;
+        let bytes = upsweep::layers::device::Devices::geometry(&self.bank, device).size_bytes;
         let data = self.plan.trouble == Trouble::DataDamage;
-        let start = if data { upsweep::engine::DATA_START } else { 0 };
+        let start = if data { upsweep::layers::engine::DATA_START } else { 0 };
         if bytes <= start || !self.random.one_in(2) {
             return;
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use upsweep::engine::KEY_BYTES_MAX;
+use upsweep::layers::engine::KEY_BYTES_MAX;
 
 use crate::oracle::{Layout, Oracle, Update};
 use crate::plan::Plan;

@@ -11,10 +11,10 @@
 use std::collections::BTreeMap;
 
 use upsweep::Error;
-use upsweep::device::{Completion, Devices, Operation, Request};
-use upsweep::engine::registry::ModifierId;
-use upsweep::engine::{Actions, Core, Job, Registry, View, ViewId};
-use upsweep::structures;
+use upsweep::layers::device::{Completion, Devices, Operation, Request};
+use upsweep::layers::engine::registry::ModifierId;
+use upsweep::layers::engine::{Actions, Core, Job, Registry, View, ViewId};
+use upsweep::layers::structures;
 
 use crate::bank::Bank;
 use crate::classes;

@@ -278,7 +278,7 @@ fn demonstrate(options: &Options) -> Outcome<()> {
     let work = tempfile::Builder::new().prefix("upsweep-ngrams-").tempdir_in(&options.dir)?;
     let list: String = files.iter().map(|path| format!("{}\n", path.display())).collect();
     std::fs::write(work.path().join("files"), list)?;
-    let log = CreateOptions { log_bytes: Some(256 << 20), ..CreateOptions::default() };
+    let log = CreateOptions::default().log_bytes(256 << 20);
     drop(Store::builder().create(work.path().join("store"), &log)?);
 
     say(format_args!("\nfirst child, with {} of memory, to be killed", options.memory))?;

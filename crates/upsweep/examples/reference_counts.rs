@@ -173,10 +173,9 @@ fn demonstrate(options: &Options, path: &Path) -> Outcome<()> {
         return Err("give at least as many cells as updates: each may make an object".into());
     }
     let memory_bytes = usize::try_from(options.memory.as_u64())?;
-    let log = CreateOptions { log_bytes: Some(512 << 20), ..CreateOptions::default() };
+    let log = CreateOptions::default().log_bytes(512 << 20);
     // Images of a sparse array are short, so a run takes more of them than usual.
-    let run_blocks_max = Some(RUN_BLOCKS);
-    let open = OpenOptions { memory_bytes, run_blocks_max, ..OpenOptions::default() };
+    let open = OpenOptions::default().memory_bytes(memory_bytes).run_blocks_max(RUN_BLOCKS);
     let store = Store::builder().options(open).create(path, &log)?;
     let counts = store.array::<i64>("references")?.with_durability(Durability::Ticket);
     let mut collector = Collector::start(&counts)?;

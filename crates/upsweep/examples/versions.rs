@@ -62,7 +62,7 @@ fn main() -> Outcome<()> {
 
 fn run(options: &Options, path: &Path) -> Outcome<()> {
     let memory_bytes = usize::try_from(options.memory.as_u64())?;
-    let log = CreateOptions { log_bytes: Some(128 << 20), ..CreateOptions::default() };
+    let log = CreateOptions::default().log_bytes(128 << 20);
     let store = Store::builder().memory_bytes(memory_bytes).create(path, &log)?;
     let versions = Versions::of(&store)?;
     let mut model = Model::new(options.blocks);

@@ -121,6 +121,15 @@ pub enum RequestError {
         /// Why.
         reason: String,
     },
+    /// A modifier refuses the value that is there, before anything was logged: only updates that
+    /// return what they make are told at once. Others go to the quarantine.
+    #[error("update by {modifier:?} refused: {reason}")]
+    Refused {
+        /// Name of the modifier.
+        modifier: String,
+        /// Why.
+        reason: String,
+    },
     /// The name of a modifier is empty, too long (64 bytes) or has control characters.
     #[error(
         "modifier name {:?} of {} bytes: it must have 1 to 64 bytes and no control characters",
@@ -351,6 +360,7 @@ impl RequestError {
             Self::ValueTooLong { .. } => "request.value-too-long",
             Self::BatchTooLong { .. } => "request.batch-too-long",
             Self::BadOperand { .. } => "request.bad-operand",
+            Self::Refused { .. } => "request.refused",
             Self::BadModifierName(_) => "request.bad-modifier-name",
             Self::UnknownModifier { .. } => "request.unknown-modifier",
             Self::UnknownFormat(_) => "request.unknown-format",

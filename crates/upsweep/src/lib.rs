@@ -10,7 +10,11 @@
 //!
 //! # A store and a table
 //!
-//! A [`Store`] is a folder. A [`Table`] is an ordered map from keys to values, both bytes.
+//! A [`Store`] is a folder. [`Store::open`] opens one that must be there, [`Store::create`] makes
+//! one where none is, [`Store::open_or_create`] does either, and [`Store::open_read_only`] changes
+//! nothing. Likewise [`Store::table`] makes a table if there is none of the name, and
+//! [`Store::existing_table`] does not. A [`Table`] is an ordered map from keys to values, both
+//! bytes.
 //!
 //! ```
 //! use upsweep::{CreateOptions, Store};
@@ -19,7 +23,7 @@
 //! let folder = tempfile::tempdir()?;
 //! let path = folder.path().join("store");
 //! // The log takes up to 512 MiB unless told otherwise.
-//! let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+//! let small = CreateOptions::default().log_bytes(1 << 20);
 //! let store = Store::builder().memory_bytes(64 << 20).create(&path, &small)?;
 //!
 //! let hits = store.table("hits")?;
@@ -58,7 +62,7 @@
 //! # use upsweep::{CreateOptions, Store};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
-//! # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+//! # let small = CreateOptions::default().log_bytes(1 << 20);
 //! # let builder = Store::builder().memory_bytes(64 << 20);
 //! # let store = builder.create(folder.path().join("store"), &small)?;
 //! let sessions = store.hash_table("sessions")?;
@@ -80,7 +84,7 @@
 //! # use upsweep::{CreateOptions, Durability, Store};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
-//! # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+//! # let small = CreateOptions::default().log_bytes(1 << 20);
 //! # let builder = Store::builder().memory_bytes(64 << 20);
 //! # let store = builder.create(folder.path().join("store"), &small)?;
 //! let accounts = store.table("accounts")?;
@@ -102,7 +106,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
-//! # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+//! # let small = CreateOptions::default().log_bytes(1 << 20);
 //! # let builder = Store::builder().memory_bytes(64 << 20);
 //! # let store = builder.create(folder.path().join("store"), &small)?;
 //! let squares = store.table("squares")?;
@@ -127,21 +131,45 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
-//! # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+//! # let small = CreateOptions::default().log_bytes(1 << 20);
 //! # let builder = Store::builder().memory_bytes(64 << 20);
 //! # let store = builder.create(folder.path().join("store"), &small)?;
 //! # let [monday, tuesday, copy] = ["a", "b", "c"].map(|name| folder.path().join(name));
 //! let hits = store.table("hits")?;
 //! hits.add(b"/index.html", 1)?;
-//! let keep = BackupOptions { snapshot: Some("monday"), ..BackupOptions::default() };
+//! let keep = BackupOptions::default().snapshot("monday");
 //! store.backup(&monday, &keep)?;
 //! hits.add(b"/index.html", 2)?;
-//! let since = BackupOptions { since: Some(&monday), ..BackupOptions::default() };
+//! let since = BackupOptions::default().since(&monday);
 //! store.backup(&tuesday, &since)?;
 //!
 //! Store::restore(&tuesday, &copy)?;
 //! let hits = Store::open(&copy)?.existing_table("hits")?;
 //! assert_eq!(hits.get(b"/index.html")?.and_then(|value| value.as_i64()), Some(3));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Updates that return a value
+//!
+//! An update says nothing about what it finds: that is why it need not read. Where the new value,
+//! or the old one, is needed, there are forms that read and return it, exactly, whatever other
+//! callers do: [`Table::fetch_add`], [`Table::add_and_get`], [`Table::modify_and_get`],
+//! [`Table::compare_and_put`]; hash tables, typed tables and arrays have them too. They cost a read
+//! of the device where the block is not in memory.
+//!
+//! ```
+//! # fn main() -> Result<(), upsweep::Error> {
+//! use upsweep::{Compared, Store};
+//!
+//! let store = Store::in_memory()?;
+//! let table = store.table("numbers")?;
+//! let (number, _ticket) = table.fetch_add(b"next order", 1)?; // nobody else gets it
+//! assert_eq!(number, 0);
+//! match table.compare_and_put(b"leader", None, b"node 7")? {
+//!     Compared::Done(_ticket) => println!("we lead"),
+//!     Compared::Differs(leader) => println!("{leader:?} leads"),
+//! }
 //! # Ok(())
 //! # }
 //! ```
@@ -156,7 +184,7 @@
 //! # use upsweep::{CreateOptions, Durability, Store};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
-//! # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+//! # let small = CreateOptions::default().log_bytes(1 << 20);
 //! # let builder = Store::builder().memory_bytes(64 << 20);
 //! # let store = builder.create(folder.path().join("store"), &small)?;
 //! let words = store.table("words")?.with_durability(Durability::Ticket);
@@ -201,27 +229,32 @@
 //!
 //! # Typed tables
 //!
-//! A [`TypedTable`] has keys and values of Rust types. Keys keep their order: numbers that of
-//! numbers, text that of its bytes. A [`TypedHashTable`] is the same over a hash table.
+//! A [`TypedTable`] has keys and values of Rust types, and the updates that fit them: what does not
+//! fit does not compile. Keys keep their order: numbers that of numbers, text that of its
+//! characters, tuples that of their parts. A [`TypedHashTable`] is the same over a hash table.
 //!
 //! ```
-//! # use upsweep::{CreateOptions, Store};
-//! use upsweep::TableDefinition;
+//! # fn main() -> Result<(), upsweep::Error> {
+//! use upsweep::{Store, TableDefinition};
 //!
-//! const SCORES: TableDefinition<str, i64> = TableDefinition::new("scores");
+//! /// Best scores by game and player.
+//! const SCORES: TableDefinition<(u32, String), i64> = TableDefinition::new("scores");
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let folder = tempfile::tempdir()?;
-//! # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
-//! # let builder = Store::builder().memory_bytes(64 << 20);
-//! # let store = builder.create(folder.path().join("store"), &small)?;
+//! let store = Store::in_memory()?;
 //! let scores = store.typed(SCORES)?;
-//! scores.max("ada", 17)?;
-//! scores.max("ada", 12)?;
-//! assert_eq!(scores.get("ada")?, Some(17));
+//! scores.max((1, "ada"), 17)?;
+//! scores.max((1, "ada"), 12)?;
+//! scores.max((2, "grace"), 30)?;
+//! assert_eq!(scores.get((1, "ada"))?, Some(17));
+//! assert_eq!(scores.prefix((1,)).count(), 1);
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! On a [`Table`] of bytes nothing is refused for its kind when it is declared: a number that is
+//! added to a text shows when the update is applied, and goes to the quarantine. For the types of
+//! keys and values see [`typed`]; for structs whose fields change each by its own rule,
+//! [`Counters`].
 //!
 //! # Arrays
 //!
@@ -235,7 +268,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
-//! # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+//! # let small = CreateOptions::default().log_bytes(1 << 20);
 //! # let builder = Store::builder().memory_bytes(64 << 20);
 //! # let store = builder.create(folder.path().join("store"), &small)?;
 //! // 1 more than the number of references; 0 if there is no such object.
@@ -295,7 +328,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
-//! # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+//! # let small = CreateOptions::default().log_bytes(1 << 20);
 //! # let builder = Store::builder().memory_bytes(64 << 20);
 //! let store = builder.modifier(Longest).create(folder.path().join("store"), &small)?;
 //! let names = store.table("names")?;
@@ -340,7 +373,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
-//! # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+//! # let small = CreateOptions::default().log_bytes(1 << 20);
 //! # let builder = Store::builder().memory_bytes(64 << 20);
 //! # let store = builder.create(folder.path().join("store"), &small)?;
 //! let table = store.table("hits")?;
@@ -358,27 +391,39 @@
 //!
 //! # Layers
 //!
-//! Most applications need [`Store`] and what it gives. The layers below are public for structures
-//! of one's own and for tools: [`runtime::BlockStore`] is the block API, [`engine`] the state
-//! machine that it drives, [`device`] the devices, with simulated and hostile ones for tests. A
-//! store runs on any bank of devices: see [`StoreBuilder::create_on`].
+//! What applications need is here at the root. The layers below are in [`layers`], for structures
+//! of one's own and for tools: [`layers::runtime::BlockStore`] is the block API,
+//! [`layers::engine`] the state machine that it drives, [`layers::device`] the devices, with
+//! simulated and hostile ones for tests. A store runs on any bank of devices: see
+//! [`StoreBuilder::create_on`].
 
 #[cfg(not(feature = "broken"))]
 mod broken;
 #[cfg(feature = "broken")]
 pub mod broken;
+#[doc(hidden)]
 pub mod device;
+#[doc(hidden)]
 pub mod engine;
 mod error;
+pub mod layers;
+#[doc(hidden)]
 pub mod log;
+#[doc(hidden)]
 pub mod placement;
+#[doc(hidden)]
 pub mod runtime;
 mod store;
+#[doc(hidden)]
 pub mod structures;
 
 pub use engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
+pub use engine::registry::ModifierId;
+pub use engine::{Report, SpaceSize};
 pub use error::{ClosedError, Damage, Error, RequestError, RetryError};
-pub use runtime::{CreateOptions, Durability, LoadSummary, OpenOptions, Status, Ticket};
+pub use runtime::{
+    CompactionProgress, CreateOptions, Durability, LoadSummary, OpenOptions, Status, Ticket,
+};
 pub use store::{QuarantinedUpdate, Retried, Store, StoreBuilder};
 pub use structures::array::{Array, ArrayScan, BlockCells, Cell, CellKind, NumberCell};
 pub use structures::backup::{
@@ -387,7 +432,12 @@ pub use structures::backup::{
 pub use structures::batch::{Batch, PendingCommit, Structure, Sums};
 pub use structures::hash::{HashTable, TypedHashTable};
 pub use structures::kind::{Kind, StructureKind};
+pub use structures::modifiers;
 pub use structures::snapshot::{Change, Changes, Snapshot};
 pub use structures::space::{BlockScan, OpenSpace, WholeBlock};
-pub use structures::table::{AsValue, LoadOptions, Scan, Table, Value};
-pub use structures::typed::{TableDefinition, TypedTable};
+pub use structures::table::{AsValue, Compared, LoadOptions, Scan, Table, Value};
+#[cfg(feature = "postcard")]
+pub use structures::typed::Postcard;
+pub use structures::typed::{self, Counters, TableDefinition, TypedScan, TypedTable};
+#[cfg(feature = "derive")]
+pub use upsweep_derive::Counters;

@@ -112,7 +112,7 @@ impl StoreBuilder {
                 let (format, reason) = (name.to_owned(), reason.to_owned());
                 return Err(RequestError::BadFormat { format, reason }.into());
             }
-            if let Some(twice) = registry.formats.insert(name, format) {
+            if let Some(twice) = registry.formats.insert(name.to_owned(), format.clone()) {
                 return Err(RequestError::RegisteredTwice(twice.name().to_owned()).into());
             }
         }
@@ -136,8 +136,13 @@ impl StoreBuilder {
         Ok(self.opened(blocks))
     }
 
-    /// Opens the store in `folder` to look at it: nothing is written, so it may be on read-only
-    /// media, and every change is refused with [`ClosedError::ReadOnly`](crate::ClosedError).
+    /// Opens the store in `folder` to look at it: nothing is written, not even the lock, so it may
+    /// be on read-only media, and every change is refused with
+    /// [`ClosedError::ReadOnly`](crate::ClosedError). Any number of processes may do so at once,
+    /// but none while one has it open for writing. To look beside a writer, open a copy of the
+    /// whole folder as it was at one moment, such as a snapshot of the file system: what was
+    /// acknowledged by then is there.
+    ///
     /// Modifiers may be missing: a query that meets an update of one that is not registered fails
     /// with [`RequestError::UnknownModifier`], all else is answered. The memory may exceed its
     /// budget, for nothing is swept.
@@ -305,6 +310,16 @@ impl Store {
         Self::builder().open(folder)
     }
 
+    /// Opens the store in `folder` with default settings to look at it: nothing is written, not
+    /// even the lock, and any number of processes may do so at once. See
+    /// [`StoreBuilder::open_read_only`].
+    ///
+    /// # Errors
+    /// As [`StoreBuilder::open_read_only`].
+    pub fn open_read_only(folder: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::builder().open_read_only(folder)
+    }
+
     /// Opens the store in `folder` with default settings, or makes an empty one there: see
     /// [`StoreBuilder::open_or_create`].
     ///
@@ -444,6 +459,28 @@ impl Store {
         definition: TableDefinition<K, V>,
     ) -> Result<TypedTable<K, V>, Error> {
         Ok(TypedTable::new(self.table(definition.name())?))
+    }
+
+    /// The typed table that `definition` describes, which must be there.
+    ///
+    /// # Errors
+    /// As [`Store::existing_table`].
+    pub fn existing_typed<K: Key + ?Sized, V: Value + ?Sized>(
+        &self,
+        definition: TableDefinition<K, V>,
+    ) -> Result<TypedTable<K, V>, Error> {
+        Ok(TypedTable::new(self.existing_table(definition.name())?))
+    }
+
+    /// The typed hash table that `definition` describes, which must be there.
+    ///
+    /// # Errors
+    /// As [`Store::existing_hash_table`].
+    pub fn existing_typed_hash_table<K: Key + ?Sized, V: Value + ?Sized>(
+        &self,
+        definition: TableDefinition<K, V>,
+    ) -> Result<TypedHashTable<K, V>, Error> {
+        Ok(TypedHashTable::new(self.existing_hash_table(definition.name())?))
     }
 
     /// The typed hash table that `definition` describes, made if it is not there.

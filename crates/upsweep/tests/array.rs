@@ -7,9 +7,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
-use upsweep::runtime::{BlockVisitor, LoggedUpdate, VisitedBlock};
-use upsweep::structures::array::body_format::key_of;
-use upsweep::structures::modifiers::{ADD_U64, BYTE_PATCH, PUT, patch_operand, value_operand};
+use upsweep::layers::runtime::{BlockVisitor, LoggedUpdate, VisitedBlock};
+use upsweep::layers::structures::array::body_format::key_of;
+use upsweep::layers::structures::modifiers::{
+    ADD_U64, BYTE_PATCH, PUT, patch_operand, value_operand,
+};
 use upsweep::{
     Array, Cell, CellKind, CreateOptions, Durability, Error, Kind, RequestError, Store, ValueKind,
 };
@@ -19,7 +21,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 const LAST: u64 = (1 << 48) - 1;
 
 fn create(folder: &Path) -> Store {
-    let small = CreateOptions { log_bytes: Some(8 << 20), ..CreateOptions::default() };
+    let small = CreateOptions::default().log_bytes(8 << 20);
     Store::builder().memory_bytes(32 << 20).create(folder, &small).expect("a new store")
 }
 

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use upsweep::structures::modifiers::{PUT, value_operand};
+use upsweep::layers::structures::modifiers::{PUT, value_operand};
 use upsweep::{
-    BackupOptions, Cell, CreateOptions, Durability, Error, Kind, RequestError, RestoreOptions,
-    Snapshot, Store, Table, Value, ValueKind,
+    BackupOptions, Cell, CopyProgress, CreateOptions, Durability, Error, Kind, RequestError,
+    RestoreOptions, Snapshot, Store, Table, Value, ValueKind,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -93,8 +93,7 @@ struct World {
 }
 
 fn options(log_bytes: u64) -> CreateOptions {
-    let (log_bytes, block_bytes) = (Some(log_bytes), Some(4096));
-    CreateOptions { log_bytes, block_bytes, ..CreateOptions::default() }
+    CreateOptions::default().log_bytes(log_bytes).block_bytes(4096)
 }
 
 impl World {
@@ -192,14 +191,11 @@ fn a_backup_shows_one_moment_while_others_write() {
             }
         });
         for name in ["one", "two"] {
-            let options = BackupOptions {
-                snapshot: Some(name),
-                progress: Some(&|progress| {
-                    assert!(progress.bytes_total.is_none());
-                    told.fetch_add(1, Ordering::Relaxed);
-                }),
-                ..BackupOptions::default()
+            let tell = |progress: CopyProgress| {
+                assert!(progress.bytes_total.is_none());
+                told.fetch_add(1, Ordering::Relaxed);
             };
+            let options = BackupOptions::default().snapshot(name).progress(&tell);
             let summary = world.store.backup(world.path(name), &options).expect("backed up");
             assert_eq!((summary.structures, &*summary.left_out), (8, &["images".to_owned()][..]));
             assert_eq!((summary.deletions, summary.dropped_snapshot), (0, None));
@@ -230,7 +226,7 @@ fn a_chain_of_increments_gives_every_moment_again() {
     store.sweep().expect("swept");
     let (one, two, three) = (world.path("one"), world.path("two"), world.path("three"));
     let mut moments = vec![now(store)];
-    let kept = BackupOptions { snapshot: Some("one"), ..BackupOptions::default() };
+    let kept = BackupOptions::default().snapshot("one");
     let full = store.backup(&one, &kept).expect("backed up");
 
     world.change(&mut numbers, 300, 1_000);
@@ -241,7 +237,7 @@ fn a_chain_of_increments_gives_every_moment_again() {
     let _table = store.hash_table("other").expect("a hash table");
     put(&store.table("new").expect("a table"), b"key", &numbers.value());
     moments.push(now(store));
-    let options = BackupOptions { since: Some(&one), snapshot: Some("two"), progress: None };
+    let options = BackupOptions::default().since(&one).snapshot("two");
     let second = store.backup(&two, &options).expect("backed up");
     assert_eq!(second.dropped_snapshot.as_deref(), Some("one"));
     assert!(second.deletions >= 2_999 && second.puts < full.puts, "{second:?}");
@@ -250,7 +246,7 @@ fn a_chain_of_increments_gives_every_moment_again() {
     world.change(&mut numbers, 300, 1_000);
     store.sweep().expect("swept");
     moments.push(now(store));
-    let options = BackupOptions { since: Some(&two), ..BackupOptions::default() };
+    let options = BackupOptions::default().since(&two);
     let third = store.backup(&three, &options).expect("backed up");
     assert_eq!((third.snapshot, third.dropped_snapshot), (None, None));
     for (path, moment) in [&one, &two, &three].into_iter().zip(&moments) {
@@ -264,14 +260,14 @@ fn a_chain_of_increments_gives_every_moment_again() {
 fn refuse_to_stand_on(world: &World) {
     let (one, two, three) = (world.path("one"), world.path("two"), world.path("three"));
     let since = |path| {
-        let options = BackupOptions { since: Some(path), ..BackupOptions::default() };
+        let options = BackupOptions::default().since(path);
         refusal(world.store.backup(world.path("four"), &options))
     };
     assert!(since(&one).contains("its snapshot \"one\" is no longer in the store"));
     assert!(since(&three).contains("no snapshot was kept for it"));
     assert!(since(&world.path("store")).contains("there is no whole backup"));
     let stranger = World::new();
-    let options = BackupOptions { since: Some(&two), ..BackupOptions::default() };
+    let options = BackupOptions::default().since(&two);
     let refused = refusal(stranger.store.backup(world.path("four"), &options));
     assert!(refused.contains("it is a backup of another store"), "{refused}");
     assert!(!world.path("four").exists());
@@ -303,14 +299,14 @@ fn damage_anywhere_is_named_and_nothing_is_left() {
     let mut numbers = Numbers(4);
     world.change(&mut numbers, 500, 100);
     let backups = [world.path("one"), world.path("two")];
-    let kept = BackupOptions { snapshot: Some("one"), ..BackupOptions::default() };
+    let kept = BackupOptions::default().snapshot("one");
     world.store.backup(&backups[0], &kept).expect("backed up");
     world.change(&mut numbers, 50, 100);
-    let increment = BackupOptions { since: Some(&backups[0]), ..BackupOptions::default() };
+    let increment = BackupOptions::default().since(&backups[0]);
     world.store.backup(&backups[1], &increment).expect("backed up");
     let restored = world.path("restored");
     let restore = || {
-        let options = RestoreOptions { create: options(1 << 20), progress: None };
+        let options = RestoreOptions::default().create(options(1 << 20));
         Store::builder().restore(&backups[1], &restored, &options)
     };
     let used = |manifest: &Path| -> serde_json::Value {
@@ -370,7 +366,7 @@ fn what_is_there_is_not_touched() {
     let again = world.store.backup(&backup, &BackupOptions::default());
     assert_eq!(again, Err(RequestError::AlreadyExists(backup.clone()).into()));
     // A refused backup leaves no snapshot.
-    let named = BackupOptions { snapshot: Some("kept"), ..BackupOptions::default() };
+    let named = BackupOptions::default().snapshot("kept");
     assert!(world.store.backup(&backup, &named).is_err());
     assert_eq!(world.store.snapshots().len(), 0);
     let (empty, file, link) = (world.path("empty"), world.path("file"), world.path("link"));
@@ -390,9 +386,8 @@ fn what_is_there_is_not_touched() {
     // Devices of the failed store go too, and those that were there stay.
     std::fs::remove_dir(world.path("restored.restoring")).expect("removed");
     let (new, elsewhere) = (world.path("new-data"), world.path("no-folder/log"));
-    let create =
-        CreateOptions { data: vec![new.clone()], log: vec![elsewhere], ..options(1 << 20) };
-    let options = RestoreOptions { create, progress: None };
+    let create = options(1 << 20).data(vec![new.clone()]).log(vec![elsewhere]);
+    let options = RestoreOptions::default().create(create);
     assert!(Store::builder().restore(&backup, &restored, &options).is_err());
     assert!(!new.exists() && !restored.exists());
 }
@@ -418,8 +413,8 @@ fn a_restore_that_fails_removes_its_own_devices_wherever_they_are() {
     let here = std::env::current_dir().expect("a folder");
     let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
     let relative = up.join(device.strip_prefix("/").expect("from the root"));
-    let create = CreateOptions { data: vec![relative], ..CreateOptions::default() };
-    let options = RestoreOptions { create, ..RestoreOptions::default() };
+    let create = CreateOptions::default().data(vec![relative]);
+    let options = RestoreOptions::default().create(create);
     let failed = Store::builder().restore(&copy, &restored, &options);
     assert!(
         matches!(failed, Err(Error::Request(RequestError::BackupDamaged { .. }))),
@@ -442,7 +437,7 @@ fn a_restore_on_its_way_is_no_store_yet() {
         let verified = Store::builder().verify(&half).map(drop);
         opened.store(verified != missing, Ordering::Relaxed);
     };
-    let options = RestoreOptions { progress: Some(&progress), ..RestoreOptions::default() };
+    let options = RestoreOptions::default().progress(&progress);
     Store::builder().restore(&copy, &restored, &options).expect("restored");
     assert!(!opened.into_inner());
     Store::open(&restored).expect("it is whole");
@@ -465,7 +460,7 @@ fn an_increment_does_not_stand_on_a_backup_of_another_copy_of_the_store() {
         let store = Store::open(folder).expect("opens");
         let words = store.existing_table("words").expect("the table");
         words.put(b"word", word).expect("durable");
-        let options = BackupOptions { snapshot: Some("kept"), ..BackupOptions::default() };
+        let options = BackupOptions::default().snapshot("kept");
         store.backup(backup, &options).expect("backed up")
     };
     let one = backed_up(&world.path("store"), b"of one", &world.path("of one"));
@@ -474,7 +469,7 @@ fn an_increment_does_not_stand_on_a_backup_of_another_copy_of_the_store() {
     let increment = |folder: &Path, since: &str| {
         let store = Store::open(folder).expect("opens");
         let since = world.path(since);
-        let options = BackupOptions { since: Some(&since), ..BackupOptions::default() };
+        let options = BackupOptions::default().since(&since);
         store.backup(world.path("increment"), &options)
     };
     let refused = increment(&copy, "of one").expect_err("of another copy");

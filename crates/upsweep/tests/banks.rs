@@ -2,7 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests with threads")]
 
-use upsweep::device::{
+use upsweep::layers::device::{
     Bank, Devices, FailureKind, HostDevices, HostOptions, HostPath, HostileDevices, JoinedDevices,
     MemoryDevices, ThreadedDevices,
 };
@@ -12,7 +12,7 @@ const KEYS: u64 = 5_000;
 const CALLERS: u64 = 4;
 
 fn options() -> CreateOptions {
-    CreateOptions { log_bytes: Some(8 << 20), ..CreateOptions::default() }
+    CreateOptions::default().log_bytes(8 << 20)
 }
 
 fn empty(devices: usize) -> ThreadedDevices<MemoryDevices> {

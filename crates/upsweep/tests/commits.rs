@@ -7,15 +7,15 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use upsweep::engine::LoggedUpdate;
-use upsweep::structures::modifiers::ADD_I64;
+use upsweep::layers::engine::LoggedUpdate;
+use upsweep::layers::structures::modifiers::ADD_I64;
 use upsweep::{ClosedError, CreateOptions, Durability, Error, Store, Table};
 
 const CALLERS: u64 = 16;
 const ROUNDS: u64 = 300;
 
 fn create(folder: &Path) -> Store {
-    let options = CreateOptions { log_bytes: Some(8 << 20), ..CreateOptions::default() };
+    let options = CreateOptions::default().log_bytes(8 << 20);
     Store::builder().memory_bytes(32 << 20).create(folder, &options).expect("a new store")
 }
 

@@ -11,7 +11,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 
 use futures::executor::block_on;
-use upsweep::structures::modifiers::APPEND;
+use upsweep::layers::structures::modifiers::APPEND;
 use upsweep::{Durability, Error, Store, Structure, Ticket};
 
 /// Bytes of the payload of each change.

@@ -2,14 +2,14 @@
 
 use std::fmt::Write;
 
-use upsweep::engine::LoggedUpdate;
-use upsweep::engine::format::record_format::encode_updates;
-use upsweep::log::StreamId;
-use upsweep::log::format::{
+use upsweep::layers::engine::LoggedUpdate;
+use upsweep::layers::engine::format::record_format::encode_updates;
+use upsweep::layers::log::StreamId;
+use upsweep::layers::log::format::{
     BATCH_HEADER_BYTES, BatchHeader, NO_DEVICE, RECORD_HEADER_BYTES, check_records, record_seed,
     seal_record,
 };
-use upsweep::structures::modifiers::ADD_I64;
+use upsweep::layers::structures::modifiers::ADD_I64;
 
 const FORMAT: &str = include_str!("../../../docs/on-disk-format.md");
 

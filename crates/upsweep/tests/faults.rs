@@ -1,6 +1,8 @@
 //! Every fault of the fault model (see `device/sim/hostile.rs` and `docs/durability.md`) against
 //! the whole engine: it survives the fault, or it reports it, and it never gives a wrong answer.
 
+#[path = "faults/conditional.rs"]
+mod conditional;
 #[path = "faults/holes.rs"]
 mod holes;
 #[path = "faults/spills.rs"]
@@ -8,10 +10,10 @@ mod spills;
 mod support;
 
 use support::{DATA, KEYS, LOG, LOG_START, PAGE, SEGMENT, SEGMENTS, World};
-use upsweep::device::{DeviceError, FailureKind, Simulated};
-use upsweep::engine::format::checkpoint_format::{SLOT_BYTES, decode_superblock};
-use upsweep::engine::format::image_format::ImageKind;
-use upsweep::log::format::BatchHeader;
+use upsweep::layers::device::{DeviceError, FailureKind, Simulated};
+use upsweep::layers::engine::format::checkpoint_format::{SLOT_BYTES, decode_superblock};
+use upsweep::layers::engine::format::image_format::ImageKind;
+use upsweep::layers::log::format::BatchHeader;
 use upsweep::{ClosedError, Damage, Error, RetryError};
 
 /// Offsets of the superblock slots on the first data device.

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use futures::executor::block_on;
 use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
-use upsweep::device::{
+use upsweep::layers::device::{
     Bank, Completion, DeviceDescription, DeviceId, DeviceProfile, Devices, FailureKind, Geometry,
     HostileDevices, MemoryDevices, Performer, Request, ThreadedDevices, Waiter, Waker,
 };
-use upsweep::structures::modifiers;
+use upsweep::layers::structures::modifiers;
 use upsweep::{
     ClosedError, CreateOptions, Durability, Error, Modifier, Outcome, PendingCommit, Refusal,
     RequestError, Store, Structure, Sums, Table, TableDefinition, Ticket, ValueRef,
@@ -29,7 +29,7 @@ const IN_FLIGHT: u64 = 100_000;
 const LOG: DeviceId = DeviceId(1);
 
 fn options() -> CreateOptions {
-    CreateOptions { log_bytes: Some(32 << 20), ..CreateOptions::default() }
+    CreateOptions::default().log_bytes(32 << 20)
 }
 
 fn memory() -> MemoryDevices {
@@ -294,7 +294,7 @@ impl Modifier for Keeping {
 
 /// A store whose log is full all the time.
 fn with_little_room(folder: &Path) -> Store {
-    let options = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+    let options = CreateOptions::default().log_bytes(1 << 20);
     let builder = Store::builder().memory_bytes(32 << 20);
     builder.create(folder.join("store"), &options).expect("made")
 }

@@ -6,7 +6,7 @@ use upsweep::{
 };
 
 fn create(folder: &std::path::Path) -> Store {
-    let options = CreateOptions { log_bytes: Some(16 << 20), ..CreateOptions::default() };
+    let options = CreateOptions::default().log_bytes(16 << 20);
     Store::builder().memory_bytes(32 << 20).create(folder, &options).expect("a new store")
 }
 
@@ -225,10 +225,10 @@ fn a_typed_hash_table_knows_its_types() {
     let store = create(&folder.path().join("store"));
     let scores = store.typed_hash_table(SCORES).expect("new");
     for game in 0..10 {
-        scores.add(&(7, game), i64::from(game)).expect("durable").wait().expect("durable");
+        scores.add((7, game), i64::from(game)).expect("durable").wait().expect("durable");
     }
-    scores.delete(&(7, 0)).expect("durable").wait().expect("durable");
-    assert_eq!(scores.get(&(7, 9)).expect("readable"), Some(9));
+    scores.delete((7, 0)).expect("durable").wait().expect("durable");
+    assert_eq!(scores.get((7, 9)).expect("readable"), Some(9));
     let sum: i64 = scores.iter().map(|record| record.expect("readable").1).sum();
     assert_eq!((sum, scores.iter().count()), (45, 9));
     let raw = scores.raw().iter().next().expect("a record").expect("readable");

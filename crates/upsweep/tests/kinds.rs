@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use upsweep::engine::block_format::{
+use upsweep::layers::engine::block_format::{
     Applied, ApplyError, ApplyInput, BlockFormat, Checked, Routing,
 };
-use upsweep::structures::modifiers::{PUT, value_operand};
-use upsweep::structures::table::TableFormat;
+use upsweep::layers::structures::modifiers::{PUT, value_operand};
+use upsweep::layers::structures::table::TableFormat;
 use upsweep::{
     CreateOptions, Durability, Error, Kind, OpenSpace, RequestError, Store, StoreBuilder,
     StructureKind, ValueKind, ValueRef,

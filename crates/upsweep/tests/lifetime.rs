@@ -13,7 +13,7 @@ use upsweep::{
 };
 
 fn small() -> CreateOptions {
-    CreateOptions { log_bytes: Some(8 << 20), ..CreateOptions::default() }
+    CreateOptions::default().log_bytes(8 << 20)
 }
 
 fn create(folder: &Path) -> Store {
@@ -53,7 +53,7 @@ fn closing_ends_all_handles_and_the_folder_can_be_opened_anew() {
 fn the_next_open_has_nothing_to_replay() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("store");
-    let options = CreateOptions { log_bytes: Some(64 << 20), ..small() };
+    let options = small().log_bytes(64 << 20);
     let store = Store::builder().create(&path, &options).expect("a new store");
     let table = store.table("main").expect("a table").with_durability(Durability::Ticket);
     for number in 0..100_000u32 {

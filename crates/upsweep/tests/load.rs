@@ -5,16 +5,12 @@
 use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use upsweep::runtime::LoadedBlock;
-use upsweep::structures::table::TableLoader;
+use upsweep::layers::runtime::LoadedBlock;
+use upsweep::layers::structures::table::TableLoader;
 use upsweep::{CreateOptions, Error, LoadOptions, RequestError, Store, Table, Value, ValueKind};
 
 fn create(folder: &std::path::Path) -> Store {
-    let options = CreateOptions {
-        log_bytes: Some(16 << 20),
-        block_bytes: Some(4096),
-        ..CreateOptions::default()
-    };
+    let options = CreateOptions::default().log_bytes(16 << 20).block_bytes(4096);
     Store::builder().memory_bytes(32 << 20).create(folder, &options).expect("a new store")
 }
 

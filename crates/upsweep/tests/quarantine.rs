@@ -1,12 +1,12 @@
 //! What is refused is kept, whatever its length: the quarantine through the public API, on files.
 use std::path::Path;
 
-use upsweep::structures::modifiers::VALUE_BYTES_MAX;
+use upsweep::layers::structures::modifiers::VALUE_BYTES_MAX;
 use upsweep::{CreateOptions, Durability, Modifier, Outcome, Refusal, Store, ValueRef};
 
 /// A log in which an update with the longest value fits.
 fn roomy() -> CreateOptions {
-    CreateOptions { log_bytes: Some(16 << 20), ..CreateOptions::default() }
+    CreateOptions::default().log_bytes(16 << 20)
 }
 
 fn create(folder: &Path) -> Store {

@@ -5,15 +5,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use upsweep::runtime::BlockStore;
-use upsweep::structures::registry;
+use upsweep::layers::runtime::BlockStore;
+use upsweep::layers::structures::registry;
 use upsweep::{
     CreateOptions, Durability, Error, Modifier, OpenOptions, Outcome, Refusal, RequestError,
     RetryError, Store, TableDefinition, ValueKind, ValueRef,
 };
 
 fn small() -> CreateOptions {
-    CreateOptions { log_bytes: Some(8 << 20), ..CreateOptions::default() }
+    CreateOptions::default().log_bytes(8 << 20)
 }
 
 fn create(folder: &Path) -> Store {
@@ -33,7 +33,7 @@ fn a_number_added_to_a_text_is_quarantined_however_long_the_text() {
         table.add(key.as_bytes(), 1).expect("durable");
     }
     let _bits = table.bit_or(b"t8", &[0; 8]).expect("bits of a text");
-    numbers.put("number", &41).expect("durable").wait().expect("durable");
+    numbers.put("number", 41).expect("durable").wait().expect("durable");
     numbers.add("number", 1).expect("durable");
     let _bits = table.bit_or(b"number", &[0xff; 8]).expect("durable");
     let check = || {
@@ -74,11 +74,11 @@ fn a_batch_takes_only_tables_of_its_store() {
 }
 
 /// Puts its operand; has the name and version 1.
-struct Named(&'static str);
+struct Named(String);
 
 impl Modifier for Named {
-    fn name(&self) -> &'static str {
-        self.0
+    fn name(&self) -> &str {
+        &self.0
     }
 
     fn version(&self) -> u16 {
@@ -99,15 +99,16 @@ impl Modifier for Named {
 fn the_name_of_a_modifier_has_1_to_64_bytes_and_no_control_characters() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("store");
-    let long: &'static str = "n".repeat(65).leak();
-    for name in ["", long, "with\nnewline", "with\0zero"] {
-        let builder = Store::builder().modifier(Named(name));
+    let long = "n".repeat(65);
+    for name in ["", &*long, "with\nnewline", "with\0zero"] {
+        let builder = Store::builder().modifier(Named(name.to_owned()));
         let error = builder.create(&path, &small()).map(|_| ()).expect_err("a bad name");
         assert_eq!(error, RequestError::BadModifierName(name.to_owned()).into());
         assert!(!path.exists(), "nothing is made");
     }
     let builder = || Store::builder().memory_bytes(32 << 20);
-    let store = builder().modifier(Named(&long[1..])).create(&path, &small()).expect("64 bytes");
+    let store =
+        builder().modifier(Named(long[1..].to_owned())).create(&path, &small()).expect("64 bytes");
     drop(store);
 
     let mut registry = registry();
@@ -121,11 +122,11 @@ fn the_name_of_a_modifier_has_1_to_64_bytes_and_no_control_characters() {
 fn verification_needs_no_modifier_of_the_application() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("store");
-    let builder = Store::builder().memory_bytes(32 << 20).modifier(Named("mine"));
+    let builder = Store::builder().memory_bytes(32 << 20).modifier(Named("mine".to_owned()));
     let store = builder.create(&path, &small()).expect("a new store");
     let table = store.table("main").expect("a table").with_durability(Durability::Ticket);
     for number in 0..2000u32 {
-        table.modify(b"key", &Named("mine"), &number.to_be_bytes()).expect("logged");
+        table.modify(b"key", &Named("mine".to_owned()), &number.to_be_bytes()).expect("logged");
         table.put(&number.to_be_bytes(), b"value").expect("logged");
     }
     drop(table);
@@ -142,7 +143,7 @@ fn verification_needs_no_modifier_of_the_application() {
 fn a_store_of_the_largest_blocks_opens_with_the_default_memory() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("store");
-    let options = CreateOptions { block_bytes: Some(1 << 20), ..small() };
+    let options = small().block_bytes(1 << 20);
     let store = Store::builder().create(&path, &options).expect("opens");
     let table = store.table("main").expect("a table").with_durability(Durability::Ticket);
     for number in 0..3000u32 {
@@ -192,8 +193,7 @@ fn a_store_whose_lock_file_is_gone_is_still_in_use() {
 fn a_copied_store_folder_that_names_the_same_devices_cannot_be_used_beside_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let (path, copy) = (folder.path().join("store"), folder.path().join("copy"));
-    let options =
-        CreateOptions { data: vec![folder.path().join("data")], ..CreateOptions::default() };
+    let options = CreateOptions::default().data(vec![folder.path().join("data")]);
     let store = Store::builder().create(&path, &options).expect("a new store");
     std::fs::create_dir(&copy).expect("a folder");
     for file in ["store.json", "log-0"] {
@@ -238,7 +238,7 @@ fn a_snapshot_of_another_store_and_what_the_store_needs_itself_are_not_cloned() 
 #[test]
 fn what_the_log_can_never_take_is_refused_and_not_waited_for() {
     let folder = tempfile::tempdir().expect("a folder");
-    let options = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+    let options = CreateOptions::default().log_bytes(1 << 20);
     let store = Store::builder().create(folder.path().join("store"), &options).expect("created");
     let table = store.table("hits").expect("a table");
     let refused = table.remove_range(b"a", Some(&[b'b'; 4097]));

@@ -8,7 +8,7 @@ use upsweep::{
 };
 
 fn small() -> CreateOptions {
-    CreateOptions { log_bytes: Some(8 << 20), ..CreateOptions::default() }
+    CreateOptions::default().log_bytes(8 << 20)
 }
 
 fn create(folder: &std::path::Path) -> Store {
@@ -111,12 +111,12 @@ fn a_typed_table_keeps_the_order_of_its_keys() {
     let store = create(&folder.path().join("store"));
     let scores = store.typed(SCORES).expect("a table");
     for key in [-5i64, 3, 0, i64::MIN, i64::MAX] {
-        scores.put(&key, &(key as f64)).expect("durable").wait().expect("durable");
+        scores.put(key, key as f64).expect("durable").wait().expect("durable");
     }
     let keys: Vec<i64> = scores.iter().map(|record| record.expect("readable").0).collect();
     assert_eq!(keys, [i64::MIN, -5, 0, 3, i64::MAX]);
     let some: Vec<i64> =
-        scores.range(&-5..&3).rev().map(|record| record.expect("readable").0).collect();
+        scores.range(-5..3).rev().map(|record| record.expect("readable").0).collect();
     assert_eq!(some, [0, -5]);
 }
 
@@ -294,7 +294,7 @@ fn a_batch_is_one_change_over_several_tables() {
 fn a_store_opens_with_less_memory_than_before() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("store");
-    let options = CreateOptions { log_bytes: Some(64 << 20), ..CreateOptions::default() };
+    let options = CreateOptions::default().log_bytes(64 << 20);
     let store = Store::builder().memory_bytes(256 << 20).create(&path, &options).expect("new");
     let table = store.table("main").expect("a table").with_durability(Durability::Ticket);
     let value = [5u8; 100];

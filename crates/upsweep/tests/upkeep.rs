@@ -42,11 +42,7 @@ fn key(number: u32) -> Vec<u8> {
 }
 
 fn create(path: &Path) -> Store {
-    let options = CreateOptions {
-        log_bytes: Some(1 << 20),
-        block_bytes: Some(4096),
-        ..CreateOptions::default()
-    };
+    let options = CreateOptions::default().log_bytes(1 << 20).block_bytes(4096);
     let builder = Store::builder().memory_bytes(12 << 20).modifier(Mark);
     builder.create(path, &options).expect("a new store")
 }

@@ -2,11 +2,11 @@
 //! panic on any body; a body that checks is the one body of its records, and what is applied to it
 //! checks again.
 
-use upsweep::engine::block_format::{ApplyInput, BlockFormat, UpdateRef};
-use upsweep::engine::registry::{ModifierId, Modifiers};
-use upsweep::structures::modifiers::bind_builtins;
-use upsweep::structures::table::leaf_format::{Leaf, LeafBuilder};
-use upsweep::structures::table::{Order, PageRequest, get, page, sort};
+use upsweep::layers::engine::block_format::{ApplyInput, BlockFormat, UpdateRef};
+use upsweep::layers::engine::registry::{ModifierId, Modifiers};
+use upsweep::layers::structures::modifiers::bind_builtins;
+use upsweep::layers::structures::table::leaf_format::{Leaf, LeafBuilder};
+use upsweep::layers::structures::table::{Order, PageRequest, get, page, sort};
 
 /// Modifier (modulo `modifiers`) and bytes of key and operand in front of each update.
 fn updates(mut data: &[u8], modifiers: u8) -> Vec<UpdateRef<'_>> {

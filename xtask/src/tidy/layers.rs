@@ -42,7 +42,7 @@ const SYSTEM_FLAGS: [&str; 6] =
 const SYSTEM_FOLDERS: [&str; 3] = ["/dev/", "/proc/", "/sys/"];
 
 /// Path prefixes outside `format` modules that may turn numbers into bytes, and why.
-const BYTE_EXCEPTIONS: [(&str, &str); 11] = [
+const BYTE_EXCEPTIONS: [(&str, &str); 10] = [
     ("crates/upsweep/src/engine/tree/node.rs", "key prefixes are compared as integers, in memory"),
     ("crates/upsweep/src/engine/queue/mod.rs", "links between cells, in memory only"),
     (
@@ -53,7 +53,6 @@ const BYTE_EXCEPTIONS: [(&str, &str); 11] = [
     ("crates/upsweep/src/structures/modifiers", "the eight bytes of a number are the operand"),
     ("crates/upsweep/src/structures/table/handle", "the eight bytes of a number are the operand"),
     ("crates/upsweep/src/structures/table/order.rs", "keys are compared as integers, in memory"),
-    ("crates/upsweep/src/structures/typed.rs", "how keys and values of Rust types become bytes"),
     ("crates/upsweep/src/engine/modifier", "the eight bytes of a number are the value itself"),
     (
         "crates/upsweep/src/device/sim/pages.rs",

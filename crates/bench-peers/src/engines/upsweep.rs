@@ -11,9 +11,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use upsweep::engine::LoggedUpdate;
-use upsweep::engine::registry::ModifierId;
-use upsweep::structures::modifiers::{DELETE, PUT, value_operand};
+use upsweep::layers::engine::LoggedUpdate;
+use upsweep::layers::engine::registry::ModifierId;
+use upsweep::layers::structures::modifiers::{DELETE, PUT, value_operand};
 use upsweep::{
     AsValue, CreateOptions, LoadOptions, Modifier, Outcome, Refusal, Store, Table, ValueKind,
     ValueRef,

@@ -3,8 +3,8 @@
 //! Cells are numbers of one type, so the modifiers are those of this type, and a number that no
 //! cell can hold is refused before it is logged.
 
-use upsweep::engine::registry::ModifierId;
-use upsweep::structures::modifiers as builtin;
+use upsweep::layers::engine::registry::ModifierId;
+use upsweep::layers::structures::modifiers as builtin;
 use upsweep::{CellKind, ValueKind};
 
 use super::lines::Operand;

@@ -5,10 +5,10 @@
 
 use std::ops::Range;
 
-use upsweep::engine::LoggedUpdate;
-use upsweep::engine::registry::ModifierId;
-use upsweep::structures::array::body_format::key_of;
-use upsweep::structures::modifiers as builtin;
+use upsweep::layers::engine::LoggedUpdate;
+use upsweep::layers::engine::registry::ModifierId;
+use upsweep::layers::structures::array::body_format::key_of;
+use upsweep::layers::structures::modifiers as builtin;
 use upsweep::{CellKind, ValueKind};
 
 use super::cells;

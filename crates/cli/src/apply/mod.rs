@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use serde::Serialize;
-use upsweep::runtime::{BlockStore, PartlyAccepted};
+use upsweep::layers::runtime::{BlockStore, PartlyAccepted};
 use upsweep::{CellKind, Durability, Error, RequestError, Store, Ticket};
 
 use crate::args::{ApplyArgs, DurabilityChoice};

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use upsweep::device::{Bank, Devices, HostDevices, HostOptions, HostPath};
-use upsweep::log::{AppendError, Log, LogConfig, LogRegion, Space, StreamId, Urgency};
+use upsweep::layers::device::{Bank, Devices, HostDevices, HostOptions, HostPath};
+use upsweep::layers::log::{AppendError, Log, LogConfig, LogRegion, Space, StreamId, Urgency};
 
 use super::{Latencies, Random};
 use crate::args::BenchArgs;
@@ -58,8 +58,8 @@ struct Bench {
     log: Log,
     stream: StreamId,
     started: Instant,
-    requests: Vec<upsweep::device::Request>,
-    completions: Vec<upsweep::device::Completion>,
+    requests: Vec<upsweep::layers::device::Request>,
+    completions: Vec<upsweep::layers::device::Completion>,
 }
 
 pub(super) fn run(args: &BenchArgs, folder: &Path) -> Result<(), Failure> {
@@ -73,7 +73,7 @@ pub(super) fn run(args: &BenchArgs, folder: &Path) -> Result<(), Failure> {
         fill(&mut random, &mut record);
         bench.append_and_wait(&record)
     })?;
-    let about = bench.devices.description(upsweep::device::DeviceId(0));
+    let about = bench.devices.description(upsweep::layers::device::DeviceId(0));
     let outcome = Outcome {
         record_bytes: RECORD_BYTES,
         batch_bytes: BATCH_BYTES,
@@ -108,11 +108,11 @@ impl Bench {
     fn new(args: &BenchArgs, folder: &Path) -> Result<Self, Failure> {
         let path = HostPath { path: folder.join("log"), create: true };
         let mut devices = HostDevices::open(&[path], HostOptions::default())?;
-        let device = upsweep::device::DeviceId(0);
+        let device = upsweep::layers::device::DeviceId(0);
         let bytes = args.log_size.map_or(LOG_BYTES_DEFAULT, |size| size.0);
         let bytes = bytes - bytes % 4096;
-        let grow = upsweep::device::Operation::Allocate { offset: 0, bytes };
-        upsweep::device::run_alone(&mut devices, device, grow)
+        let grow = upsweep::layers::device::Operation::Allocate { offset: 0, bytes };
+        upsweep::layers::device::run_alone(&mut devices, device, grow)
             .map_err(|error| Failure::Refused(format!("{}: {error}", folder.display())))?;
         let region = LogRegion { device, offset: 0, bytes };
         let segment = u32::try_from((bytes / 64).clamp(1 << 20, 64 << 20)).unwrap_or(1 << 20);
@@ -120,7 +120,7 @@ impl Bench {
         config.batch_bytes = BATCH_BYTES;
         config.depth = DEPTH;
         Log::format(&mut devices, &config)?;
-        let mut reader = upsweep::log::recover(&mut devices, &config, 1)?;
+        let mut reader = upsweep::layers::log::recover(&mut devices, &config, 1)?;
         let mut log = reader.to_log(&mut devices, config)?;
         let stream = log.open("bench").map_err(upsweep::Error::from)?;
         let (requests, completions) = (Vec::new(), Vec::new());

@@ -87,7 +87,7 @@ fn note(step: &str) {
 
 /// What lies below: the kind of each device, and whether reads really reach it.
 pub(super) fn describe_devices(status: &Status) -> Vec<String> {
-    let device = |device: &upsweep::runtime::DeviceStatus| {
+    let device = |device: &upsweep::layers::runtime::DeviceStatus| {
         let how = if device.direct { "past the page cache" } else { "through the page cache" };
         format!("{} device: {}, {how}", device.role, device.engine)
     };

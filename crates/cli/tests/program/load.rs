@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use upsweep::structures::modifiers::{PUT, value_operand};
+use upsweep::layers::structures::modifiers::{PUT, value_operand};
 use upsweep::{Store, Value, ValueKind};
 
 use super::common::{Run, World, refused, text, upsweep};

@@ -10,8 +10,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use upsweep::engine::{Accept, Core, LoggedUpdate};
-use upsweep::log::Urgency;
+use upsweep::layers::engine::{Accept, Core, LoggedUpdate};
+use upsweep::layers::log::Urgency;
 
 use crate::load::judge::Journal;
 use crate::load::machine::{Machine, builtin};

@@ -5,10 +5,14 @@
 
 use std::collections::VecDeque;
 
-use upsweep::device::{Completion, Devices, LatencyModel, MemoryDevices, Operation, Simulated};
-use upsweep::engine::registry::ModifierId;
-use upsweep::engine::{self, Access, Actions, Core, Job, JobOutput, LoggedUpdate, Spilling, drive};
-use upsweep::log::Urgency;
+use upsweep::layers::device::{
+    Completion, Devices, LatencyModel, MemoryDevices, Operation, Simulated,
+};
+use upsweep::layers::engine::registry::ModifierId;
+use upsweep::layers::engine::{
+    self, Access, Actions, Core, Job, JobOutput, LoggedUpdate, Spilling, drive,
+};
+use upsweep::layers::log::Urgency;
 
 use crate::load::plan::{JOB_BYTES_PER_US, LoadPlan, WORKERS};
 use crate::oracle::Layout;

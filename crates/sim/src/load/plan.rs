@@ -5,10 +5,10 @@
 //! follows from the other are those of production. So a whole cycle takes thousands of updates and
 //! not millions.
 
-use upsweep::device::{DeviceId, Geometry, LatencyModel, MemoryDevices};
-use upsweep::engine::policy::{self, Options, Scale, Shape};
-use upsweep::engine::{Config, DATA_START, Spilling};
-use upsweep::log::{LogRegion, Urgency};
+use upsweep::layers::device::{DeviceId, Geometry, LatencyModel, MemoryDevices};
+use upsweep::layers::engine::policy::{self, Options, Scale, Shape};
+use upsweep::layers::engine::{Config, DATA_START, Spilling};
+use upsweep::layers::log::{LogRegion, Urgency};
 
 use crate::oracle::Layout;
 use crate::random::Random;

@@ -104,7 +104,7 @@ pub enum ApplyError {
 /// A registered way of laying out a block.
 pub trait BlockFormat: Send + Sync {
     /// Stable name, 1 to 64 bytes; written to the store.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
 
     /// How keys find their block.
     fn routing(&self) -> Routing;

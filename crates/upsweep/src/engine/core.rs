@@ -105,7 +105,7 @@ pub(super) enum Publish {
 /// The state machine of one open store.
 pub struct Core {
     pub(super) config: Config,
-    pub(super) formats: BTreeMap<&'static str, Arc<dyn BlockFormat>>,
+    pub(super) formats: BTreeMap<String, Arc<dyn BlockFormat>>,
     pub(super) modifiers: Arc<Modifiers>,
     pub(super) modifier_records: Vec<ModifierRecord>,
     pub(super) log: Log,

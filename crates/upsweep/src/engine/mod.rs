@@ -10,6 +10,7 @@ mod blocks;
 mod cache;
 mod catalog;
 mod checkpoint;
+mod conditional;
 pub mod config;
 mod core;
 mod directory;
@@ -41,6 +42,7 @@ mod visitor;
 
 pub use accept::Accept;
 pub use cache::Image;
+pub use conditional::{Conditional, Seen};
 pub use config::{
     Config, DATA_START, FANOUT_MIN, FileSpace, KEY_BYTES_MAX, Spilling, VALUE_BYTES_MAX,
 };

@@ -77,8 +77,9 @@ impl Refusal {
 /// updates of the block go on.
 pub trait Modifier: Send + Sync {
     /// Stable name, 1 to 64 bytes without control characters; written to the log. Opening a store
-    /// refuses others.
-    fn name(&self) -> &'static str;
+    /// refuses others. It stays the same while the modifier lives, which may own it: one that comes
+    /// from another language does.
+    fn name(&self) -> &str;
 
     /// Version of the behaviour; raise it whenever equal inputs give other outputs than before.
     fn version(&self) -> u16;

@@ -79,7 +79,7 @@ pub struct Registry {
     /// The formats of the store's own spaces.
     pub own: OwnFormats,
     /// Block formats by name.
-    pub formats: BTreeMap<&'static str, Arc<dyn BlockFormat>>,
+    pub formats: BTreeMap<String, Arc<dyn BlockFormat>>,
     /// Built-in modifiers under their numbers.
     pub builtins: Modifiers,
     /// Modifiers of the application.

@@ -578,6 +578,7 @@ pub struct NewSnapshot {
 
 /// How large a space is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SpaceSize {
     /// Blocks in the directory.
     pub blocks: u64,

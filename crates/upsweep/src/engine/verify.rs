@@ -33,6 +33,7 @@ use crate::placement::Extent;
 
 /// What verification found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Report {
     /// Blocks read and checked, large values included.
     pub blocks: u64,

@@ -55,11 +55,18 @@ pub struct View {
     pub high: Option<Box<[u8]>>,
     /// Where its image is, if it has one.
     pub extent: Option<Extent>,
+    /// The sequence that names its image; 0 if it has none.
+    pub image_seq: u64,
     /// Its image; `None` if it has none, or if the waiting updates decide without it.
     pub image: Option<Arc<Image>>,
     /// Waiting updates, older ones first; for a point view those of its key only.
     pub waiting: Vec<Waiting<'static>>,
+    /// The spill segments that were looked at for it.
+    pub(super) segments: Vec<ReadImage>,
 }
+
+/// What was read for a view: where, the sequence that it names, and the image.
+pub(super) type ReadImage = (Extent, u64, Arc<Image>);
 
 impl View {
     /// The waiting updates, older ones first.
@@ -86,16 +93,16 @@ pub enum ViewPoll {
     Pending(ViewId),
 }
 
-struct PendingView {
-    space: u32,
-    wanted: Wanted,
-    /// What was read for it, with the sequence that it names.
-    images: Vec<(Extent, u64, Arc<Image>)>,
+pub(super) struct PendingView {
+    pub(super) space: u32,
+    pub(super) wanted: Wanted,
+    /// What was read for it.
+    pub(super) images: Vec<ReadImage>,
 }
 
 /// What is to be read.
 #[derive(Clone)]
-enum Part {
+pub(super) enum Part {
     /// The image of a block.
     Block(BlockId),
     SpillSegment(Arc<SpillSegment>),
@@ -169,12 +176,12 @@ pub(super) struct Views {
 }
 
 enum Spilled {
-    /// The updates, older parts first.
-    Here(Vec<Waiting<'static>>),
+    /// The updates, older parts first, and where they were found.
+    Here(Vec<Waiting<'static>>, Vec<ReadImage>),
     NeedsRead(Arc<SpillSegment>),
 }
 
-enum Gathered {
+pub(super) enum Gathered {
     Complete(View),
     NeedsRead(Part, Extent),
 }
@@ -200,7 +207,7 @@ impl Core {
         }
     }
 
-    fn gather(&mut self, view: &PendingView) -> Result<Gathered, Error> {
+    pub(super) fn gather(&mut self, view: &PendingView) -> Result<Gathered, Error> {
         let PendingView { space, wanted, .. } = view;
         let space = *space;
         let no_table = || RequestError::NoTable(format!("number {space}"));
@@ -242,11 +249,12 @@ impl Core {
         }
         let extent = placement.extent;
         let is_point = matches!(wanted, Wanted::Point(_));
+        let mut segments = Vec::new();
         if !(is_point && self.is_decided(&waiting)) {
             match self.gather_spilled(view, id)? {
-                Spilled::Here(mut spilled) => {
+                Spilled::Here(mut spilled, read) => {
                     spilled.append(&mut waiting);
-                    waiting = spilled;
+                    (waiting, segments) = (spilled, read);
                 }
                 Spilled::NeedsRead(segment) => {
                     let extent = segment.record.extent;
@@ -263,7 +271,8 @@ impl Core {
                 None => return Ok(Gathered::NeedsRead(Part::Block(id), extent)),
             },
         };
-        Ok(Gathered::Complete(View { low, high, extent, image, waiting }))
+        let image_seq = placement.image_seq;
+        Ok(Gathered::Complete(View { low, high, extent, image_seq, image, waiting, segments }))
     }
 
     fn wanted_block(&self, of: &Space, wanted: &Wanted) -> Option<BlockId> {
@@ -287,9 +296,9 @@ impl Core {
 
     /// What spill segments have for a view of a block.
     fn gather_spilled(&mut self, view: &PendingView, id: BlockId) -> Result<Spilled, Error> {
-        let mut found = Vec::new();
+        let (mut found, mut read) = (Vec::new(), Vec::new());
         if broken::is(Fault::QueryWithoutSpills) {
-            return Ok(Spilled::Here(found));
+            return Ok(Spilled::Here(found, read));
         }
         for segment in self.spill_segments_of(view.space, id) {
             if matches!(&view.wanted, Wanted::Point(key) if !segment.may_have(key)) {
@@ -316,9 +325,10 @@ impl Core {
                 Damage { device, offset, what: what(), reason: malformed.to_string() }
             })?;
             found.extend(waiting.into_iter().map(Waiting::into_owned));
+            read.push((extent, through, image));
         }
         found.retain(|part| part.count() > 0);
-        Ok(Spilled::Here(found))
+        Ok(Spilled::Here(found, read))
     }
 
     /// The view of a block of exact routing that is wanted, is not there yet, and for which updates

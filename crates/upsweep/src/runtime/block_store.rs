@@ -37,6 +37,7 @@ use crate::log::Urgency;
 
 /// When a call that changes something returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Durability {
     /// When the change is on stable media.
     #[default]
@@ -49,8 +50,18 @@ pub enum Durability {
     Relaxed,
 }
 
-/// How to open a store.
+impl Durability {
+    pub(super) fn urgency(self) -> Urgency {
+        match self {
+            Self::Relaxed => Urgency::Relaxed,
+            Self::Wait | Self::Ticket => Urgency::Now,
+        }
+    }
+}
+
+/// How to open a store: the defaults, and what is set otherwise.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct OpenOptions {
     /// Memory for queues, directory, cache and buffers together, in bytes.
     pub memory_bytes: usize,
@@ -345,7 +356,7 @@ impl BlockStore {
             }
             last
         } else {
-            shared.submit(updates, urgency(durability), waits)?
+            shared.submit(updates, durability.urgency(), waits)?
         };
         Ok(Ticket::new(&self.inner, seq))
     }
@@ -376,7 +387,7 @@ impl BlockStore {
         let mut records = records.into_iter();
         let waits = durability == Durability::Wait;
         let shared = &self.inner.shared;
-        let seq = shared.submit_some(&mut records, urgency(durability), waits)?;
+        let seq = shared.submit_some(&mut records, durability.urgency(), waits)?;
         Ok(Ticket::new(&self.inner, seq))
     }
 
@@ -622,13 +633,6 @@ impl BlockStore {
     /// [`Error::Closed`] if something could not be made durable; the store has ended all the same.
     pub fn close(self) -> Result<(), Error> {
         self.inner.end()
-    }
-}
-
-pub(super) fn urgency(durability: Durability) -> Urgency {
-    match durability {
-        Durability::Relaxed => Urgency::Relaxed,
-        Durability::Wait | Durability::Ticket => Urgency::Now,
     }
 }
 

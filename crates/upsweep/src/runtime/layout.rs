@@ -25,8 +25,14 @@ use crate::error::{Error, RequestError, RetryError};
 /// Name of the file with the description.
 pub(super) const DESCRIPTION: &str = "store.json";
 
-/// How to create a store.
+/// How to create a store: the defaults, and what is set otherwise.
+///
+/// ```
+/// let options = upsweep::CreateOptions::default().log_bytes(64 << 20).block_bytes(32 << 10);
+/// assert_eq!(options.log_bytes, Some(64 << 20));
+/// ```
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct CreateOptions {
     /// Data devices: files to be made, or existing raw block devices. None: one file in the store.
     pub data: Vec<PathBuf>,

@@ -40,6 +40,7 @@ struct Packed {
 
 /// What a bulk load has brought in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LoadSummary {
     /// Records.
     pub records: u64,

@@ -11,11 +11,13 @@
 mod block_store;
 mod clock;
 mod commit;
+mod conditional;
 pub mod description;
 pub mod layout;
 mod load;
 mod log_page;
 mod new_devices;
+mod options;
 mod parked;
 mod pulse;
 mod repair;
@@ -29,7 +31,7 @@ mod views;
 pub(crate) use crate::device::sync_folder;
 pub use crate::engine::{
     BlockSizes, BlockVisitor, CompactionProgress, Differing, Image, LoadedBlock, LoggedUpdate,
-    SpaceRecord, SpaceSize, View, VisitedBlock, Waiting, Wanted,
+    Seen, SpaceRecord, SpaceSize, View, VisitedBlock, Waiting, Wanted,
 };
 pub use block_store::{BlockStore, Durability, OpenOptions};
 pub use layout::CreateOptions;

@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
-use super::block_store::{Durability, Inner, urgency};
+use super::block_store::{Durability, Inner};
 use super::commit::{Call, Woken, calls_at};
 use super::shared::{Shared, State};
 use super::ticket::Ticket;
@@ -102,7 +102,7 @@ impl PendingChange {
             return Ok(Stage::Accepted(Ticket::new(&self.inner, last)));
         }
         let parked = Parked {
-            urgency: urgency(self.durability),
+            urgency: self.durability.urgency(),
             waits_until_durable: self.waits_until_durable(),
             began_us: shared.clock.now_us(),
             slot: Mutex::new(Slot { updates, waker: Some(waker.clone()), ..Slot::default() }),

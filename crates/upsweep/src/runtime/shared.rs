@@ -507,7 +507,7 @@ impl Shared {
     }
 
     /// Waits until there may be room again.
-    fn wait_for_room<'a>(&'a self, guard: Locked<'a>) -> Locked<'a> {
+    pub(super) fn wait_for_room<'a>(&'a self, guard: Locked<'a>) -> Locked<'a> {
         let began = self.clock.now_us();
         let guard = self.wait(guard, &self.room, Core::room_events);
         self.stall_us_max.fetch_max(self.clock.now_us() - began, Ordering::Relaxed);

@@ -10,6 +10,7 @@ use crate::error::{Error, RequestError, RetryError};
 
 /// A snapshot of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SnapshotInfo {
     /// Its number.
     pub number: u32,

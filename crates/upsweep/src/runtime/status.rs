@@ -17,6 +17,7 @@ use crate::engine::quarantine::QUARANTINE_SPACE;
 
 /// Everything that is known of a running store.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Status {
     /// Identity of the store.
     pub store: String,
@@ -69,6 +70,7 @@ pub struct Status {
 
 /// One device.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct DeviceStatus {
     /// `data` or `log`.
     pub role: &'static str,
@@ -91,6 +93,7 @@ pub struct DeviceStatus {
 
 /// Where memory goes, in bytes.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct MemoryStatus {
     /// The budget.
     pub budget: u64,
@@ -108,6 +111,7 @@ pub struct MemoryStatus {
 
 /// Updates that wait in spill segments on the data devices, because memory holds too few.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct SpillStatus {
     /// Whether updates are spilled for memory; for the log they are whenever that is full first.
     pub is_on: bool,
@@ -130,6 +134,7 @@ pub struct SpillStatus {
 
 /// What a session was like at its end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct LastSession {
     /// The log.
     pub log: LogStatus,
@@ -141,6 +146,7 @@ pub struct LastSession {
 
 /// The log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct LogStatus {
     /// Bytes that recovery would need.
     pub used_bytes: u64,
@@ -169,6 +175,7 @@ pub struct LogStatus {
 
 /// The sweep.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct SweepStatus {
     /// Complete cycles since the store was opened.
     pub cycles: u64,
@@ -206,6 +213,7 @@ pub struct SweepStatus {
 
 /// The trees of the directory, and what changing them has cost since the store was opened.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[non_exhaustive]
 pub struct TreeStatus {
     /// Nodes of all trees.
     pub nodes: u64,
@@ -219,6 +227,7 @@ pub struct TreeStatus {
 
 /// Latencies in microseconds. Longer ones than an hour count as an hour.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Latencies {
     /// From the begin of a call that offers updates to their being on stable media, whether anyone
     /// waits for that or not. One update after the other is measured, not each.
@@ -229,6 +238,7 @@ pub struct Latencies {
 
 /// The distribution of one latency, in microseconds.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct LatencyStatus {
     /// Number of measurements.
     pub count: u64,
@@ -264,6 +274,7 @@ fn latencies(shared: &Shared, state: &State) -> Latencies {
 
 /// What the updates of a session have cost.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Session {
     /// Bytes of log per update.
     pub log_bytes_per_update: f64,
@@ -296,6 +307,7 @@ struct Kept {
 /// What bounds the rate of updates in steady state, over whole cycles of the sweep, in updates per
 /// second.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct Bound {
     /// Log bandwidth over log bytes per update.
     pub log: f64,

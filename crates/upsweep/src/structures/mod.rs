@@ -25,7 +25,7 @@ use kind::{Kind, Kinds};
 use modifiers::bind_builtins;
 
 use crate::engine::block_format::BlockFormat;
-use crate::engine::registry::{OwnFormats, Registry};
+use crate::engine::registry::{ModifierId, Modifiers, OwnFormats, Registry};
 use crate::error::{Error, RequestError};
 
 /// The formats of the spaces that a store keeps for itself: a table and an array of `i64`.
@@ -42,7 +42,8 @@ pub fn registry() -> Registry {
     bind_builtins(&mut registry.builtins);
     let kinds = Kinds::builtin().map(|kind| kind.format());
     let raw: Arc<dyn BlockFormat> = Arc::new(table::RawFormat);
-    registry.formats.extend(kinds.into_iter().chain([raw]).map(|format| (format.name(), format)));
+    let formats = kinds.into_iter().chain([raw]);
+    registry.formats.extend(formats.map(|format| (format.name().to_owned(), format)));
     registry
 }
 
@@ -52,6 +53,13 @@ fn of_structure(error: Error, name: &str) -> Error {
         Error::Request(RequestError::NoTable(_)) => RequestError::NoTable(name.to_owned()).into(),
         error => error,
     }
+}
+
+/// The error that says that a modifier refuses the value that is there.
+fn refused(modifiers: &Modifiers, modifier: ModifierId, reason: String) -> Error {
+    let number = || format!("number {}", modifier.0);
+    let found = modifiers.get(modifier).map(|found| found.name().to_owned());
+    RequestError::Refused { modifier: found.unwrap_or_else(number), reason }.into()
 }
 
 /// The result of a future all of whose parts are there already.

@@ -10,6 +10,7 @@
 //! | `append` | bytes | operand | concatenation | no |
 //! | `byte_patch` | offset (4), bytes | as if empty | overwritten, may extend | if joined |
 //! | `insert_if_absent` | kind byte, bytes | put | keep | yes, to the earlier |
+//! | `counters` | per field a rule and a number | each rule's first | by the rules | integers |
 //!
 //! Rules:
 //! - Numbers are 8 bytes, little-endian. A modifier accepts values of its own kind only: those of
@@ -31,11 +32,14 @@ use crate::engine::modifier::{Modifier, Outcome, Refusal, ValueRef};
 use crate::engine::registry::{ModifierId, Modifiers};
 
 mod bytes;
+mod counters_format;
 mod operand_format;
 mod resolve;
 #[cfg(test)]
 mod tests;
 
+pub use counters_format::{CounterRule, counters_operand};
+pub use counters_format::{decode_words, encode_words};
 use operand_format::Number;
 pub use operand_format::{patch_operand, value_operand};
 pub use resolve::{Resolved, is_decided, resolve};
@@ -74,6 +78,9 @@ pub const BYTE_PATCH: ModifierId = ModifierId(13);
 /// Number of `insert_if_absent`.
 pub const INSERT_IF_ABSENT: ModifierId = ModifierId(14);
 
+/// Number of `counters`; 15 is that of the removal of a range, which is no modifier.
+pub const COUNTERS: ModifierId = ModifierId(16);
+
 /// Binds all built-in modifiers to their numbers. Every store does so before anything else.
 pub fn bind_builtins(modifiers: &mut Modifiers) {
     modifiers.bind(PUT, Arc::new(bytes::Put));
@@ -91,6 +98,7 @@ pub fn bind_builtins(modifiers: &mut Modifiers) {
     modifiers.bind(APPEND, Arc::new(bytes::Append));
     modifiers.bind(BYTE_PATCH, Arc::new(bytes::BytePatch));
     modifiers.bind(INSERT_IF_ABSENT, Arc::new(bytes::InsertIfAbsent));
+    modifiers.bind(COUNTERS, Arc::new(counters_format::Counters));
 }
 
 #[derive(Clone, Copy)]

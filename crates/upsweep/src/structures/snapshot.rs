@@ -147,6 +147,7 @@ impl Snapshot {
 
 /// A record that differs between two snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Change {
     /// Its key.
     pub key: Vec<u8>,

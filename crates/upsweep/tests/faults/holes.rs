@@ -3,8 +3,8 @@
 
 use super::support::{DATA, KEYS, World};
 use super::{cut_at_every_step, recover_and_go_on};
-use upsweep::device::{Devices, Simulated};
-use upsweep::engine::FileSpace;
+use upsweep::layers::device::{Devices, Simulated};
+use upsweep::layers::engine::FileSpace;
 use upsweep::{Error, RetryError};
 
 /// Steps and reserves that suit data of less than a MiB. Each step of a world takes a second.
@@ -153,7 +153,7 @@ fn a_hole_that_is_refused_does_not_hide_space_behind_it() {
 fn a_device_that_cannot_punch_holes_is_asked_once() {
     let mut world = emptied(6);
     let before = world.core().statistics().punches;
-    world.devices.bank.fail_after(0, upsweep::device::FailureKind::Writes);
+    world.devices.bank.fail_after(0, upsweep::layers::device::FailureKind::Writes);
     world.core().request_punching();
     world.until(|core| !core.is_punching()).expect("it gives up");
     world.devices.bank.stop_failing();

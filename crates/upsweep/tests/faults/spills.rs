@@ -4,7 +4,7 @@
 use super::recover_and_go_on;
 use super::support::{DATA, KEYS, Live, SEGMENT, World, key};
 use upsweep::Error;
-use upsweep::engine::format::image_format::ImageKind;
+use upsweep::layers::engine::format::image_format::ImageKind;
 
 /// Updates that go to spill segments, twice, and a sweep that empties them.
 fn workload(world: &mut World) -> Result<(), Error> {

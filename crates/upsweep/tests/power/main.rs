@@ -89,7 +89,7 @@ impl Random {
 }
 
 fn create(folder: &Path) -> Store {
-    let options = CreateOptions { log_bytes: Some(2 << 20), ..CreateOptions::default() };
+    let options = CreateOptions::default().log_bytes(2 << 20);
     Store::builder().memory_bytes(16 << 20).create(folder, &options).expect("a new store")
 }
 

@@ -9,23 +9,23 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use upsweep::Error;
-use upsweep::device::{
+use upsweep::layers::device::{
     Completion, DeviceId, Devices, Geometry, HostileDevices, Operation, PowerCut, Request,
     Simulated,
 };
-use upsweep::engine::block_format::UpdateRef;
-use upsweep::engine::format::image_format::{self, ImageKind};
-use upsweep::engine::format::quarantine_format::decode_entry;
-use upsweep::engine::quarantine::QUARANTINE_SPACE;
-use upsweep::engine::registry::ModifierId;
-use upsweep::engine::{
-    self, Accept, Access, Actions, Config, Core, FileSpace, LoggedUpdate, Registry, Report,
-    Spilling, View, ViewId, ViewPoll, Wanted,
+use upsweep::layers::engine::block_format::UpdateRef;
+use upsweep::layers::engine::format::image_format::{self, ImageKind};
+use upsweep::layers::engine::format::quarantine_format::decode_entry;
+use upsweep::layers::engine::quarantine::QUARANTINE_SPACE;
+use upsweep::layers::engine::registry::ModifierId;
+use upsweep::layers::engine::{
+    self, Accept, Access, Actions, Conditional, Config, Core, FileSpace, LoggedUpdate, Registry,
+    Report, Seen, Spilling, View, ViewId, ViewPoll, Wanted,
 };
-use upsweep::log::{LogRegion, Urgency};
-use upsweep::structures::modifiers::{ADD_I64, DELETE};
-use upsweep::structures::registry;
-use upsweep::structures::table::{ByKey, Lookup, PageRequest, get, page};
+use upsweep::layers::log::{LogRegion, Urgency};
+use upsweep::layers::structures::modifiers::{ADD_I64, DELETE};
+use upsweep::layers::structures::registry;
+use upsweep::layers::structures::table::{ByKey, Lookup, PageRequest, get, page};
 
 pub const DATA: DeviceId = DeviceId(0);
 pub const LOG: DeviceId = DeviceId(1);
@@ -462,15 +462,49 @@ impl World {
 
     /// What the engine says that this key has; 0 if nothing.
     pub fn get(&mut self, number: u32) -> Result<i64, Error> {
-        let (key, space) = (key(number), self.space);
-        let view = self.view(space, Wanted::Point(key.clone()))?;
-        let waiting = sorted(&view);
+        self.see(number).map(|(_, found)| found)
+    }
+
+    /// As [`World::get`], with the view that says so.
+    pub fn see(&mut self, number: u32) -> Result<(View, i64), Error> {
+        let view = self.view(self.space, Wanted::Point(key(number)))?;
+        let found = self.value_of(number, &view);
+        Ok((view, found))
+    }
+
+    /// Adds to a key if `view` is still what there is to see of it.
+    pub fn add_if(&mut self, number: u32, view: &View) -> Result<Conditional, Error> {
+        let delta = self.next_delta % 1000 + 1;
+        let (key, space, now_us) = (key(number), self.space, self.now_us);
+        let (modifier, operand) = (ADD_I64, delta.to_le_bytes());
+        let update = LoggedUpdate { space, modifier, key: &key, operand: &operand };
+        let wanted = Wanted::Point(key.clone());
+        let seen = Seen { space, wanted: &wanted, view };
+        let answer = self.core().modify_if(&[seen], &[update], Urgency::Now, now_us)?;
+        if let Conditional::Holds(Accept::Accepted(seq)) = answer {
+            self.next_delta += 7;
+            self.history.push(Add { seq, key: number, delta });
+        }
+        Ok(answer)
+    }
+
+    /// Begins to remove the keys from one number to below another; the model has lost them.
+    pub fn remove_range(&mut self, from: u32, to: u32) -> Result<u64, Error> {
+        let space = self.space;
+        let removed = self.core().remove_range(space, &key(from), Some(&key(to)))?;
+        self.history.retain(|add| !(from..to).contains(&add.key));
+        Ok(removed)
+    }
+
+    fn value_of(&mut self, number: u32, view: &View) -> i64 {
+        let key = key(number);
+        let waiting = sorted(view);
         let modifiers = self.core().modifiers();
         let body = view.image.as_ref().map(|image| image.body());
         match get::<ByKey>(body, &waiting, &modifiers, &key, None).expect("the checksum held") {
-            Lookup::Absent => Ok(0),
+            Lookup::Absent => 0,
             Lookup::Value { bytes, .. } => {
-                Ok(i64::from_le_bytes(bytes.as_ref().try_into().expect("a number")))
+                i64::from_le_bytes(bytes.as_ref().try_into().expect("a number"))
             }
             Lookup::NeedLarge { .. } => panic!("no value here is large"),
         }

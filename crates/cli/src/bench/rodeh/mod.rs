@@ -15,7 +15,7 @@ mod paper;
 use std::path::Path;
 use std::time::Instant;
 
-use upsweep::runtime::layout::CACHE_PART;
+use upsweep::layers::runtime::layout::CACHE_PART;
 use upsweep::{
     CreateOptions, Durability, Error, LoadOptions, RequestError, Store, Value, ValueKind,
 };
@@ -58,18 +58,14 @@ pub(super) fn run(args: &RodehArgs, folder: &Path) -> Result<(), Failure> {
 fn load(args: &RodehArgs, tree: &Tree, path: &Path) -> Result<(Base, TreeOutcome), Failure> {
     let keys = ((tree.keys as f64 * args.scale) as u64).max(KEYS_MIN);
     note(&format!("loading {}, {keys} keys", tree.name));
-    let options = CreateOptions {
-        block_bytes: Some(NODE_BYTES),
-        log_bytes: Some(args.log_size.0),
-        ..CreateOptions::default()
-    };
+    let options = CreateOptions::default().block_bytes(NODE_BYTES).log_bytes(args.log_size.0);
     let store = Store::builder().create(path, &options)?;
     let records = (0..keys).map(|number| {
         let bytes = operations::value(2 * number, tree.value_bytes);
         Ok((operations::key(2 * number), Value { kind: ValueKind::Bytes, bytes }))
     });
     let began = Instant::now();
-    store.table(tree.name)?.load(records, LoadOptions { fill_percent: FILL_PERCENT })?;
+    store.table(tree.name)?.load(records, LoadOptions::default().fill_percent(FILL_PERCENT))?;
     let load_seconds = began.elapsed().as_secs_f64();
     let size = store.tables().into_iter().map(|(_, size)| size).next().unwrap_or_default();
     store.close()?;

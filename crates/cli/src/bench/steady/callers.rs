@@ -10,8 +10,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use upsweep::engine::LoggedUpdate;
-use upsweep::engine::registry::ModifierId;
+use upsweep::layers::engine::LoggedUpdate;
+use upsweep::layers::engine::registry::ModifierId;
 use upsweep::{Durability, Store};
 
 use super::records::Records;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
-use upsweep::runtime::Pulse;
+use upsweep::layers::runtime::Pulse;
 use upsweep::{CreateOptions, Durability, Status, Store, StoreBuilder, Table};
 
 use super::{Latencies, Random, note};
@@ -134,8 +134,8 @@ fn load(
     builder: &StoreBuilder,
     path: &Path,
 ) -> Result<Loaded, Failure> {
-    let log_bytes = args.log_size.map(|size| size.0);
-    let options = CreateOptions { log_bytes, ..CreateOptions::default() };
+    let mut options = CreateOptions::default();
+    options.log_bytes = args.log_size.map(|size| size.0);
     let store = builder.clone().create(path, &options)?;
     let table = store.table(TABLE_NAME)?;
     // The number that a modifier has in the store is made now, and not in the run.
@@ -252,7 +252,7 @@ mod tests {
     /// A small new store, in a folder that goes with it.
     pub(super) fn store() -> (tempfile::TempDir, Store) {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let options = CreateOptions { log_bytes: Some(4 << 20), ..CreateOptions::default() };
+        let options = CreateOptions::default().log_bytes(4 << 20);
         let store = Store::builder().create(folder.path().join("store"), &options);
         (folder, store.expect("a store"))
     }

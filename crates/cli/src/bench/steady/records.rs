@@ -5,8 +5,8 @@
 //! without memory for the keys. A key is padded to its length, and so is a value behind its counter
 //! of 8 bytes.
 
-use upsweep::engine::registry::ModifierId;
-use upsweep::structures::modifiers::ADD_I64;
+use upsweep::layers::engine::registry::ModifierId;
+use upsweep::layers::structures::modifiers::ADD_I64;
 use upsweep::{
     Error, LoadOptions, Modifier, Outcome, Refusal, Store, Table, Value, ValueKind, ValueRef,
 };

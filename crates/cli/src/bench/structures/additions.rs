@@ -7,9 +7,9 @@
 use std::time::Instant;
 
 use serde::Serialize;
-use upsweep::engine::LoggedUpdate;
-use upsweep::structures::array::body_format::key_of;
-use upsweep::structures::modifiers::ADD_I64;
+use upsweep::layers::engine::LoggedUpdate;
+use upsweep::layers::structures::array::body_format::key_of;
+use upsweep::layers::structures::modifiers::ADD_I64;
 use upsweep::{Array, Durability, Store};
 
 use super::{Bench, cell, head, key, note, row};

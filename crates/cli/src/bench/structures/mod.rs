@@ -95,11 +95,8 @@ impl Bench<'_> {
             let reason = "give 4KiB to 1MiB".to_owned();
             upsweep::Error::from(RequestError::BadConfig { setting: "block size", reason })
         };
-        let options = CreateOptions {
-            block_bytes: block_bytes.transpose().map_err(too_large)?,
-            log_bytes: Some(self.args.log_size.0),
-            ..CreateOptions::default()
-        };
+        let mut options = CreateOptions::default().log_bytes(self.args.log_size.0);
+        options.block_bytes = block_bytes.transpose().map_err(too_large)?;
         let memory = self.args.memory.in_memory();
         let store = Store::builder().memory_bytes(memory).create(&path, &options)?;
         let measured = measure(&store);

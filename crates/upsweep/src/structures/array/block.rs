@@ -145,6 +145,22 @@ pub fn cell(
     Ok(cell)
 }
 
+/// The bytes of a cell with one update applied.
+///
+/// # Errors
+/// Why it is refused.
+pub(super) fn updated(
+    kind: CellKind,
+    modifiers: &Modifiers,
+    mut cell: Vec<u8>,
+    update: &UpdateRef<'_>,
+) -> Result<Vec<u8>, String> {
+    let mut refused = None;
+    let updates = std::slice::from_ref(update);
+    update_cell(kind, modifiers, &mut cell, updates, &mut |_, reason| refused = Some(reason));
+    refused.map_or(Ok(cell), Err)
+}
+
 /// Whether `updates`, all of one cell and in order, give it without knowing it before.
 #[must_use]
 pub fn is_decisive(kind: CellKind, modifiers: &Modifiers, updates: &[UpdateRef<'_>]) -> bool {

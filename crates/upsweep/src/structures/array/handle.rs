@@ -30,7 +30,7 @@ use crate::structures::{at_once, of_structure};
 /// # use upsweep::{CreateOptions, Store};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let folder = tempfile::tempdir()?;
-/// # let small = CreateOptions { log_bytes: Some(1 << 20), ..CreateOptions::default() };
+/// # let small = CreateOptions::default().log_bytes(1 << 20);
 /// # let builder = Store::builder().memory_bytes(64 << 20);
 /// # let store = builder.create(folder.path().join("store"), &small)?;
 /// let counts = store.array::<i64>("reference counts")?;
@@ -107,6 +107,11 @@ impl<T: Cell> Array<T> {
     /// [`RequestError::IndexTooLarge`]; [`Error::Damaged`] if the cell's block is;
     /// [`RequestError::NoTable`] if the array was dropped.
     pub fn get(&self, index: u64) -> Result<T, Error> {
+        Ok(self.see(index)?.2)
+    }
+
+    /// The view that has decided about the cell at `index`, and the cell.
+    pub(super) fn see(&self, index: u64) -> Result<(Wanted, View, T), Error> {
         at_once(self.find(index, |wanted| ready(self.blocks.view(self.space, wanted))))
     }
 
@@ -115,31 +120,38 @@ impl<T: Cell> Array<T> {
     /// # Errors
     /// As [`Array::get`]; [`Error::Closed`] if the store closes meanwhile.
     pub async fn get_async(&self, index: u64) -> Result<T, Error> {
-        self.find(index, |wanted| self.blocks.view_async(self.space, wanted)).await
+        Ok(self.find(index, |wanted| self.blocks.view_async(self.space, wanted)).await?.2)
     }
 
-    /// The cell at `index`, by the views that `view` gives.
-    async fn find<F>(&self, index: u64, view: impl Fn(Wanted) -> F) -> Result<T, Error>
+    /// The view that has decided about the cell at `index`, and the cell, by the views that
+    /// `view` gives.
+    async fn find<F>(
+        &self,
+        index: u64,
+        view: impl Fn(Wanted) -> F,
+    ) -> Result<(Wanted, View, T), Error>
     where
         F: Future<Output = Result<View, Error>>,
     {
         check_index(index)?;
         let key = key_of(index);
         let named = |error| of_structure(error, &self.name);
-        let mut found = view(Wanted::Point(key.to_vec())).await.map_err(named)?;
+        let mut wanted = Wanted::Point(key.to_vec());
+        let mut found = view(wanted.clone()).await.map_err(named)?;
         if found.extent.is_some()
             && found.image.is_none()
             && !is_decisive(T::KIND, &self.modifiers, &updates_of(&found, &key))
         {
             // A blind update waits whose result fits no cell: it came by the block API.
-            let wanted = Wanted::Covering(T::KIND.position_of(&key).to_vec());
-            found = view(wanted).await.map_err(named)?;
+            wanted = Wanted::Covering(T::KIND.position_of(&key).to_vec());
+            found = view(wanted.clone()).await.map_err(named)?;
         }
         let body = found.image.as_ref().map(|image| image.body());
         let bytes = cell(T::KIND, body, &self.modifiers, index, &updates_of(&found, &key));
         let damage = |reason| self.damage(&found, index, reason);
-        T::decode(&bytes.map_err(damage)?)
-            .ok_or_else(|| damage("a cell of another size".to_owned()))
+        let cell = T::decode(&bytes.map_err(damage)?)
+            .ok_or_else(|| damage("a cell of another size".to_owned()))?;
+        Ok((wanted, found, cell))
     }
 
     /// Sets the cell at `index` (below 2^48).
@@ -237,6 +249,10 @@ impl<T: Cell> Array<T> {
     #[must_use]
     pub fn visitor_panic(&self) -> Option<String> {
         self.blocks.visitor_panic(self.space)
+    }
+
+    pub(super) fn durability(&self) -> Durability {
+        self.durability
     }
 
     pub(super) fn view(&self, wanted: Wanted) -> Result<View, Error> {
@@ -350,7 +366,7 @@ fn value_bytes<T: Cell>(cell: T) -> Vec<u8> {
     T::KIND.value(&cell.encode(), &mut [0; 8]).bytes.to_vec()
 }
 
-fn put_operand<T: Cell>(cell: T) -> Vec<u8> {
+pub(super) fn put_operand<T: Cell>(cell: T) -> Vec<u8> {
     builtin::value_operand(T::KIND.value_kind(), &value_bytes(cell))
 }
 

@@ -5,6 +5,7 @@
 //! | [`cell_format`] | [`CellKind`], [`Cell`]: the bytes of a cell, and its value for modifiers |
 //! | [`body_format`] | the bytes of a block, and the keys that name cells and blocks |
 //! | [`block`] | [`ArrayFormat`]: applies updates to a block |
+//! | `returning` | updates that tell what they have found or made |
 //! | [`Array`], [`ArrayScan`], [`BlockCells`] | the array of an open store, over the block API |
 //!
 //! A block holds a fixed number of neighbouring cells, so its number is a division away, blocks
@@ -17,6 +18,7 @@ pub mod block;
 pub mod body_format;
 pub mod cell_format;
 mod handle;
+mod returning;
 mod scan;
 #[cfg(test)]
 mod tests;

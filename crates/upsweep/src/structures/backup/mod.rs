@@ -38,6 +38,7 @@ use crate::runtime::CreateOptions;
 
 /// How far a backup or a restore is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CopyProgress {
     /// Records so far.
     pub records: u64,
@@ -49,6 +50,7 @@ pub struct CopyProgress {
 
 /// What a backup is to be.
 #[derive(Clone, Copy, Default)]
+#[non_exhaustive]
 pub struct BackupOptions<'a> {
     /// The folder of an earlier backup of this store: only what has changed since is written. Its
     /// snapshot must still be there.
@@ -60,8 +62,32 @@ pub struct BackupOptions<'a> {
     pub progress: Option<&'a dyn Fn(CopyProgress)>,
 }
 
+impl<'a> BackupOptions<'a> {
+    /// Sets [`BackupOptions::since`].
+    #[must_use]
+    pub fn since(mut self, folder: &'a Path) -> Self {
+        self.since = Some(folder);
+        self
+    }
+
+    /// Sets [`BackupOptions::snapshot`].
+    #[must_use]
+    pub fn snapshot(mut self, name: &'a str) -> Self {
+        self.snapshot = Some(name);
+        self
+    }
+
+    /// Sets [`BackupOptions::progress`].
+    #[must_use]
+    pub fn progress(mut self, tell: &'a dyn Fn(CopyProgress)) -> Self {
+        self.progress = Some(tell);
+        self
+    }
+}
+
 /// What a restore is to make.
 #[derive(Clone, Default)]
+#[non_exhaustive]
 pub struct RestoreOptions<'a> {
     /// Devices and sizes of the new store. None: blocks as large as those of the store that was
     /// backed up, and a log like its own, but of 16 to 512 MiB.
@@ -70,8 +96,25 @@ pub struct RestoreOptions<'a> {
     pub progress: Option<&'a dyn Fn(CopyProgress)>,
 }
 
+impl<'a> RestoreOptions<'a> {
+    /// Sets [`RestoreOptions::create`].
+    #[must_use]
+    pub fn create(mut self, options: CreateOptions) -> Self {
+        self.create = options;
+        self
+    }
+
+    /// Sets [`RestoreOptions::progress`].
+    #[must_use]
+    pub fn progress(mut self, tell: &'a dyn Fn(CopyProgress)) -> Self {
+        self.progress = Some(tell);
+        self
+    }
+}
+
 /// What a backup has written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct BackupSummary {
     /// It shows every change with a lower sequence.
     pub sequence: u64,
@@ -96,6 +139,7 @@ pub struct BackupSummary {
 
 /// What a restore has made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct RestoreSummary {
     /// The sequence of the backup, in the store that it was taken of.
     pub sequence: u64,

@@ -124,9 +124,10 @@ impl Kind {
     /// the kind was registered when that was opened.
     #[must_use]
     pub fn new(kind: impl StructureKind + 'static, parameters: &str) -> Self {
-        let name = kind.format().name();
-        let format =
-            if parameters.is_empty() { name.to_owned() } else { format!("{name}:{parameters}") };
+        let mut format = kind.format().name().to_owned();
+        if !parameters.is_empty() {
+            format = format!("{format}:{parameters}");
+        }
         Self { format, registered: Some(Arc::new(kind)) }
     }
 
@@ -225,7 +226,7 @@ impl Hash for Kind {
 
 /// The kinds that are registered with a store, by name.
 #[derive(Clone, Default)]
-pub(crate) struct Kinds(BTreeMap<&'static str, Arc<dyn StructureKind>>);
+pub(crate) struct Kinds(BTreeMap<String, Arc<dyn StructureKind>>);
 
 impl Kinds {
     /// The built-in kinds.
@@ -235,7 +236,7 @@ impl Kinds {
 
     /// Adds a kind, in place of one with the same name.
     pub(crate) fn add(&mut self, kind: Arc<dyn StructureKind>) {
-        self.0.insert(kind.format().name(), kind);
+        self.0.insert(kind.format().name().to_owned(), kind);
     }
 
     /// What is in a space of this format, parameters included.

@@ -16,7 +16,7 @@ fn builtins() -> Modifiers {
 }
 
 fn all_ids() -> impl Iterator<Item = ModifierId> {
-    (PUT.0..=INSERT_IF_ABSENT.0).map(ModifierId)
+    (PUT.0..=INSERT_IF_ABSENT.0).map(ModifierId).chain([COUNTERS])
 }
 
 type Value = Option<(ValueKind, Vec<u8>)>;
@@ -57,6 +57,7 @@ fn values() -> impl Strategy<Value = Value> {
         Just(None),
         (kinds(), numbers()).prop_map(Some),
         vec(any::<u8>(), 0..20).prop_map(|bytes| Some((ValueKind::Bytes, bytes))),
+        vec(numbers(), 1..3).prop_map(|fields| Some((ValueKind::Bytes, fields.concat()))),
         (0usize..12).prop_map(|room| Some((ValueKind::Bytes, vec![7; VALUE_BYTES_MAX - room]))),
     ]
 }
@@ -66,8 +67,21 @@ fn offsets() -> impl Strategy<Value = u32> {
     prop_oneof![4 => 0u32..24, 1 => limit - 16..limit + 2, 1 => any::<u32>()]
 }
 
+/// Rules of one or two fields, with numbers or not; 10 is no rule.
+fn counters() -> impl Strategy<Value = Vec<u8>> {
+    let word = prop_oneof![Just(None), numbers().prop_map(Some)];
+    vec((0u8..11, word), 1..3).prop_map(|fields| {
+        let entry = |(rule, word): (u8, Option<Vec<u8>>)| match word {
+            Some(word) => [&[rule][..], &word].concat(),
+            None => vec![rule | 0x80],
+        };
+        fields.into_iter().flat_map(entry).collect()
+    })
+}
+
 fn operands() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
+        counters(),
         numbers(),
         vec(any::<u8>(), 0..12),
         (offsets(), vec(any::<u8>(), 0..12)).prop_map(|(at, bytes)| patch_operand(at, &bytes)),

@@ -154,6 +154,11 @@ impl<O: Order> Table<O> {
     /// [`Error::Damaged`] if the key's block is: restore it from a backup;
     /// [`RequestError::NoTable`](crate::RequestError::NoTable) if the table was dropped.
     pub fn get(&self, key: &[u8]) -> Result<Option<Value>, Error> {
+        Ok(self.see(key)?.1)
+    }
+
+    /// What is known of the leaf of `key`, and the value that follows from it.
+    pub(super) fn see(&self, key: &[u8]) -> Result<(View, Option<Value>), Error> {
         at_once(self.find(key, |space, wanted| ready(self.blocks.view(space, wanted))))
     }
 
@@ -162,15 +167,15 @@ impl<O: Order> Table<O> {
     /// # Errors
     /// As [`Table::get`]; [`Error::Closed`] if the store closes meanwhile.
     pub async fn get_async(&self, key: &[u8]) -> Result<Option<Value>, Error> {
-        self.find(key, |space, wanted| self.blocks.view_async(space, wanted)).await
+        Ok(self.find(key, |space, wanted| self.blocks.view_async(space, wanted)).await?.1)
     }
 
-    /// The value of `key`, by the views that `view` gives of the table's spaces.
+    /// The leaf of `key` and its value, by the views that `view` gives of the table's spaces.
     async fn find<F>(
         &self,
         key: &[u8],
         view: impl Fn(u32, Wanted) -> F,
-    ) -> Result<Option<Value>, Error>
+    ) -> Result<(View, Option<Value>), Error>
     where
         F: Future<Output = Result<View, Error>>,
     {
@@ -182,17 +187,19 @@ impl<O: Order> Table<O> {
             let body = leaf.image.as_ref().map(|image| image.body());
             let loaded = large.as_ref().and_then(|large| large.image.as_ref());
             let loaded = loaded.map(|image| image.body());
-            match reader::get::<O>(body, &leaf.updates(), &modifiers, key, loaded) {
-                Ok(Lookup::Absent) => return Ok(None),
+            let found = reader::get::<O>(body, &leaf.updates(), &modifiers, key, loaded);
+            let has_large = loaded.is_some();
+            match found.map(Lookup::into_owned) {
+                Ok(Lookup::Absent) => return Ok((leaf, None)),
                 Ok(Lookup::Value { kind, bytes }) => {
-                    return Ok(Some(Value { kind, bytes: bytes.into_owned() }));
+                    return Ok((leaf, Some(Value { kind, bytes: bytes.into_owned() })));
                 }
                 Ok(Lookup::NeedLarge { .. }) => {
                     let wanted = Wanted::Point(key.to_vec());
                     large = Some(view(self.companion, wanted).await.map_err(named)?);
                 }
                 // A large value that was swept between the two reads no longer fits the leaf.
-                Err(_) if loaded.is_some() && attempt < ATTEMPTS_MAX => large = None,
+                Err(_) if has_large && attempt < ATTEMPTS_MAX => large = None,
                 Err(reason) => return Err(self.damage(&leaf, key, reason)),
             }
             if attempt >= ATTEMPTS_MAX {
@@ -200,6 +207,10 @@ impl<O: Order> Table<O> {
             }
         }
         unreachable!("the loop ends by returning")
+    }
+
+    pub(super) fn durability(&self) -> Durability {
+        self.durability
     }
 
     pub(super) fn damage(&self, view: &View, key: &[u8], reason: String) -> Error {
@@ -277,6 +288,9 @@ impl<O: Order> Table<O> {
     }
 
     /// Adds to a signed integer, from 0 if there is none; wraps around at the ends of its range.
+    /// Whether `key` has such a number is not looked at: if it has bytes, as [`Table::put`] gives
+    /// it, the value stays, and the update goes to the quarantine when it is applied. A
+    /// [`TypedTable`](crate::TypedTable) of numbers has nothing else.
     ///
     /// # Errors
     /// As [`Table::modify`].

@@ -23,10 +23,20 @@ use crate::structures::modifiers::{KEY_BYTES_MAX, check_value};
 
 /// How to load a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LoadOptions {
     /// How full the blocks are made, in per cent of the longest body (50 to 100). Full blocks take
     /// the least space; blocks with room do not split at the first insertions.
     pub fill_percent: u32,
+}
+
+impl LoadOptions {
+    /// Sets [`LoadOptions::fill_percent`].
+    #[must_use]
+    pub fn fill_percent(mut self, percent: u32) -> Self {
+        self.fill_percent = percent;
+        self
+    }
 }
 
 impl Default for LoadOptions {

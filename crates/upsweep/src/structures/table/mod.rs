@@ -11,6 +11,7 @@
 //! | `ranges` | ranges of keys that are removed, in the order of keys |
 //! | [`raw_format`] | [`RawFormat`]: a block that is one value; also the home of large values |
 //! | [`reader`] | answers from a leaf and the updates that wait for it |
+//! | `returning` | updates that tell what they have found or made |
 //! | [`TableLoader`] | packs records in key order into whole leaves, for bulk loads |
 //! | [`Table`], [`Scan`] | the table of an open store, over the block API |
 //!
@@ -27,6 +28,7 @@ pub mod order;
 mod ranges;
 pub mod raw_format;
 pub mod reader;
+mod returning;
 mod scan;
 #[cfg(test)]
 mod tests;
@@ -37,4 +39,6 @@ pub use load::{LoadOptions, TableLoader};
 pub use order::{ByKey, Order};
 pub use raw_format::RawFormat;
 pub use reader::{Lookup, Page, PageRequest, Record, get, get_block, page, sort};
+pub use returning::Compared;
+pub(crate) use returning::Updated;
 pub use scan::Scan;

@@ -38,6 +38,20 @@ pub enum Lookup<'a> {
     },
 }
 
+impl Lookup<'_> {
+    /// The same, with bytes of its own.
+    #[must_use]
+    pub fn into_owned(self) -> Lookup<'static> {
+        match self {
+            Self::Value { kind, bytes } => {
+                Lookup::Value { kind, bytes: Cow::Owned(bytes.into_owned()) }
+            }
+            Self::Absent => Lookup::Absent,
+            Self::NeedLarge { bytes, crc } => Lookup::NeedLarge { bytes, crc },
+        }
+    }
+}
+
 /// The value of `key` in a table's block with this `body` (`None`: it has no image, or the updates
 /// decide alone), to which `waiting` (sorted by key, then sequence, whatever the order of the
 /// table) is still to be applied.
