@@ -188,7 +188,7 @@ fn geometry(size_bytes: u64, logical_block_bytes: u32, growable: bool) -> Geomet
 }
 
 /// The scale with the shortest segments of the log.
-const SMALLEST_LOG: u64 = 128;
+const SMALLEST_LOG: u32 = 128;
 
 /// A store and how it is opened, and whether its log is short at the beginning. With floods, what a
 /// run logs takes much of a log of the smallest size, so that checkpoints have to carry changes.
