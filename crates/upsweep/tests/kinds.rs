@@ -75,8 +75,7 @@ fn builder() -> StoreBuilder {
 }
 
 fn create(path: &Path) -> (Store, OpenSpace) {
-    let (block_bytes, log_bytes) = (Some(4096), Some(8 << 20));
-    let small = CreateOptions { block_bytes, log_bytes, ..CreateOptions::default() };
+    let small = CreateOptions::default().block_bytes(4096).log_bytes(8 << 20);
     let store = builder().create(path, &small).expect("a new store");
     let space = store.space("there", &Kind::new(Elsewhere, "")).expect("new");
     (store, space)
