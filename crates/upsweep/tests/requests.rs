@@ -112,7 +112,7 @@ fn the_name_of_a_modifier_has_1_to_64_bytes_and_no_control_characters() {
     drop(store);
 
     let mut registry = registry();
-    registry.modifiers.push(Arc::new(Named(long)));
+    registry.modifiers.push(Arc::new(Named(long.clone())));
     let opened = BlockStore::open(&path, &OpenOptions::default(), &registry);
     let error = opened.map(|_| ()).expect_err("a bad name for the block API too");
     assert_eq!(error, RequestError::BadModifierName(long.to_owned()).into());
