@@ -15,6 +15,18 @@ use super::format::record_format::{SnapshotRecord, SpaceRecord};
 use super::pending::Pending;
 use super::tree::NodeId;
 
+/// The space of the quarantine table; its large values are in the next one.
+pub const QUARANTINE_SPACE: u32 = 1;
+/// The space of the quarantine table's large values.
+pub const QUARANTINE_COMPANION: u32 = 2;
+/// The space of the reference array.
+pub const REFERENCES_SPACE: u32 = 3;
+/// The first space of the application.
+pub const FIRST_USER_SPACE: u32 = 5;
+
+/// Name of the format of spaces that hold large values.
+pub const LARGE_VALUE_FORMAT: &str = "raw";
+
 /// A space: a table, the large values of one, or an application's own blocks.
 pub struct Space {
     /// What the log says of it.
@@ -216,6 +228,12 @@ impl Clones {
         }
         holders
     }
+}
+
+/// The record of a companion space: it has no name of its own.
+pub(super) fn companion_record(space: u32, snapshot: u32) -> SpaceRecord {
+    let format = LARGE_VALUE_FORMAT.to_owned();
+    SpaceRecord { space, companion: 0, snapshot, format, name: String::new() }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! What the engine is told at open, and the limits that follow from it.
 
+use super::flow::SPILLS_IN_FLIGHT_MAX;
 use super::policy::{BlockSizes, Spilling};
 use super::queue::Queue;
-use super::sweep::SPILLS_IN_FLIGHT_MAX;
 use crate::device::DeviceId;
 use crate::error::{Error, RequestError};
 use crate::log::LogRegion;

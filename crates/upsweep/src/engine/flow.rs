@@ -12,6 +12,8 @@
 //! the room. A caller that finds no room waits for the next publication, that is for one run: read,
 //! apply, write, flush and log of at most 32 blocks. No caller waits for a cycle.
 
+/// Spills on their way at one time: one is written while others wait for the flush and the log.
+pub(super) const SPILLS_IN_FLIGHT_MAX: usize = 8;
 /// How long no run is tried after one that found no room, in microseconds.
 const RETRY_US: u64 = 20_000;
 

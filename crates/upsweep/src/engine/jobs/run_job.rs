@@ -7,18 +7,18 @@
 
 use std::sync::Arc;
 
-use super::RunId;
 use crate::device::Buffer;
 use crate::engine::block_format::{
     Applied, ApplyError, ApplyInput, BlockFormat, Piece, UpdateRef, ValueBody,
 };
 use crate::engine::blocks::BlockId;
 use crate::engine::cache::Image;
+use crate::engine::catalog::QUARANTINE_SPACE;
 use crate::engine::format::codec_format::Malformed;
 use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::format::record_format::RangeRecord;
+use crate::engine::io::RunId;
 use crate::engine::modifier::Refusal;
-use crate::engine::quarantine::QUARANTINE_SPACE;
 use crate::engine::queue::{Packed, Waiting};
 use crate::engine::registry::{KeyRange, ModifierId, Modifiers};
 use crate::engine::spill_segments;
@@ -61,7 +61,7 @@ pub(in crate::engine) struct JobSpillSegments {
 impl JobBlock {
     /// Everything that waits for the block, older parts first. What is older than the removal of
     /// its key is left out: the block may never have had the record.
-    pub(super) fn waiting(&self) -> Result<Vec<Waiting<'_>>, Malformed> {
+    pub(in crate::engine) fn waiting(&self) -> Result<Vec<Waiting<'_>>, Malformed> {
         let JobSpillSegments { images, high, removed } = &self.spill_segments;
         let frozen = self.frozen.unpack();
         let mut parts = Vec::new();
@@ -153,13 +153,13 @@ struct Laid {
 
 impl RunJob {
     /// Bytes of the images that it works on and of what waits for them in memory.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::engine) fn bytes(&self) -> usize {
         let image = |block: &JobBlock| block.image.as_ref().map_or(0, |image| image.body().len());
         self.blocks.iter().map(|block| image(block) + block.frozen.memory_bytes()).sum()
     }
 
     /// The blocks from this position on, as the job of another run.
-    pub(super) fn split_off(&mut self, position: usize, run: RunId) -> Self {
+    pub(in crate::engine) fn split_off(&mut self, position: usize, run: RunId) -> Self {
         let blocks = self.blocks.split_off(position);
         if let Some(last) = self.blocks.last_mut() {
             last.next_is_neighbour = false;
@@ -171,7 +171,7 @@ impl RunJob {
     /// Does the work. Pure CPU work: milliseconds for a run of 32 blocks. Gives way before each
     /// step of a block.
     #[must_use]
-    pub(super) fn work_off(self, give_way: fn()) -> RunOutput {
+    pub(in crate::engine) fn work_off(self, give_way: fn()) -> RunOutput {
         let result = self.work(give_way);
         RunOutput { job: self, result }
     }

@@ -2,25 +2,30 @@
 
 use std::sync::Arc;
 
-use super::job::Job;
-use super::run_job::{JobBlock, JobDone, JobResult, RunJob, RunOutput};
-use super::spill_segment::RunSpillSegment;
-use super::{Flushing, RunId, values};
+use super::spill_segment::{RunSpillSegment, job_spill_segments, spill_segment_damage};
+use super::{Pipeline, values};
 use crate::device::{Buffer, Completion, Operation};
+use crate::engine::base::Base;
 use crate::engine::cache::Image;
-use crate::engine::core::{Actions, Core, IoKind, Publish, Release};
 use crate::engine::directory::{BlockId, BlockTable};
+use crate::engine::flush::Flushing;
 use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::format::record_format::{BlockRef, Change, LOST_UPDATES, Placement};
+use crate::engine::growth::Growth;
+use crate::engine::index::Release;
+use crate::engine::io::{IoKind, RunId, owner_of};
+use crate::engine::jobs::{Job, JobBlock, JobDone, JobResult, Quarantined, RunJob, RunOutput};
+use crate::engine::journal::Publish;
 use crate::engine::quarantine;
 use crate::engine::queue::excess_bytes;
 use crate::engine::spill_segments::SpillSegment;
+use crate::engine::statistics::RunSummary;
 use crate::log::AppendError;
 use crate::placement::Extent;
 
 /// A block of a run.
-pub(in crate::engine) struct RunBlock {
-    pub(in crate::engine) id: BlockId,
+pub(super) struct RunBlock {
+    pub(super) id: BlockId,
     birth: u64,
     /// Where it was when the run began; it moves by no other way than this run.
     placement: Placement,
@@ -43,10 +48,14 @@ type LoadedValues = (BlockId, Vec<(Vec<u8>, Vec<u8>)>);
 
 /// Where a run is.
 pub(super) enum Phase {
+    /// Its blocks are to be read each by itself.
+    Scattered,
     Reading {
         pending: usize,
     },
     Applying,
+    /// Its job asks for large values.
+    NeedsValues(Box<RunJob>),
     LoadingValues {
         pending: usize,
         job: Box<RunJob>,
@@ -64,8 +73,8 @@ pub(super) enum Phase {
 }
 
 /// One run.
-pub(in crate::engine) struct Run {
-    pub(in crate::engine) blocks: Vec<RunBlock>,
+pub(super) struct Run {
+    pub(super) blocks: Vec<RunBlock>,
     /// Those that have updates of its blocks; `None` until they are looked for.
     pub(super) spill_segments: Option<Vec<RunSpillSegment>>,
     /// Those of them whose updates of its blocks are in the images on their way.
@@ -89,8 +98,8 @@ pub(in crate::engine) struct Run {
     /// Shared blocks may be split as well, for one space, because there is no room for whole ones.
     pub(super) may_split_shared: bool,
     pub(super) updates: u64,
-    pub(in crate::engine) change: Change,
-    pub(in crate::engine) quarantined: Vec<super::run_job::Quarantined>,
+    pub(super) change: Change,
+    pub(super) quarantined: Vec<Quarantined>,
 }
 
 impl Run {
@@ -139,7 +148,7 @@ impl Run {
     }
 
     pub(super) fn read_one_by_one(&mut self) {
-        self.phase = Phase::Reading { pending: usize::MAX };
+        self.phase = Phase::Scattered;
     }
 
     /// Blocks whose change is still to be logged.
@@ -164,41 +173,45 @@ impl Run {
 
     /// The space whose blocks these are, if they are all of one.
     pub(super) fn owner(&self) -> Option<u32> {
-        self.load.or_else(|| only(self.blocks.iter().map(|block| block.owner)))
+        self.load.or_else(|| owner_of(self.blocks.iter().map(|block| block.owner)))
+    }
+
+    /// Whether its blocks are on their way, or to be asked for.
+    fn is_reading(&self) -> bool {
+        matches!(self.phase, Phase::Scattered | Phase::Reading { .. })
     }
 
     /// Whether the run reads from this data device.
     pub(super) fn reads_from(&self, device: usize) -> bool {
         let first = self.blocks.iter().find_map(RunBlock::extent);
-        matches!(self.phase, Phase::Reading { .. })
-            && first.is_some_and(|extent| usize::from(extent.device.0) == device)
+        self.is_reading() && first.is_some_and(|extent| usize::from(extent.device.0) == device)
     }
 }
 
-impl Core {
-    pub(super) fn begin_read(&mut self, id: RunId, actions: &mut Actions) {
-        let run = &self.sweep.runs[&id];
+impl Pipeline {
+    pub(super) fn begin_read(&mut self, base: &mut Base, id: RunId) {
+        let run = &self.runs[&id];
         let owner = run.owner();
         let extents: Vec<Extent> = run.blocks.iter().filter_map(RunBlock::extent).collect();
         let (Some(first), Some(last)) = (extents.first(), extents.last()) else { return };
         let (device, offset) = (first.device, first.offset);
         let buffer = Buffer::recycled((last.end() - offset) as usize);
-        self.statistics.sweep_read_bytes += buffer.len() as u64;
+        base.statistics.sweep_read_bytes += buffer.len() as u64;
         let operation = Operation::Read { offset, buffer };
-        actions.requests.push(self.request(IoKind::RunRead(id), owner, device, operation));
+        base.io.submit(IoKind::RunRead(id), owner, device, operation);
         self.run_mut(id).phase = Phase::Reading { pending: 1 };
     }
 
     pub(super) fn run_mut(&mut self, id: RunId) -> &mut Run {
-        self.sweep.runs.get_mut(&id).expect("a run lives until it is published")
+        self.runs.get_mut(&id).expect("a run lives until it is published")
     }
 
-    pub(in crate::engine) fn run_read_done(&mut self, id: RunId, completion: Completion) {
-        let store = self.config.store;
-        let run = self.sweep.runs.get_mut(&id).expect("a run lives until it is published");
+    pub(in crate::engine) fn read_done(&mut self, base: &Base, id: RunId, completion: Completion) {
+        let store = base.config.store;
+        let run = self.runs.get_mut(&id).expect("a run lives until it is published");
         let Some(buffer) = completion.buffer.filter(|_| completion.result.is_ok()) else {
             // One bad sector must not condemn the whole stretch: read block by block.
-            run.phase = Phase::Reading { pending: usize::MAX };
+            run.phase = Phase::Scattered;
             return;
         };
         let buffer = Arc::new(buffer);
@@ -206,23 +219,24 @@ impl Core {
         for block in &mut run.blocks {
             let Some(extent) = block.extent() else { continue };
             let at = (extent.offset - start) as usize;
-            block.check_image(&buffer, at, &self.directory.table, store);
+            block.check_image(&buffer, at, &base.index.directory.table, store);
         }
         run.phase = Phase::Reading { pending: 0 };
     }
 
     pub(in crate::engine) fn block_read_done(
         &mut self,
+        base: &Base,
         id: RunId,
         position: usize,
         completion: Completion,
     ) {
-        let store = self.config.store;
-        let run = self.sweep.runs.get_mut(&id).expect("a run lives until it is published");
+        let store = base.config.store;
+        let run = self.runs.get_mut(&id).expect("a run lives until it is published");
         let block = &mut run.blocks[position];
         match (completion.result, completion.buffer) {
             (Ok(()), Some(buffer)) => {
-                block.check_image(&Arc::new(buffer), 0, &self.directory.table, store);
+                block.check_image(&Arc::new(buffer), 0, &base.index.directory.table, store);
             }
             (result, _) => {
                 block.damage = Some(result.err().map_or_else(String::new, |e| e.to_string()));
@@ -234,33 +248,40 @@ impl Core {
     }
 
     /// Moves every run on that waits for the engine and not for a device or a worker.
-    pub(super) fn pump_runs(&mut self, actions: &mut Actions) {
-        let ids: Vec<RunId> = self.sweep.runs.keys().copied().collect();
-        self.sweep.count_unpublished();
-        self.retry_spill_segments(actions);
+    /// `spills_growth_bytes` says how much blocks may grow by what spills have in hand.
+    pub(in crate::engine) fn pump(
+        &mut self,
+        base: &mut Base,
+        growth: &mut Growth,
+        spills_growth_bytes: u64,
+        jobs: &mut Vec<Job>,
+    ) {
+        let ids: Vec<RunId> = self.runs.keys().copied().collect();
+        self.count_in_hand(base, spills_growth_bytes);
+        self.retry_spill_segments(base);
         for id in ids {
-            let run = &self.sweep.runs[&id];
-            if matches!(run.phase, Phase::Reading { .. }) && run.spill_segments.is_none() {
-                self.read_spill_segments(id, actions);
+            let run = &self.runs[&id];
+            if run.is_reading() && run.spill_segments.is_none() {
+                self.read_spill_segments(base, id);
             }
-            let run = &self.sweep.runs[&id];
+            let run = &self.runs[&id];
             match &run.phase {
                 Phase::Reading { pending: 0 } if run.has_spill_segments() => {
-                    self.freeze(id, actions);
+                    self.freeze(base, id, jobs);
                 }
-                Phase::Reading { pending: usize::MAX } => self.read_block_by_block(id, actions),
-                Phase::LoadingValues { pending: 0, .. } => self.apply_again(id, actions),
-                Phase::LoadingValues { pending: usize::MAX, .. } => self.load_values(id, actions),
-                Phase::Placing(_) => self.place_run(id, actions),
-                Phase::Logging { .. } => self.log_run(id),
+                Phase::Scattered => self.read_block_by_block(base, id),
+                Phase::LoadingValues { pending: 0, .. } => self.apply_again(base, id, jobs),
+                Phase::NeedsValues(_) => self.load_values(base, id, jobs),
+                Phase::Placing(_) => self.place_run(base, growth, id, jobs),
+                Phase::Logging { .. } => self.log_run(base, id),
                 _ => {}
             }
         }
-        self.sweep.count_unpublished();
+        self.count_in_hand(base, spills_growth_bytes);
     }
 
-    fn read_block_by_block(&mut self, id: RunId, actions: &mut Actions) {
-        let run = &self.sweep.runs[&id];
+    fn read_block_by_block(&mut self, base: &mut Base, id: RunId) {
+        let run = &self.runs[&id];
         let owner = run.owner();
         let extents: Vec<_> = run
             .blocks
@@ -270,7 +291,7 @@ impl Core {
             .collect();
         for &(position, extent) in &extents {
             let kind = IoKind::BlockRead(id, position);
-            actions.requests.push(self.read_request(kind, owner, extent));
+            base.io.read(kind, owner, extent);
         }
         self.run_mut(id).phase = Phase::Reading { pending: extents.len() };
     }
@@ -280,80 +301,79 @@ impl Core {
     /// The frontier of the run says that everything up to it is applied. So a block waits for which
     /// accepted updates are still on their way to the queue. What waits for a block that no space
     /// has any more concerns nobody, and must not pin the log until the block is given back.
-    fn freeze(&mut self, id: RunId, actions: &mut Actions) {
-        let mut run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
+    fn freeze(&mut self, base: &mut Base, id: RunId, jobs: &mut Vec<Job>) {
+        let mut run = self.runs.remove(&id).expect("a run lives until it is published");
         let mut expects = false;
         for block in &mut run.blocks {
-            let found = self.directory.table.find(block.reference());
-            match found.and_then(|id| self.directory.owner(id)) {
+            let found = base.index.directory.table.find(block.reference());
+            match found.and_then(|id| base.index.directory.owner(id)) {
                 None => {
                     block.is_gone = true;
-                    found.into_iter().for_each(|id| self.applied(id));
+                    found.into_iter().for_each(|id| base.index.applied(id));
                 }
                 Some((space, _)) => {
                     block.owner = space.record.space;
-                    expects |= self.expects_updates(block.id);
+                    expects |= base.index.expects_updates(block.id);
                 }
             }
         }
         if expects {
-            self.sweep.runs.insert(id, run);
+            self.runs.insert(id, run);
             return;
         }
-        run.frontier = self.accepted;
-        let table = &self.directory.table;
+        run.frontier = base.index.accepted;
+        let table = &base.index.directory.table;
         run.blocks.sort_by(|left, right| {
             let key = |block: &RunBlock| (block.is_gone, block.owner, &table.get(block.id).key);
             key(left).cmp(&key(right))
         });
         let blocks: Vec<BlockId> =
             run.blocks.iter().filter(|block| !block.is_gone).map(|block| block.id).collect();
-        for (id, frozen) in blocks.iter().zip(self.take_queues(&blocks)) {
-            let block = self.directory.block(*id);
-            self.unplaced.remove(&(block.space, block.key.clone(), *id));
+        for (id, frozen) in blocks.iter().zip(base.index.freeze(&blocks)) {
+            let block = base.index.directory.block(*id);
             run.frozen_bytes += frozen.memory_bytes();
             run.excess_bytes +=
-                excess_bytes(frozen.memory_bytes(), self.config.oversized_queue_bytes());
+                excess_bytes(frozen.memory_bytes(), base.config.oversized_queue_bytes());
             run.growth_bytes += u64::from(frozen.growth_bytes());
             run.updates += u64::from(frozen.count()) + u64::from(block.spilled);
         }
-        self.frozen_bytes += run.frozen_bytes;
         let damaged: Vec<Option<String>> =
-            run.blocks.iter().map(|block| self.spill_segment_damage(&run, block)).collect();
+            run.blocks.iter().map(|block| spill_segment_damage(base, &run, block)).collect();
         for (block, damage) in run.blocks.iter_mut().zip(damaged) {
             block.has_lost_updates = damage.is_some();
             block.damage = block.damage.take().or(damage);
         }
         let is_empty = run.blocks.iter().all(|block| block.is_gone);
-        self.sweep.runs.insert(id, run);
+        self.runs.insert(id, run);
         if is_empty {
-            self.give_run_up(id);
+            self.give_run_up(base, id);
         } else {
-            self.send_job(id, Vec::new(), actions);
+            self.send_job(base, id, Vec::new(), jobs);
         }
     }
 
     /// Has the run's sound blocks applied, with these large values at hand.
     pub(super) fn send_job(
         &mut self,
+        base: &mut Base,
         id: RunId,
         mut values: Vec<LoadedValues>,
-        actions: &mut Actions,
+        jobs: &mut Vec<Job>,
     ) {
-        self.renew_owners(id);
+        self.renew_owners(base, id);
         if std::mem::take(&mut self.run_mut(id).has_stale_values) {
             values.clear();
         }
-        let run = &self.sweep.runs[&id];
+        let run = &self.runs[&id];
         let sound: Vec<&RunBlock> = run.blocks.iter().filter(|b| b.is_sound()).collect();
         let shared: Vec<bool> =
-            sound.iter().map(|block| self.is_shared(block.owner, block.id)).collect();
+            sound.iter().map(|block| base.index.is_shared(block.owner, block.id)).collect();
         let mut blocks = Vec::with_capacity(sound.len());
         for (position, run_block) in sound.iter().enumerate() {
-            let block = self.directory.block(run_block.id);
-            let Some(space) = self.directory.space(run_block.owner) else {
+            let block = base.index.directory.block(run_block.id);
+            let Some(space) = base.index.directory.space(run_block.owner) else {
                 // Dropped meanwhile: nothing of the run is to be kept for it.
-                return self.give_run_up(id);
+                return self.give_run_up(base, id);
             };
             let next = sound.get(position + 1).filter(|next| next.owner == run_block.owner);
             let next = next.filter(|_| !shared[position] && !shared[position + 1]);
@@ -365,30 +385,30 @@ impl Core {
                 key: (*block.key).into(),
                 format: Arc::clone(&space.format),
                 image: run_block.image.clone(),
-                spill_segments: self.job_spill_segments(run, run_block),
+                spill_segments: job_spill_segments(base, run, run_block),
                 frozen: block.frozen.clone().unwrap_or_default(),
                 values: loaded.map(|(_, values)| std::mem::take(values)).unwrap_or_default(),
                 next_is_neighbour: next.is_some_and(|next| {
-                    self.directory.above(run_block.owner, &block.key) == Some(next.id)
+                    base.index.directory.above(run_block.owner, &block.key) == Some(next.id)
                 }),
                 keep_whole: shared[position] && !run.may_split_shared,
             });
         }
         let job = RunJob {
             run: id,
-            store: self.config.store,
+            store: base.config.store,
             frontier: run.frontier,
             block_bytes: run.block_bytes as usize,
-            inline_value_bytes_max: self.config.inline_value_bytes_max(),
-            modifiers: Arc::clone(&self.modifiers),
-            visitors: Arc::clone(&self.visitors),
+            inline_value_bytes_max: base.config.inline_value_bytes_max(),
+            modifiers: Arc::clone(base.index.bindings.modifiers()),
+            visitors: Arc::clone(&base.index.visitors),
             blocks,
         };
         self.run_mut(id).phase = Phase::Applying;
-        actions.jobs.push(Job::Run(job));
+        jobs.push(Job::Run(job));
     }
 
-    pub(super) fn run_applied(&mut self, output: RunOutput) {
+    pub(in crate::engine) fn applied(&mut self, output: RunOutput) {
         let id = output.job.run;
         let RunOutput { mut job, result } = output;
         self.run_mut(id).values_bytes = values::values_bytes(&result);
@@ -398,8 +418,7 @@ impl Core {
                 for (position, key) in needed {
                     job.blocks[position].values.push((key, Vec::new()));
                 }
-                let job = Box::new(job);
-                self.run_mut(id).phase = Phase::LoadingValues { pending: usize::MAX, job };
+                self.run_mut(id).phase = Phase::NeedsValues(Box::new(job));
             }
             JobResult::Corrupt(position, reason) => {
                 self.condemn(id, job.blocks[position].id, reason);
@@ -418,7 +437,7 @@ impl Core {
     }
 
     /// A further attempt, with the values that the last one asked for or without a damaged block.
-    fn apply_again(&mut self, id: RunId, actions: &mut Actions) {
+    fn apply_again(&mut self, base: &mut Base, id: RunId, jobs: &mut Vec<Job>) {
         let phase = std::mem::replace(&mut self.run_mut(id).phase, Phase::Applying);
         let Phase::LoadingValues { job, .. } = phase else { return };
         let values = job.blocks.into_iter().map(|mut block| {
@@ -426,40 +445,52 @@ impl Core {
             (block.id, block.values)
         });
         let values = values.collect();
-        self.send_job(id, values, actions);
+        self.send_job(base, id, values, jobs);
     }
 
-    pub(in crate::engine) fn run_write_done(&mut self, id: RunId, completion: &Completion) {
+    pub(in crate::engine) fn write_done(
+        &mut self,
+        base: &mut Base,
+        id: RunId,
+        completion: &Completion,
+    ) {
         if completion.result.is_err() {
-            self.fail_write(completion, 0);
+            base.fail_write(completion, 0);
             return;
         }
         let Phase::Writing { pending } = &mut self.run_mut(id).phase else { return };
         *pending -= 1;
         if *pending == 0 {
-            self.run_written(id);
+            self.run_written(base, id);
         }
     }
 
-    pub(super) fn run_written(&mut self, id: RunId) {
+    pub(super) fn run_written(&mut self, base: &mut Base, id: RunId) {
         self.run_mut(id).phase = Phase::Flushing;
-        self.sweep.flush.waiting.push(Flushing::Run(id));
+        base.flushes.wait(Flushing::Run(id));
+    }
+
+    /// What the run has written is stable.
+    pub(in crate::engine) fn flushed(&mut self, base: &mut Base, id: RunId) {
+        self.run_mut(id).phase = Phase::Logging { refused: false };
+        self.log_run(base, id);
     }
 
     /// Logs the change. If the log has no room, the run waits here for the next checkpoint to carry
-    /// its change (see [`Core::carry_changes`]), or for room.
-    pub(super) fn log_run(&mut self, id: RunId) {
-        if self.checkpoint.carries_changes() {
+    /// its change (see `Core::carry_changes`), or for room.
+    pub(super) fn log_run(&mut self, base: &mut Base, id: RunId) {
+        if base.journal.is_ahead() {
             return;
         }
-        let run = &self.sweep.runs[&id];
+        let run = &self.runs[&id];
         let payload = quarantine::encode_with_change(&run.change, &run.quarantined);
-        match self.append_change(&payload, Publish::Run(id)) {
+        match base.journal.append_change(&payload, Publish::Run(id), base.now_us) {
             Ok(seq) => {
                 let run = self.run_mut(id);
                 run.phase = Phase::Committing;
                 let quarantined = std::mem::take(&mut run.quarantined);
-                self.take_quarantined(seq, &quarantined);
+                base.quarantine.take(seq, &quarantined, &mut base.index, &mut base.journal);
+                base.statistics.quarantined += quarantined.len() as u64;
             }
             // A block whose damage sends all its updates to the quarantine may exceed a record.
             Err(AppendError::Full | AppendError::TooLong { .. }) => {
@@ -470,38 +501,40 @@ impl Core {
         }
     }
 
-    pub(in crate::engine) fn publish_run(&mut self, id: RunId, seq: u64, release: Release) {
-        let run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
-        self.frozen_bytes -= run.frozen_bytes;
-        self.statistics.run_published(&run.summary());
-        self.room_events += u64::from(!cfg!(feature = "broken-lost-wake"));
+    pub(in crate::engine) fn publish(
+        &mut self,
+        base: &mut Base,
+        id: RunId,
+        seq: u64,
+        release: Release,
+    ) {
+        let run = self.runs.remove(&id).expect("a run lives until it is published");
+        base.index.end_freeze(run.frozen_bytes);
+        base.statistics.run_published(&run.summary());
+        if !cfg!(feature = "broken-lost-wake") {
+            base.waiters.tell();
+        }
         for (block, _) in &run.change.moved {
-            if let Some(id) = self.directory.table.find(*block) {
-                let block = self.directory.block_mut(id);
-                block.pinned = false;
-                block.frozen.take().iter().for_each(|frozen| self.arena.let_go(frozen));
+            if let Some(id) = base.index.directory.table.find(*block) {
+                base.index.let_go(id);
             }
         }
-        self.apply_change(seq, &run.change, release);
+        base.index.apply_change(seq, &run.change, release);
         // What is still pinned was not changed: it is shared, or has left its space.
         let pinned = |block: &RunBlock| {
-            let found = self.directory.table.find(block.reference());
-            found.filter(|id| self.directory.block(*id).pinned)
+            let found = base.index.directory.table.find(block.reference());
+            found.filter(|id| base.index.directory.block(*id).pinned)
         };
         let left: Vec<BlockId> = run.blocks.iter().filter_map(pinned).collect();
-        left.into_iter().for_each(|id| self.unfreeze(id));
-        self.carry_quarantined(&run.quarantined);
-        if !self.replaying {
-            run.applied_spill_segments.iter().for_each(|segment| self.drop_unless_needed(segment));
+        left.into_iter().for_each(|id| base.index.unfreeze(id));
+        base.quarantine.carry(&run.quarantined, &mut base.index, &mut base.journal);
+        base.statistics.quarantined += run.quarantined.len() as u64;
+        if !base.index.replaying {
+            for segment in &run.applied_spill_segments {
+                base.drop_unless_needed(segment);
+            }
         }
     }
-}
-
-/// What statistics want to know of a run.
-pub(in crate::engine) struct RunSummary {
-    pub(in crate::engine) blocks: u64,
-    pub(in crate::engine) updates: u64,
-    pub(in crate::engine) damaged: Vec<(Option<Extent>, String)>,
 }
 
 impl Run {
@@ -574,10 +607,4 @@ impl RunBlock {
             Err(reason) => self.damage = Some(reason),
         }
     }
-}
-
-/// What all of these are, if they are all the same.
-pub(super) fn only(spaces: impl IntoIterator<Item = u32>) -> Option<u32> {
-    let mut spaces = spaces.into_iter();
-    spaces.next().filter(|first| spaces.all(|space| space == *first))
 }

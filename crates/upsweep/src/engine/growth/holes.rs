@@ -14,9 +14,10 @@
 //! session. So when nothing has asked for it within the window, it goes back as well: to punch a
 //! hole twice does nothing.
 
-use super::core::{Actions, Core, IoKind};
-use super::growth::Asked;
+use super::{Asked, Growth};
 use crate::device::{DeviceId, Operation};
+use crate::engine::base::Base;
+use crate::engine::io::IoKind;
 
 /// Longest hole that is punched at a time, in bytes: a few extents of a file system.
 const PUNCH_BYTES_MAX: u64 = 16 << 20;
@@ -80,62 +81,62 @@ impl Punching {
     }
 }
 
-impl Core {
+impl Growth {
     /// Takes all free granules of files for holes, as any of them may be one.
-    pub(super) fn find_holes(&mut self) {
-        let granule = self.config.file_space.granule_bytes;
-        for device in self.growth.growable() {
-            self.space_map.take_for_holes(device, granule);
+    pub(in crate::engine) fn find_holes(&self, base: &mut Base) {
+        let granule = base.config.file_space.granule_bytes;
+        for device in self.growable() {
+            base.index.space_map.take_for_holes(device, granule);
         }
     }
 
     /// Has free space of files go back to their file systems at once, but for what the store keeps:
-    /// see [`FileSpace`](super::FileSpace).
-    pub fn request_punching(&mut self) {
-        let punching = &mut self.growth.punching;
+    /// see [`FileSpace`](crate::engine::FileSpace).
+    pub(in crate::engine) fn request_punching(&mut self) {
+        let punching = &mut self.punching;
         (punching.left, punching.is_rest_due) = (u64::MAX, true);
     }
 
     /// Whether free space of files is going back. It ends when there is no excess any more, when
     /// devices refuse, or when they have to grow and cannot.
     #[must_use]
-    pub fn is_punching(&self) -> bool {
-        let punching = &self.growth.punching;
-        punching.left > 0 || punching.is_rest_due || matches!(self.growth.asked, Some(Asked::Hole))
+    pub(in crate::engine) fn is_punching(&self) -> bool {
+        let punching = &self.punching;
+        punching.left > 0 || punching.is_rest_due || matches!(self.asked, Some(Asked::Hole))
     }
 
     /// Punches the next hole, where nothing wants to grow; `spare` are the free bytes that are not
     /// reserved.
-    pub(super) fn pump_punching(&mut self, spare: u64, actions: &mut Actions) {
-        let space = self.config.file_space;
-        let kept = (self.space_map.used_bytes() / KEPT_PART).max(space.kept_bytes_min);
+    pub(super) fn pump_punching(&mut self, base: &mut Base, spare: u64) {
+        let space = base.config.file_space;
+        let kept = (base.index.space_map.used_bytes() / KEPT_PART).max(space.kept_bytes_min);
         let excess = spare.saturating_sub(kept);
-        self.growth.punching.look(excess, self.now_us, space.window_us);
-        if self.growth.is_under_way() || self.paused || self.replaying {
+        self.punching.look(excess, base.now_us, space.window_us);
+        if self.is_under_way() || base.gate.is_paused() || base.index.replaying {
             return;
         }
-        let Some((device, offset, bytes)) = self.next_hole() else { return };
+        let Some((device, offset, bytes)) = self.next_hole(base) else { return };
         let operation = Operation::Discard { offset, bytes };
-        actions.requests.push(self.request(IoKind::FileSpace, None, device, operation));
-        self.growth.asked = Some(Asked::Hole);
-        self.statistics.punches += 1;
+        base.io.submit(IoKind::FileSpace, None, device, operation);
+        self.asked = Some(Asked::Hole);
+        base.statistics.punches += 1;
     }
 
     /// Where the next hole is to be punched: in free space, which is a hole from now on; then in
     /// what may have been one at open.
-    fn next_hole(&mut self) -> Option<(DeviceId, u64, u64)> {
-        let granule = self.config.file_space.granule_bytes;
-        let punching = &mut self.growth.punching;
+    fn next_hole(&mut self, base: &mut Base) -> Option<(DeviceId, u64, u64)> {
+        let granule = base.config.file_space.granule_bytes;
+        let punching = &mut self.punching;
         let most = punching.left.min(PUNCH_BYTES_MAX.next_multiple_of(granule));
         let punches = |device: DeviceId| punching.devices[usize::from(device.0)].punches;
-        let found = self.space_map.punch_high(granule, most, punches);
+        let found = base.index.space_map.punch_high(granule, most, punches);
         punching.left = found.map_or(0, |(_, _, bytes)| punching.left - bytes);
         if found.is_some() || !punching.is_rest_due {
             return found;
         }
         let devices = (0..).map(DeviceId).zip(&mut punching.devices);
         let rest = devices.filter(|(_, holes)| holes.punches).find_map(|(device, holes)| {
-            let hole = self.space_map.hole_below(device, holes.rest_below, PUNCH_BYTES_MAX);
+            let hole = base.index.space_map.hole_below(device, holes.rest_below, PUNCH_BYTES_MAX);
             holes.rest_below = hole.map_or(0, |(offset, _)| offset);
             hole.map(|(offset, bytes)| (device, offset, bytes))
         });

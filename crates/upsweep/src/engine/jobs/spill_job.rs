@@ -2,52 +2,52 @@
 
 use std::sync::Arc;
 
-use super::SpillId;
 use crate::device::Buffer;
 use crate::engine::format::image_format;
 use crate::engine::format::record_format::BlockRef;
 use crate::engine::format::spill_segment_format::{
     SpillSegmentRecord, Spilled, encode_spill_segment,
 };
+use crate::engine::io::SpillId;
 use crate::engine::queue::{Packed, Waiting};
 use crate::engine::spill_segments::{self, Filter};
 use crate::placement::{Extent, UNIT_BYTES};
 
 /// A spill segment that has no place yet: all that waits for some neighbouring blocks. The fields
 /// are those of a [`SpillSegmentRecord`].
-pub(super) struct NewSpillSegment {
-    pub(super) space: u32,
-    pub(super) low: Box<[u8]>,
-    pub(super) high: Option<Box<[u8]>>,
-    pub(super) first_seq: u64,
-    pub(super) through: u64,
+pub(in crate::engine) struct NewSpillSegment {
+    pub(in crate::engine) space: u32,
+    pub(in crate::engine) low: Box<[u8]>,
+    pub(in crate::engine) high: Option<Box<[u8]>>,
+    pub(in crate::engine) first_seq: u64,
+    pub(in crate::engine) through: u64,
     /// The blocks whose queues are in it.
-    pub(super) blocks: Vec<BlockRef>,
+    pub(in crate::engine) blocks: Vec<BlockRef>,
     /// Their updates, which the blocks keep meanwhile.
-    pub(super) frozen: Vec<Arc<Packed>>,
+    pub(in crate::engine) frozen: Vec<Arc<Packed>>,
 }
 
 impl NewSpillSegment {
-    pub(super) fn updates(&self) -> u32 {
+    pub(in crate::engine) fn updates(&self) -> u32 {
         self.frozen.iter().map(|packed| packed.count()).sum()
     }
 
-    pub(super) fn growth_bytes(&self) -> u64 {
+    pub(in crate::engine) fn growth_bytes(&self) -> u64 {
         self.frozen.iter().map(|packed| u64::from(packed.growth_bytes())).sum()
     }
 
     /// Memory of the updates, in bytes.
-    pub(super) fn memory_bytes(&self) -> usize {
+    pub(in crate::engine) fn memory_bytes(&self) -> usize {
         self.frozen.iter().map(|packed| packed.memory_bytes()).sum()
     }
 
     /// Memory that the spill segment will take, in bytes.
-    pub(super) fn spill_segment_memory_bytes(&self) -> usize {
+    pub(in crate::engine) fn spill_segment_memory_bytes(&self) -> usize {
         spill_segments::memory_bytes_with(&self.low, self.high.as_deref(), self.updates())
     }
 
     /// The spill segment, which now has a place.
-    pub(super) fn placed(self, extent: Extent) -> Spilled {
+    pub(in crate::engine) fn placed(self, extent: Extent) -> Spilled {
         let (updates, growth_bytes) = (self.updates(), self.growth_bytes());
         let Self { space, low, high, first_seq, through, blocks, .. } = self;
         let record = SpillSegmentRecord {
@@ -72,35 +72,35 @@ impl NewSpillSegment {
 
 /// The work of a spill: [`SpillJob::work_off`] does it.
 pub struct SpillJob {
-    pub(super) spill: SpillId,
-    pub(super) store: [u8; 16],
-    pub(super) spill_segments: Vec<NewSpillSegment>,
+    pub(in crate::engine) spill: SpillId,
+    pub(in crate::engine) store: [u8; 16],
+    pub(in crate::engine) spill_segments: Vec<NewSpillSegment>,
 }
 
 /// A spill segment that is encoded.
-pub(super) struct Encoded {
-    pub(super) segment: NewSpillSegment,
-    pub(super) filter: Filter,
+pub(in crate::engine) struct Encoded {
+    pub(in crate::engine) segment: NewSpillSegment,
+    pub(in crate::engine) filter: Filter,
     /// Length of its image, in whole units.
-    pub(super) bytes: u32,
+    pub(in crate::engine) bytes: u32,
 }
 
 /// What came of a [`SpillJob`].
 pub struct SpillOutput {
-    pub(super) spill: SpillId,
-    pub(super) spill_segments: Vec<Encoded>,
+    pub(in crate::engine) spill: SpillId,
+    pub(in crate::engine) spill_segments: Vec<Encoded>,
     /// Their images one after another.
-    pub(super) buffer: Buffer,
+    pub(in crate::engine) buffer: Buffer,
 }
 
 impl SpillJob {
     /// Bytes of the updates.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::engine) fn bytes(&self) -> usize {
         self.spill_segments.iter().map(NewSpillSegment::memory_bytes).sum()
     }
 
     /// Does the work. Gives way before each spill segment.
-    pub(super) fn work_off(self, give_way: fn()) -> SpillOutput {
+    pub(in crate::engine) fn work_off(self, give_way: fn()) -> SpillOutput {
         let mut bodies = Vec::with_capacity(self.spill_segments.len());
         let mut spill_segments = Vec::with_capacity(self.spill_segments.len());
         for segment in self.spill_segments {

@@ -4,31 +4,32 @@
 //! many of its blocks as fit into a part of the budget, and for one at least; the others go on as a
 //! run of their own behind it. (A leaf has a bounded length of large values.)
 
-use super::RunId;
+use super::Pipeline;
 use super::run::{Phase, Run, RunBlock};
-use super::run_job::{JobResult, RunJob};
 use crate::device::Completion;
-use crate::engine::core::{Actions, Core, IoKind};
+use crate::engine::base::Base;
 use crate::engine::directory::BlockTable;
 use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::format::record_format::Placement;
+use crate::engine::io::{IoKind, RunId};
+use crate::engine::jobs::{Job, JobResult, RunJob};
 use crate::placement::Extent;
 
-impl Core {
-    pub(super) fn load_values(&mut self, id: RunId, actions: &mut Actions) {
-        if self.sweep.runs.iter().any(|(other, run)| *other != id && run.has_values_in_hand()) {
+impl Pipeline {
+    pub(super) fn load_values(&mut self, base: &mut Base, id: RunId, jobs: &mut Vec<Job>) {
+        if self.runs.iter().any(|(other, run)| *other != id && run.has_values_in_hand()) {
             return;
         }
-        if self.renew_owners(id) {
-            return self.send_job(id, Vec::new(), actions);
+        if self.renew_owners(base, id) {
+            return self.send_job(base, id, Vec::new(), jobs);
         }
         let phase = std::mem::replace(&mut self.run_mut(id).phase, Phase::Applying);
-        let Phase::LoadingValues { mut job, .. } = phase else { return };
+        let Phase::NeedsValues(mut job) = phase else { return };
         let mut extents: Vec<Extent> = Vec::new();
         let mut bytes = 0;
         let mut position = 0;
         while position < job.blocks.len() {
-            let Some(found) = self.value_extents(&job, position) else {
+            let Some(found) = value_extents(base, &job, position) else {
                 // The others have to ask again.
                 let block = job.blocks[position].id;
                 self.condemn(id, block, "a large value of it is not in the directory".to_owned());
@@ -37,7 +38,7 @@ impl Core {
                 return;
             };
             let more: usize = found.iter().map(|extent| extent.bytes as usize).sum();
-            if bytes > 0 && bytes + more > self.config.run_bytes_max {
+            if bytes > 0 && bytes + more > base.config.run_bytes_max {
                 break;
             }
             bytes += more;
@@ -45,42 +46,32 @@ impl Core {
             position += 1;
         }
         if position < job.blocks.len() {
-            self.split_run(id, &mut job, position);
+            self.split_run(base, id, &mut job, position);
         }
-        let owner = self.sweep.runs[&id].owner();
+        let owner = self.runs[&id].owner();
         for (index, &extent) in extents.iter().enumerate() {
             let kind = IoKind::ValueRead(id, index);
-            actions.requests.push(self.read_request(kind, owner, extent));
+            base.io.read(kind, owner, extent);
         }
         let run = self.run_mut(id);
         run.values_bytes = bytes;
         run.phase = Phase::LoadingValues { pending: extents.len(), job };
     }
 
-    /// Where the values are that a block of a job asks for; `None` if one is nowhere.
-    fn value_extents(&self, job: &RunJob, position: usize) -> Option<Vec<Extent>> {
-        let block = &job.blocks[position];
-        let extent = |key: &[u8]| {
-            let found = self.directory.exact(block.companion, key)?;
-            self.directory.block(found).extent()
-        };
-        block.values.iter().map(|(key, _)| extent(key)).collect()
-    }
-
     /// Takes the blocks from this position of its job on out of a run, into one that asks for their
     /// values next.
-    fn split_run(&mut self, id: RunId, job: &mut RunJob, position: usize) {
-        let rest_id = self.sweep.new_run_id();
+    fn split_run(&mut self, base: &Base, id: RunId, job: &mut RunJob, position: usize) {
+        let rest_id = self.new_id();
         let rest = job.split_off(position, rest_id);
-        let table = &self.directory.table;
-        let run = self.sweep.runs.get_mut(&id).expect("a run lives until it is published");
-        let phase = Phase::LoadingValues { pending: usize::MAX, job: Box::new(rest) };
-        let rest = run.split_off(phase, table);
-        self.sweep.runs.insert(rest_id, rest);
+        let table = &base.index.directory.table;
+        let run = self.runs.get_mut(&id).expect("a run lives until it is published");
+        let rest = run.split_off(rest, table);
+        self.runs.insert(rest_id, rest);
     }
 
     pub(in crate::engine) fn value_read_done(
         &mut self,
+        base: &mut Base,
         id: RunId,
         index: usize,
         completion: Completion,
@@ -90,26 +81,36 @@ impl Core {
         let (position, value) = job.value_position(index);
         let (space, key) =
             (job.blocks[position].companion, job.blocks[position].values[value].0.clone());
-        let body = self.check_value(space, &key, completion);
+        let body = check_value(base, space, &key, completion);
         match body {
             Ok(body) => job.blocks[position].values[value].1 = body,
             // In another space the value may be sound.
-            Err(_) if self.renew_owners(id) => {}
+            Err(_) if self.renew_owners(base, id) => {}
             Err(reason) => self.condemn(id, job.blocks[position].id, reason),
         }
         self.run_mut(id).phase = Phase::LoadingValues { pending: pending - 1, job };
     }
+}
 
-    fn check_value(&self, space: u32, key: &[u8], done: Completion) -> Result<Vec<u8>, String> {
-        done.result.map_err(|error| error.to_string())?;
-        let buffer = done.buffer.ok_or("no buffer came back")?;
-        let found = self.directory.exact(space, key).ok_or("a large value has vanished")?;
-        let Placement { image_seq: seq, image_space: space, .. } =
-            self.directory.block(found).placement();
-        let store = self.config.store;
-        let identity = Identity { store, kind: ImageKind::Block, space, seq, key };
-        image_format::decode(&buffer, &identity).map(|body| buffer[body].to_vec())
-    }
+/// Where the values are that a block of a job asks for; `None` if one is nowhere.
+fn value_extents(base: &Base, job: &RunJob, position: usize) -> Option<Vec<Extent>> {
+    let block = &job.blocks[position];
+    let extent = |key: &[u8]| {
+        let found = base.index.directory.exact(block.companion, key)?;
+        base.index.directory.block(found).extent()
+    };
+    block.values.iter().map(|(key, _)| extent(key)).collect()
+}
+
+fn check_value(base: &Base, space: u32, key: &[u8], done: Completion) -> Result<Vec<u8>, String> {
+    done.result.map_err(|error| error.to_string())?;
+    let buffer = done.buffer.ok_or("no buffer came back")?;
+    let found = base.index.directory.exact(space, key).ok_or("a large value has vanished")?;
+    let Placement { image_seq: seq, image_space: space, .. } =
+        base.index.directory.block(found).placement();
+    let store = base.config.store;
+    let identity = Identity { store, kind: ImageKind::Block, space, seq, key };
+    image_format::decode(&buffer, &identity).map(|body| buffer[body].to_vec())
 }
 
 /// Bytes of the large values in the output of a job.
@@ -119,9 +120,8 @@ pub(super) fn values_bytes(result: &JobResult) -> usize {
 }
 
 impl Run {
-    /// Takes the blocks that the job of `phase` has out, into a run that is in that phase.
-    fn split_off(&mut self, phase: Phase, table: &BlockTable) -> Self {
-        let Phase::LoadingValues { job, .. } = &phase else { unreachable!("a run with its job") };
+    /// Takes the blocks that `job` has out, into a run that asks for their values next.
+    fn split_off(&mut self, job: RunJob, table: &BlockTable) -> Self {
         let is_of_rest = |block: &RunBlock| job.blocks.iter().any(|found| found.id == block.id);
         let blocks = std::mem::take(&mut self.blocks);
         let (rest, kept) = blocks.into_iter().partition(is_of_rest);
@@ -131,7 +131,7 @@ impl Run {
             frontier: self.frontier,
             block_bytes: self.block_bytes,
             may_split_shared: self.may_split_shared,
-            ..Self::of(rest, phase)
+            ..Self::of(rest, Phase::NeedsValues(Box::new(job)))
         };
         for block in &run.blocks {
             let Some(id) = table.find(block.reference()) else { continue };

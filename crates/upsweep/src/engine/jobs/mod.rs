@@ -1,7 +1,12 @@
 //! Work for worker threads. A job owns all it needs, runs on any thread, and is deterministic.
 
-use super::run_job::{RunJob, RunOutput};
-use super::spill_job::{SpillJob, SpillOutput};
+mod run_job;
+mod spill_job;
+
+pub(super) use run_job::{
+    JobBlock, JobDone, JobResult, JobSpillSegments, NewBlock, Quarantined, RunJob, RunOutput,
+};
+pub(super) use spill_job::{Encoded, NewSpillSegment, SpillJob, SpillOutput};
 
 /// Work for a worker thread: [`Job::run`] does it.
 pub enum Job {

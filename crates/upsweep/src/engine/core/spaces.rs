@@ -1,71 +1,56 @@
 //! Spaces come and go: creation, clones and snapshots, lookup by name, dropping in the background,
 //! ranges that are removed, and modifiers that get their numbers.
 //!
-//! Each is one log record, and takes effect when that is durable: see `publish.rs`.
+//! Each is one log record, and takes effect when that is durable: see `index/publish.rs`.
 
 use std::sync::Arc;
 
-use super::block_format::{BlockFormat, Routing};
-use super::config::KEY_BYTES_MAX;
-use super::core::{Core, Publish};
-use super::format::record_format::{
-    BlockRef, Change, CloneRecord, LoggedUpdate, ModifierRecord, RangeRecord, Rebuilt,
-    SnapshotRecord, SpaceRecord, encode_change, encode_clone, encode_create_space,
-    encode_deferred_counts, encode_drop_snapshot, encode_drop_space, encode_modifier,
-    encode_release, encode_remove_range,
+use super::Core;
+use crate::engine::block_format::BlockFormat;
+use crate::engine::catalog::FIRST_USER_SPACE;
+use crate::engine::config::KEY_BYTES_MAX;
+use crate::engine::event::Event;
+use crate::engine::format::record_format::{
+    CloneRecord, ModifierRecord, RangeRecord, SnapshotRecord, SpaceRecord, encode_clone,
+    encode_create_space, encode_drop_snapshot, encode_drop_space, encode_modifier,
+    encode_remove_range,
 };
-use super::format::reference_format::encode_cell;
-use super::modifier::{Modifier, check_name};
-use super::policy::Shortage;
-use super::publish::Event;
-use super::quarantine::{FIRST_USER_SPACE, REFERENCES_SPACE};
-use super::registry::{ADD_I64, FIRST_USER_ID, ModifierId};
-use super::tree::Differing;
-use super::visitor::BlockVisitor;
-use crate::error::{ClosedError, Error, RequestError, RetryError};
-use crate::log::AppendError;
+use crate::engine::journal::Publish;
+use crate::engine::modifier::{Modifier, check_name};
+use crate::engine::registry::ModifierId;
+use crate::engine::tree::Differing;
+use crate::engine::visitor::BlockVisitor;
+use crate::error::{Error, RequestError, RetryError};
 
 /// Longest name of a space, in bytes.
-pub const NAME_BYTES_MAX: usize = 255;
-/// Nodes and blocks of what was dropped that one record gives back.
-const RELEASE_PORTION: usize = 256;
-/// Empty blocks that one record takes out of the directory.
-const FORGET_PORTION: usize = 256;
-/// Blocks that are looked at for that at once, in a millisecond or two.
-const FORGET_LOOK: usize = 8192;
-/// Cells of the reference array that one record tells.
-const DEFERRED_COUNTS_PORTION: usize = 256;
-/// Above this fill of the queues the reference array has to wait, for nobody pushes it back.
-const SETTLE_FILL_PERCENT_MAX: u32 = 75;
-/// Name of the format of spaces that hold large values.
-pub const LARGE_VALUE_FORMAT: &str = "raw";
+pub(super) const NAME_BYTES_MAX: usize = 255;
 
 impl Core {
     /// The space of this name, if it is there.
     #[must_use]
     pub fn space_named(&self, name: &str) -> Option<&SpaceRecord> {
-        self.directory.space_named(name).map(|space| &space.record)
+        self.base.index.directory.space_named(name).map(|space| &space.record)
     }
 
     /// How the blocks of a space are laid out.
     #[must_use]
     pub fn format_of(&self, space: u32) -> Option<Arc<dyn BlockFormat>> {
-        self.directory.space(space).map(|space| Arc::clone(&space.format))
+        self.base.index.directory.space(space).map(|space| Arc::clone(&space.format))
     }
 
     /// All spaces of the application, those of snapshots included: number, name, format.
     pub fn spaces(&self) -> impl Iterator<Item = &SpaceRecord> {
         let companions = |space: &&SpaceRecord| !space.name.is_empty();
-        self.directory.spaces().map(|space| &space.record).filter(companions)
+        self.base.index.directory.spaces().map(|space| &space.record).filter(companions)
     }
 
     /// Records in published images, and updates that wait, of one space.
     #[must_use]
     pub fn space_size(&self, space: u32) -> SpaceSize {
         let mut size = SpaceSize::default();
-        let Some(found) = self.directory.space(space) else { return size };
-        for id in self.directory.blocks_of(found) {
-            let block = self.directory.block(id);
+        let Some(found) = self.base.index.directory.space(space) else { return size };
+        for id in self.base.index.directory.blocks_of(found) {
+            let block = self.base.index.directory.block(id);
             size.blocks += 1;
             size.records += u64::from(block.placement().records);
             size.bytes += block.extent().map_or(0, |extent| u64::from(extent.bytes));
@@ -74,14 +59,6 @@ impl Core {
         }
         size.waiting += found.pending.len() as u64;
         size
-    }
-
-    pub(super) fn check_open(&self) -> Result<(), Error> {
-        match &self.closed {
-            Some(closed) => Err(closed.clone().into()),
-            None if self.closing => Err(ClosedError::Closed.into()),
-            None => Ok(()),
-        }
     }
 
     /// Whether a space may get this name.
@@ -98,19 +75,12 @@ impl Core {
             return Err(RequestError::TableMismatch { table, found, wanted }.into());
         }
         let takes = |record: &SpaceRecord| record.snapshot == 0 && record.name == name;
-        let waiting = self.publishes.iter().any(|(_, publish)| match publish {
-            Publish::Event(Event::Create(record)) => takes(record),
-            Publish::Event(Event::Clone(clone)) => {
-                clone.pairs.iter().any(|(_, record)| takes(record))
-            }
+        let waiting = self.base.journal.events().any(|event| match event {
+            Event::Create(record) => takes(record),
+            Event::Clone(clone) => clone.pairs.iter().any(|(_, record)| takes(record)),
             _ => false,
         });
         if waiting { Err(RetryError::Busy.into()) } else { Ok(()) }
-    }
-
-    pub(super) fn check_space(&self, space: u32) -> Result<&SpaceRecord, Error> {
-        let no_table = || RequestError::NoTable(format!("number {space}")).into();
-        self.directory.space(space).map(|space| &space.record).ok_or_else(no_table)
     }
 
     /// Creates a space for application blocks of the registered format `format`, with a companion
@@ -124,54 +94,19 @@ impl Core {
         format: &str,
         large_values: bool,
     ) -> Result<(u32, u64), Error> {
-        self.check_open()?;
-        self.format_named(format)?;
+        self.base.gate.check_open()?;
+        self.base.index.bindings.format(format)?;
         self.check_new_name(name)?;
-        let space = self.superblock.next_space;
+        let space = self.base.index.next_space;
         let companion = if large_values { space + 1 } else { 0 };
         let (format, name) = (format.to_owned(), name.to_owned());
         let record = SpaceRecord { space, companion, snapshot: 0, format, name };
         let mut payload = Vec::new();
         encode_create_space(&record, &mut payload);
         let publish = Publish::Event(Event::Create(record));
-        let seq = self.append_or_make_room(&payload, publish)?;
-        self.superblock.next_space += 2;
+        let seq = self.base.append_or_make_room(&payload, publish)?;
+        self.base.index.next_space += 2;
         Ok((space, seq))
-    }
-
-    /// Appends a record of the engine; if the log has no room, sees to it that there will be some.
-    ///
-    /// # Errors
-    /// [`RequestError::BatchTooLong`] for what will never fit; [`RetryError::Busy`].
-    pub(super) fn append_or_make_room(
-        &mut self,
-        payload: &[u8],
-        publish: Publish,
-    ) -> Result<u64, Error> {
-        if self.checkpoint.carries_changes() {
-            return Err(RetryError::Busy.into());
-        }
-        self.append_internal(payload, publish).map_err(|error| match error {
-            AppendError::TooLong { limit } => {
-                RequestError::BatchTooLong { bytes: payload.len(), limit }.into()
-            }
-            AppendError::Busy | AppendError::Full | AppendError::Failed => {
-                self.refuse(Shortage::Log);
-                RetryError::Busy.into()
-            }
-        })
-    }
-
-    /// The format of this name, which may be followed by a colon and parameters.
-    pub(super) fn format_named(&self, name: &str) -> Result<Arc<dyn BlockFormat>, Error> {
-        let unknown = || RequestError::UnknownFormat(name.to_owned());
-        let (base, parameters) = name.split_once(':').unwrap_or((name, ""));
-        let format = self.formats.get(base).ok_or_else(unknown)?;
-        if parameters.is_empty() {
-            return Ok(Arc::clone(format));
-        }
-        let bad = |reason| RequestError::BadFormat { format: name.to_owned(), reason };
-        Ok(format.configure(parameters).map_err(bad)?)
     }
 
     /// Drops a space with all that is in it, once the returned sequence is durable; its memory and
@@ -181,14 +116,14 @@ impl Core {
     /// [`RequestError::NoTable`]; [`RequestError::ReadOnly`] for a space of a snapshot, which goes
     /// with the snapshot; [`RetryError::Busy`] when the log has no room.
     pub fn drop_space(&mut self, space: u32) -> Result<u64, Error> {
-        self.check_open()?;
-        let record = self.check_space(space)?;
+        self.base.gate.check_open()?;
+        let record = self.base.index.check_space(space)?;
         if record.snapshot != 0 || space < FIRST_USER_SPACE {
             return Err(RequestError::ReadOnly(record.name.clone()).into());
         }
         let mut payload = Vec::new();
         encode_drop_space(space, &mut payload);
-        self.append_or_make_room(&payload, Publish::Event(Event::Drop(space)))
+        self.base.append_or_make_room(&payload, Publish::Event(Event::Drop(space)))
     }
 
     /// Makes `name` a clone of the space `source`, which may be one of a snapshot: both have all
@@ -200,7 +135,7 @@ impl Core {
     /// [`RequestError::NoTable`]; a bad or taken name; [`RetryError::Busy`] when the log has no
     /// room.
     pub fn clone_space(&mut self, source: u32, name: &str) -> Result<(u32, u64), Error> {
-        self.check_open()?;
+        self.base.gate.check_open()?;
         self.check_new_name(name)?;
         let record = SpaceRecord { name: name.to_owned(), ..self.new_clone_of(source, 0, 0)? };
         let space = record.space;
@@ -221,11 +156,11 @@ impl Core {
         spaces: Option<&[u32]>,
         identity: [u8; 16],
     ) -> Result<NewSnapshot, Error> {
-        self.check_open()?;
+        self.base.gate.check_open()?;
         if let Some(name) = name {
             self.check_snapshot_name(name)?;
         }
-        let number = self.superblock.next_space;
+        let number = self.base.index.next_space;
         let all = self.spaces_of(0).map(|record| record.space);
         let all = all.filter(|space| *space >= FIRST_USER_SPACE);
         let sources = spaces.map_or_else(|| all.collect(), <[u32]>::to_vec);
@@ -247,14 +182,14 @@ impl Core {
         if bad {
             return Err(RequestError::BadSnapshotName(name.to_owned()).into());
         }
-        let on_its_way = |publish: &Publish| match publish {
-            Publish::Event(Event::Clone(clone)) => {
+        let on_its_way = |event: &Event| match event {
+            Event::Clone(clone) => {
                 clone.snapshot.as_ref().is_some_and(|snapshot| snapshot.name == name)
             }
             _ => false,
         };
-        let taken = self.directory.snapshots.named(name).is_some();
-        if taken || self.publishes.iter().any(|(_, publish)| on_its_way(publish)) {
+        let taken = self.base.index.directory.snapshots.named(name).is_some();
+        if taken || self.base.journal.events().any(on_its_way) {
             return Err(RequestError::SnapshotExists(name.to_owned()).into());
         }
         Ok(())
@@ -267,11 +202,11 @@ impl Core {
         snapshot: u32,
         position: u32,
     ) -> Result<SpaceRecord, Error> {
-        let found = self.check_space(source)?;
+        let found = self.base.index.check_space(source)?;
         if source < FIRST_USER_SPACE {
             return Err(RequestError::NoTable(found.name.clone()).into());
         }
-        let space = self.superblock.next_space + 2 * position;
+        let space = self.base.index.next_space + 2 * position;
         let companion = if found.companion == 0 { 0 } else { space + 1 };
         let (format, name) = (found.format.clone(), found.name.clone());
         Ok(SpaceRecord { space, companion, snapshot, format, name })
@@ -283,40 +218,32 @@ impl Core {
         let sources: Vec<u32> = clone.pairs.iter().map(|(source, _)| *source).collect();
         let snapshots = usize::from(clone.snapshot.is_some());
         let count = u32::try_from(sources.len() + snapshots).expect("spaces are few");
-        let seq = self.append_or_make_room(&payload, Publish::Event(Event::Clone(clone)))?;
-        self.superblock.next_space += 2 * count;
-        sources.into_iter().for_each(|source| self.raise_fence(source, seq));
+        let seq = self.base.append_or_make_room(&payload, Publish::Event(Event::Clone(clone)))?;
+        self.base.index.next_space += 2 * count;
+        sources.into_iter().for_each(|source| self.base.index.raise_fence(source, seq));
         Ok(seq)
-    }
-
-    /// From now on updates of a space wait until the record of this sequence has taken effect: they
-    /// come after it.
-    pub(super) fn raise_fence(&mut self, space: u32, seq: u64) {
-        if let Some(space) = self.directory.space_mut(space) {
-            space.fences.push_back(seq);
-        }
     }
 
     /// All snapshots, with the sequence that each of them shows.
     pub fn snapshots(&self) -> impl Iterator<Item = (&SnapshotRecord, u64)> {
-        self.directory.snapshots.iter().map(|(record, seq)| (record, *seq))
+        self.base.index.directory.snapshots.iter().map(|(record, seq)| (record, *seq))
     }
 
     /// The snapshot with this number, and the sequence that it shows.
     #[must_use]
     pub fn snapshot(&self, number: u32) -> Option<(&SnapshotRecord, u64)> {
-        self.directory.snapshots.get(number).map(|(record, seq)| (record, *seq))
+        self.base.index.directory.snapshots.get(number).map(|(record, seq)| (record, *seq))
     }
 
     /// The number of the snapshot of this name.
     #[must_use]
     pub fn snapshot_named(&self, name: &str) -> Option<u32> {
-        self.directory.snapshots.named(name)
+        self.base.index.directory.snapshots.named(name)
     }
 
     /// The spaces of a snapshot; 0: those of none, which can be changed.
     pub fn spaces_of(&self, snapshot: u32) -> impl Iterator<Item = &SpaceRecord> {
-        let records = self.directory.spaces_of(snapshot).map(|space| &space.record);
+        let records = self.base.index.directory.spaces_of(snapshot).map(|space| &space.record);
         records.filter(|record| !record.name.is_empty())
     }
 
@@ -335,10 +262,10 @@ impl Core {
     ) -> Result<Vec<Differing>, Error> {
         let space = |number| {
             let no_table = || RequestError::NoTable(format!("number {number}"));
-            self.directory.space(number).ok_or_else(no_table)
+            self.base.index.directory.space(number).ok_or_else(no_table)
         };
         let (left, right) = (space(left)?, space(right)?);
-        let (trees, table) = (&self.directory.trees, &self.directory.table);
+        let (trees, table) = (&self.base.index.directory.trees, &self.base.index.directory.table);
         Ok(trees.difference(table, left.root, right.root, from).take(count).collect())
     }
 
@@ -348,13 +275,13 @@ impl Core {
     /// # Errors
     /// [`RequestError::NoSnapshot`]; [`RetryError::Busy`] when the log has no room.
     pub fn drop_snapshot(&mut self, snapshot: u32) -> Result<u64, Error> {
-        self.check_open()?;
-        if self.directory.snapshots.get(snapshot).is_none() {
+        self.base.gate.check_open()?;
+        if self.base.index.directory.snapshots.get(snapshot).is_none() {
             return Err(RequestError::NoSnapshot(format!("number {snapshot}")).into());
         }
         let mut payload = Vec::new();
         encode_drop_snapshot(snapshot, &mut payload);
-        self.append_or_make_room(&payload, Publish::Event(Event::DropSnapshot(snapshot)))
+        self.base.append_or_make_room(&payload, Publish::Event(Event::DropSnapshot(snapshot)))
     }
 
     /// Removes all records with keys from `from` to below `to` (`None`: to the end), those that
@@ -372,8 +299,8 @@ impl Core {
         from: &[u8],
         to: Option<&[u8]>,
     ) -> Result<u64, Error> {
-        self.check_open()?;
-        let record = self.check_space(space)?;
+        self.base.gate.check_open()?;
+        let record = self.base.index.check_space(space)?;
         if record.snapshot != 0 || space < FIRST_USER_SPACE {
             return Err(RequestError::ReadOnly(record.name.clone()).into());
         }
@@ -390,64 +317,11 @@ impl Core {
         let mut payload = Vec::new();
         encode_remove_range(&range, &mut payload);
         let publish = Publish::Event(Event::RemoveRange(range));
-        let seq = self.append_or_make_room(&payload, publish)?;
-        self.sweep.loads.note_change(space);
-        self.accepted = seq;
-        self.raise_fence(space, seq);
+        let seq = self.base.append_or_make_room(&payload, publish)?;
+        self.sweep.note_change(space);
+        self.base.index.accepted = seq;
+        self.base.index.raise_fence(space, seq);
         Ok(seq)
-    }
-
-    /// Whether anything that was dropped is still to be given back.
-    #[must_use]
-    pub fn is_releasing(&self) -> bool {
-        self.release_in_flight || !self.directory.trees.condemned().is_empty()
-    }
-
-    /// Gives back a portion of what was dropped, and adds a portion of the deferred reference
-    /// counts to the reference array, if that is not under way.
-    pub(super) fn pump_dropped(&mut self) {
-        // Replay puts older updates on queues: what is new has to wait for its end.
-        if self.paused || self.replaying || self.checkpoint.carries_changes() {
-            return;
-        }
-        if !self.release_in_flight && !self.directory.trees.condemned().is_empty() {
-            let mut payload = Vec::new();
-            encode_release(RELEASE_PORTION, &mut payload);
-            let publish = Publish::Event(Event::Release(RELEASE_PORTION));
-            self.release_in_flight = self.append_internal(&payload, publish).is_ok();
-        }
-        if !self.deferred_counts_in_flight && !self.directory.trees.deferred().is_empty() {
-            self.write_deferred_counts();
-        }
-    }
-
-    /// Adds deferred reference counts to the reference array: blind additions, as any other
-    /// updates.
-    fn write_deferred_counts(&mut self) {
-        if self.queue_fill_percent() >= SETTLE_FILL_PERCENT_MAX {
-            return;
-        }
-        let deferred = self.directory.trees.deferred().iter().take(DEFERRED_COUNTS_PORTION);
-        let cells: Vec<(u64, i64)> = deferred.map(|(index, amount)| (*index, *amount)).collect();
-        let encoded: Vec<([u8; 8], [u8; 8])> =
-            cells.iter().map(|(index, amount)| encode_cell(*index, *amount)).collect();
-        let updates: Vec<LoggedUpdate<'_>> = encoded
-            .iter()
-            .map(|(key, operand)| LoggedUpdate {
-                space: REFERENCES_SPACE,
-                modifier: ADD_I64,
-                key,
-                operand,
-            })
-            .collect();
-        let mut payload = Vec::new();
-        encode_deferred_counts(&updates, &mut payload);
-        let publish = Publish::Event(Event::DeferredCounts(cells));
-        if let Ok(seq) = self.append_internal(&payload, publish) {
-            self.deferred_counts_in_flight = true;
-            self.accepted = seq;
-            self.enqueue_all(seq, &updates);
-        }
     }
 
     /// Has every block of a space that is swept from now on shown to `visitor`, in place of the one
@@ -461,78 +335,15 @@ impl Core {
         space: u32,
         visitor: Option<Arc<dyn BlockVisitor>>,
     ) -> Result<(), Error> {
-        self.check_space(space)?;
-        Arc::make_mut(&mut self.visitors).set(space, visitor);
+        self.base.index.check_space(space)?;
+        Arc::make_mut(&mut self.base.index.visitors).set(space, visitor);
         Ok(())
     }
 
     /// The message of the panic for which the visitor of a space is called no more, if so.
     #[must_use]
     pub fn visitor_panic(&self, space: u32) -> Option<String> {
-        self.visitors.panic(space).map(str::to_owned)
-    }
-
-    /// Takes blocks of exact routing out of the directory that hold nothing, and whose deletion no
-    /// replay can see any more. Cost: a look at [`FORGET_LOOK`] blocks; the next call goes on.
-    pub(super) fn forget_empty_blocks(&mut self) {
-        if self.replaying || self.checkpoint.carries_changes() {
-            return;
-        }
-        let empty = self.next_empty_blocks();
-        if empty.is_empty() {
-            return;
-        }
-        // Each by itself: they are no neighbours.
-        let group =
-            |(space, old): &(u32, _)| Rebuilt { space: *space, olds: vec![*old], ..<_>::default() };
-        let change = Change { rebuilt: empty.iter().map(group).collect(), ..Change::default() };
-        let mut payload = Vec::new();
-        encode_change(&change, &[], &mut payload);
-        let publish = Publish::Event(Event::Forget(change));
-        if let Ok(seq) = self.append_internal(&payload, publish) {
-            empty.into_iter().for_each(|(space, _)| self.raise_fence(space, seq));
-        }
-    }
-
-    /// The next blocks that can be forgotten, with their spaces.
-    fn next_empty_blocks(&mut self) -> Vec<(u32, BlockRef)> {
-        let (from_space, from) = std::mem::take(&mut self.forget_from);
-        let (mut empty, mut looked) = (Vec::new(), 0);
-        for space in self.directory.spaces_of(0).filter(|space| space.record.space >= from_space) {
-            let companion = space.record.name.is_empty();
-            let whole = space.fences.is_empty() && !companion;
-            if !whole || space.format.routing() != Routing::Exact {
-                continue;
-            }
-            let number = space.record.space;
-            let from = if number == from_space { &*from } else { &[] };
-            let first = self.directory.exact(number, from);
-            let mut next = first.or_else(|| self.directory.above(number, from));
-            while let Some(id) = next {
-                let key = &self.directory.block(id).key;
-                if looked == FORGET_LOOK || empty.len() == FORGET_PORTION {
-                    self.forget_from = (number, (**key).into());
-                    return empty;
-                }
-                looked += 1;
-                if self.is_forgettable(id) {
-                    empty.push((number, self.directory.table.reference(id)));
-                }
-                next = self.directory.above(number, key);
-            }
-        }
-        empty
-    }
-
-    fn is_forgettable(&self, id: super::directory::BlockId) -> bool {
-        let block = self.directory.block(id);
-        let Some((space, shared)) = self.directory.owner(id) else { return false };
-        block.extent().is_none()
-            && !block.pinned
-            && !block.waits()
-            && !shared
-            && block.placement().frontier < self.superblock.replay_from
-            && space.pending.first_from(&block.key).is_none_or(|position| *position != *block.key)
+        self.base.index.visitors.panic(space).map(str::to_owned)
     }
 
     /// Gives a number to a modifier of the application that has none in this store yet.
@@ -540,27 +351,21 @@ impl Core {
     /// # Errors
     /// [`RequestError::BadModifierName`]; [`RetryError::Busy`] when the log has no room.
     pub fn register_modifier(&mut self, modifier: Arc<dyn Modifier>) -> Result<ModifierId, Error> {
-        if let Some(known) = self.modifiers.id_of(modifier.name(), modifier.version()) {
+        if let Some(known) =
+            self.base.index.bindings.modifiers().id_of(modifier.name(), modifier.version())
+        {
             return Ok(known);
         }
         check_name(modifier.name())?;
-        let last = self.modifier_records.iter().map(|record| record.id.0).max();
-        let id = ModifierId(last.map_or(FIRST_USER_ID, |last| last + 1));
+        let id = self.base.index.bindings.next_id();
         let (name, version) = (modifier.name().to_owned(), modifier.version());
         let record = ModifierRecord { id, version, name };
         let mut payload = Vec::new();
         encode_modifier(&record, &mut payload);
-        self.append_or_make_room(&payload, Publish::Nothing)?;
-        self.modifier_records.push(record);
-        Arc::make_mut(&mut self.modifiers).bind(id, modifier);
+        self.base.append_or_make_room(&payload, Publish::Nothing)?;
+        self.base.index.bindings.bind_new(record, modifier);
         Ok(id)
     }
-}
-
-/// The record of a companion space: it has no name of its own.
-pub(super) fn companion_record(space: u32, snapshot: u32) -> SpaceRecord {
-    let format = LARGE_VALUE_FORMAT.to_owned();
-    SpaceRecord { space, companion: 0, snapshot, format, name: String::new() }
 }
 
 /// A snapshot on its way.

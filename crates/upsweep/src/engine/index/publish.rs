@@ -14,80 +14,21 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::block_format::{Routing, UpdateRef};
-use super::core::{Core, Release};
-use super::directory::BlockId;
-use super::format::checkpoint_format::CloneEvent;
-use super::format::record_format::{
+use super::{Index, Release};
+use crate::engine::block_format::Routing;
+use crate::engine::catalog::{LARGE_VALUE_FORMAT, companion_record};
+use crate::engine::directory::BlockId;
+use crate::engine::event::Event;
+use crate::engine::format::checkpoint_format::CloneEvent;
+use crate::engine::format::record_format::{
     Change, CloneRecord, Placement, RangeRecord, Rebuilt, SpaceRecord,
 };
-use super::format::spill_segment_format::Spilled;
-use super::queue::{Packed, Waiting};
-use super::registry::{DELETE_RANGE, KeyRange};
-use super::spaces::{LARGE_VALUE_FORMAT, companion_record};
-use super::spill_segments::{Filter, SpillSegment};
-use super::tree::Found;
-use crate::placement::Extent;
+use crate::engine::queue::{Packed, Waiting};
+use crate::engine::registry::KeyRange;
 
-/// A change of the directory that is not a run's.
-#[derive(Clone, Debug)]
-pub(super) enum Event {
-    /// Updates need blocks at these positions of these spaces, each for its space alone.
-    Blocks(Vec<(u32, Box<[u8]>)>),
-    /// Blocks that are empty go.
-    Forget(Change),
-    /// A new space.
-    Create(SpaceRecord),
-    /// The end of a space.
-    Drop(u32),
-    /// New spaces that are clones.
-    Clone(CloneRecord),
-    /// The end of a snapshot.
-    DropSnapshot(u32),
-    /// A range of keys goes.
-    RemoveRange(RangeRecord),
-    /// A space gets the blocks of another, which ends.
-    Adopt {
-        /// The space, which is empty.
-        space: u32,
-        /// Where its blocks come from.
-        source: u32,
-    },
-    /// A portion of what was dropped is given back.
-    Release(usize),
-    /// Cells of the reference array were told of these references.
-    DeferredCounts(Vec<(u64, i64)>),
-}
-
-impl Core {
-    /// Adds a spill segment, if what is in it is still in nobody else's queue: each block belongs
-    /// to the space, and to no other. Returns whether it was added.
-    pub(super) fn add_spill_segment(
-        &mut self,
-        seq: u64,
-        spilled: &Spilled,
-        filter: Option<Filter>,
-        release: Release,
-    ) -> bool {
-        let record = &spilled.record;
-        let space = self.directory.space(record.space);
-        let is_alone = space.is_some_and(|space| {
-            spilled.blocks.iter().all(|block| {
-                let Some(id) = self.directory.table.find(*block) else { return false };
-                let found = self.directory.find(space, &self.directory.block(id).key);
-                found == Some(Found { item: id.0, shared: false })
-            })
-        });
-        if is_alone {
-            self.spill_segments.insert(SpillSegment { record: record.clone(), seq, filter });
-        } else {
-            self.discard(Some(record.extent), release);
-        }
-        is_alone
-    }
-
+impl Index {
     /// Applies an event at the sequence of its record.
-    pub(super) fn apply_event(&mut self, seq: u64, event: Event, release: Release) {
+    pub(in crate::engine) fn apply_event(&mut self, seq: u64, event: Event, release: Release) {
         match event {
             Event::Blocks(wanted) => {
                 for (space, position) in wanted {
@@ -118,22 +59,13 @@ impl Core {
             Event::RemoveRange(range) => self.remove_range_now(&range, seq, release),
             Event::Release(portion) => {
                 self.directory.trees.release(portion);
-                self.release_in_flight = false;
                 self.give_back(release);
             }
             Event::DeferredCounts(cells) => {
-                self.deferred_counts_in_flight = false;
                 for (index, amount) in cells {
                     self.directory.trees.owe(index, -amount);
                 }
             }
-        }
-    }
-
-    /// The change of this sequence to a space as a whole has come.
-    fn lower_fence(&mut self, space: u32, seq: u64) {
-        if let Some(space) = self.directory.space_mut(space) {
-            space.fences.retain(|fence| *fence != seq);
         }
     }
 
@@ -192,30 +124,11 @@ impl Core {
         self.push_waiting(id, &[taken]);
     }
 
-    /// Where the positions of the block at `low` end.
-    pub(super) fn high_of(&self, space: u32, low: &[u8]) -> Option<Box<[u8]>> {
-        let found = self.directory.space(space)?;
-        if found.format.routing() == Routing::Exact {
-            return Some([low, &[0]].concat().into());
-        }
-        let above = self.directory.above(space, low)?;
-        Some((*self.directory.block(above).key).into())
-    }
-
-    /// Puts updates on the queue of a block, oldest first.
-    pub(super) fn push_waiting(&mut self, id: BlockId, parts: &[Waiting<'_>]) {
-        let mut updates: Vec<UpdateRef<'_>> = parts.iter().flat_map(Waiting::updates).collect();
-        updates.sort_by_key(|update| update.seq);
-        for update in &updates {
-            self.push(id, update);
-        }
-    }
-
     fn clone_now(&mut self, clone: CloneRecord, seq: u64) {
         for (source, record) in clone.pairs {
             self.lower_fence(source, seq);
             let Some(found) = self.directory.space(source) else { continue };
-            self.superblock.next_space = self.superblock.next_space.max(record.space + 2);
+            self.next_space = self.next_space.max(record.space + 2);
             let (root, format, companion) =
                 (found.root, Arc::clone(&found.format), found.record.companion);
             if let Some(values) = self.directory.space(companion) {
@@ -229,23 +142,23 @@ impl Core {
             self.directory.add_space(record, format, root);
         }
         if let Some(snapshot) = clone.snapshot {
-            self.superblock.next_space = self.superblock.next_space.max(snapshot.number + 2);
+            self.next_space = self.next_space.max(snapshot.number + 2);
             self.directory.snapshots.add(snapshot, seq);
         }
     }
 
     /// Puts a space into the directory, and its companion.
-    pub(super) fn add_space(&mut self, record: SpaceRecord, seq: u64) {
+    pub(in crate::engine) fn add_space(&mut self, record: SpaceRecord, seq: u64) {
         if self.directory.space(record.space).is_some() {
             return;
         }
-        self.superblock.next_space = self.superblock.next_space.max(record.space + 2);
+        self.next_space = self.next_space.max(record.space + 2);
         if record.companion != 0 {
-            let large = Arc::clone(&self.formats[LARGE_VALUE_FORMAT]);
+            let large = self.bindings.format(LARGE_VALUE_FORMAT).expect("checked at open");
             let root = self.directory.trees.create();
             self.directory.add_space(companion_record(record.companion, 0), large, root);
         }
-        let Ok(format) = self.format_named(&record.format) else { return };
+        let Ok(format) = self.bindings.format(&record.format) else { return };
         let (space, ordered) = (record.space, format.routing() == Routing::Ordered);
         let root = self.directory.trees.create();
         self.directory.add_space(record, format, root);
@@ -303,31 +216,6 @@ impl Core {
         }
     }
 
-    /// Tells the blocks that still cover part of a range of its removal, unless their image knows
-    /// or they are in `told`.
-    pub(super) fn push_range(
-        &mut self,
-        seq: u64,
-        space: u32,
-        range: &KeyRange<'_>,
-        told: &mut BTreeSet<BlockId>,
-    ) {
-        let operand = range.operand();
-        let mut covering = self.directory.covering(space, range.from);
-        while let Some(id) = covering {
-            let block = self.directory.block(id);
-            if range.to.is_some_and(|to| *block.key >= *to) {
-                return;
-            }
-            let next = self.directory.above(space, &block.key);
-            if block.placement().frontier < seq && told.insert(id) {
-                let (modifier, key) = (DELETE_RANGE, range.from);
-                self.push(id, &UpdateRef { seq, modifier, key, operand: &operand });
-            }
-            covering = next;
-        }
-    }
-
     /// The blocks that a range cuts.
     fn edges(&self, space: u32, range: &KeyRange<'_>) -> BTreeSet<BlockId> {
         let (from, to) = self.inside(space, range);
@@ -356,7 +244,7 @@ impl Core {
     }
 
     /// Applies a change of blocks, places and map.
-    pub(super) fn apply_change(&mut self, seq: u64, change: &Change, release: Release) {
+    pub(in crate::engine) fn apply_change(&mut self, seq: u64, change: &Change, release: Release) {
         for (block, placement) in &change.moved {
             match self.directory.table.find(*block) {
                 Some(id) => self.place(id, *placement, release),
@@ -459,93 +347,5 @@ impl Core {
             (None, Some(_)) => self.directory.remove(companion, key),
             (None, None) => {}
         }
-    }
-
-    /// Says where a block is from now on.
-    fn place(&mut self, id: BlockId, placement: Placement, release: Release) {
-        let before = self.directory.table.place(id, placement);
-        let block = self.directory.block_mut(id);
-        block.spilled = 0; // A run applies what spill segments have with what waits in memory.
-        let copied = std::mem::take(&mut block.copied_bytes);
-        self.mark_if_spilled(id);
-        self.copy_bytes -= u64::from(copied);
-        if before.extent != placement.extent {
-            self.leave(id, before.extent, release);
-            self.enter(id, placement.extent, release);
-        }
-        if release == Release::Never {
-            return;
-        }
-        let block = self.directory.block(id);
-        let entry = (block.space, block.key.clone(), id);
-        if block.extent().is_none() && block.waits() {
-            self.unplaced.insert(entry);
-        } else if block.extent().is_some() {
-            self.unplaced.remove(&entry);
-        }
-    }
-
-    /// Has a block believe in an update that a spill segment has for it, if one reaches beyond the
-    /// block's frontier: the sweeps of replay go on before what spill segments have is all
-    /// replayed.
-    fn mark_if_spilled(&mut self, id: BlockId) {
-        if !self.replaying || self.spill_segments.is_empty() {
-            return;
-        }
-        let Some((space, _)) = self.directory.owner(id) else { return };
-        let space = space.record.space;
-        if !self.spill_segments_beyond(space, id).is_empty() {
-            self.directory.block_mut(id).spilled = 1;
-        }
-    }
-
-    /// A block is at this extent. Replay indexes places at its end.
-    fn enter(&mut self, id: BlockId, extent: Option<Extent>, release: Release) {
-        if let Some(extent) = extent.filter(|_| release != Release::Never) {
-            self.physical.insert((extent.device, extent.offset, id));
-        }
-    }
-
-    /// A block is at this extent no more, which is given back unless another block is there.
-    fn leave(&mut self, id: BlockId, extent: Option<Extent>, release: Release) {
-        let Some(extent) = extent else { return };
-        let (device, offset) = (extent.device, extent.offset);
-        self.physical.remove(&(device, offset, id));
-        if !self.directory.leave_image(extent) {
-            self.discard(Some(extent), release);
-        }
-    }
-
-    /// The blocks that are at this extent.
-    pub(super) fn blocks_at(&self, extent: Extent) -> impl Iterator<Item = BlockId> {
-        let (device, offset) = (extent.device, extent.offset);
-        let places = (device, offset, BlockId(0))..=(device, offset, BlockId(u32::MAX));
-        self.physical.range(places).map(|place| place.2)
-    }
-
-    /// Gives an extent back that no block is at.
-    fn discard(&mut self, extent: Option<Extent>, release: Release) {
-        let Some(extent) = extent else { return };
-        self.cache.remove(extent);
-        match release {
-            Release::Now => self.space_map.free(extent),
-            Release::AfterCheckpoint => self.checkpoint.outdated.push(extent),
-            Release::Never => {}
-        }
-    }
-
-    /// Gives the memory and the places of blocks back that no space has any more.
-    fn give_back(&mut self, release: Release) {
-        for (id, mut block) in self.directory.take_freed() {
-            self.sweep.not_out_of_turn(id);
-            self.copy_bytes -= u64::from(block.copied_bytes);
-            self.arena.clear(&mut block.queue);
-            block.frozen.iter().for_each(|frozen| self.arena.let_go(frozen));
-            if !cfg!(feature = "broken-leak") {
-                self.leave(id, block.extent(), release);
-            }
-            self.unplaced.remove(&(block.space, block.key, id));
-        }
-        self.room_events += u64::from(!cfg!(feature = "broken-lost-wake"));
     }
 }

@@ -10,17 +10,19 @@
 //! some holes may have space in truth, which the file system gives even when it is full: so when
 //! the shortest step into a hole is refused, the next hole is tried.
 //!
-//! Invariant: the free bytes are at least [`Core::reserved_bytes`] when an update that may grow its
+//! Invariant: the free bytes are at least [`Growth::reserved_bytes`] when an update that may grow its
 //! block is accepted. Its terms are estimates from above; should they ever be too low, the run that
 //! finds no room is cancelled, its updates wait again, and the store counts as full.
 
-use super::block_format::UpdateRef;
-use super::core::{Actions, Core, IoKind};
+mod holes;
+
+use holes::Punching;
+
+use super::base::Base;
 use super::format::record_format::LoggedUpdate;
-use super::holes::Punching;
-use super::pending::Pending;
+use super::io::IoKind;
 use crate::device::{Completion, DeviceId, Operation};
-use crate::placement::{DEVICE_BYTES_MAX, SpaceMap, UNIT_BYTES};
+use crate::placement::{DEVICE_BYTES_MAX, SpaceMap};
 
 /// How long after a refusal no device is asked to grow again, in microseconds.
 const REFUSAL_US: u64 = 1_000_000;
@@ -34,17 +36,17 @@ pub(super) struct Growth {
     devices: Vec<DeviceGrowth>,
     /// What a device is asked for. One request at a time: so no hole is punched where space is
     /// being allocated.
-    pub(super) asked: Option<Asked>,
+    asked: Option<Asked>,
     /// Bytes that the last update was short of; 0 if it had room.
     wanted: u64,
     /// Nobody could grow: not to be asked again before this time.
     refused_until: Option<u64>,
     /// How often a hole was refused since they were all tried anew.
     holes_refused: u32,
-    /// Bytes that no waiting update may count on: see [`Core::kept_bytes`].
+    /// Bytes that no waiting update may count on: see [`Growth::reserved_bytes`].
     kept: u64,
     /// What goes back to the file systems.
-    pub(super) punching: Punching,
+    punching: Punching,
 }
 
 /// A request for more or less space.
@@ -126,184 +128,163 @@ impl Growth {
     }
 }
 
-impl Core {
+impl Growth {
     /// Whether there is room for what a sweep will make of these updates, besides all that waits.
     /// If not, growth is asked for.
     /// `copies` are bytes of images that become separate ones.
     pub(super) fn has_room_for(
         &mut self,
+        base: &Base,
         updates: &[LoggedUpdate<'_>],
         bytes: u64,
         copies: u64,
     ) -> bool {
-        let deletes = |u: &LoggedUpdate<'_>| self.modifiers.is_deletion(u.modifier, u.operand);
-        let free = self.space_map.free_bytes();
-        let reserved = self.reserved_bytes(bytes, updates.len()) + copies;
+        let deletes = |u: &LoggedUpdate<'_>| {
+            base.index.bindings.modifiers().is_deletion(u.modifier, u.operand)
+        };
+        let free = base.index.space_map.free_bytes();
+        let reserved = self.reserved_bytes(base, bytes, updates.len()) + copies;
         let fits = reserved <= free || (copies == 0 && updates.iter().all(deletes));
-        self.growth.wanted = if fits { 0 } else { reserved - free };
+        self.wanted = if fits { 0 } else { reserved - free };
         fits
     }
 
     /// Whether the last update was short of room that growth may make.
-    pub(super) fn grows_for_room(&self) -> bool {
-        self.growth.wanted > 0
-            && self.growth.refused_until.is_none()
+    pub(super) fn grows_for_room(&self, base: &Base) -> bool {
+        self.wanted > 0
+            && self.refused_until.is_none()
             && self.is_growable()
-            && !self.paused
+            && !base.gate.is_paused()
     }
 
-    /// Whether the last update was short of room that neither growth nor a sweep will make.
-    pub(super) fn is_out_of_room(&self) -> bool {
-        let refused = self.growth.refused_until.is_some_and(|until| self.now_us < until);
-        let waits = self.arena.queues() > 0
-            || !self.sweep.runs.is_empty()
-            || !self.sweep.spills.is_empty()
-            || !self.spill_segments.is_empty();
-        self.growth.wanted > 0 && refused && (self.full || !waits)
+    /// Whether the last update was short of room that neither growth nor a sweep will make:
+    /// `is_swept` says that nothing waits for one.
+    pub(super) fn is_out_of_room(&self, base: &Base, is_swept: bool) -> bool {
+        let refused = self.refused_until.is_some_and(|until| base.now_us < until);
+        self.wanted > 0 && refused && (base.index.full || is_swept)
     }
 
-    /// Bytes that have to stay free for what waits, and for `more` bytes of updates of so many
-    /// blocks. A leaf that splits is half full, hence twice; an image is rounded to whole units.
-    /// The images that blocks still share with others will be separate ones.
-    pub(super) fn reserved_bytes(&self, more: u64, blocks: usize) -> u64 {
-        let queued = self.arena.growth_bytes() + self.sweep.frozen_growth_bytes;
-        let waiting =
-            queued + self.spill_segments.growth_bytes() + self.pending_bytes as u64 + more;
-        let spilled = if self.spill_segments.is_empty() { 0 } else { self.directory.len() };
-        let blocks = self.arena.queues().max(spilled) + self.sweep.unlogged_blocks + blocks;
-        let copies = self.copy_bytes + self.pending_images_bytes();
-        2 * waiting + UNIT_BYTES * blocks as u64 + copies + self.growth.kept
-    }
-
-    /// Images that blocks will have of which updates are pending, at most.
-    fn pending_images_bytes(&self) -> u64 {
-        let updates = self.pending_bytes / Pending::bytes_of(&[], &UpdateRef::default());
-        updates as u64 * u64::from(self.block_bytes)
-    }
-
-    /// Space that no run may use: a checkpoint needs about this much, and without checkpoints the
-    /// log would not be released.
-    pub(super) fn checkpoint_bytes(&self) -> u64 {
-        let pages = self.directory.table.pages() + self.directory.trees.node_count();
-        let blocks = 64 * self.directory.len() + 2 * self.directory.table.key_bytes();
-        UNIT_BYTES * (pages as u64 + 2) + blocks as u64
-    }
-
-    /// Space for the new images of a run while its old ones are still there.
-    pub(super) fn shadow_bytes(&self) -> u64 {
-        let run = self.config.run_blocks_max as u64 * u64::from(self.config.block_bytes);
-        run.min(self.space_map.capacity_bytes() / 16)
+    /// Bytes that have to stay free for what waits, for `more` bytes of updates of so many blocks,
+    /// and for checkpoints and runs.
+    pub(super) fn reserved_bytes(&self, base: &Base, more: u64, blocks: usize) -> u64 {
+        base.waiting_space_bytes(more, blocks) + self.kept
     }
 
     /// Has devices grown when an update was short of room, or soon will be; and has what is in
     /// excess go back.
-    pub(super) fn pump_growth(&mut self, actions: &mut Actions) {
-        self.growth.kept = self.checkpoint_bytes() + 2 * self.shadow_bytes();
-        if self.growth.refused_until.is_some_and(|until| until <= self.now_us) {
-            self.growth.refused_until = None;
-            self.growth.try_anew(&self.space_map);
+    pub(super) fn pump(&mut self, base: &mut Base) {
+        self.kept = base.checkpoint_bytes() + 2 * base.shadow_bytes();
+        if self.refused_until.is_some_and(|until| until <= base.now_us) {
+            self.refused_until = None;
+            self.try_anew(&base.index.space_map);
         }
-        let ahead = self.reserved_bytes(0, 0) + self.config.file_space.step_bytes_min / 2;
-        let free = self.space_map.free_bytes();
+        let ahead = self.reserved_bytes(base, 0, 0) + base.config.file_space.step_bytes_min / 2;
+        let free = base.index.space_map.free_bytes();
         let soon = ahead.saturating_sub(free);
-        let wanted = self.growth.wanted.max(if self.is_growable() { soon } else { 0 });
+        let wanted = self.wanted.max(if self.is_growable() { soon } else { 0 });
         if wanted == 0 {
-            return self.pump_punching(free.saturating_sub(ahead), actions);
+            return self.pump_punching(base, free.saturating_sub(ahead));
         }
-        self.growth.punching.begin_window(self.now_us);
-        if self.growth.refused_until.is_some() || self.paused {
-            self.growth.punching.stop();
+        self.punching.begin_window(base.now_us);
+        if self.refused_until.is_some() || base.gate.is_paused() {
+            self.punching.stop();
             return;
         }
-        if !self.begin_growth(wanted, actions) {
-            self.growth.refused_until = Some(self.now_us + REFUSAL_US);
-            self.room_events += 1;
+        if !self.begin(base, wanted) {
+            self.refused_until = Some(base.now_us + REFUSAL_US);
+            base.waiters.tell();
         }
     }
 
     fn is_growable(&self) -> bool {
-        self.growth.growable().next().is_some()
+        self.growable().next().is_some()
     }
 
     /// Has a growable data device allocate `bytes` more, or a part of that; `false` if none can.
-    pub(super) fn begin_growth(&mut self, bytes: u64, actions: &mut Actions) -> bool {
-        if self.growth.is_under_way() || self.paused {
-            return self.growth.is_under_way();
+    pub(super) fn begin(&mut self, base: &mut Base, bytes: u64) -> bool {
+        if self.is_under_way() || base.gate.is_paused() {
+            return self.is_under_way();
         }
-        let holes = self.next_holes(bytes);
+        let holes = self.next_holes(base, bytes);
         let is_broken = cfg!(feature = "broken-hole") && holes.is_some();
-        let Some((device, allocation)) = holes.or_else(|| self.next_extension(bytes)) else {
+        let Some((device, allocation)) = holes.or_else(|| self.next_extension(base, bytes)) else {
             return false;
         };
         let Allocation { offset, bytes, .. } = allocation;
         let operation =
             if is_broken { Operation::Flush } else { Operation::Allocate { offset, bytes } };
-        actions.requests.push(self.request(IoKind::FileSpace, None, device, operation));
-        self.growth.asked = Some(Asked::Allocation(allocation));
+        base.io.submit(IoKind::FileSpace, None, device, operation);
+        self.asked = Some(Asked::Allocation(allocation));
         true
     }
 
     /// In what step a device is to grow that is short of `bytes`.
-    fn growth_step(&self, device: DeviceId, bytes: u64) -> u64 {
-        let space = self.config.file_space;
-        let eighth = self.space_map.capacity_bytes_of(device) / 8;
+    fn step(&self, base: &Base, device: DeviceId, bytes: u64) -> u64 {
+        let space = base.config.file_space;
+        let eighth = base.index.space_map.capacity_bytes_of(device) / 8;
         eighth.max(space.step_bytes_min).max(4 * bytes).next_multiple_of(space.granule_bytes)
     }
 
     /// The next holes to be allocated for `bytes`, if there are any that were not refused.
-    fn next_holes(&self, bytes: u64) -> Option<(DeviceId, Allocation)> {
-        if self.growth.holes_refused >= HOLES_REFUSED_MAX {
+    fn next_holes(&self, base: &Base, bytes: u64) -> Option<(DeviceId, Allocation)> {
+        if self.holes_refused >= HOLES_REFUSED_MAX {
             return None;
         }
-        self.growth.growable().find_map(|device| {
-            let growth = &self.growth.devices[usize::from(device.0)];
-            let step = self.growth_step(device, bytes).min(growth.hole_step_max);
-            let found = self.space_map.holes_from(device, growth.holes_from, step);
+        self.growable().find_map(|device| {
+            let growth = &self.devices[usize::from(device.0)];
+            let step = self.step(base, device, bytes).min(growth.hole_step_max);
+            let found = base.index.space_map.holes_from(device, growth.holes_from, step);
             found.map(|(offset, bytes, gain)| (device, Allocation { offset, bytes, gain }))
         })
     }
 
     /// How the end of a device is to move for `bytes`, if one can make as much room.
-    fn next_extension(&self, bytes: u64) -> Option<(DeviceId, Allocation)> {
-        let granule = self.config.file_space.granule_bytes;
+    fn next_extension(&self, base: &Base, bytes: u64) -> Option<(DeviceId, Allocation)> {
+        let granule = base.config.file_space.granule_bytes;
         let needed = bytes.max(1).next_multiple_of(granule);
-        self.growth.growable().find_map(|device| {
-            let offset = self.space_map.end(device);
-            let most = self.growth.devices[usize::from(device.0)].step_max;
+        self.growable().find_map(|device| {
+            let offset = base.index.space_map.end(device);
+            let most = self.devices[usize::from(device.0)].step_max;
             let most = most.min(DEVICE_BYTES_MAX.saturating_sub(offset)) / granule * granule;
-            let bytes = self.growth_step(device, bytes).min(most);
+            let bytes = self.step(base, device, bytes).min(most);
             (most >= needed).then_some((device, Allocation { offset, bytes, gain: bytes }))
         })
     }
 
-    pub(super) fn file_space_done(&mut self, completion: &Completion) {
-        self.room_events += 1;
+    pub(super) fn file_space_done(&mut self, base: &mut Base, completion: &Completion) {
+        base.waiters.tell();
         let (device, is_done) = (completion.device, completion.result.is_ok());
-        match self.growth.asked.take().expect("one request is on its way") {
-            Asked::Allocation(allocation) => self.allocated(device, allocation, is_done),
+        match self.asked.take().expect("one request is on its way") {
+            Asked::Allocation(allocation) => self.allocated(base, device, allocation, is_done),
             Asked::Hole if is_done => {}
-            Asked::Hole => self.growth.punching.refused(device),
+            Asked::Hole => self.punching.refused(device),
         }
     }
 
-    fn allocated(&mut self, device: DeviceId, allocation: Allocation, is_done: bool) {
+    fn allocated(
+        &mut self,
+        base: &mut Base,
+        device: DeviceId,
+        allocation: Allocation,
+        is_done: bool,
+    ) {
         let Allocation { offset, bytes, gain } = allocation;
-        let granule = self.config.file_space.granule_bytes;
+        let granule = base.config.file_space.granule_bytes;
         let half = gain / 2 / granule * granule;
-        let are_holes = offset < self.space_map.end(device);
+        let are_holes = offset < base.index.space_map.end(device);
         if is_done {
-            self.growth.wanted = 0;
+            self.wanted = 0;
         }
         match (are_holes, is_done) {
             (true, true) => {
-                self.space_map.fill_holes(device, offset, bytes);
-                self.statistics.holes_filled += 1;
-                let growth = self.growth.of(device);
+                base.index.space_map.fill_holes(device, offset, bytes);
+                base.statistics.holes_filled += 1;
+                let growth = self.of(device);
                 growth.hole_step_max = growth.hole_step_max.saturating_mul(2).min(ANY_STEP);
             }
             (true, false) => {
-                self.growth.holes_refused += 1;
-                let growth = self.growth.of(device);
+                self.holes_refused += 1;
+                let growth = self.of(device);
                 if half > 0 {
                     growth.hole_step_max = half;
                 } else {
@@ -311,11 +292,11 @@ impl Core {
                 }
             }
             (false, true) => {
-                self.space_map.grow(device, offset + bytes);
+                base.index.space_map.grow(device, offset + bytes);
                 // There is space now, for holes too.
-                self.growth.of(device).holes_from = 0;
+                self.of(device).holes_from = 0;
             }
-            (false, false) => self.growth.of(device).step_max = half,
+            (false, false) => self.of(device).step_max = half,
         }
     }
 }
