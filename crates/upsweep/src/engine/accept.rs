@@ -18,9 +18,10 @@ use crate::log::{AppendError, Urgency};
 /// The answer to an offered record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accept {
-    /// It is in the queues, and durable once [`Core::durable`](super::Core::durable) reaches this sequence.
+    /// It is in the queues, and durable once [`Core::durable`](super::Core::durable) reaches this
+    /// sequence.
     Accepted(u64),
-    /// There is no room at this moment: offer it again after the next publication.
+    /// There is no room at this moment: offer it again after [`Actions::room`](super::Actions::room).
     Wait,
 }
 
@@ -106,7 +107,7 @@ impl Admission {
             (base.log_gauge().exact_percent() >= self.log_percent_refused).then_some(Shortage::Log)
         };
         // On full devices no sweep makes room, neither in the queues nor in the log.
-        if shortage.is_some() && base.index.full {
+        if shortage.is_some() && base.index.is_full() {
             Err(base.index.full_error())
         } else {
             Ok(shortage)
@@ -132,8 +133,8 @@ impl Admission {
         self.scratch.clear();
         encode_updates(updates, &mut self.scratch);
         let seq = journal.append_updates(&self.scratch, urgency, now_us)?;
-        debug_assert!(index.accepted < seq, "sequences grow");
-        index.accepted = seq;
+        debug_assert!(index.accepted() < seq, "sequences grow");
+        index.accept_through(seq);
         index.enqueue_at(seq, updates, targets, journal);
         base.statistics.updates += updates.len() as u64;
         Ok(seq)
@@ -163,7 +164,7 @@ fn check_update(index: &Index, update: &LoggedUpdate<'_>) -> Result<(), Error> {
     if bytes > OPERAND_BYTES_MAX {
         return Err(RequestError::ValueTooLong { bytes, limit: VALUE_BYTES_MAX }.into());
     }
-    let Some(space) = index.directory.space(update.space) else {
+    let Some(space) = index.directory().space(update.space) else {
         return Err(RequestError::NoTable(format!("number {}", update.space)).into());
     };
     if space.record.snapshot != 0 || update.space == REFERENCES_SPACE {

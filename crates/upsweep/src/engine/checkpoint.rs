@@ -19,7 +19,6 @@ use std::collections::BTreeMap;
 
 use super::base::Base;
 use super::config::SUPERBLOCK_SLOTS;
-use super::directory::Directory;
 use super::flush::Flushing;
 use super::format::checkpoint_format::{
     ImageRecord, Root, SLOT_BYTES, SpillSegmentList, Superblock, encode_root, encode_superblock,
@@ -192,7 +191,7 @@ impl Checkpointer {
         let since = log.statistics().bytes.saturating_sub(self.bytes_at_last);
         let much = since * 100 >= log.prospect_bytes() * DUE_PERCENT;
         let pressed = figures.is_release_due(START_PERCENT)
-            && base.index.frontier > self.root_begin
+            && base.index.frontier() > self.root_begin
             && base.journal.published() > self.root_begin;
         self.requested || base.journal.is_ahead() || much || pressed
     }
@@ -220,7 +219,7 @@ impl Checkpointer {
 
     /// Whether a superblock alone would release a segment of the log.
     pub(super) fn superblock_frees(&self, base: &Base) -> bool {
-        let replay_from = self.root_begin.min(base.index.frontier) + 1;
+        let replay_from = self.root_begin.min(base.index.frontier()) + 1;
         let oldest = base.journal.log().oldest_segment_last_seq();
         replay_from > self.superblock.replay_from && oldest.is_some_and(|last| replay_from > last)
     }
@@ -228,22 +227,18 @@ impl Checkpointer {
     /// Begins a checkpoint of the directory as it is now.
     pub(super) fn begin(&mut self, base: &mut Base) {
         assert!(self.is_idle() && self.pending == 0, "one checkpoint at a time");
-        let directory = &mut base.index.directory;
-        directory.trees.changes().begin_checkpoint();
-        directory.table.changes().begin_checkpoint();
-        let oldest_spill_segment = base.index.spill_segments.oldest().unwrap_or(u64::MAX);
-        directory.clones.forget_before(self.superblock.replay_from.min(oldest_spill_segment));
+        base.index.begin_checkpoint(self.superblock.replay_from);
         self.requested = false;
         self.phase = Phase::Pages;
         self.begin = base.journal.published();
         debug_assert!(self.begin >= self.root_begin, "checkpoints go forward");
         self.bytes_at_last = base.journal.log().statistics().bytes;
         self.next.clone_from(&self.listed);
-        let in_use = |number: &u32| directory.trees.is_used(NodeId(*number));
-        self.next.nodes.retain(|number, _| in_use(number));
+        let trees = &base.index.directory().trees;
+        self.next.nodes.retain(|number, _| trees.is_used(NodeId(*number)));
         self.outdated.append(&mut base.index.take_outdated());
         let carried = base.quarantine.still_carried(&base.index);
-        let directory = &base.index.directory;
+        let directory = &base.index.directory();
         let spaces = directory.spaces().map(|space| (space.record.clone(), space.root.0));
         self.next_root = Root {
             spaces: spaces.collect(),
@@ -280,17 +275,12 @@ impl Checkpointer {
         let is_waited_for = base.waiters.shortage() == Some(Shortage::Log);
         let most = if is_waited_for { PAGES_IN_FLIGHT_MAX } else { PAGES_IN_FLIGHT };
         loop {
-            let saved_node = base.index.directory.trees.changes().take_saved();
-            let saved = saved_node.map(|(number, body)| (ImageKind::Node, number, body));
-            let saved = saved.or_else(|| {
-                let page = base.index.directory.table.changes().take_saved();
-                page.map(|(number, body)| (ImageKind::Page, number, body))
-            });
-            let next =
-                saved.or_else(|| if self.pending < most { next_unwritten(base) } else { None });
+            let saved = base.index.take_saved();
+            let next = saved
+                .or_else(|| if self.pending < most { base.index.next_unwritten() } else { None });
             let Some((kind, number, body)) = next else { break };
             if !self.write_listed(base, growth, kind, (number, &body)) {
-                mark_unwritten(base, kind, number);
+                base.index.mark_unwritten(kind, number);
                 self.abandon(base, growth);
                 return;
             }
@@ -340,7 +330,7 @@ impl Checkpointer {
         let mut buffer = Buffer::recycled(bytes);
         image_format::encode(identity, body, &mut buffer);
         base.io.write(IoKind::CheckpointWrite, None, extent, buffer);
-        base.index.full = false;
+        base.index.set_full(false);
         self.pending += 1;
         base.statistics.checkpoint_written_bytes += bytes as u64;
         Some(extent)
@@ -349,10 +339,9 @@ impl Checkpointer {
     /// Gives this checkpoint up for lack of room. Its places are free once its writes are done.
     fn abandon(&mut self, base: &mut Base, growth: &Growth) {
         self.requested = growth.is_under_way();
-        base.index.full |= !growth.is_under_way();
+        base.index.set_full(base.index.is_full() || !growth.is_under_way());
         base.waiters.tell();
-        base.index.directory.trees.changes().abandon_checkpoint();
-        base.index.directory.table.changes().abandon_checkpoint();
+        base.index.abandon_checkpoint();
         base.index.spill_segments.take_list();
         self.phase = Phase::Abandoned;
         self.end_abandoned(base);
@@ -367,7 +356,7 @@ impl Checkpointer {
             // What was written is not in the root that counts.
             for (kind, image) in next.images() {
                 if !self.listed.has(kind, image) {
-                    mark_unwritten(base, kind, image.number);
+                    base.index.mark_unwritten(kind, image.number);
                 }
             }
             self.phase = Phase::Idle;
@@ -422,14 +411,14 @@ impl Checkpointer {
         (root, root_seq): (Option<Extent>, u64),
     ) {
         assert!(self.next_superblock.is_none(), "one of the two slots is valid at any time");
-        let replay_from = (begin.min(base.index.frontier) + 1).max(self.superblock.replay_from);
+        let replay_from = (begin.min(base.index.frontier()) + 1).max(self.superblock.replay_from);
         let superblock = Superblock {
             generation: self.superblock.generation + 1,
             replay_from,
             root,
             root_seq,
             durable: base.journal.durable(),
-            next_space: base.index.next_space,
+            next_space: base.index.next_space(),
             ..self.superblock
         };
         // A generation is never written twice, whatever becomes of the write.
@@ -473,27 +462,6 @@ impl Checkpointer {
         let free: Vec<Extent> = unlisted.chain(outdated).chain(root_before).collect();
         free.into_iter().for_each(|extent| base.index.space_map.free(extent));
         base.statistics.checkpoints += 1;
-    }
-}
-
-/// The next node or page that the checkpoint has not written and that has not changed since.
-fn next_unwritten(base: &mut Base) -> Option<(ImageKind, u32, Vec<u8>)> {
-    let directory = &mut base.index.directory;
-    if let Some(number) = directory.trees.changes().next_unwritten() {
-        let body = directory.trees.node(NodeId(number)).encode();
-        return Some((ImageKind::Node, number, body));
-    }
-    let page = directory.table.changes().next_unwritten()?;
-    Some((ImageKind::Page, page, directory.table.encode_page(page)))
-}
-
-/// The next checkpoint has to write this node or page, if it is still there.
-fn mark_unwritten(base: &mut Base, kind: ImageKind, number: u32) {
-    let Directory { trees, table, .. } = &mut base.index.directory;
-    if kind == ImageKind::Page {
-        table.changes().mark_dirty(number);
-    } else if trees.is_used(NodeId(number)) {
-        trees.changes().mark_dirty(number);
     }
 }
 

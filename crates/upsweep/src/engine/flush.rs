@@ -45,9 +45,8 @@ impl Flushes {
         }
     }
 
-    /// One device has flushed, or failed to. Returns who may go on: everybody whom the flush covers,
-    /// when it was the last device. After a failure nobody goes on, and the store takes nothing
-    /// any more.
+    /// One device has flushed, or failed to. Returns who may go on: everybody whom the flush
+    /// covers, when it was the last device. After a failure the store takes nothing any more.
     pub(super) fn device_done(&mut self, is_stable: bool) -> Vec<Flushing> {
         assert!(self.in_flight > 0, "a flush that ends has begun");
         self.in_flight -= 1;

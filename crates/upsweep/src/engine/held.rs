@@ -26,15 +26,15 @@ pub(super) struct Held {
 impl Held {
     /// Holds a block, unless it is held already.
     pub(super) fn hold(&mut self, id: BlockId, index: &mut Index) {
-        if !index.directory.block(id).pinned {
-            self.blocks.push(index.directory.table.reference(id));
+        if !index.directory().block(id).pinned {
+            self.blocks.push(index.directory().table.reference(id));
             index.pin(id);
         }
     }
 
     /// Blocks that are held: updates of modifiers that are not registered wait for them.
     pub(super) fn blocks(&self, index: &Index) -> u64 {
-        let is_there = |block: &&BlockRef| index.directory.table.find(**block).is_some();
+        let is_there = |block: &&BlockRef| index.directory().table.find(**block).is_some();
         self.blocks.iter().filter(is_there).count() as u64
     }
 
@@ -46,13 +46,13 @@ impl Held {
     /// Takes note at the end of a cycle if nothing waits any more but for held blocks.
     pub(super) fn note_swept(&mut self, index: &Index) {
         let waits = |id: BlockId| {
-            let block = index.directory.block(id);
+            let block = index.directory().block(id);
             !block.pinned && (block.waits() || block.spilled > 0)
         };
-        let placed = index.physical.iter().map(|(_, _, id)| *id);
-        let unplaced = index.unplaced.iter().map(|(_, _, id)| *id);
+        let placed = index.placed().iter().map(|(_, _, id)| *id);
+        let unplaced = index.unplaced().iter().map(|(_, _, id)| *id);
         if !placed.chain(unplaced).any(waits) {
-            self.swept = index.accepted;
+            self.swept = index.accepted();
         }
     }
 }

@@ -54,7 +54,7 @@ impl LogGrowth {
 
     /// Tells the log how long it is to be.
     fn want(&self, base: &mut Base) {
-        let waiting = base.index.arena.growth_bytes() + base.in_hand.growth_bytes;
+        let waiting = base.index.arena().growth_bytes() + base.in_hand.growth_bytes;
         let data =
             base.index.space_map.used_bytes() + waiting + base.index.spill_segments.growth_bytes();
         let log = data.saturating_mul(u64::from(base.config.log_times_data));

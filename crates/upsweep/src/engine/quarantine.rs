@@ -44,19 +44,19 @@ impl Quarantine {
         index: &mut Index,
         journal: &mut Journal,
     ) {
-        let before = index.arena.used_bytes();
+        let before = index.arena().used_bytes();
         for (key, operand) in puts(quarantined) {
             if cfg!(feature = "broken-lost-refusal") && operand.len() > LOST_BYTES {
                 continue;
             }
-            if index.replaying {
+            if index.is_replaying() {
                 self.deferred.push((seq, key, operand));
             } else {
-                index.accepted = index.accepted.max(seq);
+                index.accept_through(seq);
                 index.enqueue_all(seq, &[put_update(&key, &operand)], journal);
             }
         }
-        self.overdraft_bytes += index.arena.used_bytes().saturating_sub(before);
+        self.overdraft_bytes += index.arena().used_bytes().saturating_sub(before);
     }
 
     /// The same for a change that no log record holds: checkpoints carry the puts until they are
@@ -67,12 +67,12 @@ impl Quarantine {
         index: &mut Index,
         journal: &mut Journal,
     ) {
-        let (barrier, before) = (index.accepted, index.arena.used_bytes());
+        let (barrier, before) = (index.accepted(), index.arena().used_bytes());
         for (key, operand) in puts(quarantined) {
             index.enqueue_all(barrier, &[put_update(&key, &operand)], journal);
             self.carried.push(CarriedPut { barrier, key, operand });
         }
-        self.overdraft_bytes += index.arena.used_bytes().saturating_sub(before);
+        self.overdraft_bytes += index.arena().used_bytes().saturating_sub(before);
     }
 
     /// By how much quarantined updates may exceed the memory for queues at this moment, in bytes.
@@ -114,9 +114,9 @@ impl Quarantine {
 
     /// What [`Quarantine::take`] has put off.
     pub(super) fn enqueue_deferred(&mut self, index: &mut Index, journal: &mut Journal) {
-        debug_assert!(!index.replaying, "it was put off until replay is over");
+        debug_assert!(!index.is_replaying(), "it was put off until replay is over");
         for (seq, key, operand) in std::mem::take(&mut self.deferred) {
-            index.accepted = index.accepted.max(seq);
+            index.accept_through(seq);
             index.enqueue_all(seq, &[put_update(&key, &operand)], journal);
         }
     }
@@ -124,8 +124,8 @@ impl Quarantine {
 
 /// Whether a checkpoint has to carry a put: its block has not got it yet.
 fn is_carried(put: &CarriedPut, index: &Index) -> bool {
-    let block = index.directory.covering(QUARANTINE_SPACE, &put.key);
-    block.is_some_and(|id| index.directory.block(id).placement().frontier <= put.barrier)
+    let block = index.directory().covering(QUARANTINE_SPACE, &put.key);
+    block.is_some_and(|id| index.directory().block(id).placement().frontier <= put.barrier)
 }
 
 /// The log payload of a change and the quarantined updates that go with it.

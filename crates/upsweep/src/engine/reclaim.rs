@@ -50,23 +50,23 @@ impl Reclaimer {
 
     /// Whether anything that was dropped is still to be given back.
     pub(super) fn is_releasing(&self, base: &Base) -> bool {
-        self.release_in_flight || !base.index.directory.trees.condemned().is_empty()
+        self.release_in_flight || !base.index.directory().trees.condemned().is_empty()
     }
 
     /// Gives back a portion of what was dropped, and adds a portion of the deferred reference
     /// counts to the reference array, if that is not under way.
     pub(super) fn pump(&mut self, base: &mut Base) {
         // Replay puts older updates on queues: what is new has to wait for its end.
-        if base.gate.is_paused() || base.index.replaying || base.journal.is_ahead() {
+        if base.gate.is_paused() || base.index.is_replaying() || base.journal.is_ahead() {
             return;
         }
-        if !self.release_in_flight && !base.index.directory.trees.condemned().is_empty() {
+        if !self.release_in_flight && !base.index.directory().trees.condemned().is_empty() {
             let mut payload = Vec::new();
             encode_release(RELEASE_PORTION, &mut payload);
             let publish = Publish::Event(Event::Release(RELEASE_PORTION));
             self.release_in_flight = base.journal.append(&payload, publish, base.now_us).is_ok();
         }
-        if !self.deferred_counts_in_flight && !base.index.directory.trees.deferred().is_empty() {
+        if !self.deferred_counts_in_flight && !base.index.directory().trees.deferred().is_empty() {
             self.write_deferred_counts(base);
         }
     }
@@ -77,7 +77,7 @@ impl Reclaimer {
         if base.queue_fill_percent() >= SETTLE_FILL_PERCENT_MAX {
             return;
         }
-        let deferred = base.index.directory.trees.deferred().iter().take(DEFERRED_COUNTS_PORTION);
+        let deferred = base.index.directory().trees.deferred().iter().take(DEFERRED_COUNTS_PORTION);
         let cells: Vec<(u64, i64)> = deferred.map(|(index, amount)| (*index, *amount)).collect();
         let encoded: Vec<([u8; 8], [u8; 8])> =
             cells.iter().map(|(index, amount)| encode_cell(*index, *amount)).collect();
@@ -95,15 +95,16 @@ impl Reclaimer {
         let publish = Publish::Event(Event::DeferredCounts(cells));
         if let Ok(seq) = base.journal.append(&payload, publish, base.now_us) {
             self.deferred_counts_in_flight = true;
-            base.index.accepted = seq;
+            base.index.accept_through(seq);
             base.index.enqueue_all(seq, &updates, &mut base.journal);
         }
     }
 
     /// Takes blocks of exact routing out of the directory that hold nothing, and whose deletion no
-    /// replay from `replay_from` on can see any more. Cost: a look at [`FORGET_LOOK`] blocks; the next call goes on.
+    /// replay from `replay_from` on can see any more. Cost: a look at [`FORGET_LOOK`] blocks; the
+    /// next call goes on.
     pub(super) fn forget_empty_blocks(&mut self, base: &mut Base, replay_from: u64) {
-        if base.index.replaying || base.journal.is_ahead() {
+        if base.index.is_replaying() || base.journal.is_ahead() {
             return;
         }
         let empty = self.next_empty_blocks(base, replay_from);
@@ -127,7 +128,7 @@ impl Reclaimer {
         let (from_space, from) = std::mem::take(&mut self.forget_from);
         let (mut empty, mut looked) = (Vec::new(), 0);
         for space in
-            base.index.directory.spaces_of(0).filter(|space| space.record.space >= from_space)
+            base.index.directory().spaces_of(0).filter(|space| space.record.space >= from_space)
         {
             let companion = space.record.name.is_empty();
             let whole = space.fences.is_empty() && !companion;
@@ -136,19 +137,19 @@ impl Reclaimer {
             }
             let number = space.record.space;
             let from = if number == from_space { &*from } else { &[] };
-            let first = base.index.directory.exact(number, from);
-            let mut next = first.or_else(|| base.index.directory.above(number, from));
+            let first = base.index.directory().exact(number, from);
+            let mut next = first.or_else(|| base.index.directory().above(number, from));
             while let Some(id) = next {
-                let key = &base.index.directory.block(id).key;
+                let key = &base.index.directory().block(id).key;
                 if looked == FORGET_LOOK || empty.len() == FORGET_PORTION {
                     self.forget_from = (number, (**key).into());
                     return empty;
                 }
                 looked += 1;
                 if is_forgettable(base, id, replay_from) {
-                    empty.push((number, base.index.directory.table.reference(id)));
+                    empty.push((number, base.index.directory().table.reference(id)));
                 }
-                next = base.index.directory.above(number, key);
+                next = base.index.directory().above(number, key);
             }
         }
         empty
@@ -157,8 +158,8 @@ impl Reclaimer {
 
 /// Whether a block holds nothing, and no replay from `replay_from` on comes to what it held.
 fn is_forgettable(base: &Base, id: BlockId, replay_from: u64) -> bool {
-    let block = base.index.directory.block(id);
-    let Some((space, shared)) = base.index.directory.owner(id) else { return false };
+    let block = base.index.directory().block(id);
+    let Some((space, shared)) = base.index.directory().owner(id) else { return false };
     block.extent().is_none()
         && !block.pinned
         && !block.waits()

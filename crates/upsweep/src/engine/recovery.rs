@@ -34,8 +34,6 @@ use super::quarantine::{
     FIRST_USER_SPACE, QUARANTINE_COMPANION, QUARANTINE_SPACE, REFERENCES_SPACE,
 };
 use super::registry::Registry;
-use super::spill_segments::SpillSegment;
-use super::tree::{Node, NodeId};
 use crate::device::{self, Buffer, DeviceId, Devices};
 use crate::error::{ClosedError, Damage, Error, RequestError};
 use crate::log::{self, Log, LogConfig, LogRegion};
@@ -198,7 +196,7 @@ pub fn open(
     core.load_spill_segments(devices, access)?;
     core.base.journal.recovered_through(last);
     core.replay_updates(devices, &mut reader, access)?;
-    core.base.index.accepted = core.base.index.accepted.max(last);
+    core.base.index.accept_through(last);
     if access != Access::ReadOnly {
         for modifier in &registry.modifiers {
             core.register_modifier(Arc::clone(modifier))?;
@@ -280,8 +278,8 @@ impl Core {
             claims.push((image.extent, format!("{kind:?} {}", image.number)));
         }
         let mut claimed: BTreeSet<Extent> = BTreeSet::new();
-        for id in self.base.index.directory.table.ids() {
-            let block = self.base.index.directory.block(id);
+        for id in self.base.index.directory().table.ids() {
+            let block = self.base.index.directory().block(id);
             let Some(extent) = block.extent() else { continue };
             let (key, space) = (String::from_utf8_lossy(&block.key), block.space);
             if claimed.insert(extent) {
@@ -333,7 +331,7 @@ fn load_checkpoint(
             |body: &[u8]| checkpoint_format::decode_page(body).map_err(|error| error.to_string());
         for record in read_image(devices, page.extent, &identity, decode)? {
             check_number(base, record.block.number, page)?;
-            base.index.directory.table.restore(record);
+            base.index.restore_block(record);
         }
     }
     for node in &root.nodes {
@@ -348,41 +346,21 @@ fn load_checkpoint(
                 check_number(base, *child, node)?;
             }
         }
-        let restored = Node::restored(record, &base.index.directory.table);
-        base.index.directory.trees.restore_node(node.number, restored);
+        base.index.restore_node(node.number, record);
     }
     restore_spaces(base, root, root_extent)?;
     Ok(listing)
 }
 
+/// Takes over the spaces of a checkpoint.
 fn restore_spaces(base: &mut Base, root: &Root, root_extent: Option<Extent>) -> Result<(), Error> {
-    for (record, node) in &root.spaces {
-        let format = base.index.bindings.format(&record.format)?;
-        base.index.directory.add_space(record.clone(), format, NodeId(*node));
-    }
-    for (index, amount) in &root.deferred {
-        base.index.directory.trees.owe(*index, *amount);
-    }
-    let condemned = root.condemned.iter().map(|node| NodeId(*node)).collect();
-    let roots = base.index.directory.roots();
-    if let Err(reason) = base.index.directory.trees.restore_references(&roots, condemned) {
+    let restored = base.index.restore(root)?;
+    restored.map_err(|reason| {
         let extent = root_extent.unwrap_or(Extent { device: DeviceId(0), offset: 0, bytes: 0 });
         let (device, offset) = (extent.device, extent.offset);
         let what = "the trees of the checkpoint".to_owned();
-        return Err(Damage { device, offset, what, reason }.into());
-    }
-    base.index.directory.name_spaces();
-    base.index.directory.restore_images();
-    root.clones.iter().for_each(|event| base.index.directory.clones.add(*event));
-    for (seq, record) in root.spill_segments.iter() {
-        base.index.spill_segments.insert(SpillSegment { record, seq, filter: None });
-    }
-    for (snapshot, seq) in &root.snapshots {
-        base.index.directory.snapshots.add(snapshot.clone(), *seq);
-    }
-    base.index.directory.table.changes().mark_clean();
-    base.index.directory.trees.changes().mark_clean();
-    Ok(())
+        Damage { device, offset, what, reason }.into()
+    })
 }
 
 fn identity_of(base: &Base, kind: ImageKind, image: &ImageRecord) -> Identity<'static> {

@@ -53,7 +53,7 @@ impl Core {
         let payload = record_format::decode(record.payload)
             .map_err(|malformed| malformed_record(&self.base.config, seq, malformed))?;
         if let Payload::RemoveRange(range) = &payload {
-            self.base.index.removed_ranges.push((seq, range.clone()));
+            self.base.index.will_remove(seq, range.clone());
         }
         if seq <= begin {
             return Ok(());
@@ -97,13 +97,13 @@ impl Core {
     /// The blocks that updates needed when they were accepted.
     fn blocks_for(&self, seq: u64, mut updates: Updates<'_>) -> Result<Event, Error> {
         let mut wanted = Vec::new();
-        let has_sharing = self.base.index.directory.trees.has_sharing();
+        let has_sharing = self.base.index.directory().trees.has_sharing();
         loop {
             let next = updates
                 .next_update()
                 .map_err(|malformed| malformed_record(&self.base.config, seq, malformed))?;
             let Some(update) = next else { return Ok(Event::Blocks(wanted)) };
-            let Some(space) = self.base.index.directory.space(update.space) else { continue };
+            let Some(space) = self.base.index.directory().space(update.space) else { continue };
             if has_sharing || space.format.routing() == Routing::Exact {
                 let position = space.format.position(update.key);
                 wanted.push((update.space, Box::from(&*position)));
@@ -118,7 +118,7 @@ impl Core {
         reader: &mut LogReader,
         access: Access,
     ) -> Result<(), Error> {
-        self.base.index.replaying = true;
+        self.base.index.begin_replay();
         while let Some(batch) = reader.next_batch(devices)? {
             let mut group = Vec::new();
             for RecordRef { seq, payload, .. } in batch {
@@ -137,7 +137,7 @@ impl Core {
                     Payload::RemoveRange(range) => {
                         self.replay_group(devices, &mut group, access)?;
                         self.replay_range(seq, &range);
-                        self.base.index.accepted = seq;
+                        self.base.index.accept_through(seq);
                     }
                     _ => {}
                 }
@@ -150,8 +150,7 @@ impl Core {
             // requests belong to this function's use of the devices.
             self.come_to_rest(devices);
         }
-        self.base.index.replaying = false;
-        self.base.index.removed_ranges.clear();
+        self.base.index.end_replay();
         self.base.enqueue_deferred();
         let limit = self.base.queue_limit_bytes();
         self.base.quarantine.set_overdraft(self.base.index.queue_bytes().saturating_sub(limit));
@@ -173,7 +172,7 @@ impl Core {
         access: Access,
     ) -> Result<(), Error> {
         let Some((last, _)) = group.last() else { return Ok(()) };
-        self.base.index.accepted = *last;
+        self.base.index.accept_through(*last);
         for (target, (seq, update)) in self.targets_of(group).into_iter().zip(group.drain(..)) {
             match target {
                 None => {}
@@ -188,7 +187,7 @@ impl Core {
             // with more memory than it was given: else nothing could be deleted from it.
             drive::until(self, devices, |core| {
                 let fits = core.base.index.queue_bytes() <= core.base.queue_limit_bytes() / 2;
-                fits || core.base.index.full || core.base.gate.is_closed()
+                fits || core.base.index.is_full() || core.base.gate.is_closed()
             });
             self.come_to_rest(devices);
             if let Some(closed) = self.base.gate.closed() {
@@ -202,7 +201,7 @@ impl Core {
     /// than the one that covers the key. In steps over all updates, so that these wait for memory
     /// together and not one by one.
     fn targets_of(&mut self, group: &[(u64, LoggedUpdate<'_>)]) -> Vec<Option<Target>> {
-        if !self.base.index.directory.clones.is_empty() {
+        if !self.base.index.directory().clones.is_empty() {
             return vec![Some(Target::Later(None)); group.len()];
         }
         let routed = self.base.index.route(group.iter().map(|(_, update)| update));
@@ -213,7 +212,7 @@ impl Core {
             })
         };
         let targets: Vec<_> = group.iter().zip(&routed).map(missing).collect();
-        self.base.index.targets = routed;
+        self.base.index.keep_targets(routed);
         self.base.index.touch_queues(&targets);
         targets
     }
@@ -226,10 +225,10 @@ impl Core {
         access: Access,
     ) -> Result<(), Error> {
         let mut told: Vec<BlockId> = Vec::new();
-        for space in self.base.index.directory.clones.holders(update.space, seq) {
-            let Some(found) = self.base.index.directory.space(space) else { continue };
+        for space in self.base.index.directory().clones.holders(update.space, seq) {
+            let Some(found) = self.base.index.directory().space(space) else { continue };
             let position = found.format.position(update.key);
-            let Some(id) = self.base.index.directory.covering(space, &position) else { continue };
+            let Some(id) = self.base.index.directory().covering(space, &position) else { continue };
             if !told.contains(&id) && self.is_missing(seq, update, space, id) {
                 told.push(id);
                 self.replay_update(seq, update, id, access)?;
@@ -254,7 +253,7 @@ impl Core {
     /// Whether an update for this block of a space has to wait for it again: it is neither inside
     /// its image nor in a spill segment, and nothing that comes later removes it.
     fn is_missing(&self, seq: u64, update: &LoggedUpdate<'_>, space: u32, id: BlockId) -> bool {
-        let inside = self.base.index.directory.block(id).placement().frontier >= seq
+        let inside = self.base.index.directory().block(id).placement().frontier >= seq
             || self.base.index.is_in_spill_segment(space, seq, update.key);
         (!inside || cfg!(feature = "broken-frontier"))
             && !self.base.index.is_removed(space, seq, update.key)
@@ -311,18 +310,16 @@ impl Core {
         access: Access,
     ) -> Result<(), Error> {
         let mut told = Vec::new();
-        let holders = self.base.index.directory.clones.holders(record.space, seq);
+        let holders = self.base.index.directory().clones.holders(record.space, seq);
         for update in waiting.iter().flat_map(Waiting::updates) {
             told.clear();
             for space in &holders {
-                let Some(found) = self.base.index.directory.space(*space) else { continue };
+                let Some(found) = self.base.index.directory().space(*space) else { continue };
                 let position = found.format.position(update.key);
-                let Some(id) = self.base.index.directory.covering(*space, &position) else {
+                let Some(id) = self.base.index.directory().covering(*space, &position) else {
                     continue;
                 };
-                let block = self.base.index.directory.block_mut(id);
-                if block.placement().frontier < record.through && !told.contains(&id) {
-                    block.spilled += 1;
+                if !told.contains(&id) && self.base.index.count_spilled(id, record.through) {
                     told.push(id);
                     self.base.note_waiting(id, update.modifier, access == Access::ReadWrite)?;
                 }
@@ -335,7 +332,7 @@ impl Core {
     fn replay_range(&mut self, seq: u64, record: &RangeRecord) {
         let range = record.range();
         let mut told = BTreeSet::new();
-        for space in self.base.index.directory.clones.holders(record.space, seq) {
+        for space in self.base.index.directory().clones.holders(record.space, seq) {
             self.base.index.push_range(seq, space, &range, &mut told);
         }
     }

@@ -100,7 +100,7 @@ struct Verifier<'a> {
 impl Verifier<'_> {
     fn check_directory(&mut self) {
         let mut faults = self.core.audit();
-        let (_, counted) = self.core.base.index.directory.audit();
+        let (_, counted) = self.core.base.index.directory().audit();
         match self.references() {
             Ok(said) => faults.extend(difference(&said, &counted)),
             Err(reason) => faults.push(format!("the reference array: {reason}")),
@@ -118,21 +118,21 @@ impl Verifier<'_> {
     /// they are still deferred.
     fn references(&mut self) -> Result<BTreeMap<u64, i64>, String> {
         let core = self.core;
-        let mut cells = core.base.index.directory.trees.deferred().clone();
-        let Some(space) = core.base.index.directory.space(REFERENCES_SPACE) else {
+        let mut cells = core.base.index.directory().trees.deferred().clone();
+        let Some(space) = core.base.index.directory().space(REFERENCES_SPACE) else {
             return Ok(cells);
         };
-        for id in core.base.index.directory.blocks_of(space) {
-            let block = core.base.index.directory.block(id);
+        for id in core.base.index.directory().blocks_of(space) {
+            let block = core.base.index.directory().block(id);
             let read = block.extent().map(|_| self.read(id)).transpose()?;
-            let packed = core.base.index.arena.snapshot(&block.queue, &block.key);
+            let packed = core.base.index.arena().snapshot(&block.queue, &block.key);
             let waiting = packed.unpack();
             let mut updates: Vec<_> = waiting.updates().collect();
             updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
             let input = ApplyInput {
                 body: read.as_ref().map(|(buffer, body)| &buffer[body.clone()]),
                 updates: &updates,
-                modifiers: &core.base.index.bindings.modifiers(),
+                modifiers: core.base.index.bindings.modifiers(),
                 values: &[],
                 body_bytes_max: usize::MAX,
                 inline_value_bytes_max: usize::MAX,
@@ -150,7 +150,7 @@ impl Verifier<'_> {
 
     fn check_spaces(&mut self) {
         let is_companion = |space: &&Space| space.record.name.is_empty();
-        let directory = &self.core.base.index.directory;
+        let directory = &self.core.base.index.directory();
         for space in directory.spaces().filter(|space| !is_companion(space)) {
             let ids: Vec<BlockId> = directory.blocks_of(space).collect();
             let mut referred: BTreeSet<Vec<u8>> = BTreeSet::new();
@@ -181,7 +181,7 @@ impl Verifier<'_> {
         high: Option<&[u8]>,
         referred: &mut BTreeSet<Vec<u8>>,
     ) -> Result<(), String> {
-        let block = self.core.base.index.directory.block(id);
+        let block = self.core.base.index.directory().block(id);
         if !self.read.contains_key(&id) {
             if space.record.space >= FIRST_USER_SPACE {
                 self.report.waiting += u64::from(block.queue.count() + block.spilled);
@@ -202,7 +202,7 @@ impl Verifier<'_> {
         id: BlockId,
         high: Option<&[u8]>,
     ) -> Result<Values, String> {
-        let block = self.core.base.index.directory.block(id);
+        let block = self.core.base.index.directory().block(id);
         let Some(extent) = block.extent() else { return Ok(Values::new()) };
         self.report.blocks += 1;
         self.report.bytes += u64::from(extent.bytes);
@@ -217,7 +217,7 @@ impl Verifier<'_> {
     }
 
     fn damaged(&mut self, id: BlockId, reason: String) {
-        let block = self.core.base.index.directory.block(id);
+        let block = self.core.base.index.directory().block(id);
         let key = String::from_utf8_lossy(&block.key);
         let what = format!("block {key:?} of space {}", block.space);
         let Some(extent) = block.extent() else { return };
@@ -251,9 +251,10 @@ impl Verifier<'_> {
         }
         let ages = record.first_seq..=record.through;
         // Of a space that was dropped, and lives on in clones, the format is theirs.
-        let holders = self.core.base.index.directory.clones.holders(record.space, record.first_seq);
+        let holders =
+            self.core.base.index.directory().clones.holders(record.space, record.first_seq);
         let mut spaces =
-            holders.iter().filter_map(|space| self.core.base.index.directory.space(*space));
+            holders.iter().filter_map(|space| self.core.base.index.directory().space(*space));
         let format = spaces.next().map(|space| Arc::clone(&space.format));
         for update in updates() {
             let position = format.as_ref().map(|format| format.position(update.key));
@@ -270,7 +271,7 @@ impl Verifier<'_> {
     }
 
     fn read(&mut self, id: BlockId) -> Result<(Buffer, std::ops::Range<usize>), String> {
-        let block = self.core.base.index.directory.block(id);
+        let block = self.core.base.index.directory().block(id);
         if block.placement().has_lost_updates() {
             return Err(LOST_UPDATES.to_owned());
         }
@@ -290,8 +291,8 @@ impl Verifier<'_> {
     }
 
     fn check_reference(&self, companion: u32, key: &[u8], bytes: u32) -> Result<(), String> {
-        let found = self.core.base.index.directory.exact(companion, key);
-        let extent = found.and_then(|found| self.core.base.index.directory.block(found).extent());
+        let found = self.core.base.index.directory().exact(companion, key);
+        let extent = found.and_then(|found| self.core.base.index.directory().block(found).extent());
         let least = image_format::HEADER_BYTES + key.len() + bytes as usize;
         if extent.is_none_or(|extent| (extent.bytes as usize) < least) {
             let key = String::from_utf8_lossy(key).into_owned();
@@ -305,7 +306,7 @@ impl Verifier<'_> {
         id: BlockId,
         referred: &mut BTreeSet<Vec<u8>>,
     ) -> Result<(), String> {
-        let block = self.core.base.index.directory.block(id);
+        let block = self.core.base.index.directory().block(id);
         let Some(extent) = block.extent() else { return Ok(()) };
         if !referred.remove(&*block.key) {
             return Err("a large value that no record refers to".to_owned());

@@ -12,8 +12,8 @@ pub(super) struct Waiters {
     refused: Option<Shortage>,
     /// An update had to wait for the pipeline of the log.
     for_pipeline: bool,
-    /// How often there was news.
-    events: u64,
+    /// Nobody was told yet of the last news.
+    has_news: bool,
 }
 
 impl Waiters {
@@ -31,7 +31,7 @@ impl Waiters {
     /// There may be room, or a reason to refuse for good: whoever waits is to ask again.
     pub(super) fn tell(&mut self) {
         self.refused = None;
-        self.events += 1;
+        self.has_news = true;
     }
 
     /// The pipeline of the log has moved.
@@ -46,8 +46,40 @@ impl Waiters {
         self.refused.filter(|_| !cfg!(feature = "broken-rest"))
     }
 
-    /// Changes with every news.
-    pub(super) fn events(&self) -> u64 {
-        self.events
+    /// Whether there is news to be passed on. Says so once.
+    pub(super) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.has_news)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_shortage_from_a_refusal_to_the_next_news() {
+        let mut waiters = Waiters::default();
+        assert_eq!(waiters.shortage(), None);
+        waiters.refuse(Shortage::Log);
+        waiters.refuse(Shortage::Memory);
+        assert_eq!(waiters.shortage(), Some(Shortage::Memory));
+        assert!(!waiters.take_news(), "nothing has happened");
+        waiters.tell();
+        assert_eq!(waiters.shortage(), None);
+        assert!(waiters.take_news());
+        assert!(!waiters.take_news(), "it was passed on");
+    }
+
+    #[test]
+    fn a_batch_that_ends_is_news_for_those_alone_who_wait_for_the_pipeline() {
+        let mut waiters = Waiters::default();
+        waiters.pipeline_moved();
+        assert!(!waiters.take_news());
+        waiters.refuse_for_pipeline();
+        assert_eq!(waiters.shortage(), None, "the batch ends by itself");
+        waiters.pipeline_moved();
+        assert!(waiters.take_news());
+        waiters.pipeline_moved();
+        assert!(!waiters.take_news());
     }
 }

@@ -101,8 +101,9 @@ pub(super) struct State {
     pub(super) view_waiters: BTreeMap<ViewId, Arc<ViewWaiter>>,
     /// When the driver will pump by itself.
     pub(super) driver_deadline_us: u64,
-    /// What [`Core::room_events`] was when callers who wait for room were last woken.
-    room_events: u64,
+    /// How often the core has said that there may be room, and how often it had when callers who
+    /// wait for room were last woken.
+    room_events: (u64, u64),
     /// The one record whose latency is measured at this time: one after the other are enough to
     /// know the distribution, and cost nothing per record.
     sample: Option<Sample>,
@@ -239,7 +240,7 @@ impl Shared {
             woken: Woken::default(),
             view_waiters: BTreeMap::new(),
             driver_deadline_us: 0,
-            room_events: 0,
+            room_events: (0, 0),
             sample: None,
             acknowledge: Latency::new(),
             held: Duration::ZERO,
@@ -341,12 +342,12 @@ impl Shared {
         let mut outbox = self.pump_locked(&mut guard);
         let kept = keep(&mut outbox.requests);
         let woken = std::mem::take(&mut guard.woken);
-        let room_events = guard.core.room_events();
-        let may_have_room = std::mem::replace(&mut guard.room_events, room_events) != room_events;
+        let (happened, told) = guard.room_events;
+        guard.room_events.1 = happened;
         drop(guard);
         self.see_to(outbox);
         woken.wake(&self.calls);
-        if may_have_room {
+        if happened != told {
             self.room.happened();
         }
         self.progress.happened();
@@ -383,6 +384,7 @@ impl Shared {
         let now_us = self.clock.now_us();
         let mut actions = std::mem::take(&mut state.actions);
         state.core.pump(now_us, &mut actions);
+        state.room_events.0 += u64::from(std::mem::take(&mut actions.room));
         let requests = std::mem::take(&mut actions.requests);
         let jobs = std::mem::take(&mut actions.jobs);
         for (id, answer) in actions.views.drain(..) {
@@ -488,7 +490,7 @@ impl Shared {
     /// Waits until there may be room again.
     fn wait_for_room<'a>(&'a self, guard: Locked<'a>) -> Locked<'a> {
         let began = self.clock.now_us();
-        let guard = self.wait(guard, &self.room, Core::room_events);
+        let guard = self.wait(guard, &self.room, |state| state.room_events.0);
         self.stall_us_max.fetch_max(self.clock.now_us() - began, Ordering::Relaxed);
         guard
     }
@@ -499,15 +501,15 @@ impl Shared {
         &self,
         mut guard: Locked<'a>,
         event: &Event,
-        state: impl Fn(&Core) -> u64,
+        state: impl Fn(&State) -> u64,
     ) -> Locked<'a> {
         event.waiters.fetch_add(1, Ordering::Relaxed);
-        let before = state(&guard.core);
+        let before = state(&guard);
         let outbox = self.pump_locked(&mut guard);
         // With the lock, or what this one waits for might happen before it sleeps.
         self.see_to(outbox);
         std::mem::take(&mut guard.woken).wake(&self.calls);
-        let timeout = if state(&guard.core) == before { LOOK_AGAIN } else { GIVE_WAY };
+        let timeout = if state(&guard) == before { LOOK_AGAIN } else { GIVE_WAY };
         guard.sleep(&event.condvar, timeout);
         event.waiters.fetch_sub(1, Ordering::Relaxed);
         guard
@@ -533,7 +535,7 @@ impl Shared {
             if let Some(closed) = guard.core.closed() {
                 return Err(closed.clone().into());
             }
-            guard = self.wait(guard, &self.progress, Core::sweep_frontier);
+            guard = self.wait(guard, &self.progress, |state| state.core.sweep_frontier());
         }
     }
 

@@ -34,8 +34,8 @@ impl Base {
     pub(in crate::engine) fn lasting_bytes(&self) -> usize {
         self.config.fixed_bytes()
             + self.config.cache_bytes
-            + self.index.directory.memory_bytes()
-            + self.index.physical.len() * 32
+            + self.index.directory().memory_bytes()
+            + self.index.placed().len() * 32
             + self.index.space_map.memory_bytes()
     }
 
@@ -56,7 +56,7 @@ impl Base {
     /// memory from the queues.
     pub(in crate::engine) fn queues_gauge(&self, resident: usize) -> Gauge {
         let limit = kept_from(self.queue_limit_beside(resident));
-        let used = self.index.queue_bytes() + 2 * self.index.arena.excess_bytes();
+        let used = self.index.queue_bytes() + 2 * self.index.arena().excess_bytes();
         Gauge { used: used as u64, limit: limit as u64 }
     }
 
@@ -88,7 +88,7 @@ impl Base {
 
     /// What the changes of a sweep of all that waits take of the log, about.
     fn change_bytes(&self) -> u64 {
-        let waiting = self.index.arena.queues() + self.in_hand.unlogged_blocks;
+        let waiting = self.index.arena().queues() + self.in_hand.unlogged_blocks;
         let runs = waiting.div_ceil(self.config.run_blocks_max) as u64;
         waiting as u64 * CHANGE_BYTES + runs * u64::from(self.config.log_page_bytes)
     }
@@ -104,25 +104,25 @@ impl Base {
     /// The images that blocks still share with others will be separate ones.
     pub(in crate::engine) fn waiting_space_bytes(&self, more: u64, blocks: usize) -> u64 {
         let index = &self.index;
-        let queued = index.arena.growth_bytes() + self.in_hand.growth_bytes;
+        let queued = index.arena().growth_bytes() + self.in_hand.growth_bytes;
         let waiting =
-            queued + index.spill_segments.growth_bytes() + index.pending_bytes as u64 + more;
-        let spilled = if index.spill_segments.is_empty() { 0 } else { index.directory.len() };
-        let blocks = index.arena.queues().max(spilled) + self.in_hand.unlogged_blocks + blocks;
-        let copies = index.copy_bytes + self.pending_images_bytes();
+            queued + index.spill_segments.growth_bytes() + index.pending_bytes() as u64 + more;
+        let spilled = if index.spill_segments.is_empty() { 0 } else { index.directory().len() };
+        let blocks = index.arena().queues().max(spilled) + self.in_hand.unlogged_blocks + blocks;
+        let copies = index.copy_bytes() + self.pending_images_bytes();
         2 * waiting + UNIT_BYTES * blocks as u64 + copies
     }
 
     /// Images that blocks will have of which updates are pending, at most.
     fn pending_images_bytes(&self) -> u64 {
-        let updates = self.index.pending_bytes / Pending::bytes_of(&[], &UpdateRef::default());
+        let updates = self.index.pending_bytes() / Pending::bytes_of(&[], &UpdateRef::default());
         updates as u64 * u64::from(self.block_bytes)
     }
 
     /// Space that no run may use: a checkpoint needs about this much, and without checkpoints the
     /// log would not be released.
     pub(in crate::engine) fn checkpoint_bytes(&self) -> u64 {
-        let directory = &self.index.directory;
+        let directory = &self.index.directory();
         let pages = directory.table.pages() + directory.trees.node_count();
         let blocks = 64 * directory.len() + 2 * directory.table.key_bytes();
         UNIT_BYTES * (pages as u64 + 2) + blocks as u64
@@ -142,11 +142,12 @@ impl Base {
         if are_known {
             log_bytes_per_entry = self.journal.log().statistics().bytes as f64 / entries;
         }
-        if self.index.arena.entries() >= COSTS_UPDATES_MIN {
-            entry_bytes = self.index.arena.used_bytes() as f64 / self.index.arena.entries() as f64;
+        if self.index.arena().entries() >= COSTS_UPDATES_MIN {
+            entry_bytes =
+                self.index.arena().used_bytes() as f64 / self.index.arena().entries() as f64;
         }
         Costs {
-            blocks: self.index.directory.len() as u64,
+            blocks: self.index.directory().len() as u64,
             image_bytes: self
                 .index
                 .space_map
@@ -165,7 +166,7 @@ impl Base {
         let directory = DirectorySize {
             blocks: costs.blocks,
             image_bytes: costs.image_bytes,
-            memory_bytes: self.index.directory.memory_bytes() as u64,
+            memory_bytes: self.index.directory().memory_bytes() as u64,
         };
         self.block_bytes = self.config.block_sizes().target(&directory, self.block_bytes);
     }

@@ -179,7 +179,7 @@ impl Base {
     /// block is held in a store that is open for upkeep. Who only looks applies nothing.
     ///
     /// # Errors
-    /// [`RequestError::UnknownModifier`] in a store that is open for anything else, if `is_applied`.
+    /// [`RequestError::UnknownModifier`] in a store in which it would be applied.
     pub(super) fn note_waiting(
         &mut self,
         id: BlockId,
@@ -217,7 +217,7 @@ impl Base {
 
     /// Queue entries that updates became, after folding: those that were swept and those that wait.
     pub(super) fn entries_came(&self) -> u64 {
-        let waiting = self.index.arena.entries() + self.index.spill_segments.entries();
+        let waiting = self.index.arena().entries() + self.index.spill_segments.entries();
         (self.statistics.entries_swept + waiting).max(1)
     }
 }

@@ -12,8 +12,8 @@ impl Core {
     /// one read, and one for each spill segment that seems to have the key, at the next pumps.
     ///
     /// # Errors
-    /// [`RequestError::NoTable`](crate::RequestError::NoTable) if the space does not exist; [`Error::Damaged`] if the block could
-    /// not be read when it was swept.
+    /// [`NoTable`](crate::RequestError::NoTable) if the space does not exist; [`Error::Damaged`] if
+    /// the block could not be read when it was swept.
     pub fn view(&mut self, space: u32, wanted: Wanted) -> Result<ViewPoll, Error> {
         self.views.view(&mut self.base, space, wanted)
     }
@@ -66,7 +66,7 @@ impl Core {
     /// read and a write of those that are out of order.
     ///
     /// # Errors
-    /// [`RequestError::NoTable`](crate::RequestError::NoTable); [`RetryError::Busy`](crate::RetryError::Busy) while another
+    /// [`NoTable`](crate::RequestError::NoTable); [`Busy`](crate::RetryError::Busy) while another
     /// compaction is on its way.
     pub fn request_compaction(&mut self, space: u32) -> Result<CompactionId, Error> {
         self.sweep.request_compaction(&self.base, space)
@@ -92,8 +92,9 @@ impl Core {
     /// Makes a hidden space to load blocks into that are to become those of `space`.
     ///
     /// # Errors
-    /// [`RequestError::NoTable`](crate::RequestError::NoTable); [`RequestError::NotEmpty`](crate::RequestError::NotEmpty); [`RequestError::ReadOnly`](crate::RequestError::ReadOnly);
-    /// [`RetryError::Busy`](crate::RetryError::Busy) when the log has no room.
+    /// [`NoTable`](crate::RequestError::NoTable); [`NotEmpty`](crate::RequestError::NotEmpty);
+    /// [`ReadOnly`](crate::RequestError::ReadOnly); [`Busy`](crate::RetryError::Busy) when the log
+    /// has no room.
     pub fn begin_load(&mut self, space: u32) -> Result<(LoadTarget, u64), Error> {
         self.sweep.begin_load(&mut self.base, space)
     }

@@ -31,7 +31,7 @@ impl Core {
     /// memory, or they are all that holds it. If not, checkpoints release it without them.
     fn is_log_held_by_queues(&self) -> bool {
         let Self { base, checkpointer, .. } = self;
-        let frontier = base.index.frontier;
+        let frontier = base.index.frontier();
         let held = base.journal.last().saturating_sub(frontier);
         let needed = base.journal.last().saturating_sub(checkpointer.superblock().replay_from);
         // The last looks at all segments of the log, and is asked for last.
@@ -50,7 +50,7 @@ impl Core {
     /// Whether nothing waits that a sweep could make room of.
     pub(super) fn is_all_swept(&self) -> bool {
         let index = &self.base.index;
-        index.arena.queues() == 0
+        index.arena().queues() == 0
             && self.pipeline.is_empty()
             && self.spiller.is_empty()
             && index.spill_segments.is_empty()

@@ -44,7 +44,7 @@ impl Core {
     /// The last update that is in the queues.
     #[must_use]
     pub fn accepted(&self) -> u64 {
-        self.base.index.accepted
+        self.base.index.accepted()
     }
 
     /// Counters since the store was opened.
@@ -68,7 +68,7 @@ impl Core {
     /// Number of blocks in the directory, and the memory it takes in bytes.
     #[must_use]
     pub fn directory_size(&self) -> (usize, usize) {
-        (self.base.index.directory.len(), self.base.index.directory.memory_bytes())
+        (self.base.index.directory().len(), self.base.index.directory().memory_bytes())
     }
 
     /// Target size of the blocks that the sweep makes at present, in bytes: see
@@ -81,15 +81,15 @@ impl Core {
     /// Number of nodes of the directory, and levels of its deepest tree.
     #[must_use]
     pub fn tree_size(&self) -> (usize, usize) {
-        let trees = &self.base.index.directory.trees;
-        let depths = self.base.index.directory.roots().into_iter().map(|root| trees.depth(root));
+        let trees = &self.base.index.directory().trees;
+        let depths = self.base.index.directory().roots().into_iter().map(|root| trees.depth(root));
         (trees.node_count(), depths.max().unwrap_or(0))
     }
 
     /// What changes of the trees have cost since the store was opened.
     #[must_use]
     pub fn tree_counters(&self) -> TreeCounters {
-        self.base.index.directory.trees.counters()
+        self.base.index.directory().trees.counters()
     }
 
     /// Bytes of images in the cache.
@@ -107,20 +107,14 @@ impl Core {
     /// The space with this number.
     #[must_use]
     pub fn space_record(&self, space: u32) -> Option<SpaceRecord> {
-        self.base.index.directory.space(space).map(|space| space.record.clone())
+        self.base.index.directory().space(space).map(|space| space.record.clone())
     }
 
     /// Whether there is no room on the data devices, for an update that grows or for the last run,
     /// and they cannot grow.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.base.index.full || self.is_out_of_room()
-    }
-
-    /// Changes whenever an update that had to wait may find room, or be refused for good.
-    #[must_use]
-    pub fn room_events(&self) -> u64 {
-        self.base.waiters.events()
+        self.base.index.is_full() || self.is_out_of_room()
     }
 
     /// Why the store takes no more updates, if it does not.
@@ -268,7 +262,7 @@ impl Core {
     /// From where on the next open would have to read the log after a checkpoint made now.
     #[must_use]
     pub fn replay_from_next(&self) -> u64 {
-        self.base.journal.published().min(self.base.index.frontier) + 1
+        self.base.journal.published().min(self.base.index.frontier()) + 1
     }
 
     /// From where on the next open has to read the log.
@@ -306,7 +300,7 @@ impl Core {
     /// Cost: a pass over the directory.
     #[must_use]
     pub fn audit(&self) -> Vec<String> {
-        let (mut faults, _) = self.base.index.directory.audit();
+        let (mut faults, _) = self.base.index.directory().audit();
         faults.extend(self.audit_places());
         faults.extend(self.audit_ages());
         faults
@@ -318,24 +312,24 @@ impl Core {
             let frozen = block.frozen.as_ref().is_some_and(|frozen| frozen.count() > 0);
             u64::from(block.waits()) + u64::from(frozen)
         };
-        let waiting: u64 = self.base.index.directory.table.from(0).map(waits).sum();
-        let held = self.base.index.arena.held();
+        let waiting: u64 = self.base.index.directory().table.from(0).map(waits).sum();
+        let held = self.base.index.arena().held();
         (waiting != held).then(|| format!("{held} queues are counted by age, and {waiting} wait"))
     }
 
     /// Used space is what blocks, nodes, pages, spill segments and the root take, and no more.
     fn audit_places(&self) -> Vec<String> {
         let mut faults = Vec::new();
-        let table = &self.base.index.directory.table;
+        let table = &self.base.index.directory().table;
         let mut extents = BTreeSet::new();
         for id in table.ids() {
             let Some(extent) = table.get(id).extent() else { continue };
             extents.insert(extent);
-            if !self.base.index.physical.contains(&(extent.device, extent.offset, id)) {
+            if !self.base.index.placed().contains(&(extent.device, extent.offset, id)) {
                 faults.push(format!("block {} is not in the index of places", id.0));
             }
         }
-        if self.base.index.physical.len()
+        if self.base.index.placed().len()
             != table.ids().filter(|id| table.get(*id).extent().is_some()).count()
         {
             faults.push("the index of places names blocks that are not there".to_owned());
@@ -344,7 +338,8 @@ impl Core {
             return faults; // Runs and checkpoints on their way have space of their own.
         }
         let images = self.checkpointer.listed().images().map(|(_, image)| image.extent);
-        let carried = self.base.index.outdated.iter().chain(self.checkpointer.outdated()).copied();
+        let carried =
+            self.base.index.outdated().iter().chain(self.checkpointer.outdated()).copied();
         let spill_segments =
             self.base.index.spill_segments.iter().map(|segment| segment.record.extent);
         let all = extents

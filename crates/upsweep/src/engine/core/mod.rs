@@ -1,7 +1,7 @@
 //! The engine's core: a synchronous state machine without threads, clocks, files or randomness.
 //!
 //! Events go in (a call, a completion, a finished job, the time), [`Actions`] come out (submit this
-//! request, run this job, answer this view). The core is the conductor: it owns the parts, hands
+//! request, run this job, answer this view, wake who waits for room). The core is the conductor: it owns the parts, hands
 //! each event to the part that it concerns, and moves all of them on. What a part knows is in the
 //! part (see the list in `mod.rs` of the engine); what several of them have to agree on is in the
 //! [base](Base) that all stand on.
@@ -51,6 +51,9 @@ pub struct Actions {
     pub jobs: Vec<Job>,
     /// Views that were pending and are answered now.
     pub views: Vec<(ViewId, Result<View, Error>)>,
+    /// Whoever was told to [wait](Accept::Wait) is to offer its updates again: there may be room,
+    /// or a reason to refuse them for good.
+    pub room: bool,
 }
 
 /// The state machine of one open store.
@@ -126,7 +129,7 @@ impl Core {
             }
             Err(AppendError::Full) => {
                 let refused = self.wait(Shortage::Log);
-                if self.base.index.full { Err(self.full_error()) } else { refused }
+                if self.base.index.is_full() { Err(self.full_error()) } else { refused }
             }
             Err(AppendError::TooLong { .. }) => {
                 let (bytes, limit) = (offer.bytes, accept::record_bytes_max(base));
@@ -176,6 +179,7 @@ impl Core {
         }
         self.views.pump(&mut self.base, &mut actions.views);
         actions.requests.append(self.base.io.outgoing());
+        actions.room |= self.base.waiters.take_news();
         debug_assert!(!self.rests_while_somebody_waits(), "nothing makes the room that is wanted");
     }
 
@@ -194,7 +198,7 @@ impl Core {
             let mut figures = self.figures();
             figures.log_at_start = self.sweep.note_log(&figures);
             self.admission.refuse_from(figures.log_percent_refused());
-            let only_a_cycle_helps = figures.is_cycle_for_log() && !self.base.index.full;
+            let only_a_cycle_helps = figures.is_cycle_for_log() && !self.base.index.is_full();
             let is_left_to_callers = only_a_cycle_helps && self.base.is_log_short_of_changes();
             self.base.journal.leave_to_callers(is_left_to_callers);
             self.sweep.pump(&mut self.base, &mut self.pipeline, &self.spiller, &figures);

@@ -29,28 +29,28 @@ impl Core {
     /// The space of this name, if it is there.
     #[must_use]
     pub fn space_named(&self, name: &str) -> Option<&SpaceRecord> {
-        self.base.index.directory.space_named(name).map(|space| &space.record)
+        self.base.index.directory().space_named(name).map(|space| &space.record)
     }
 
     /// How the blocks of a space are laid out.
     #[must_use]
     pub fn format_of(&self, space: u32) -> Option<Arc<dyn BlockFormat>> {
-        self.base.index.directory.space(space).map(|space| Arc::clone(&space.format))
+        self.base.index.directory().space(space).map(|space| Arc::clone(&space.format))
     }
 
     /// All spaces of the application, those of snapshots included: number, name, format.
     pub fn spaces(&self) -> impl Iterator<Item = &SpaceRecord> {
         let companions = |space: &&SpaceRecord| !space.name.is_empty();
-        self.base.index.directory.spaces().map(|space| &space.record).filter(companions)
+        self.base.index.directory().spaces().map(|space| &space.record).filter(companions)
     }
 
     /// Records in published images, and updates that wait, of one space.
     #[must_use]
     pub fn space_size(&self, space: u32) -> SpaceSize {
         let mut size = SpaceSize::default();
-        let Some(found) = self.base.index.directory.space(space) else { return size };
-        for id in self.base.index.directory.blocks_of(found) {
-            let block = self.base.index.directory.block(id);
+        let Some(found) = self.base.index.directory().space(space) else { return size };
+        for id in self.base.index.directory().blocks_of(found) {
+            let block = self.base.index.directory().block(id);
             size.blocks += 1;
             size.records += u64::from(block.placement().records);
             size.bytes += block.extent().map_or(0, |extent| u64::from(extent.bytes));
@@ -97,7 +97,7 @@ impl Core {
         self.base.gate.check_open()?;
         self.base.index.bindings.format(format)?;
         self.check_new_name(name)?;
-        let space = self.base.index.next_space;
+        let space = self.base.index.next_space();
         let companion = if large_values { space + 1 } else { 0 };
         let (format, name) = (format.to_owned(), name.to_owned());
         let record = SpaceRecord { space, companion, snapshot: 0, format, name };
@@ -105,7 +105,7 @@ impl Core {
         encode_create_space(&record, &mut payload);
         let publish = Publish::Event(Event::Create(record));
         let seq = self.base.append_or_make_room(&payload, publish)?;
-        self.base.index.next_space += 2;
+        self.base.index.take_spaces(1);
         Ok((space, seq))
     }
 
@@ -160,7 +160,7 @@ impl Core {
         if let Some(name) = name {
             self.check_snapshot_name(name)?;
         }
-        let number = self.base.index.next_space;
+        let number = self.base.index.next_space();
         let all = self.spaces_of(0).map(|record| record.space);
         let all = all.filter(|space| *space >= FIRST_USER_SPACE);
         let sources = spaces.map_or_else(|| all.collect(), <[u32]>::to_vec);
@@ -188,7 +188,7 @@ impl Core {
             }
             _ => false,
         };
-        let taken = self.base.index.directory.snapshots.named(name).is_some();
+        let taken = self.base.index.directory().snapshots.named(name).is_some();
         if taken || self.base.journal.events().any(on_its_way) {
             return Err(RequestError::SnapshotExists(name.to_owned()).into());
         }
@@ -206,7 +206,7 @@ impl Core {
         if source < FIRST_USER_SPACE {
             return Err(RequestError::NoTable(found.name.clone()).into());
         }
-        let space = self.base.index.next_space + 2 * position;
+        let space = self.base.index.next_space() + 2 * position;
         let companion = if found.companion == 0 { 0 } else { space + 1 };
         let (format, name) = (found.format.clone(), found.name.clone());
         Ok(SpaceRecord { space, companion, snapshot, format, name })
@@ -219,31 +219,31 @@ impl Core {
         let snapshots = usize::from(clone.snapshot.is_some());
         let count = u32::try_from(sources.len() + snapshots).expect("spaces are few");
         let seq = self.base.append_or_make_room(&payload, Publish::Event(Event::Clone(clone)))?;
-        self.base.index.next_space += 2 * count;
+        self.base.index.take_spaces(count);
         sources.into_iter().for_each(|source| self.base.index.raise_fence(source, seq));
         Ok(seq)
     }
 
     /// All snapshots, with the sequence that each of them shows.
     pub fn snapshots(&self) -> impl Iterator<Item = (&SnapshotRecord, u64)> {
-        self.base.index.directory.snapshots.iter().map(|(record, seq)| (record, *seq))
+        self.base.index.directory().snapshots.iter().map(|(record, seq)| (record, *seq))
     }
 
     /// The snapshot with this number, and the sequence that it shows.
     #[must_use]
     pub fn snapshot(&self, number: u32) -> Option<(&SnapshotRecord, u64)> {
-        self.base.index.directory.snapshots.get(number).map(|(record, seq)| (record, *seq))
+        self.base.index.directory().snapshots.get(number).map(|(record, seq)| (record, *seq))
     }
 
     /// The number of the snapshot of this name.
     #[must_use]
     pub fn snapshot_named(&self, name: &str) -> Option<u32> {
-        self.base.index.directory.snapshots.named(name)
+        self.base.index.directory().snapshots.named(name)
     }
 
     /// The spaces of a snapshot; 0: those of none, which can be changed.
     pub fn spaces_of(&self, snapshot: u32) -> impl Iterator<Item = &SpaceRecord> {
-        let records = self.base.index.directory.spaces_of(snapshot).map(|space| &space.record);
+        let records = self.base.index.directory().spaces_of(snapshot).map(|space| &space.record);
         records.filter(|record| !record.name.is_empty())
     }
 
@@ -262,10 +262,11 @@ impl Core {
     ) -> Result<Vec<Differing>, Error> {
         let space = |number| {
             let no_table = || RequestError::NoTable(format!("number {number}"));
-            self.base.index.directory.space(number).ok_or_else(no_table)
+            self.base.index.directory().space(number).ok_or_else(no_table)
         };
         let (left, right) = (space(left)?, space(right)?);
-        let (trees, table) = (&self.base.index.directory.trees, &self.base.index.directory.table);
+        let (trees, table) =
+            (&self.base.index.directory().trees, &self.base.index.directory().table);
         Ok(trees.difference(table, left.root, right.root, from).take(count).collect())
     }
 
@@ -276,7 +277,7 @@ impl Core {
     /// [`RequestError::NoSnapshot`]; [`RetryError::Busy`] when the log has no room.
     pub fn drop_snapshot(&mut self, snapshot: u32) -> Result<u64, Error> {
         self.base.gate.check_open()?;
-        if self.base.index.directory.snapshots.get(snapshot).is_none() {
+        if self.base.index.directory().snapshots.get(snapshot).is_none() {
             return Err(RequestError::NoSnapshot(format!("number {snapshot}")).into());
         }
         let mut payload = Vec::new();
@@ -319,7 +320,7 @@ impl Core {
         let publish = Publish::Event(Event::RemoveRange(range));
         let seq = self.base.append_or_make_room(&payload, publish)?;
         self.sweep.note_change(space);
-        self.base.index.accepted = seq;
+        self.base.index.accept_through(seq);
         self.base.index.raise_fence(space, seq);
         Ok(seq)
     }
@@ -336,14 +337,14 @@ impl Core {
         visitor: Option<Arc<dyn BlockVisitor>>,
     ) -> Result<(), Error> {
         self.base.index.check_space(space)?;
-        Arc::make_mut(&mut self.base.index.visitors).set(space, visitor);
+        self.base.index.set_visitor(space, visitor);
         Ok(())
     }
 
     /// The message of the panic for which the visitor of a space is called no more, if so.
     #[must_use]
     pub fn visitor_panic(&self, space: u32) -> Option<String> {
-        self.base.index.visitors.panic(space).map(str::to_owned)
+        self.base.index.visitors().panic(space).map(str::to_owned)
     }
 
     /// Gives a number to a modifier of the application that has none in this store yet.

@@ -112,7 +112,7 @@ impl Growth {
         let kept = (base.index.space_map.used_bytes() / KEPT_PART).max(space.kept_bytes_min);
         let excess = spare.saturating_sub(kept);
         self.punching.look(excess, base.now_us, space.window_us);
-        if self.is_under_way() || base.gate.is_paused() || base.index.replaying {
+        if self.is_under_way() || base.gate.is_paused() || base.index.is_replaying() {
             return;
         }
         let Some((device, offset, bytes)) = self.next_hole(base) else { return };

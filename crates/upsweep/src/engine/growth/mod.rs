@@ -10,8 +10,8 @@
 //! some holes may have space in truth, which the file system gives even when it is full: so when
 //! the shortest step into a hole is refused, the next hole is tried.
 //!
-//! Invariant: the free bytes are at least [`Growth::reserved_bytes`] when an update that may grow its
-//! block is accepted. Its terms are estimates from above; should they ever be too low, the run that
+//! Invariant: the free bytes are at least [`Growth::reserved_bytes`] when an update that may grow
+//! its block is accepted. Its terms are estimates from above; should they ever be too low, the run that
 //! finds no room is cancelled, its updates wait again, and the store counts as full.
 
 mod holes;
@@ -161,7 +161,7 @@ impl Growth {
     /// `is_swept` says that nothing waits for one.
     pub(super) fn is_out_of_room(&self, base: &Base, is_swept: bool) -> bool {
         let refused = self.refused_until.is_some_and(|until| base.now_us < until);
-        self.wanted > 0 && refused && (base.index.full || is_swept)
+        self.wanted > 0 && refused && (base.index.is_full() || is_swept)
     }
 
     /// Bytes that have to stay free for what waits, for `more` bytes of updates of so many blocks,

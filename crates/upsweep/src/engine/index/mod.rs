@@ -4,9 +4,10 @@
 //! |---|---|
 //! | `mod.rs` | the state, and the figures that others ask for |
 //! | `queues.rs` | updates reach queues; runs and spills take what waits and give it back |
-//! | `publish.rs` | changes of the directory take effect: the same in replay as when they were made |
+//! | `publish.rs` | changes of the directory take effect, in replay as when they were made |
 //! | `places.rs` | where images are, and what becomes of space that nobody is at any more |
 //! | `spilled.rs` | which spill segments concern which blocks |
+//! | `checkpointed.rs` | what a checkpoint has to write, and how it is read again |
 //! | `owner.rs` | through which space a block is seen, and who shares it |
 //!
 //! Everything here may be read by the parts above; it changes by the functions here alone, which
@@ -15,6 +16,7 @@
 //! `pending_bytes` and `copy_bytes` are the sums over what there is; a place is in use if and only
 //! if an image, a spill segment, or the last checkpoint is there.
 
+mod checkpointed;
 mod owner;
 mod places;
 mod publish;
@@ -36,51 +38,51 @@ use super::key::Key;
 use super::queue::Arena;
 use super::registry::{Bindings, Registry};
 use super::spill_segments::SpillSegments;
-use super::visitor::Visitors;
+use super::visitor::{BlockVisitor, Visitors};
 use crate::device::DeviceId;
 use crate::error::{Error, RequestError, RetryError};
-use crate::placement::SpaceMap;
+use crate::placement::{Extent, SpaceMap};
 
 /// Directory, queues and places.
 pub(super) struct Index {
     pub(super) bindings: Bindings,
-    pub(super) visitors: Arc<Visitors>,
-    pub(super) directory: Directory,
-    pub(super) arena: Arena,
+    visitors: Arc<Visitors>,
+    directory: Directory,
+    arena: Arena,
     pub(super) space_map: SpaceMap,
     /// Which blocks are where; several may share a place.
-    pub(super) physical: BTreeSet<(DeviceId, u64, BlockId)>,
+    physical: BTreeSet<(DeviceId, u64, BlockId)>,
     /// Blocks without image for which something waits: space, key.
-    pub(super) unplaced: BTreeSet<(u32, Key, BlockId)>,
+    unplaced: BTreeSet<(u32, Key, BlockId)>,
     /// Blocks that are to be swept out of turn.
-    pub(super) out_of_turn: BTreeSet<BlockId>,
+    out_of_turn: BTreeSet<BlockId>,
     pub(super) spill_segments: SpillSegments,
     pub(super) cache: Cache,
     /// Memory of what runs and spills have taken out of queues.
-    pub(super) frozen_bytes: usize,
+    frozen_bytes: usize,
     /// Memory of updates that wait for their record: see `pending.rs`.
-    pub(super) pending_bytes: usize,
+    pending_bytes: usize,
     /// Bytes of images that blocks which wait share with others: their next images are separate.
-    pub(super) copy_bytes: u64,
+    copy_bytes: u64,
     /// Places that only the last checkpoint refers to: of images since changes were carried, and of
     /// spill segments that nobody needs any more. The next checkpoint gives them free.
-    pub(super) outdated: Vec<crate::placement::Extent>,
+    outdated: Vec<Extent>,
     /// The number of the next space.
-    pub(super) next_space: u32,
+    next_space: u32,
     /// The last update that is in the queues.
-    pub(super) accepted: u64,
+    accepted: u64,
     /// Every update up to this sequence is inside a published image or a spill segment.
-    pub(super) frontier: u64,
+    frontier: u64,
     /// The data devices had no room for the last run.
-    pub(super) full: bool,
+    full: bool,
     /// The second pass of recovery is on: updates arrive with the sequences of the log.
-    pub(super) replaying: bool,
+    replaying: bool,
     /// Ranges of keys whose removal replay will come to: sequence and range.
-    pub(super) removed_ranges: Vec<(u64, RangeRecord)>,
+    removed_ranges: Vec<(u64, RangeRecord)>,
     /// A block whose queue reaches this many bytes is swept out of turn.
-    pub(super) oversized_queue_bytes: usize,
+    oversized_queue_bytes: usize,
     /// Memory for where the updates of a record go.
-    pub(super) targets: Vec<Option<Target>>,
+    targets: Vec<Option<Target>>,
 }
 
 impl Index {
@@ -116,6 +118,144 @@ impl Index {
             oversized_queue_bytes,
             targets: Vec::new(),
         }
+    }
+
+    /// Spaces, trees and blocks.
+    pub(super) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// The memory of all queues.
+    pub(super) fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// Which blocks are where, in physical order; several may share a place.
+    pub(super) fn placed(&self) -> &BTreeSet<(DeviceId, u64, BlockId)> {
+        &self.physical
+    }
+
+    /// Blocks without image for which something waits, in key order.
+    pub(super) fn unplaced(&self) -> &BTreeSet<(u32, Key, BlockId)> {
+        &self.unplaced
+    }
+
+    /// Places that only the last checkpoint refers to.
+    pub(super) fn outdated(&self) -> &[Extent] {
+        &self.outdated
+    }
+
+    /// Memory of updates that wait for their record.
+    pub(super) fn pending_bytes(&self) -> usize {
+        self.pending_bytes
+    }
+
+    /// Bytes of images that will be separate ones, for the blocks that wait share them.
+    pub(super) fn copy_bytes(&self) -> u64 {
+        self.copy_bytes
+    }
+
+    /// Who is shown the blocks of a space.
+    pub(super) fn visitors(&self) -> &Arc<Visitors> {
+        &self.visitors
+    }
+
+    /// Has the blocks of a space shown to `visitor` from now on.
+    pub(super) fn set_visitor(&mut self, space: u32, visitor: Option<Arc<dyn BlockVisitor>>) {
+        Arc::make_mut(&mut self.visitors).set(space, visitor);
+    }
+
+    /// The number of the next space.
+    pub(super) fn next_space(&self) -> u32 {
+        self.next_space
+    }
+
+    /// So many spaces are given numbers, and as many companions.
+    pub(super) fn take_spaces(&mut self, count: u32) {
+        self.next_space += 2 * count;
+    }
+
+    /// The last update that is in the queues.
+    pub(super) fn accepted(&self) -> u64 {
+        self.accepted
+    }
+
+    /// Updates up to this sequence are in the queues, or will be before any that come later.
+    pub(super) fn accept_through(&mut self, seq: u64) {
+        self.accepted = self.accepted.max(seq);
+    }
+
+    /// Tells what was accepted so far from what comes, when ages are asked for.
+    pub(super) fn mark_accepted(&mut self) {
+        self.arena.mark(self.accepted + 1);
+    }
+
+    /// Every update up to this sequence is inside a published image or a spill segment.
+    pub(super) fn frontier(&self) -> u64 {
+        self.frontier
+    }
+
+    /// Whether the data devices had no room for the last run or checkpoint.
+    pub(super) fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Whether they had room.
+    pub(super) fn set_full(&mut self, is_full: bool) {
+        self.full = is_full;
+    }
+
+    /// Has a block swept out of turn.
+    pub(super) fn sweep_out_of_turn(&mut self, block: BlockId) {
+        self.out_of_turn.insert(block);
+    }
+
+    /// Whether any block is to be swept out of turn.
+    pub(super) fn has_out_of_turn(&self) -> bool {
+        !self.out_of_turn.is_empty()
+    }
+
+    /// Takes out the next block that is to be swept out of turn.
+    pub(super) fn next_out_of_turn(&mut self) -> Option<BlockId> {
+        while let Some(id) = self.out_of_turn.pop_first() {
+            let block = self.directory.block(id);
+            if !block.pinned && block.waits() {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// The second pass of recovery begins.
+    pub(super) fn begin_replay(&mut self) {
+        self.replaying = true;
+    }
+
+    /// Everything of the log is in images, queues and spill segments.
+    pub(super) fn end_replay(&mut self) {
+        debug_assert!(self.replaying, "what ends has begun");
+        self.replaying = false;
+        self.removed_ranges.clear();
+    }
+
+    /// Whether the second pass of recovery is on.
+    pub(super) fn is_replaying(&self) -> bool {
+        self.replaying
+    }
+
+    /// Replay will come to the removal of this range.
+    pub(super) fn will_remove(&mut self, seq: u64, range: RangeRecord) {
+        self.removed_ranges.push((seq, range));
+    }
+
+    /// Ranges of keys whose removal replay will come to, with their sequences.
+    pub(super) fn removed_ranges(&self) -> &[(u64, RangeRecord)] {
+        &self.removed_ranges
+    }
+
+    /// Gives the memory of [`Index::route`] back.
+    pub(super) fn keep_targets(&mut self, targets: Vec<Option<Target>>) {
+        self.targets = targets;
     }
 
     /// The record of a space.

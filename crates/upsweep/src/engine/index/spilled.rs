@@ -124,6 +124,15 @@ impl Index {
         )
     }
 
+    /// A spill segment through this sequence has an update for a block; returns whether it is not
+    /// inside the image of the block.
+    pub(in crate::engine) fn count_spilled(&mut self, id: BlockId, through: u64) -> bool {
+        let block = self.directory.block_mut(id);
+        let waits = block.placement().frontier < through;
+        block.spilled += u32::from(waits);
+        waits
+    }
+
     /// Has every block believe in an update in a spill segment that covers its keys.
     pub(in crate::engine) fn mark_spilled(&mut self, record: &SpillSegmentRecord, seq: u64) {
         for space in self.directory.clones.holders(record.space, seq) {

@@ -6,7 +6,8 @@
 //! whoever shares them keeps the blocks and what waits for them.
 
 use super::Pipeline;
-use super::run::{Run, RunBlock};
+use super::block::RunBlock;
+use super::run::Run;
 use super::spill_segment::job_spill_segments;
 use crate::engine::base::Base;
 use crate::engine::directory::Directory;
@@ -134,12 +135,12 @@ pub(super) fn of_damaged(base: &Base, run: &Run) -> Vec<Quarantined> {
     for run_block in run.blocks.iter().filter(|block| block.is_set_aside()) {
         let damage = run_block.damage.as_deref().unwrap_or_default();
         let space = run_block.owner;
-        let block = base.index.directory.block(run_block.id);
+        let block = base.index.directory().block(run_block.id);
         let Some(frozen) = block.frozen.as_ref().filter(|_| space != QUARANTINE_SPACE) else {
             continue;
         };
         let JobSpillSegments { images, high, .. } = job_spill_segments(base, run, run_block);
-        let Some(format) = base.index.directory.space(space).map(|space| &*space.format) else {
+        let Some(format) = base.index.directory().space(space).map(|space| &*space.format) else {
             continue;
         };
         let spilled = images.iter().filter_map(|image| {
@@ -163,7 +164,7 @@ impl Pipeline {
     /// Gives a run up for lack of room. After a rest the next run asks the devices to grow once
     /// more: somebody may have made room.
     pub(super) fn cancel_run(&mut self, base: &mut Base, growth: &mut Growth, id: RunId) {
-        base.index.full = true;
+        base.index.set_full(true);
         base.waiters.tell();
         growth.forget_refusals();
         self.has_found_no_room = true;
@@ -175,7 +176,7 @@ impl Pipeline {
         let run = self.runs.remove(&id).expect("a run lives until it is published");
         base.index.end_freeze(run.frozen_bytes);
         for block in &run.blocks {
-            if let Some(id) = base.index.directory.table.find(block.reference()) {
+            if let Some(id) = base.index.directory().table.find(block.reference()) {
                 base.index.unfreeze(id);
             }
         }

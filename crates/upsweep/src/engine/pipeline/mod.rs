@@ -15,12 +15,14 @@
 //! | file | what it does |
 //! |---|---|
 //! | `run.rs` | the run and its steps |
+//! | `block.rs` | a block of a run: what was read of it |
 //! | `spill_segment.rs` | spill segments that a run needs |
 //! | `values.rs` | large values that a run needs |
 //! | `owner.rs` | through which space a run sees its blocks |
 //! | `place.rs` | where the images go |
 //! | `change.rs` | the change that publishes a run |
 
+mod block;
 mod change;
 mod owner;
 mod place;
@@ -81,7 +83,7 @@ impl Pipeline {
         debug_assert!(!blocks.is_empty(), "a run has blocks");
         let id = self.new_id();
         blocks.iter().for_each(|block| base.index.pin(*block));
-        let run = Run::new(blocks, &base.index.directory.table, base.block_bytes);
+        let run = Run::new(blocks, &base.index.directory().table, base.block_bytes);
         self.runs.insert(id, run);
         id
     }

@@ -16,8 +16,8 @@ impl Pipeline {
                 continue;
             }
             changed = true;
-            let found = base.index.directory.table.find(block.reference());
-            match found.and_then(|id| base.index.directory.owner(id)) {
+            let found = base.index.directory().table.find(block.reference());
+            match found.and_then(|id| base.index.directory().owner(id)) {
                 Some((space, _)) => block.owner = space.record.space,
                 None => {
                     block.is_gone = true;

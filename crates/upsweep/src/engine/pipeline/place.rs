@@ -4,8 +4,9 @@
 //! reserve of free space, so that runs which shrink always find room.
 
 use super::Pipeline;
+use super::block::RunBlock;
 use super::change::{self, of_damaged};
-use super::run::{Phase, RunBlock};
+use super::run::Phase;
 use crate::device::Buffer;
 use crate::engine::base::Base;
 use crate::engine::growth::Growth;
@@ -28,9 +29,9 @@ impl Pipeline {
             self.no_room_for(base, growth, id, done, jobs);
             return;
         };
-        base.index.full = false;
+        base.index.set_full(false);
         let run = &self.runs[&id];
-        let change = change::describe(&base.index.directory, run, &done, &extents, &values);
+        let change = change::describe(&base.index.directory(), run, &done, &extents, &values);
         let mut quarantined = std::mem::take(&mut done.quarantined);
         quarantined.extend(of_damaged(base, run));
         let writes =

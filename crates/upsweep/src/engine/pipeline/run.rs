@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
+use super::block::RunBlock;
 use super::spill_segment::{RunSpillSegment, job_spill_segments, spill_segment_damage};
 use super::{Pipeline, values};
 use crate::device::{Buffer, Completion, Operation};
 use crate::engine::base::Base;
-use crate::engine::cache::Image;
 use crate::engine::directory::{BlockId, BlockTable};
 use crate::engine::flush::Flushing;
-use crate::engine::format::image_format::{self, Identity, ImageKind};
-use crate::engine::format::record_format::{BlockRef, Change, LOST_UPDATES, Placement};
+use crate::engine::format::record_format::Change;
 use crate::engine::growth::Growth;
 use crate::engine::index::Release;
 use crate::engine::io::{IoKind, RunId, owner_of};
@@ -22,26 +21,6 @@ use crate::engine::spill_segments::SpillSegment;
 use crate::engine::statistics::RunSummary;
 use crate::log::AppendError;
 use crate::placement::Extent;
-
-/// A block of a run.
-pub(super) struct RunBlock {
-    pub(super) id: BlockId,
-    birth: u64,
-    /// Where it was when the run began; it moves by no other way than this run.
-    placement: Placement,
-    /// The space through which the run sees it, from the time at which its updates are frozen.
-    pub(super) owner: u32,
-    /// No space has it any more.
-    pub(super) is_gone: bool,
-    image: Option<Arc<Image>>,
-    /// Why the block cannot be used, if so.
-    pub(super) damage: Option<String>,
-    /// Updates of it were in a spill segment that cannot be read.
-    pub(super) has_lost_updates: bool,
-    /// A damaged block of the quarantine table cannot send its updates to the quarantine, which is
-    /// itself: they go to a new image, and what was in the old one is lost with it.
-    starts_anew: bool,
-}
 
 /// The large values that were loaded for a block, by key.
 type LoadedValues = (BlockId, Vec<(Vec<u8>, Vec<u8>)>);
@@ -104,20 +83,7 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) fn new(ids: &[BlockId], table: &BlockTable, block_bytes: u32) -> Self {
-        let blocks = ids.iter().map(|&id| {
-            let block = table.get(id);
-            RunBlock {
-                id,
-                birth: block.birth,
-                placement: block.placement(),
-                owner: block.space,
-                is_gone: false,
-                image: None,
-                damage: None,
-                has_lost_updates: false,
-                starts_anew: block.space == quarantine::QUARANTINE_SPACE,
-            }
-        });
+        let blocks = ids.iter().map(|id| RunBlock::new(*id, table));
         Self { block_bytes, ..Self::of(blocks.collect(), Phase::Reading { pending: 0 }) }
     }
 
@@ -219,7 +185,7 @@ impl Pipeline {
         for block in &mut run.blocks {
             let Some(extent) = block.extent() else { continue };
             let at = (extent.offset - start) as usize;
-            block.check_image(&buffer, at, &base.index.directory.table, store);
+            block.check_image(&buffer, at, &base.index.directory().table, store);
         }
         run.phase = Phase::Reading { pending: 0 };
     }
@@ -236,7 +202,7 @@ impl Pipeline {
         let block = &mut run.blocks[position];
         match (completion.result, completion.buffer) {
             (Ok(()), Some(buffer)) => {
-                block.check_image(&Arc::new(buffer), 0, &base.index.directory.table, store);
+                block.check_image(&Arc::new(buffer), 0, &base.index.directory().table, store);
             }
             (result, _) => {
                 block.damage = Some(result.err().map_or_else(String::new, |e| e.to_string()));
@@ -305,8 +271,8 @@ impl Pipeline {
         let mut run = self.runs.remove(&id).expect("a run lives until it is published");
         let mut expects = false;
         for block in &mut run.blocks {
-            let found = base.index.directory.table.find(block.reference());
-            match found.and_then(|id| base.index.directory.owner(id)) {
+            let found = base.index.directory().table.find(block.reference());
+            match found.and_then(|id| base.index.directory().owner(id)) {
                 None => {
                     block.is_gone = true;
                     found.into_iter().for_each(|id| base.index.applied(id));
@@ -321,8 +287,8 @@ impl Pipeline {
             self.runs.insert(id, run);
             return;
         }
-        run.frontier = base.index.accepted;
-        let table = &base.index.directory.table;
+        run.frontier = base.index.accepted();
+        let table = &base.index.directory().table;
         run.blocks.sort_by(|left, right| {
             let key = |block: &RunBlock| (block.is_gone, block.owner, &table.get(block.id).key);
             key(left).cmp(&key(right))
@@ -330,7 +296,7 @@ impl Pipeline {
         let blocks: Vec<BlockId> =
             run.blocks.iter().filter(|block| !block.is_gone).map(|block| block.id).collect();
         for (id, frozen) in blocks.iter().zip(base.index.freeze(&blocks)) {
-            let block = base.index.directory.block(*id);
+            let block = base.index.directory().block(*id);
             run.frozen_bytes += frozen.memory_bytes();
             run.excess_bytes +=
                 excess_bytes(frozen.memory_bytes(), base.config.oversized_queue_bytes());
@@ -370,8 +336,8 @@ impl Pipeline {
             sound.iter().map(|block| base.index.is_shared(block.owner, block.id)).collect();
         let mut blocks = Vec::with_capacity(sound.len());
         for (position, run_block) in sound.iter().enumerate() {
-            let block = base.index.directory.block(run_block.id);
-            let Some(space) = base.index.directory.space(run_block.owner) else {
+            let block = base.index.directory().block(run_block.id);
+            let Some(space) = base.index.directory().space(run_block.owner) else {
                 // Dropped meanwhile: nothing of the run is to be kept for it.
                 return self.give_run_up(base, id);
             };
@@ -384,12 +350,12 @@ impl Pipeline {
                 companion: space.record.companion,
                 key: (*block.key).into(),
                 format: Arc::clone(&space.format),
-                image: run_block.image.clone(),
+                image: run_block.image().cloned(),
                 spill_segments: job_spill_segments(base, run, run_block),
                 frozen: block.frozen.clone().unwrap_or_default(),
                 values: loaded.map(|(_, values)| std::mem::take(values)).unwrap_or_default(),
                 next_is_neighbour: next.is_some_and(|next| {
-                    base.index.directory.above(run_block.owner, &block.key) == Some(next.id)
+                    base.index.directory().above(run_block.owner, &block.key) == Some(next.id)
                 }),
                 keep_whole: shared[position] && !run.may_split_shared,
             });
@@ -401,7 +367,7 @@ impl Pipeline {
             block_bytes: run.block_bytes as usize,
             inline_value_bytes_max: base.config.inline_value_bytes_max(),
             modifiers: Arc::clone(base.index.bindings.modifiers()),
-            visitors: Arc::clone(&base.index.visitors),
+            visitors: Arc::clone(base.index.visitors()),
             blocks,
         };
         self.run_mut(id).phase = Phase::Applying;
@@ -431,8 +397,7 @@ impl Pipeline {
     pub(super) fn condemn(&mut self, id: RunId, block: BlockId, reason: String) {
         let run = self.run_mut(id);
         if let Some(block) = run.blocks.iter_mut().find(|found| found.id == block) {
-            block.damage = Some(reason);
-            block.image = None;
+            block.condemn(reason);
         }
     }
 
@@ -515,21 +480,21 @@ impl Pipeline {
             base.waiters.tell();
         }
         for (block, _) in &run.change.moved {
-            if let Some(id) = base.index.directory.table.find(*block) {
+            if let Some(id) = base.index.directory().table.find(*block) {
                 base.index.let_go(id);
             }
         }
         base.index.apply_change(seq, &run.change, release);
         // What is still pinned was not changed: it is shared, or has left its space.
         let pinned = |block: &RunBlock| {
-            let found = base.index.directory.table.find(block.reference());
-            found.filter(|id| base.index.directory.block(*id).pinned)
+            let found = base.index.directory().table.find(block.reference());
+            found.filter(|id| base.index.directory().block(*id).pinned)
         };
         let left: Vec<BlockId> = run.blocks.iter().filter_map(pinned).collect();
         left.into_iter().for_each(|id| base.index.unfreeze(id));
         base.quarantine.carry(&run.quarantined, &mut base.index, &mut base.journal);
         base.statistics.quarantined += run.quarantined.len() as u64;
-        if !base.index.replaying {
+        if !base.index.is_replaying() {
             for segment in &run.applied_spill_segments {
                 base.drop_unless_needed(segment);
             }
@@ -545,66 +510,6 @@ impl Run {
             blocks: self.blocks.len() as u64,
             updates: self.updates,
             damaged: damaged.collect(),
-        }
-    }
-}
-
-impl RunBlock {
-    /// What names the block for ever.
-    pub(super) fn reference(&self) -> BlockRef {
-        BlockRef { number: self.id.0, birth: self.birth }
-    }
-
-    /// Where its image is.
-    pub(super) fn extent(&self) -> Option<Extent> {
-        self.placement.extent
-    }
-
-    /// Whether the run can do something with it.
-    pub(super) fn is_sound(&self) -> bool {
-        !self.is_gone && !self.is_set_aside()
-    }
-
-    /// Whether the block keeps its image, and its updates go to the quarantine.
-    pub(super) fn is_set_aside(&self) -> bool {
-        self.damage.is_some() && !self.starts_anew && !self.is_gone
-    }
-
-    /// Gives the bytes back that were read: what comes of them has a place.
-    pub(super) fn forget_image(&mut self) {
-        self.image = None;
-    }
-
-    fn check_image(
-        &mut self,
-        buffer: &Arc<Buffer>,
-        at: usize,
-        table: &BlockTable,
-        store: [u8; 16],
-    ) {
-        let Some(extent) = self.extent() else { return };
-        if table.find(self.reference()).is_none() {
-            self.is_gone = true;
-            return;
-        }
-        if self.placement.has_lost_updates() {
-            self.damage = Some(LOST_UPDATES.to_owned());
-            return;
-        }
-        let end = at + extent.bytes as usize;
-        let identity = Identity {
-            store,
-            kind: ImageKind::Block,
-            space: self.placement.image_space,
-            seq: self.placement.image_seq,
-            key: &table.get(self.id).key,
-        };
-        match image_format::decode(&buffer[at..end], &identity) {
-            Ok(body) => {
-                let body = at + body.start..at + body.end;
-                self.image = Some(Arc::new(Image::new(Arc::clone(buffer), body)));
-            }
-            Err(reason) => self.damage = Some(reason),
         }
     }
 }

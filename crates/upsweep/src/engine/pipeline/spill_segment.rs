@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use super::Pipeline;
-use super::run::{Run, RunBlock};
+use super::block::RunBlock;
+use super::run::Run;
 use crate::device::Completion;
 use crate::engine::base::Base;
 use crate::engine::cache::Image;
@@ -38,9 +39,11 @@ impl Pipeline {
     pub(super) fn read_spill_segments(&mut self, base: &mut Base, id: RunId) {
         let mut spill_segments: Vec<Arc<SpillSegment>> = Vec::new();
         for block in &self.runs[&id].blocks {
-            let found = base.index.directory.table.find(block.reference());
-            let found = found.filter(|id| base.index.directory.block(*id).spilled > 0);
-            let Some(space) = found.and_then(|id| base.index.directory.owner(id)) else { continue };
+            let found = base.index.directory().table.find(block.reference());
+            let found = found.filter(|id| base.index.directory().block(*id).spilled > 0);
+            let Some(space) = found.and_then(|id| base.index.directory().owner(id)) else {
+                continue;
+            };
             for segment in base.index.spill_segments_of(space.0.record.space, block.id) {
                 if spill_segments.iter().all(|known| !Arc::ptr_eq(known, &segment)) {
                     spill_segments.push(segment);
@@ -134,9 +137,9 @@ pub(super) fn job_spill_segments(base: &Base, run: &Run, block: &RunBlock) -> Jo
     if images.is_empty() {
         return JobSpillSegments::default();
     }
-    let high = base.index.high_of(block.owner, &base.index.directory.block(block.id).key);
-    let removed = base.index.removed_ranges.iter().filter(|(seq, record)| {
-        base.index.directory.clones.concerns(record.space, *seq, block.owner)
+    let high = base.index.high_of(block.owner, &base.index.directory().block(block.id).key);
+    let removed = base.index.removed_ranges().iter().filter(|(seq, record)| {
+        base.index.directory().clones.concerns(record.space, *seq, block.owner)
     });
     JobSpillSegments { images, high, removed: removed.cloned().collect() }
 }

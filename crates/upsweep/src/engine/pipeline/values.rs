@@ -5,7 +5,8 @@
 //! run of their own behind it. (A leaf has a bounded length of large values.)
 
 use super::Pipeline;
-use super::run::{Phase, Run, RunBlock};
+use super::block::RunBlock;
+use super::run::{Phase, Run};
 use crate::device::Completion;
 use crate::engine::base::Base;
 use crate::engine::directory::BlockTable;
@@ -63,7 +64,7 @@ impl Pipeline {
     fn split_run(&mut self, base: &Base, id: RunId, job: &mut RunJob, position: usize) {
         let rest_id = self.new_id();
         let rest = job.split_off(position, rest_id);
-        let table = &base.index.directory.table;
+        let table = &base.index.directory().table;
         let run = self.runs.get_mut(&id).expect("a run lives until it is published");
         let rest = run.split_off(rest, table);
         self.runs.insert(rest_id, rest);
@@ -96,8 +97,8 @@ impl Pipeline {
 fn value_extents(base: &Base, job: &RunJob, position: usize) -> Option<Vec<Extent>> {
     let block = &job.blocks[position];
     let extent = |key: &[u8]| {
-        let found = base.index.directory.exact(block.companion, key)?;
-        base.index.directory.block(found).extent()
+        let found = base.index.directory().exact(block.companion, key)?;
+        base.index.directory().block(found).extent()
     };
     block.values.iter().map(|(key, _)| extent(key)).collect()
 }
@@ -105,9 +106,9 @@ fn value_extents(base: &Base, job: &RunJob, position: usize) -> Option<Vec<Exten
 fn check_value(base: &Base, space: u32, key: &[u8], done: Completion) -> Result<Vec<u8>, String> {
     done.result.map_err(|error| error.to_string())?;
     let buffer = done.buffer.ok_or("no buffer came back")?;
-    let found = base.index.directory.exact(space, key).ok_or("a large value has vanished")?;
+    let found = base.index.directory().exact(space, key).ok_or("a large value has vanished")?;
     let Placement { image_seq: seq, image_space: space, .. } =
-        base.index.directory.block(found).placement();
+        base.index.directory().block(found).placement();
     let store = base.config.store;
     let identity = Identity { store, kind: ImageKind::Block, space, seq, key };
     image_format::decode(&buffer, &identity).map(|body| buffer[body].to_vec())

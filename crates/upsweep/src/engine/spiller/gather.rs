@@ -58,8 +58,8 @@ impl Spiller {
         let (Some(first), Some(last)) = (found.blocks.first(), found.blocks.last()) else {
             return None;
         };
-        let low = base.index.directory.block(*first).key.clone();
-        let high = base.index.high_of(found.space, &base.index.directory.block(*last).key);
+        let low = base.index.directory().block(*first).key.clone();
+        let high = base.index.high_of(found.space, &base.index.directory().block(*last).key);
         let depth = base.index.spill_segments.depth(found.space, &low, high.as_deref());
         if depth >= LEVELS_MAX || !self.is_worth_a_spill_segment(base, found) {
             return None;
@@ -69,13 +69,13 @@ impl Spiller {
         }
         let frozen = base.index.freeze(&found.blocks);
         let blocks =
-            found.blocks.iter().map(|id| base.index.directory.table.reference(*id)).collect();
+            found.blocks.iter().map(|id| base.index.directory().table.reference(*id)).collect();
         let segment = NewSpillSegment {
             space: found.space,
             low: (*low).into(),
             high,
             first_seq: found.first_seq,
-            through: base.index.accepted,
+            through: base.index.accepted(),
             blocks,
             frozen,
         };
@@ -99,13 +99,13 @@ impl Spiller {
 
     /// The search is worth another try when runs or updates are beyond what they are now.
     pub(super) fn search_in_vain(&mut self, base: &Base) {
-        self.search.in_vain = Some((base.statistics.runs, base.index.accepted));
+        self.search.in_vain = Some((base.statistics.runs, base.index.accepted()));
     }
 
     /// Goes on with the round to the next blocks that fill a spill segment; `None` when it is
     /// complete.
     pub(super) fn next_spill_segment(&mut self, base: &Base, looked: &mut usize) -> Option<Found> {
-        let spaces = base.index.directory.spaces_of(0).filter(|space| may_spill(space));
+        let spaces = base.index.directory().spaces_of(0).filter(|space| may_spill(space));
         let mut search = std::mem::take(&mut self.search);
         let space = spaces.map(|space| space.record.space).find(|space| *space >= search.space);
         let found = space.map(|space| {
@@ -130,13 +130,13 @@ impl Spiller {
         looked: &mut usize,
     ) {
         let space = search.space;
-        let exact = base.index.directory.exact(space, &search.from);
-        let mut next = exact.or_else(|| base.index.directory.above(space, &search.from));
+        let exact = base.index.directory().exact(space, &search.from);
+        let mut next = exact.or_else(|| base.index.directory().above(space, &search.from));
         let looked_max = *looked + LOOK_BLOCKS;
         let wanted = base.config.spill_segment_bytes as usize;
         let mut end: Option<Box<[u8]>> = None;
         while let Some(id) = next {
-            let key = &base.index.directory.block(id).key;
+            let key = &base.index.directory().block(id).key;
             if end.is_none() && found.bytes >= wanted / 2 {
                 end = base.index.spill_segments.end_above(space, key).map(Box::from);
             }
@@ -147,8 +147,8 @@ impl Spiller {
             }
             *looked += 1;
             search.looked += 1;
-            let block = base.index.directory.block(id);
-            next = base.index.directory.above(space, &block.key);
+            let block = base.index.directory().block(id);
+            next = base.index.directory().above(space, &block.key);
             if self.may_freeze(base, space, id) {
                 found.first_seq = found.first_seq.min(block.queue.first_seq());
                 found.bytes += block.queue.bytes() as usize + block.key.len();
@@ -158,7 +158,7 @@ impl Spiller {
             }
         }
         match next {
-            Some(id) => search.from = (*base.index.directory.block(id).key).into(),
+            Some(id) => search.from = (*base.index.directory().block(id).key).into(),
             None => {
                 search.space += 1;
                 search.from = Box::default();
@@ -169,7 +169,7 @@ impl Spiller {
     /// Whether something waits for a block that may be spilled. If it is swept out of turn anyway,
     /// a spill segment would be written, and read again, for nothing.
     fn may_freeze(&self, base: &Base, space: u32, id: BlockId) -> bool {
-        let block = base.index.directory.block(id);
+        let block = base.index.directory().block(id);
         let placement = block.placement();
         let is_sound = placement.extent.is_some() && placement.frontier == placement.image_seq;
         block.waits()

@@ -204,8 +204,8 @@ impl Spiller {
             used < limit
         };
         base.config.spilling != Spilling::Never
-            && base.index.arena.queues() > 0
-            && !(base.gate.is_paused() || base.index.full || self.is_search_in_vain(base))
+            && base.index.arena().queues() > 0
+            && !(base.gate.is_paused() || base.index.is_full() || self.is_search_in_vain(base))
             && has_memory()
             && self.has_room_to_spill(base, growth)
     }
@@ -214,7 +214,7 @@ impl Spiller {
     /// since.
     fn is_search_in_vain(&self, base: &Base) -> bool {
         self.search.in_vain.is_some_and(|(runs, accepted)| {
-            base.statistics.runs == runs && base.index.accepted < accepted + LOOK_AGAIN_UPDATES
+            base.statistics.runs == runs && base.index.accepted() < accepted + LOOK_AGAIN_UPDATES
         })
     }
 
@@ -266,7 +266,7 @@ impl Spiller {
 
     fn start_spill(&mut self, base: &Base) {
         if self.search.began.is_none() {
-            self.search.began = Some(base.index.accepted);
+            self.search.began = Some(base.index.accepted());
             self.search.log_percent_at_start = base.log_gauge().exact_percent();
         }
         self.last_spill += 1;
@@ -290,7 +290,7 @@ impl Spiller {
         if !is_complete {
             match self.next_spill_segment(base, &mut looked) {
                 Some(found) => {
-                    spill_segments.extend(self.take_spill_segment(base, &found, &mut spill))
+                    spill_segments.extend(self.take_spill_segment(base, &found, &mut spill));
                 }
                 None => {
                     self.end_round(base);
@@ -318,7 +318,7 @@ impl Spiller {
     /// The present round. Blocks that are never spilled count too, so it may jump to its end.
     pub(super) fn round(&self, base: &Base) -> Option<Round> {
         let Search { began, log_percent_at_start, looked, .. } = self.search;
-        let done = (looked as f64 / base.index.directory.len().max(1) as f64).min(1.0);
+        let done = (looked as f64 / base.index.directory().len().max(1) as f64).min(1.0);
         began.map(|_| Round { done, log_percent_at_start })
     }
 

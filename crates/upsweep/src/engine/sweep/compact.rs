@@ -70,19 +70,19 @@ impl Compaction {
             while run.len() < base.config.run_blocks_max && bytes < span_bytes_max(&base.config) {
                 let space = self.space;
                 let next = match &self.last {
-                    None => base.index.directory.exact(space, &[]),
-                    Some(last) => base.index.directory.above(space, last),
+                    None => base.index.directory().exact(space, &[]),
+                    Some(last) => base.index.directory().above(space, last),
                 };
                 let next = next.or_else(|| match self.last {
-                    None => base.index.directory.above(space, &[]),
+                    None => base.index.directory().above(space, &[]),
                     Some(_) => None,
                 });
                 let Some(id) = next else { break };
-                let block = base.index.directory.block(id);
+                let block = base.index.directory().block(id);
                 self.last = Some((*block.key).into());
                 self.progress.seen += 1;
                 let movable =
-                    |extent| !block.pinned && !base.index.directory.is_image_shared(extent);
+                    |extent| !block.pinned && !base.index.directory().is_image_shared(extent);
                 if let Some(extent) = block.extent().filter(|extent| movable(*extent)) {
                     bytes += u64::from(extent.bytes);
                     run.push(id);
@@ -115,8 +115,8 @@ impl Sweep {
         if self.compaction.is_some() {
             return Err(RetryError::Busy.into());
         }
-        let found = base.index.directory.space(space);
-        let total = found.map_or(0, |space| base.index.directory.blocks_of(space).count());
+        let found = base.index.directory().space(space);
+        let total = found.map_or(0, |space| base.index.directory().blocks_of(space).count());
         let progress = CompactionProgress { total: total as u64, ..CompactionProgress::default() };
         self.compactions += 1;
         let (id, last, run, rest_until) = (CompactionId(self.compactions), None, None, 0);
@@ -144,8 +144,11 @@ impl Sweep {
     }
 
     fn end_compaction(&mut self, base: &mut Base, compaction: &Compaction) {
-        let result =
-            if base.index.full { Err(base.index.full_error()) } else { Ok(compaction.progress) };
+        let result = if base.index.is_full() {
+            Err(base.index.full_error())
+        } else {
+            Ok(compaction.progress)
+        };
         self.ended_compactions.push((compaction.id, result));
         base.waiters.tell();
     }
@@ -164,7 +167,7 @@ impl Sweep {
         if compaction.rest_until <= base.now_us {
             compaction.rest_until = 0; // From now on it waits for events, not for the time.
         }
-        if base.index.full {
+        if base.index.is_full() {
             return self.end_compaction(base, &compaction);
         }
         if compaction.rest_until > 0 || !pipeline.has_buffers(&base.config) {
@@ -185,7 +188,7 @@ impl Sweep {
 
 fn lie_in_order(base: &Base, run: &[BlockId]) -> bool {
     let place = |id: &BlockId| {
-        let extent = base.index.directory.block(*id).extent();
+        let extent = base.index.directory().block(*id).extent();
         extent.map_or((DeviceId(0), 0, 0), |e| (e.device, e.offset, e.end()))
     };
     run.windows(2).all(|pair| {

@@ -49,9 +49,9 @@ impl Cycle {
             vec![0..next, next..u64::MAX]
         };
         Self {
-            start_seq: base.index.accepted,
+            start_seq: base.index.accepted(),
             left: (0..base.config.data_devices).map(stretches).collect(),
-            images: base.index.physical.len() as u64,
+            images: base.index.placed().len() as u64,
             passed: 0,
             unplaced: Some((0, Key::default(), BlockId(0))),
         }
@@ -95,9 +95,9 @@ impl Cycle {
         let (mut next, mut passed, mut passed_at_next) = (None, 0, 0);
         let span_bytes_max = span_bytes_max(&base.config);
         let place = |offset| (device_id, offset, BlockId(0));
-        for &(_, offset, id) in base.index.physical.range(place(stretch.start)..place(stretch.end))
+        for &(_, offset, id) in base.index.placed().range(place(stretch.start)..place(stretch.end))
         {
-            let block = base.index.directory.block(id);
+            let block = base.index.directory().block(id);
             let bytes = block.extent().map_or(0, |extent| u64::from(extent.bytes));
             // What a run of this cycle has written comes again with the next one.
             let is_of_before = block.placement().frontier <= self.start_seq;
@@ -128,7 +128,7 @@ impl Cycle {
                 break;
             }
             passed += u64::from(is_of_before);
-            let shares = |extent| base.index.directory.is_image_shared(extent);
+            let shares = |extent| base.index.directory().is_image_shared(extent);
             if !waits && block.extent().is_some_and(shares) {
                 continue; // Moved by itself it would share its image no longer.
             }
@@ -150,9 +150,9 @@ impl Cycle {
         let from = self.unplaced.take()?;
         let mut run = Vec::new();
         let mut bytes = 0;
-        for entry in base.index.unplaced.range(from..) {
+        for entry in base.index.unplaced().range(from..) {
             let id = entry.2;
-            let block = base.index.directory.block(id);
+            let block = base.index.directory().block(id);
             bytes += block.queue.growth_bytes() as usize;
             let full = run.len() == base.config.run_blocks_max
                 || bytes

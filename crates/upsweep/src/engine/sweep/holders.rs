@@ -26,26 +26,26 @@ pub(super) struct Holders {
 impl Sweep {
     /// Goes on with the search, while somebody waits for what it may release.
     pub(super) fn look_for_holders(&mut self, base: &mut Base, figures: &Figures) {
-        let frontier = base.index.frontier;
+        let frontier = base.index.frontier();
         if !figures.is_cycle_waited_for_log() || self.holders.searched_at == Some(frontier) {
             return;
         }
-        let below = base.index.arena.below_which_wait(HOLDERS_MAX).min(base.index.accepted + 1);
+        let below = base.index.arena().below_which_wait(HOLDERS_MAX).min(base.index.accepted() + 1);
         // Where nothing waits the frontier is beyond the last update.
-        let in_all = base.index.accepted.saturating_sub(frontier);
+        let in_all = base.index.accepted().saturating_sub(frontier);
         let held = below.saturating_sub(frontier);
         if !policy::are_worth_a_visit(held, in_all) {
             return;
         }
         let start = self.holders.next;
-        let end = base.index.directory.table.numbers().min(start + LOOK_BLOCKS);
+        let end = base.index.directory().table.numbers().min(start + LOOK_BLOCKS);
         for id in (start..end).map(BlockId) {
-            let block = base.index.directory.block(id);
+            let block = base.index.directory().block(id);
             if !block.pinned && !block.queue.is_empty() && block.queue.first_seq() < below {
-                base.index.out_of_turn.insert(id);
+                base.index.sweep_out_of_turn(id);
             }
         }
-        let is_at_end = end == base.index.directory.table.numbers();
+        let is_at_end = end == base.index.directory().table.numbers();
         self.holders = Holders {
             next: if is_at_end { 0 } else { end },
             searched_at: is_at_end.then_some(frontier),

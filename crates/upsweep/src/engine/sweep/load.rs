@@ -145,13 +145,13 @@ impl Sweep {
     ) -> Result<(LoadTarget, u64), Error> {
         check_empty(base, space)?;
         let source = base.index.check_space(space)?.clone();
-        let number = base.index.next_space;
+        let number = base.index.next_space();
         let companion = if source.companion == 0 { 0 } else { number + 1 };
         let record = SpaceRecord { space: number, companion, snapshot: LOADING, ..source };
         let mut payload = Vec::new();
         encode_create_space(&record, &mut payload);
         let seq = base.append_or_make_room(&payload, Publish::Event(Event::Create(record)))?;
-        base.index.next_space += 2;
+        base.index.take_spaces(1);
         self.loads.filling.insert(number, (space, false));
         let store = base.config.store;
         Ok((LoadTarget { store, space: number, companion, seq }, seq))
@@ -243,10 +243,10 @@ fn check_empty(base: &Base, space: u32) -> Result<(), Error> {
         return Err(RequestError::ReadOnly(record.name.clone()).into());
     }
     let not_empty = || Err(RequestError::NotEmpty(record.name.clone()).into());
-    let Some(found) = base.index.directory.space(space) else { return not_empty() };
-    let mut blocks = base.index.directory.blocks_of(found);
+    let Some(found) = base.index.directory().space(space) else { return not_empty() };
+    let mut blocks = base.index.directory().blocks_of(found);
     let is_idle = blocks.next().is_none_or(|id| {
-        let block = base.index.directory.block(id);
+        let block = base.index.directory().block(id);
         block.extent().is_none() && !block.waits() && !block.pinned
     });
     let is_settled = found.pending.len() == 0 && found.fences.is_empty();

@@ -56,15 +56,15 @@ pub(super) struct Sweep {
 impl Sweep {
     /// Asks for a sweep of everything that was accepted so far, at full speed.
     pub(super) fn request(&mut self, base: &mut Base) {
-        self.requested = base.index.accepted;
-        base.index.arena.mark(base.index.accepted + 1);
+        self.requested = base.index.accepted();
+        base.index.mark_accepted();
     }
 
     /// Whether a sweep that was asked for is not at its end, though it may be between two cycles:
     /// the first one of them may have passed by what was pinned.
     pub(super) fn is_needed(&self, base: &Base) -> bool {
         self.requested > base.swept_but_held()
-            && !base.index.full
+            && !base.index.is_full()
             && !base.gate.is_paused()
             && !base.gate.is_closed()
     }
@@ -73,7 +73,7 @@ impl Sweep {
     pub(super) fn is_active(&self, base: &Base) -> bool {
         (self.cycle.is_some() && self.flow.goes_on())
             || self.suspects_behind.is_some()
-            || !base.index.out_of_turn.is_empty()
+            || base.index.has_out_of_turn()
             || !self.loads.is_empty()
             || self.compaction.is_some()
     }
@@ -145,7 +145,7 @@ impl Sweep {
             self.start_cycle(base);
         }
         while may_start(base, pipeline)
-            && let Some(block) = next_out_of_turn(base)
+            && let Some(block) = base.index.next_out_of_turn()
         {
             pipeline.start(base, &[block]);
         }
@@ -169,16 +169,16 @@ impl Sweep {
     /// How many updates are to be applied for each that comes.
     fn pace(&self, base: &Base, figures: &Figures) -> f64 {
         let swept = base.swept_but_held();
-        let always = base.config.sweep_always && base.index.accepted > swept;
+        let always = base.config.sweep_always && base.index.accepted() > swept;
         match self.requested > swept || always {
             true => f64::INFINITY,
-            false if base.held.is_some() && swept >= base.index.accepted => 0.0,
+            false if base.held.is_some() && swept >= base.index.accepted() => 0.0,
             false => figures.pace(),
         }
     }
 
     fn start_cycle(&mut self, base: &mut Base) {
-        base.index.arena.mark(base.index.accepted + 1);
+        base.index.mark_accepted();
         self.cycle = Some(Cycle::start(base));
         base.statistics.cycle_started(base.now_us);
     }
@@ -201,23 +201,13 @@ impl Sweep {
 /// Whether another run may start. With full devices one at a time is tried, so that what it frees
 /// can be used.
 fn may_start(base: &Base, pipeline: &Pipeline) -> bool {
-    pipeline.has_buffers(&base.config) && (!base.index.full || pipeline.is_empty())
-}
-
-fn next_out_of_turn(base: &mut Base) -> Option<BlockId> {
-    while let Some(id) = base.index.out_of_turn.pop_first() {
-        let block = base.index.directory.block(id);
-        if !block.pinned && block.waits() {
-            return Some(id);
-        }
-    }
-    None
+    pipeline.has_buffers(&base.config) && (!base.index.is_full() || pipeline.is_empty())
 }
 
 /// How many updates wait for these blocks, about.
 fn updates_of(base: &Base, blocks: &[BlockId]) -> f64 {
     let entries_of = |id: &BlockId| {
-        let block = base.index.directory.block(*id);
+        let block = base.index.directory().block(*id);
         u64::from(block.queue.count()) + u64::from(block.spilled)
     };
     base.updates_in(blocks.iter().map(entries_of).sum())

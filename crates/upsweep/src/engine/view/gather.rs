@@ -29,14 +29,14 @@ pub(super) fn gather(base: &mut Base, view: &PendingView) -> Result<Gathered, Er
     let PendingView { space, wanted, .. } = view;
     let space = *space;
     let no_table = || RequestError::NoTable(format!("number {space}"));
-    let found_space = base.index.directory.space(space).ok_or_else(no_table)?;
+    let found_space = base.index.directory().space(space).ok_or_else(no_table)?;
     let found = wanted_block(base, found_space, wanted);
     if let Some(view) = pending_without_block(base, found_space, wanted, found) {
         return Ok(Gathered::Complete(view));
     }
     let Some(id) = found else { return Ok(Gathered::Complete(View::default())) };
     let mut waiting = Vec::new();
-    let block = base.index.directory.block(id);
+    let block = base.index.directory().block(id);
     let low = Box::from(&*block.key);
     let mut high = None;
     let pending = &found_space.pending;
@@ -45,7 +45,7 @@ pub(super) fn gather(base: &mut Base, view: &PendingView) -> Result<Gathered, Er
             waiting.extend(block.frozen.as_ref().map(|frozen| frozen.of_key(key).into_owned()));
             if block.waits() {
                 waiting
-                    .push(base.index.arena.snapshot(&block.queue, &low).of_key(key).into_owned());
+                    .push(base.index.arena().snapshot(&block.queue, &low).of_key(key).into_owned());
             }
             if pending.len() > 0 {
                 let position = found_space.format.position(key);
@@ -56,7 +56,7 @@ pub(super) fn gather(base: &mut Base, view: &PendingView) -> Result<Gathered, Er
         _ => {
             high = base.index.high_of(space, &low);
             waiting.extend(block.frozen.as_ref().map(|frozen| frozen.unpack().into_owned()));
-            waiting.push(base.index.arena.snapshot(&block.queue, &low).unpack().into_owned());
+            waiting.push(base.index.arena().snapshot(&block.queue, &low).unpack().into_owned());
             waiting.push(pending.in_range(&low, high.as_deref(), |_| true));
         }
     }
@@ -94,12 +94,12 @@ pub(super) fn gather(base: &mut Base, view: &PendingView) -> Result<Gathered, Er
 fn wanted_block(base: &Base, of: &Space, wanted: &Wanted) -> Option<BlockId> {
     let space = of.record.space;
     match wanted {
-        Wanted::Point(key) => base.index.directory.covering(space, &of.format.position(key)),
-        Wanted::Covering(position) => base.index.directory.covering(space, position),
-        Wanted::Below(position) => base.index.directory.below(space, position.as_deref()),
+        Wanted::Point(key) => base.index.directory().covering(space, &of.format.position(key)),
+        Wanted::Covering(position) => base.index.directory().covering(space, position),
+        Wanted::Below(position) => base.index.directory().below(space, position.as_deref()),
         Wanted::AtOrAbove(position) => {
-            let exact = base.index.directory.exact(space, position);
-            exact.or_else(|| base.index.directory.above(space, position))
+            let exact = base.index.directory().exact(space, position);
+            exact.or_else(|| base.index.directory().above(space, position))
         }
     }
 }
@@ -121,12 +121,12 @@ fn gather_spilled(base: &mut Base, view: &PendingView, id: BlockId) -> Result<Sp
         let Some(image) = image_at(base, view, extent, through) else {
             return Ok(Spilled::NeedsRead(segment));
         };
-        let Some(space) = base.index.directory.space(view.space) else { continue };
+        let Some(space) = base.index.directory().space(view.space) else { continue };
         let (format, body) = (&*space.format, image.body());
         let waiting = if let Wanted::Point(key) = &view.wanted {
             spill_segments::waiting_of(body, key, &format.position(key)).map(|found| vec![found])
         } else {
-            let low = &base.index.directory.block(id).key;
+            let low = &base.index.directory().block(id).key;
             let high = base.index.high_of(view.space, low);
             spill_segments::waiting_in(body, low, high.as_deref(), format)
         };
@@ -159,14 +159,14 @@ fn pending_without_block(
         Wanted::Covering(position) => position.clone().into(),
         Wanted::Below(position) => {
             let last = space.pending.last_below(position.as_deref())?;
-            if found.is_some_and(|id| *base.index.directory.block(id).key >= *last) {
+            if found.is_some_and(|id| *base.index.directory().block(id).key >= *last) {
                 return None;
             }
             last.into()
         }
         Wanted::AtOrAbove(position) => {
             let first = space.pending.first_from(position)?;
-            if found.is_some_and(|id| *base.index.directory.block(id).key <= *first) {
+            if found.is_some_and(|id| *base.index.directory().block(id).key <= *first) {
                 return None;
             }
             first.into()
@@ -184,7 +184,7 @@ fn pending_without_block(
 /// The damage of a block that could not be read when it was swept. Its updates went to the
 /// quarantine, so its image is not the answer even if it can be read by now.
 fn set_aside(base: &Base, id: BlockId) -> Damage {
-    let block = base.index.directory.block(id);
+    let block = base.index.directory().block(id);
     let key = String::from_utf8_lossy(&block.key);
     let what = format!("block {key:?} of space {}", block.space);
     let extent = block.extent();

@@ -256,7 +256,7 @@ impl Views {
         let store = base.config.store;
         let expected = match &part {
             Part::Block(block) => {
-                let block = base.index.directory.block(*block);
+                let block = base.index.directory().block(*block);
                 let Placement { image_space: space, image_seq: seq, .. } = block.placement();
                 Expected { store, kind: ImageKind::Block, space, key: Box::from(&*block.key), seq }
             }
@@ -288,7 +288,7 @@ impl Views {
         self.by_extent.remove(&read.extent);
         let Expected { space, ref key, seq, .. } = *read.expected;
         let is_there = |id: BlockId| {
-            let block = base.index.directory.block(id);
+            let block = base.index.directory().block(id);
             let Placement { image_space, image_seq, extent, .. } = block.placement();
             (image_space, &*block.key, image_seq, extent) == (space, &**key, seq, Some(read.extent))
         };
