@@ -21,7 +21,8 @@ pub enum Accept {
     /// It is in the queues, and durable once [`Core::durable`](super::Core::durable) reaches this
     /// sequence.
     Accepted(u64),
-    /// There is no room at this moment: offer it again after [`Actions::room`](super::Actions::room).
+    /// There is no room at this moment: offer it again after
+    /// [`Actions::room`](super::Actions::room).
     Wait,
 }
 

@@ -12,17 +12,11 @@ use std::sync::Arc;
 use super::block_format::BlockFormat;
 use super::format::checkpoint_format::CloneEvent;
 use super::format::record_format::{SnapshotRecord, SpaceRecord};
+pub use super::format::{
+    FIRST_USER_SPACE, QUARANTINE_COMPANION, QUARANTINE_SPACE, REFERENCES_SPACE,
+};
 use super::pending::Pending;
 use super::tree::NodeId;
-
-/// The space of the quarantine table; its large values are in the next one.
-pub const QUARANTINE_SPACE: u32 = 1;
-/// The space of the quarantine table's large values.
-pub const QUARANTINE_COMPANION: u32 = 2;
-/// The space of the reference array.
-pub const REFERENCES_SPACE: u32 = 3;
-/// The first space of the application.
-pub const FIRST_USER_SPACE: u32 = 5;
 
 /// Name of the format of spaces that hold large values.
 pub const LARGE_VALUE_FORMAT: &str = "raw";

@@ -2,7 +2,6 @@
 
 use super::flow::SPILLS_IN_FLIGHT_MAX;
 use super::policy::{BlockSizes, Spilling};
-use super::queue::Queue;
 use crate::device::DeviceId;
 use crate::error::{Error, RequestError};
 use crate::log::LogRegion;
@@ -187,11 +186,6 @@ impl Config {
     #[must_use]
     pub fn inline_value_bytes_max(&self) -> usize {
         self.block_bytes as usize / 4
-    }
-
-    /// Whether a block with this queue is swept out of turn.
-    pub(super) fn is_oversized(&self, queue: &Queue) -> bool {
-        queue.growth_bytes() as usize >= self.oversized_queue_bytes()
     }
 
     /// A block whose queue reaches this many bytes is swept out of turn.

@@ -2,6 +2,20 @@
 
 use crate::error::{ClosedError, Error};
 
+/// Whether a store is opened to work on it or to look at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Updates and sweeps are allowed.
+    ReadWrite,
+    /// As [`Access::ReadWrite`], but modifiers of the application may be missing, and then its
+    /// updates are refused, and blocks for which updates of such modifiers wait are not swept.
+    /// Memory may exceed the budget.
+    Upkeep,
+    /// Nothing is written, whatever happens; memory may exceed the budget. Modifiers of the
+    /// application may be missing.
+    ReadOnly,
+}
+
 /// What is let in.
 #[derive(Default)]
 pub(super) struct Gate {

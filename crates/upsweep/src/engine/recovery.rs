@@ -2,7 +2,7 @@
 //!
 //! Steps of recovery: choose the younger valid superblock; load the directory from its checkpoint;
 //! find the end of the log; first pass over the log: everything that changes the directory, through
-//! the same functions that changed it then (see `publish.rs`); claim the space of everything that
+//! the same functions that changed it then (see `index/publish.rs`); claim the space of everything that
 //! the directory names; read the spill segments, for the filters of their keys; raise the epoch
 //! durably; second pass: every update that is younger than the frontier of its block and not in a
 //! spill segment goes to the queue of its block, and to those of the clones that were made later.
@@ -25,6 +25,7 @@ use super::format::checkpoint_format::{
 };
 use super::format::image_format::{self, Identity, ImageKind};
 use super::format::record_format::SpaceRecord;
+use super::gate::Access;
 use super::growth::Growth;
 use super::held::Held;
 use super::index::Index;
@@ -51,20 +52,6 @@ const REFERENCES_NAME: &str = "(references)";
 const NUMBERS_BEYOND_UNITS: u64 = 1 << 20;
 /// What the quarantine table is called.
 pub const QUARANTINE_NAME: &str = "(quarantine)";
-
-/// Whether a store is opened to work on it or to look at it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Updates and sweeps are allowed.
-    ReadWrite,
-    /// As [`Access::ReadWrite`], but modifiers of the application may be missing, and then its
-    /// updates are refused, and blocks for which updates of such modifiers wait are not swept.
-    /// Memory may exceed the budget.
-    Upkeep,
-    /// Nothing is written, whatever happens; memory may exceed the budget. Modifiers of the
-    /// application may be missing.
-    ReadOnly,
-}
 
 /// The log as long as it is on these devices.
 fn log_config(config: &Config, devices: &dyn Devices, epoch: u64) -> LogConfig {

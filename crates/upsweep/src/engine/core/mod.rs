@@ -1,10 +1,10 @@
 //! The engine's core: a synchronous state machine without threads, clocks, files or randomness.
 //!
 //! Events go in (a call, a completion, a finished job, the time), [`Actions`] come out (submit this
-//! request, run this job, answer this view, wake who waits for room). The core is the conductor: it owns the parts, hands
-//! each event to the part that it concerns, and moves all of them on. What a part knows is in the
-//! part (see the list in `mod.rs` of the engine); what several of them have to agree on is in the
-//! [base](Base) that all stand on.
+//! request, run this job, answer this view, wake who waits for room). The core is the conductor: it
+//! owns the parts, hands each event to the part that it concerns, and moves all of them on. What a
+//! part knows is in the part; what several of them have to agree on is in the [base](Base) that all
+//! stand on. The order of the parts, from the lowest to the highest, is in `docs/architecture.md`.
 //!
 //! Steps of an update: [`Core::modify`] appends it to the log and to the queue of its block;
 //! [`Core::pump`] moves batches, runs and the checkpoint on; [`Core::complete`] takes what devices

@@ -11,8 +11,8 @@
 //! the shortest step into a hole is refused, the next hole is tried.
 //!
 //! Invariant: the free bytes are at least [`Growth::reserved_bytes`] when an update that may grow
-//! its block is accepted. Its terms are estimates from above; should they ever be too low, the run that
-//! finds no room is cancelled, its updates wait again, and the store counts as full.
+//! its block is accepted. Its terms are estimates from above; should they ever be too low, the run
+//! that finds no room is cancelled, its updates wait again, and the store counts as full.
 
 mod holes;
 

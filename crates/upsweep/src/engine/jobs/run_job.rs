@@ -152,6 +152,18 @@ struct Laid {
 }
 
 impl RunJob {
+    /// Block and value with this running number.
+    pub(in crate::engine) fn value_position(&self, index: usize) -> (usize, usize) {
+        let mut left = index;
+        for (position, block) in self.blocks.iter().enumerate() {
+            if left < block.values.len() {
+                return (position, left);
+            }
+            left -= block.values.len();
+        }
+        unreachable!("the index of a value that was asked for")
+    }
+
     /// Bytes of the images that it works on and of what waits for them in memory.
     pub(in crate::engine) fn bytes(&self) -> usize {
         let image = |block: &JobBlock| block.image.as_ref().map_or(0, |image| image.body().len());

@@ -31,7 +31,7 @@ impl Pipeline {
         };
         base.index.set_full(false);
         let run = &self.runs[&id];
-        let change = change::describe(&base.index.directory(), run, &done, &extents, &values);
+        let change = change::describe(base.index.directory(), run, &done, &extents, &values);
         let mut quarantined = std::mem::take(&mut done.quarantined);
         quarantined.extend(of_damaged(base, run));
         let writes =

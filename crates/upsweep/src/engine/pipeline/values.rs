@@ -148,17 +148,3 @@ impl Run {
         run
     }
 }
-
-impl RunJob {
-    /// Block and value with this running number.
-    fn value_position(&self, index: usize) -> (usize, usize) {
-        let mut left = index;
-        for (position, block) in self.blocks.iter().enumerate() {
-            if left < block.values.len() {
-                return (position, left);
-            }
-            left -= block.values.len();
-        }
-        unreachable!("the index of a value that was asked for")
-    }
-}

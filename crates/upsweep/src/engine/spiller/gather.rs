@@ -175,7 +175,7 @@ impl Spiller {
         block.waits()
             && !block.pinned
             && is_sound
-            && !base.config.is_oversized(&block.queue)
+            && (block.queue.growth_bytes() as usize) < base.config.oversized_queue_bytes()
             && !block.queue.has_ranges()
             && !base.index.is_shared(space, id)
     }
