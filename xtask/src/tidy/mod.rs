@@ -12,7 +12,7 @@
 //! | `parts` | dependency direction between the parts of the engine |
 //! | `hygiene` | headers, markers, ignored tests, names |
 //! | `modules` | files that no `mod` declaration reaches |
-//! | `docs` | links, the changelog, decision records |
+//! | `docs` | links, the walk through the code, the changelog, decision records |
 
 mod docs;
 mod hygiene;

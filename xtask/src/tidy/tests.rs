@@ -52,7 +52,7 @@ const BASE: [(&str, &str); 12] = [
     ),
 ];
 
-const BROKEN: [Broken; 43] = [
+const BROKEN: [Broken; 45] = [
     broken(Rule::Parse, LOG, 2, "//! Log.\nfn open( {\n"),
     broken(Rule::ModuleHeader, LOG, 1, "fn open() {}\n"),
     broken(Rule::ModuleHeader, LOG, 1, "#![no_main]\n//! Late.\n"),
@@ -95,6 +95,8 @@ const BROKEN: [Broken; 43] = [
     broken(Rule::UnsafeCode, LOG, 2, "//! Log.\nmacro_rules! m { () => { unsafe {} } }\n"),
     broken(Rule::DeviceOnly, LOG, 2, "//! Log.\nuse rustix::fs::open;\n"),
     broken(Rule::ByteOffsets, LOG, 2, "//! Log.\nfn f() { u8::from_le_bytes([1]); }\n"),
+    broken(Rule::Link, "docs/walk.md", 2, "# Walk\n| `M::gone` | `engine/modifier.rs` | it |\n"),
+    broken(Rule::Link, "docs/walk.md", 1, "| `f` | `engine/gone.rs` | it |\n"),
     broken(Rule::Link, "README.md", 3, "# Read\n\n[here](docs/missing.md#part)\n"),
     broken(Rule::Link, "docs/a.md", 1, "[up](../../outside.md)\n"),
     broken(Rule::Link, "docs/a.md", 2, "See [it].\n[it]: gone.md\n"),

@@ -2,12 +2,13 @@
 //!
 //! Steps of recovery: choose the younger valid superblock; load the directory from its checkpoint;
 //! find the end of the log; first pass over the log: everything that changes the directory, through
-//! the same functions that changed it then (see `index/publish.rs`); claim the space of everything that
-//! the directory names; read the spill segments, for the filters of their keys; raise the epoch
-//! durably; second pass: every update that is younger than the frontier of its block and not in a
-//! spill segment goes to the queue of its block, and to those of the clones that were made later.
-//! Two passes, because a frontier must be known before updates are queued and folded. Recovery
-//! rebuilds queues and stops there: the next sweep does the writing. (Bosc paper, section 4.3.)
+//! the same functions that changed it then (see `index/publish.rs`); claim the space of everything
+//! that the directory names; read the spill segments, for the filters of their keys; raise the
+//! epoch durably; second pass: every update that is younger than the frontier of its block and not
+//! in a spill segment goes to the queue of its block, and to those of the clones that were made
+//! later. Two passes, because a frontier must be known before updates are queued and folded.
+//! Recovery rebuilds queues and stops there: the next sweep does the writing. (Bosc paper, section
+//! 4.3.)
 //!
 //! If the queues outgrow the memory budget, which happens when a store is opened with less memory
 //! than before, the second pass waits for sweeps as any caller would.

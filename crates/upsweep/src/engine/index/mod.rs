@@ -303,6 +303,7 @@ impl Index {
         let seen = if self.replaying { self.accepted } else { last };
         let frontier = (waiting - 1).min(seen);
         self.frontier = self.frontier.max(frontier);
+        debug_assert!(self.swept() <= self.frontier, "what is in images is out of queues");
     }
 
     /// Every update up to this sequence is inside a published image.

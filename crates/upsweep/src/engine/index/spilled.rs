@@ -23,6 +23,7 @@ impl Index {
         release: Release,
     ) -> bool {
         let record = &spilled.record;
+        debug_assert!(record.first_seq <= record.through, "its updates lie between the two");
         let space = self.directory.space(record.space);
         let is_alone = space.is_some_and(|space| {
             spilled.blocks.iter().all(|block| {

@@ -132,6 +132,11 @@ impl Run {
         self.values_bytes > 0 && self.holds_buffers()
     }
 
+    /// Whether its change is in the log, or only a checkpoint can make it durable.
+    fn may_be_published(&self) -> bool {
+        matches!(self.phase, Phase::Committing) || self.waits_for_log()
+    }
+
     /// Whether the run is written and the log has no room for its change.
     pub(super) fn waits_for_log(&self) -> bool {
         matches!(self.phase, Phase::Logging { refused: true })
@@ -437,6 +442,8 @@ impl Pipeline {
 
     /// What the run has written is stable.
     pub(in crate::engine) fn flushed(&mut self, base: &mut Base, id: RunId) {
+        let is_written = matches!(self.run_mut(id).phase, Phase::Flushing);
+        assert!(is_written, "a flush covers what was completely written");
         self.run_mut(id).phase = Phase::Logging { refused: false };
         self.log_run(base, id);
     }
@@ -474,6 +481,10 @@ impl Pipeline {
         release: Release,
     ) {
         let run = self.runs.remove(&id).expect("a run lives until it is published");
+        assert!(
+            run.may_be_published(),
+            "what is published is written, flushed, and logged or carried"
+        );
         base.index.end_freeze(run.frozen_bytes);
         base.statistics.run_published(&run.summary());
         if !cfg!(feature = "broken-lost-wake") {

@@ -371,7 +371,10 @@ impl Spiller {
     }
 
     pub(super) fn flushed(&mut self, base: &mut Base, id: SpillId) {
-        self.spill_mut(id).phase = Phase::Logging { refused: false };
+        let spill = self.spill_mut(id);
+        let is_written = matches!(spill.phase, Phase::Flushing);
+        assert!(is_written, "a flush covers what was completely written");
+        spill.phase = Phase::Logging { refused: false };
         self.log_spill(base, id);
     }
 
@@ -397,6 +400,11 @@ impl Spiller {
     /// The record of the spill is durable, or a checkpoint carries it.
     pub(super) fn publish(&mut self, base: &mut Base, id: SpillId, seq: u64, release: Release) {
         let spill = self.spills.remove(&id).expect("a spill lives until it is published");
+        let is_logged = matches!(spill.phase, Phase::Committing);
+        assert!(
+            is_logged || spill.waits_for_log(),
+            "it is written, flushed, and logged or carried"
+        );
         base.index.end_freeze(spill.frozen_bytes);
         base.waiters.tell();
         base.statistics.spills += 1;

@@ -14,6 +14,7 @@ fn a_checkpoint_holds_the_directory_of_its_begin_and_releases_the_log() {
     assert_eq!(world.core.statistics().checkpoints, 1);
     let waits = world.core.accepted();
     world.add("k000001", 10);
+    world.until("it is durable", |core| core.durable() == core.last());
     let mut world = world.reopen();
     assert!(world.core.is_swept(waits), "what the checkpoint has is not replayed");
     assert_eq!(world.core.waiting_entries(), 1, "what came later is");
@@ -91,7 +92,10 @@ fn the_log_never_stops_the_sweep_however_full_it_is() {
 
 #[test]
 fn one_that_finds_no_room_gives_back_what_it_has_written() {
-    let mut world = World::new();
+    // A log so long that no checkpoint is due by itself.
+    let mut config = config();
+    config.log_regions[0].bytes = 64 * super::SEGMENT;
+    let mut world = World::with(config, 4 << 20);
     (0..4000).for_each(|number| world.put(world.space, &format!("k{number:06}"), number));
     world.sweep();
     world.until("it rests", |core| !core.is_active());
