@@ -1,6 +1,6 @@
 //! Admission: what is refused for good, who waits, and when they are told.
 
-use super::{World, config, format};
+use super::{Core, World, config, format};
 use crate::engine::config::KEY_BYTES_MAX;
 use crate::engine::quarantine::REFERENCES_SPACE;
 use crate::engine::registry::{ADD_I64, DELETE, ModifierId, PUT};
@@ -8,13 +8,16 @@ use crate::engine::{Accept, Config, LoggedUpdate};
 use crate::error::{Error, RequestError, RetryError};
 use crate::log::Urgency;
 
+/// Whether an error is the one that is expected.
+type Reason = fn(&RequestError) -> bool;
+
 #[test]
 fn a_wrong_update_is_refused_with_all_others_of_its_record() {
     let mut world = World::new();
     let (space, one) = (world.space, format::number(1));
     let long = vec![b'k'; KEY_BYTES_MAX + 1];
     let wrong = |space, modifier, key, operand| LoggedUpdate { space, modifier, key, operand };
-    let cases: [(LoggedUpdate<'_>, fn(&RequestError) -> bool); 5] = [
+    let cases: [(LoggedUpdate<'_>, Reason); 5] = [
         (wrong(space, ADD_I64, &long, &one), |e| matches!(e, RequestError::KeyTooLong { .. })),
         (wrong(space, ADD_I64, b"k", b"1"), |e| matches!(e, RequestError::BadOperand { .. })),
         (wrong(space, ModifierId(99), b"k", b""), |e| matches!(e, RequestError::BadOperand { .. })),
@@ -120,7 +123,7 @@ fn a_store_that_closes_refuses_updates_and_makes_durable_what_it_has() {
     world.core.begin_close();
     let refused = world.offer(world.space, ADD_I64, b"k", &format::number(1));
     assert!(matches!(refused, Err(Error::Closed(_))), "{refused:?}");
-    world.until("a superblock says so", |core| core.is_attested());
+    world.until("a superblock says so", Core::is_attested);
     assert!(world.core.durable() >= last);
     let mut world = world.reopen();
     assert_eq!(world.get(world.space, "k"), Some(5));

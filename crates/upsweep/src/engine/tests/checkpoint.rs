@@ -1,6 +1,6 @@
 //! Checkpoints: what they hold, what they release, and what becomes of one that finds no room.
 
-use super::{World, config};
+use super::{Core, World, config};
 use crate::engine::Config;
 
 #[test]
@@ -66,7 +66,7 @@ fn a_superblock_alone_releases_the_log_when_only_the_frontier_has_moved() {
     let checkpoints = world.core.statistics().checkpoints;
     assert!(superblock.root.is_some());
     world.core.begin_close();
-    world.until("a superblock says so", |core| core.is_attested());
+    world.until("a superblock says so", Core::is_attested);
     let after = world.core.checkpointer.superblock();
     assert_eq!(after.root, superblock.root);
     assert_eq!(world.core.statistics().checkpoints, checkpoints);

@@ -1,6 +1,6 @@
 //! The sweep: what a cycle visits, what is swept out of turn, and how runs read and write.
 
-use super::{World, config};
+use super::{Core, World, config};
 use crate::engine::registry::PUT;
 use crate::engine::{Config, Spilling};
 
@@ -107,8 +107,8 @@ fn a_run_that_finds_no_room_puts_its_updates_back_and_succeeds_later() {
         taken.push(map.allocate_high(4096).expect("it is free"));
     }
     world.core.request_sweep();
-    world.until("it is full", |core| core.is_full());
-    world.until("nothing is in flight", |core| core.is_quiet());
+    world.until("it is full", Core::is_full);
+    world.until("nothing is in flight", Core::is_quiet);
     assert_eq!(world.core.waiting_entries(), waiting, "every update waits again");
     let map = &mut world.core.base.index.space_map;
     taken.into_iter().for_each(|extent| map.free(extent));
