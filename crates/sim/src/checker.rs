@@ -126,9 +126,9 @@ impl World {
                 return Ok(());
             }
             // Who waits offers again when this has changed, so it has not come to nothing.
-            let room_events = self.core().room_events();
+            let room_events = self.room_events;
             self.try_waiting()?;
-            if waits(self) && !self.turn()? && self.core().room_events() == room_events {
+            if waits(self) && !self.turn()? && self.room_events == room_events {
                 return Err(format!("an update waits, and nothing happens: {}", self.dump()));
             }
         }

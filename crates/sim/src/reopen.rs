@@ -240,6 +240,8 @@ impl World {
     fn take(&mut self, core: Core) -> Verdict {
         self.tally.opens += 1;
         self.core = Some(core);
+        // It does not know who waits.
+        self.room_events += 1;
         self.learn_modifiers()?;
         self.end_abandoned_loads()?;
         self.settle()

@@ -1,6 +1,6 @@
 //! The rules that nobody rests while somebody waits for room, and that who waits is told of it.
 //!
-//! A caller who was refused sleeps until `room_events` of the core has changed. While it sleeps,
+//! A caller who was refused sleeps until the core says that there may be room. While it sleeps,
 //! something has to be on its way that will make room: a request, a job, or work that the core does
 //! as soon as it is pumped. If all there is is a deadline in the future, the store stands still by
 //! choice; if there is none, it does for good.
@@ -23,7 +23,7 @@ const FULL_REST_US: u64 = 20_000;
 pub struct Refused {
     /// When it was refused for the first time, in microseconds.
     pub since_us: u64,
-    /// What `room_events` of the core was when it was refused for the last time.
+    /// How often the core had said that there may be room when it was refused for the last time.
     pub room_events: u64,
     /// Runs and spills that had been published then.
     pub published: u64,
@@ -32,10 +32,10 @@ pub struct Refused {
 impl Refused {
     /// A caller that has just been refused, perhaps not for the first time.
     #[must_use]
-    pub fn now(core: &Core, before: Option<Self>, now_us: u64) -> Self {
+    pub fn now(core: &Core, room_events: u64, before: Option<Self>, now_us: u64) -> Self {
         Self {
             since_us: before.map_or(now_us, |before| before.since_us),
-            room_events: core.room_events(),
+            room_events,
             published: published(core),
         }
     }
@@ -50,8 +50,8 @@ impl Refused {
     /// and it was not told. (That room comes without publication, as a cycle proceeds, is in order:
     /// a publication will follow.)
     #[must_use]
-    pub fn wake_fault(&self, core: &Core, now_us: u64) -> Option<String> {
-        let is_told = self.room_events != core.room_events();
+    pub fn wake_fault(&self, core: &Core, room_events: u64, now_us: u64) -> Option<String> {
+        let is_told = self.room_events != room_events;
         let made = published(core) - self.published;
         (!is_told && made > 0).then(|| {
             let waits_us = now_us - self.since_us;
@@ -120,10 +120,16 @@ impl Intent {
 }
 
 /// What is wrong if `refused` still sleeps and nothing is on its way, which the caller of this has
-/// found out; `None` if nothing is.
+/// found out; `None` if nothing is. The core has said `room_events` times that there may be room.
 #[must_use]
-pub fn fault(core: &Core, refused: Refused, now_us: u64, full: &FullWatch) -> Option<String> {
-    let sleeps = refused.room_events == core.room_events() && core.closed().is_none();
+pub fn fault(
+    core: &Core,
+    room_events: u64,
+    refused: Refused,
+    now_us: u64,
+    full: &FullWatch,
+) -> Option<String> {
+    let sleeps = refused.room_events == room_events && core.closed().is_none();
     let intent = Intent::of(core);
     if !sleeps || !intent.is_rest(now_us) || full.excuses(now_us) {
         return None;

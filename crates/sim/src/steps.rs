@@ -157,13 +157,16 @@ impl World {
             })
             .collect();
         let now = self.bank.now_us();
+        let rooms = self.room_events;
         let core = self.core.as_mut().expect("the store is open");
         let answer = core.modify(&logged, urgency, now);
         let accepted = core.accepted();
         match answer {
             Ok(Accept::Accepted(seq)) => {
                 self.history.add(seq);
-                if let Some(fault) = refused.and_then(|refused| refused.wake_fault(core, now)) {
+                if let Some(fault) =
+                    refused.and_then(|refused| refused.wake_fault(core, rooms, now))
+                {
                     return Err(format!("{fault}: {}", self.dump()));
                 }
                 if seq != accepted {
@@ -172,7 +175,7 @@ impl World {
                 self.oracle.accept(seq, Record::Updates(updates));
             }
             Ok(Accept::Wait) => {
-                self.waiting = Some((updates, Refused::now(core, refused, now)));
+                self.waiting = Some((updates, Refused::now(core, rooms, refused, now)));
                 self.tally.waits += u64::from(refused.is_none());
             }
             Err(error) => self.check_refusal(&updates, &error)?,

@@ -182,6 +182,8 @@ pub struct World {
     pub answers: BTreeMap<ViewId, Result<View, Error>>,
     /// A record that found no room, and since when it waits.
     pub waiting: Option<(Vec<Update>, Refused)>,
+    /// How often the core has said that there may be room.
+    pub room_events: u64,
     /// When the store was full.
     pub full: FullWatch,
     /// The bulk load in progress.
@@ -232,6 +234,7 @@ impl World {
             asked: BTreeMap::new(),
             answers: BTreeMap::new(),
             waiting: None,
+            room_events: 0,
             full: FullWatch::default(),
             loading: None,
             follow_up: Vec::new(),
@@ -319,6 +322,7 @@ impl World {
         let now = self.bank.now_us();
         let mut actions = Actions::default();
         self.core().pump(now, &mut actions);
+        self.room_events += u64::from(actions.room);
         for request in actions.requests {
             classes::check(&request, self.plan.config.data_devices)?;
             self.note(&request);
@@ -397,7 +401,7 @@ impl World {
         if in_flight || !self.arrived.is_empty() || !self.jobs.is_empty() {
             return Ok(());
         }
-        match resting::fault(core, *refused, now, &self.full) {
+        match resting::fault(core, self.room_events, *refused, now, &self.full) {
             Some(fault) => Err(format!("{fault}: {}", self.dump())),
             None => Ok(()),
         }

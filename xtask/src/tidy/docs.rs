@@ -1,9 +1,15 @@
-//! Documents: links that resolve, a changelog that is kept, decision records in their form.
+//! Documents: links that resolve, a walk through functions that exist, a changelog that is kept,
+//! decision records in their form.
 
 use super::{Rule, Tree, Violation};
 
 const CHANGELOG: &str = "CHANGELOG.md";
 const DECISIONS: &str = "docs/decisions/";
+/// Tables of functions in the order in which something passes them: a row begins with the functions
+/// and the file that has them.
+const WALK: &str = "docs/walk.md";
+/// What the files of its rows are relative to.
+const WALKED: &str = "crates/upsweep/src/";
 /// The parts of a decision record; see `docs/decisions/README.md`.
 const DECISION_PARTS: [&str; 3] = ["## Goal", "## Rejected", "## Choice"];
 
@@ -11,6 +17,9 @@ pub(crate) fn check(tree: &Tree, violations: &mut Vec<Violation>) {
     check_changelog(tree, violations);
     for (path, text) in tree.files().filter(|(path, _)| path.ends_with(".md")) {
         check_links(tree, path, text, violations);
+        if path == WALK {
+            check_walk(tree, text, violations);
+        }
         if path.starts_with(DECISIONS) && !path.ends_with("/README.md") {
             check_decision(path, text, violations);
         }
@@ -24,6 +33,22 @@ fn check_changelog(tree: &Tree, violations: &mut Vec<Violation>) {
     if !kept {
         let advice = "needs a section `## [Unreleased]`; see https://keepachangelog.com";
         violations.push(Violation::new(CHANGELOG, 1, Rule::Changelog, advice));
+    }
+}
+
+fn check_walk(tree: &Tree, text: &str, violations: &mut Vec<Violation>) {
+    for (row, line) in text.lines().zip(1..).filter(|(row, _)| row.starts_with("| `")) {
+        let mut cells = row.split('|').skip(1);
+        let (Some(functions), Some(file)) = (cells.next(), cells.next()) else { continue };
+        let file = file.trim().trim_matches('`');
+        let code = tree.text(&format!("{WALKED}{file}")).unwrap_or_default();
+        for function in functions.split('`').skip(1).step_by(2) {
+            let name = function.rsplit("::").next().unwrap_or(function);
+            if !["(", "<"].iter().any(|next| code.contains(&format!("fn {name}{next}"))) {
+                let advice = format!("no function `{function}` in `{file}`: where is it now?");
+                violations.push(Violation::new(WALK, line, Rule::Link, advice));
+            }
+        }
     }
 }
 

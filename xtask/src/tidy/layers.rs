@@ -16,7 +16,7 @@ use super::source::{Kind, Word};
 use super::{Rule, Source, Violation};
 
 /// Where the layers lie.
-const ENGINE: &str = "crates/upsweep/src/";
+pub(super) const ENGINE: &str = "crates/upsweep/src/";
 
 /// The layers from the lowest to the highest.
 const LAYERS: [&str; 6] = ["device", "log", "placement", "engine", "runtime", "structures"];
@@ -73,30 +73,17 @@ pub(crate) struct Layers {
 }
 
 /// A path in code, resolved from the root of its crate.
-struct Reference {
-    path: Vec<String>,
-    line: usize,
+pub(super) struct Reference {
+    pub(super) path: Vec<String>,
+    pub(super) line: usize,
 }
 
 impl Layers {
     /// Reads the re-exports of the library.
     pub(crate) fn of(sources: &[Source<'_>]) -> Self {
         let root = format!("{ENGINE}lib.rs");
-        let mut exports = BTreeMap::new();
-        for source in sources.iter().filter(|source| source.path == root) {
-            for index in 0..source.words.len() {
-                if source.is(index, "pub") && source.is(index + 1, "use") {
-                    let start = if source.is(index + 2, "crate") { index + 4 } else { index + 2 };
-                    let mut found = Vec::new();
-                    read_path(&source.words, start, &[], &mut found);
-                    for path in found.into_iter().map(|reference| reference.path) {
-                        if let Some(name) = path.last() {
-                            exports.insert(name.clone(), path.clone());
-                        }
-                    }
-                }
-            }
-        }
+        let exports = sources.iter().filter(|source| source.path == root).map(exports_of);
+        let exports = exports.flatten().collect();
         Self { exports }
     }
 
@@ -123,6 +110,24 @@ impl Layers {
     fn origin<'a>(&'a self, path: &'a [String]) -> &'a [String] {
         path.first().and_then(|head| self.exports.get(head)).map_or(path, Vec::as_slice)
     }
+}
+
+/// Names that the root of a module re-exports, with the path that each comes from.
+pub(super) fn exports_of(source: &Source<'_>) -> BTreeMap<String, Vec<String>> {
+    let mut exports = BTreeMap::new();
+    for index in 0..source.words.len() {
+        if source.is(index, "pub") && source.is(index + 1, "use") {
+            let start = if source.is(index + 2, "crate") { index + 4 } else { index + 2 };
+            let mut found = Vec::new();
+            read_path(&source.words, start, &[], &mut found);
+            for path in found.into_iter().map(|reference| reference.path) {
+                if let Some(name) = path.last() {
+                    exports.insert(name.clone(), path.clone());
+                }
+            }
+        }
+    }
+    exports
 }
 
 fn rank(module: &str) -> Option<usize> {
@@ -173,7 +178,7 @@ fn forbidden(own: &str, path: &[String]) -> Option<(Rule, String)> {
 }
 
 /// The module path of a file below the source folder: `log/ring.rs` is `[log, ring]`.
-fn module_path(inner: &str) -> Vec<String> {
+pub(super) fn module_path(inner: &str) -> Vec<String> {
     let stem = inner.trim_end_matches(".rs").trim_end_matches("/mod");
     match stem {
         "lib" | "main" => Vec::new(),
@@ -182,7 +187,7 @@ fn module_path(inner: &str) -> Vec<String> {
 }
 
 /// All paths that begin with `crate`, `self` or `super`, resolved from the crate root.
-fn references(words: &[Word], module: &[String]) -> Vec<Reference> {
+pub(super) fn references(words: &[Word], module: &[String]) -> Vec<Reference> {
     let is = |index: usize, text: &str| {
         words.get(index).is_some_and(|word| word.kind != Kind::Literal && word.text == text)
     };

@@ -9,14 +9,16 @@
 //! |---|---|
 //! | `size` | length of files, lines and functions |
 //! | `layers` | dependency direction, the block API, `unsafe`, one system, byte offsets |
+//! | `parts` | dependency direction between the parts of the engine |
 //! | `hygiene` | headers, markers, ignored tests, names |
 //! | `modules` | files that no `mod` declaration reaches |
-//! | `docs` | links, the changelog, decision records |
+//! | `docs` | links, the walk through the code, the changelog, decision records |
 
 mod docs;
 mod hygiene;
 mod layers;
 mod modules;
+mod parts;
 mod size;
 mod source;
 #[cfg(test)]
@@ -41,6 +43,7 @@ pub(crate) enum Rule {
     VersionedName,
     DeadFile,
     LayerDirection,
+    PartDirection,
     BlockApi,
     UnsafeCode,
     OneSystem,
@@ -53,7 +56,7 @@ pub(crate) enum Rule {
 impl Rule {
     /// Every rule; the tests prove of each that it can fail.
     #[cfg(test)]
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 18] = [
         Self::Parse,
         Self::FileLength,
         Self::LineLength,
@@ -64,6 +67,7 @@ impl Rule {
         Self::VersionedName,
         Self::DeadFile,
         Self::LayerDirection,
+        Self::PartDirection,
         Self::BlockApi,
         Self::UnsafeCode,
         Self::OneSystem,
@@ -86,6 +90,7 @@ impl Rule {
             Self::VersionedName => "versioned-name",
             Self::DeadFile => "dead-file",
             Self::LayerDirection => "layer-direction",
+            Self::PartDirection => "part-direction",
             Self::BlockApi => "block-api",
             Self::UnsafeCode => "unsafe-code",
             Self::OneSystem => "one-system",
@@ -131,10 +136,12 @@ pub(crate) fn check(tree: &Tree) -> Vec<Violation> {
     }
     modules::check(tree, &mut sources, &mut violations);
     let layers = layers::Layers::of(&sources);
+    let parts = parts::Parts::of(&sources);
     for source in &sources {
         size::check(source, &mut violations);
         hygiene::check_rust(source, &mut violations);
         layers.check(source, &mut violations);
+        parts.check(source, &mut violations);
     }
     hygiene::check_other_files(tree, &mut violations);
     docs::check(tree, &mut violations);

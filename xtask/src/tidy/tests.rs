@@ -23,6 +23,7 @@ const fn broken(rule: Rule, path: &'static str, line: usize, text: &'static str)
 const LIB: &str = "crates/upsweep/src/lib.rs";
 const LOG: &str = "crates/upsweep/src/log.rs";
 const DEVICE: &str = "crates/upsweep/src/device.rs";
+const SWEEP: &str = "crates/upsweep/src/engine/sweep.rs";
 const STRUCTURES: &str = "crates/upsweep/src/structures.rs";
 
 /// What every tree of the tests holds unless a case replaces it.
@@ -38,7 +39,10 @@ const BASE: [(&str, &str); 12] = [
     ("crates/upsweep/src/device.rs", "//! Device.\nuse crate::error::Error;\n"),
     ("crates/upsweep/src/error.rs", "//! Error.\nuse crate::device::DeviceError;\n"),
     (LOG, "//! Log.\nuse crate::{device::Devices, Error};\nuse super::device;\n"),
-    ("crates/upsweep/src/engine/mod.rs", "//! Engine.\nmod modifier;\nmod sweep;\nmod format;\n"),
+    (
+        "crates/upsweep/src/engine/mod.rs",
+        "//! Engine.\nmod modifier;\nmod sweep;\nmod format;\npub use accept::Accept;\n",
+    ),
     ("crates/upsweep/src/engine/sweep.rs", "//! Sweep.\nuse super::super::log::Ring;\n"),
     ("crates/upsweep/src/engine/modifier.rs", "//! M.\nfn f() { 1u8.to_le_bytes(); }\n"),
     ("crates/upsweep/src/engine/format.rs", "//! F.\nfn f() { 1u8.to_le_bytes(); }\n"),
@@ -49,7 +53,7 @@ const BASE: [(&str, &str); 12] = [
     ),
 ];
 
-const BROKEN: [Broken; 42] = [
+const BROKEN: [Broken; 50] = [
     broken(Rule::Parse, LOG, 2, "//! Log.\nfn open( {\n"),
     broken(Rule::ModuleHeader, LOG, 1, "fn open() {}\n"),
     broken(Rule::ModuleHeader, LOG, 1, "#![no_main]\n//! Late.\n"),
@@ -73,6 +77,17 @@ const BROKEN: [Broken; 42] = [
     broken(Rule::LayerDirection, LOG, 2, "//! Log.\nmod a { use super::super::engine::X; }\n"),
     broken(Rule::LayerDirection, LOG, 2, "//! Log.\nuse crate::Sweep;\n"),
     broken(Rule::LayerDirection, LOG, 2, "//! Log.\nuse crate::api::Store;\n"),
+    broken(Rule::PartDirection, SWEEP, 2, "//! Sweep.\nuse super::core::Core;\n"),
+    broken(Rule::PartDirection, SWEEP, 3, "//! Sweep.\nuse super::{index::Index,\nview};\n"),
+    broken(Rule::PartDirection, SWEEP, 2, "//! Sweep.\nfn f() { crate::engine::verify::f() }\n"),
+    broken(Rule::PartDirection, SWEEP, 2, "//! Sweep.\nuse crate::engine::Accept;\n"),
+    broken(Rule::PartDirection, SWEEP, 3, "//! S.\nuse super::index::Index;\nimpl Index {}\n"),
+    broken(
+        Rule::PartDirection,
+        "crates/upsweep/src/engine/modifier.rs",
+        2,
+        "//! M.\nuse crate::engine::sweep::Sweep;\n",
+    ),
     broken(Rule::LayerDirection, "crates/upsweep/src/error.rs", 2, "//! E.\nuse crate::log::X;\n"),
     broken(Rule::BlockApi, STRUCTURES, 2, "//! S.\nuse crate::engine::sweep::Sweep;\n"),
     broken(Rule::BlockApi, STRUCTURES, 2, "//! S.\nuse crate::engine::{modifier, sweep};\n"),
@@ -86,6 +101,8 @@ const BROKEN: [Broken; 42] = [
     broken(Rule::OneSystem, LOG, 2, "//! Log.\nconst A: &str = \"/proc/self/stat\";\n"),
     broken(Rule::OneSystem, DEVICE, 2, "//! D.\n#[cfg_attr(unix, inline)]\nfn f() {}\n"),
     broken(Rule::ByteOffsets, LOG, 2, "//! Log.\nfn f() { u8::from_le_bytes([1]); }\n"),
+    broken(Rule::Link, "docs/walk.md", 2, "# Walk\n| `M::gone` | `engine/modifier.rs` | it |\n"),
+    broken(Rule::Link, "docs/walk.md", 1, "| `f` | `engine/gone.rs` | it |\n"),
     broken(Rule::Link, "README.md", 3, "# Read\n\n[here](docs/missing.md#part)\n"),
     broken(Rule::Link, "docs/a.md", 1, "[up](../../outside.md)\n"),
     broken(Rule::Link, "docs/a.md", 2, "See [it].\n[it]: gone.md\n"),

@@ -1,7 +1,7 @@
 //! Callers as in production: each has one record under way at a time.
 //!
 //! Who is accepted goes on when the record is durable, or at once if it is relaxed. Who is refused
-//! sleeps until `room_events` of the core has changed, or for 50 milliseconds, and offers the same
+//! sleeps until the core says that there may be room, or for 50 milliseconds, and offers the same
 //! record again. It also looks when a run or a spill has been published, as if woken by chance:
 //! were there room then, it should have been told. All offers take turns, for there is one lock;
 //! those who waited longest come first.
@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use upsweep::layers::engine::{Accept, Core, LoggedUpdate};
+use upsweep::layers::engine::{Accept, LoggedUpdate};
 use upsweep::layers::log::Urgency;
 
 use crate::load::judge::Journal;
@@ -139,7 +139,7 @@ impl Callers {
             self.offer(machine, source, journal)?;
             self.take_durable(machine);
         }
-        let room_events = machine.core.room_events();
+        let room_events = machine.room_events;
         let sleeper = |waiter: &&Waiter| waiter.refused.room_events == room_events;
         if let Some(waiter) = self.waiting.values().find(sleeper) {
             journal.look(machine, waiter.refused);
@@ -164,7 +164,7 @@ impl Callers {
     }
 
     fn next_offer_us(&self, machine: &Machine, source: Source, offered: u64) -> Option<u64> {
-        let again = self.waiting.values().map(|waiter| waiter.wakes_us(&machine.core)).min();
+        let again = self.waiting.values().map(|waiter| waiter.wakes_us(machine)).min();
         let new = (!self.free.is_empty()).then(|| source.due_us(offered));
         let next = [again, new].into_iter().flatten().min()?;
         Some(next.max(self.busy_until_us).max(machine.now_us()))
@@ -173,7 +173,7 @@ impl Callers {
     fn offer(&mut self, machine: &mut Machine, source: Source, journal: &mut Journal) -> Verdict {
         let now = machine.now_us();
         let mut waiting = self.waiting.iter();
-        let awake = waiting.find(|(_, waiter)| waiter.wakes_us(&machine.core) <= now);
+        let awake = waiting.find(|(_, waiter)| waiter.wakes_us(machine) <= now);
         let awake = awake.map(|(ticket, _)| *ticket);
         if let Some((ticket, waiter)) = awake.and_then(|at| self.waiting.remove_entry(&at)) {
             let Waiter { caller, record, due_us, refused, .. } = waiter;
@@ -231,7 +231,7 @@ impl Callers {
             }
             Ok(Accept::Wait) => {
                 journal.refused(refused.is_none(), machine);
-                let refused = Refused::now(&machine.core, refused, now);
+                let refused = Refused::now(&machine.core, machine.room_events, refused, now);
                 let waiter = Waiter { caller, record, due_us, refused, offered_us: now };
                 self.waiting.insert(ticket, waiter);
             }
@@ -254,9 +254,9 @@ impl Callers {
 
 impl Waiter {
     /// When it looks again, in microseconds.
-    fn wakes_us(&self, core: &Core) -> u64 {
-        let is_told = self.refused.room_events != core.room_events();
-        let wakes = is_told || self.refused.has_seen_publication(core);
+    fn wakes_us(&self, machine: &Machine) -> u64 {
+        let is_told = self.refused.room_events != machine.room_events;
+        let wakes = is_told || self.refused.has_seen_publication(&machine.core);
         if wakes { 0 } else { self.offered_us + LOOK_AGAIN_US }
     }
 }

@@ -106,7 +106,7 @@ impl Journal {
         self.late.note(now - due_us, machine);
         if let Some(refused) = refused {
             self.wait.note(now - refused.since_us, machine);
-            if let Some(fault) = refused.wake_fault(&machine.core, now) {
+            if let Some(fault) = refused.wake_fault(&machine.core, machine.room_events, now) {
                 self.wake.get_or_insert_with(|| format!("{fault}: {}", machine.dump()));
             }
         }

@@ -45,6 +45,8 @@ pub fn builtin(op: Op) -> ModifierId {
 pub struct Machine {
     /// The engine.
     pub core: Core,
+    /// How often it has said that there may be room.
+    pub room_events: u64,
     /// The table, hash table or array.
     pub space: u32,
     /// Everything that happened.
@@ -75,6 +77,7 @@ impl Machine {
             .map_err(|error| format!("open: {error}"))?;
         let mut machine = Self {
             core,
+            room_events: 0,
             space: 0,
             history: Digest::default(),
             work_ns: 0,
@@ -209,6 +212,7 @@ impl Machine {
         self.work_ns += PUMP_NS;
         let mut actions = Actions::default();
         self.core.pump(now, &mut actions);
+        self.room_events += u64::from(actions.room);
         for request in actions.requests {
             self.history.add(now ^ request.token.0);
             if let Operation::Read { buffer, .. } | Operation::Write { buffer, .. } =
@@ -233,7 +237,8 @@ impl Machine {
     #[must_use]
     pub fn rest_fault(&self, refused: Refused) -> Option<String> {
         let idle = self.devices.in_flight() == 0 && self.jobs.is_empty() && self.working.is_empty();
-        let fault = || resting::fault(&self.core, refused, self.now_us(), &self.full);
+        let fault =
+            || resting::fault(&self.core, self.room_events, refused, self.now_us(), &self.full);
         if idle { fault() } else { None }
     }
 

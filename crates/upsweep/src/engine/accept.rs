@@ -4,407 +4,173 @@
 //! log; memory stays in the budget because an update that does not fit waits outside; updates of
 //! one record are accepted together. (Bosc paper, section 4.2.)
 
-use super::block_format::UpdateRef;
+use super::base::Base;
+use super::catalog::REFERENCES_SPACE;
 use super::config::{KEY_BYTES_MAX, OPERAND_BYTES_MAX, VALUE_BYTES_MAX};
-use super::core::{Core, Publish};
-use super::directory::{BlockId, Target};
 use super::format::record_format::{LoggedUpdate, fill_updates, update_len, updates_len};
-use super::pending::Pending;
-use super::policy::{self, Budget, Figures, Gauge, Shortage};
-use super::publish::Event;
-use super::quarantine::REFERENCES_SPACE;
-use super::queue::{CELL_BYTES, Packed};
-use crate::broken::{self, Fault};
+use super::growth::Growth;
+use super::index::{Index, Separation};
+use super::policy::{self, Budget, Shortage};
 use crate::error::{Error, RequestError, RetryError};
-use crate::log::{AppendError, Space, Urgency};
+use crate::log::{AppendError, Urgency};
 
 /// The answer to an offered record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accept {
-    /// It is in the queues, and durable once [`Core::durable`] reaches this sequence.
+    /// It is in the queues, and durable once [`Core::durable`](super::Core::durable) reaches this
+    /// sequence.
     Accepted(u64),
-    /// There is no room at this moment: offer it again after the next publication.
+    /// There is no room at this moment: offer it again after
+    /// [`Actions::room`](super::Actions::room).
     Wait,
 }
 
-/// What a block takes that becomes one of its own: memory of its queue, room of its image.
-#[derive(Default)]
-struct Copy {
-    queue_bytes: usize,
-    growth_bytes: u64,
-    image_bytes: u64,
+/// A record that is offered, of updates that were checked.
+pub(super) struct Offer {
+    /// Bytes of its updates.
+    pub(super) bytes: usize,
+    /// What blocks take that it makes separate ones.
+    separation: Separation,
 }
 
-impl Copy {
-    fn add(&mut self, other: &Self) {
-        self.queue_bytes += other.queue_bytes;
-        self.growth_bytes += other.growth_bytes;
-        self.image_bytes += other.image_bytes;
+/// Decides whether there is room for updates.
+pub(super) struct Admission {
+    /// The fill of the log in per cent from which on updates are refused, as of the last pump.
+    log_percent_refused: f64,
+}
+
+impl Admission {
+    pub(super) fn new() -> Self {
+        Self { log_percent_refused: 100.0 }
     }
-}
 
-impl Core {
-    /// Accepts the updates of one record: all take effect, or none. They are visible to queries at
-    /// once. Cost: no I/O; a search of the directory and two copies per update.
+    /// From this fill of the log on, in per cent, updates are refused.
+    pub(super) fn refuse_from(&mut self, log_percent: f64) {
+        self.log_percent_refused = log_percent;
+    }
+
+    /// What there is too little of for an offer; `None` if it can be accepted.
     ///
     /// # Errors
-    /// A request error with nothing accepted; [`RetryError::Full`] when the data devices have no
-    /// room for what may grow, and neither growth nor a sweep makes any;
-    /// [`RequestError::UnknownModifier`] in a store that is open for upkeep;
-    /// [`RetryError::Memory`] when the directory has outgrown the budget; the closing reason after
-    /// a failed write.
-    pub fn modify(
-        &mut self,
+    /// [`RequestError::BatchTooLong`]; [`RetryError::Memory`] when the directory has outgrown the
+    /// budget; [`RetryError::Full`] if only a sweep could make room, and the devices are full.
+    pub(super) fn shortage(
+        &self,
+        base: &Base,
+        growth: &mut Growth,
         updates: &[LoggedUpdate<'_>],
-        urgency: Urgency,
-        now_us: u64,
-    ) -> Result<Accept, Error> {
-        self.check_open()?;
-        self.check_upkeep(updates)?;
-        let (mut bytes, mut copies) = (0, Copy::default());
-        for update in updates {
-            self.check_update(update)?;
-            bytes += update_len(update);
-            copies.add(&self.copy_for(update));
-        }
-        let shortage = self.shortage_for(bytes, &copies)?;
-        let growth_bytes = bytes as u64 + copies.growth_bytes;
-        let has_room = self.has_room_for(updates, growth_bytes, copies.image_bytes);
-        if let Some(shortage) = (!has_room).then_some(Shortage::Device).or(shortage) {
-            if self.is_out_of_room() {
-                return Err(self.full_error());
-            }
-            return self.refuse_for(shortage);
-        }
-        let targets = self.route(updates);
-        if updates.len() > 1 {
-            self.touch_queues(&targets);
-        }
-        let stream = self.update_stream;
-        let record_bytes = updates_len(updates.len(), bytes);
-        let fill = |room: &mut [u8]| fill_updates(updates, room);
-        let appended = self.log.append(stream, record_bytes, fill, urgency, Space::User, now_us);
-        match appended {
-            Ok(seq) => {
-                self.accepted = seq;
-                updates.iter().for_each(|update| self.sweep.loads.note_change(update.space));
-                self.enqueue_at(seq, updates, &targets);
-                self.targets = targets;
-                self.statistics.updates += updates.len() as u64;
-                Ok(Accept::Accepted(seq))
-            }
-            Err(AppendError::Busy) => {
-                self.waits_for_log = true;
-                Ok(Accept::Wait)
-            }
-            Err(AppendError::Full) => {
-                let refused = self.refuse_for(Shortage::Log);
-                if self.full { Err(self.full_error()) } else { refused }
-            }
-            Err(AppendError::TooLong { .. }) => {
-                let limit = self.record_bytes_max();
-                Err(RequestError::BatchTooLong { bytes, limit }.into())
-            }
-            Err(AppendError::Failed) => {
-                Err(self.closed.clone().map_or(RetryError::Busy.into(), Error::from))
-            }
-        }
-    }
-
-    /// Where updates go; `None` if their space is not there. Updates of one record that go to one
-    /// block all wait for it or none does, so this is known before any is on its way.
-    pub(super) fn route<'a>(
-        &mut self,
-        updates: impl IntoIterator<Item = &'a LoggedUpdate<'a>>,
-    ) -> Vec<Option<Target>> {
-        let mut targets = std::mem::take(&mut self.targets);
-        let target = |update: &LoggedUpdate<'_>| {
-            let space = self.directory.space(update.space)?;
-            Some(self.directory.target(space, &space.format.position(update.key)))
-        };
-        targets.clear();
-        targets.extend(updates.into_iter().map(target));
-        targets
-    }
-
-    /// Looks up where updates go, so that their acceptance finds it in the processor's cache: the
-    /// look-ups of many keys overlap, where those of one acceptance after another wait for memory
-    /// one by one.
-    pub fn anticipate<'a>(&mut self, updates: impl Iterator<Item = &'a LoggedUpdate<'a>>) {
-        let targets = self.route(updates);
-        self.touch_queues(&targets);
-        self.targets = targets;
-    }
-
-    pub(super) fn touch_queues(&self, targets: &[Option<Target>]) {
-        let end = |target: &Option<Target>| match target {
-            Some(Target::Block(id)) => Some(self.directory.block(*id).queue.end()),
-            _ => None,
-        };
-        // Two passes, because the second waits for what the first has asked for.
-        let ends: Vec<_> = targets.iter().filter_map(end).collect();
-        let touched = ends.iter().fold(0, |sum: u32, end| sum.wrapping_add(self.arena.touch(*end)));
-        std::hint::black_box(touched);
-    }
-
-    fn check_update(&self, update: &LoggedUpdate<'_>) -> Result<(), Error> {
-        let (bytes, limit) = (update.key.len(), KEY_BYTES_MAX);
-        if bytes > limit {
-            return Err(RequestError::KeyTooLong { bytes, limit }.into());
-        }
-        let bytes = update.operand.len();
-        if bytes > OPERAND_BYTES_MAX {
-            return Err(RequestError::ValueTooLong { bytes, limit: VALUE_BYTES_MAX }.into());
-        }
-        let Some(space) = self.directory.space(update.space) else {
-            return Err(RequestError::NoTable(format!("number {}", update.space)).into());
-        };
-        if space.record.snapshot != 0 || update.space == REFERENCES_SPACE {
-            return Err(RequestError::ReadOnly(space.record.name.clone()).into());
-        }
-        space.check_format()?;
-        self.modifiers.admit(update.modifier, update.key, update.operand).map_err(|refusal| {
-            let found = self.modifiers.get(update.modifier);
-            let number = || format!("number {}", update.modifier.0);
-            let modifier = found.map_or_else(number, |found| found.name().to_owned());
-            RequestError::BadOperand { modifier, reason: refusal.into_reason() }.into()
-        })
+        offer: &Offer,
+    ) -> Result<Option<Shortage>, Error> {
+        let shortage = self.shortage_for(base, offer)?;
+        let growth_bytes = offer.bytes as u64 + offer.separation.growth_bytes;
+        let image_bytes = offer.separation.image_bytes;
+        let has_room = growth.has_room_for(base, updates, growth_bytes, image_bytes);
+        Ok((!has_room).then_some(Shortage::Device).or(shortage))
     }
 
     /// What there is too little of for a record of `bytes`, but for room on the data devices.
-    fn shortage_for(&self, bytes: usize, copies: &Copy) -> Result<Option<Shortage>, Error> {
-        let limit = self.record_bytes_max();
+    fn shortage_for(&self, base: &Base, offer: &Offer) -> Result<Option<Shortage>, Error> {
+        let bytes = offer.bytes;
+        let limit = record_bytes_max(base);
         if bytes > limit {
             return Err(RequestError::BatchTooLong { bytes, limit }.into());
         }
         let needed = policy::queue_bytes_of(bytes);
-        let (budget_bytes, lasting_bytes) = (self.config.memory_bytes, self.lasting_bytes());
+        let (budget_bytes, lasting_bytes) = (base.config.memory_bytes, base.lasting_bytes());
         let budget = Budget {
             bytes: budget_bytes,
             lasting_bytes,
-            queue_bytes_min: self.config.queue_bytes_min(),
-            queue_bytes_max: self.queues_gauge(lasting_bytes).limit as usize,
+            queue_bytes_min: base.config.queue_bytes_min(),
+            queue_bytes_max: base.queues_gauge(lasting_bytes).limit as usize,
             needed_bytes: needed,
         };
         if let Some(needed_bytes) = policy::budget_lacking(&budget) {
             return Err(RetryError::Memory { budget_bytes, needed_bytes }.into());
         }
-        let queues = self.queues_gauge(self.resident_bytes());
+        let queues = base.queues_gauge(base.resident_bytes());
         // A sweep leaves less to copy, so copies never ask for too much for good.
-        let wanted = (needed + copies.queue_bytes) as u64;
-        let refused = self.sweep.log_percent_refused;
-        let shortage = policy::shortage(wanted, queues, self.log_gauge(), refused);
+        let wanted = (needed + offer.separation.queue_bytes) as u64;
+        let refused = self.log_percent_refused;
+        let shortage = policy::shortage(wanted, queues, base.log_gauge(), refused);
         // On full devices no sweep makes room, neither in the queues nor in the log.
-        if shortage.is_some() && self.full { Err(self.full_error()) } else { Ok(shortage) }
-    }
-
-    /// Longest record of updates, in bytes, that the store takes as it was opened: what the log
-    /// takes, and what the queues of an empty store do.
-    fn record_bytes_max(&self) -> usize {
-        policy::record_bytes_max(self.config.queue_bytes_max(), self.log.record_bytes_max())
-    }
-
-    /// Somebody waits, whatever the fill: a long record may not fit though the thresholds at which
-    /// sweeps, spills and checkpoints start by themselves are far. Until `room_events` changes,
-    /// whatever can help works at full speed.
-    pub(super) fn refuse(&mut self, shortage: Shortage) {
-        self.refused = Some((shortage, self.room_events));
-        match shortage {
-            Shortage::Log => self.statistics.waits_for_log += 1,
-            Shortage::Memory | Shortage::Device => self.statistics.waits_for_room += 1,
+        if shortage.is_some() && base.index.is_full() {
+            Err(base.index.full_error())
+        } else {
+            Ok(shortage)
         }
     }
 
-    /// Has the caller wait for room, unless that may be where nobody can make any.
-    fn refuse_for(&mut self, shortage: Shortage) -> Result<Accept, Error> {
-        if let Some(missing) = self.missing_modifier() {
-            return Err(missing);
+    /// Puts an admitted record into the log and on the queues; returns its sequence.
+    ///
+    /// # Errors
+    /// The log does not take it; nothing is accepted.
+    pub(super) fn append(
+        &self,
+        base: &mut Base,
+        updates: &[LoggedUpdate<'_>],
+        offer: &Offer,
+        urgency: Urgency,
+        now_us: u64,
+    ) -> Result<u64, AppendError> {
+        let Base { index, journal, .. } = base;
+        let targets = index.route(updates);
+        if updates.len() > 1 {
+            index.touch_queues(&targets);
         }
-        self.refuse(shortage);
-        Ok(Accept::Wait)
+        let record_bytes = updates_len(updates.len(), offer.bytes);
+        let fill = |room: &mut [u8]| fill_updates(updates, room);
+        let seq = journal.append_updates(record_bytes, fill, urgency, now_us)?;
+        debug_assert!(index.accepted() < seq, "sequences grow");
+        index.accept_through(seq);
+        index.enqueue_at(seq, updates, targets, journal);
+        base.statistics.updates += updates.len() as u64;
+        Ok(seq)
     }
+}
 
-    /// What somebody waits for who was refused and not told since that there may be room.
-    pub(super) fn shortage(&self) -> Option<Shortage> {
-        let (shortage, room_events) = self.refused?;
-        let is_waiting = room_events == self.room_events && !broken::is(Fault::RestWhileOneWaits);
-        is_waiting.then_some(shortage)
+/// Checks the updates of a record, and weighs them.
+///
+/// # Errors
+/// What is wrong with one of them: fix the call.
+pub(super) fn check(index: &Index, updates: &[LoggedUpdate<'_>]) -> Result<Offer, Error> {
+    let mut offer = Offer { bytes: 0, separation: Separation::default() };
+    for update in updates {
+        check_update(index, update)?;
+        offer.bytes += update_len(update);
+        offer.separation.add(&index.separation_of(update));
     }
+    Ok(offer)
+}
 
-    /// Memory of waiting updates, where so much is resident.
-    fn queues_gauge(&self, resident: usize) -> Gauge {
-        let limit = self.config.queue_bytes_beside(resident);
-        policy::queues_gauge(limit, self.queue_bytes(), self.arena.excess_bytes())
+fn check_update(index: &Index, update: &LoggedUpdate<'_>) -> Result<(), Error> {
+    let (bytes, limit) = (update.key.len(), KEY_BYTES_MAX);
+    if bytes > limit {
+        return Err(RequestError::KeyTooLong { bytes, limit }.into());
     }
+    let bytes = update.operand.len();
+    if bytes > OPERAND_BYTES_MAX {
+        return Err(RequestError::ValueTooLong { bytes, limit: VALUE_BYTES_MAX }.into());
+    }
+    let Some(space) = index.directory().space(update.space) else {
+        return Err(RequestError::NoTable(format!("number {}", update.space)).into());
+    };
+    if space.record.snapshot != 0 || update.space == REFERENCES_SPACE {
+        return Err(RequestError::ReadOnly(space.record.name.clone()).into());
+    }
+    space.check_format()?;
+    index.bindings.modifiers().admit(update.modifier, update.key, update.operand).map_err(
+        |refusal| {
+            let found = index.bindings.modifiers().get(update.modifier);
+            let number = || format!("number {}", update.modifier.0);
+            let modifier = found.map_or_else(number, |found| found.name().to_owned());
+            RequestError::BadOperand { modifier, reason: refusal.into_reason() }.into()
+        },
+    )
+}
 
-    /// Log space that updates have taken, and may take.
-    pub(super) fn log_gauge(&self) -> Gauge {
-        let (used, limit) = self.log.user_bytes();
-        let prospect = self.log.prospect_bytes();
-        policy::log_gauge(Gauge { used, limit }, prospect, self.change_bytes())
-    }
-
-    /// What the changes of a sweep of all that waits take of the log, about.
-    fn change_bytes(&self) -> u64 {
-        let waiting = self.arena.queues() + self.sweep.unlogged_blocks;
-        policy::change_bytes(waiting, self.config.run_blocks_max, self.config.log_page_bytes)
-    }
-
-    /// Whether the log has no room for the changes of a sweep of all that waits.
-    pub(super) fn is_log_short_of_changes(&self) -> bool {
-        let (prospect, used) = (self.log.prospect_bytes(), self.log.used_bytes());
-        policy::is_log_short_of_changes(self.change_bytes(), prospect, used)
-    }
-
-    /// All that policy decides by.
-    pub(super) fn figures(&self) -> Figures {
-        let spilled = self.spilled_gauge();
-        Figures {
-            queues: self.queues_gauge(self.resident_bytes()),
-            log: self.log_gauge(),
-            spilled,
-            spilled_worth: Gauge { limit: self.spill_segments_worth_bytes, ..spilled },
-            levels: self.levels_gauge(),
-            spills_for_memory: self.spills_for_memory,
-            spill_percent: self.config.spill_fill_percent,
-            can_spill: self.can_spill(),
-            is_spilling: !self.sweep.spills.is_empty(),
-            is_log_held_by_queues: self.is_log_held_by_queues(),
-            can_grow: self.grows_for_room(),
-            progress: self.sweep_progress(),
-            log_at_start: self.sweep.log_at_start.unwrap_or_default(),
-            round: self.round(),
-            shortage: self.shortage(),
-        }
-    }
-
-    /// The error that says that the data devices are full.
-    #[must_use]
-    pub fn full_error(&self) -> Error {
-        RetryError::Full { capacity_bytes: self.space_map.capacity_bytes() }.into()
-    }
-
-    /// What has to be copied for an update that needs a block of its own.
-    fn copy_for(&self, update: &LoggedUpdate<'_>) -> Copy {
-        if !self.directory.trees.has_sharing() {
-            return Copy::default();
-        }
-        let Some(space) = self.directory.space(update.space) else { return Copy::default() };
-        match self.directory.target(space, &space.format.position(update.key)) {
-            Target::Later(Some(id)) => {
-                let block = self.directory.block(id);
-                let (queue, frozen) = (&block.queue, block.frozen.as_deref());
-                Copy {
-                    queue_bytes: queue.bytes() as usize + frozen.map_or(0, Packed::memory_bytes),
-                    growth_bytes: u64::from(queue.growth_bytes())
-                        + u64::from(frozen.map_or(0, Packed::growth_bytes)),
-                    image_bytes: block.extent().map_or(0, |extent| u64::from(extent.bytes)),
-                }
-            }
-            _ => Copy::default(),
-        }
-    }
-
-    /// Puts the updates of a record on the queues of their blocks, or on the way there.
-    pub(super) fn enqueue_all(&mut self, seq: u64, updates: &[LoggedUpdate<'_>]) {
-        let targets = self.route(updates);
-        self.enqueue_at(seq, updates, &targets);
-        self.targets = targets;
-    }
-
-    /// [`Core::enqueue_all`] for updates whose targets are known.
-    fn enqueue_at(&mut self, seq: u64, updates: &[LoggedUpdate<'_>], targets: &[Option<Target>]) {
-        let mut later = Vec::new();
-        for ((order, update), target) in (0..).zip(updates).zip(targets) {
-            let LoggedUpdate { space, modifier, key, operand } = *update;
-            let update = UpdateRef { seq, modifier, key, operand };
-            match target {
-                None => {}
-                Some(Target::Block(id)) => self.push(*id, &update),
-                Some(Target::Later(_)) => {
-                    let Some(found) = self.directory.space(space) else { continue };
-                    let position = found.format.position(key);
-                    later.push((space, Box::from(&*position)));
-                    self.pending_bytes += Pending::bytes_of(&position, &update);
-                    if let Some(found) = self.directory.space_mut(space) {
-                        found.pending.push(&position, order, &update);
-                    }
-                }
-            }
-        }
-        if !later.is_empty() {
-            self.publishes.push_back((seq, Publish::Event(Event::Blocks(later))));
-        }
-    }
-
-    /// Puts one update on the queue of this block.
-    pub(super) fn push(&mut self, id: BlockId, update: &UpdateRef<'_>) {
-        let block = self.directory.block_mut(id);
-        let first = block.queue.is_empty();
-        self.arena.push(&mut block.queue, &block.key, update, &self.modifiers);
-        if first && block.extent().is_none() {
-            self.unplaced.insert((block.space, block.key.clone(), id));
-        }
-        if self.config.is_oversized(block.queue.growth_bytes()) {
-            self.sweep.sweep_out_of_turn(id);
-        }
-    }
-
-    /// Memory that waiting updates take, those of running sweeps included.
-    #[must_use]
-    pub fn queue_bytes(&self) -> usize {
-        self.arena.used_bytes() + self.frozen_bytes + self.pending_bytes
-    }
-
-    /// Memory that is in use whether updates wait in queues or not.
-    pub(super) fn resident_bytes(&self) -> usize {
-        self.lasting_bytes() + self.spill_segments.memory_bytes() + self.sweep.values_bytes
-    }
-
-    /// The part of it that a sweep does not give back, as it does the filters of spill segments and
-    /// the large values on their way: buffers, cache, directory, space map.
-    fn lasting_bytes(&self) -> usize {
-        self.config.fixed_bytes()
-            + self.config.cache_bytes
-            + self.directory.memory_bytes()
-            + self.physical.len() * 32
-            + self.space_map.memory_bytes()
-    }
-
-    /// Memory that waiting updates may take: the budget less everything else. What waits already
-    /// keeps a minimum also when the directory has outgrown the budget, and no update is accepted.
-    #[must_use]
-    pub fn queue_limit_bytes(&self) -> usize {
-        self.config.queue_bytes_beside(self.resident_bytes())
-    }
-
-    /// Queue entries that wait, those of running sweeps included.
-    #[must_use]
-    pub fn waiting_entries(&self) -> u64 {
-        let of_block = |block: &super::directory::Block| {
-            let frozen = block.frozen.as_ref().map_or(0, |frozen| frozen.count());
-            u64::from(frozen) + u64::from(block.queue.count())
-        };
-        let pending: usize = self.directory.spaces().map(|space| space.pending.len()).sum();
-        self.directory.table.from(0).map(of_block).sum::<u64>() + pending as u64
-    }
-
-    /// Memory that one waiting entry takes on average, in bytes.
-    #[must_use]
-    pub fn queue_bytes_per_entry(&self) -> f64 {
-        let entries = self.waiting_entries();
-        if entries == 0 { CELL_BYTES as f64 } else { self.queue_bytes() as f64 / entries as f64 }
-    }
-
-    /// How full the log is for updates, in per cent: at 100 they are refused.
-    #[must_use]
-    pub fn log_fill_percent(&self) -> u32 {
-        self.log_gauge().percent()
-    }
-
-    /// How full the queue memory is, in per cent: at 100 updates are refused.
-    #[must_use]
-    pub fn queue_fill_percent(&self) -> u32 {
-        self.queues_gauge(self.resident_bytes()).percent()
-    }
+/// Longest record of updates, in bytes, that the store takes as it was opened: what the log
+/// takes, and what the queues of an empty store do.
+pub(super) fn record_bytes_max(base: &Base) -> usize {
+    let of_log = base.journal.log().record_bytes_max();
+    policy::record_bytes_max(base.config.queue_bytes_max(), of_log)
 }

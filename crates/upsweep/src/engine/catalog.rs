@@ -12,8 +12,15 @@ use std::sync::Arc;
 use super::block_format::BlockFormat;
 use super::format::checkpoint_format::CloneEvent;
 use super::format::record_format::{SnapshotRecord, SpaceRecord};
+pub use super::format::{
+    FIRST_USER_SPACE, QUARANTINE_COMPANION, QUARANTINE_SPACE, REFERENCES_SPACE,
+};
 use super::pending::Pending;
 use super::tree::NodeId;
+use crate::error::{Error, RequestError};
+
+/// Name of the format of spaces that hold large values.
+pub const LARGE_VALUE_FORMAT: &str = "raw";
 
 /// A space: a table, the large values of one, or an application's own blocks.
 pub struct Space {
@@ -216,6 +223,28 @@ impl Clones {
         }
         holders
     }
+}
+
+impl Space {
+    /// Whether its block format is registered.
+    pub(super) fn is_registered(&self) -> bool {
+        !self.format.name().is_empty()
+    }
+
+    /// # Errors
+    /// [`RequestError::UnknownFormat`] if its block format is not registered.
+    pub(super) fn check_format(&self) -> Result<(), Error> {
+        if self.is_registered() {
+            return Ok(());
+        }
+        Err(RequestError::UnknownFormat(self.record.format.clone()).into())
+    }
+}
+
+/// The record of a companion space: it has no name of its own.
+pub(super) fn companion_record(space: u32, snapshot: u32) -> SpaceRecord {
+    let format = LARGE_VALUE_FORMAT.to_owned();
+    SpaceRecord { space, companion: 0, snapshot, format, name: String::new() }
 }
 
 #[cfg(test)]

@@ -17,15 +17,16 @@
 
 use std::collections::BTreeMap;
 
+use super::base::Base;
 use super::config::SUPERBLOCK_SLOTS;
-use super::core::{Actions, Core, IoKind};
-use super::directory::Directory;
+use super::flush::Flushing;
 use super::format::checkpoint_format::{
-    ImageRecord, Root, SLOT_BYTES, SpillSegmentList, encode_root, encode_superblock,
+    ImageRecord, Root, SLOT_BYTES, SpillSegmentList, Superblock, encode_root, encode_superblock,
 };
 use super::format::image_format::{self, Identity, ImageKind};
-use super::policy::{self, CHECKPOINT_WRITES_MAX, START_PERCENT, SUPERBLOCK_PERCENT};
-use super::sweep::Flushing;
+use super::growth::Growth;
+use super::io::IoKind;
+use super::policy::{self, CHECKPOINT_WRITES_MAX, Figures, START_PERCENT, SUPERBLOCK_PERCENT};
 use super::tree::NodeId;
 use crate::broken::{self, Fault};
 use crate::device::{Buffer, Completion, DeviceId, Durability, Operation};
@@ -73,41 +74,71 @@ enum Phase {
     Abandoned,
 }
 
-/// Where the checkpoint is.
-#[derive(Default)]
-pub(super) struct CheckpointState {
+/// Writes checkpoints and superblocks.
+pub(super) struct Checkpointer {
     phase: Phase,
-    begin: u64,
+    /// What the superblock on the device says. The number of the next space is the index's.
+    superblock: Superblock,
+    /// The superblock that is being written.
+    next_superblock: Option<Superblock>,
     /// The begin of the checkpoint whose root is in the superblock.
-    pub(super) root_begin: u64,
-    requested: bool,
-    /// Images of blocks that only the last checkpoint refers to, since changes were carried, and
-    /// spill segments that nobody needs any more.
-    pub(super) outdated: Vec<Extent>,
-    /// The part of them that the checkpoint on its way gives free.
-    carried_extents: Vec<Extent>,
+    root_begin: u64,
     /// What the last root lists.
-    pub(super) listed: Listing,
-    /// What the root on its way will list.
+    listed: Listing,
+    requested: bool,
+    /// Writes of nodes, pages and roots that are on their way.
+    pending: usize,
+    bytes_at_last: u64,
+    /// The begin of the checkpoint on its way.
+    begin: u64,
+    /// What its root will list.
     next: Listing,
     /// That root but for its images: the directory at the begin.
     next_root: Root,
-    pending: usize,
+    /// Where that root is.
     root: Option<Extent>,
-    root_seq: u64,
-    superblock_in_flight: bool,
-    /// The next checkpoint to complete makes changes durable that are not in the log.
-    carries: bool,
-    /// What the superblock in flight says of the replay, and of how much of the log is stable.
-    replay_from: u64,
-    durable: u64,
-    bytes_at_last: u64,
+    /// Places that it gives free, besides what it no longer lists.
+    outdated: Vec<Extent>,
 }
 
-impl CheckpointState {
-    /// The state of a store that was opened from a root of this sequence.
-    pub(super) fn after_open(root_seq: u64) -> Self {
-        Self { root_begin: root_seq, ..Self::default() }
+impl Checkpointer {
+    /// The state of a store that was opened from this superblock, whose root lists `listed`.
+    pub(super) fn after_open(superblock: Superblock, listed: Listing) -> Self {
+        Self {
+            phase: Phase::Idle,
+            superblock,
+            next_superblock: None,
+            root_begin: superblock.root_seq,
+            listed,
+            requested: false,
+            pending: 0,
+            bytes_at_last: 0,
+            begin: 0,
+            next: Listing::default(),
+            next_root: Root::default(),
+            root: None,
+            outdated: Vec::new(),
+        }
+    }
+
+    /// What the superblock on the device says.
+    pub(super) fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// The begin of the checkpoint whose root is in the superblock.
+    pub(super) fn root_begin(&self) -> u64 {
+        self.root_begin
+    }
+
+    /// Images of nodes and pages that the last root lists.
+    pub(super) fn listed(&self) -> &Listing {
+        &self.listed
+    }
+
+    /// Places that the checkpoint on its way gives free, besides what it no longer lists.
+    pub(super) fn outdated(&self) -> &[Extent] {
+        &self.outdated
     }
 
     /// Whether nodes and pages are being written.
@@ -115,123 +146,95 @@ impl CheckpointState {
         self.phase == Phase::Pages
     }
 
-    /// Whether one is asked for or on its way.
-    fn is_under_way(&self) -> bool {
+    /// Whether one is asked for or on its way. One that finds no room is given up.
+    pub(super) fn is_under_way(&self) -> bool {
         self.requested || self.phase != Phase::Idle
     }
 
-    /// Whether changes were published that only the next checkpoint makes durable.
-    pub(super) fn carries_changes(&self) -> bool {
-        self.carries
-    }
-
+    /// Whether a checkpoint or a superblock is asked for or on its way.
     pub(super) fn is_active(&self) -> bool {
-        self.carries || self.is_under_way() || self.superblock_in_flight
+        self.is_under_way() || self.next_superblock.is_some()
     }
-}
 
-impl Core {
     /// Asks for a checkpoint.
-    pub fn request_checkpoint(&mut self) {
-        self.checkpoint.requested = true;
+    pub(super) fn request(&mut self) {
+        self.requested = true;
     }
 
-    /// From where on the next open would have to read the log after a checkpoint made now.
-    #[must_use]
-    pub fn replay_from_next(&self) -> u64 {
-        self.published.min(self.sweep.frontier) + 1
+    /// Whether another checkpoint may begin.
+    pub(super) fn is_idle(&self) -> bool {
+        self.phase == Phase::Idle && self.next_superblock.is_none()
     }
 
-    /// From where on the next open has to read the log.
-    #[must_use]
-    pub fn replay_from(&self) -> u64 {
-        self.superblock.replay_from
+    /// Writes a superblock alone if the store is about to be closed, and the last one does not say
+    /// that the whole log is durable; returns whether it does.
+    pub(super) fn attest(&mut self, base: &mut Base) -> bool {
+        let is_due = base.gate.is_closing() && base.journal.durable() > self.superblock.durable;
+        if is_due {
+            self.write_superblock_alone(base);
+        }
+        is_due
     }
 
-    /// The last checkpoint has the directory as it was at this sequence.
-    #[must_use]
-    pub fn checkpointed(&self) -> u64 {
-        self.superblock.root_seq
+    /// Whether a checkpoint is due, by the fill of the log.
+    pub(super) fn is_due(&self, base: &Base, figures: &Figures) -> bool {
+        let log = base.journal.log();
+        let since = log.statistics().bytes.saturating_sub(self.bytes_at_last);
+        let much = policy::is_checkpoint_worth(since, log.prospect_bytes());
+        let pressed = figures.is_release_due(START_PERCENT)
+            && base.index.frontier() > self.root_begin
+            && base.journal.published() > self.root_begin;
+        self.requested || base.journal.is_ahead() || much || pressed
     }
 
-    /// Whether a checkpoint is asked for or on its way. One that finds no room is given up.
-    #[must_use]
-    pub fn is_checkpointing(&self) -> bool {
-        self.checkpoint.is_under_way()
+    /// Writes a superblock alone if that releases a worthwhile part of the log.
+    pub(super) fn move_frontier(&mut self, base: &mut Base, figures: &Figures) {
+        if self.superblock_frees(base) && figures.is_release_due(SUPERBLOCK_PERCENT) {
+            self.write_superblock_alone(base);
+        }
     }
 
-    pub(super) fn pump_checkpoint(&mut self, actions: &mut Actions) {
-        match self.checkpoint.phase {
-            Phase::Idle if self.checkpoint.superblock_in_flight => {}
-            Phase::Idle if self.closing && self.log.durable() > self.superblock.durable => {
-                self.write_superblock_alone(actions);
-            }
-            Phase::Idle if self.paused && !self.change_waits_for_log() => {}
-            Phase::Idle if self.change_waits_for_log() => {
-                self.carry_changes();
-                self.checkpoint.carries = true;
-                self.begin_checkpoint();
-            }
-            Phase::Idle if self.checkpoint_due() => self.begin_checkpoint(),
-            Phase::Idle if self.superblock_due() => self.write_superblock_alone(actions),
-            Phase::Root if self.checkpoint.pending == 0 => self.write_root(actions),
-            Phase::Superblock if !self.checkpoint.superblock_in_flight => {
-                let (root, seq) = (self.checkpoint.root, self.checkpoint.root_seq);
-                self.write_superblock(self.checkpoint.begin, root, seq, actions);
+    /// Moves a checkpoint on.
+    pub(super) fn pump(&mut self, base: &mut Base, growth: &mut Growth) {
+        match self.phase {
+            Phase::Root if self.pending == 0 => self.write_root(base, growth),
+            Phase::Superblock if self.next_superblock.is_none() => {
+                self.write_superblock(base, self.begin, (self.root, self.begin));
             }
             _ => {}
         }
-        if self.checkpoint.phase == Phase::Pages {
-            self.write_pages(actions);
+        if self.phase == Phase::Pages {
+            self.write_pages(base, growth);
         }
     }
 
-    fn checkpoint_due(&self) -> bool {
-        let since = self.log.statistics().bytes.saturating_sub(self.checkpoint.bytes_at_last);
-        let much = policy::is_checkpoint_worth(since, self.log.prospect_bytes());
-        let pressed = self.figures().is_release_due(START_PERCENT)
-            && self.sweep.frontier > self.checkpoint.root_begin
-            && self.published > self.checkpoint.root_begin;
-        self.checkpoint.requested || self.checkpoint.carries || much || pressed
-    }
-
-    /// Whether a superblock alone would release a worthwhile part of the log.
-    fn superblock_due(&self) -> bool {
-        self.superblock_frees() && self.figures().is_release_due(SUPERBLOCK_PERCENT)
-    }
-
     /// Whether a superblock alone would release a segment of the log.
-    pub(super) fn superblock_frees(&self) -> bool {
-        let replay_from = self.checkpoint.root_begin.min(self.sweep.frontier) + 1;
-        let oldest = self.log.oldest_segment_last_seq();
+    pub(super) fn superblock_frees(&self, base: &Base) -> bool {
+        let replay_from = self.root_begin.min(base.index.frontier()) + 1;
+        let oldest = base.journal.log().oldest_segment_last_seq();
         replay_from > self.superblock.replay_from && oldest.is_some_and(|last| replay_from > last)
     }
 
-    fn begin_checkpoint(&mut self) {
-        self.forget_empty_blocks();
-        let directory = &mut self.directory;
-        directory.trees.changes().begin_checkpoint();
-        directory.table.changes().begin_checkpoint();
-        let replay_from = self.superblock.replay_from;
-        let oldest_spill_segment = self.spill_segments.oldest().unwrap_or(u64::MAX);
-        let needed_from = replay_from.min(oldest_spill_segment);
-        directory.clones.forget_before(needed_from);
-        let checkpoint = &mut self.checkpoint;
-        checkpoint.requested = false;
-        checkpoint.phase = Phase::Pages;
-        checkpoint.begin = self.published;
-        checkpoint.bytes_at_last = self.log.statistics().bytes;
-        checkpoint.carried_extents.append(&mut checkpoint.outdated);
-        checkpoint.next.clone_from(&checkpoint.listed);
-        let in_use = |number: &u32| directory.trees.is_used(NodeId(*number));
-        checkpoint.next.nodes.retain(|number, _| in_use(number));
-        let carried = self.still_carried();
-        let directory = &self.directory;
+    /// Begins a checkpoint of the directory as it is now.
+    pub(super) fn begin(&mut self, base: &mut Base) {
+        assert!(self.is_idle() && self.pending == 0, "one checkpoint at a time");
+        base.index.begin_checkpoint(self.superblock.replay_from);
+        self.requested = false;
+        self.phase = Phase::Pages;
+        self.begin = base.journal.published();
+        debug_assert!(self.begin >= self.root_begin, "checkpoints go forward");
+        self.bytes_at_last = base.journal.log().statistics().bytes;
+        self.next.clone_from(&self.listed);
+        let trees = &base.index.directory().trees;
+        self.next.nodes.retain(|number, _| trees.is_used(NodeId(*number)));
+        self.outdated.append(&mut base.index.take_outdated());
+        let carried = base.quarantine.still_carried(&base.index);
+        let directory = &base.index.directory();
         let spaces = directory.spaces().map(|space| (space.record.clone(), space.root.0));
-        self.checkpoint.next_root = Root {
+        self.next_root = Root {
             spaces: spaces.collect(),
             snapshots: directory.snapshots.iter().cloned().collect(),
-            modifiers: self.modifier_records.clone(),
+            modifiers: base.index.bindings.records().to_vec(),
             nodes: Vec::new(),
             pages: Vec::new(),
             condemned: directory.trees.condemned().iter().map(|node| node.0).collect(),
@@ -245,75 +248,59 @@ impl Core {
             carried,
             spill_segments: SpillSegmentList::default(),
         };
-        self.spill_segments.begin_list(self.checkpoint.begin);
+        base.index.spill_segments.begin_list(self.begin);
         if broken::is(Fault::EarlyRelease) {
-            self.log.release(self.replay_from_next());
+            let replay_from = base.journal.published().min(base.index.frontier()) + 1;
+            base.journal.log_mut().release(replay_from);
         }
     }
 
     /// Whether publication has to wait for the checkpoint to write what would change.
-    pub(super) fn checkpoint_is_behind(&self) -> bool {
-        self.checkpoint.is_writing() && self.checkpoint.pending >= CHECKPOINT_WRITES_MAX
+    pub(super) fn is_behind(&self) -> bool {
+        self.is_writing() && self.pending >= CHECKPOINT_WRITES_MAX
     }
 
     /// Whether it goes on though nothing happens: there is more to list, and nothing on its way.
-    pub(super) fn is_checkpoint_ready(&self) -> bool {
-        self.checkpoint.is_writing()
-            && self.checkpoint.pending == 0
-            && self.spill_segments.is_listing()
+    pub(super) fn is_ready(&self, base: &Base) -> bool {
+        self.is_writing() && self.pending == 0 && base.index.spill_segments.is_listing()
     }
 
     /// Writes what has changed since the begin, as it was, and then a part of all the rest.
-    fn write_pages(&mut self, actions: &mut Actions) {
-        let most = policy::checkpoint_pages_in_flight(self.shortage());
+    fn write_pages(&mut self, base: &mut Base, growth: &mut Growth) {
+        let most = policy::checkpoint_pages_in_flight(base.waiters.shortage());
         loop {
-            let saved_node = self.directory.trees.changes().take_saved();
-            let saved = saved_node.map(|(number, body)| (ImageKind::Node, number, body));
-            let saved = saved.or_else(|| {
-                let page = self.directory.table.changes().take_saved();
-                page.map(|(number, body)| (ImageKind::Page, number, body))
-            });
-            let next = saved.or_else(|| {
-                if self.checkpoint.pending < most { self.next_unwritten() } else { None }
-            });
+            let saved = base.index.take_saved();
+            let next = saved
+                .or_else(|| if self.pending < most { base.index.next_unwritten() } else { None });
             let Some((kind, number, body)) = next else { break };
-            if !self.write_listed(kind, number, &body, actions) {
-                self.mark_unwritten(kind, number);
-                self.abandon();
+            if !self.write_listed(base, growth, kind, (number, &body)) {
+                base.index.mark_unwritten(kind, number);
+                self.abandon(base, growth);
                 return;
             }
         }
-        self.spill_segments.list_some(SPILL_SEGMENTS_LISTED);
-        if self.checkpoint.pending == 0 && !self.spill_segments.is_listing() {
-            self.checkpoint.phase = Phase::PagesFlush;
-            self.sweep.flush.waiting.push(Flushing::Checkpoint);
+        base.index.spill_segments.list_some(SPILL_SEGMENTS_LISTED);
+        if self.pending == 0 && !base.index.spill_segments.is_listing() {
+            self.phase = Phase::PagesFlush;
+            base.flushes.wait(Flushing::Checkpoint);
         }
-    }
-
-    fn next_unwritten(&mut self) -> Option<(ImageKind, u32, Vec<u8>)> {
-        let directory = &mut self.directory;
-        if let Some(number) = directory.trees.changes().next_unwritten() {
-            let body = directory.trees.node(NodeId(number)).encode();
-            return Some((ImageKind::Node, number, body));
-        }
-        let page = directory.table.changes().next_unwritten()?;
-        Some((ImageKind::Page, page, directory.table.encode_page(page)))
     }
 
     /// Writes one node or page; `false` if there is no room.
     fn write_listed(
         &mut self,
+        base: &mut Base,
+        growth: &mut Growth,
         kind: ImageKind,
-        number: u32,
-        body: &[u8],
-        actions: &mut Actions,
+        (number, body): (u32, &[u8]),
     ) -> bool {
-        let image_seq = self.checkpoint.begin;
-        let Some(extent) = self.write_image(kind, number, image_seq, body, actions) else {
+        let image_seq = self.begin;
+        let identity = identity_of(base, kind, number, image_seq);
+        let Some(extent) = self.write_image(base, growth, &identity, body) else {
             return false;
         };
         let image = ImageRecord { number, image_seq, extent };
-        let next = &mut self.checkpoint.next;
+        let next = &mut self.next;
         let list = if kind == ImageKind::Node { &mut next.nodes } else { &mut next.pages };
         list.insert(number, image);
         true
@@ -322,108 +309,88 @@ impl Core {
     /// Writes a node, page or root to free space; `None` if there is no room.
     fn write_image(
         &mut self,
-        kind: ImageKind,
-        number: u32,
-        seq: u64,
+        base: &mut Base,
+        growth: &mut Growth,
+        identity: &Identity<'_>,
         body: &[u8],
-        actions: &mut Actions,
     ) -> Option<Extent> {
         let bytes =
             image_format::image_bytes(&[], body.len()).next_multiple_of(UNIT_BYTES as usize);
-        let extent = self.space_map.allocate_high(u32::try_from(bytes).ok()?);
+        let extent = base.index.space_map.allocate_high(u32::try_from(bytes).ok()?);
         let Some(extent) = extent else {
-            self.begin_growth(bytes as u64, actions);
+            growth.begin(base, bytes as u64);
             return None;
         };
         let mut buffer = Buffer::recycled(bytes);
-        let store = self.config.store;
-        let identity = Identity { store, kind, space: number, seq, key: &[] };
-        image_format::encode(&identity, body, &mut buffer);
-        let (offset, durability) = (extent.offset, Durability::Cached);
-        let operation = Operation::Write { offset, buffer, durability };
-        let kind = IoKind::CheckpointWrite;
-        actions.requests.push(self.request(kind, None, extent.device, operation));
-        self.full = false;
-        self.checkpoint.pending += 1;
-        self.statistics.checkpoint_written_bytes += bytes as u64;
+        image_format::encode(identity, body, &mut buffer);
+        base.io.write(IoKind::CheckpointWrite, None, extent, buffer);
+        base.index.set_full(false);
+        self.pending += 1;
+        base.statistics.checkpoint_written_bytes += bytes as u64;
         Some(extent)
     }
 
     /// Gives this checkpoint up for lack of room. Its places are free once its writes are done.
-    fn abandon(&mut self) {
-        self.checkpoint.requested = self.growth.is_under_way();
-        self.full |= !self.growth.is_under_way();
-        self.room_events += 1;
-        self.directory.trees.changes().abandon_checkpoint();
-        self.directory.table.changes().abandon_checkpoint();
-        self.spill_segments.take_list();
-        self.checkpoint.phase = Phase::Abandoned;
-        self.end_abandoned();
+    fn abandon(&mut self, base: &mut Base, growth: &Growth) {
+        self.requested = growth.is_under_way();
+        base.index.set_full(base.index.is_full() || !growth.is_under_way());
+        base.waiters.tell();
+        base.index.abandon_checkpoint();
+        base.index.spill_segments.take_list();
+        self.phase = Phase::Abandoned;
+        self.end_abandoned(base);
     }
 
     /// Frees what an abandoned checkpoint has written, for no root will list it.
-    fn end_abandoned(&mut self) {
-        if self.checkpoint.phase == Phase::Abandoned && self.checkpoint.pending == 0 {
-            let next = std::mem::take(&mut self.checkpoint.next);
-            let unlisted: Vec<Extent> = next.missing_in(&self.checkpoint.listed).collect();
-            unlisted.into_iter().for_each(|extent| self.space_map.free(extent));
-            // The next checkpoint will be the first without them.
-            let mut outdated = std::mem::take(&mut self.checkpoint.carried_extents);
-            self.checkpoint.outdated.append(&mut outdated);
+    fn end_abandoned(&mut self, base: &mut Base) {
+        if self.phase == Phase::Abandoned && self.pending == 0 {
+            let next = std::mem::take(&mut self.next);
+            let unlisted: Vec<Extent> = next.missing_in(&self.listed).collect();
+            unlisted.into_iter().for_each(|extent| base.index.space_map.free(extent));
             // What was written is not in the root that counts.
             for (kind, image) in next.images() {
-                if !self.checkpoint.listed.has(kind, image) {
-                    self.mark_unwritten(kind, image.number);
+                if !self.listed.has(kind, image) {
+                    base.index.mark_unwritten(kind, image.number);
                 }
             }
-            self.checkpoint.phase = Phase::Idle;
+            self.phase = Phase::Idle;
         }
     }
 
-    /// The next checkpoint has to write this node or page, if it is still there.
-    fn mark_unwritten(&mut self, kind: ImageKind, number: u32) {
-        let Directory { trees, table, .. } = &mut self.directory;
-        if kind == ImageKind::Page {
-            table.changes().mark_dirty(number);
-        } else if trees.is_used(NodeId(number)) {
-            trees.changes().mark_dirty(number);
-        }
-    }
-
-    fn write_root(&mut self, actions: &mut Actions) {
-        let mut root = std::mem::take(&mut self.checkpoint.next_root);
-        root.nodes = self.checkpoint.next.nodes.values().copied().collect();
-        root.pages = self.checkpoint.next.pages.values().copied().collect();
-        root.spill_segments = self.spill_segments.take_list();
+    fn write_root(&mut self, base: &mut Base, growth: &mut Growth) {
+        let mut root = std::mem::take(&mut self.next_root);
+        root.nodes = self.next.nodes.values().copied().collect();
+        root.pages = self.next.pages.values().copied().collect();
+        root.spill_segments = base.index.spill_segments.take_list();
         if broken::is(Fault::EarlyReuse) {
-            self.free_unlisted();
+            self.free_unlisted(base);
         }
-        let (body, seq) = (encode_root(&root), self.checkpoint.begin);
-        let Some(extent) = self.write_image(ImageKind::Root, 0, seq, &body, actions) else {
-            self.abandon();
+        let (body, seq) = (encode_root(&root), self.begin);
+        let identity = identity_of(base, ImageKind::Root, 0, seq);
+        let Some(extent) = self.write_image(base, growth, &identity, &body) else {
+            self.abandon(base, growth);
             return;
         };
-        self.checkpoint.root = Some(extent);
-        self.checkpoint.root_seq = seq;
-        self.checkpoint.phase = Phase::RootFlush;
+        self.root = Some(extent);
+        self.phase = Phase::RootFlush;
     }
 
-    pub(super) fn checkpoint_write_done(&mut self, completion: &Completion) {
-        self.checkpoint.pending -= 1;
+    pub(super) fn write_done(&mut self, base: &mut Base, completion: &Completion) {
+        assert!(self.pending > 0, "a write that ends has begun");
+        self.pending -= 1;
         if completion.result.is_err() {
-            self.fail_write(completion, 0);
-        } else if self.checkpoint.phase == Phase::RootFlush
-            && broken::is(Fault::SuperblockBeforeFlush)
-        {
-            self.checkpoint.phase = Phase::Superblock;
-        } else if self.checkpoint.phase == Phase::RootFlush {
-            self.sweep.flush.waiting.push(Flushing::Checkpoint);
+            base.fail_write(completion, 0);
+        } else if self.phase == Phase::RootFlush && broken::is(Fault::SuperblockBeforeFlush) {
+            self.phase = Phase::Superblock;
+        } else if self.phase == Phase::RootFlush {
+            base.flushes.wait(Flushing::Checkpoint);
         }
-        self.end_abandoned();
+        self.end_abandoned(base);
     }
 
-    pub(super) fn checkpoint_flushed(&mut self) {
-        self.checkpoint.phase = match self.checkpoint.phase {
+    /// What was written before the flush began is stable.
+    pub(super) fn flushed(&mut self) {
+        self.phase = match self.phase {
             Phase::PagesFlush => Phase::Root,
             Phase::RootFlush => Phase::Superblock,
             other => other,
@@ -431,68 +398,81 @@ impl Core {
     }
 
     /// Writes a superblock with the root that counts already.
-    fn write_superblock_alone(&mut self, actions: &mut Actions) {
-        let (root, seq) = (self.superblock.root, self.superblock.root_seq);
-        self.write_superblock(self.checkpoint.root_begin, root, seq, actions);
+    fn write_superblock_alone(&mut self, base: &mut Base) {
+        let root = (self.superblock.root, self.superblock.root_seq);
+        self.write_superblock(base, self.root_begin, root);
     }
 
     fn write_superblock(
         &mut self,
+        base: &mut Base,
         begin: u64,
-        root: Option<Extent>,
-        root_seq: u64,
-        actions: &mut Actions,
+        (root, root_seq): (Option<Extent>, u64),
     ) {
-        self.superblock.generation += 1;
-        let mut superblock = self.superblock;
+        assert!(self.next_superblock.is_none(), "one of the two slots is valid at any time");
         let waits_behind =
-            if broken::is(Fault::ReleaseOfWaiting) { begin } else { self.sweep.frontier };
-        superblock.replay_from = (begin.min(waits_behind) + 1).max(self.superblock.replay_from);
-        superblock.root = root;
-        superblock.root_seq = root_seq;
-        superblock.durable = self.log.durable();
-        self.checkpoint.durable = superblock.durable;
-        self.checkpoint.replay_from = superblock.replay_from;
+            if broken::is(Fault::ReleaseOfWaiting) { begin } else { base.index.frontier() };
+        let replay_from = (begin.min(waits_behind) + 1).max(self.superblock.replay_from);
+        let superblock = Superblock {
+            generation: self.superblock.generation + 1,
+            replay_from,
+            root,
+            root_seq,
+            durable: base.journal.durable(),
+            next_space: base.index.next_space(),
+            ..self.superblock
+        };
+        // A generation is never written twice, whatever becomes of the write.
+        self.superblock.generation = superblock.generation;
         let mut buffer = Buffer::zeroed(SLOT_BYTES);
         let bytes = encode_superblock(&superblock);
         buffer[..bytes.len()].copy_from_slice(&bytes);
         let offset = SUPERBLOCK_SLOTS[(superblock.generation % 2) as usize];
         let operation = Operation::Write { offset, buffer, durability: Durability::Stable };
-        let write = self.request(IoKind::Superblock, None, DeviceId(0), operation);
-        actions.requests.push(write);
-        self.checkpoint.superblock_in_flight = true;
+        base.io.submit(IoKind::Superblock, None, DeviceId(0), operation);
+        self.next_superblock = Some(superblock);
     }
 
     /// From now on the next root counts: frees what only the last one lists.
-    fn free_unlisted(&mut self) {
-        let next = std::mem::take(&mut self.checkpoint.next);
-        let last = std::mem::replace(&mut self.checkpoint.listed, next);
-        let unlisted = last.missing_in(&self.checkpoint.listed);
-        unlisted.for_each(|extent| self.space_map.free(extent));
+    fn free_unlisted(&mut self, base: &mut Base) {
+        let next = std::mem::take(&mut self.next);
+        let last = std::mem::replace(&mut self.listed, next);
+        let unlisted = last.missing_in(&self.listed);
+        unlisted.for_each(|extent| base.index.space_map.free(extent));
     }
 
-    pub(super) fn superblock_done(&mut self, completion: &Completion) {
-        self.checkpoint.superblock_in_flight = false;
+    /// The superblock is stable, and what it says counts.
+    pub(super) fn superblock_done(&mut self, base: &mut Base, completion: &Completion) {
+        let superblock = self.next_superblock.take().expect("a superblock is on its way");
         if completion.result.is_err() {
-            self.fail_write(completion, 0);
+            base.fail_write(completion, 0);
             return;
         }
-        self.superblock.replay_from = self.checkpoint.replay_from;
-        self.superblock.durable = self.checkpoint.durable;
-        if self.checkpoint.phase == Phase::Superblock {
-            self.checkpoint.phase = Phase::Idle;
-            self.checkpoint.carries = false;
-            self.checkpoint.root_begin = self.checkpoint.begin;
-            self.superblock.root_seq = self.checkpoint.root_seq;
-            let before = std::mem::replace(&mut self.superblock.root, self.checkpoint.root);
-            if !broken::is(Fault::EarlyReuse) {
-                self.free_unlisted();
-            }
-            let outdated = std::mem::take(&mut self.checkpoint.carried_extents);
-            outdated.into_iter().chain(before).for_each(|extent| self.space_map.free(extent));
-            self.statistics.checkpoints += 1;
+        assert!(superblock.replay_from >= self.superblock.replay_from, "the log is released once");
+        assert!(superblock.durable >= self.superblock.durable, "what is stable stays so");
+        let before = std::mem::replace(&mut self.superblock, superblock);
+        if self.phase == Phase::Superblock {
+            self.end(base, before.root);
         }
-        self.log.release(self.superblock.replay_from);
-        self.room_events += 1;
+        base.journal.log_mut().release(superblock.replay_from);
+        base.waiters.tell();
     }
+
+    /// The checkpoint is complete. Free is what the root before it lists and this one does not.
+    fn end(&mut self, base: &mut Base, root_before: Option<Extent>) {
+        debug_assert_eq!(self.superblock.root, self.root, "the superblock names the root");
+        self.phase = Phase::Idle;
+        base.journal.caught_up();
+        self.root_begin = self.begin;
+        if !broken::is(Fault::EarlyReuse) {
+            self.free_unlisted(base);
+        }
+        let outdated = std::mem::take(&mut self.outdated).into_iter();
+        outdated.chain(root_before).for_each(|extent| base.index.space_map.free(extent));
+        base.statistics.checkpoints += 1;
+    }
+}
+
+fn identity_of(base: &Base, kind: ImageKind, number: u32, seq: u64) -> Identity<'static> {
+    Identity { store: base.config.store, kind, space: number, seq, key: &[] }
 }

@@ -11,7 +11,7 @@
 use super::Accept;
 use super::core::Core;
 use super::format::record_format::LoggedUpdate;
-use super::view::{Gathered, PendingView, View, Wanted};
+use super::view::{Gathered, PendingView, View, Wanted, gather};
 use crate::error::Error;
 use crate::log::Urgency;
 
@@ -51,7 +51,7 @@ impl Core {
         urgency: Urgency,
         now_us: u64,
     ) -> Result<Conditional, Error> {
-        self.check_open()?;
+        self.base.gate.check_open()?;
         for seen in seen {
             if !self.is_settled(seen.space) {
                 return Ok(Conditional::Unsettled);
@@ -66,7 +66,7 @@ impl Core {
     /// Whether no change of a space as a whole is on its way.
     #[must_use]
     pub fn is_settled(&self, space: u32) -> bool {
-        self.directory.space(space).is_none_or(|space| space.fences.is_empty())
+        self.base.index.directory().space(space).is_none_or(|space| space.fences.is_empty())
     }
 
     fn still_shows(&mut self, seen: &Seen<'_>) -> Result<bool, Error> {
@@ -75,7 +75,7 @@ impl Core {
         let mut images = before.segments.clone();
         images.extend(image.map(|(extent, image)| (extent, before.image_seq, image)));
         let again = PendingView { space: seen.space, wanted: seen.wanted.clone(), images };
-        let Gathered::Complete(now) = self.gather(&again)? else { return Ok(false) };
+        let Gathered::Complete(now) = gather(&mut self.base, &again)? else { return Ok(false) };
         let place = |view: &View| (view.extent, view.image_seq);
         let segments = |view: &View| -> Vec<_> {
             view.segments.iter().map(|(extent, seq, _)| (*extent, *seq)).collect()

@@ -1,8 +1,8 @@
 //! The ordered directory of blocks, resident in memory: spaces, their trees, and the block table.
 //!
 //! The directory is a function of the log: it changes when a record is durable, in log order, by
-//! the functions of `publish.rs`, and in no other way. Recovery runs the same records through the
-//! same functions. So numbers, nodes and references come out equal after any crash.
+//! the functions of `index/publish.rs`, and in no other way. Recovery runs the same records through
+//! the same functions. So numbers, nodes and references come out equal after any crash.
 //!
 //! Invariants: those of [`super::tree`] and [`super::blocks`]; the blocks of an ordered space cover
 //! all keys, the first from the empty key.

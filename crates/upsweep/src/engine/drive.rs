@@ -29,7 +29,7 @@ pub fn step(core: &mut Core, devices: &mut dyn Devices, now_us: u64) -> bool {
 /// Steps until `done`, or until nothing more can happen. Sweeps run at full speed: their time is
 /// taken from a counter that always is late enough.
 pub fn until(core: &mut Core, devices: &mut dyn Devices, done: impl Fn(&Core) -> bool) {
-    let mut now_us = core.now_us;
+    let mut now_us = core.base.now_us;
     let mut idle_steps = 0;
     while !done(core) && idle_steps < IDLE_STEPS_MAX {
         now_us += STEP_US;

@@ -10,7 +10,8 @@
 //! Steps: the device is extended; zeros are written to the new part, one request at a time; the log
 //! goes on there. Invariant: at most one such request is in flight.
 
-use super::core::{Actions, Core, IoKind};
+use super::base::Base;
+use super::io::IoKind;
 use super::policy::{self, REFUSAL_US};
 use crate::device::{Buffer, Completion, DeviceError, Durability, Operation};
 
@@ -29,59 +30,53 @@ impl LogGrowth {
     }
 }
 
-impl Core {
+impl LogGrowth {
     /// Takes the next step.
-    pub(super) fn pump_log_growth(&mut self, actions: &mut Actions) {
-        self.want_log();
-        if self.log_growth.is_under_way || self.paused {
+    pub(super) fn pump(&mut self, base: &mut Base) {
+        self.want(base);
+        if self.is_under_way || base.gate.is_paused() {
             return;
         }
-        let (device, operation) = if let Some((device, offset, bytes)) = self.log.blank() {
+        let (device, operation) = if let Some((device, offset, bytes)) = base.journal.log().blank()
+        {
             let (buffer, durability) = (Buffer::zeroed(bytes as usize), Durability::Stable);
             (device, Operation::Write { offset, buffer, durability })
-        } else if let Some((device, offset, bytes)) = self.log.begin_growth() {
+        } else if let Some((device, offset, bytes)) = base.journal.log_mut().begin_growth() {
             (device, Operation::Allocate { offset, bytes })
         } else {
             return;
         };
-        actions.requests.push(self.request(IoKind::LogGrowth, None, device, operation));
-        self.log_growth.is_under_way = true;
-    }
-
-    /// Bytes that the log may come to have.
-    #[must_use]
-    pub fn log_bytes_max(&self) -> u64 {
-        let segment_bytes = u64::from(self.config.log_segment_bytes);
-        let whole = |bytes: u64| bytes - bytes % segment_bytes;
-        self.config.log_regions.iter().map(|region| whole(region.bytes)).sum()
+        base.io.submit(IoKind::LogGrowth, None, device, operation);
+        self.is_under_way = true;
     }
 
     /// Tells the log how long it is to be.
-    fn want_log(&mut self) {
-        let waiting = self.arena.growth_bytes() + self.sweep.frozen_growth_bytes;
-        let data = self.space_map.used_bytes() + waiting + self.spill_segments.growth_bytes();
-        let (times, rings) = (self.config.log_times_data, self.config.log_regions.len());
+    fn want(&self, base: &mut Base) {
+        let waiting = base.index.arena().growth_bytes() + base.in_hand.growth_bytes;
+        let data =
+            base.index.space_map.used_bytes() + waiting + base.index.spill_segments.growth_bytes();
+        let (times, rings) = (base.config.log_times_data, base.config.log_regions.len());
         let each = policy::log_bytes_wanted(data, times, rings);
-        let is_refused = self.now_us < self.log_growth.refused_until;
-        for (index, region) in self.config.log_regions.iter().enumerate() {
-            let can_grow = self.log_growth.growable[index] && !is_refused;
-            self.log.want(index, if can_grow { each.min(region.bytes) } else { 0 });
+        let is_refused = base.now_us < self.refused_until;
+        for (index, region) in base.config.log_regions.iter().enumerate() {
+            let can_grow = self.growable[index] && !is_refused;
+            base.journal.log_mut().want(index, if can_grow { each.min(region.bytes) } else { 0 });
         }
     }
 
-    pub(super) fn log_growth_done(&mut self, completion: &Completion) {
-        self.log_growth.is_under_way = false;
-        self.room_events += 1;
-        let extends = self.log.blank().is_none();
+    pub(super) fn step_done(&mut self, base: &mut Base, completion: &Completion) {
+        self.is_under_way = false;
+        base.waiters.tell();
+        let extends = base.journal.log().blank().is_none();
         match completion.result {
-            Ok(()) if extends => self.log.extended(true),
-            Ok(()) => self.log.blanked(),
+            Ok(()) if extends => base.journal.log_mut().extended(true),
+            Ok(()) => base.journal.log_mut().blanked(),
             Err(DeviceError::NoSpace) if extends => {
-                self.log.extended(false);
-                self.log_growth.refused_until = self.now_us + REFUSAL_US;
+                base.journal.log_mut().extended(false);
+                self.refused_until = base.now_us + REFUSAL_US;
             }
             // It has the space, so its device is broken; or nobody knows how long it is.
-            Err(_) => self.fail_write(completion, 0),
+            Err(_) => base.fail_write(completion, 0),
         }
     }
 }

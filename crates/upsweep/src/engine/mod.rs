@@ -5,6 +5,7 @@
 //! how.
 
 mod accept;
+mod base;
 pub mod block_format;
 mod blocks;
 mod cache;
@@ -15,30 +16,41 @@ pub mod config;
 mod core;
 mod directory;
 pub mod drive;
+mod event;
+mod flow;
+mod flush;
 pub mod format;
+mod gate;
 mod growth;
 mod held;
-mod holes;
+mod index;
+mod io;
+mod jobs;
+mod journal;
 mod key;
 mod log_growth;
 pub mod modifier;
 mod pending;
+mod pipeline;
 pub mod policy;
-mod publish;
 pub mod quarantine;
 mod queue;
+mod reclaim;
 mod recovery;
 pub mod registry;
 mod replay;
-mod spaces;
 mod spill_segments;
+mod spiller;
 mod statistics;
 mod sweep;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod unregistered;
 mod verify;
 mod view;
 mod visitor;
+mod waiters;
 
 pub use accept::Accept;
 pub use cache::Image;
@@ -46,18 +58,17 @@ pub use conditional::{Conditional, Seen};
 pub use config::{
     Config, DATA_START, FANOUT_MIN, FileSpace, KEY_BYTES_MAX, Spilling, VALUE_BYTES_MAX,
 };
-pub use core::{Actions, Core};
+pub use core::{Actions, Core, NewSnapshot, SpaceSize};
 pub use format::record_format::{LoggedUpdate, SpaceRecord};
+pub use gate::Access;
+pub use io::RunId;
+pub use jobs::{Job, JobOutput};
 pub use policy::{BlockSizes, Costs, Gauge};
 pub use queue::Waiting;
-pub use recovery::{Access, create, open};
+pub use recovery::{create, open};
 pub use registry::{OwnFormats, Registry};
-pub use spaces::{NewSnapshot, SpaceSize};
 pub use statistics::{Statistics, TreeCounters};
-pub use sweep::{
-    Chunk, CompactionId, CompactionProgress, Job, JobOutput, LOADING, LoadTarget, LoadedBlock,
-    RunId,
-};
+pub use sweep::{Chunk, CompactionId, CompactionProgress, LOADING, LoadTarget, LoadedBlock};
 pub use tree::Differing;
 pub use verify::{Report, verify};
 pub use view::{CheckedRead, View, ViewId, ViewPoll, ViewRead, Wanted};

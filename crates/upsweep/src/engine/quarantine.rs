@@ -4,97 +4,129 @@
 //! that publishes the run which refused them: so they are never lost and never there twice. The
 //! table is never cloned, so what is put there reaches its queue at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use super::core::Core;
+pub use super::catalog::{
+    FIRST_USER_SPACE, QUARANTINE_COMPANION, QUARANTINE_SPACE, REFERENCES_SPACE,
+};
 use super::format::checkpoint_format::CarriedPut;
 use super::format::quarantine_format::{Entry, encode_entry, encode_key};
 use super::format::record_format::{Change, LoggedUpdate, encode_change};
+use super::index::Index;
+use super::jobs::Quarantined;
+use super::journal::Journal;
 use super::registry::PUT;
-use super::sweep::Quarantined;
 use crate::broken::{self, Fault};
-
-/// The space of the quarantine table; its large values are in the next one.
-pub const QUARANTINE_SPACE: u32 = 1;
-/// The space of the quarantine table's large values.
-pub const QUARANTINE_COMPANION: u32 = 2;
-/// The space of the reference array.
-pub const REFERENCES_SPACE: u32 = 3;
-/// The first space of the application.
-pub const FIRST_USER_SPACE: u32 = 5;
 
 /// The broken engine that loses refusals loses those that are longer than this, in bytes.
 const LOST_BYTES: usize = 4096;
 
-impl Core {
+/// Refused updates on their way to the quarantine table.
+#[derive(Default)]
+pub(super) struct Quarantine {
+    /// What they have added to the queues since those were last inside their limit, in bytes.
+    overdraft_bytes: usize,
+    /// Those that only checkpoints hold.
+    carried: Vec<CarriedPut>,
+    /// Those of the checkpoint that replay has not come to yet, by barrier.
+    to_replay: VecDeque<CarriedPut>,
+    /// Those of sweeps during replay: sequence, key, operand.
+    deferred: Vec<(u64, Vec<u8>, Vec<u8>)>,
+}
+
+impl Quarantine {
     /// Puts what a logged change quarantines on the queue of the quarantine table, at the sequence
     /// of the change; in replay, when that is over. Like any update it is accepted when it is
     /// appended: a later sweep of the table must not pass it by.
-    pub(super) fn take_quarantined(&mut self, seq: u64, quarantined: &[Quarantined]) {
-        let before = self.arena.used_bytes();
+    pub(super) fn take(
+        &mut self,
+        seq: u64,
+        quarantined: &[Quarantined],
+        index: &mut Index,
+        journal: &mut Journal,
+    ) {
+        let before = index.arena().used_bytes();
         for (key, operand) in puts(quarantined) {
             if broken::is(Fault::LostRefusal) && operand.len() > LOST_BYTES {
                 continue;
             }
-            if self.replaying {
+            if index.is_replaying() {
                 self.deferred.push((seq, key, operand));
             } else {
-                self.accepted = self.accepted.max(seq);
-                self.enqueue_all(seq, &[put_update(&key, &operand)]);
+                index.accept_through(seq);
+                index.enqueue_all(seq, &[put_update(&key, &operand)], journal);
             }
         }
-        self.overdraft_bytes += self.arena.used_bytes().saturating_sub(before);
-        self.statistics.quarantined += quarantined.len() as u64;
+        self.overdraft_bytes += index.arena().used_bytes().saturating_sub(before);
     }
 
     /// The same for a change that no log record holds: checkpoints carry the puts until they are
     /// inside their block.
-    pub(super) fn carry_quarantined(&mut self, quarantined: &[Quarantined]) {
-        let (barrier, before) = (self.accepted, self.arena.used_bytes());
+    pub(super) fn carry(
+        &mut self,
+        quarantined: &[Quarantined],
+        index: &mut Index,
+        journal: &mut Journal,
+    ) {
+        let (barrier, before) = (index.accepted(), index.arena().used_bytes());
         for (key, operand) in puts(quarantined) {
-            self.enqueue_all(barrier, &[put_update(&key, &operand)]);
+            index.enqueue_all(barrier, &[put_update(&key, &operand)], journal);
             self.carried.push(CarriedPut { barrier, key, operand });
         }
-        self.overdraft_bytes += self.arena.used_bytes().saturating_sub(before);
-        self.statistics.quarantined += quarantined.len() as u64;
+        self.overdraft_bytes += index.arena().used_bytes().saturating_sub(before);
     }
 
     /// By how much quarantined updates may exceed the memory for queues at this moment, in bytes.
     /// They cannot wait outside as callers do: nobody is there to wait. Callers wait for them.
-    #[must_use]
-    pub fn queue_overdraft_bytes(&self) -> usize {
+    pub(super) fn overdraft_bytes(&self) -> usize {
         self.overdraft_bytes
     }
 
-    /// Forgets carried puts that are inside their block by now, and returns the others.
-    pub(super) fn still_carried(&mut self) -> Vec<CarriedPut> {
-        let mut carried = std::mem::take(&mut self.carried);
-        carried.retain(|put| self.is_carried(put));
-        self.carried.clone_from(&carried);
-        carried
+    /// The queues exceed their limit by so much.
+    pub(super) fn set_overdraft(&mut self, bytes: usize) {
+        self.overdraft_bytes = bytes;
     }
 
-    fn is_carried(&self, put: &CarriedPut) -> bool {
-        let block = self.directory.covering(QUARANTINE_SPACE, &put.key);
-        block.is_some_and(|id| self.directory.block(id).placement().frontier <= put.barrier)
+    /// Forgets carried puts that are inside their block by now, and returns the others.
+    pub(super) fn still_carried(&mut self, index: &Index) -> Vec<CarriedPut> {
+        self.carried.retain(|put| is_carried(put, index));
+        self.carried.clone()
+    }
+
+    /// Recovery has found these in its checkpoint, by barrier.
+    pub(super) fn restore(&mut self, carried: &[CarriedPut]) {
+        self.carried = carried.to_vec();
+        self.to_replay = carried.iter().cloned().collect();
+    }
+
+    /// Whether replay has not come to all puts of the checkpoint yet.
+    pub(super) fn has_to_replay(&self) -> bool {
+        !self.to_replay.is_empty()
     }
 
     /// In replay, before the record `seq`: puts that a checkpoint carried and that are older.
-    pub(super) fn replay_carried(&mut self, seq: u64) {
-        while let Some(put) = self.carried_replay.pop_front_if(|put| put.barrier < seq) {
-            if self.is_carried(&put) {
-                self.enqueue_all(put.barrier, &[put_update(&put.key, &put.operand)]);
+    pub(super) fn replay_carried(&mut self, seq: u64, index: &mut Index, journal: &mut Journal) {
+        while let Some(put) = self.to_replay.pop_front_if(|put| put.barrier < seq) {
+            if is_carried(&put, index) {
+                index.enqueue_all(put.barrier, &[put_update(&put.key, &put.operand)], journal);
             }
         }
     }
 
-    /// What [`Core::take_quarantined`] has put off.
-    pub(super) fn enqueue_deferred(&mut self) {
+    /// What [`Quarantine::take`] has put off.
+    pub(super) fn enqueue_deferred(&mut self, index: &mut Index, journal: &mut Journal) {
+        debug_assert!(!index.is_replaying(), "it was put off until replay is over");
         for (seq, key, operand) in std::mem::take(&mut self.deferred) {
-            self.accepted = self.accepted.max(seq);
-            self.enqueue_all(seq, &[put_update(&key, &operand)]);
+            index.accept_through(seq);
+            index.enqueue_all(seq, &[put_update(&key, &operand)], journal);
         }
     }
+}
+
+/// Whether a checkpoint has to carry a put: its block has not got it yet.
+fn is_carried(put: &CarriedPut, index: &Index) -> bool {
+    let block = index.directory().covering(QUARANTINE_SPACE, &put.key);
+    block.is_some_and(|id| index.directory().block(id).placement().frontier <= put.barrier)
 }
 
 /// The log payload of a change and the quarantined updates that go with it.

@@ -2,72 +2,51 @@
 //!
 //! Steps of recovery: choose the younger valid superblock; load the directory from its checkpoint;
 //! find the end of the log; first pass over the log: everything that changes the directory, through
-//! the same functions that changed it then (see `publish.rs`); claim the space of everything that
-//! the directory names; read the spill segments, for the filters of their keys; raise the epoch
-//! durably; second pass: every update that is younger than the frontier of its block and not in a
-//! spill segment goes to the queue of its block, and to those of the clones that were made later.
-//! Two passes, because a frontier must be known before updates are queued and folded. Recovery
-//! rebuilds queues and stops there: the next sweep does the writing. (Bosc paper, section 4.3.)
+//! the same functions that changed it then (see `index/publish.rs`); claim the space of everything
+//! that the directory names; read the spill segments, for the filters of their keys; raise the
+//! epoch durably; second pass: every update that is younger than the frontier of its block and not
+//! in a spill segment goes to the queue of its block, and to those of the clones that were made
+//! later. Two passes, because a frontier must be known before updates are queued and folded.
+//! Recovery rebuilds queues and stops there: the next sweep does the writing. (Bosc paper, section
+//! 4.3.)
 //!
 //! If the queues outgrow the memory budget, which happens when a store is opened with less memory
 //! than before, the second pass waits for sweeps as any caller would.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::cache::Cache;
-use super::checkpoint::{CheckpointState, Listing};
+use super::base::Base;
+use super::catalog::LARGE_VALUE_FORMAT;
+use super::checkpoint::{Checkpointer, Listing};
 use super::config::{Config, DATA_START, SUPERBLOCK_SLOTS};
 use super::core::Core;
-use super::directory::Directory;
 use super::format::checkpoint_format::{
     self, ImageRecord, Root, SLOT_BYTES, Superblock, decode_superblock, encode_superblock,
 };
 use super::format::image_format::{self, Identity, ImageKind};
-use super::format::record_format::{ModifierRecord, SpaceRecord};
+use super::format::record_format::SpaceRecord;
+use super::gate::Access;
 use super::growth::Growth;
 use super::held::Held;
+use super::index::Index;
+use super::journal::Journal;
 use super::log_growth::LogGrowth;
 use super::quarantine::{
     FIRST_USER_SPACE, QUARANTINE_COMPANION, QUARANTINE_SPACE, REFERENCES_SPACE,
 };
-use super::queue::Arena;
 use super::registry::{OwnFormats, Registry};
-use super::spaces::LARGE_VALUE_FORMAT;
-use super::spill_segments::{SpillSegment, SpillSegments};
-use super::statistics::Statistics;
-use super::sweep::Sweep;
-use super::tree::{Node, NodeId};
-use super::view::Views;
 use crate::device::{self, Buffer, DeviceId, Devices};
 use crate::error::{ClosedError, Damage, Error, RequestError};
 use crate::log::{self, Log, LogConfig, LogRegion};
 use crate::placement::{DEVICE_BYTES_MAX, Extent, SpaceMap, UNIT_BYTES};
 
-/// Name of the log stream of updates.
-const UPDATE_STREAM: &str = "updates";
-/// Name of the log stream of changes: directory, spaces, modifiers.
-const CHANGE_STREAM: &str = "changes";
 /// What the reference array is called.
 const REFERENCES_NAME: &str = "(references)";
 /// Numbers of nodes and blocks beyond what the devices have units are damage.
 const NUMBERS_BEYOND_UNITS: u64 = 1 << 20;
 /// What the quarantine table is called.
 pub const QUARANTINE_NAME: &str = "(quarantine)";
-
-/// Whether a store is opened to work on it or to look at it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Updates and sweeps are allowed.
-    ReadWrite,
-    /// As [`Access::ReadWrite`], but modifiers of the application may be missing, and then its
-    /// updates are refused, and blocks for which updates of such modifiers wait are not swept.
-    /// Memory may exceed the budget.
-    Upkeep,
-    /// Nothing is written, whatever happens; memory may exceed the budget. Modifiers of the
-    /// application may be missing.
-    ReadOnly,
-}
 
 /// The log as long as it is on these devices.
 fn log_config(config: &Config, devices: &dyn Devices, epoch: u64) -> LogConfig {
@@ -186,17 +165,21 @@ pub fn open(
         }
         Access::ReadOnly => reader.to_log_read_only(LogConfig { epoch, ..found })?,
     };
-    let growths = (growth, log_growth);
-    let mut core = Core::assemble(config, registry, superblock, log, space_map, growths)?;
-    core.held = (access == Access::Upkeep).then(Held::default);
-    core.load_checkpoint(devices, &root, &registry.own)?;
+    check_formats(registry)?;
+    let swept = (superblock.replay_from - 1, superblock.next_space);
+    let index = Index::new(&config, registry, space_map, swept);
+    let mut base = Base::new(config, Journal::new(log)?, index);
+    base.held = (access == Access::Upkeep).then(Held::default);
+    let listed = load_checkpoint(&mut base, devices, &root, superblock.root, &registry.own)?;
+    let checkpointer = Checkpointer::after_open(superblock, listed);
+    let mut core = Core::new(base, checkpointer, growth, log_growth);
     core.replay_changes(devices, &mut reader)?;
     core.claim_space()?;
-    core.pin_unregistered();
+    core.base.index.pin_unregistered();
     core.load_spill_segments(devices, access)?;
-    core.published = last;
+    core.base.journal.recovered_through(last);
     core.replay_updates(devices, &mut reader, access)?;
-    core.accepted = core.accepted.max(last);
+    core.base.index.accept_through(last);
     if access != Access::ReadOnly {
         for modifier in &registry.modifiers {
             core.register_modifier(Arc::clone(modifier))?;
@@ -269,221 +252,118 @@ fn check_formats(registry: &Registry) -> Result<(), Error> {
 }
 
 impl Core {
-    fn assemble(
-        config: Config,
-        registry: &Registry,
-        superblock: Superblock,
-        mut log: Log,
-        space_map: SpaceMap,
-        (growth, log_growth): (Growth, LogGrowth),
-    ) -> Result<Self, Error> {
-        check_formats(registry)?;
-        let frontier = superblock.replay_from - 1;
-        Ok(Self {
-            update_stream: log.open(UPDATE_STREAM)?,
-            change_stream: log.open(CHANGE_STREAM)?,
-            formats: registry.formats.clone(),
-            modifiers: Arc::new(registry.builtins.clone()),
-            modifier_records: Vec::new(),
-            application_modifiers: registry.modifiers.clone(),
-            log,
-            directory: Directory::new(config.fanout_min),
-            arena: Arena::new(config.fold_bytes_min, config.oversized_queue_bytes()),
-            space_map,
-            physical: BTreeSet::new(),
-            unplaced: BTreeSet::new(),
-            spill_segments: SpillSegments::default(),
-            sweep: Sweep::new(frontier),
-            checkpoint: CheckpointState::after_open(superblock.root_seq),
-            superblock,
-            publishes: std::collections::VecDeque::new(),
-            published: 0,
-            accepted: frontier,
-            views: Views::default(),
-            visitors: Arc::default(),
-            cache: Cache::new(config.cache_bytes),
-            frozen_bytes: 0,
-            pending_bytes: 0,
-            copy_bytes: 0,
-            release_in_flight: false,
-            deferred_counts_in_flight: false,
-            forget_from: (0, Box::default()),
-            growth,
-            log_growth,
-            held: None,
-            has_unregistered: false,
-            full: false,
-            room_events: 0,
-            refused: None,
-            spills_for_memory: false,
-            block_bytes: config.block_bytes,
-            spill_segments_worth_bytes: u64::MAX,
-            waits_for_log: false,
-            closed: None,
-            closing: false,
-            in_flight: BTreeMap::new(),
-            next_token: 0,
-            now_us: 0,
-            targets: Vec::new(),
-            statistics: Statistics::default(),
-            replaying: false,
-            removed_ranges: Vec::new(),
-            paused: false,
-            overdraft_bytes: 0,
-            carried: Vec::new(),
-            carried_replay: std::collections::VecDeque::new(),
-            deferred: Vec::new(),
-            config,
-        })
-    }
-
-    fn load_checkpoint(
-        &mut self,
-        devices: &mut dyn Devices,
-        root: &Root,
-        own: &OwnFormats,
-    ) -> Result<(), Error> {
-        self.carried.clone_from(&root.carried);
-        self.carried_replay = root.carried.iter().cloned().collect();
-        for record in &root.modifiers {
-            self.bind_modifier(record.clone());
-        }
-        if root.spaces.is_empty() {
-            for record in own_spaces(own) {
-                self.add_space(record, 1);
-            }
-            return Ok(());
-        }
-        let mut listing = Listing::default();
-        for page in &root.pages {
-            listing.pages.insert(page.number, *page);
-            let identity = self.identity_of(ImageKind::Page, page);
-            let decode = |body: &[u8]| {
-                checkpoint_format::decode_page(body).map_err(|error| error.to_string())
-            };
-            for record in read_image(devices, page.extent, &identity, decode)? {
-                self.check_number(record.block.number, page)?;
-                self.directory.table.restore(record);
-            }
-        }
-        for node in &root.nodes {
-            listing.nodes.insert(node.number, *node);
-            self.check_number(node.number, node)?;
-            let identity = self.identity_of(ImageKind::Node, node);
-            let decode = |body: &[u8]| {
-                checkpoint_format::decode_node(body).map_err(|error| error.to_string())
-            };
-            let record = read_image(devices, node.extent, &identity, decode)?;
-            if record.level == 0 {
-                for child in &record.children {
-                    self.check_number(*child, node)?;
-                }
-            }
-            let restored = Node::restored(record, &self.directory.table);
-            self.directory.trees.restore_node(node.number, restored);
-        }
-        self.checkpoint.listed = listing;
-        self.restore_spaces(root)
-    }
-
-    fn restore_spaces(&mut self, root: &Root) -> Result<(), Error> {
-        for (record, node) in &root.spaces {
-            let format = self.format_or_stand_in(&record.format)?;
-            self.directory.add_space(record.clone(), format, NodeId(*node));
-        }
-        for (index, amount) in &root.deferred {
-            self.directory.trees.owe(*index, *amount);
-        }
-        let condemned = root.condemned.iter().map(|node| NodeId(*node)).collect();
-        let roots = self.directory.roots();
-        if let Err(reason) = self.directory.trees.restore_references(&roots, condemned) {
-            let extent =
-                self.superblock.root.unwrap_or(Extent { device: DeviceId(0), offset: 0, bytes: 0 });
-            let (device, offset) = (extent.device, extent.offset);
-            let what = "the trees of the checkpoint".to_owned();
-            return Err(Damage { device, offset, what, reason }.into());
-        }
-        self.directory.name_spaces();
-        self.directory.restore_images();
-        root.clones.iter().for_each(|event| self.directory.clones.add(*event));
-        for (seq, record) in root.spill_segments.iter() {
-            self.spill_segments.insert(SpillSegment { record, seq, filter: None });
-        }
-        for (snapshot, seq) in &root.snapshots {
-            self.directory.snapshots.add(snapshot.clone(), *seq);
-        }
-        self.directory.table.changes().mark_clean();
-        self.directory.trees.changes().mark_clean();
-        Ok(())
-    }
-
-    fn identity_of(&self, kind: ImageKind, image: &ImageRecord) -> Identity<'static> {
-        let store = self.config.store;
-        Identity { store, kind, space: image.number, seq: image.image_seq, key: &[] }
-    }
-
-    /// Whether a number may be one of this store: it decides on how much memory is taken.
-    fn check_number(&self, number: u32, image: &ImageRecord) -> Result<(), Error> {
-        let units = self.space_map.capacity_bytes() / UNIT_BYTES;
-        if u64::from(number) < units + NUMBERS_BEYOND_UNITS {
-            return Ok(());
-        }
-        let (device, offset) = (image.extent.device, image.extent.offset);
-        let what = "the directory".to_owned();
-        let reason = format!("number {number} is out of all proportion");
-        Err(Damage { device, offset, what, reason }.into())
-    }
-
-    pub(super) fn bind_modifier(&mut self, record: ModifierRecord) {
-        let known = self.application_modifiers.iter().find(|modifier| {
-            modifier.name() == record.name && modifier.version() == record.version
-        });
-        if let Some(modifier) = known {
-            let modifier = Arc::clone(modifier);
-            Arc::make_mut(&mut self.modifiers).bind(record.id, modifier);
-        }
-        if self.modifier_records.iter().all(|known| known.id != record.id) {
-            self.modifier_records.push(record);
-        }
-    }
-
     /// Marks the space of all blocks, nodes, pages and spill segments and of the root as used, and
     /// what may be holes of the rest.
     fn claim_space(&mut self) -> Result<(), Error> {
         let mut claims: Vec<(Extent, String)> = Vec::new();
-        if let Some(extent) = self.superblock.root {
+        if let Some(extent) = self.checkpointer.superblock().root {
             claims.push((extent, "checkpoint root".to_owned()));
         }
-        for (kind, image) in self.checkpoint.listed.images() {
+        for (kind, image) in self.checkpointer.listed().images() {
             claims.push((image.extent, format!("{kind:?} {}", image.number)));
         }
         let mut claimed: BTreeSet<Extent> = BTreeSet::new();
-        for id in self.directory.table.ids() {
-            let block = self.directory.block(id);
+        for id in self.base.index.directory().table.ids() {
+            let block = self.base.index.directory().block(id);
             let Some(extent) = block.extent() else { continue };
             let (key, space) = (String::from_utf8_lossy(&block.key), block.space);
             if claimed.insert(extent) {
                 claims.push((extent, format!("block {key:?} of space {space}")));
             }
         }
-        for segment in self.spill_segments.iter() {
+        for segment in self.base.index.spill_segments.iter() {
             let (low, space) = (String::from_utf8_lossy(&segment.record.low), segment.record.space);
             claims.push((segment.record.extent, format!("spill segment {low:?} of space {space}")));
         }
         for (extent, what) in claims {
             self.claim(extent, &what)?;
         }
-        self.find_holes();
+        self.growth.find_holes(&mut self.base);
         Ok(())
     }
 
     fn claim(&mut self, extent: Extent, what: &str) -> Result<(), Error> {
-        self.space_map.claim(extent).map_err(|_| {
+        self.base.index.space_map.claim(extent).map_err(|_| {
             let (device, offset) = (extent.device, extent.offset);
             let reason = format!("its {} bytes overlap another image or the end", extent.bytes);
             Damage { device, offset, what: what.to_owned(), reason }.into()
         })
     }
+}
+
+/// Loads the directory of a checkpoint; returns which images its root lists.
+fn load_checkpoint(
+    base: &mut Base,
+    devices: &mut dyn Devices,
+    root: &Root,
+    root_extent: Option<Extent>,
+    own: &OwnFormats,
+) -> Result<Listing, Error> {
+    base.quarantine.restore(&root.carried);
+    for record in &root.modifiers {
+        base.index.bindings.bind(record.clone());
+    }
+    if root.spaces.is_empty() {
+        for record in own_spaces(own) {
+            base.index.add_space(record, 1);
+        }
+        return Ok(Listing::default());
+    }
+    let mut listing = Listing::default();
+    for page in &root.pages {
+        listing.pages.insert(page.number, *page);
+        let identity = identity_of(base, ImageKind::Page, page);
+        let decode =
+            |body: &[u8]| checkpoint_format::decode_page(body).map_err(|error| error.to_string());
+        for record in read_image(devices, page.extent, &identity, decode)? {
+            check_number(base, record.block.number, page)?;
+            base.index.restore_block(record);
+        }
+    }
+    for node in &root.nodes {
+        listing.nodes.insert(node.number, *node);
+        check_number(base, node.number, node)?;
+        let identity = identity_of(base, ImageKind::Node, node);
+        let decode =
+            |body: &[u8]| checkpoint_format::decode_node(body).map_err(|error| error.to_string());
+        let record = read_image(devices, node.extent, &identity, decode)?;
+        if record.level == 0 {
+            for child in &record.children {
+                check_number(base, *child, node)?;
+            }
+        }
+        base.index.restore_node(node.number, record);
+    }
+    restore_spaces(base, root, root_extent)?;
+    Ok(listing)
+}
+
+/// Takes over the spaces of a checkpoint.
+fn restore_spaces(base: &mut Base, root: &Root, root_extent: Option<Extent>) -> Result<(), Error> {
+    let restored = base.index.restore(root)?;
+    restored.map_err(|reason| {
+        let extent = root_extent.unwrap_or(Extent { device: DeviceId(0), offset: 0, bytes: 0 });
+        let (device, offset) = (extent.device, extent.offset);
+        let what = "the trees of the checkpoint".to_owned();
+        Damage { device, offset, what, reason }.into()
+    })
+}
+
+fn identity_of(base: &Base, kind: ImageKind, image: &ImageRecord) -> Identity<'static> {
+    let store = base.config.store;
+    Identity { store, kind, space: image.number, seq: image.image_seq, key: &[] }
+}
+
+/// Whether a number may be one of this store: it decides on how much memory is taken.
+fn check_number(base: &Base, number: u32, image: &ImageRecord) -> Result<(), Error> {
+    let units = base.index.space_map.capacity_bytes() / UNIT_BYTES;
+    if u64::from(number) < units + NUMBERS_BEYOND_UNITS {
+        return Ok(());
+    }
+    let (device, offset) = (image.extent.device, image.extent.offset);
+    let what = "the directory".to_owned();
+    let reason = format!("number {number} is out of all proportion");
+    Err(Damage { device, offset, what, reason }.into())
 }
 
 /// The spaces that the engine keeps for itself.

@@ -10,7 +10,10 @@ use std::sync::Arc;
 
 use super::block_format::{BlockFormat, UpdateRef};
 use super::config::OPERAND_BYTES_MAX;
+use super::format::record_format::ModifierRecord;
 use super::modifier::{Modifier, Outcome, Refusal, check_value};
+use super::unregistered::Unregistered;
+use crate::error::{Error, RequestError};
 
 /// Number of a modifier within a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -154,5 +157,106 @@ impl Modifiers {
             }
         }));
         checked.unwrap_or_else(|_| Err(Refusal("the modifier panicked".to_owned())))
+    }
+}
+
+/// What the application has brought, under the names and numbers that it has in one open store.
+pub(super) struct Bindings {
+    formats: BTreeMap<String, Arc<dyn BlockFormat>>,
+    modifiers: Arc<Modifiers>,
+    /// Modifiers of applications that the store knows, whether they are registered now or not.
+    records: Vec<ModifierRecord>,
+    application: Vec<Arc<dyn Modifier>>,
+}
+
+impl Bindings {
+    /// Those of a store in which no modifier of an application has a number yet.
+    pub(super) fn new(registry: &Registry) -> Self {
+        Self {
+            formats: registry.formats.clone(),
+            modifiers: Arc::new(registry.builtins.clone()),
+            records: Vec::new(),
+            application: registry.modifiers.clone(),
+        }
+    }
+
+    /// The format of this name, which may be followed by a colon and parameters.
+    ///
+    /// # Errors
+    /// [`RequestError::UnknownFormat`]; [`RequestError::BadFormat`].
+    pub(super) fn format(&self, name: &str) -> Result<Arc<dyn BlockFormat>, Error> {
+        let unknown = || RequestError::UnknownFormat(name.to_owned());
+        let (base, parameters) = name.split_once(':').unwrap_or((name, ""));
+        let format = self.formats.get(base).ok_or_else(unknown)?;
+        if parameters.is_empty() {
+            return Ok(Arc::clone(format));
+        }
+        let bad = |reason| RequestError::BadFormat { format: name.to_owned(), reason };
+        Ok(format.configure(parameters).map_err(bad)?)
+    }
+
+    /// The format of a space that a checkpoint names; if it is not registered, what stands for it.
+    ///
+    /// # Errors
+    /// [`RequestError::BadFormat`] for parameters that the format does not have.
+    pub(super) fn format_or_stand_in(&self, name: &str) -> Result<Arc<dyn BlockFormat>, Error> {
+        match self.format(name) {
+            Err(Error::Request(RequestError::UnknownFormat(_))) => Ok(Arc::new(Unregistered)),
+            found => found,
+        }
+    }
+
+    /// The modifiers under their numbers.
+    pub(super) fn modifiers(&self) -> &Arc<Modifiers> {
+        &self.modifiers
+    }
+
+    /// All modifiers of applications that have a number.
+    pub(super) fn records(&self) -> &[ModifierRecord] {
+        &self.records
+    }
+
+    /// The next number for a modifier of the application.
+    pub(super) fn next_id(&self) -> ModifierId {
+        let last = self.records.iter().map(|record| record.id.0).max();
+        ModifierId(last.map_or(FIRST_USER_ID, |last| last + 1))
+    }
+
+    /// A modifier has this number, as the store says. If the application has brought it, it can be
+    /// applied.
+    pub(super) fn bind(&mut self, record: ModifierRecord) {
+        let known = self.application.iter().find(|modifier| {
+            modifier.name() == record.name && modifier.version() == record.version
+        });
+        if let Some(modifier) = known {
+            let modifier = Arc::clone(modifier);
+            Arc::make_mut(&mut self.modifiers).bind(record.id, modifier);
+        }
+        if self.records.iter().all(|known| known.id != record.id) {
+            self.records.push(record);
+        }
+    }
+
+    /// A modifier that the application has just brought has this number.
+    pub(super) fn bind_new(&mut self, record: ModifierRecord, modifier: Arc<dyn Modifier>) {
+        debug_assert!(self.modifiers.get(record.id).is_none(), "a number is given once");
+        Arc::make_mut(&mut self.modifiers).bind(record.id, modifier);
+        self.records.push(record);
+    }
+
+    /// A modifier that has a number and was not registered, if there is one.
+    pub(super) fn missing(&self) -> Option<ModifierId> {
+        let is_missing = |id: ModifierId| self.modifiers.get(id).is_none();
+        self.records.iter().map(|record| record.id).find(|id| is_missing(*id))
+    }
+
+    /// The error that names a modifier that is not registered.
+    pub(super) fn unknown(&self, id: ModifierId) -> Error {
+        let known = self.records.iter().find(|known| known.id == id);
+        let (name, version) = known.map_or_else(
+            || (format!("number {}", id.0), 0),
+            |known| (known.name.clone(), known.version),
+        );
+        RequestError::UnknownModifier { name, version }.into()
     }
 }

@@ -9,22 +9,22 @@ use std::collections::BTreeSet;
 use super::block_format::{Routing, UpdateRef};
 use super::blocks::BlockId;
 use super::config::Config;
-use super::core::{Core, Release};
+use super::core::Core;
 use super::directory::Target;
 use super::drive;
+use super::event::Event;
 use super::format::codec_format::Malformed;
 use super::format::image_format;
 use super::format::record_format::{self, LoggedUpdate, Payload, RangeRecord, Updates};
 use super::format::reference_format::decode_cell;
 use super::format::spill_segment_format::SpillSegmentRecord;
-use super::publish::Event;
+use super::gate::Access;
+use super::index::Release;
 use super::queue::Waiting;
-use super::recovery::Access;
-use super::registry::ModifierId;
 use super::spill_segments::{self, Filter, SpillSegment};
 use crate::broken::{self, Fault};
 use crate::device::{self, Devices};
-use crate::error::{Damage, Error, RequestError};
+use crate::error::{Damage, Error};
 use crate::log::{LogReader, RecordRef};
 use crate::placement::Extent;
 
@@ -42,86 +42,76 @@ impl Core {
             batch.iter().try_for_each(|record| self.replay_change(record))?;
         }
         reader.rewind();
-        self.index_places();
+        self.base.index.index_places();
         Ok(())
     }
 
     fn replay_change(&mut self, record: &RecordRef<'_>) -> Result<(), Error> {
-        let (seq, begin) = (record.seq, self.superblock.root_seq);
-        if seq <= begin && record.stream != self.change_stream {
+        let (seq, begin) = (record.seq, self.checkpointer.superblock().root_seq);
+        if seq <= begin && !self.base.journal.is_of_changes(record.stream) {
             return Ok(());
         }
         let payload = record_format::decode(record.payload)
-            .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
+            .map_err(|malformed| malformed_record(&self.base.config, seq, malformed))?;
         if let Payload::RemoveRange(range) = &payload {
-            self.removed_ranges.push((seq, range.clone()));
+            self.base.index.will_remove(seq, range.clone());
         }
         if seq <= begin {
             return Ok(());
         }
         let event = match payload {
             Payload::Change(change, _) => {
-                self.apply_change(seq, &change, Release::Never);
+                self.base.index.apply_change(seq, &change, Release::Never);
                 return Ok(());
             }
             Payload::Modifier(record) => {
-                self.bind_modifier(record);
+                self.base.index.bindings.bind(record);
                 return Ok(());
             }
             Payload::Updates(updates) => self.blocks_for(seq, updates)?,
             Payload::DeferredCounts(updates) => {
                 let blocks = self.blocks_for(seq, updates.clone())?;
-                self.apply_event(seq, blocks, Release::Never);
-                Event::DeferredCounts(deferred_counts(&self.config, seq, updates)?)
+                self.base.index.apply_event(seq, blocks, Release::Never);
+                Event::DeferredCounts(deferred_counts(&self.base.config, seq, updates)?)
             }
             Payload::CreateSpace(record) => {
-                self.format_named(&record.format)?;
+                self.base.index.bindings.format(&record.format)?;
                 Event::Create(record)
             }
             Payload::DropSpace(space) => Event::Drop(space),
             Payload::Clone(clone) => Event::Clone(clone),
             Payload::DropSnapshot(snapshot) => Event::DropSnapshot(snapshot),
             Payload::RemoveRange(range) => {
-                self.missing_format_of(range.space, seq).map_or(Ok(()), Err)?;
+                self.base.index.missing_format_of(range.space, seq).map_or(Ok(()), Err)?;
                 Event::RemoveRange(range)
             }
             Payload::Adopt(space, source) => Event::Adopt { space, source },
             Payload::Release(portion) => Event::Release(portion),
             Payload::Spill(spill_segments) => {
                 for spilled in &spill_segments {
-                    self.add_spill_segment(seq, spilled, None, Release::Never);
+                    self.base.index.add_spill_segment(seq, spilled, None, Release::Never);
                 }
                 return Ok(());
             }
         };
-        self.apply_event(seq, event, Release::Never);
+        self.base.index.apply_event(seq, event, Release::Never);
         Ok(())
     }
 
     /// The blocks that updates needed when they were accepted.
     fn blocks_for(&self, seq: u64, mut updates: Updates<'_>) -> Result<Event, Error> {
         let mut wanted = Vec::new();
-        let has_sharing = self.directory.trees.has_sharing();
+        let has_sharing = self.base.index.directory().trees.has_sharing();
         loop {
             let next = updates
                 .next_update()
-                .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
+                .map_err(|malformed| malformed_record(&self.base.config, seq, malformed))?;
             let Some(update) = next else { return Ok(Event::Blocks(wanted)) };
-            let Some(space) = self.directory.space(update.space) else { continue };
+            let Some(space) = self.base.index.directory().space(update.space) else { continue };
             space.check_format()?;
             if has_sharing || space.format.routing() == Routing::Exact {
                 let position = space.format.position(update.key);
                 wanted.push((update.space, Box::from(&*position)));
-            }
-        }
-    }
-
-    /// Builds the index of places, which replay does not keep.
-    fn index_places(&mut self) {
-        self.physical.clear();
-        for id in self.directory.table.ids() {
-            if let Some(extent) = self.directory.block(id).extent() {
-                self.physical.insert((extent.device, extent.offset, id));
             }
         }
     }
@@ -133,50 +123,50 @@ impl Core {
         reader: &mut LogReader,
         access: Access,
     ) -> Result<(), Error> {
-        self.replaying = true;
+        self.base.index.begin_replay();
         while let Some(batch) = reader.next_batch(devices)? {
             let mut group = Vec::new();
             for RecordRef { seq, payload, .. } in batch {
-                if group.len() >= GROUP_UPDATES || !self.carried_replay.is_empty() {
+                if group.len() >= GROUP_UPDATES || self.base.quarantine.has_to_replay() {
                     self.replay_group(devices, &mut group, access)?;
-                    self.replay_carried(seq);
+                    self.base.replay_carried(seq);
                 }
                 let payload = record_format::decode(payload)
-                    .map_err(|malformed| malformed_record(&self.config, seq, malformed))?;
+                    .map_err(|malformed| malformed_record(&self.base.config, seq, malformed))?;
                 match payload {
                     Payload::Updates(updates)
                     | Payload::Change(_, updates)
                     | Payload::DeferredCounts(updates) => {
-                        gather(&self.config, seq, updates, &mut group)?;
+                        gather(&self.base.config, seq, updates, &mut group)?;
                     }
                     Payload::RemoveRange(range) => {
                         self.replay_group(devices, &mut group, access)?;
                         self.replay_range(seq, &range, access)?;
-                        self.accepted = seq;
+                        self.base.index.accept_through(seq);
                     }
                     _ => {}
                 }
             }
             self.replay_group(devices, &mut group, access)?;
         }
-        self.replay_carried(u64::MAX);
+        self.base.replay_carried(u64::MAX);
         if access == Access::ReadWrite {
             // Runs that replay has started must not be in flight when callers come in: their
             // requests belong to this function's use of the devices.
             self.come_to_rest(devices);
         }
-        self.replaying = false;
-        self.removed_ranges.clear();
-        self.enqueue_deferred();
-        self.overdraft_bytes = self.queue_bytes().saturating_sub(self.queue_limit_bytes());
+        self.base.index.end_replay();
+        self.base.enqueue_deferred();
+        let limit = self.base.queue_limit_bytes();
+        self.base.quarantine.set_overdraft(self.base.index.queue_bytes().saturating_sub(limit));
         Ok(())
     }
 
     /// Ends all that is on its way, so that nobody else's completions come in between.
     fn come_to_rest(&mut self, devices: &mut dyn Devices) {
-        self.paused = true;
-        drive::until(self, devices, |core| core.is_quiet() || core.closed.is_some());
-        self.paused = false;
+        self.base.gate.pause();
+        drive::until(self, devices, |core| core.is_quiet() || core.base.gate.is_closed());
+        self.base.gate.resume();
     }
 
     /// Updates of records that follow each other, each with its sequence; takes them out.
@@ -187,10 +177,10 @@ impl Core {
         access: Access,
     ) -> Result<(), Error> {
         let Some((last, _)) = group.last() else { return Ok(()) };
-        self.accepted = *last;
-        if self.has_unregistered {
+        self.base.index.accept_through(*last);
+        if self.base.index.has_unregistered() {
             let missing = |(seq, update): &mut (u64, LoggedUpdate<'_>)| {
-                self.missing_format_of(update.space, *seq).is_some()
+                self.base.index.missing_format_of(update.space, *seq).is_some()
             };
             let unregistered: Vec<_> = group.extract_if(.., missing).collect();
             for (seq, update) in unregistered {
@@ -204,15 +194,17 @@ impl Core {
                 Some(Target::Later(_)) => self.replay_for_holders(seq, &update, access)?,
             }
         }
-        if access == Access::ReadWrite && self.queue_bytes() > self.queue_limit_bytes() {
+        if access == Access::ReadWrite
+            && self.base.index.queue_bytes() > self.base.queue_limit_bytes()
+        {
             // The log is read with nothing else in flight. A full store is opened all the same,
             // with more memory than it was given: else nothing could be deleted from it.
             drive::until(self, devices, |core| {
-                let fits = core.queue_bytes() <= core.queue_limit_bytes() / 2;
-                fits || core.full || core.closed.is_some()
+                let fits = core.base.index.queue_bytes() <= core.base.queue_limit_bytes() / 2;
+                fits || core.base.index.is_full() || core.base.gate.is_closed()
             });
             self.come_to_rest(devices);
-            if let Some(closed) = &self.closed {
+            if let Some(closed) = self.base.gate.closed() {
                 return Err(closed.clone().into());
             }
         }
@@ -223,10 +215,10 @@ impl Core {
     /// than the one that covers the key. In steps over all updates, so that these wait for memory
     /// together and not one by one.
     fn targets_of(&mut self, group: &[(u64, LoggedUpdate<'_>)]) -> Vec<Option<Target>> {
-        if !self.directory.clones.is_empty() {
+        if !self.base.index.directory().clones.is_empty() {
             return vec![Some(Target::Later(None)); group.len()];
         }
-        let routed = self.route(group.iter().map(|(_, update)| update));
+        let routed = self.base.index.route(group.iter().map(|(_, update)| update));
         let missing = |((seq, update), target): (&(u64, LoggedUpdate<'_>), &Option<Target>)| {
             target.filter(|target| match target {
                 Target::Block(id) => self.is_missing(*seq, update, update.space, *id),
@@ -234,8 +226,8 @@ impl Core {
             })
         };
         let targets: Vec<_> = group.iter().zip(&routed).map(missing).collect();
-        self.targets = routed;
-        self.touch_queues(&targets);
+        self.base.index.keep_targets(routed);
+        self.base.index.touch_queues(&targets);
         targets
     }
 
@@ -247,10 +239,10 @@ impl Core {
         access: Access,
     ) -> Result<(), Error> {
         let mut told: Vec<BlockId> = Vec::new();
-        for space in self.directory.clones.holders(update.space, seq) {
-            let Some(found) = self.directory.space(space) else { continue };
+        for space in self.base.index.directory().clones.holders(update.space, seq) {
+            let Some(found) = self.base.index.directory().space(space) else { continue };
             let position = found.format.position(update.key);
-            let Some(id) = self.directory.covering(space, &position) else { continue };
+            let Some(id) = self.base.index.directory().covering(space, &position) else { continue };
             if !told.contains(&id) && self.is_missing(seq, update, space, id) {
                 told.push(id);
                 self.replay_update(seq, update, id, access)?;
@@ -266,33 +258,54 @@ impl Core {
         id: BlockId,
         access: Access,
     ) -> Result<(), Error> {
-        self.note_waiting(id, update.modifier, access)?;
+        self.base.note_waiting(id, update.modifier, access == Access::ReadWrite)?;
         let LoggedUpdate { modifier, key, operand, .. } = *update;
-        self.push(id, &UpdateRef { seq, modifier, key, operand });
+        self.base.index.push(id, &UpdateRef { seq, modifier, key, operand });
+        Ok(())
+    }
+
+    /// Replays an update of a space whose format is not registered: it may be inside an image
+    /// already, but nobody can tell, so it waits again. It keeps the log from wherever it waits.
+    ///
+    /// # Errors
+    /// [`UnknownFormat`](crate::RequestError::UnknownFormat) in a store that is open for more than
+    /// upkeep.
+    fn replay_unregistered(
+        &mut self,
+        seq: u64,
+        update: &LoggedUpdate<'_>,
+        access: Access,
+    ) -> Result<(), Error> {
+        let mut told: Vec<BlockId> = Vec::new();
+        for number in self.base.index.directory().clones.holders(update.space, seq) {
+            let directory = self.base.index.directory();
+            let Some(space) = directory.space(number) else { continue };
+            let first = || directory.blocks_of(space).next();
+            // Without any block there is none for which it could wait.
+            let found = directory.covering(number, update.key).or_else(first);
+            let Some(id) = found else { continue };
+            if access == Access::ReadWrite {
+                space.check_format()?;
+            }
+            if told.contains(&id) {
+                continue;
+            }
+            told.push(id);
+            self.base.hold(id);
+            let LoggedUpdate { modifier, key, operand, .. } = *update;
+            self.base.index.push(id, &UpdateRef { seq, modifier, key, operand });
+        }
         Ok(())
     }
 
     /// Whether an update for this block of a space has to wait for it again: it is neither inside
     /// its image nor in a spill segment, and nothing that comes later removes it.
     fn is_missing(&self, seq: u64, update: &LoggedUpdate<'_>, space: u32, id: BlockId) -> bool {
-        let frontier = self.directory.block(id).placement().frontier;
-        let inside = frontier >= seq || self.is_in_spill_segment(space, seq, update.key);
+        let frontier = self.base.index.directory().block(id).placement().frontier;
+        let inside = frontier >= seq || self.base.index.is_in_spill_segment(space, seq, update.key);
         let again = broken::is(Fault::ReplayIgnoresFrontier)
             || broken::is(Fault::ReplayFromFrontier) && frontier == seq;
-        (!inside || again) && !self.is_removed(space, seq, update.key)
-    }
-
-    /// Whether a spill segment has what was accepted for a key up to this sequence.
-    fn is_in_spill_segment(&self, space: u32, seq: u64, key: &[u8]) -> bool {
-        if self.spill_segments.is_empty() || broken::is(Fault::ReplayIgnoresSpills) {
-            return false;
-        }
-        let Some(found) = self.directory.space(space) else { return false };
-        self.spill_segments.hold(
-            &self.directory.clones.sources(space),
-            &found.format.position(key),
-            seq,
-        )
+        (!inside || again) && !self.base.index.is_removed(space, seq, update.key)
     }
 
     /// Reads every spill segment, for the filter of its keys and to tell the blocks for which it
@@ -300,17 +313,17 @@ impl Core {
     /// covers: queries and sweeps of these will say what is wrong.
     ///
     /// # Errors
-    /// As [`Core::note_waiting`].
+    /// As `Base::note_waiting`.
     pub(super) fn load_spill_segments(
         &mut self,
         devices: &mut dyn Devices,
         access: Access,
     ) -> Result<(), Error> {
-        for segment in self.spill_segments.take() {
+        for segment in self.base.index.spill_segments.take() {
             let SpillSegment { record, seq, .. } = &*segment;
             let (record, seq) = (record.clone(), *seq);
             let Extent { device, offset, bytes } = record.extent;
-            let identity = spill_segments::identity(self.config.store, &record);
+            let identity = spill_segments::identity(self.base.config.store, &record);
             let read = device::read_alone(devices, device, offset, bytes as usize);
             let image = read.map_err(|error| error.to_string()).and_then(|buffer| {
                 let body = image_format::decode(&buffer, &identity)?;
@@ -320,14 +333,14 @@ impl Core {
                 spill_segments::waiting_all(&buffer[body.clone()])
                     .map_err(|error| error.to_string())
             });
-            let missing = self.missing_format_of(record.space, seq);
+            let missing = self.base.index.missing_format_of(record.space, seq);
             let filter = match waiting {
                 _ if missing.is_some() => {
                     // Nobody can tell which blocks cover its keys.
                     if let (Some(missing), Access::ReadWrite) = (missing, access) {
                         return Err(missing);
                     }
-                    self.mark_spilled(&record, seq);
+                    self.base.index.mark_spilled(&record, seq);
                     None
                 }
                 Ok(waiting) => {
@@ -337,11 +350,11 @@ impl Core {
                     Some(Filter::new(count, keys))
                 }
                 Err(_) => {
-                    self.mark_spilled(&record, seq);
+                    self.base.index.mark_spilled(&record, seq);
                     None
                 }
             };
-            self.spill_segments.insert(SpillSegment { record, seq, filter });
+            self.base.index.spill_segments.insert(SpillSegment { record, seq, filter });
         }
         Ok(())
     }
@@ -355,60 +368,22 @@ impl Core {
         access: Access,
     ) -> Result<(), Error> {
         let mut told = Vec::new();
-        let holders = self.directory.clones.holders(record.space, seq);
+        let holders = self.base.index.directory().clones.holders(record.space, seq);
         for update in waiting.iter().flat_map(Waiting::updates) {
             told.clear();
             for space in &holders {
-                let Some(found) = self.directory.space(*space) else { continue };
+                let Some(found) = self.base.index.directory().space(*space) else { continue };
                 let position = found.format.position(update.key);
-                let Some(id) = self.directory.covering(*space, &position) else { continue };
-                let block = self.directory.block_mut(id);
-                if block.placement().frontier < record.through && !told.contains(&id) {
-                    block.spilled += 1;
+                let Some(id) = self.base.index.directory().covering(*space, &position) else {
+                    continue;
+                };
+                if !told.contains(&id) && self.base.index.count_spilled(id, record.through) {
                     told.push(id);
-                    self.note_waiting(id, update.modifier, access)?;
+                    self.base.note_waiting(id, update.modifier, access == Access::ReadWrite)?;
                 }
             }
         }
         Ok(())
-    }
-
-    /// Has every block believe in an update in a spill segment that covers its keys.
-    fn mark_spilled(&mut self, record: &SpillSegmentRecord, seq: u64) {
-        for space in self.directory.clones.holders(record.space, seq) {
-            let mut covering = self.directory.covering(space, &record.low);
-            while let Some(id) = covering {
-                let key = self.directory.block(id).key.clone();
-                if record.high.as_ref().is_some_and(|high| **high <= *key) {
-                    break;
-                }
-                let block = self.directory.block_mut(id);
-                if block.placement().frontier < record.through {
-                    block.spilled = block.spilled.max(1);
-                }
-                covering = self.directory.above(space, &key);
-            }
-        }
-    }
-
-    /// Whether a range is removed later on that has the key. Then the block that covers the key now
-    /// may never have had it: the update must not even be tried.
-    fn is_removed(&self, space: u32, seq: u64, key: &[u8]) -> bool {
-        self.removed_ranges.iter().any(|(at, record)| {
-            *at > seq
-                && record.range().contains(key)
-                && self.directory.clones.concerns(record.space, *at, space)
-        })
-    }
-
-    /// The error that names a modifier that is not registered.
-    pub(super) fn unknown_modifier(&self, id: ModifierId) -> Error {
-        let known = self.modifier_records.iter().find(|known| known.id == id);
-        let (name, version) = known.map_or_else(
-            || (format!("number {}", id.0), 0),
-            |known| (known.name.clone(), known.version),
-        );
-        RequestError::UnknownModifier { name, version }.into()
     }
 
     /// The removal of a range, for all that share what it concerns.
@@ -420,10 +395,35 @@ impl Core {
     ) -> Result<(), Error> {
         let range = record.range();
         let mut told = BTreeSet::new();
-        for space in self.directory.clones.holders(record.space, seq) {
-            self.push_range(seq, space, &range, &mut told);
+        for space in self.base.index.directory().clones.holders(record.space, seq) {
+            self.base.index.push_range(seq, space, &range, &mut told);
         }
         self.hold_range(seq, record, told, access)
+    }
+
+    /// Has the removal of a range of a space wait whose format is not registered. Where ranges can
+    /// be removed a key is its own position, so any process knows the blocks for which it waits.
+    ///
+    /// # Errors
+    /// As [`Core::replay_unregistered`].
+    fn hold_range(
+        &mut self,
+        seq: u64,
+        range: &RangeRecord,
+        told: BTreeSet<BlockId>,
+        access: Access,
+    ) -> Result<(), Error> {
+        let index = &self.base.index;
+        let is_any = index.has_unregistered() && !told.is_empty();
+        let Some(missing) = is_any.then(|| index.missing_format_of(range.space, seq)).flatten()
+        else {
+            return Ok(());
+        };
+        if access == Access::ReadWrite {
+            return Err(missing);
+        }
+        told.into_iter().for_each(|id| self.base.hold(id));
+        Ok(())
     }
 }
 

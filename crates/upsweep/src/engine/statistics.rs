@@ -1,6 +1,5 @@
 //! Counters of one open store, since it was opened.
 
-use super::sweep::RunSummary;
 use crate::placement::Extent;
 
 /// Damage that is remembered for `stat`; more is only counted.
@@ -66,6 +65,14 @@ pub struct TreeCounters {
     pub nodes_changed: u64,
     /// Those of removals of ranges alone.
     pub range_nodes_changed: u64,
+}
+
+/// What counters want to know of a run that was published.
+pub(super) struct RunSummary {
+    pub(super) blocks: u64,
+    /// Queue entries that it applied.
+    pub(super) updates: u64,
+    pub(super) damaged: Vec<(Option<Extent>, String)>,
 }
 
 impl Statistics {

@@ -17,14 +17,15 @@ use std::sync::Arc;
 use super::block_format::ApplyInput;
 use super::config::Config;
 use super::core::Core;
-use super::directory::{Block, BlockId, Space};
+use super::directory::{BlockId, Space};
 use super::format::image_format::{self, Identity, ImageKind};
 use super::format::record_format::LOST_UPDATES;
 use super::format::reference_format::decode_cell;
 use super::format::spill_segment_format::SpillSegmentRecord;
+use super::gate::Access;
 use super::quarantine::{FIRST_USER_SPACE, REFERENCES_SPACE};
 use super::queue::Waiting;
-use super::recovery::{self, Access};
+use super::recovery;
 use super::registry::Registry;
 use super::spill_segments;
 use crate::device::{self, Buffer, DeviceId, Devices};
@@ -99,71 +100,16 @@ struct Verifier<'a> {
     read: BTreeMap<BlockId, Values>,
 }
 
-impl Core {
-    /// What is wrong with the directory: its trees, its references, and the places of its blocks.
-    /// Cost: a pass over the directory.
-    #[must_use]
-    pub fn audit(&self) -> Vec<String> {
-        let (mut faults, _) = self.directory.audit();
-        faults.extend(self.audit_places());
-        faults.extend(self.audit_ages());
-        faults
-    }
-
-    /// As many queues and frozen copies are counted by age as wait.
-    fn audit_ages(&self) -> Option<String> {
-        let waits = |block: &Block| {
-            let frozen = block.frozen.as_ref().is_some_and(|frozen| frozen.count() > 0);
-            u64::from(block.waits()) + u64::from(frozen)
-        };
-        let waiting: u64 = self.directory.table.from(0).map(waits).sum();
-        let held = self.arena.held();
-        (waiting != held).then(|| format!("{held} queues are counted by age, and {waiting} wait"))
-    }
-
-    /// Used space is what blocks, nodes, pages, spill segments and the root take, and no more.
-    fn audit_places(&self) -> Vec<String> {
-        let mut faults = Vec::new();
-        let table = &self.directory.table;
-        let mut extents = BTreeSet::new();
-        for id in table.ids() {
-            let Some(extent) = table.get(id).extent() else { continue };
-            extents.insert(extent);
-            if !self.physical.contains(&(extent.device, extent.offset, id)) {
-                faults.push(format!("block {} is not in the index of places", id.0));
-            }
-        }
-        if self.physical.len() != table.ids().filter(|id| table.get(*id).extent().is_some()).count()
-        {
-            faults.push("the index of places names blocks that are not there".to_owned());
-        }
-        if self.is_active() {
-            return faults; // Runs and checkpoints on their way have space of their own.
-        }
-        let images = self.checkpoint.listed.images().map(|(_, image)| image.extent);
-        let carried = self.checkpoint.outdated.iter().copied();
-        let spill_segments = self.spill_segments.iter().map(|segment| segment.record.extent);
-        let all = extents.into_iter().chain(images).chain(self.superblock.root).chain(carried);
-        let all = all.chain(spill_segments);
-        let referenced: u64 = all.map(|extent| u64::from(extent.bytes)).sum();
-        let used = self.space_map.used_bytes();
-        if referenced != used {
-            faults.push(format!("{used} bytes are used, and {referenced} are referred to"));
-        }
-        faults
-    }
-}
-
 impl Verifier<'_> {
     fn check_directory(&mut self) {
         let mut faults = self.core.audit();
-        let (_, counted) = self.core.directory.audit();
+        let (_, counted) = self.core.base.index.directory().audit();
         match self.references() {
             Ok(said) => faults.extend(difference(&said, &counted)),
             Err(reason) => faults.push(format!("the reference array: {reason}")),
         }
         for reason in faults {
-            let extent = self.core.superblock.root;
+            let extent = self.core.checkpointer.superblock().root;
             let (device, offset) =
                 extent.map_or((DeviceId(0), 0), |extent| (extent.device, extent.offset));
             let what = "the directory".to_owned();
@@ -175,19 +121,21 @@ impl Verifier<'_> {
     /// they are still deferred.
     fn references(&mut self) -> Result<BTreeMap<u64, i64>, String> {
         let core = self.core;
-        let mut cells = core.directory.trees.deferred().clone();
-        let Some(space) = core.directory.space(REFERENCES_SPACE) else { return Ok(cells) };
-        for id in core.directory.blocks_of(space) {
-            let block = core.directory.block(id);
+        let mut cells = core.base.index.directory().trees.deferred().clone();
+        let Some(space) = core.base.index.directory().space(REFERENCES_SPACE) else {
+            return Ok(cells);
+        };
+        for id in core.base.index.directory().blocks_of(space) {
+            let block = core.base.index.directory().block(id);
             let read = block.extent().map(|_| self.read(id)).transpose()?;
-            let packed = core.arena.snapshot(&block.queue, &block.key);
+            let packed = core.base.index.arena().snapshot(&block.queue, &block.key);
             let waiting = packed.unpack();
             let mut updates: Vec<_> = waiting.updates().collect();
             updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
             let input = ApplyInput {
                 body: read.as_ref().map(|(buffer, body)| &buffer[body.clone()]),
                 updates: &updates,
-                modifiers: &core.modifiers,
+                modifiers: core.base.index.bindings.modifiers(),
                 values: &[],
                 body_bytes_max: usize::MAX,
                 inline_value_bytes_max: usize::MAX,
@@ -205,7 +153,7 @@ impl Verifier<'_> {
 
     fn check_spaces(&mut self) {
         let is_companion = |space: &&Space| space.record.name.is_empty();
-        let directory = &self.core.directory;
+        let directory = &self.core.base.index.directory();
         for space in directory.spaces().filter(|space| !is_companion(space)) {
             let ids: Vec<BlockId> = directory.blocks_of(space).collect();
             let mut referred: BTreeSet<Vec<u8>> = BTreeSet::new();
@@ -242,7 +190,7 @@ impl Verifier<'_> {
         high: Option<&[u8]>,
         referred: &mut BTreeSet<Vec<u8>>,
     ) -> Result<(), String> {
-        let block = self.core.directory.block(id);
+        let block = self.core.base.index.directory().block(id);
         if !self.read.contains_key(&id) {
             if space.record.space >= FIRST_USER_SPACE {
                 self.report.waiting += u64::from(block.queue.count() + block.spilled);
@@ -263,7 +211,7 @@ impl Verifier<'_> {
         id: BlockId,
         high: Option<&[u8]>,
     ) -> Result<Values, String> {
-        let block = self.core.directory.block(id);
+        let block = self.core.base.index.directory().block(id);
         let Some(extent) = block.extent() else { return Ok(Values::new()) };
         self.report.blocks += 1;
         self.report.bytes += u64::from(extent.bytes);
@@ -281,7 +229,7 @@ impl Verifier<'_> {
     }
 
     fn damaged(&mut self, id: BlockId, reason: String) {
-        let block = self.core.directory.block(id);
+        let block = self.core.base.index.directory().block(id);
         let key = String::from_utf8_lossy(&block.key);
         let what = format!("block {key:?} of space {}", block.space);
         let Some(extent) = block.extent() else { return };
@@ -290,7 +238,7 @@ impl Verifier<'_> {
     }
 
     fn check_spill_segments(&mut self) {
-        for segment in self.core.spill_segments.iter() {
+        for segment in self.core.base.index.spill_segments.iter() {
             self.report.spill_segments += 1;
             if let Err(reason) = self.check_spill_segment(&segment.record) {
                 let Extent { device, offset, .. } = segment.record.extent;
@@ -305,7 +253,7 @@ impl Verifier<'_> {
         let Extent { device, offset, bytes } = record.extent;
         let buffer = device::read_alone(self.devices, device, offset, bytes as usize)
             .map_err(|error| error.to_string())?;
-        let identity = spill_segments::identity(self.core.config.store, record);
+        let identity = spill_segments::identity(self.core.base.config.store, record);
         let body = &buffer[image_format::decode(&buffer, &identity)?];
         let waiting =
             spill_segments::waiting_all(body).map_err(|malformed| malformed.to_string())?;
@@ -315,8 +263,10 @@ impl Verifier<'_> {
         }
         let ages = record.first_seq..=record.through;
         // Of a space that was dropped, and lives on in clones, the format is theirs.
-        let holders = self.core.directory.clones.holders(record.space, record.first_seq);
-        let mut spaces = holders.iter().filter_map(|space| self.core.directory.space(*space));
+        let holders =
+            self.core.base.index.directory().clones.holders(record.space, record.first_seq);
+        let mut spaces =
+            holders.iter().filter_map(|space| self.core.base.index.directory().space(*space));
         let format = spaces.next().filter(|space| space.is_registered());
         let format = format.map(|space| Arc::clone(&space.format));
         for update in updates() {
@@ -334,7 +284,7 @@ impl Verifier<'_> {
     }
 
     fn read(&mut self, id: BlockId) -> Result<(Buffer, std::ops::Range<usize>), String> {
-        let block = self.core.directory.block(id);
+        let block = self.core.base.index.directory().block(id);
         if block.placement().has_lost_updates() {
             return Err(LOST_UPDATES.to_owned());
         }
@@ -343,7 +293,7 @@ impl Verifier<'_> {
             device::read_alone(self.devices, extent.device, extent.offset, extent.bytes as usize)
                 .map_err(|error| error.to_string())?;
         let identity = Identity {
-            store: self.core.config.store,
+            store: self.core.base.config.store,
             kind: ImageKind::Block,
             space: block.placement().image_space,
             seq: block.placement().image_seq,
@@ -354,8 +304,8 @@ impl Verifier<'_> {
     }
 
     fn check_reference(&self, companion: u32, key: &[u8], bytes: u32) -> Result<(), String> {
-        let found = self.core.directory.exact(companion, key);
-        let extent = found.and_then(|found| self.core.directory.block(found).extent());
+        let found = self.core.base.index.directory().exact(companion, key);
+        let extent = found.and_then(|found| self.core.base.index.directory().block(found).extent());
         let least = image_format::HEADER_BYTES + key.len() + bytes as usize;
         if extent.is_none_or(|extent| (extent.bytes as usize) < least) {
             let key = String::from_utf8_lossy(key).into_owned();
@@ -369,7 +319,7 @@ impl Verifier<'_> {
         id: BlockId,
         referred: &mut BTreeSet<Vec<u8>>,
     ) -> Result<(), String> {
-        let block = self.core.directory.block(id);
+        let block = self.core.base.index.directory().block(id);
         let Some(extent) = block.extent() else { return Ok(()) };
         if !referred.remove(&*block.key) {
             return Err("a large value that no record refers to".to_owned());

@@ -108,8 +108,9 @@ pub(super) struct State {
     pub(super) parked: ParkedChanges,
     /// When the driver will pump by itself.
     pub(super) driver_deadline_us: u64,
-    /// What [`Core::room_events`] was when callers who wait for room were last woken.
-    room_events: u64,
+    /// How often the core has said that there may be room, and how often it had when callers who
+    /// wait for room were last woken.
+    room_events: (u64, u64),
     /// The one record whose latency is measured at this time: one after the other are enough to
     /// know the distribution, and cost nothing per record.
     sample: Option<Sample>,
@@ -249,7 +250,7 @@ impl Shared {
             view_waiters: BTreeMap::new(),
             parked: ParkedChanges::default(),
             driver_deadline_us: 0,
-            room_events: 0,
+            room_events: (0, 0),
             sample: None,
             acknowledge: Latency::new(),
             held: Duration::ZERO,
@@ -354,8 +355,9 @@ impl Shared {
         let mut outbox = self.pump_locked(&mut guard);
         let kept = keep(&mut outbox.requests);
         let woken = std::mem::take(&mut guard.woken);
-        let room_events = guard.core.room_events();
-        let may_have_room = std::mem::replace(&mut guard.room_events, room_events) != room_events;
+        let (happened, told) = guard.room_events;
+        guard.room_events.1 = happened;
+        let may_have_room = happened != told;
         let is_for_parked = may_have_room && guard.parked.take_turn(self.room.is_awaited());
         drop(guard);
         self.see_to(outbox);
@@ -404,6 +406,7 @@ impl Shared {
         let now_us = self.clock.now_us();
         let mut actions = std::mem::take(&mut state.actions);
         state.core.pump(now_us, &mut actions);
+        state.room_events.0 += u64::from(std::mem::take(&mut actions.room));
         let requests = std::mem::take(&mut actions.requests);
         let jobs = std::mem::take(&mut actions.jobs);
         for (id, answer) in actions.views.drain(..) {
@@ -509,7 +512,7 @@ impl Shared {
     /// Waits until there may be room again.
     pub(super) fn wait_for_room<'a>(&'a self, guard: Locked<'a>) -> Locked<'a> {
         let began = self.clock.now_us();
-        let guard = self.wait(guard, &self.room, Core::room_events);
+        let guard = self.wait(guard, &self.room, |state| state.room_events.0);
         self.stall_us_max.fetch_max(self.clock.now_us() - began, Ordering::Relaxed);
         guard
     }
@@ -520,15 +523,15 @@ impl Shared {
         &self,
         mut guard: Locked<'a>,
         event: &Event,
-        state: impl Fn(&Core) -> u64,
+        state: impl Fn(&State) -> u64,
     ) -> Locked<'a> {
         event.waiters.fetch_add(1, Ordering::Relaxed);
-        let before = state(&guard.core);
+        let before = state(&guard);
         let outbox = self.pump_locked(&mut guard);
         // With the lock, or what this one waits for might happen before it sleeps.
         self.see_to(outbox);
         std::mem::take(&mut guard.woken).wake(&self.calls);
-        let timeout = if state(&guard.core) == before { LOOK_AGAIN } else { GIVE_WAY };
+        let timeout = if state(&guard) == before { LOOK_AGAIN } else { GIVE_WAY };
         guard.sleep(&event.condvar, timeout);
         event.waiters.fetch_sub(1, Ordering::Relaxed);
         guard
@@ -554,7 +557,7 @@ impl Shared {
             if let Some(closed) = guard.core.closed() {
                 return Err(closed.clone().into());
             }
-            guard = self.wait(guard, &self.progress, Core::sweep_frontier);
+            guard = self.wait(guard, &self.progress, |state| state.core.sweep_frontier());
         }
     }
 

@@ -19,3 +19,12 @@ pub mod quarantine_format;
 pub mod record_format;
 pub mod reference_format;
 pub mod spill_segment_format;
+
+/// The space of the quarantine table; its large values are in the next one.
+pub const QUARANTINE_SPACE: u32 = 1;
+/// The space of the quarantine table's large values.
+pub const QUARANTINE_COMPANION: u32 = 2;
+/// The space of the reference array.
+pub const REFERENCES_SPACE: u32 = 3;
+/// The first space of the application.
+pub const FIRST_USER_SPACE: u32 = 5;

@@ -14,9 +14,9 @@
 //! the spill segment, so that a store with spill segments that cannot be read does not open: they
 //! are not damaged.
 
+use super::FIRST_USER_SPACE;
 use super::codec_format::{Malformed, Reader, put_bytes, put_u32, put_varint};
 use super::record_format::{BlockRef, put_block_ref, put_extent, read_block_ref, read_extent};
-use crate::engine::quarantine::FIRST_USER_SPACE;
 use crate::engine::queue::{Section, TailTable};
 use crate::placement::Extent;
 

@@ -8,11 +8,13 @@
 //!
 //! It is no more than a wish: it ends with the process, and what is done stays done.
 
-use super::RunId;
+use super::Sweep;
 use crate::broken::{self, Fault};
 use crate::device::DeviceId;
-use crate::engine::core::Core;
+use crate::engine::base::Base;
 use crate::engine::directory::BlockId;
+use crate::engine::io::RunId;
+use crate::engine::pipeline::Pipeline;
 use crate::error::{Error, RetryError};
 
 /// Blocks in order that are passed by in one go.
@@ -58,116 +60,30 @@ impl Compaction {
     pub(super) fn deadline_us(&self) -> Option<u64> {
         (self.run.is_none() && self.rest_until > 0).then_some(self.rest_until)
     }
-}
-
-impl Core {
-    /// Begins to put the blocks of a space into key order; [`Core::compaction`] tells how far it
-    /// is, and [`Core::compaction_ended`] its end. Cost: a pass over the blocks in memory; in all a
-    /// read and a write of those that are out of order.
-    ///
-    /// # Errors
-    /// [`RequestError::NoTable`](crate::RequestError::NoTable); [`RetryError::Busy`] while another
-    /// compaction is on its way.
-    pub fn request_compaction(&mut self, space: u32) -> Result<CompactionId, Error> {
-        self.check_open()?;
-        self.check_space(space)?;
-        if self.sweep.compaction.is_some() {
-            return Err(RetryError::Busy.into());
-        }
-        let found = self.directory.space(space);
-        let total = found.map_or(0, |space| self.directory.blocks_of(space).count());
-        let progress = CompactionProgress { total: total as u64, ..CompactionProgress::default() };
-        self.sweep.compactions += 1;
-        let (id, last, run, rest_until) = (CompactionId(self.sweep.compactions), None, None, 0);
-        self.sweep.compaction = Some(Compaction { id, space, last, run, rest_until, progress });
-        Ok(id)
-    }
-
-    /// How far a compaction is; `None` if it has ended.
-    #[must_use]
-    pub fn compaction(&self, id: CompactionId) -> Option<CompactionProgress> {
-        let compaction = self.sweep.compaction.as_ref().filter(|found| found.id == id);
-        compaction.map(|compaction| compaction.progress)
-    }
-
-    /// What a compaction has done that has ended since the last call; once.
-    ///
-    /// # Errors
-    /// [`RetryError::Full`] if there was no room to move blocks.
-    pub fn compaction_ended(
-        &mut self,
-        id: CompactionId,
-    ) -> Option<Result<CompactionProgress, Error>> {
-        let ended = &mut self.sweep.ended_compactions;
-        let position = ended.iter().position(|(found, _)| *found == id)?;
-        Some(ended.swap_remove(position).1)
-    }
-
-    fn end_compaction(&mut self, compaction: &Compaction) {
-        let result = if self.full { Err(self.full_error()) } else { Ok(compaction.progress) };
-        self.sweep.ended_compactions.push((compaction.id, result));
-        self.room_events += 1;
-    }
-
-    /// Starts the next run of a compaction when the last one has ended and its rest is over.
-    pub(super) fn pump_compaction(&mut self) {
-        let Some(mut compaction) = self.sweep.compaction.take() else { return };
-        if let Some((id, began)) = compaction.run {
-            if self.sweep.runs.contains_key(&id) {
-                self.sweep.compaction = Some(compaction);
-                return;
-            }
-            compaction.run = None;
-            compaction.rest_until = self.now_us + (self.now_us - began);
-        }
-        if compaction.rest_until <= self.now_us {
-            compaction.rest_until = 0; // From now on it waits for events, not for the time.
-        }
-        if self.full {
-            return self.end_compaction(&compaction);
-        }
-        if compaction.rest_until > 0 || !self.has_buffers_for_a_run() {
-            self.sweep.compaction = Some(compaction);
-            return;
-        }
-        match self.next_out_of_order(&mut compaction) {
-            Next::Blocks(blocks) => {
-                compaction.progress.moved += blocks.len() as u64;
-                let run = self.start_scattered_run(&blocks);
-                if broken::is(Fault::CompactionWithoutSpills) {
-                    self.run_mut(run).spill_segments = Some(Vec::new());
-                }
-                compaction.run = Some((run, self.now_us));
-            }
-            Next::Later => compaction.rest_until = self.now_us + 1,
-            Next::End => return self.end_compaction(&compaction),
-        }
-        self.sweep.compaction = Some(compaction);
-    }
 
     /// The next blocks in key order that do not lie one behind the other.
-    fn next_out_of_order(&self, compaction: &mut Compaction) -> Next {
-        let seen_max = compaction.progress.seen + SEEN_MAX;
-        while compaction.progress.seen < seen_max {
+    fn next_out_of_order(&mut self, base: &Base) -> Next {
+        let seen_max = self.progress.seen + SEEN_MAX;
+        while self.progress.seen < seen_max {
             let mut run = Vec::new();
             let mut bytes = 0;
-            while run.len() < self.config.run_blocks_max && bytes < self.span_bytes_max() {
-                let space = compaction.space;
-                let next = match &compaction.last {
-                    None => self.directory.exact(space, &[]),
-                    Some(last) => self.directory.above(space, last),
+            while run.len() < base.config.run_blocks_max && bytes < base.config.run_span_bytes() {
+                let space = self.space;
+                let next = match &self.last {
+                    None => base.index.directory().exact(space, &[]),
+                    Some(last) => base.index.directory().above(space, last),
                 };
-                let next = next.or_else(|| match compaction.last {
-                    None => self.directory.above(space, &[]),
+                let next = next.or_else(|| match self.last {
+                    None => base.index.directory().above(space, &[]),
                     Some(_) => None,
                 });
                 let Some(id) = next else { break };
-                let block = self.directory.block(id);
-                compaction.last = Some((*block.key).into());
-                compaction.progress.seen += 1;
+                let block = base.index.directory().block(id);
+                self.last = Some((*block.key).into());
+                self.progress.seen += 1;
                 let movable = |extent| {
                     (!block.pinned || broken::is(Fault::CompactionOfPinnedBlocks))
-                        && !self.directory.is_image_shared(extent)
+                        && !base.index.directory().is_image_shared(extent)
                 };
                 if let Some(extent) = block.extent().filter(|extent| movable(*extent)) {
                     bytes += u64::from(extent.bytes);
@@ -177,21 +93,108 @@ impl Core {
             if run.is_empty() {
                 return Next::End;
             }
-            if !self.lie_in_order(&run) {
+            if !lie_in_order(base, &run) {
                 return Next::Blocks(run);
             }
         }
         Next::Later
     }
+}
 
-    fn lie_in_order(&self, run: &[BlockId]) -> bool {
-        let place = |id: &BlockId| {
-            let extent = self.directory.block(*id).extent();
-            extent.map_or((DeviceId(0), 0, 0), |e| (e.device, e.offset, e.end()))
-        };
-        run.windows(2).all(|pair| {
-            let (left, right) = (place(&pair[0]), place(&pair[1]));
-            left.0 == right.0 && left.2 == right.1
-        })
+impl Sweep {
+    /// Begins to put the blocks of a space into key order.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`](crate::RequestError::NoTable); [`RetryError::Busy`] while another
+    /// compaction is on its way.
+    pub(in crate::engine) fn request_compaction(
+        &mut self,
+        base: &Base,
+        space: u32,
+    ) -> Result<CompactionId, Error> {
+        base.gate.check_open()?;
+        base.index.check_space(space)?;
+        if self.compaction.is_some() {
+            return Err(RetryError::Busy.into());
+        }
+        let found = base.index.directory().space(space);
+        let total = found.map_or(0, |space| base.index.directory().blocks_of(space).count());
+        let progress = CompactionProgress { total: total as u64, ..CompactionProgress::default() };
+        self.compactions += 1;
+        let (id, last, run, rest_until) = (CompactionId(self.compactions), None, None, 0);
+        self.compaction = Some(Compaction { id, space, last, run, rest_until, progress });
+        Ok(id)
     }
+
+    /// How far a compaction is; `None` if it has ended.
+    pub(in crate::engine) fn compaction(&self, id: CompactionId) -> Option<CompactionProgress> {
+        let compaction = self.compaction.as_ref().filter(|found| found.id == id);
+        compaction.map(|compaction| compaction.progress)
+    }
+
+    /// What a compaction has done that has ended since the last call; once.
+    ///
+    /// # Errors
+    /// [`RetryError::Full`] if there was no room to move blocks.
+    pub(in crate::engine) fn compaction_ended(
+        &mut self,
+        id: CompactionId,
+    ) -> Option<Result<CompactionProgress, Error>> {
+        let ended = &mut self.ended_compactions;
+        let position = ended.iter().position(|(found, _)| *found == id)?;
+        Some(ended.swap_remove(position).1)
+    }
+
+    fn end_compaction(&mut self, base: &mut Base, compaction: &Compaction) {
+        let result = if base.index.is_full() {
+            Err(base.index.full_error())
+        } else {
+            Ok(compaction.progress)
+        };
+        self.ended_compactions.push((compaction.id, result));
+        base.waiters.tell();
+    }
+
+    /// Starts the next run of a compaction when the last one has ended and its rest is over.
+    pub(super) fn pump_compaction(&mut self, base: &mut Base, pipeline: &mut Pipeline) {
+        let Some(mut compaction) = self.compaction.take() else { return };
+        if let Some((id, began)) = compaction.run {
+            if pipeline.has(id) {
+                self.compaction = Some(compaction);
+                return;
+            }
+            compaction.run = None;
+            compaction.rest_until = base.now_us + (base.now_us - began);
+        }
+        if compaction.rest_until <= base.now_us {
+            compaction.rest_until = 0; // From now on it waits for events, not for the time.
+        }
+        if base.index.is_full() {
+            return self.end_compaction(base, &compaction);
+        }
+        if compaction.rest_until > 0 || !pipeline.has_buffers(&base.config) {
+            self.compaction = Some(compaction);
+            return;
+        }
+        match compaction.next_out_of_order(base) {
+            Next::Blocks(blocks) => {
+                compaction.progress.moved += blocks.len() as u64;
+                compaction.run = Some((pipeline.start_scattered(base, &blocks), base.now_us));
+            }
+            Next::Later => compaction.rest_until = base.now_us + 1,
+            Next::End => return self.end_compaction(base, &compaction),
+        }
+        self.compaction = Some(compaction);
+    }
+}
+
+fn lie_in_order(base: &Base, run: &[BlockId]) -> bool {
+    let place = |id: &BlockId| {
+        let extent = base.index.directory().block(*id).extent();
+        extent.map_or((DeviceId(0), 0, 0), |e| (e.device, e.offset, e.end()))
+    };
+    run.windows(2).all(|pair| {
+        let (left, right) = (place(&pair[0]), place(&pair[1]));
+        left.0 == right.0 && left.2 == right.1
+    })
 }

@@ -6,7 +6,8 @@
 //! Such blocks are those at which as many spill segments lie as may, while the sweep is elsewhere;
 //! all that wait when the memory of spill segments is full; arrays, which are not spilled.
 
-use crate::engine::core::Core;
+use super::Sweep;
+use crate::engine::base::Base;
 use crate::engine::directory::BlockId;
 use crate::engine::policy::{self, Figures, HOLDERS_MAX};
 
@@ -22,30 +23,30 @@ pub(super) struct Holders {
     searched_at: Option<u64>,
 }
 
-impl Core {
+impl Sweep {
     /// Goes on with the search, while somebody waits for what it may release.
-    pub(super) fn look_for_holders(&mut self, figures: &Figures) {
-        let frontier = self.sweep.frontier;
-        if !figures.is_cycle_waited_for_log() || self.sweep.holders.searched_at == Some(frontier) {
+    pub(super) fn look_for_holders(&mut self, base: &mut Base, figures: &Figures) {
+        let frontier = base.index.frontier();
+        if !figures.is_cycle_waited_for_log() || self.holders.searched_at == Some(frontier) {
             return;
         }
-        let below = self.arena.below_which_wait(HOLDERS_MAX).min(self.accepted + 1);
+        let below = base.index.arena().below_which_wait(HOLDERS_MAX).min(base.index.accepted() + 1);
         // Where nothing waits the frontier is beyond the last update.
-        let in_all = self.accepted.saturating_sub(frontier);
+        let in_all = base.index.accepted().saturating_sub(frontier);
         let held = below.saturating_sub(frontier);
         if !policy::are_worth_a_visit(held, in_all) {
             return;
         }
-        let start = self.sweep.holders.next;
-        let end = self.directory.table.numbers().min(start + LOOK_BLOCKS);
+        let start = self.holders.next;
+        let end = base.index.directory().table.numbers().min(start + LOOK_BLOCKS);
         for id in (start..end).map(BlockId) {
-            let block = self.directory.block(id);
+            let block = base.index.directory().block(id);
             if !block.pinned && !block.queue.is_empty() && block.queue.first_seq() < below {
-                self.sweep.sweep_out_of_turn(id);
+                base.index.sweep_out_of_turn(id);
             }
         }
-        let is_at_end = end == self.directory.table.numbers();
-        self.sweep.holders = Holders {
+        let is_at_end = end == base.index.directory().table.numbers();
+        self.holders = Holders {
             next: if is_at_end { 0 } else { end },
             searched_at: is_at_end.then_some(frontier),
         };

@@ -11,17 +11,19 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::RunId;
-use super::run::Run;
-use super::run_job::{JobDone, NewBlock};
+use super::Sweep;
 use crate::device::Buffer;
-use crate::engine::core::{Core, Publish};
+use crate::engine::base::Base;
+use crate::engine::catalog::FIRST_USER_SPACE;
+use crate::engine::event::Event;
 use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::format::record_format::{
     SpaceRecord, encode_adopt, encode_create_space, encode_drop_space,
 };
-use crate::engine::publish::Event;
-use crate::engine::quarantine::FIRST_USER_SPACE;
+use crate::engine::io::RunId;
+use crate::engine::jobs::{JobDone, NewBlock};
+use crate::engine::journal::Publish;
+use crate::engine::pipeline::Pipeline;
 use crate::error::{Error, RequestError};
 use crate::placement::UNIT_BYTES;
 
@@ -109,9 +111,8 @@ impl Chunk {
 
 /// Loads, and their chunks on the way.
 #[derive(Default)]
-pub(in crate::engine) struct Loads {
+pub(super) struct Loads {
     waiting: VecDeque<(RunId, Chunk)>,
-    failed: Vec<RunId>,
     /// By hidden space: which space is to be filled, and whether anything was accepted for it.
     filling: BTreeMap<u32, (u32, bool)>,
 }
@@ -123,7 +124,7 @@ impl Loads {
 
     /// Takes note that something was accepted for a space. Cost: a comparison while nothing loads.
     #[inline]
-    pub(in crate::engine) fn note_change(&mut self, space: u32) {
+    pub(super) fn note_change(&mut self, space: u32) {
         if !self.filling.is_empty() {
             let loads = self.filling.values_mut();
             loads.filter(|load| load.0 == space).for_each(|load| load.1 = true);
@@ -131,49 +132,35 @@ impl Loads {
     }
 }
 
-impl Core {
+impl Sweep {
     /// Makes a hidden space to load blocks into that are to become those of `space`.
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::NotEmpty`]; [`RequestError::ReadOnly`];
     /// [`RetryError::Busy`](crate::RetryError::Busy) when the log has no room.
-    pub fn begin_load(&mut self, space: u32) -> Result<(LoadTarget, u64), Error> {
-        self.check_empty(space)?;
-        let source = self.check_space(space)?.clone();
-        let number = self.superblock.next_space;
+    pub(in crate::engine) fn begin_load(
+        &mut self,
+        base: &mut Base,
+        space: u32,
+    ) -> Result<(LoadTarget, u64), Error> {
+        check_empty(base, space)?;
+        let source = base.index.check_space(space)?.clone();
+        let number = base.index.next_space();
         let companion = if source.companion == 0 { 0 } else { number + 1 };
         let record = SpaceRecord { space: number, companion, snapshot: LOADING, ..source };
         let mut payload = Vec::new();
         encode_create_space(&record, &mut payload);
-        let seq = self.append_or_make_room(&payload, Publish::Event(Event::Create(record)))?;
-        self.superblock.next_space += 2;
-        self.sweep.loads.filling.insert(number, (space, false));
-        let store = self.config.store;
+        let seq = base.append_or_make_room(&payload, Publish::Event(Event::Create(record)))?;
+        base.index.take_spaces(1);
+        self.loads.filling.insert(number, (space, false));
+        let store = base.config.store;
         Ok((LoadTarget { store, space: number, companion, seq }, seq))
     }
 
-    /// Whether a space can be filled: nothing is in it, and nothing on its way.
-    fn check_empty(&self, space: u32) -> Result<(), Error> {
-        self.check_open()?;
-        let record = self.check_space(space)?;
-        if record.snapshot != 0 || space < FIRST_USER_SPACE {
-            return Err(RequestError::ReadOnly(record.name.clone()).into());
-        }
-        let not_empty = || Err(RequestError::NotEmpty(record.name.clone()).into());
-        let Some(found) = self.directory.space(space) else { return not_empty() };
-        let mut blocks = self.directory.blocks_of(found);
-        let is_idle = blocks.next().is_none_or(|id| {
-            let block = self.directory.block(id);
-            block.extent().is_none() && !block.waits() && !block.pinned
-        });
-        let is_settled = found.pending.len() == 0 && found.fences.is_empty();
-        if is_idle && is_settled && blocks.next().is_none() { Ok(()) } else { not_empty() }
-    }
-
-    /// Has a chunk written; [`Core::load_ended`] tells when.
-    pub fn load(&mut self, chunk: Chunk) -> RunId {
-        let id = self.sweep.new_run_id();
-        self.sweep.loads.waiting.push_back((id, chunk));
+    /// Has a chunk written; [`Sweep::load_ended`] tells when.
+    pub(in crate::engine) fn load(&mut self, pipeline: &mut Pipeline, chunk: Chunk) -> RunId {
+        let id = pipeline.new_id();
+        self.loads.waiting.push_back((id, chunk));
         id
     }
 
@@ -181,37 +168,44 @@ impl Core {
     ///
     /// # Errors
     /// [`RetryError::Full`](crate::RetryError::Full).
-    pub fn load_ended(&mut self, id: RunId) -> Option<Result<(), Error>> {
-        let loads = &mut self.sweep.loads;
-        if let Some(failed) = loads.failed.iter().position(|failed| *failed == id) {
-            loads.failed.swap_remove(failed);
-            return Some(Err(self.full_error()));
+    pub(in crate::engine) fn load_ended(
+        &self,
+        base: &Base,
+        pipeline: &mut Pipeline,
+        id: RunId,
+    ) -> Option<Result<(), Error>> {
+        if pipeline.take_failed_load(id) {
+            return Some(Err(base.index.full_error()));
         }
-        let on_its_way = loads.waiting.iter().any(|(waiting, _)| *waiting == id)
-            || self.sweep.runs.contains_key(&id);
-        (!on_its_way).then_some(Ok(()))
+        let waits = self.loads.waiting.iter().any(|(waiting, _)| *waiting == id);
+        (!waits && !pipeline.has(id)).then_some(Ok(()))
     }
 
     /// Makes what was loaded the content of `space`, once the returned sequence is durable.
     ///
     /// # Errors
-    /// As [`Core::begin_load`]: the space must still be empty, and nothing was accepted for it
+    /// As [`Sweep::begin_load`]: the space must still be empty, and nothing was accepted for it
     /// meanwhile.
-    pub fn finish_load(&mut self, target: &LoadTarget, space: u32) -> Result<u64, Error> {
-        self.check_empty(space)?;
-        if self.sweep.loads.filling.get(&target.space) != Some(&(space, false)) {
-            let name = self.check_space(space)?.name.clone();
+    pub(in crate::engine) fn finish_load(
+        &mut self,
+        base: &mut Base,
+        target: &LoadTarget,
+        space: u32,
+    ) -> Result<u64, Error> {
+        check_empty(base, space)?;
+        if self.loads.filling.get(&target.space) != Some(&(space, false)) {
+            let name = base.index.check_space(space)?.name.clone();
             return Err(RequestError::NotEmpty(name).into());
         }
         let mut payload = Vec::new();
         encode_adopt(space, target.space, &mut payload);
         let publish = Publish::Event(Event::Adopt { space, source: target.space });
-        let seq = self.append_or_make_room(&payload, publish)?;
-        self.sweep.loads.filling.remove(&target.space);
-        self.sweep.loads.note_change(space);
+        let seq = base.append_or_make_room(&payload, publish)?;
+        self.loads.filling.remove(&target.space);
+        self.loads.note_change(space);
         // A run that takes loaded blocks along must not pass what is accepted before they are the
         // space's own.
-        [space, target.space].into_iter().for_each(|space| self.raise_fence(space, seq));
+        [space, target.space].into_iter().for_each(|space| base.index.raise_fence(space, seq));
         Ok(seq)
     }
 
@@ -219,32 +213,42 @@ impl Core {
     ///
     /// # Errors
     /// [`RetryError::Busy`](crate::RetryError::Busy) when the log has no room.
-    pub fn abandon_load(&mut self, space: u32) -> Result<u64, Error> {
+    pub(in crate::engine) fn abandon_load(
+        &mut self,
+        base: &mut Base,
+        space: u32,
+    ) -> Result<u64, Error> {
         let mut payload = Vec::new();
         encode_drop_space(space, &mut payload);
-        let seq = self.append_or_make_room(&payload, Publish::Event(Event::Drop(space)))?;
-        self.sweep.loads.filling.remove(&space);
+        let seq = base.append_or_make_room(&payload, Publish::Event(Event::Drop(space)))?;
+        self.loads.filling.remove(&space);
         Ok(seq)
     }
 
-    /// The hidden spaces that loads have left.
-    #[must_use]
-    pub fn abandoned_loads(&self) -> Vec<u32> {
-        self.spaces_of(LOADING).map(|record| record.space).collect()
-    }
-
     /// Starts chunks while there are buffers for them.
-    pub(super) fn start_loads(&mut self) {
-        while self.has_buffers_for_a_run() {
-            let Some((id, chunk)) = self.sweep.loads.waiting.pop_front() else { return };
-            self.sweep.runs.insert(id, Run::of_load(chunk.space, chunk.seq, chunk.done));
+    pub(super) fn start_loads(&mut self, base: &Base, pipeline: &mut Pipeline) {
+        while pipeline.has_buffers(&base.config)
+            && let Some((id, chunk)) = self.loads.waiting.pop_front()
+        {
+            pipeline.start_load(id, (chunk.space, chunk.seq), chunk.done);
         }
     }
+}
 
-    /// Ends a chunk for which there is no room.
-    pub(super) fn fail_load(&mut self, id: RunId) {
-        self.sweep.runs.remove(&id);
-        self.sweep.loads.failed.push(id);
-        self.room_events += 1;
+/// Whether a space can be filled: nothing is in it, and nothing on its way.
+fn check_empty(base: &Base, space: u32) -> Result<(), Error> {
+    base.gate.check_open()?;
+    let record = base.index.check_space(space)?;
+    if record.snapshot != 0 || space < FIRST_USER_SPACE {
+        return Err(RequestError::ReadOnly(record.name.clone()).into());
     }
+    let not_empty = || Err(RequestError::NotEmpty(record.name.clone()).into());
+    let Some(found) = base.index.directory().space(space) else { return not_empty() };
+    let mut blocks = base.index.directory().blocks_of(found);
+    let is_idle = blocks.next().is_none_or(|id| {
+        let block = base.index.directory().block(id);
+        block.extent().is_none() && !block.waits() && !block.pinned
+    });
+    let is_settled = found.pending.len() == 0 && found.fences.is_empty();
+    if is_idle && is_settled && blocks.next().is_none() { Ok(()) } else { not_empty() }
 }

@@ -1,0 +1,229 @@
+//! What every part stands on: settings, time, devices, log and index.
+//!
+//! A part of the engine, such as the sweep or the checkpointer, has state of its own and works on
+//! the base that it is given. Parts know of those below them only; the order is a list in
+//! `xtask/src/tidy/parts.rs`, which a test checks.
+
+mod budget;
+
+use super::config::Config;
+use super::directory::BlockId;
+use super::flush::Flushes;
+use super::gate::Gate;
+use super::held::{self, Held};
+use super::index::Index;
+use super::io::Io;
+use super::journal::{Journal, Publish};
+use super::policy::Shortage;
+use super::quarantine::Quarantine;
+use super::registry::ModifierId;
+use super::spill_segments::SpillSegment;
+use super::statistics::Statistics;
+use super::waiters::Waiters;
+use crate::device::Completion;
+use crate::error::{ClosedError, Error, RequestError, RetryError};
+use crate::log::{AppendError, LogFailure};
+
+/// What runs and spills have in hand, as of the last pump: what every admission asks for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct InHand {
+    /// Blocks of runs whose change is still to be logged.
+    pub(super) unlogged_blocks: usize,
+    /// How much blocks may grow by what is frozen, in bytes.
+    pub(super) growth_bytes: u64,
+    /// Memory for large values and long queues, in bytes.
+    pub(super) values_bytes: usize,
+}
+
+/// The ground of all parts. Each field keeps its own state private.
+pub(super) struct Base {
+    pub(super) config: Config,
+    pub(super) io: Io,
+    pub(super) journal: Journal,
+    pub(super) flushes: Flushes,
+    pub(super) index: Index,
+    pub(super) quarantine: Quarantine,
+    /// What is held; `None` unless the store is open for upkeep.
+    pub(super) held: Option<Held>,
+    pub(super) waiters: Waiters,
+    pub(super) gate: Gate,
+    pub(super) in_hand: InHand,
+    pub(super) statistics: Statistics,
+    pub(super) now_us: u64,
+    /// Target size of a block, in bytes, as of the last pump.
+    pub(super) block_bytes: u32,
+}
+
+impl Base {
+    /// The base of a store in which nothing is on its way.
+    pub(super) fn new(config: Config, journal: Journal, index: Index) -> Self {
+        Self {
+            io: Io::default(),
+            journal,
+            flushes: Flushes::default(),
+            index,
+            quarantine: Quarantine::default(),
+            held: None,
+            waiters: Waiters::default(),
+            gate: Gate::default(),
+            in_hand: InHand::default(),
+            statistics: Statistics::default(),
+            now_us: 0,
+            block_bytes: config.block_bytes,
+            config,
+        }
+    }
+
+    /// Seals and writes batches of the log as far as that is due.
+    pub(super) fn dispatch_log(&mut self) {
+        self.journal.dispatch(self.now_us, self.io.outgoing());
+    }
+
+    /// Takes a completion of the log.
+    pub(super) fn complete_log(&mut self, completion: Completion) {
+        if let Err(failure) = self.journal.complete(completion) {
+            let LogFailure { device, offset, error } = failure;
+            self.close(ClosedError::WriteFailed { device, offset, error });
+        }
+        self.waiters.pipeline_moved();
+    }
+
+    /// Moves the global frontier.
+    pub(super) fn find_frontier(&mut self) {
+        self.index.find_frontier(self.journal.next_waiting(), self.journal.last());
+    }
+
+    /// Ends an overdraft once the queues are inside their limit.
+    pub(super) fn settle_overdraft(&mut self) {
+        let has_overdrawn = self.quarantine.overdraft_bytes() > 0;
+        if has_overdrawn && self.index.queue_bytes() <= self.queue_limit_bytes() {
+            self.quarantine.set_overdraft(0);
+        }
+    }
+
+    /// Refuses everything from now on, for this reason (the first one counts).
+    pub(super) fn close(&mut self, reason: ClosedError) {
+        self.gate.close(reason);
+        self.waiters.tell();
+    }
+
+    /// A device write failed: what was acknowledged is in the log, but no more is taken.
+    pub(super) fn fail_write(&mut self, completion: &Completion, offset: u64) {
+        if let Err(error) = &completion.result {
+            let (device, error) = (completion.device, error.clone());
+            self.close(ClosedError::WriteFailed { device, offset, error });
+        }
+    }
+
+    /// Has a caller wait for room: see [`Waiters::refuse`].
+    pub(super) fn refuse(&mut self, shortage: Shortage) {
+        self.waiters.refuse(shortage);
+        match shortage {
+            Shortage::Log => self.statistics.waits_for_log += 1,
+            Shortage::Memory | Shortage::Device => self.statistics.waits_for_room += 1,
+        }
+    }
+
+    /// Appends a record of the engine; if the log has no room, sees to it that there will be some.
+    ///
+    /// # Errors
+    /// [`RequestError::BatchTooLong`] for what will never fit; [`RetryError::Busy`].
+    pub(super) fn append_or_make_room(
+        &mut self,
+        payload: &[u8],
+        publish: Publish,
+    ) -> Result<u64, Error> {
+        if self.journal.is_ahead() {
+            return Err(RetryError::Busy.into());
+        }
+        self.journal.append(payload, publish, self.now_us).map_err(|error| match error {
+            AppendError::TooLong { limit } => {
+                RequestError::BatchTooLong { bytes: payload.len(), limit }.into()
+            }
+            AppendError::Busy | AppendError::Full | AppendError::Failed => {
+                self.refuse(Shortage::Log);
+                RetryError::Busy.into()
+            }
+        })
+    }
+
+    /// Drops a spill segment if no block has any of its updates.
+    pub(super) fn drop_unless_needed(&mut self, segment: &SpillSegment) {
+        if self.index.drop_unless_needed(segment) {
+            self.waiters.tell();
+        }
+    }
+
+    /// Everything up to this sequence is inside published images, but for what is held.
+    pub(super) fn swept_but_held(&self) -> u64 {
+        self.index.swept().max(self.held.as_ref().map_or(0, Held::swept))
+    }
+
+    /// The error that names a missing modifier, in a store that is open for upkeep.
+    pub(super) fn missing_modifier(&self) -> Option<Error> {
+        self.held.as_ref()?;
+        self.index.bindings.missing().map(|missing| self.index.bindings.unknown(missing))
+    }
+
+    /// Refuses updates of the application that nobody could apply.
+    ///
+    /// # Errors
+    /// [`RequestError::UnknownFormat`] and [`RequestError::UnknownModifier`] in a store that is
+    /// open for upkeep.
+    pub(super) fn check_upkeep(&self, updates: &[super::LoggedUpdate<'_>]) -> Result<(), Error> {
+        if self.held.is_none() { Ok(()) } else { held::check_upkeep(updates, &self.index) }
+    }
+
+    /// Takes note at open that an update waits for a block. If its modifier is not registered, the
+    /// block is held in a store that is open for upkeep. Who only looks applies nothing.
+    ///
+    /// # Errors
+    /// [`RequestError::UnknownModifier`] in a store in which it would be applied.
+    pub(super) fn note_waiting(
+        &mut self,
+        id: BlockId,
+        modifier: ModifierId,
+        is_applied: bool,
+    ) -> Result<(), Error> {
+        if held::is_known(modifier, &self.index) {
+            return Ok(());
+        }
+        if is_applied {
+            return Err(self.index.bindings.unknown(modifier));
+        }
+        if !self.index.directory().block(id).pinned {
+            self.hold(id);
+        }
+        Ok(())
+    }
+
+    /// Holds a block in a store that is open for upkeep.
+    pub(super) fn hold(&mut self, id: BlockId) {
+        if let Some(held) = &mut self.held {
+            held.hold(id, &mut self.index);
+        }
+    }
+
+    /// In replay, before the record `seq`: puts that a checkpoint carried and that are older.
+    pub(super) fn replay_carried(&mut self, seq: u64) {
+        self.quarantine.replay_carried(seq, &mut self.index, &mut self.journal);
+    }
+
+    /// At the end of replay: what its sweeps have sent to the quarantine.
+    pub(super) fn enqueue_deferred(&mut self) {
+        self.quarantine.enqueue_deferred(&mut self.index, &mut self.journal);
+    }
+
+    /// How many updates so many queue entries are, about: as many as entries have on average that
+    /// were folded.
+    pub(super) fn updates_in(&self, entries: u64) -> f64 {
+        let per_entry = self.statistics.updates as f64 / self.entries_came() as f64;
+        entries as f64 * per_entry.max(1.0)
+    }
+
+    /// Queue entries that updates became, after folding: those that were swept and those that wait.
+    pub(super) fn entries_came(&self) -> u64 {
+        let waiting = self.index.arena().entries() + self.index.spill_segments.entries();
+        (self.statistics.entries_swept + waiting).max(1)
+    }
+}

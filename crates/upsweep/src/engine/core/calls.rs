@@ -1,0 +1,131 @@
+//! What callers may ask of a core besides updates and spaces: views, bulk loads, compactions, and
+//! that something be done now.
+
+use super::Core;
+use crate::engine::io::RunId;
+use crate::engine::sweep::{Chunk, CompactionId, CompactionProgress, LoadTarget};
+use crate::engine::view::{CheckedRead, View, ViewId, ViewPoll, ViewRead, Wanted};
+use crate::error::Error;
+
+impl Core {
+    /// Gathers what a query needs. Cost: a search of the directory and a copy of the queue; at most
+    /// one read, and one for each spill segment that seems to have the key, at the next pumps.
+    ///
+    /// # Errors
+    /// [`NoTable`](crate::RequestError::NoTable) if the space does not exist; [`Error::Damaged`] if
+    /// the block could not be read when it was swept.
+    pub fn view(&mut self, space: u32, wanted: Wanted) -> Result<ViewPoll, Error> {
+        self.views.view(&mut self.base, space, wanted)
+    }
+
+    /// The read that a pending view needs, for its caller to do and then to give to
+    /// [`Core::complete_read`]; `None` if that read is on its way already.
+    pub fn take_read(&mut self, id: ViewId) -> Option<ViewRead> {
+        self.views.take_read(&mut self.base, id)
+    }
+
+    /// Takes the outcome of a read, and answers the view that it was done for; `None` if it needs
+    /// another: of a spill segment, or because the block has moved meanwhile.
+    pub fn complete_read(
+        &mut self,
+        id: ViewId,
+        checked: CheckedRead,
+    ) -> Option<Result<View, Error>> {
+        self.views.complete_read(&mut self.base, id, checked)
+    }
+
+    /// Whether the next [`Core::pump`] has something to do for views.
+    #[must_use]
+    pub fn has_views_to_pump(&self) -> bool {
+        self.views.has_some_to_pump()
+    }
+
+    /// Forgets a view whose caller has gone.
+    pub fn forget_view(&mut self, id: ViewId) {
+        self.views.forget(id);
+    }
+
+    /// Asks for a sweep of everything that was accepted so far, at full speed.
+    pub fn request_sweep(&mut self) {
+        self.sweep.request(&mut self.base);
+    }
+
+    /// Asks for a checkpoint.
+    pub fn request_checkpoint(&mut self) {
+        self.checkpointer.request();
+    }
+
+    /// Has free space of files go back to their file systems at once, but for what the store keeps:
+    /// see [`FileSpace`](crate::engine::FileSpace).
+    pub fn request_punching(&mut self) {
+        self.growth.request_punching();
+    }
+
+    /// Begins to put the blocks of a space into key order; [`Core::compaction`] tells how far it
+    /// is, and [`Core::compaction_ended`] its end. Cost: a pass over the blocks in memory; in all a
+    /// read and a write of those that are out of order.
+    ///
+    /// # Errors
+    /// [`NoTable`](crate::RequestError::NoTable); [`Busy`](crate::RetryError::Busy) while another
+    /// compaction is on its way.
+    pub fn request_compaction(&mut self, space: u32) -> Result<CompactionId, Error> {
+        self.sweep.request_compaction(&self.base, space)
+    }
+
+    /// How far a compaction is; `None` if it has ended.
+    #[must_use]
+    pub fn compaction(&self, id: CompactionId) -> Option<CompactionProgress> {
+        self.sweep.compaction(id)
+    }
+
+    /// What a compaction has done that has ended since the last call; once.
+    ///
+    /// # Errors
+    /// [`RetryError::Full`](crate::RetryError::Full) if there was no room to move blocks.
+    pub fn compaction_ended(
+        &mut self,
+        id: CompactionId,
+    ) -> Option<Result<CompactionProgress, Error>> {
+        self.sweep.compaction_ended(id)
+    }
+
+    /// Makes a hidden space to load blocks into that are to become those of `space`.
+    ///
+    /// # Errors
+    /// [`NoTable`](crate::RequestError::NoTable); [`NotEmpty`](crate::RequestError::NotEmpty);
+    /// [`ReadOnly`](crate::RequestError::ReadOnly); [`Busy`](crate::RetryError::Busy) when the log
+    /// has no room.
+    pub fn begin_load(&mut self, space: u32) -> Result<(LoadTarget, u64), Error> {
+        self.sweep.begin_load(&mut self.base, space)
+    }
+
+    /// Has a chunk written; [`Core::load_ended`] tells when.
+    pub fn load(&mut self, chunk: Chunk) -> RunId {
+        self.sweep.load(&mut self.pipeline, chunk)
+    }
+
+    /// Whether a chunk is on stable media and in the directory, or why it never will be.
+    ///
+    /// # Errors
+    /// [`RetryError::Full`](crate::RetryError::Full).
+    pub fn load_ended(&mut self, id: RunId) -> Option<Result<(), Error>> {
+        self.sweep.load_ended(&self.base, &mut self.pipeline, id)
+    }
+
+    /// Makes what was loaded the content of `space`, once the returned sequence is durable.
+    ///
+    /// # Errors
+    /// As [`Core::begin_load`]: the space must still be empty, and nothing was accepted for it
+    /// meanwhile.
+    pub fn finish_load(&mut self, target: &LoadTarget, space: u32) -> Result<u64, Error> {
+        self.sweep.finish_load(&mut self.base, target, space)
+    }
+
+    /// Gives up what was loaded.
+    ///
+    /// # Errors
+    /// [`RetryError::Busy`](crate::RetryError::Busy) when the log has no room.
+    pub fn abandon_load(&mut self, space: u32) -> Result<u64, Error> {
+        self.sweep.abandon_load(&mut self.base, space)
+    }
+}

@@ -1,0 +1,364 @@
+//! What there is to know of a core, for status, tests and the simulator.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Core;
+use crate::engine::config::Config;
+use crate::engine::directory::Block;
+use crate::engine::format::record_format::SpaceRecord;
+use crate::engine::held::Held;
+use crate::engine::policy::Costs;
+use crate::engine::registry::Modifiers;
+use crate::engine::statistics::{Statistics, TreeCounters};
+use crate::engine::sweep::LOADING;
+use crate::error::{ClosedError, Error};
+use crate::log::Log;
+use crate::placement::SpaceMap;
+
+impl Core {
+    /// The settings.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.base.config
+    }
+
+    /// Everything up to this log sequence is on stable media.
+    #[must_use]
+    pub fn durable(&self) -> u64 {
+        self.base.journal.durable()
+    }
+
+    /// The last sequence that was given to a record.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.base.journal.last()
+    }
+
+    /// Every record up to this one has taken effect, where it is more than updates.
+    #[must_use]
+    pub fn published(&self) -> u64 {
+        self.base.journal.published()
+    }
+
+    /// The last update that is in the queues.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.base.index.accepted()
+    }
+
+    /// Counters since the store was opened.
+    #[must_use]
+    pub fn statistics(&self) -> &Statistics {
+        &self.base.statistics
+    }
+
+    /// The log, for its counters.
+    #[must_use]
+    pub fn log(&self) -> &Log {
+        self.base.journal.log()
+    }
+
+    /// The map of free space.
+    #[must_use]
+    pub fn space_map(&self) -> &SpaceMap {
+        &self.base.index.space_map
+    }
+
+    /// Number of blocks in the directory, and the memory it takes in bytes.
+    #[must_use]
+    pub fn directory_size(&self) -> (usize, usize) {
+        (self.base.index.directory().len(), self.base.index.directory().memory_bytes())
+    }
+
+    /// Target size of the blocks that the sweep makes at present, in bytes: see
+    /// [`BlockSizes`](crate::engine::BlockSizes).
+    #[must_use]
+    pub fn block_bytes(&self) -> u32 {
+        self.base.block_bytes
+    }
+
+    /// Number of nodes of the directory, and levels of its deepest tree.
+    #[must_use]
+    pub fn tree_size(&self) -> (usize, usize) {
+        let trees = &self.base.index.directory().trees;
+        let depths = self.base.index.directory().roots().into_iter().map(|root| trees.depth(root));
+        (trees.node_count(), depths.max().unwrap_or(0))
+    }
+
+    /// What changes of the trees have cost since the store was opened.
+    #[must_use]
+    pub fn tree_counters(&self) -> TreeCounters {
+        self.base.index.directory().trees.counters()
+    }
+
+    /// Bytes of images in the cache.
+    #[must_use]
+    pub fn cache_bytes(&self) -> usize {
+        self.base.index.cache.bytes()
+    }
+
+    /// The modifiers under their numbers in this store.
+    #[must_use]
+    pub fn modifiers(&self) -> Arc<Modifiers> {
+        Arc::clone(self.base.index.bindings.modifiers())
+    }
+
+    /// The space with this number.
+    #[must_use]
+    pub fn space_record(&self, space: u32) -> Option<SpaceRecord> {
+        self.base.index.directory().space(space).map(|space| space.record.clone())
+    }
+
+    /// Whether there is no room on the data devices, for an update that grows or for the last run,
+    /// and they cannot grow.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.base.index.is_full() || self.is_out_of_room()
+    }
+
+    /// Why the store takes no more updates, if it does not.
+    #[must_use]
+    pub fn closed(&self) -> Option<&ClosedError> {
+        self.base.gate.closed()
+    }
+
+    /// Whether a superblock says that the whole log is durable: if it is cut short from now on, the
+    /// next open finds that out.
+    #[must_use]
+    pub fn is_attested(&self) -> bool {
+        self.checkpointer.superblock().durable == self.base.journal.last()
+    }
+
+    /// Whether everything that was accepted up to `seq` is inside published images, but for what is
+    /// held (see `held.rs`).
+    #[must_use]
+    pub fn is_swept(&self, seq: u64) -> bool {
+        self.base.swept_but_held() >= seq
+    }
+
+    /// Every update up to this sequence is inside a published image.
+    #[must_use]
+    pub fn sweep_frontier(&self) -> u64 {
+        self.base.index.swept()
+    }
+
+    /// How far the present sweep cycle has come, from 0 to 1; `None` between cycles.
+    #[must_use]
+    pub fn sweep_progress(&self) -> Option<f64> {
+        self.sweep.progress()
+    }
+
+    /// Memory that runs have in hand for large values and long queues, in bytes, as of the last
+    /// pump.
+    #[must_use]
+    pub fn values_bytes(&self) -> usize {
+        self.base.in_hand.values_bytes
+    }
+
+    /// Memory that waiting updates take, those of running sweeps included.
+    #[must_use]
+    pub fn queue_bytes(&self) -> usize {
+        self.base.index.queue_bytes()
+    }
+
+    /// Memory that waiting updates may take: the budget less everything else. What waits already
+    /// keeps a minimum also when the directory has outgrown the budget, and no update is accepted.
+    #[must_use]
+    pub fn queue_limit_bytes(&self) -> usize {
+        self.base.queue_limit_bytes()
+    }
+
+    /// By how much quarantined updates may exceed the memory for queues at this moment, in bytes.
+    /// They cannot wait outside as callers do: nobody is there to wait. Callers wait for them.
+    #[must_use]
+    pub fn queue_overdraft_bytes(&self) -> usize {
+        self.base.quarantine.overdraft_bytes()
+    }
+
+    /// Queue entries that wait, those of running sweeps included. Cost: a pass over all blocks.
+    #[must_use]
+    pub fn waiting_entries(&self) -> u64 {
+        self.base.index.waiting_entries()
+    }
+
+    /// Memory that one waiting entry takes on average, in bytes. Cost: a pass over all blocks.
+    #[must_use]
+    pub fn queue_bytes_per_entry(&self) -> f64 {
+        self.base.queue_bytes_per_entry()
+    }
+
+    /// How full the log is for updates, in per cent: at 100 they are refused.
+    #[must_use]
+    pub fn log_fill_percent(&self) -> u32 {
+        self.base.log_gauge().percent()
+    }
+
+    /// How full the queue memory is, in per cent: at 100 updates are refused.
+    #[must_use]
+    pub fn queue_fill_percent(&self) -> u32 {
+        self.base.queue_fill_percent()
+    }
+
+    /// Whether updates are spilled for memory: so few would wait in it for each visit of a block
+    /// that the sweep would move many times their bytes.
+    #[must_use]
+    pub fn spills_for_memory(&self) -> bool {
+        self.spiller.is_for_memory()
+    }
+
+    /// What updates cost at present, and how much may wait.
+    #[must_use]
+    pub fn costs(&self) -> Costs {
+        self.base.costs()
+    }
+
+    /// Updates that wait in spill segments. Cost: a pass over all blocks.
+    #[must_use]
+    pub fn spilled_entries(&self) -> u64 {
+        self.base.index.spilled_entries()
+    }
+
+    /// Number of spill segments, and bytes of them on the devices.
+    #[must_use]
+    pub fn spill_segments_size(&self) -> (usize, u64) {
+        let spill_segments = &self.base.index.spill_segments;
+        (spill_segments.len(), spill_segments.disk_bytes())
+    }
+
+    /// Memory of spill segments, those on their way included, and what it may be, in bytes.
+    #[must_use]
+    pub fn spill_segments_memory(&self) -> (usize, usize) {
+        self.spiller.spill_segments_memory(&self.base)
+    }
+
+    /// How full the memory of spilled updates is, or the patience of queries, in per cent.
+    #[must_use]
+    pub fn spilled_fill_percent(&self) -> u32 {
+        self.spiller.fill_percent(&self.base)
+    }
+
+    /// Blocks that are held: updates of modifiers that are not registered wait for them.
+    #[must_use]
+    pub fn held_blocks(&self) -> u64 {
+        let blocks = |held: &Held| held.blocks(&self.base.index);
+        self.base.held.as_ref().map_or(0, blocks)
+    }
+
+    /// The error that says that the data devices are full.
+    #[must_use]
+    pub fn full_error(&self) -> Error {
+        self.base.index.full_error()
+    }
+
+    /// Bytes that the log may come to have.
+    #[must_use]
+    pub fn log_bytes_max(&self) -> u64 {
+        let segment_bytes = u64::from(self.base.config.log_segment_bytes);
+        let whole = |bytes: u64| bytes - bytes % segment_bytes;
+        self.base.config.log_regions.iter().map(|region| whole(region.bytes)).sum()
+    }
+
+    /// From where on the next open would have to read the log after a checkpoint made now.
+    #[must_use]
+    pub fn replay_from_next(&self) -> u64 {
+        self.base.journal.published().min(self.base.index.frontier()) + 1
+    }
+
+    /// From where on the next open has to read the log.
+    #[must_use]
+    pub fn replay_from(&self) -> u64 {
+        self.checkpointer.superblock().replay_from
+    }
+
+    /// The last checkpoint has the directory as it was at this sequence.
+    #[must_use]
+    pub fn checkpointed(&self) -> u64 {
+        self.checkpointer.superblock().root_seq
+    }
+
+    /// Whether a checkpoint is asked for or on its way. One that finds no room is given up.
+    #[must_use]
+    pub fn is_checkpointing(&self) -> bool {
+        self.checkpointer.is_under_way()
+    }
+
+    /// Whether anything that was dropped is still to be given back.
+    #[must_use]
+    pub fn is_releasing(&self) -> bool {
+        self.reclaimer.is_releasing(&self.base)
+    }
+
+    /// Whether free space of files is going back. It ends when there is no excess any more, when
+    /// devices refuse, or when they have to grow and cannot.
+    #[must_use]
+    pub fn is_punching(&self) -> bool {
+        self.growth.is_punching()
+    }
+
+    /// The hidden spaces that loads have left.
+    #[must_use]
+    pub fn abandoned_loads(&self) -> Vec<u32> {
+        self.spaces_of(LOADING).map(|record| record.space).collect()
+    }
+
+    /// What is wrong with the directory: its trees, its references, and the places of its blocks.
+    /// Cost: a pass over the directory.
+    #[must_use]
+    pub fn audit(&self) -> Vec<String> {
+        let (mut faults, _) = self.base.index.directory().audit();
+        faults.extend(self.audit_places());
+        faults.extend(self.audit_ages());
+        faults
+    }
+
+    /// As many queues and frozen copies are counted by age as wait.
+    fn audit_ages(&self) -> Option<String> {
+        let waits = |block: &Block| {
+            let frozen = block.frozen.as_ref().is_some_and(|frozen| frozen.count() > 0);
+            u64::from(block.waits()) + u64::from(frozen)
+        };
+        let waiting: u64 = self.base.index.directory().table.from(0).map(waits).sum();
+        let held = self.base.index.arena().held();
+        (waiting != held).then(|| format!("{held} queues are counted by age, and {waiting} wait"))
+    }
+
+    /// Used space is what blocks, nodes, pages, spill segments and the root take, and no more.
+    fn audit_places(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        let table = &self.base.index.directory().table;
+        let mut extents = BTreeSet::new();
+        for id in table.ids() {
+            let Some(extent) = table.get(id).extent() else { continue };
+            extents.insert(extent);
+            if !self.base.index.placed().contains(&(extent.device, extent.offset, id)) {
+                faults.push(format!("block {} is not in the index of places", id.0));
+            }
+        }
+        if self.base.index.placed().len()
+            != table.ids().filter(|id| table.get(*id).extent().is_some()).count()
+        {
+            faults.push("the index of places names blocks that are not there".to_owned());
+        }
+        if self.is_active() {
+            return faults; // Runs and checkpoints on their way have space of their own.
+        }
+        let images = self.checkpointer.listed().images().map(|(_, image)| image.extent);
+        let carried =
+            self.base.index.outdated().iter().chain(self.checkpointer.outdated()).copied();
+        let spill_segments =
+            self.base.index.spill_segments.iter().map(|segment| segment.record.extent);
+        let all = extents
+            .into_iter()
+            .chain(images)
+            .chain(self.checkpointer.superblock().root)
+            .chain(carried);
+        let all = all.chain(spill_segments);
+        let referenced: u64 = all.map(|extent| u64::from(extent.bytes)).sum();
+        let used = self.base.index.space_map.used_bytes();
+        if referenced != used {
+            faults.push(format!("{used} bytes are used, and {referenced} are referred to"));
+        }
+        faults
+    }
+}

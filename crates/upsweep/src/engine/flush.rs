@@ -1,0 +1,88 @@
+//! Flushes of the data devices: one serves all runs, spills and checkpoint writes that wait for it.
+//!
+//! Invariant: what is *covered* by a flush was completely written when the flush began. What is
+//! written later waits for the next one.
+
+use super::io::{Io, IoKind, RunId, SpillId};
+use crate::broken::{self, Fault};
+use crate::device::{DeviceId, Operation};
+
+/// Who waits for a flush.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flushing {
+    Run(RunId),
+    Spill(SpillId),
+    Checkpoint,
+}
+
+/// Who waits for a flush, and whom the present one covers.
+#[derive(Default)]
+pub(super) struct Flushes {
+    /// Flush requests in flight, one for each device.
+    in_flight: usize,
+    /// Written, and not covered by the flush in flight.
+    waiting: Vec<Flushing>,
+    covered: Vec<Flushing>,
+}
+
+impl Flushes {
+    /// Has somebody wait for the next flush, whose writes are complete.
+    pub(super) fn wait(&mut self, who: Flushing) {
+        debug_assert!(!self.waiting.contains(&who), "nobody waits for two flushes");
+        debug_assert!(!self.covered.contains(&who), "nobody waits for two flushes");
+        self.waiting.push(who);
+    }
+
+    /// Starts a flush of so many devices for everyone who waits, unless one is in flight.
+    pub(super) fn pump(&mut self, devices: u16, io: &mut Io) {
+        if self.in_flight > 0 || self.waiting.is_empty() {
+            return;
+        }
+        assert!(self.covered.is_empty(), "who was covered went on when the flush ended");
+        self.covered = std::mem::take(&mut self.waiting);
+        let devices = if broken::is(Fault::FlushOfOneDevice) { 1 } else { devices };
+        for device in 0..devices {
+            io.submit(IoKind::Flush, None, DeviceId(device), Operation::Flush);
+            self.in_flight += 1;
+        }
+    }
+
+    /// One device has flushed, or failed to. Returns who may go on: everybody whom the flush
+    /// covers, when it was the last device. After a failure the store takes nothing any more.
+    pub(super) fn device_done(&mut self, is_stable: bool) -> Vec<Flushing> {
+        assert!(self.in_flight > 0, "a flush that ends has begun");
+        self.in_flight -= 1;
+        if self.in_flight > 0 || !is_stable {
+            return Vec::new();
+        }
+        if broken::is(Fault::FlushForLaterWrites) {
+            self.covered.append(&mut self.waiting);
+        }
+        std::mem::take(&mut self.covered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_flush_serves_all_who_waited_when_it_began_and_nobody_else() {
+        let (mut flushes, mut io) = (Flushes::default(), Io::default());
+        flushes.pump(2, &mut io);
+        assert!(io.outgoing().is_empty(), "nobody waits");
+        flushes.wait(Flushing::Run(RunId(1)));
+        flushes.wait(Flushing::Checkpoint);
+        flushes.pump(2, &mut io);
+        assert_eq!(io.outgoing().len(), 2, "one for each device");
+        flushes.wait(Flushing::Spill(SpillId(1)));
+        flushes.pump(2, &mut io);
+        assert_eq!(io.outgoing().len(), 2, "one flush at a time");
+        assert_eq!(flushes.device_done(true), [], "the other device is not stable yet");
+        assert_eq!(flushes.device_done(true), [Flushing::Run(RunId(1)), Flushing::Checkpoint]);
+        flushes.pump(2, &mut io);
+        assert_eq!(io.outgoing().len(), 4, "who came too late has the next one");
+        flushes.device_done(true);
+        assert_eq!(flushes.device_done(true), [Flushing::Spill(SpillId(1))]);
+    }
+}

@@ -1,0 +1,140 @@
+//! Free space of files that goes back to their file systems.
+//!
+//! Free space of a file is allocated, so that what was accepted has room. What is free beyond that,
+//! and beyond a reserve, is *in excess*: holes are punched, and from then on the space is no longer
+//! free (see `placement/space_map.rs`); growth allocates it again. Nothing that can be recovered
+//! refers to free space, and a read of what was there a moment ago finds out in any case.
+//!
+//! Only what was in excess for the whole of a window goes back, so that what runs and checkpoints
+//! use for a while stays, and a piece at a time, as a file system writes nothing else to a file
+//! while it punches a hole.
+//!
+//! Nothing on disk tells where holes are. At open every granule that is wholly free may be one: it
+//! has to be allocated before it is used, and it may have space that was to go back in an earlier
+//! session. So when nothing has asked for it within the window, it goes back as well: to punch a
+//! hole twice does nothing.
+
+use super::{Asked, Growth};
+use crate::device::{DeviceId, Operation};
+use crate::engine::base::Base;
+use crate::engine::io::IoKind;
+use crate::engine::policy::{self, PUNCH_BYTES_MAX};
+
+/// What is to go back.
+pub(super) struct Punching {
+    window_began_us: u64,
+    /// The least excess in this window, in bytes.
+    least: u64,
+    /// Bytes of free space that are to go back now.
+    left: u64,
+    /// What may have been holes at open is to go back now.
+    is_rest_due: bool,
+    devices: Vec<DeviceHoles>,
+}
+
+struct DeviceHoles {
+    /// It takes discards.
+    punches: bool,
+    /// What may have been a hole at open, and lies below, may have space.
+    rest_below: u64,
+}
+
+impl Punching {
+    pub(super) fn new(growable: &[bool]) -> Self {
+        let device = |growable: &bool| DeviceHoles { punches: *growable, rest_below: u64::MAX };
+        Self {
+            window_began_us: 0,
+            least: u64::MAX,
+            left: 0,
+            is_rest_due: false,
+            devices: growable.iter().map(device).collect(),
+        }
+    }
+
+    pub(super) fn begin_window(&mut self, now_us: u64) {
+        (self.window_began_us, self.least) = (now_us, u64::MAX);
+    }
+
+    pub(super) fn stop(&mut self) {
+        (self.left, self.is_rest_due) = (0, false);
+    }
+
+    /// A device cannot punch holes, or has failed: it is not asked again. A part of the hole may be
+    /// there, so it stays one.
+    pub(super) fn refused(&mut self, device: DeviceId) {
+        self.devices[usize::from(device.0)].punches = false;
+    }
+
+    fn look(&mut self, excess: u64, now_us: u64, window_us: u64) {
+        self.least = self.least.min(excess);
+        if now_us >= self.window_began_us.saturating_add(window_us) {
+            self.left = self.left.max(self.least);
+            self.is_rest_due = true;
+            self.begin_window(now_us);
+        }
+        self.left = self.left.min(excess);
+    }
+}
+
+impl Growth {
+    /// Takes all free granules of files for holes, as any of them may be one.
+    pub(in crate::engine) fn find_holes(&self, base: &mut Base) {
+        let granule = base.config.file_space.granule_bytes;
+        for device in self.growable() {
+            base.index.space_map.take_for_holes(device, granule);
+        }
+    }
+
+    /// Has free space of files go back to their file systems at once, but for what the store keeps:
+    /// see [`FileSpace`](crate::engine::FileSpace).
+    pub(in crate::engine) fn request_punching(&mut self) {
+        let punching = &mut self.punching;
+        (punching.left, punching.is_rest_due) = (u64::MAX, true);
+    }
+
+    /// Whether free space of files is going back. It ends when there is no excess any more, when
+    /// devices refuse, or when they have to grow and cannot.
+    #[must_use]
+    pub(in crate::engine) fn is_punching(&self) -> bool {
+        let punching = &self.punching;
+        punching.left > 0 || punching.is_rest_due || matches!(self.asked, Some(Asked::Hole))
+    }
+
+    /// Punches the next hole, where nothing wants to grow; `spare` are the free bytes that are not
+    /// reserved.
+    pub(super) fn pump_punching(&mut self, base: &mut Base, spare: u64) {
+        let space = base.config.file_space;
+        let excess = policy::excess_bytes(spare, base.index.space_map.used_bytes(), &space);
+        self.punching.look(excess, base.now_us, space.window_us);
+        if self.is_under_way() || base.gate.is_paused() || base.index.is_replaying() {
+            return;
+        }
+        let Some((device, offset, bytes)) = self.next_hole(base) else { return };
+        let operation = Operation::Discard { offset, bytes };
+        base.io.submit(IoKind::FileSpace, None, device, operation);
+        self.asked = Some(Asked::Hole);
+        base.statistics.punches += 1;
+    }
+
+    /// Where the next hole is to be punched: in free space, which is a hole from now on; then in
+    /// what may have been one at open.
+    fn next_hole(&mut self, base: &mut Base) -> Option<(DeviceId, u64, u64)> {
+        let granule = base.config.file_space.granule_bytes;
+        let punching = &mut self.punching;
+        let most = punching.left.min(PUNCH_BYTES_MAX.next_multiple_of(granule));
+        let punches = |device: DeviceId| punching.devices[usize::from(device.0)].punches;
+        let found = base.index.space_map.punch_high(granule, most, punches);
+        punching.left = found.map_or(0, |(_, _, bytes)| punching.left - bytes);
+        if found.is_some() || !punching.is_rest_due {
+            return found;
+        }
+        let devices = (0..).map(DeviceId).zip(&mut punching.devices);
+        let rest = devices.filter(|(_, holes)| holes.punches).find_map(|(device, holes)| {
+            let hole = base.index.space_map.hole_below(device, holes.rest_below, PUNCH_BYTES_MAX);
+            holes.rest_below = hole.map_or(0, |(offset, _)| offset);
+            hole.map(|(offset, bytes)| (device, offset, bytes))
+        });
+        punching.is_rest_due = rest.is_some();
+        rest
+    }
+}

@@ -1,0 +1,344 @@
+//! What is known of the data: the directory, the queue of every block, and the places of images.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `mod.rs` | the state, and the figures that others ask for |
+//! | `queues.rs` | updates reach queues; runs and spills take what waits and give it back |
+//! | `publish.rs` | changes of the directory take effect, in replay as when they were made |
+//! | `places.rs` | where images are, and what becomes of space that nobody is at any more |
+//! | `spilled.rs` | which spill segments concern which blocks |
+//! | `checkpointed.rs` | what a checkpoint has to write, and how it is read again |
+//! | `unregistered.rs` | spaces whose block format this process does not have |
+//! | `owner.rs` | through which space a block is seen, and who shares it |
+//!
+//! Everything here may be read by the parts above; it changes by the functions here alone, which
+//! keep what belongs together in agreement. Invariants: an update waits in one place, a queue, a
+//! frozen copy, the pending updates of a space, or a spill segment; `frozen_bytes`,
+//! `pending_bytes` and `copy_bytes` are the sums over what there is; a place is in use if and only
+//! if an image, a spill segment, or the last checkpoint is there.
+
+mod checkpointed;
+mod owner;
+mod places;
+mod publish;
+mod queues;
+mod spilled;
+mod unregistered;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+pub(super) use places::Release;
+pub(super) use queues::Separation;
+
+use super::block_format::Routing;
+use super::cache::Cache;
+use super::config::Config;
+use super::directory::{BlockId, Directory, Target};
+use super::format::record_format::{RangeRecord, SpaceRecord};
+use super::key::Key;
+use super::queue::Arena;
+use super::registry::{Bindings, Registry};
+use super::spill_segments::SpillSegments;
+use super::visitor::{BlockVisitor, Visitors};
+use crate::device::DeviceId;
+use crate::error::{Error, RequestError, RetryError};
+use crate::placement::{Extent, SpaceMap};
+
+/// Directory, queues and places.
+pub(super) struct Index {
+    pub(super) bindings: Bindings,
+    visitors: Arc<Visitors>,
+    directory: Directory,
+    arena: Arena,
+    pub(super) space_map: SpaceMap,
+    /// Which blocks are where; several may share a place.
+    physical: BTreeSet<(DeviceId, u64, BlockId)>,
+    /// Blocks without image for which something waits: space, key.
+    unplaced: BTreeSet<(u32, Key, BlockId)>,
+    /// Blocks that are to be swept out of turn.
+    out_of_turn: BTreeSet<BlockId>,
+    pub(super) spill_segments: SpillSegments,
+    pub(super) cache: Cache,
+    /// Memory of what runs and spills have taken out of queues.
+    frozen_bytes: usize,
+    /// Memory of updates that wait for their record: see `pending.rs`.
+    pending_bytes: usize,
+    /// Bytes of images that blocks which wait share with others: their next images are separate.
+    copy_bytes: u64,
+    /// Places that only the last checkpoint refers to: of images since changes were carried, and of
+    /// spill segments that nobody needs any more. The next checkpoint gives them free.
+    outdated: Vec<Extent>,
+    /// The number of the next space.
+    next_space: u32,
+    /// The last update that is in the queues.
+    accepted: u64,
+    /// Every update up to this sequence is inside a published image or a spill segment.
+    frontier: u64,
+    /// The data devices had no room for the last run.
+    full: bool,
+    /// The second pass of recovery is on: updates arrive with the sequences of the log.
+    replaying: bool,
+    /// There are spaces whose block format is not registered.
+    has_unregistered: bool,
+    /// Ranges of keys whose removal replay will come to: sequence and range.
+    removed_ranges: Vec<(u64, RangeRecord)>,
+    /// A block whose queue reaches this many bytes is swept out of turn.
+    oversized_queue_bytes: usize,
+    /// Memory for where the updates of a record go.
+    targets: Vec<Option<Target>>,
+}
+
+impl Index {
+    /// An index of nothing, in which everything up to `frontier` is swept.
+    pub(super) fn new(
+        config: &Config,
+        registry: &Registry,
+        space_map: SpaceMap,
+        (frontier, next_space): (u64, u32),
+    ) -> Self {
+        let oversized_queue_bytes = config.oversized_queue_bytes();
+        Self {
+            bindings: Bindings::new(registry),
+            visitors: Arc::default(),
+            directory: Directory::new(config.fanout_min),
+            arena: Arena::new(config.fold_bytes_min, oversized_queue_bytes),
+            space_map,
+            physical: BTreeSet::new(),
+            unplaced: BTreeSet::new(),
+            out_of_turn: BTreeSet::new(),
+            spill_segments: SpillSegments::default(),
+            cache: Cache::new(config.cache_bytes),
+            frozen_bytes: 0,
+            pending_bytes: 0,
+            copy_bytes: 0,
+            outdated: Vec::new(),
+            next_space,
+            accepted: frontier,
+            frontier,
+            full: false,
+            replaying: false,
+            has_unregistered: false,
+            removed_ranges: Vec::new(),
+            oversized_queue_bytes,
+            targets: Vec::new(),
+        }
+    }
+
+    /// Spaces, trees and blocks.
+    pub(super) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// The memory of all queues.
+    pub(super) fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// Which blocks are where, in physical order; several may share a place.
+    pub(super) fn placed(&self) -> &BTreeSet<(DeviceId, u64, BlockId)> {
+        &self.physical
+    }
+
+    /// Blocks without image for which something waits, in key order.
+    pub(super) fn unplaced(&self) -> &BTreeSet<(u32, Key, BlockId)> {
+        &self.unplaced
+    }
+
+    /// Places that only the last checkpoint refers to.
+    pub(super) fn outdated(&self) -> &[Extent] {
+        &self.outdated
+    }
+
+    /// Memory of updates that wait for their record.
+    pub(super) fn pending_bytes(&self) -> usize {
+        self.pending_bytes
+    }
+
+    /// Bytes of images that will be separate ones, for the blocks that wait share them.
+    pub(super) fn copy_bytes(&self) -> u64 {
+        self.copy_bytes
+    }
+
+    /// Who is shown the blocks of a space.
+    pub(super) fn visitors(&self) -> &Arc<Visitors> {
+        &self.visitors
+    }
+
+    /// Has the blocks of a space shown to `visitor` from now on.
+    pub(super) fn set_visitor(&mut self, space: u32, visitor: Option<Arc<dyn BlockVisitor>>) {
+        Arc::make_mut(&mut self.visitors).set(space, visitor);
+    }
+
+    /// The number of the next space.
+    pub(super) fn next_space(&self) -> u32 {
+        self.next_space
+    }
+
+    /// So many spaces are given numbers, and as many companions.
+    pub(super) fn take_spaces(&mut self, count: u32) {
+        self.next_space += 2 * count;
+    }
+
+    /// The last update that is in the queues.
+    pub(super) fn accepted(&self) -> u64 {
+        self.accepted
+    }
+
+    /// Updates up to this sequence are in the queues, or will be before any that come later.
+    pub(super) fn accept_through(&mut self, seq: u64) {
+        self.accepted = self.accepted.max(seq);
+    }
+
+    /// Tells what was accepted so far from what comes, when ages are asked for.
+    pub(super) fn mark_accepted(&mut self) {
+        self.arena.mark(self.accepted + 1);
+    }
+
+    /// Every update up to this sequence is inside a published image or a spill segment.
+    pub(super) fn frontier(&self) -> u64 {
+        self.frontier
+    }
+
+    /// Whether the data devices had no room for the last run or checkpoint.
+    pub(super) fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Whether they had room.
+    pub(super) fn set_full(&mut self, is_full: bool) {
+        self.full = is_full;
+    }
+
+    /// Has a block swept out of turn.
+    pub(super) fn sweep_out_of_turn(&mut self, block: BlockId) {
+        self.out_of_turn.insert(block);
+    }
+
+    /// Whether any block is to be swept out of turn.
+    pub(super) fn has_out_of_turn(&self) -> bool {
+        !self.out_of_turn.is_empty()
+    }
+
+    /// Takes out the next block that is to be swept out of turn.
+    pub(super) fn next_out_of_turn(&mut self) -> Option<BlockId> {
+        while let Some(id) = self.out_of_turn.pop_first() {
+            let block = self.directory.block(id);
+            if !block.pinned && block.waits() {
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// The second pass of recovery begins.
+    pub(super) fn begin_replay(&mut self) {
+        self.replaying = true;
+    }
+
+    /// Everything of the log is in images, queues and spill segments.
+    pub(super) fn end_replay(&mut self) {
+        debug_assert!(self.replaying, "what ends has begun");
+        self.replaying = false;
+        self.removed_ranges.clear();
+    }
+
+    /// Whether the second pass of recovery is on.
+    pub(super) fn is_replaying(&self) -> bool {
+        self.replaying
+    }
+
+    /// Replay will come to the removal of this range.
+    pub(super) fn will_remove(&mut self, seq: u64, range: RangeRecord) {
+        self.removed_ranges.push((seq, range));
+    }
+
+    /// Ranges of keys whose removal replay will come to, with their sequences.
+    pub(super) fn removed_ranges(&self) -> &[(u64, RangeRecord)] {
+        &self.removed_ranges
+    }
+
+    /// Gives the memory of [`Index::route`] back.
+    pub(super) fn keep_targets(&mut self, targets: Vec<Option<Target>>) {
+        self.targets = targets;
+    }
+
+    /// The record of a space.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`].
+    pub(super) fn check_space(&self, space: u32) -> Result<&SpaceRecord, Error> {
+        let no_table = || RequestError::NoTable(format!("number {space}")).into();
+        self.directory.space(space).map(|space| &space.record).ok_or_else(no_table)
+    }
+
+    /// Where the positions of the block at `low` end.
+    pub(super) fn high_of(&self, space: u32, low: &[u8]) -> Option<Box<[u8]>> {
+        let found = self.directory.space(space)?;
+        if found.format.routing() == Routing::Exact {
+            return Some([low, &[0]].concat().into());
+        }
+        let above = self.directory.above(space, low)?;
+        Some((*self.directory.block(above).key).into())
+    }
+
+    /// From now on updates of a space wait until the record of this sequence has taken effect: they
+    /// come after it.
+    pub(super) fn raise_fence(&mut self, space: u32, seq: u64) {
+        if let Some(space) = self.directory.space_mut(space) {
+            debug_assert!(space.fences.back().is_none_or(|last| *last <= seq), "in log order");
+            space.fences.push_back(seq);
+        }
+    }
+
+    /// The change of this sequence to a space as a whole has come.
+    fn lower_fence(&mut self, space: u32, seq: u64) {
+        if let Some(space) = self.directory.space_mut(space) {
+            space.fences.retain(|fence| *fence != seq);
+        }
+    }
+
+    /// Moves the global frontier: what is older than all that waits is in images or spill segments.
+    /// What is not in effect yet may still put updates of its sequence on queues: `next` is the
+    /// first such sequence, `last` that of the last record.
+    pub(super) fn find_frontier(&mut self, next: Option<u64>, last: u64) {
+        let next = next.unwrap_or(u64::MAX);
+        let waiting = self.arena.oldest().unwrap_or(u64::MAX).min(next);
+        // Records that are not updates need no sweep, and replay has not seen all of them.
+        let seen = if self.replaying { self.accepted } else { last };
+        let frontier = (waiting - 1).min(seen);
+        self.frontier = self.frontier.max(frontier);
+        debug_assert!(self.swept() <= self.frontier, "what is in images is out of queues");
+    }
+
+    /// Every update up to this sequence is inside a published image.
+    pub(super) fn swept(&self) -> u64 {
+        let of_spill_segments = self.spill_segments.first_seq().map_or(u64::MAX, |first| first - 1);
+        self.frontier.min(of_spill_segments)
+    }
+
+    /// Memory that waiting updates take, those of running sweeps included.
+    pub(super) fn queue_bytes(&self) -> usize {
+        self.arena.used_bytes() + self.frozen_bytes + self.pending_bytes
+    }
+
+    /// Queue entries that wait, those of running sweeps included. Cost: a pass over all blocks.
+    pub(super) fn waiting_entries(&self) -> u64 {
+        let of_block = |block: &super::directory::Block| {
+            let frozen = block.frozen.as_ref().map_or(0, |frozen| frozen.count());
+            u64::from(frozen) + u64::from(block.queue.count())
+        };
+        let pending: usize = self.directory.spaces().map(|space| space.pending.len()).sum();
+        self.directory.table.from(0).map(of_block).sum::<u64>() + pending as u64
+    }
+
+    /// Updates that wait in spill segments. Cost: a pass over all blocks.
+    pub(super) fn spilled_entries(&self) -> u64 {
+        self.directory.table.from(0).map(|block| u64::from(block.spilled)).sum()
+    }
+
+    /// The error that says that the data devices are full.
+    pub(super) fn full_error(&self) -> Error {
+        RetryError::Full { capacity_bytes: self.space_map.capacity_bytes() }.into()
+    }
+}

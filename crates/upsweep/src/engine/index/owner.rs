@@ -1,0 +1,37 @@
+//! The space through which a run sees a block: one of those that have it, whose format, companion
+//! and visitor count, and for which alone the block is rebuilt if it splits.
+
+use super::Index;
+use crate::engine::directory::BlockId;
+use crate::engine::format::record_format::BlockRef;
+
+impl Index {
+    /// Whether a space has accepted updates for the block that are not on its queue yet. Shared or
+    /// not: what others have of it may be given back before those updates come.
+    pub(in crate::engine) fn expects_updates(&self, id: BlockId) -> bool {
+        let key = &self.directory.block(id).key;
+        // What belongs to a snapshot takes no updates.
+        self.directory.spaces_of(0).any(|space| {
+            let number = space.record.space;
+            let covers = |position: &[u8]| self.directory.covering(number, position) == Some(id);
+            space.pending.first_from(key).is_some_and(covers)
+                || !space.fences.is_empty() && self.directory.exact(number, key) == Some(id)
+        })
+    }
+
+    /// Whether others have a block of the space too, or the space has another one by now.
+    pub(in crate::engine) fn is_shared(&self, space: u32, id: BlockId) -> bool {
+        let Some(found) = self.directory.space(space) else { return false };
+        let key = &self.directory.block(id).key;
+        self.directory.find(found, key).is_none_or(|found| found.shared || found.item != id.0)
+    }
+
+    /// Whether a space has this very block.
+    pub(in crate::engine) fn has_block(&self, space: u32, block: BlockRef) -> bool {
+        let found = self.directory.table.find(block);
+        found.is_some_and(|id| {
+            let key = &self.directory.block(id).key;
+            self.directory.exact(space, key) == Some(id)
+        })
+    }
+}

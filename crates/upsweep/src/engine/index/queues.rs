@@ -1,0 +1,304 @@
+//! Updates reach the queues of blocks, and runs and spills take what waits out of them.
+//!
+//! An update is pushed on the queue of its block, or stays *pending* until its record is durable if
+//! the block is shared or not there (`pending.rs`). A run or a spill *freezes* a queue: the block
+//! keeps what waited, as a packed copy, until that is in an image or a spill segment; what comes
+//! meanwhile is queued anew. If the run gives up, what was frozen waits again, before the rest.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Index;
+use crate::broken::{self, Fault};
+use crate::engine::block_format::UpdateRef;
+use crate::engine::directory::{BlockId, Target};
+use crate::engine::event::Event;
+use crate::engine::format::record_format::{BlockRef, LoggedUpdate};
+use crate::engine::journal::{Journal, Publish};
+use crate::engine::pending::Pending;
+use crate::engine::queue::{Packed, Waiting};
+use crate::engine::registry::{DELETE_RANGE, KeyRange};
+
+/// What a block takes that becomes one of its own: memory of its queue, room of its image.
+#[derive(Default)]
+pub(in crate::engine) struct Separation {
+    pub(in crate::engine) queue_bytes: usize,
+    pub(in crate::engine) growth_bytes: u64,
+    pub(in crate::engine) image_bytes: u64,
+}
+
+impl Separation {
+    pub(in crate::engine) fn add(&mut self, other: &Self) {
+        self.queue_bytes += other.queue_bytes;
+        self.growth_bytes += other.growth_bytes;
+        self.image_bytes += other.image_bytes;
+    }
+}
+
+impl Index {
+    /// Where updates go; `None` if their space is not there. Updates of one record that go to one
+    /// block all wait for it or none does, so this is known before any is on its way.
+    pub(in crate::engine) fn route<'a>(
+        &mut self,
+        updates: impl IntoIterator<Item = &'a LoggedUpdate<'a>>,
+    ) -> Vec<Option<Target>> {
+        let mut targets = std::mem::take(&mut self.targets);
+        let target = |update: &LoggedUpdate<'_>| {
+            let space = self.directory.space(update.space)?;
+            Some(self.directory.target(space, &space.format.position(update.key)))
+        };
+        targets.clear();
+        targets.extend(updates.into_iter().map(target));
+        targets
+    }
+
+    /// Looks up where updates go, so that their acceptance finds it in the processor's cache: the
+    /// look-ups of many keys overlap, where those of one acceptance after another wait for memory
+    /// one by one.
+    pub(in crate::engine) fn anticipate<'a>(
+        &mut self,
+        updates: impl Iterator<Item = &'a LoggedUpdate<'a>>,
+    ) {
+        let targets = self.route(updates);
+        self.touch_queues(&targets);
+        self.targets = targets;
+    }
+
+    pub(in crate::engine) fn touch_queues(&self, targets: &[Option<Target>]) {
+        let end = |target: &Option<Target>| match target {
+            Some(Target::Block(id)) => Some(self.directory.block(*id).queue.end()),
+            _ => None,
+        };
+        // Two passes, because the second waits for what the first has asked for.
+        let ends: Vec<_> = targets.iter().filter_map(end).collect();
+        let touched = ends.iter().fold(0, |sum: u32, end| sum.wrapping_add(self.arena.touch(*end)));
+        std::hint::black_box(touched);
+    }
+
+    /// Puts the updates of a record on the queues of their blocks, or on the way there.
+    pub(in crate::engine) fn enqueue_all(
+        &mut self,
+        seq: u64,
+        updates: &[LoggedUpdate<'_>],
+        journal: &mut Journal,
+    ) {
+        let targets = self.route(updates);
+        self.enqueue_at(seq, updates, targets, journal);
+    }
+
+    /// [`Index::enqueue_all`] for updates whose targets are known.
+    pub(in crate::engine) fn enqueue_at(
+        &mut self,
+        seq: u64,
+        updates: &[LoggedUpdate<'_>],
+        targets: Vec<Option<Target>>,
+        journal: &mut Journal,
+    ) {
+        let mut later = Vec::new();
+        for ((order, update), target) in (0..).zip(updates).zip(&targets) {
+            let LoggedUpdate { space, modifier, key, operand } = *update;
+            let update = UpdateRef { seq, modifier, key, operand };
+            match target {
+                None => {}
+                Some(Target::Block(id)) => self.push(*id, &update),
+                Some(Target::Later(_)) => {
+                    let Some(found) = self.directory.space(space) else { continue };
+                    let position = found.format.position(key);
+                    later.push((space, Box::from(&*position)));
+                    self.pending_bytes += Pending::bytes_of(&position, &update);
+                    if let Some(found) = self.directory.space_mut(space) {
+                        found.pending.push(&position, order, &update);
+                    }
+                }
+            }
+        }
+        if !later.is_empty() {
+            journal.publish_at(seq, Publish::Event(Event::Blocks(later)));
+        }
+        self.targets = targets;
+    }
+
+    /// Puts one update on the queue of this block.
+    pub(in crate::engine) fn push(&mut self, id: BlockId, update: &UpdateRef<'_>) {
+        let block = self.directory.block_mut(id);
+        let first = block.queue.is_empty();
+        self.arena.push(&mut block.queue, &block.key, update, self.bindings.modifiers());
+        if first && block.extent().is_none() {
+            self.unplaced.insert((block.space, block.key.clone(), id));
+        }
+        if block.queue.growth_bytes() as usize >= self.oversized_queue_bytes {
+            self.out_of_turn.insert(id);
+        }
+    }
+
+    /// What has to be copied for an update that needs a block of its own.
+    pub(in crate::engine) fn separation_of(&self, update: &LoggedUpdate<'_>) -> Separation {
+        if !self.directory.trees.has_sharing() {
+            return Separation::default();
+        }
+        let Some(space) = self.directory.space(update.space) else { return Separation::default() };
+        match self.directory.target(space, &space.format.position(update.key)) {
+            Target::Later(Some(id)) => {
+                let block = self.directory.block(id);
+                let (queue, frozen) = (&block.queue, block.frozen.as_deref());
+                Separation {
+                    queue_bytes: queue.bytes() as usize + frozen.map_or(0, Packed::memory_bytes),
+                    growth_bytes: u64::from(queue.growth_bytes())
+                        + u64::from(frozen.map_or(0, Packed::growth_bytes)),
+                    image_bytes: block.extent().map_or(0, |extent| u64::from(extent.bytes)),
+                }
+            }
+            _ => Separation::default(),
+        }
+    }
+
+    /// Puts updates on the queue of a block, oldest first.
+    pub(in crate::engine) fn push_waiting(&mut self, id: BlockId, parts: &[Waiting<'_>]) {
+        let mut updates: Vec<UpdateRef<'_>> = parts.iter().flat_map(Waiting::updates).collect();
+        updates.sort_by_key(|update| update.seq);
+        for update in &updates {
+            self.push(id, update);
+        }
+    }
+
+    /// Tells the blocks that still cover part of a range of its removal, unless their image knows
+    /// or they are in `told`.
+    pub(in crate::engine) fn push_range(
+        &mut self,
+        seq: u64,
+        space: u32,
+        range: &KeyRange<'_>,
+        told: &mut BTreeSet<BlockId>,
+    ) {
+        let operand = range.operand();
+        let mut covering = self.directory.covering(space, range.from);
+        while let Some(id) = covering {
+            let block = self.directory.block(id);
+            if range.to.is_some_and(|to| *block.key >= *to) {
+                return;
+            }
+            let next = self.directory.above(space, &block.key);
+            if block.placement().frontier < seq && told.insert(id) {
+                let (modifier, key) = (DELETE_RANGE, range.from);
+                self.push(id, &UpdateRef { seq, modifier, key, operand: &operand });
+            }
+            covering = next;
+        }
+    }
+
+    /// What a run has applied to a block is in its image now, or concerns nobody; what came since
+    /// is taken out of its queue, for it may have to go elsewhere.
+    pub(in crate::engine) fn applied(&mut self, id: BlockId) {
+        let block = self.directory.block_mut(id);
+        block.pinned = false;
+        block.spilled = 0;
+        block.frozen.take().iter().for_each(|frozen| self.arena.let_go(frozen));
+        self.arena.clear(&mut block.queue);
+        self.unplaced.remove(&(block.space, block.key.clone(), id));
+    }
+
+    /// Puts updates that waited for blocks on the queues of the `news` in their place: those that
+    /// cover their keys; all, if a range of keys is removed.
+    pub(in crate::engine) fn push_moved(
+        &mut self,
+        space: u32,
+        news: &[BlockId],
+        moved: &[Waiting<'_>],
+    ) {
+        let mut updates: Vec<UpdateRef<'_>> = moved.iter().flat_map(Waiting::updates).collect();
+        updates.sort_by_key(|update| update.seq);
+        for update in &updates {
+            if KeyRange::of(update).is_some() {
+                news.iter().for_each(|id| self.push(*id, update));
+                continue;
+            }
+            let Some(found) = self.directory.space(space) else { return };
+            let position = found.format.position(update.key);
+            if let Some(id) = self.directory.covering(space, &position) {
+                self.push(id, update);
+            }
+        }
+    }
+
+    /// A run or a spill takes a block in hand: it alone moves or splits it.
+    pub(in crate::engine) fn pin(&mut self, id: BlockId) {
+        let block = self.directory.block_mut(id);
+        debug_assert!(!block.pinned, "a block is in one run or spill at a time");
+        block.pinned = true;
+        self.out_of_turn.remove(&id);
+    }
+
+    /// Takes what waits for some blocks out of their queues. They keep it until it is in an image
+    /// or a spill segment; then tell [`Index::end_freeze`] of the memory of what is returned.
+    pub(in crate::engine) fn freeze(&mut self, blocks: &[BlockId]) -> Vec<Arc<Packed>> {
+        let queues = blocks.iter().map(|id| {
+            let block = self.directory.block(*id);
+            (&block.queue, &*block.key)
+        });
+        let packed: Vec<Arc<Packed>> =
+            self.arena.snapshots(queues).into_iter().map(Arc::new).collect();
+        for (id, packed) in blocks.iter().zip(&packed) {
+            let block = self.directory.block_mut(*id);
+            debug_assert!(block.pinned, "who freezes a block has it in hand");
+            self.arena.clear(&mut block.queue);
+            self.arena.hold(packed);
+            let before = block.frozen.replace(Arc::clone(packed));
+            debug_assert!(before.is_none(), "a block is in one run or spill at a time");
+            self.frozen_bytes += packed.memory_bytes();
+            if block.extent().is_none() {
+                self.unplaced.remove(&(block.space, block.key.clone(), *id));
+            }
+        }
+        packed
+    }
+
+    /// Who has frozen so many bytes needs them no more.
+    pub(in crate::engine) fn end_freeze(&mut self, bytes: usize) {
+        assert!(self.frozen_bytes >= bytes, "what is given back was frozen");
+        self.frozen_bytes -= bytes;
+    }
+
+    /// Those of some blocks that are still there.
+    pub(in crate::engine) fn found(&self, blocks: &[BlockRef]) -> Vec<BlockId> {
+        blocks.iter().filter_map(|block| self.directory.table.find(*block)).collect()
+    }
+
+    /// Ends the time of a block with a run: what was frozen is inside its image.
+    pub(in crate::engine) fn let_go(&mut self, id: BlockId) {
+        let block = self.directory.block_mut(id);
+        block.pinned = false;
+        block.frozen.take().iter().for_each(|frozen| self.arena.let_go(frozen));
+    }
+
+    /// Ends the time of a block with a spill: what was frozen is in a spill segment.
+    pub(in crate::engine) fn let_go_spilled(&mut self, id: BlockId) {
+        let block = self.directory.block_mut(id);
+        block.spilled += block.frozen.as_ref().map_or(0, |frozen| frozen.count());
+        self.let_go(id);
+    }
+
+    /// Ends the time of a block with a run that was not applied to it: its updates wait again,
+    /// before those that came since.
+    pub(in crate::engine) fn unfreeze(&mut self, id: BlockId) {
+        let block = self.directory.block_mut(id);
+        block.pinned = false;
+        let Some(frozen) = block.frozen.take() else { return };
+        self.arena.let_go(&frozen);
+        if broken::is(Fault::GivenUpForgets) {
+            return;
+        }
+        let live = self.arena.snapshot(&block.queue, &block.key);
+        self.arena.clear(&mut block.queue);
+        self.push_waiting(id, &[frozen.unpack(), live.unpack()]);
+    }
+
+    /// Whether a range is removed later on that has the key. Then the block that covers the key now
+    /// may never have had it: the update must not even be tried.
+    pub(in crate::engine) fn is_removed(&self, space: u32, seq: u64, key: &[u8]) -> bool {
+        self.removed_ranges.iter().any(|(at, record)| {
+            *at > seq
+                && record.range().contains(key)
+                && self.directory.clones.concerns(record.space, *at, space)
+        })
+    }
+}

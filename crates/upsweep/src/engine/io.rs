@@ -1,0 +1,183 @@
+//! Requests to the devices: each has a token, and its completion finds by the token what it moves
+//! on.
+//!
+//! Invariants: a token is given once; a request is in flight from the moment at which it is made
+//! until its completion was taken. The log has requests of its own and keeps its own account.
+
+use std::collections::BTreeMap;
+
+use crate::device::{Buffer, Class, DeviceId, Durability, Hint, Operation, Request, Token};
+use crate::placement::Extent;
+
+/// Number of a run within this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RunId(pub u64);
+
+/// Number of a spill within this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SpillId(pub(super) u64);
+
+/// What the completion of a request moves on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IoKind {
+    RunRead(RunId),
+    RunWrite(RunId),
+    ValueRead(RunId, usize),
+    SpillSegmentRead,
+    BlockRead(RunId, usize),
+    SpillWrite(SpillId),
+    Flush,
+    View,
+    CheckpointWrite,
+    Superblock,
+    FileSpace,
+    LogGrowth,
+}
+
+impl IoKind {
+    fn class(self) -> Class {
+        match self {
+            Self::RunRead(_)
+            | Self::BlockRead(..)
+            | Self::ValueRead(..)
+            | Self::SpillSegmentRead => Class::SweepRead,
+            Self::RunWrite(_) => Class::SweepWrite,
+            Self::SpillWrite(_) => Class::Spill,
+            Self::Flush => Class::Flush,
+            Self::View => Class::ForegroundRead,
+            Self::CheckpointWrite | Self::Superblock => Class::Checkpoint,
+            Self::FileSpace | Self::LogGrowth => Class::FileSpace,
+        }
+    }
+}
+
+/// The requests of the core.
+#[derive(Default)]
+pub(super) struct Io {
+    in_flight: BTreeMap<Token, IoKind>,
+    last_token: u64,
+    /// To be submitted, in this order.
+    outgoing: Vec<Request>,
+}
+
+impl Io {
+    /// A new request, about the content of the space `owner` if that is one. It counts as in flight
+    /// from now on: [`Io::send`] it, or have somebody else submit it.
+    pub(super) fn request(
+        &mut self,
+        kind: IoKind,
+        owner: Option<u32>,
+        device: DeviceId,
+        operation: Operation,
+    ) -> Request {
+        self.last_token += 1;
+        let token = Token(self.last_token);
+        let before = self.in_flight.insert(token, kind);
+        assert!(before.is_none(), "a token is given once");
+        let hint = Hint { owner, ..kind.class().into() };
+        Request { device, token, hint, operation }
+    }
+
+    /// A new request that reads what lies at `extent`.
+    pub(super) fn read_request(
+        &mut self,
+        kind: IoKind,
+        owner: Option<u32>,
+        extent: Extent,
+    ) -> Request {
+        let buffer = Buffer::recycled(extent.bytes as usize);
+        let operation = Operation::Read { offset: extent.offset, buffer };
+        self.request(kind, owner, extent.device, operation)
+    }
+
+    /// Has a request submitted.
+    pub(super) fn send(&mut self, request: Request) {
+        debug_assert!(self.in_flight.contains_key(&request.token), "it was made here");
+        self.outgoing.push(request);
+    }
+
+    /// Makes a request and has it submitted.
+    pub(super) fn submit(
+        &mut self,
+        kind: IoKind,
+        owner: Option<u32>,
+        device: DeviceId,
+        operation: Operation,
+    ) {
+        let request = self.request(kind, owner, device, operation);
+        self.send(request);
+    }
+
+    /// Reads what lies at `extent`; returns the token of the request.
+    pub(super) fn read(&mut self, kind: IoKind, owner: Option<u32>, extent: Extent) -> Token {
+        let request = self.read_request(kind, owner, extent);
+        let token = request.token;
+        self.send(request);
+        token
+    }
+
+    /// Writes to `extent`; a flush makes it stable.
+    pub(super) fn write(
+        &mut self,
+        kind: IoKind,
+        owner: Option<u32>,
+        extent: Extent,
+        buffer: Buffer,
+    ) {
+        debug_assert_eq!(buffer.len(), extent.bytes as usize, "a write fills its extent");
+        let (offset, durability) = (extent.offset, Durability::Cached);
+        let operation = Operation::Write { offset, buffer, durability };
+        self.submit(kind, owner, extent.device, operation);
+    }
+
+    /// Takes note that a request has completed; returns what it moves on.
+    pub(super) fn completed(&mut self, token: Token) -> IoKind {
+        self.in_flight.remove(&token).expect("a completion belongs to a request")
+    }
+
+    /// Whether no request is in flight.
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight.is_empty()
+    }
+
+    /// What is to be submitted, for the log to add its own in their turn, and to be taken out.
+    pub(super) fn outgoing(&mut self) -> &mut Vec<Request> {
+        &mut self.outgoing
+    }
+}
+
+/// The owner of a request about the content of these spaces: the one space that all of them are.
+pub(super) fn owner_of(spaces: impl IntoIterator<Item = u32>) -> Option<u32> {
+    let mut spaces = spaces.into_iter();
+    spaces.next().filter(|first| spaces.all(|space| space == *first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completion_finds_what_it_moves_on_and_only_once() {
+        let mut io = Io::default();
+        let extent = Extent { device: DeviceId(1), offset: 8192, bytes: 4096 };
+        let read = io.read(IoKind::RunRead(RunId(7)), Some(9), extent);
+        io.write(IoKind::SpillWrite(SpillId(3)), None, extent, Buffer::zeroed(4096));
+        let kept = io.read_request(IoKind::View, None, extent);
+        let sent: Vec<Request> = io.outgoing().drain(..).collect();
+        assert_eq!(sent.len(), 2, "who makes a request for somebody else does not submit it");
+        assert_eq!((sent[0].token, sent[0].hint.owner), (read, Some(9)));
+        assert_eq!(sent[0].hint.class, Class::SweepRead);
+        assert_eq!(sent[1].hint.class, Class::Spill);
+        assert_eq!(io.completed(sent[1].token), IoKind::SpillWrite(SpillId(3)));
+        assert_eq!(io.completed(read), IoKind::RunRead(RunId(7)));
+        assert!(!io.is_idle(), "a view's read is in flight though its caller does it");
+        assert_eq!(io.completed(kept.token), IoKind::View);
+        assert!(io.is_idle());
+    }
+
+    #[test]
+    #[should_panic(expected = "a completion belongs to a request")]
+    fn a_completion_that_nobody_asked_for_is_a_bug() {
+        let _ = Io::default().completed(Token(1));
+    }
+}

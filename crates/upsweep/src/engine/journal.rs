@@ -1,0 +1,224 @@
+//! The journal: the log with its two streams, and what takes effect when its records are durable.
+//!
+//! Every change of the directory takes effect in the order of the log, when its record is durable.
+//! Until then it waits in a queue here. Records that are updates only have nothing in that queue:
+//! they reach the queues of blocks at once.
+//!
+//! While a checkpoint *carries* changes, the directory is ahead of the log: no other record of the
+//! engine is appended until that checkpoint is complete, because it might build on one of these.
+//!
+//! Invariant: sequences in the queue grow, and everything up to `published` has taken effect.
+
+use std::collections::VecDeque;
+
+use super::event::Event;
+use super::io::{RunId, SpillId};
+use crate::broken::{self, Fault};
+use crate::device::{Completion, Request};
+use crate::error::RequestError;
+use crate::log::{AppendError, Log, LogFailure, Space, StreamId, Urgency};
+
+/// Name of the log stream of updates.
+const UPDATE_STREAM: &str = "updates";
+/// Name of the log stream of changes: directory, spaces, modifiers.
+const CHANGE_STREAM: &str = "changes";
+
+/// What takes effect when a log record is durable.
+pub(super) enum Publish {
+    Run(RunId),
+    Spill(SpillId),
+    Event(Event),
+    Nothing,
+}
+
+/// The log and what depends on it.
+pub(super) struct Journal {
+    log: Log,
+    updates: StreamId,
+    changes: StreamId,
+    /// What is not in effect yet, by the sequence of its record.
+    waiting: VecDeque<(u64, Publish)>,
+    published: u64,
+    is_ahead: bool,
+    is_left_to_callers: bool,
+}
+
+impl Journal {
+    /// A journal in which nothing waits.
+    ///
+    /// # Errors
+    /// As [`Log::open`].
+    pub(super) fn new(mut log: Log) -> Result<Self, RequestError> {
+        let (updates, changes) = (log.open(UPDATE_STREAM)?, log.open(CHANGE_STREAM)?);
+        Ok(Self {
+            log,
+            updates,
+            changes,
+            waiting: VecDeque::new(),
+            published: 0,
+            is_ahead: false,
+            is_left_to_callers: false,
+        })
+    }
+
+    /// The log.
+    pub(super) fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// The log, to make it longer or to release a part of it.
+    pub(super) fn log_mut(&mut self) -> &mut Log {
+        &mut self.log
+    }
+
+    /// Everything up to this sequence is on stable media.
+    pub(super) fn durable(&self) -> u64 {
+        self.log.durable()
+    }
+
+    /// The last sequence that was given to a record.
+    pub(super) fn last(&self) -> u64 {
+        self.log.last()
+    }
+
+    /// Whether no record is on its way to a device.
+    pub(super) fn is_idle(&self) -> bool {
+        self.log.durable() == self.log.last()
+    }
+
+    /// Whether this is the stream of the engine's own records.
+    pub(super) fn is_of_changes(&self, stream: StreamId) -> bool {
+        stream == self.changes
+    }
+
+    /// Seals and writes batches as far as that is due.
+    pub(super) fn dispatch(&mut self, now_us: u64, requests: &mut Vec<Request>) {
+        self.log.dispatch(now_us, requests);
+    }
+
+    /// Takes the completion of a request of the log.
+    ///
+    /// # Errors
+    /// A write failed.
+    pub(super) fn complete(&mut self, completion: Completion) -> Result<(), LogFailure> {
+        self.log.complete(completion)
+    }
+
+    /// Appends a record of updates of so many bytes, which `fill` writes where it is to be.
+    pub(super) fn append_updates(
+        &mut self,
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]),
+        urgency: Urgency,
+        now_us: u64,
+    ) -> Result<u64, AppendError> {
+        self.log.append(self.updates, bytes, fill, urgency, Space::User, now_us)
+    }
+
+    /// Appends a record of the engine itself, which may use the log's reserve.
+    pub(super) fn append(
+        &mut self,
+        payload: &[u8],
+        publish: Publish,
+        now_us: u64,
+    ) -> Result<u64, AppendError> {
+        debug_assert!(!self.is_ahead, "what is carried comes before what is logged");
+        let (urgency, space) = (Urgency::Now, Space::Internal);
+        let seq = self.log.append_parts(self.changes, &[payload], urgency, space, now_us)?;
+        self.publish_at(seq, publish);
+        Ok(seq)
+    }
+
+    /// As [`Journal::append`], for a run or a spill: it finds no room while the log is left to
+    /// callers.
+    pub(super) fn append_change(
+        &mut self,
+        payload: &[u8],
+        publish: Publish,
+        now_us: u64,
+    ) -> Result<u64, AppendError> {
+        if self.is_left_to_callers {
+            return Err(AppendError::Full);
+        }
+        self.append(payload, publish, now_us)
+    }
+
+    /// Has something take effect when the record of this sequence is durable.
+    pub(super) fn publish_at(&mut self, seq: u64, publish: Publish) {
+        debug_assert!(seq > self.published, "what is published is over");
+        debug_assert!(self.waiting.back().is_none_or(|last| last.0 <= seq), "in log order");
+        self.waiting.push_back((seq, publish));
+    }
+
+    /// Takes out what takes effect next, if its record is durable.
+    pub(super) fn next_durable(&mut self) -> Option<(u64, Publish)> {
+        let durable = self.takes_effect();
+        let (seq, publish) = self.waiting.pop_front_if(|next| next.0 <= durable)?;
+        assert!(self.published <= seq && seq <= durable, "in log order, and not too early");
+        self.published = seq;
+        Some((seq, publish))
+    }
+
+    /// Records up to this one may take effect.
+    fn takes_effect(&self) -> u64 {
+        if broken::is(Fault::EarlyPublication) { self.log.last() } else { self.log.durable() }
+    }
+
+    /// Records that have nothing to publish are published once they are durable.
+    pub(super) fn pass_updates(&mut self) {
+        if self.waiting.is_empty() {
+            self.published = self.published.max(self.takes_effect());
+        }
+    }
+
+    /// Recovery has put everything up to this sequence into effect.
+    pub(super) fn recovered_through(&mut self, seq: u64) {
+        assert!(self.waiting.is_empty(), "recovery publishes at once");
+        self.published = seq;
+    }
+
+    /// Every record up to this one has taken effect, where it is more than updates.
+    pub(super) fn published(&self) -> u64 {
+        self.published
+    }
+
+    /// Whether everything has taken effect that is more than updates.
+    pub(super) fn is_published(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// The sequence of what takes effect next.
+    pub(super) fn next_waiting(&self) -> Option<u64> {
+        self.waiting.front().map(|(seq, _)| *seq)
+    }
+
+    /// Changes that are logged and not in effect yet, but for those of runs and spills.
+    pub(super) fn events(&self) -> impl Iterator<Item = &Event> {
+        self.waiting.iter().filter_map(|(_, publish)| match publish {
+            Publish::Event(event) => Some(event),
+            _ => None,
+        })
+    }
+
+    /// A checkpoint carries changes from now on.
+    pub(super) fn run_ahead(&mut self) {
+        self.is_ahead = true;
+    }
+
+    /// What was carried is durable.
+    pub(super) fn caught_up(&mut self) {
+        self.is_ahead = false;
+    }
+
+    /// Whether the directory has changes that only the next checkpoint makes durable: until then
+    /// nothing of the engine may be appended.
+    pub(super) fn is_ahead(&self) -> bool {
+        self.is_ahead
+    }
+
+    /// Whether checkpoints carry all runs and spills. A cycle alone can release the log, and opens
+    /// it to callers as it proceeds; its changes would take all of that.
+    pub(super) fn leave_to_callers(&mut self, is_left: bool) {
+        self.is_left_to_callers = is_left;
+    }
+}

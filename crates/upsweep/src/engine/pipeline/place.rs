@@ -1,0 +1,167 @@
+//! Placement of a finished run: where its images go, and the writes that take them there.
+//!
+//! Late binding: places are chosen when the bytes are ready. A run that grows may not use the last
+//! reserve of free space, so that runs which shrink always find room.
+
+use super::Pipeline;
+use super::block::RunBlock;
+use super::change::{self, of_damaged};
+use super::run::Phase;
+use crate::broken::{self, Fault};
+use crate::device::Buffer;
+use crate::engine::base::Base;
+use crate::engine::growth::Growth;
+use crate::engine::io::{IoKind, RunId};
+use crate::engine::jobs::{Job, JobDone, NewBlock};
+use crate::placement::{Extent, UNIT_BYTES};
+
+impl Pipeline {
+    /// Finds room for the run's images and writes them.
+    pub(super) fn place_run(
+        &mut self,
+        base: &mut Base,
+        growth: &mut Growth,
+        id: RunId,
+        jobs: &mut Vec<Job>,
+    ) {
+        let phase = std::mem::replace(&mut self.run_mut(id).phase, Phase::Applying);
+        let Phase::Placing(mut done) = phase else { return };
+        let Some((extents, values)) = self.allocate_for(base, id, &done) else {
+            self.no_room_for(base, growth, id, done, jobs);
+            return;
+        };
+        base.index.set_full(false);
+        let run = &self.runs[&id];
+        let change = change::describe(base.index.directory(), run, &done, &extents, &values);
+        let mut quarantined = std::mem::take(&mut done.quarantined);
+        quarantined.extend(of_damaged(base, run));
+        let writes =
+            write_requests(&extents, std::mem::replace(&mut done.buffer, Buffer::zeroed(0)));
+        let images = done.values.into_iter().map(|(_, _, image)| image);
+        let large_writes = values.into_iter().zip(images).filter_map(|(to, image)| to.zip(image));
+        let writes: Vec<(Extent, Buffer)> = writes.into_iter().chain(large_writes).collect();
+        let written: u64 = writes.iter().map(|(_, buffer)| buffer.len() as u64).sum();
+        base.statistics.sweep_written_bytes += written;
+        let pending = writes.len();
+        let owner = self.runs[&id].owner();
+        for (extent, buffer) in writes {
+            base.io.write(IoKind::RunWrite(id), owner, extent, buffer);
+        }
+        let run = self.run_mut(id);
+        run.blocks.iter_mut().for_each(RunBlock::forget_image);
+        let spill_segments = run.spill_segments.replace(Vec::new()).into_iter().flatten();
+        run.applied_spill_segments = spill_segments.map(|read| read.segment).collect();
+        run.change = change;
+        run.quarantined = quarantined;
+        run.phase = Phase::Writing { pending };
+        if pending == 0 {
+            self.run_written(base, id);
+        }
+    }
+
+    /// Extents for the images and the large values of a finished job, or none of them.
+    fn allocate_for(
+        &mut self,
+        base: &mut Base,
+        id: RunId,
+        done: &JobDone,
+    ) -> Option<(Vec<Extent>, Vec<Option<Extent>>)> {
+        if broken::is(Fault::OverwriteInPlace)
+            && let Some(extents) = self.old_places(id, done)
+        {
+            return Some((extents, vec![None; done.values.len()]));
+        }
+        let lengths: Vec<u32> =
+            done.blocks.iter().map(|block| block.bytes).filter(|bytes| *bytes > 0).collect();
+        let images = done.values.iter().filter_map(|(_, _, image)| image.as_ref());
+        let large: u64 = images.map(|image| image.len() as u64).sum();
+        let wanted = lengths.iter().map(|bytes| u64::from(*bytes)).sum::<u64>() + large;
+        let extents_before = self.runs[&id].blocks.iter().filter_map(RunBlock::extent);
+        let before: u64 = extents_before.map(|extent| u64::from(extent.bytes)).sum();
+        let grows = if wanted > before { base.shadow_bytes() } else { 0 };
+        let kept = base.checkpoint_bytes() + grows;
+        if base.index.space_map.free_bytes() < wanted + kept {
+            return None;
+        }
+        let extents = base.index.space_map.allocate_run(&lengths)?;
+        let mut values = Vec::with_capacity(done.values.len());
+        for (_, _, image) in &done.values {
+            let bytes = image.as_ref().map(|i| u32::try_from(i.len()).expect("below 4 GiB"));
+            let extent = bytes.map(|bytes| base.index.space_map.allocate_high(bytes));
+            if extent == Some(None) {
+                let taken = extents.iter().copied().chain(values.into_iter().flatten());
+                taken.for_each(|extent| base.index.space_map.free(extent));
+                return None;
+            }
+            values.push(extent.flatten());
+        }
+        Some((extents, values))
+    }
+
+    /// Where the blocks of the run are now, if each of them has kept its length.
+    fn old_places(&self, id: RunId, done: &JobDone) -> Option<Vec<Extent>> {
+        let old = self.runs[&id].blocks.iter().map(RunBlock::extent);
+        let same = |(old, new): (Option<Extent>, &NewBlock)| {
+            old.filter(|extent| extent.bytes == new.bytes)
+        };
+        let extents: Option<Vec<Extent>> = old.zip(&done.blocks).map(same).collect();
+        let same_count = self.runs[&id].blocks.len() == done.blocks.len();
+        extents.filter(|_| same_count && done.values.is_empty())
+    }
+
+    /// Waits for the device to grow, cuts smaller blocks if it is only that free space is in
+    /// pieces, or gives the run up and puts its updates back.
+    fn no_room_for(
+        &mut self,
+        base: &mut Base,
+        growth: &mut Growth,
+        id: RunId,
+        done: Box<JobDone>,
+        jobs: &mut Vec<Job>,
+    ) {
+        let large = done.values.iter().filter_map(|(_, _, image)| image.as_ref());
+        let bytes = (done.buffer.len() + large.map(|image| image.len()).sum::<usize>()) as u64;
+        let half = u64::from(self.runs[&id].block_bytes) / 2;
+        let in_pieces = base.index.space_map.free_bytes() >= bytes + base.checkpoint_bytes();
+        if growth.begin(base, bytes) {
+            self.run_mut(id).phase = Phase::Placing(done);
+        } else if self.runs[&id].load.is_some() {
+            self.runs.remove(&id);
+            self.failed_loads.push(id);
+            base.waiters.tell();
+        } else if in_pieces && half >= UNIT_BYTES {
+            let run = self.run_mut(id);
+            run.block_bytes = (half - half % UNIT_BYTES) as u32;
+            run.may_split_shared = true;
+            self.send_job(base, id, Vec::new(), jobs);
+        } else {
+            self.cancel_run(base, growth, id);
+        }
+    }
+}
+
+/// Cuts the images into one write per stretch of neighbouring extents.
+pub(in crate::engine) fn write_requests(
+    extents: &[Extent],
+    buffer: Buffer,
+) -> Vec<(Extent, Buffer)> {
+    let follows =
+        |left: &Extent, right: &Extent| left.device == right.device && left.end() == right.offset;
+    let stretches: Vec<&[Extent]> = extents.chunk_by(follows).collect();
+    let whole = |stretch: &[Extent]| {
+        let bytes = stretch.iter().map(|extent| extent.bytes).sum();
+        Extent { bytes, ..stretch[0] }
+    };
+    if let [stretch] = stretches.as_slice() {
+        return vec![(whole(stretch), buffer)];
+    }
+    let mut at = 0;
+    let mut writes = Vec::with_capacity(stretches.len());
+    for stretch in stretches {
+        let extent = whole(stretch);
+        let end = at + extent.bytes as usize;
+        writes.push((extent, Buffer::copy_of(&buffer[at..end])));
+        at = end;
+    }
+    writes
+}

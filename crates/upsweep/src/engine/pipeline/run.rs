@@ -1,0 +1,532 @@
+//! One run on its way through the pipeline: read, freeze, apply, place, write, flush, log, publish.
+
+use std::sync::Arc;
+
+use super::block::RunBlock;
+use super::spill_segment::{RunSpillSegment, job_spill_segments, spill_segment_damage};
+use super::{Pipeline, values};
+use crate::broken::{self, Fault};
+use crate::device::{Buffer, Completion, Operation};
+use crate::engine::base::Base;
+use crate::engine::directory::{BlockId, BlockTable};
+use crate::engine::flush::Flushing;
+use crate::engine::format::record_format::Change;
+use crate::engine::growth::Growth;
+use crate::engine::index::Release;
+use crate::engine::io::{IoKind, RunId, owner_of};
+use crate::engine::jobs::{Job, JobBlock, JobDone, JobResult, Quarantined, RunJob, RunOutput};
+use crate::engine::journal::Publish;
+use crate::engine::quarantine;
+use crate::engine::queue::excess_bytes;
+use crate::engine::spill_segments::SpillSegment;
+use crate::engine::statistics::RunSummary;
+use crate::log::AppendError;
+use crate::placement::Extent;
+
+/// The large values that were loaded for a block, by key.
+type LoadedValues = (BlockId, Vec<(Vec<u8>, Vec<u8>)>);
+
+/// Where a run is.
+pub(super) enum Phase {
+    /// Its blocks are to be read each by itself.
+    Scattered,
+    Reading {
+        pending: usize,
+    },
+    Applying,
+    /// Its job asks for large values.
+    NeedsValues(Box<RunJob>),
+    LoadingValues {
+        pending: usize,
+        job: Box<RunJob>,
+    },
+    Placing(Box<JobDone>),
+    Writing {
+        pending: usize,
+    },
+    Flushing,
+    /// The change is to be logged; `refused` if the log had no room for it.
+    Logging {
+        refused: bool,
+    },
+    Committing,
+}
+
+/// One run.
+pub(super) struct Run {
+    pub(super) blocks: Vec<RunBlock>,
+    /// Those that have updates of its blocks; `None` until they are looked for.
+    pub(super) spill_segments: Option<Vec<RunSpillSegment>>,
+    /// Those of them whose updates of its blocks are in the images on their way.
+    pub(super) applied_spill_segments: Vec<Arc<SpillSegment>>,
+    pub(super) phase: Phase,
+    pub(super) frontier: u64,
+    pub(super) frozen_bytes: usize,
+    /// Bytes of the large values that it has in memory.
+    pub(super) values_bytes: usize,
+    /// Memory that its worker needs for long queues beyond the room of any run.
+    pub(super) excess_bytes: usize,
+    /// How much the blocks grow if every update makes a new record, about.
+    pub(super) growth_bytes: u64,
+    /// Target size of the blocks that come out, in bytes: less than the store's where free space is
+    /// in pieces.
+    pub(super) block_bytes: u32,
+    /// The space whose blocks these are, if they are loaded and nothing was there before.
+    pub(super) load: Option<u32>,
+    /// Large values were loaded of a space that the run no longer sees their block through.
+    pub(super) has_stale_values: bool,
+    /// Shared blocks may be split as well, for one space, because there is no room for whole ones.
+    pub(super) may_split_shared: bool,
+    pub(super) updates: u64,
+    pub(super) change: Change,
+    pub(super) quarantined: Vec<Quarantined>,
+}
+
+impl Run {
+    pub(super) fn new(ids: &[BlockId], table: &BlockTable, block_bytes: u32) -> Self {
+        let blocks = ids.iter().map(|id| RunBlock::new(*id, table));
+        Self { block_bytes, ..Self::of(blocks.collect(), Phase::Reading { pending: 0 }) }
+    }
+
+    /// A chunk of a load, whose images are made.
+    pub(super) fn of_load(space: u32, seq: u64, done: Box<JobDone>) -> Self {
+        Self { frontier: seq, load: Some(space), ..Self::of(Vec::new(), Phase::Placing(done)) }
+    }
+
+    pub(super) fn of(blocks: Vec<RunBlock>, phase: Phase) -> Self {
+        Self {
+            blocks,
+            spill_segments: None,
+            applied_spill_segments: Vec::new(),
+            phase,
+            frontier: 0,
+            frozen_bytes: 0,
+            values_bytes: 0,
+            excess_bytes: 0,
+            growth_bytes: 0,
+            block_bytes: 0,
+            load: None,
+            has_stale_values: false,
+            may_split_shared: false,
+            updates: 0,
+            change: Change::default(),
+            quarantined: Vec::new(),
+        }
+    }
+
+    pub(super) fn read_one_by_one(&mut self) {
+        self.phase = Phase::Scattered;
+    }
+
+    /// Blocks whose change is still to be logged.
+    pub(super) fn unlogged_blocks(&self) -> usize {
+        if matches!(self.phase, Phase::Committing) { 0 } else { self.blocks.len() }
+    }
+
+    /// Whether images of the run are in memory: those that were read, or those to be written.
+    pub(super) fn holds_buffers(&self) -> bool {
+        !matches!(self.phase, Phase::Flushing | Phase::Logging { .. } | Phase::Committing)
+    }
+
+    /// Whether it has large values in memory: loaded, or to be written.
+    pub(super) fn has_values_in_hand(&self) -> bool {
+        self.values_bytes > 0 && self.holds_buffers()
+    }
+
+    /// Whether its change is in the log, or only a checkpoint can make it durable.
+    fn may_be_published(&self) -> bool {
+        matches!(self.phase, Phase::Committing) || self.waits_for_log()
+    }
+
+    /// Whether the run is written and the log has no room for its change.
+    pub(super) fn waits_for_log(&self) -> bool {
+        matches!(self.phase, Phase::Logging { refused: true })
+    }
+
+    /// The space whose blocks these are, if they are all of one.
+    pub(super) fn owner(&self) -> Option<u32> {
+        self.load.or_else(|| owner_of(self.blocks.iter().map(|block| block.owner)))
+    }
+
+    /// Whether its blocks are on their way, or to be asked for.
+    fn is_reading(&self) -> bool {
+        matches!(self.phase, Phase::Scattered | Phase::Reading { .. })
+    }
+
+    /// Whether the run reads from this data device.
+    pub(super) fn reads_from(&self, device: usize) -> bool {
+        let first = self.blocks.iter().find_map(RunBlock::extent);
+        self.is_reading() && first.is_some_and(|extent| usize::from(extent.device.0) == device)
+    }
+}
+
+impl Pipeline {
+    pub(super) fn begin_read(&mut self, base: &mut Base, id: RunId) {
+        let run = &self.runs[&id];
+        let owner = run.owner();
+        let extents: Vec<Extent> = run.blocks.iter().filter_map(RunBlock::extent).collect();
+        let (Some(first), Some(last)) = (extents.first(), extents.last()) else { return };
+        let (device, offset) = (first.device, first.offset);
+        let buffer = Buffer::recycled((last.end() - offset) as usize);
+        base.statistics.sweep_read_bytes += buffer.len() as u64;
+        let operation = Operation::Read { offset, buffer };
+        base.io.submit(IoKind::RunRead(id), owner, device, operation);
+        self.run_mut(id).phase = Phase::Reading { pending: 1 };
+    }
+
+    pub(super) fn run_mut(&mut self, id: RunId) -> &mut Run {
+        self.runs.get_mut(&id).expect("a run lives until it is published")
+    }
+
+    pub(in crate::engine) fn read_done(&mut self, base: &Base, id: RunId, completion: Completion) {
+        let store = base.config.store;
+        let run = self.runs.get_mut(&id).expect("a run lives until it is published");
+        let Some(buffer) = completion.buffer.filter(|_| completion.result.is_ok()) else {
+            // One bad sector must not condemn the whole stretch: read block by block.
+            run.phase = Phase::Scattered;
+            return;
+        };
+        let buffer = Arc::new(buffer);
+        let start = run.blocks.iter().find_map(RunBlock::extent).map_or(0, |e| e.offset);
+        for block in &mut run.blocks {
+            let Some(extent) = block.extent() else { continue };
+            let at = (extent.offset - start) as usize;
+            block.check_image(&buffer, at, &base.index.directory().table, store);
+        }
+        run.phase = Phase::Reading { pending: 0 };
+    }
+
+    pub(in crate::engine) fn block_read_done(
+        &mut self,
+        base: &Base,
+        id: RunId,
+        position: usize,
+        completion: Completion,
+    ) {
+        let store = base.config.store;
+        let run = self.runs.get_mut(&id).expect("a run lives until it is published");
+        let block = &mut run.blocks[position];
+        match (completion.result, completion.buffer) {
+            (Ok(()), Some(buffer)) => {
+                block.check_image(&Arc::new(buffer), 0, &base.index.directory().table, store);
+            }
+            (result, _) => {
+                block.damage = Some(result.err().map_or_else(String::new, |e| e.to_string()));
+            }
+        }
+        if let Phase::Reading { pending } = &mut run.phase {
+            *pending -= 1;
+        }
+    }
+
+    /// Moves every run on that waits for the engine and not for a device or a worker.
+    /// `spills_growth_bytes` says how much blocks may grow by what spills have in hand.
+    pub(in crate::engine) fn pump(
+        &mut self,
+        base: &mut Base,
+        growth: &mut Growth,
+        spills_growth_bytes: u64,
+        jobs: &mut Vec<Job>,
+    ) {
+        let ids: Vec<RunId> = self.runs.keys().copied().collect();
+        self.count_in_hand(base, spills_growth_bytes);
+        self.retry_spill_segments(base);
+        for id in ids {
+            let run = &self.runs[&id];
+            if run.is_reading() && run.spill_segments.is_none() {
+                self.read_spill_segments(base, id);
+            }
+            let run = &self.runs[&id];
+            match &run.phase {
+                Phase::Reading { pending: 0 } if run.has_spill_segments() => {
+                    self.freeze(base, id, jobs);
+                }
+                Phase::Scattered => self.read_block_by_block(base, id),
+                Phase::LoadingValues { pending: 0, .. } => self.apply_again(base, id, jobs),
+                Phase::NeedsValues(_) => self.load_values(base, id, jobs),
+                Phase::Placing(_) => self.place_run(base, growth, id, jobs),
+                Phase::Logging { .. } => self.log_run(base, id),
+                _ => {}
+            }
+        }
+        self.count_in_hand(base, spills_growth_bytes);
+    }
+
+    fn read_block_by_block(&mut self, base: &mut Base, id: RunId) {
+        let run = &self.runs[&id];
+        let owner = run.owner();
+        let extents: Vec<_> = run
+            .blocks
+            .iter()
+            .enumerate()
+            .filter_map(|(position, block)| block.extent().map(|extent| (position, extent)))
+            .collect();
+        for &(position, extent) in &extents {
+            let kind = IoKind::BlockRead(id, position);
+            base.io.read(kind, owner, extent);
+        }
+        self.run_mut(id).phase = Phase::Reading { pending: extents.len() };
+    }
+
+    /// Takes the waiting updates of the run's blocks out of their queues and has them applied.
+    ///
+    /// The frontier of the run says that everything up to it is applied. So a block waits for which
+    /// accepted updates are still on their way to the queue. What waits for a block that no space
+    /// has any more concerns nobody, and must not pin the log until the block is given back.
+    fn freeze(&mut self, base: &mut Base, id: RunId, jobs: &mut Vec<Job>) {
+        let mut run = self.runs.remove(&id).expect("a run lives until it is published");
+        let mut expects = false;
+        for block in &mut run.blocks {
+            let found = base.index.directory().table.find(block.reference());
+            match found.and_then(|id| base.index.directory().owner(id)) {
+                None => {
+                    block.is_gone = true;
+                    found.into_iter().for_each(|id| base.index.applied(id));
+                }
+                Some((space, _)) => {
+                    block.owner = space.record.space;
+                    expects |= base.index.expects_updates(block.id)
+                        && !broken::is(Fault::RunPassesPending);
+                }
+            }
+        }
+        if expects {
+            self.runs.insert(id, run);
+            return;
+        }
+        run.frontier = base.index.accepted();
+        let table = &base.index.directory().table;
+        run.blocks.sort_by(|left, right| {
+            let key = |block: &RunBlock| (block.is_gone, block.owner, &table.get(block.id).key);
+            key(left).cmp(&key(right))
+        });
+        let blocks: Vec<BlockId> =
+            run.blocks.iter().filter(|block| !block.is_gone).map(|block| block.id).collect();
+        for (id, frozen) in blocks.iter().zip(base.index.freeze(&blocks)) {
+            let block = base.index.directory().block(*id);
+            run.frozen_bytes += frozen.memory_bytes();
+            run.excess_bytes +=
+                excess_bytes(frozen.memory_bytes(), base.config.oversized_queue_bytes());
+            run.growth_bytes += u64::from(frozen.growth_bytes());
+            run.updates += u64::from(frozen.count()) + u64::from(block.spilled);
+        }
+        let damaged: Vec<Option<String>> =
+            run.blocks.iter().map(|block| spill_segment_damage(base, &run, block)).collect();
+        for (block, damage) in run.blocks.iter_mut().zip(damaged) {
+            block.has_lost_updates = damage.is_some();
+            block.damage = block.damage.take().or(damage);
+        }
+        let is_empty = run.blocks.iter().all(|block| block.is_gone);
+        self.runs.insert(id, run);
+        if is_empty {
+            self.give_run_up(base, id);
+        } else {
+            self.send_job(base, id, Vec::new(), jobs);
+        }
+    }
+
+    /// Has the run's sound blocks applied, with these large values at hand.
+    pub(super) fn send_job(
+        &mut self,
+        base: &mut Base,
+        id: RunId,
+        mut values: Vec<LoadedValues>,
+        jobs: &mut Vec<Job>,
+    ) {
+        self.renew_owners(base, id);
+        if std::mem::take(&mut self.run_mut(id).has_stale_values) {
+            values.clear();
+        }
+        let run = &self.runs[&id];
+        let sound: Vec<&RunBlock> = run.blocks.iter().filter(|b| b.is_sound()).collect();
+        let shared: Vec<bool> =
+            sound.iter().map(|block| base.index.is_shared(block.owner, block.id)).collect();
+        let mut blocks = Vec::with_capacity(sound.len());
+        for (position, run_block) in sound.iter().enumerate() {
+            let block = base.index.directory().block(run_block.id);
+            let Some(space) = base.index.directory().space(run_block.owner) else {
+                // Dropped meanwhile: nothing of the run is to be kept for it.
+                return self.give_run_up(base, id);
+            };
+            let next = sound.get(position + 1).filter(|next| next.owner == run_block.owner);
+            let next = next.filter(|_| !shared[position] && !shared[position + 1]);
+            let loaded = values.iter_mut().find(|(id, _)| *id == run_block.id);
+            blocks.push(JobBlock {
+                id: run_block.id,
+                space: run_block.owner,
+                companion: space.record.companion,
+                key: (*block.key).into(),
+                format: Arc::clone(&space.format),
+                image: run_block.image().cloned(),
+                spill_segments: job_spill_segments(base, run, run_block),
+                frozen: block.frozen.clone().unwrap_or_default(),
+                values: loaded.map(|(_, values)| std::mem::take(values)).unwrap_or_default(),
+                next_is_neighbour: next.is_some_and(|next| {
+                    base.index.directory().above(run_block.owner, &block.key) == Some(next.id)
+                }),
+                keep_whole: shared[position] && !run.may_split_shared,
+            });
+        }
+        let job = RunJob {
+            run: id,
+            store: base.config.store,
+            frontier: run.frontier,
+            block_bytes: run.block_bytes as usize,
+            inline_value_bytes_max: base.config.inline_value_bytes_max(),
+            modifiers: Arc::clone(base.index.bindings.modifiers()),
+            visitors: Arc::clone(base.index.visitors()),
+            blocks,
+        };
+        self.run_mut(id).phase = Phase::Applying;
+        jobs.push(Job::Run(job));
+    }
+
+    pub(in crate::engine) fn applied(&mut self, output: RunOutput) {
+        let id = output.job.run;
+        let RunOutput { mut job, result } = output;
+        self.run_mut(id).values_bytes = values::values_bytes(&result);
+        match result {
+            JobResult::Done(done) => self.run_mut(id).phase = Phase::Placing(done),
+            JobResult::NeedValues(needed) => {
+                for (position, key) in needed {
+                    job.blocks[position].values.push((key, Vec::new()));
+                }
+                self.run_mut(id).phase = Phase::NeedsValues(Box::new(job));
+            }
+            JobResult::Corrupt(position, reason) => {
+                self.condemn(id, job.blocks[position].id, reason);
+                self.run_mut(id).phase = Phase::LoadingValues { pending: 0, job: Box::new(job) };
+            }
+        }
+    }
+
+    /// Marks a block as damaged, so that the next attempt leaves it out.
+    pub(super) fn condemn(&mut self, id: RunId, block: BlockId, reason: String) {
+        let run = self.run_mut(id);
+        if let Some(block) = run.blocks.iter_mut().find(|found| found.id == block) {
+            block.condemn(reason);
+        }
+    }
+
+    /// A further attempt, with the values that the last one asked for or without a damaged block.
+    fn apply_again(&mut self, base: &mut Base, id: RunId, jobs: &mut Vec<Job>) {
+        let phase = std::mem::replace(&mut self.run_mut(id).phase, Phase::Applying);
+        let Phase::LoadingValues { job, .. } = phase else { return };
+        let values = job.blocks.into_iter().map(|mut block| {
+            block.values.sort();
+            (block.id, block.values)
+        });
+        let values = values.collect();
+        self.send_job(base, id, values, jobs);
+    }
+
+    pub(in crate::engine) fn write_done(
+        &mut self,
+        base: &mut Base,
+        id: RunId,
+        completion: &Completion,
+    ) {
+        if completion.result.is_err() {
+            base.fail_write(completion, 0);
+            return;
+        }
+        let Phase::Writing { pending } = &mut self.run_mut(id).phase else { return };
+        *pending -= 1;
+        if *pending == 0 {
+            self.run_written(base, id);
+        }
+    }
+
+    pub(super) fn run_written(&mut self, base: &mut Base, id: RunId) {
+        if broken::is(Fault::ChangeBeforeFlush) {
+            self.run_mut(id).phase = Phase::Logging { refused: false };
+            return;
+        }
+        self.run_mut(id).phase = Phase::Flushing;
+        base.flushes.wait(Flushing::Run(id));
+    }
+
+    /// What the run has written is stable.
+    pub(in crate::engine) fn flushed(&mut self, base: &mut Base, id: RunId) {
+        let is_written = matches!(self.run_mut(id).phase, Phase::Flushing);
+        assert!(is_written, "a flush covers what was completely written");
+        self.run_mut(id).phase = Phase::Logging { refused: false };
+        self.log_run(base, id);
+    }
+
+    /// Logs the change. If the log has no room, the run waits here for the next checkpoint to carry
+    /// its change (see `Core::carry_changes`), or for room.
+    pub(super) fn log_run(&mut self, base: &mut Base, id: RunId) {
+        if base.journal.is_ahead() {
+            return;
+        }
+        let run = &self.runs[&id];
+        let payload = quarantine::encode_with_change(&run.change, &run.quarantined);
+        match base.journal.append_change(&payload, Publish::Run(id), base.now_us) {
+            Ok(seq) => {
+                let run = self.run_mut(id);
+                run.phase = Phase::Committing;
+                let quarantined = std::mem::take(&mut run.quarantined);
+                base.quarantine.take(seq, &quarantined, &mut base.index, &mut base.journal);
+                base.statistics.quarantined += quarantined.len() as u64;
+            }
+            // A block whose damage sends all its updates to the quarantine may exceed a record.
+            Err(AppendError::Full | AppendError::TooLong { .. }) => {
+                self.run_mut(id).phase = Phase::Logging { refused: true };
+            }
+            // The log's pipeline is full for a moment, or a failed write has closed the store.
+            Err(_) => {}
+        }
+    }
+
+    pub(in crate::engine) fn publish(
+        &mut self,
+        base: &mut Base,
+        id: RunId,
+        seq: u64,
+        release: Release,
+    ) {
+        let run = self.runs.remove(&id).expect("a run lives until it is published");
+        assert!(
+            run.may_be_published(),
+            "what is published is written, flushed, and logged or carried"
+        );
+        base.index.end_freeze(run.frozen_bytes);
+        base.statistics.run_published(&run.summary());
+        if !broken::is(Fault::LostWake) {
+            base.waiters.tell();
+        }
+        for (block, _) in &run.change.moved {
+            if let Some(id) = base.index.directory().table.find(*block) {
+                base.index.let_go(id);
+            }
+        }
+        base.index.apply_change(seq, &run.change, release);
+        // What is still pinned was not changed: it is shared, or has left its space.
+        let pinned = |block: &RunBlock| {
+            let found = base.index.directory().table.find(block.reference());
+            found.filter(|id| base.index.directory().block(*id).pinned)
+        };
+        let left: Vec<BlockId> = run.blocks.iter().filter_map(pinned).collect();
+        left.into_iter().for_each(|id| base.index.unfreeze(id));
+        base.quarantine.carry(&run.quarantined, &mut base.index, &mut base.journal);
+        base.statistics.quarantined += run.quarantined.len() as u64;
+        if !base.index.is_replaying() {
+            for segment in &run.applied_spill_segments {
+                base.drop_unless_needed(segment);
+            }
+        }
+    }
+}
+
+impl Run {
+    fn summary(&self) -> RunSummary {
+        let damaged =
+            self.blocks.iter().filter_map(|block| Some((block.extent(), block.damage.clone()?)));
+        RunSummary {
+            blocks: self.blocks.len() as u64,
+            updates: self.updates,
+            damaged: damaged.collect(),
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! Spills: waiting updates go to the data devices in spill segments when memory holds too few of
+//! them for each block.
+//!
+//! Updates are spilled for memory where data is many times the memory for queues, and for the log
+//! wherever that fills before memory does: as records that wait alone take a page of log each, the
+//! log is full of few updates then, and a sweep for so few would move a block for each.
+//!
+//! Several spills may be on their way, each with blocks of its own. Steps of a spill:
+//! 1. *gather*: freeze the queues of neighbouring blocks, as many as fill a spill segment, and some
+//!    such spill segments, one with each pump, so that nobody waits for more than one;
+//! 2. encode the spill segments, on a worker;
+//! 3. write them to free space with one request, and flush;
+//! 4. log what is in them and where; when that record is durable, the frozen updates are given up,
+//!    for the spill segments have them.
+//!
+//! The next sweep of a block reads its spill segments and applies what they have before what waits
+//! in memory. So memory no longer bounds how many updates a visit of a block applies; see
+//! `spill_segments.rs`.
+//!
+//! Spilled are ordered spaces only, tables and hash tables, in key order, round and round. A block
+//! is left to the sweep that is shared, has no image or a damaged one, or waits for the removal of
+//! a range: what is in a spill segment is simple, and others have no word in it.
+
+mod gather;
+
+use std::collections::BTreeMap;
+
+use gather::{LOOK_BLOCKS, Search};
+
+use super::base::Base;
+use super::config::Spilling;
+use super::directory::BlockId;
+use super::flow::Flow;
+use super::flush::Flushing;
+use super::format::record_format::{BlockRef, encode_spill};
+use super::format::spill_segment_format::Spilled;
+use super::growth::Growth;
+use super::index::Release;
+use super::io::{IoKind, SpillId, owner_of};
+use super::jobs::{Encoded, Job, NewSpillSegment, SpillJob, SpillOutput};
+use super::journal::Publish;
+use super::pipeline::write_requests;
+use super::policy::{self, Costs, Figures, Gauge, LEVELS_MAX, Round, SPILLS_IN_FLIGHT_MAX};
+use super::spill_segments::Filter;
+use crate::broken::{self, Fault};
+use crate::device::Completion;
+use crate::log::AppendError;
+use crate::placement::Extent;
+
+/// A spill on its way.
+struct Spill {
+    /// Blocks whose updates are in it, in order.
+    blocks: Vec<BlockRef>,
+    frozen_bytes: usize,
+    /// How much blocks may grow by what is frozen.
+    growth_bytes: u64,
+    /// Memory that its spill segments will take.
+    spill_segments_memory_bytes: usize,
+    phase: Phase,
+    /// Its spill segments, from the time at which they have places.
+    spill_segments: Vec<Prepared>,
+}
+
+/// A spill segment on its way.
+struct Prepared {
+    spilled: Spilled,
+    filter: Filter,
+}
+
+enum Phase {
+    Gathering {
+        spill_segments: Vec<NewSpillSegment>,
+        /// Blocks that were looked at for them.
+        looked: usize,
+    },
+    Encoding,
+    Placing(Box<SpillOutput>),
+    Writing {
+        pending: usize,
+    },
+    Flushing,
+    /// The spill segments are to be logged; `refused` if the log had no room for that.
+    Logging {
+        refused: bool,
+    },
+    Committing,
+}
+
+impl Spill {
+    /// Whether spill segments are added, which only the youngest spill has.
+    fn is_gathering(&self) -> bool {
+        matches!(self.phase, Phase::Gathering { .. })
+    }
+
+    /// Whether it is written and the log has no room for its record.
+    fn waits_for_log(&self) -> bool {
+        matches!(self.phase, Phase::Logging { refused: true })
+    }
+
+    /// Whether it has what waited for a block.
+    fn has(&self, block: BlockId) -> bool {
+        self.blocks.binary_search_by_key(&block.0, |block| block.number).is_ok()
+    }
+}
+
+/// Spills, and the search for what to spill next.
+#[derive(Default)]
+pub(super) struct Spiller {
+    spills: BTreeMap<SpillId, Spill>,
+    last_spill: u64,
+    flow: Flow,
+    search: Search,
+    /// Spilling is what relieves memory, as of the last pump.
+    is_for_memory: bool,
+    /// Memory of spill segments that is worth having, as of the last pump.
+    worth_bytes: u64,
+}
+
+impl Spiller {
+    /// Decides by what updates cost whether they are spilled for memory, and how many spill
+    /// segments are worth having.
+    pub(super) fn weigh(&mut self, base: &Base, costs: &Costs) {
+        self.worth_bytes = costs.spill_segments_worth_bytes() as u64;
+        let (spilling, updates) = (base.config.spilling, base.statistics.updates);
+        self.is_for_memory =
+            policy::spills_for_memory(spilling, updates, costs, self.is_for_memory);
+    }
+
+    /// Whether updates are spilled for memory: so few would wait in it for each visit of a block
+    /// that the sweep would move many times their bytes.
+    pub(super) fn is_for_memory(&self) -> bool {
+        self.is_for_memory
+    }
+
+    /// Memory of spill segments that is worth having, as of the last pump, in bytes.
+    pub(super) fn worth_bytes(&self) -> u64 {
+        self.worth_bytes
+    }
+
+    /// Whether no spill is on its way.
+    pub(super) fn is_empty(&self) -> bool {
+        self.spills.is_empty()
+    }
+
+    /// How much blocks may grow by what spills have in hand, in bytes.
+    pub(super) fn growth_bytes(&self) -> u64 {
+        self.spills.values().map(|spill| spill.growth_bytes).sum()
+    }
+
+    /// Whether a spill has what waited for a block.
+    pub(super) fn has(&self, block: BlockId) -> bool {
+        self.spills.values().any(|spill| spill.has(block))
+    }
+
+    /// Spills for whose records the log has no room.
+    pub(super) fn waiting_for_log(&self) -> Vec<SpillId> {
+        let waiting = self.spills.iter().filter(|(_, spill)| spill.waits_for_log());
+        waiting.map(|(id, _)| *id).collect()
+    }
+
+    /// Whether a spill waits for log space that is not there.
+    pub(super) fn waits_for_log(&self) -> bool {
+        self.spills.values().any(Spill::waits_for_log)
+    }
+
+    /// Whether it goes on though nothing happens.
+    pub(super) fn goes_on(&self) -> bool {
+        self.search.goes_on || self.spills.values().next_back().is_some_and(Spill::is_gathering)
+    }
+
+    /// Memory of spill segments, those on their way included, and what it may be, in bytes.
+    pub(super) fn spill_segments_memory(&self, base: &Base) -> (usize, usize) {
+        let spills = self.spills.values();
+        let coming: usize = spills.map(|spill| spill.spill_segments_memory_bytes).sum();
+        let limit = policy::filter_bytes_max(base.waiting_limit_bytes());
+        (base.index.spill_segments.memory_bytes() + coming, limit)
+    }
+
+    /// How much of the memory for spill segments is taken.
+    pub(super) fn spilled_gauge(&self, base: &Base) -> Gauge {
+        let (used, limit) = self.spill_segments_memory(base);
+        Gauge { used: used as u64, limit: limit as u64 }
+    }
+
+    /// How many levels of spill segments there are, of those that there may be: in hundredths, for
+    /// the present round adds to a level as it proceeds.
+    pub(super) fn levels_gauge(&self, base: &Base) -> Gauge {
+        let of_round = self.round(base).map_or(0.0, |round| round.done);
+        let used = base.index.spill_segments.levels() as u64 * 100 + (of_round * 100.0) as u64;
+        Gauge { used, limit: LEVELS_MAX as u64 * 100 }
+    }
+
+    /// How full the memory of spilled updates is, or the patience of queries, in per cent.
+    pub(super) fn fill_percent(&self, base: &Base) -> u32 {
+        self.spilled_gauge(base).percent().max(self.levels_gauge(base).percent())
+    }
+
+    /// Whether a spill would find updates, and room for them.
+    pub(super) fn can_spill(&self, base: &Base, growth: &Growth) -> bool {
+        let has_memory = || {
+            let (used, limit) = self.spill_segments_memory(base);
+            used < limit
+        };
+        base.config.spilling != Spilling::Never
+            && base.index.arena().queues() > 0
+            && !(base.gate.is_paused() || base.index.is_full() || self.is_search_in_vain(base))
+            && has_memory()
+            && self.has_room_to_spill(base, growth)
+    }
+
+    /// Whether a round has found nothing, or there was no room, and hardly anything has happened
+    /// since.
+    fn is_search_in_vain(&self, base: &Base) -> bool {
+        self.search.in_vain.is_some_and(|(runs, accepted)| {
+            let (runs, accepted) = (base.statistics.runs - runs, base.index.accepted() - accepted);
+            policy::is_search_in_vain(runs, accepted)
+        })
+    }
+
+    /// Moves the spills on their way on. Returns whether another one may start: the youngest takes
+    /// no more spill segments.
+    pub(super) fn pump(&mut self, base: &mut Base, growth: &Growth, jobs: &mut Vec<Job>) -> bool {
+        let mut gathers = false;
+        let ids: Vec<SpillId> = self.spills.keys().copied().collect();
+        for id in ids {
+            match self.spills[&id].phase {
+                Phase::Gathering { .. } => gathers = true,
+                Phase::Placing(_) => self.write_spill(base, id),
+                Phase::Logging { .. } => self.log_spill(base, id),
+                _ => {}
+            }
+        }
+        if gathers {
+            self.gather(base, growth, jobs);
+        }
+        !gathers
+    }
+
+    /// Starts another spill if one is due.
+    pub(super) fn start_if_due(
+        &mut self,
+        base: &mut Base,
+        growth: &Growth,
+        mut figures: Figures,
+        jobs: &mut Vec<Job>,
+    ) {
+        // What spills on their way have in hand holds the log too: a round that began now would
+        // find what came since, and that is little.
+        let is_round_over = self.search.began.is_none();
+        figures.is_log_held_by_queues &= !is_round_over || self.spills.is_empty();
+        self.search.goes_on = false;
+        self.flow.note(base.statistics.updates, figures.spill_pace());
+        let has_place = self.spills.len() < SPILLS_IN_FLIGHT_MAX;
+        if has_place && self.flow.may_start(base.now_us) {
+            self.start_spill(base);
+            self.gather(base, growth, jobs);
+        }
+    }
+
+    /// Spill segments take no room from what the sweep will need.
+    fn has_room_to_spill(&self, base: &Base, growth: &Growth) -> bool {
+        let (free, reserved) =
+            (base.index.space_map.free_bytes(), growth.reserved_bytes(base, 0, 0));
+        policy::has_room_to_spill(free, base.config.spill_bytes_max(), reserved)
+    }
+
+    fn start_spill(&mut self, base: &Base) {
+        if self.search.began.is_none() {
+            self.search.began = Some(base.index.accepted());
+            self.search.log_percent_at_start = base.log_gauge().exact_percent();
+        }
+        self.last_spill += 1;
+        let spill = Spill {
+            blocks: Vec::new(),
+            frozen_bytes: 0,
+            growth_bytes: 0,
+            spill_segments_memory_bytes: 0,
+            phase: Phase::Gathering { spill_segments: Vec::new(), looked: 0 },
+            spill_segments: Vec::new(),
+        };
+        self.spills.insert(SpillId(self.last_spill), spill);
+    }
+
+    /// Adds another spill segment to the youngest spill, and has it encoded if that is all.
+    fn gather(&mut self, base: &mut Base, growth: &Growth, jobs: &mut Vec<Job>) {
+        let mut is_complete = !self.can_spill(base, growth);
+        let Some((id, mut spill)) = self.spills.pop_last() else { return };
+        let phase = std::mem::replace(&mut spill.phase, Phase::Encoding);
+        let Phase::Gathering { mut spill_segments, mut looked } = phase else { return };
+        if !is_complete {
+            match self.next_spill_segment(base, &mut looked) {
+                Some(found) => {
+                    spill_segments.extend(self.take_spill_segment(base, &found, &mut spill));
+                }
+                None => {
+                    self.end_round(base);
+                    is_complete = true;
+                }
+            }
+            let is_filled = spill.frozen_bytes >= base.config.spill_bytes_max();
+            is_complete |= is_filled || looked >= LOOK_BLOCKS;
+        }
+        if is_complete && spill_segments.is_empty() {
+            self.search.goes_on = self.spills.is_empty() && self.can_spill(base, growth);
+            return;
+        }
+        if is_complete {
+            let entries = spill_segments.iter().map(|segment| u64::from(segment.updates())).sum();
+            self.flow.started(base.updates_in(entries));
+            let job = SpillJob { spill: id, store: base.config.store, spill_segments };
+            jobs.push(Job::Spill(job));
+        } else {
+            spill.phase = Phase::Gathering { spill_segments, looked };
+        }
+        self.spills.insert(id, spill);
+    }
+
+    /// The present round. Blocks that are never spilled count too, so it may jump to its end.
+    pub(super) fn round(&self, base: &Base) -> Option<Round> {
+        let Search { began, log_percent_at_start, looked, .. } = self.search;
+        let done = (looked as f64 / base.index.directory().len().max(1) as f64).min(1.0);
+        began.map(|_| Round { done, log_percent_at_start })
+    }
+
+    pub(super) fn encoded(&mut self, output: SpillOutput) {
+        let id = output.spill;
+        self.spill_mut(id).phase = Phase::Placing(Box::new(output));
+    }
+
+    /// Writes what is encoded, if there is room.
+    fn write_spill(&mut self, base: &mut Base, id: SpillId) {
+        let phase = std::mem::replace(&mut self.spill_mut(id).phase, Phase::Encoding);
+        let Phase::Placing(output) = phase else { return };
+        let SpillOutput { spill_segments, buffer, .. } = *output;
+        let lengths: Vec<u32> = spill_segments.iter().map(|segment| segment.bytes).collect();
+        let Some(extents) = base.index.space_map.allocate_run(&lengths) else {
+            return self.give_spill_up(base, id);
+        };
+        let writes = write_requests(&extents, buffer);
+        let place = |(segment, extent): (Encoded, &Extent)| {
+            let Encoded { segment, filter, .. } = segment;
+            Prepared { spilled: segment.placed(*extent), filter }
+        };
+        let spill = self.spill_mut(id);
+        spill.spill_segments = spill_segments.into_iter().zip(&extents).map(place).collect();
+        spill.phase = Phase::Writing { pending: writes.len() };
+        let owner =
+            owner_of(spill.spill_segments.iter().map(|segment| segment.spilled.record.space));
+        for (extent, buffer) in writes {
+            base.statistics.spill_written_bytes += buffer.len() as u64;
+            base.io.write(IoKind::SpillWrite(id), owner, extent, buffer);
+        }
+    }
+
+    pub(super) fn write_done(&mut self, base: &mut Base, id: SpillId, completion: &Completion) {
+        if completion.result.is_err() {
+            base.fail_write(completion, 0);
+            return;
+        }
+        let spill = self.spill_mut(id);
+        let Phase::Writing { pending } = &mut spill.phase else { return };
+        *pending -= 1;
+        if *pending == 0 && broken::is(Fault::SpillBeforeFlush) {
+            spill.phase = Phase::Logging { refused: false };
+        } else if *pending == 0 {
+            spill.phase = Phase::Flushing;
+            base.flushes.wait(Flushing::Spill(id));
+        }
+    }
+
+    fn spill_mut(&mut self, id: SpillId) -> &mut Spill {
+        self.spills.get_mut(&id).expect("a spill lives until it is published")
+    }
+
+    pub(super) fn flushed(&mut self, base: &mut Base, id: SpillId) {
+        let spill = self.spill_mut(id);
+        let is_written = matches!(spill.phase, Phase::Flushing);
+        assert!(is_written, "a flush covers what was completely written");
+        spill.phase = Phase::Logging { refused: false };
+        self.log_spill(base, id);
+    }
+
+    /// Logs the spill. If the log has no room, the spill waits here for the next checkpoint to
+    /// carry it (see `Core::carry_changes`), or for room.
+    fn log_spill(&mut self, base: &mut Base, id: SpillId) {
+        if base.journal.is_ahead() {
+            return;
+        }
+        let spill = &self.spills[&id];
+        let mut payload = Vec::new();
+        encode_spill(spill.spill_segments.iter().map(|segment| &segment.spilled), &mut payload);
+        match base.journal.append_change(&payload, Publish::Spill(id), base.now_us) {
+            Ok(_) => self.spill_mut(id).phase = Phase::Committing,
+            Err(AppendError::Full | AppendError::TooLong { .. }) => {
+                self.spill_mut(id).phase = Phase::Logging { refused: true };
+            }
+            // The log's pipeline is full for a moment, or a failed write has closed the store.
+            Err(_) => {}
+        }
+    }
+
+    /// The record of the spill is durable, or a checkpoint carries it.
+    pub(super) fn publish(&mut self, base: &mut Base, id: SpillId, seq: u64, release: Release) {
+        let spill = self.spills.remove(&id).expect("a spill lives until it is published");
+        let is_logged = matches!(spill.phase, Phase::Committing);
+        assert!(
+            is_logged || spill.waits_for_log(),
+            "it is written, flushed, and logged or carried"
+        );
+        base.index.end_freeze(spill.frozen_bytes);
+        base.waiters.tell();
+        base.statistics.spills += 1;
+        for Prepared { spilled, filter } in spill.spill_segments {
+            let is_added = base.index.add_spill_segment(seq, &spilled, Some(filter), release);
+            if is_added {
+                base.statistics.updates_spilled += u64::from(spilled.record.updates);
+            }
+            for id in base.index.found(&spilled.blocks) {
+                if is_added {
+                    base.index.let_go_spilled(id);
+                } else {
+                    base.index.unfreeze(id);
+                }
+            }
+        }
+    }
+
+    /// Puts back what was frozen: there is no room for the spill segments.
+    fn give_spill_up(&mut self, base: &mut Base, id: SpillId) {
+        let spill = self.spills.remove(&id).expect("a spill lives until it is published");
+        self.search_in_vain(base);
+        base.index.end_freeze(spill.frozen_bytes);
+        base.waiters.tell();
+        base.index.found(&spill.blocks).into_iter().for_each(|id| base.index.unfreeze(id));
+    }
+}

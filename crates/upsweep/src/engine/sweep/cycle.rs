@@ -1,0 +1,158 @@
+//! A cycle: one visit of every device, from the place of its next image round to that place again,
+//! then of the blocks that have no image yet.
+//!
+//! What was placed longest ago comes first, and lies behind the next place. So all blocks wait
+//! equally long for a visit.
+
+use std::ops::Range;
+
+use crate::device::DeviceId;
+use crate::engine::base::Base;
+use crate::engine::directory::BlockId;
+use crate::engine::key::Key;
+use crate::engine::pipeline::Pipeline;
+use crate::engine::policy::RunLimits;
+use crate::engine::spiller::Spiller;
+
+/// Where a cycle is.
+pub(super) struct Cycle {
+    start_seq: u64,
+    /// Per device: the stretches that are still to be looked at, by offsets; the next one is last.
+    left: Vec<Vec<Range<u64>>>,
+    /// Images at its start, and how many of them were passed.
+    images: u64,
+    passed: u64,
+    /// Where the pass over blocks without image is; `None` when done.
+    unplaced: Option<(u32, Key, BlockId)>,
+}
+
+/// What a cycle goes on with.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Run(Vec<BlockId>),
+    /// A spill has the next block in hand.
+    Later,
+    /// Every block was visited.
+    End,
+}
+
+impl Cycle {
+    /// A cycle that begins now.
+    pub(super) fn start(base: &Base) -> Self {
+        let stretches = |device| {
+            let next = base.index.space_map.next_place(DeviceId(device));
+            vec![0..next, next..u64::MAX]
+        };
+        Self {
+            start_seq: base.index.accepted(),
+            left: (0..base.config.data_devices).map(stretches).collect(),
+            images: base.index.placed().len() as u64,
+            passed: 0,
+            unplaced: Some((0, Key::default(), BlockId(0))),
+        }
+    }
+
+    /// How far it has come, from 0 to 1.
+    pub(super) fn progress(&self) -> f64 {
+        (self.passed as f64 / self.images.max(1) as f64).min(1.0)
+    }
+
+    /// What it goes on with, on the device from which the fewest runs read.
+    pub(super) fn next(&mut self, base: &Base, pipeline: &Pipeline, spiller: &Spiller) -> Next {
+        loop {
+            let open = (0..self.left.len()).filter(|&device| !self.left[device].is_empty());
+            let Some(device) = open.min_by_key(|&device| pipeline.readers_of(device)) else {
+                return self.next_unplaced(base).map_or(Next::End, Next::Run);
+            };
+            let stretches = self.left[device].len();
+            if let Some(run) = self.next_placed(base, spiller, device) {
+                return Next::Run(run);
+            }
+            if self.left[device].len() == stretches {
+                return Next::Later;
+            }
+        }
+    }
+
+    /// The next run of neighbours in the present stretch of `device`, which then begins behind it,
+    /// or at a block that a spill has in hand. (To pass that by would leave all its spill segments
+    /// needed.) A stretch without any more is done.
+    fn next_placed(
+        &mut self,
+        base: &Base,
+        spiller: &Spiller,
+        device: usize,
+    ) -> Option<Vec<BlockId>> {
+        let device_id = DeviceId(u16::try_from(device).expect("a bank has few devices"));
+        let stretch = self.left[device].pop()?;
+        let (limits, mut run) = (base.config.run_limits(), Vec::new());
+        let (mut start, mut waiting_bytes, mut queue_bytes, mut keep) = (0, 0u64, 0, 0);
+        let (mut next, mut passed, mut passed_at_next) = (None, 0, 0);
+        let place = |offset| (device_id, offset, BlockId(0));
+        for &(_, offset, id) in base.index.placed().range(place(stretch.start)..place(stretch.end))
+        {
+            let block = base.index.directory().block(id);
+            let bytes = block.extent().map_or(0, |extent| u64::from(extent.bytes));
+            // What a run of this cycle has written comes again with the next one.
+            let is_of_before = block.placement().frontier <= self.start_seq;
+            let is_due = block.waits() && block.queue.first_seq() <= self.start_seq;
+            let waits = !block.pinned && is_of_before && (is_due || block.spilled > 0);
+            if run.is_empty() {
+                if spiller.has(id) {
+                    (next, passed_at_next) = (Some(offset), passed);
+                    break;
+                }
+                if !waits {
+                    passed += u64::from(is_of_before);
+                    continue;
+                }
+                start = offset;
+            }
+            let span = offset + bytes - start;
+            let sparse = limits.is_too_sparse(waiting_bytes + if waits { bytes } else { 0 }, span);
+            queue_bytes += u64::from(block.queue.bytes());
+            let too_long = limits.is_too_long(run.len(), span, queue_bytes);
+            if block.pinned || (!run.is_empty() && (too_long || (waits && sparse))) {
+                break;
+            }
+            if !waits && RunLimits::ends_after(run.len() - keep) {
+                break;
+            }
+            passed += u64::from(is_of_before);
+            let shares = |extent| base.index.directory().is_image_shared(extent);
+            if !waits && block.extent().is_some_and(shares) {
+                continue; // Moved by itself it would share its image no longer.
+            }
+            run.push(id);
+            if waits {
+                waiting_bytes += bytes;
+                keep = run.len();
+                (next, passed_at_next) = (Some(offset + bytes), passed);
+            }
+        }
+        run.truncate(keep);
+        self.passed += if next.is_some() { passed_at_next } else { passed };
+        self.left[device].extend(next.map(|next| next..stretch.end));
+        (!run.is_empty()).then_some(run)
+    }
+
+    /// The next blocks without image, in key order.
+    fn next_unplaced(&mut self, base: &Base) -> Option<Vec<BlockId>> {
+        let from = self.unplaced.take()?;
+        let (limits, mut run) = (base.config.run_limits(), Vec::new());
+        let mut bytes = 0;
+        for entry in base.index.unplaced().range(from..) {
+            let id = entry.2;
+            let block = base.index.directory().block(id);
+            bytes += u64::from(block.queue.growth_bytes());
+            if limits.is_full(run.len(), bytes) && !run.is_empty() {
+                self.unplaced = Some(entry.clone());
+                break;
+            }
+            if block.waits() && !block.pinned {
+                run.push(id);
+            }
+        }
+        (!run.is_empty()).then_some(run)
+    }
+}

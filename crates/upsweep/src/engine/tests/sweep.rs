@@ -1,0 +1,137 @@
+//! The sweep: what a cycle visits, what is swept out of turn, and how runs read and write.
+
+use super::{Core, World, config};
+use crate::engine::registry::PUT;
+use crate::engine::{Config, Spilling};
+
+#[test]
+fn a_cycle_brings_every_waiting_update_into_an_image_and_moves_the_frontier() {
+    let mut world = World::new();
+    (0..3000).for_each(|number| world.put(world.space, &format!("k{number:06}"), number));
+    let accepted = world.core.accepted();
+    assert!(!world.core.is_swept(accepted));
+    assert!(world.core.waiting_entries() > 0);
+    world.sweep();
+    assert_eq!(world.core.waiting_entries(), 0);
+    assert!(world.core.sweep_frontier() >= accepted);
+    let size = world.core.space_size(world.space);
+    assert_eq!(size.records, 3000);
+    assert!(size.blocks > 8, "{} blocks: they split", size.blocks);
+    for number in [0, 1, 1499, 2999] {
+        assert_eq!(world.get(world.space, &format!("k{number:06}")), Some(number));
+    }
+    world.check();
+}
+
+#[test]
+fn a_run_reads_the_neighbours_together_and_leaves_out_blocks_that_nobody_updated() {
+    let mut world = World::new();
+    (0..3000).for_each(|number| world.put(world.space, &format!("k{number:06}"), number));
+    world.sweep();
+    let before = world.core.statistics().clone();
+    let blocks = world.core.space_size(world.space).blocks;
+    world.add("k000000", 1);
+    world.sweep();
+    let after = world.core.statistics();
+    assert!(after.blocks_swept - before.blocks_swept < blocks / 2, "one block was updated");
+    let before = after.clone();
+    (0..3000).for_each(|number| world.add(&format!("k{number:06}"), 1));
+    world.sweep();
+    let after = world.core.statistics();
+    let (runs, swept) = (after.runs - before.runs, after.blocks_swept - before.blocks_swept);
+    assert!(swept >= blocks, "every block was updated");
+    assert!(swept >= 3 * runs, "{swept} blocks in {runs} runs");
+    world.check();
+}
+
+#[test]
+fn blocks_that_have_become_thin_merge() {
+    let mut world = World::new();
+    (0..3000).for_each(|number| world.put(world.space, &format!("k{number:06}"), number));
+    world.sweep();
+    let before = world.core.space_size(world.space).blocks;
+    (0..3000).filter(|n| n % 10 > 0).for_each(|n| world.delete(&format!("k{n:06}")));
+    world.sweep();
+    let after = world.core.space_size(world.space);
+    assert!(after.blocks * 2 < before, "{} of {before} blocks are left", after.blocks);
+    assert_eq!(after.records, 300);
+    world.check();
+}
+
+#[test]
+fn an_oversized_block_is_swept_out_of_turn() {
+    let mut world = World::new();
+    let value = vec![b'v'; 800];
+    let oversized = world.config.oversized_queue_bytes();
+    for number in 0..=oversized / 800 {
+        world.accept(world.space, PUT, format!("k{number:06}").as_bytes(), &value);
+    }
+    assert!(world.core.base.index.has_out_of_turn());
+    world.until("it is swept", |core| core.statistics().runs > 0);
+    assert_eq!(world.core.statistics().cycles, 0, "without a cycle");
+    assert!(!world.core.base.index.has_out_of_turn());
+    world.check();
+}
+
+#[test]
+fn nothing_is_swept_while_there_is_room_and_nobody_asks() {
+    let mut world = World::new();
+    (0..100).for_each(|number| world.put(world.space, &format!("k{number:06}"), number));
+    (0..100).for_each(|_| world.step());
+    assert_eq!(world.core.statistics().runs, 0);
+    assert!(!world.core.is_active(), "and it rests");
+}
+
+#[test]
+fn a_store_that_always_sweeps_comes_to_rest_when_nothing_waits() {
+    let mut world = World::with(Config { sweep_always: true, ..config() }, 4 << 20);
+    (0..100).for_each(|number| world.put(world.space, &format!("k{number:06}"), number));
+    world.until("it rests", |core| core.waiting_entries() == 0 && !core.is_active());
+    let runs = world.core.statistics().runs;
+    assert!(runs > 0);
+    (0..100).for_each(|_| world.step());
+    assert_eq!(world.core.statistics().runs, runs);
+}
+
+#[test]
+fn a_run_that_finds_no_room_puts_its_updates_back_and_succeeds_later() {
+    let mut world = World::new();
+    (0..2000).for_each(|number| world.put(world.space, &format!("k{number:06}"), number));
+    world.sweep();
+    world.until("it rests", |core| !core.is_active());
+    (0..2000).for_each(|number| world.add(&format!("k{number:06}"), 1));
+    let waiting = world.core.waiting_entries();
+    let map = &mut world.core.base.index.space_map;
+    let mut taken = Vec::new();
+    while map.free_bytes() > 4096 {
+        taken.push(map.allocate_high(4096).expect("it is free"));
+    }
+    world.core.request_sweep();
+    world.until("it is full", Core::is_full);
+    world.until("nothing is in flight", Core::is_quiet);
+    assert_eq!(world.core.waiting_entries(), waiting, "every update waits again");
+    let map = &mut world.core.base.index.space_map;
+    taken.into_iter().for_each(|extent| map.free(extent));
+    world.sweep();
+    assert!(!world.core.is_full());
+    assert_eq!(world.get(world.space, "k001999"), Some(2000));
+    world.check();
+}
+
+#[test]
+fn what_is_spilled_is_found_by_queries_and_applied_by_the_next_sweep() {
+    let mut world = World::with(Config { spilling: Spilling::Always, ..config() }, 16 << 20);
+    (0..3000).for_each(|number| world.put(world.space, &format!("k{number:06}"), number));
+    world.sweep();
+    (0..3000).for_each(|number| world.add(&format!("k{number:06}"), 1));
+    world.until("some are spilled", |core| core.spilled_entries() > 1000);
+    assert_eq!(world.get(world.space, "k000007"), Some(8), "from a spill segment");
+    let mut world = world.reopen();
+    assert!(world.core.spilled_entries() > 1000, "they are not replayed");
+    assert_eq!(world.get(world.space, "k000007"), Some(8));
+    world.sweep();
+    assert_eq!(world.core.spilled_entries(), 0);
+    assert_eq!(world.core.spill_segments_size(), (0, 0), "nobody needs them any more");
+    assert_eq!(world.get(world.space, "k000007"), Some(8));
+    world.check();
+}

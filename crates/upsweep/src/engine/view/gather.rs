@@ -1,0 +1,227 @@
+//! Gathering a view: the updates that wait for a key or a block, in queues and in spill segments,
+//! and the image, if they do not decide without it.
+
+use std::sync::Arc;
+
+use super::{Gathered, Part, PendingView, ReadImage, View, Wanted};
+use crate::broken::{self, Fault};
+use crate::device::DeviceId;
+use crate::engine::base::Base;
+use crate::engine::block_format::{Routing, UpdateRef};
+use crate::engine::cache::Image;
+use crate::engine::directory::{BlockId, Space};
+use crate::engine::format::record_format::LOST_UPDATES;
+use crate::engine::format::spill_segment_format::SpillSegmentRecord;
+use crate::engine::modifier::Modifier;
+use crate::engine::queue::Waiting;
+use crate::engine::registry::DELETE_RANGE;
+use crate::engine::spill_segments::{self, SpillSegment};
+use crate::error::{Damage, Error, RequestError};
+use crate::placement::Extent;
+
+enum Spilled {
+    /// The updates, older parts first, and where they were found.
+    Here(Vec<Waiting<'static>>, Vec<ReadImage>),
+    NeedsRead(Arc<SpillSegment>),
+}
+
+/// Gathers what a view needs, or says what is to be read for it.
+pub(in crate::engine) fn gather(base: &mut Base, view: &PendingView) -> Result<Gathered, Error> {
+    let PendingView { space, wanted, .. } = view;
+    let space = *space;
+    let no_table = || RequestError::NoTable(format!("number {space}"));
+    let found_space = base.index.directory().space(space).ok_or_else(no_table)?;
+    found_space.check_format()?;
+    let found = wanted_block(base, found_space, wanted);
+    if let Some(view) = pending_without_block(base, found_space, wanted, found) {
+        return Ok(Gathered::Complete(view));
+    }
+    let Some(id) = found else { return Ok(Gathered::Complete(View::default())) };
+    let mut waiting = Vec::new();
+    let block = base.index.directory().block(id);
+    let low = Box::from(&*block.key);
+    let mut high = None;
+    let pending = &found_space.pending;
+    match wanted {
+        Wanted::Point(key) => {
+            waiting.extend(block.frozen.as_ref().map(|frozen| frozen.of_key(key).into_owned()));
+            if block.waits() {
+                waiting
+                    .push(base.index.arena().snapshot(&block.queue, &low).of_key(key).into_owned());
+            }
+            if pending.len() > 0 {
+                let position = found_space.format.position(key);
+                let after = [&position, &[0][..]].concat();
+                waiting.push(pending.in_range(&position, Some(&after), |found| found == key));
+            }
+        }
+        _ => {
+            high = base.index.high_of(space, &low);
+            waiting.extend(block.frozen.as_ref().map(|frozen| frozen.unpack().into_owned()));
+            waiting.push(base.index.arena().snapshot(&block.queue, &low).unpack().into_owned());
+            waiting.push(pending.in_range(&low, high.as_deref(), |_| true));
+        }
+    }
+    waiting.retain(|part| part.count() > 0);
+    let placement = block.placement();
+    if placement.extent.is_some() && placement.frontier != placement.image_seq {
+        return Err(set_aside(base, id).into());
+    }
+    let extent = placement.extent;
+    let is_point = matches!(wanted, Wanted::Point(_));
+    let mut segments = Vec::new();
+    if !(is_point && is_decided(base, &waiting)) {
+        match gather_spilled(base, view, id)? {
+            Spilled::Here(mut spilled, read) => {
+                spilled.append(&mut waiting);
+                (waiting, segments) = (spilled, read);
+            }
+            Spilled::NeedsRead(segment) => {
+                let extent = segment.record.extent;
+                return Ok(Gathered::NeedsRead(Part::SpillSegment(segment), extent));
+            }
+        }
+    }
+    let decided = is_point && is_decided(base, &waiting);
+    check_modifiers(base, &waiting)?;
+    let image = match extent.filter(|_| !decided) {
+        None => None,
+        Some(extent) => match image_at(base, view, extent, placement.image_seq) {
+            Some(image) => Some(image),
+            None => return Ok(Gathered::NeedsRead(Part::Block(id), extent)),
+        },
+    };
+    let image_seq = placement.image_seq;
+    Ok(Gathered::Complete(View { low, high, extent, image_seq, image, waiting, segments }))
+}
+
+fn wanted_block(base: &Base, of: &Space, wanted: &Wanted) -> Option<BlockId> {
+    let space = of.record.space;
+    match wanted {
+        Wanted::Point(key) => base.index.directory().covering(space, &of.format.position(key)),
+        Wanted::Covering(position) => base.index.directory().covering(space, position),
+        Wanted::Below(position) => base.index.directory().below(space, position.as_deref()),
+        Wanted::AtOrAbove(position) => {
+            let exact = base.index.directory().exact(space, position);
+            exact.or_else(|| base.index.directory().above(space, position))
+        }
+    }
+}
+
+/// What was read at this place, for the view or for others.
+fn image_at(base: &mut Base, view: &PendingView, extent: Extent, seq: u64) -> Option<Arc<Image>> {
+    let read = view.images.iter().find(|image| (image.0, image.1) == (extent, seq));
+    read.map(|image| Arc::clone(&image.2)).or_else(|| base.index.cache.get(extent))
+}
+
+/// What spill segments have for a view of a block.
+fn gather_spilled(base: &mut Base, view: &PendingView, id: BlockId) -> Result<Spilled, Error> {
+    let (mut found, mut read) = (Vec::new(), Vec::new());
+    if broken::is(Fault::QueryWithoutSpills) {
+        return Ok(Spilled::Here(found, read));
+    }
+    for segment in base.index.spill_segments_of(view.space, id) {
+        if matches!(&view.wanted, Wanted::Point(key) if !segment.may_have(key)) {
+            continue;
+        }
+        let SpillSegmentRecord { extent, through, .. } = segment.record;
+        let Some(image) = image_at(base, view, extent, through) else {
+            return Ok(Spilled::NeedsRead(segment));
+        };
+        let Some(space) = base.index.directory().space(view.space) else { continue };
+        let (format, body) = (&*space.format, image.body());
+        let waiting = if let Wanted::Point(key) = &view.wanted {
+            spill_segments::waiting_of(body, key, &format.position(key)).map(|found| vec![found])
+        } else {
+            let low = &base.index.directory().block(id).key;
+            let high = base.index.high_of(view.space, low);
+            spill_segments::waiting_in(body, low, high.as_deref(), format)
+        };
+        let what = || format!("spill segment {:?}", String::from_utf8_lossy(&segment.record.low));
+        let waiting = waiting.map_err(|malformed| {
+            let (device, offset) = (extent.device, extent.offset);
+            Damage { device, offset, what: what(), reason: malformed.to_string() }
+        })?;
+        found.extend(waiting.into_iter().map(Waiting::into_owned));
+        read.push((extent, through, image));
+    }
+    found.retain(|part| part.count() > 0);
+    Ok(Spilled::Here(found, read))
+}
+
+/// The view of a block of exact routing that is wanted, is not there yet, and for which updates
+/// are pending; `found` is the block that is there.
+fn pending_without_block(
+    base: &Base,
+    space: &Space,
+    wanted: &Wanted,
+    found: Option<BlockId>,
+) -> Option<View> {
+    let is_exact = space.format.routing() == Routing::Exact;
+    if !is_exact || space.pending.len() == 0 {
+        return None;
+    }
+    let low: Box<[u8]> = match wanted {
+        Wanted::Point(_) | Wanted::Covering(_) if found.is_some() => return None,
+        Wanted::Point(key) => Box::from(&*space.format.position(key)),
+        Wanted::Covering(position) => position.clone().into(),
+        Wanted::Below(position) => {
+            let last = space.pending.last_below(position.as_deref())?;
+            if found.is_some_and(|id| *base.index.directory().block(id).key >= *last) {
+                return None;
+            }
+            last.into()
+        }
+        Wanted::AtOrAbove(position) => {
+            let first = space.pending.first_from(position)?;
+            if found.is_some_and(|id| *base.index.directory().block(id).key <= *first) {
+                return None;
+            }
+            first.into()
+        }
+    };
+    let after = [&*low, &[0]].concat();
+    let is_wanted = |found: &[u8]| match wanted {
+        Wanted::Point(key) => key == found,
+        _ => true,
+    };
+    let pending = space.pending.in_range(&low, Some(&after), is_wanted);
+    Some(View { low, high: Some(after.into()), waiting: vec![pending], ..View::default() })
+}
+
+/// The damage of a block that could not be read when it was swept. Its updates went to the
+/// quarantine, so its image is not the answer even if it can be read by now.
+fn set_aside(base: &Base, id: BlockId) -> Damage {
+    let block = base.index.directory().block(id);
+    let key = String::from_utf8_lossy(&block.key);
+    let what = format!("block {key:?} of space {}", block.space);
+    let extent = block.extent();
+    let (device, offset) = extent.map_or((DeviceId(0), 0), |extent| (extent.device, extent.offset));
+    let set_aside = "it could not be read when it was swept, and updates of it are in the \
+                     quarantine: retry them";
+    let is_lost = block.placement().has_lost_updates();
+    let reason = if is_lost { LOST_UPDATES } else { set_aside }.to_owned();
+    Damage { device, offset, what, reason }
+}
+
+/// Whether all that waits can be applied. In a store that is open for reading only modifiers may be
+/// missing, and nobody can tell what such an update makes of its key.
+fn check_modifiers(base: &Base, waiting: &[Waiting<'_>]) -> Result<(), Error> {
+    let bindings = &base.index.bindings;
+    if bindings.missing().is_none() {
+        return Ok(());
+    }
+    let is_missing = |update: &UpdateRef<'_>| {
+        update.modifier != DELETE_RANGE && bindings.modifiers().get(update.modifier).is_none()
+    };
+    let missing = waiting.iter().flat_map(Waiting::updates).find(is_missing);
+    missing.map_or(Ok(()), |update| Err(bindings.unknown(update.modifier)))
+}
+
+/// Whether the updates of one key give its value without knowing the one before.
+fn is_decided(base: &Base, waiting: &[Waiting<'_>]) -> bool {
+    let is_blind = |update: UpdateRef<'_>| {
+        base.index.bindings.modifiers().get(update.modifier).is_some_and(Modifier::blind)
+    };
+    waiting.iter().flat_map(Waiting::updates).any(is_blind)
+}

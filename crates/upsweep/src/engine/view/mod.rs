@@ -1,0 +1,355 @@
+//! Views: what a query needs of one block, gathered without holding anything up.
+//!
+//! A view is the block's checked image and a copy of the updates that wait for it; applying them is
+//! the caller's work, outside of any lock. The device is not touched where the waiting updates of a
+//! key decide alone, or the cache has the image. Of spilled updates, the spill segments are read
+//! whose filters have the key. (Bosc paper, section 4.4.)
+//!
+//! Invariant: image and waiting updates of a view belong together. A view gathers again after each
+//! read, and what was read for it and is at its place no more is not used, so nothing has to be
+//! pinned.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+mod gather;
+
+pub(super) use gather::gather;
+
+use super::base::Base;
+use super::block_format::UpdateRef;
+use super::cache::Image;
+use super::directory::BlockId;
+use super::format::image_format::{self, Identity, ImageKind};
+use super::format::record_format::Placement;
+use super::io::IoKind;
+use super::queue::Waiting;
+use super::spill_segments::{self, SpillSegment};
+use crate::device::{Completion, DeviceId, Request, Token};
+use crate::error::{Damage, Error};
+use crate::placement::Extent;
+
+/// Number of a view within this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ViewId(pub u64);
+
+/// Which block is wanted, and what for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// What concerns this one key.
+    Point(Vec<u8>),
+    /// The whole block that covers this position (of a table, a position is a key).
+    Covering(Vec<u8>),
+    /// The whole last block with positions below this one (`None`: the last of the space).
+    Below(Option<Vec<u8>>),
+    /// The whole first block whose key is at or above this position.
+    AtOrAbove(Vec<u8>),
+}
+
+/// What is known of a block.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// The block's key.
+    pub low: Box<[u8]>,
+    /// Where the next block begins at the earliest: for ordered routing its key, for exact routing
+    /// what comes right behind this block's; `None` if there is none. Meaningless for a point view.
+    pub high: Option<Box<[u8]>>,
+    /// Where its image is, if it has one.
+    pub extent: Option<Extent>,
+    /// The sequence that names its image; 0 if it has none.
+    pub image_seq: u64,
+    /// Its image; `None` if it has none, or if the waiting updates decide without it.
+    pub image: Option<Arc<Image>>,
+    /// Waiting updates, older ones first; for a point view those of its key only.
+    pub waiting: Vec<Waiting<'static>>,
+    /// The spill segments that were looked at for it.
+    pub(super) segments: Vec<ReadImage>,
+}
+
+/// What was read for a view: where, the sequence that it names, and the image.
+pub(super) type ReadImage = (Extent, u64, Arc<Image>);
+
+impl View {
+    /// The waiting updates, older ones first.
+    #[must_use]
+    pub fn updates(&self) -> Vec<UpdateRef<'_>> {
+        self.waiting.iter().flat_map(Waiting::updates).collect()
+    }
+
+    /// The error that says that `what` in this block is not what was written there.
+    #[must_use]
+    pub fn damage(&self, what: String, reason: String) -> Error {
+        let (device, offset) =
+            self.extent.map_or((DeviceId(0), 0), |extent| (extent.device, extent.offset));
+        Damage { device, offset, what, reason }.into()
+    }
+}
+
+/// The answer to a request for a view.
+#[derive(Debug)]
+pub enum ViewPoll {
+    /// Here it is.
+    Ready(View),
+    /// A read is on its way; the view will be among [`Actions::views`](super::Actions::views).
+    Pending(ViewId),
+}
+
+/// What came of a view that was pending.
+pub(super) type ViewAnswer = Result<View, Error>;
+
+pub(super) struct PendingView {
+    pub(super) space: u32,
+    pub(super) wanted: Wanted,
+    /// What was read for it.
+    pub(super) images: Vec<ReadImage>,
+}
+
+/// What is to be read.
+#[derive(Clone)]
+pub(super) enum Part {
+    /// The image of a block.
+    Block(BlockId),
+    SpillSegment(Arc<SpillSegment>),
+}
+
+struct PendingRead {
+    part: Part,
+    extent: Extent,
+    expected: Arc<Expected>,
+    waiters: Vec<ViewId>,
+}
+
+/// What an image has to say of itself to be the one that a view needs.
+#[derive(Debug)]
+struct Expected {
+    store: [u8; 16],
+    kind: ImageKind,
+    space: u32,
+    key: Box<[u8]>,
+    seq: u64,
+}
+
+impl Expected {
+    fn check(&self, completion: Completion) -> CheckedRead {
+        let &Self { store, kind, space, ref key, seq } = self;
+        let identity = Identity { store, kind, space, seq, key };
+        let image = match (completion.result, completion.buffer) {
+            (Ok(()), Some(buffer)) => image_format::decode(&buffer, &identity)
+                .map(|body| Arc::new(Image::new(Arc::new(buffer), body))),
+            (Err(error), _) => Err(error.to_string()),
+            (Ok(()), None) => Err("no buffer came back".to_owned()),
+        };
+        CheckedRead { token: completion.token, image }
+    }
+}
+
+/// A read that a view waits for, to be done by the caller of the view.
+#[derive(Debug)]
+pub struct ViewRead {
+    request: Request,
+    expected: Arc<Expected>,
+}
+
+impl ViewRead {
+    /// Has `perform` do the read, and checks what came. Pure work apart from that, to be done
+    /// without any lock.
+    #[must_use]
+    pub fn run(self, perform: impl FnOnce(Request) -> Completion) -> CheckedRead {
+        self.expected.check(perform(self.request))
+    }
+}
+
+/// What came of a [`ViewRead`].
+#[derive(Debug)]
+pub struct CheckedRead {
+    token: Token,
+    /// The image, or what is wrong with it.
+    image: Result<Arc<Image>, String>,
+}
+
+/// Views that wait for reads.
+#[derive(Default)]
+pub(super) struct Views {
+    next: u64,
+    pending: BTreeMap<ViewId, PendingView>,
+    reads: BTreeMap<Token, PendingRead>,
+    by_extent: BTreeMap<Extent, Token>,
+    /// Reads to submit at the next pump.
+    wanted: Vec<(Part, Extent, ViewId)>,
+    answered: Vec<(ViewId, ViewAnswer)>,
+}
+
+pub(super) enum Gathered {
+    Complete(View),
+    NeedsRead(Part, Extent),
+}
+
+impl Views {
+    /// Gathers what a query needs. Cost: a search of the directory and a copy of the queue; at most
+    /// one read, and one for each spill segment that seems to have the key, at the next pumps.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`] if the space does not exist; [`Error::Damaged`] if the block could
+    /// not be read when it was swept.
+    pub(super) fn view(
+        &mut self,
+        base: &mut Base,
+        space: u32,
+        wanted: Wanted,
+    ) -> Result<ViewPoll, Error> {
+        let view = PendingView { space, wanted, images: Vec::new() };
+        match gather(base, &view)? {
+            Gathered::Complete(view) => Ok(ViewPoll::Ready(view)),
+            Gathered::NeedsRead(part, extent) => {
+                self.next += 1;
+                let id = ViewId(self.next);
+                self.pending.insert(id, view);
+                self.wanted.push((part, extent, id));
+                Ok(ViewPoll::Pending(id))
+            }
+        }
+    }
+
+    /// Submits the reads that views need, one per block, and hands out the answers.
+    pub(super) fn pump(&mut self, base: &mut Base, answers: &mut Vec<(ViewId, ViewAnswer)>) {
+        for (part, extent, id) in std::mem::take(&mut self.wanted) {
+            if let Some(read) = self.begin_read(base, part, extent, id) {
+                base.io.send(read.request);
+            }
+        }
+        answers.append(&mut self.answered);
+    }
+
+    /// The read that a pending view needs, for its caller to do and then to give to
+    /// [`Views::complete_read`]; `None` if that read is on its way already.
+    pub(super) fn take_read(&mut self, base: &mut Base, id: ViewId) -> Option<ViewRead> {
+        let position = self.wanted.iter().position(|wanted| wanted.2 == id)?;
+        let (part, extent, id) = self.wanted.remove(position);
+        self.begin_read(base, part, extent, id)
+    }
+
+    /// Takes the outcome of a read, and answers the view that it was done for; `None` if it needs
+    /// another: of a spill segment, or because the block has moved meanwhile.
+    pub(super) fn complete_read(
+        &mut self,
+        base: &mut Base,
+        id: ViewId,
+        checked: CheckedRead,
+    ) -> Option<ViewAnswer> {
+        base.io.completed(checked.token);
+        self.end_read(base, checked);
+        let position = self.answered.iter().position(|answered| answered.0 == id)?;
+        Some(self.answered.swap_remove(position).1)
+    }
+
+    /// Whether the next [`Views::pump`] has something to do for views.
+    pub(super) fn has_some_to_pump(&self) -> bool {
+        !self.wanted.is_empty() || !self.answered.is_empty()
+    }
+
+    /// Has a view wait for what is at `extent`; gives the read, unless it is on its way already.
+    fn begin_read(
+        &mut self,
+        base: &mut Base,
+        part: Part,
+        extent: Extent,
+        id: ViewId,
+    ) -> Option<ViewRead> {
+        if let Some(token) = self.by_extent.get(&extent) {
+            let read = self.reads.get_mut(token).expect("reads are listed twice");
+            read.waiters.push(id);
+            return None;
+        }
+        let store = base.config.store;
+        let expected = match &part {
+            Part::Block(block) => {
+                let block = base.index.directory().block(*block);
+                let Placement { image_space: space, image_seq: seq, .. } = block.placement();
+                Expected { store, kind: ImageKind::Block, space, key: Box::from(&*block.key), seq }
+            }
+            Part::SpillSegment(segment) => {
+                let Identity { kind, space, seq, key, .. } =
+                    spill_segments::identity(store, &segment.record);
+                Expected { store, kind, space, key: key.into(), seq }
+            }
+        };
+        let expected = Arc::new(expected);
+        let request = base.io.read_request(IoKind::View, Some(expected.space), extent);
+        self.by_extent.insert(extent, request.token);
+        let (waiters, check) = (vec![id], Arc::clone(&expected));
+        let read = PendingRead { part, extent, expected: check, waiters };
+        self.reads.insert(request.token, read);
+        base.statistics.view_reads += 1;
+        Some(ViewRead { request, expected })
+    }
+
+    pub(super) fn read_done(&mut self, base: &mut Base, completion: Completion) {
+        let read = self.reads.get(&completion.token).expect("a view read is listed");
+        let checked = read.expected.check(completion);
+        self.end_read(base, checked);
+    }
+
+    /// Puts an image that was read into the cache, and answers the views that wait for it.
+    fn end_read(&mut self, base: &mut Base, checked: CheckedRead) {
+        let read = self.reads.remove(&checked.token).expect("a view read is listed");
+        self.by_extent.remove(&read.extent);
+        let Expected { space, ref key, seq, .. } = *read.expected;
+        let is_there = |id: BlockId| {
+            let block = base.index.directory().block(id);
+            let Placement { image_space, image_seq, extent, .. } = block.placement();
+            (image_space, &*block.key, image_seq, extent) == (space, &**key, seq, Some(read.extent))
+        };
+        let (name, stayed) = match &read.part {
+            // A block that shares the image may be left when the one that was asked for has moved.
+            Part::Block(block) => {
+                ("block", is_there(*block) || base.index.blocks_at(read.extent).any(is_there))
+            }
+            Part::SpillSegment(segment) => {
+                ("spill segment", base.index.spill_segments.has(&segment.record))
+            }
+        };
+        let mut damage = None;
+        match checked.image {
+            _ if !stayed => {}
+            Ok(image) => {
+                for id in &read.waiters {
+                    if let Some(view) = self.pending.get_mut(id) {
+                        view.images.push((read.extent, seq, Arc::clone(&image)));
+                    }
+                }
+                base.index.cache.put(read.extent, image);
+            }
+            Err(reason) => {
+                let key = String::from_utf8_lossy(key);
+                let what = format!("{name} {key:?} of space {space}");
+                let (device, offset) = (read.extent.device, read.extent.offset);
+                damage = Some(Damage { device, offset, what, reason });
+            }
+        }
+        for id in read.waiters {
+            self.answer(base, id, damage.as_ref());
+        }
+    }
+
+    fn answer(&mut self, base: &mut Base, id: ViewId, damage: Option<&Damage>) {
+        let Some(pending) = self.pending.remove(&id) else { return };
+        let answer = match damage {
+            Some(damage) => Err(damage.clone().into()),
+            None => match gather(base, &pending) {
+                Ok(Gathered::Complete(view)) => Ok(view),
+                Ok(Gathered::NeedsRead(part, extent)) => {
+                    self.wanted.push((part, extent, id));
+                    self.pending.insert(id, pending);
+                    return;
+                }
+                Err(error) => Err(error),
+            },
+        };
+        self.answered.push((id, answer));
+    }
+
+    /// Forgets a view whose caller has gone.
+    pub(super) fn forget(&mut self, id: ViewId) {
+        self.pending.remove(&id);
+    }
+}

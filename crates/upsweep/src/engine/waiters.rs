@@ -1,0 +1,86 @@
+//! Callers who were refused, and the news that there may be room for them.
+//!
+//! Invariant: from a refusal to the next news there is a shortage, and whatever can help works at
+//! full speed. So nobody rests while somebody waits.
+
+use super::policy::Shortage;
+use crate::broken::{self, Fault};
+
+/// Who waits outside.
+#[derive(Default)]
+pub(super) struct Waiters {
+    /// What the last refused update was refused for, until somebody is told that there may be room.
+    refused: Option<Shortage>,
+    /// An update had to wait for the pipeline of the log.
+    for_pipeline: bool,
+    /// Nobody was told yet of the last news.
+    has_news: bool,
+}
+
+impl Waiters {
+    /// Somebody waits, whatever the fill: a long record may not fit though the thresholds at which
+    /// sweeps, spills and checkpoints start by themselves are far.
+    pub(super) fn refuse(&mut self, shortage: Shortage) {
+        self.refused = Some(shortage);
+    }
+
+    /// Somebody waits until a batch of the log has ended, which it will by itself.
+    pub(super) fn refuse_for_pipeline(&mut self) {
+        self.for_pipeline = true;
+    }
+
+    /// There may be room, or a reason to refuse for good: whoever waits is to ask again.
+    pub(super) fn tell(&mut self) {
+        self.refused = None;
+        self.has_news = true;
+    }
+
+    /// The pipeline of the log has moved.
+    pub(super) fn pipeline_moved(&mut self) {
+        if std::mem::take(&mut self.for_pipeline) {
+            self.tell();
+        }
+    }
+
+    /// What somebody waits for who was refused and not told since that there may be room.
+    pub(super) fn shortage(&self) -> Option<Shortage> {
+        self.refused.filter(|_| !broken::is(Fault::RestWhileOneWaits))
+    }
+
+    /// Whether there is news to be passed on. Says so once.
+    pub(super) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.has_news)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_shortage_from_a_refusal_to_the_next_news() {
+        let mut waiters = Waiters::default();
+        assert_eq!(waiters.shortage(), None);
+        waiters.refuse(Shortage::Log);
+        waiters.refuse(Shortage::Memory);
+        assert_eq!(waiters.shortage(), Some(Shortage::Memory));
+        assert!(!waiters.take_news(), "nothing has happened");
+        waiters.tell();
+        assert_eq!(waiters.shortage(), None);
+        assert!(waiters.take_news());
+        assert!(!waiters.take_news(), "it was passed on");
+    }
+
+    #[test]
+    fn a_batch_that_ends_is_news_for_those_alone_who_wait_for_the_pipeline() {
+        let mut waiters = Waiters::default();
+        waiters.pipeline_moved();
+        assert!(!waiters.take_news());
+        waiters.refuse_for_pipeline();
+        assert_eq!(waiters.shortage(), None, "the batch ends by itself");
+        waiters.pipeline_moved();
+        assert!(waiters.take_news());
+        waiters.pipeline_moved();
+        assert!(!waiters.take_news());
+    }
+}
