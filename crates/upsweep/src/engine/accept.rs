@@ -16,6 +16,7 @@ use super::quarantine::REFERENCES_SPACE;
 use super::queue::{CELL_BYTES, Packed};
 use crate::error::{Error, RequestError, RetryError};
 use crate::log::{AppendError, Space, Urgency};
+use crate::metrics::WaitCause;
 
 /// The answer to an offered record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,11 +109,12 @@ impl Core {
                 updates.iter().for_each(|update| self.sweep.loads.note_change(update.space));
                 self.enqueue_at(seq, updates, &targets);
                 self.targets = targets;
-                self.statistics.updates += updates.len() as u64;
+                self.metrics.updates_total.add(updates.len() as u64);
                 Ok(Accept::Accepted(seq))
             }
             Err(AppendError::Busy) => {
                 self.waits_for_log = true;
+                self.note_refusal(WaitCause::Pipeline);
                 Ok(Accept::Wait)
             }
             Err(AppendError::Full) => {
@@ -234,10 +236,11 @@ impl Core {
     /// whatever can help works at full speed.
     pub(super) fn refuse(&mut self, shortage: Shortage) {
         self.refused = Some((shortage, self.room_events));
-        match shortage {
-            Shortage::Log => self.statistics.waits_for_log += 1,
-            Shortage::Memory | Shortage::Device => self.statistics.waits_for_room += 1,
-        }
+        self.note_refusal(match shortage {
+            Shortage::Log => WaitCause::Log,
+            Shortage::Memory => WaitCause::Memory,
+            Shortage::Device => WaitCause::Device,
+        });
     }
 
     /// Has the caller wait for room, unless that may be where nobody can make any.

@@ -24,6 +24,7 @@ use super::format::checkpoint_format::{
     ImageRecord, Root, SLOT_BYTES, SpillSegmentList, encode_root, encode_superblock,
 };
 use super::format::image_format::{self, Identity, ImageKind};
+use super::measure::Timed;
 use super::policy::{START_PERCENT, Shortage};
 use super::sweep::Flushing;
 use super::tree::NodeId;
@@ -87,6 +88,7 @@ enum Phase {
 pub(super) struct CheckpointState {
     phase: Phase,
     begin: u64,
+    began_us: u64,
     /// The begin of the checkpoint whose root is in the superblock.
     pub(super) root_begin: u64,
     requested: bool,
@@ -190,7 +192,7 @@ impl Core {
     }
 
     fn checkpoint_due(&self) -> bool {
-        let since = self.log.statistics().bytes.saturating_sub(self.checkpoint.bytes_at_last);
+        let since = self.log.metrics().log_written_bytes_total.get().saturating_sub(self.checkpoint.bytes_at_last);
         let much = since * 100 >= self.log.prospect_bytes() * DUE_PERCENT;
         let pressed = self.figures().is_release_due(START_PERCENT)
             && self.sweep.frontier > self.checkpoint.root_begin
@@ -220,10 +222,11 @@ impl Core {
         let needed_from = replay_from.min(oldest_spill_segment);
         directory.clones.forget_before(needed_from);
         let checkpoint = &mut self.checkpoint;
+        checkpoint.began_us = self.now_us;
         checkpoint.requested = false;
         checkpoint.phase = Phase::Pages;
         checkpoint.begin = self.published;
-        checkpoint.bytes_at_last = self.log.statistics().bytes;
+        checkpoint.bytes_at_last = self.log.metrics().log_written_bytes_total.get();
         checkpoint.carried_extents.append(&mut checkpoint.outdated);
         checkpoint.next.clone_from(&checkpoint.listed);
         let in_use = |number: &u32| directory.trees.is_used(NodeId(*number));
@@ -346,7 +349,7 @@ impl Core {
         actions.requests.push(self.request(kind, None, extent.device, operation));
         self.full = false;
         self.checkpoint.pending += 1;
-        self.statistics.checkpoint_written_bytes += bytes as u64;
+        self.metrics.checkpoint_written_bytes_total.add(bytes as u64);
         Some(extent)
     }
 
@@ -473,7 +476,8 @@ impl Core {
             let unlisted = last.missing_in(&self.checkpoint.listed);
             let free: Vec<Extent> = unlisted.chain(outdated).chain(before).collect();
             free.into_iter().for_each(|extent| self.space_map.free(extent));
-            self.statistics.checkpoints += 1;
+            self.metrics.checkpoints_total.add(1);
+            self.note_ended(Timed::Checkpoint, self.checkpoint.began_us);
         }
         self.log.release(self.superblock.replay_from);
         self.room_events += 1;

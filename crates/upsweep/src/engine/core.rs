@@ -23,18 +23,19 @@ use super::growth::Growth;
 use super::held::Held;
 use super::key::Key;
 use super::log_growth::LogGrowth;
+use super::measure::{Measured, TreeCounters};
 use super::policy::Shortage;
 use super::publish::Event;
 use super::queue::Arena;
 use super::registry::Modifiers;
 use super::spill_segments::SpillSegments;
-use super::statistics::{Statistics, TreeCounters};
 use super::sweep::{Job, RunId, SpillId, Sweep};
 use super::view::{View, ViewId, Views};
 use super::visitor::Visitors;
 use crate::device::{Buffer, Class, Completion, DeviceId, Hint, Operation, Request, Token};
 use crate::error::{ClosedError, Error};
 use crate::log::{AppendError, Log, StreamId, Urgency};
+use crate::metrics::Metrics;
 use crate::placement::{Extent, SpaceMap};
 
 /// What the caller of the core has to do.
@@ -166,7 +167,8 @@ pub struct Core {
     pub(super) scratch: Vec<u8>,
     /// Memory for where the updates of a record go.
     pub(super) targets: Vec<Option<Target>>,
-    pub(super) statistics: Statistics,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) measured: Measured,
     pub(super) application_modifiers: Vec<Arc<dyn super::modifier::Modifier>>,
     /// The second pass of recovery is on: updates arrive with the sequences of the log.
     pub(super) replaying: bool,
@@ -213,12 +215,6 @@ impl Core {
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.accepted
-    }
-
-    /// Counters since the store was opened.
-    #[must_use]
-    pub fn statistics(&self) -> &Statistics {
-        &self.statistics
     }
 
     /// The log, for its counters.
@@ -346,6 +342,7 @@ impl Core {
     /// other call, and at [`Core::deadline_us`]. Cost: bounded by the runs in flight.
     pub fn pump(&mut self, now_us: u64, actions: &mut Actions) {
         self.now_us = self.now_us.max(now_us);
+        self.measure();
         if self.overdraft_bytes > 0 && self.queue_bytes() <= self.queue_limit_bytes() {
             self.overdraft_bytes = 0;
         }

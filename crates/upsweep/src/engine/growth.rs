@@ -18,8 +18,10 @@ use super::block_format::UpdateRef;
 use super::core::{Actions, Core, IoKind};
 use super::format::record_format::LoggedUpdate;
 use super::holes::Punching;
+use super::measure::Timed;
 use super::pending::Pending;
 use crate::device::{Completion, DeviceId, Operation};
+use crate::metrics::GrowthOf;
 use crate::placement::{DEVICE_BYTES_MAX, SpaceMap, UNIT_BYTES};
 
 /// How long after a refusal no device is asked to grow again, in microseconds.
@@ -35,6 +37,8 @@ pub(super) struct Growth {
     /// What a device is asked for. One request at a time: so no hole is punched where space is
     /// being allocated.
     pub(super) asked: Option<Asked>,
+    /// When it was asked.
+    began_us: u64,
     /// Bytes that the last update was short of; 0 if it had room.
     wanted: u64,
     /// Nobody could grow: not to be asked again before this time.
@@ -83,6 +87,7 @@ impl Growth {
         Self {
             devices: growable.iter().map(device).collect(),
             asked: None,
+            began_us: 0,
             wanted: 0,
             refused_until: None,
             holes_refused: 0,
@@ -240,6 +245,7 @@ impl Core {
             if is_broken { Operation::Flush } else { Operation::Allocate { offset, bytes } };
         actions.requests.push(self.request(IoKind::FileSpace, None, device, operation));
         self.growth.asked = Some(Asked::Allocation(allocation));
+        self.growth.began_us = self.now_us;
         true
     }
 
@@ -287,6 +293,7 @@ impl Core {
     }
 
     fn allocated(&mut self, device: DeviceId, allocation: Allocation, is_done: bool) {
+        self.note_ended(Timed::Growth(GrowthOf::Data), self.growth.began_us);
         let Allocation { offset, bytes, gain } = allocation;
         let granule = self.config.file_space.granule_bytes;
         let half = gain / 2 / granule * granule;
@@ -297,7 +304,7 @@ impl Core {
         match (are_holes, is_done) {
             (true, true) => {
                 self.space_map.fill_holes(device, offset, bytes);
-                self.statistics.holes_filled += 1;
+                self.metrics.holes_filled_total.add(1);
                 let growth = self.growth.of(device);
                 growth.hole_step_max = growth.hole_step_max.saturating_mul(2).min(ANY_STEP);
             }

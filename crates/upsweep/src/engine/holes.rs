@@ -118,7 +118,7 @@ impl Core {
         let operation = Operation::Discard { offset, bytes };
         actions.requests.push(self.request(IoKind::FileSpace, None, device, operation));
         self.growth.asked = Some(Asked::Hole);
-        self.statistics.punches += 1;
+        self.metrics.holes_punched_total.add(1);
     }
 
     /// Where the next hole is to be punched: in free space, which is a hole from now on; then in

@@ -11,7 +11,9 @@
 //! goes on there. Invariant: at most one such request is in flight.
 
 use super::core::{Actions, Core, IoKind};
+use super::measure::Timed;
 use crate::device::{Buffer, Completion, DeviceError, Durability, Operation};
+use crate::metrics::GrowthOf;
 
 /// How long after a refusal the log is not made longer, in microseconds.
 const REFUSAL_US: u64 = 1_000_000;
@@ -21,13 +23,15 @@ pub(super) struct LogGrowth {
     /// Per log device.
     growable: Vec<bool>,
     is_under_way: bool,
+    /// When the log began to become longer.
+    began_us: u64,
     /// A device had no room: not to be asked again before this time.
     refused_until: u64,
 }
 
 impl LogGrowth {
     pub(super) fn new(growable: Vec<bool>) -> Self {
-        Self { growable, is_under_way: false, refused_until: 0 }
+        Self { growable, is_under_way: false, began_us: 0, refused_until: 0 }
     }
 }
 
@@ -42,6 +46,7 @@ impl Core {
             let (buffer, durability) = (Buffer::zeroed(bytes as usize), Durability::Stable);
             (device, Operation::Write { offset, buffer, durability })
         } else if let Some((device, offset, bytes)) = self.log.begin_growth() {
+            self.log_growth.began_us = self.now_us;
             (device, Operation::Allocate { offset, bytes })
         } else {
             return;
@@ -84,6 +89,9 @@ impl Core {
             }
             // It has the space, so its device is broken; or nobody knows how long it is.
             Err(_) => self.fail_write(completion, 0),
+        }
+        if !self.log.is_growing() {
+            self.note_ended(Timed::Growth(GrowthOf::Log), self.log_growth.began_us);
         }
     }
 }

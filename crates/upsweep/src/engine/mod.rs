@@ -20,6 +20,7 @@ mod held;
 mod holes;
 mod key;
 mod log_growth;
+mod measure;
 pub mod modifier;
 mod pending;
 mod policy;
@@ -31,7 +32,6 @@ pub mod registry;
 mod replay;
 mod spaces;
 mod spill_segments;
-mod statistics;
 mod sweep;
 mod tree;
 mod verify;
@@ -43,11 +43,11 @@ pub use cache::Image;
 pub use config::{Config, DATA_START, FANOUT_MIN, FileSpace, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use core::{Actions, Core};
 pub use format::record_format::{LoggedUpdate, SpaceRecord};
+pub use measure::TreeCounters;
 pub use policy::{BlockSizes, Costs, Gauge, Spilling};
 pub use queue::Waiting;
 pub use recovery::{Access, Registry, create, open};
 pub use spaces::{NewSnapshot, SpaceSize};
-pub use statistics::{Statistics, TreeCounters};
 pub use sweep::{
     Chunk, CompactionId, CompactionProgress, Job, JobOutput, LOADING, LoadTarget, LoadedBlock,
     RunId,

@@ -43,7 +43,7 @@ impl Core {
             }
         }
         self.overdraft_bytes += self.arena.used_bytes().saturating_sub(before);
-        self.statistics.quarantined += quarantined.len() as u64;
+        self.metrics.quarantined_updates_total.add(quarantined.len() as u64);
     }
 
     /// The same for a change that no log record holds: checkpoints carry the puts until they are
@@ -55,7 +55,7 @@ impl Core {
             self.carried.push(CarriedPut { barrier, key, operand });
         }
         self.overdraft_bytes += self.arena.used_bytes().saturating_sub(before);
-        self.statistics.quarantined += quarantined.len() as u64;
+        self.metrics.quarantined_updates_total.add(quarantined.len() as u64);
     }
 
     /// By how much quarantined updates may exceed the memory for queues at this moment, in bytes.

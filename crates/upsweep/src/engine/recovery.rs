@@ -29,6 +29,7 @@ use super::format::record_format::{ModifierRecord, SpaceRecord};
 use super::growth::Growth;
 use super::held::Held;
 use super::log_growth::LogGrowth;
+use super::measure::Measured;
 use super::modifier::Modifier;
 use super::quarantine::{
     FIRST_USER_SPACE, QUARANTINE_COMPANION, QUARANTINE_SPACE, REFERENCES_SPACE,
@@ -37,12 +38,12 @@ use super::queue::Arena;
 use super::registry::Modifiers;
 use super::spaces::LARGE_VALUE_FORMAT;
 use super::spill_segments::{SpillSegment, SpillSegments};
-use super::statistics::Statistics;
 use super::sweep::Sweep;
 use super::tree::{Node, NodeId};
 use super::view::Views;
 use crate::device::{self, Buffer, DeviceId, Devices};
 use crate::error::{ClosedError, Damage, Error, RequestError};
+use crate::events::event;
 use crate::log::{self, Log, LogConfig, LogRegion};
 use crate::placement::{DEVICE_BYTES_MAX, Extent, SpaceMap, UNIT_BYTES};
 
@@ -206,20 +207,25 @@ pub fn open(
         Access::ReadOnly => reader.to_log_read_only(LogConfig { epoch, ..found })?,
     };
     let growths = (growth, log_growth);
+    event!(info, replay_from = superblock.replay_from, last, "the end of the log is found");
     let mut core = Core::assemble(config, registry, superblock, log, space_map, growths)?;
     core.held = (access == Access::Upkeep).then(Held::default);
     core.load_checkpoint(devices, &root)?;
+    event!(info, blocks = core.directory.len(), "the checkpoint is loaded");
     core.replay_changes(devices, &mut reader)?;
+    event!(info, blocks = core.directory.len(), "changes of the directory are replayed");
     core.claim_space()?;
     core.load_spill_segments(devices, access)?;
     core.published = last;
     core.replay_updates(devices, &mut reader, access)?;
     core.accepted = core.accepted.max(last);
+    event!(info, entries = core.arena.entries(), "updates are replayed");
     if access != Access::ReadOnly {
         for modifier in &registry.modifiers {
             core.register_modifier(Arc::clone(modifier))?;
         }
     }
+    core.note_levels();
     Ok(core)
 }
 
@@ -302,6 +308,8 @@ impl Core {
             modifiers: Arc::new(registry.builtins.clone()),
             modifier_records: Vec::new(),
             application_modifiers: registry.modifiers.clone(),
+            metrics: Arc::clone(log.metrics()),
+            measured: Measured::default(),
             log,
             directory: Directory::new(config.fanout_min),
             arena: Arena::new(config.fold_bytes_min, config.oversized_queue_bytes()),
@@ -341,7 +349,6 @@ impl Core {
             now_us: 0,
             scratch: Vec::new(),
             targets: Vec::new(),
-            statistics: Statistics::default(),
             replaying: false,
             removed_ranges: Vec::new(),
             paused: false,

@@ -129,6 +129,7 @@ impl Core {
         access: Access,
     ) -> Result<(), Error> {
         self.replaying = true;
+        let mut told = self.accepted;
         while let Some(batch) = reader.next_batch(devices)? {
             let mut group = Vec::new();
             for RecordRef { seq, payload, .. } in batch {
@@ -153,6 +154,7 @@ impl Core {
                 }
             }
             self.replay_group(devices, &mut group, access)?;
+            self.note_replayed(&mut told);
         }
         self.replay_carried(u64::MAX);
         if access == Access::ReadWrite {

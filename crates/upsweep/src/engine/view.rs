@@ -25,6 +25,7 @@ use super::registry::DELETE_RANGE;
 use super::spill_segments::{self, SpillSegment};
 use crate::device::{Completion, DeviceId, Request, Token};
 use crate::error::{Damage, Error, RequestError};
+use crate::metrics::Finder;
 use crate::placement::Extent;
 
 /// Number of a view within this process.
@@ -455,7 +456,7 @@ impl Core {
         let (waiters, check) = (vec![id], Arc::clone(&expected));
         let read = PendingRead { part, extent, expected: check, waiters };
         self.views.reads.insert(request.token, read);
-        self.statistics.view_reads += 1;
+        self.metrics.query_reads_total.add(1);
         Some(ViewRead { request, expected })
     }
 
@@ -499,6 +500,7 @@ impl Core {
                 let key = String::from_utf8_lossy(key);
                 let what = format!("{name} {key:?} of space {space}");
                 let (device, offset) = (read.extent.device, read.extent.offset);
+                self.note_damage(Finder::Query, Some(read.extent), &format!("{what}: {reason}"));
                 damage = Some(Damage { device, offset, what, reason });
             }
         }

@@ -231,7 +231,7 @@ impl Core {
         let carried: Vec<SpillId> = carried.map(|(id, _)| *id).collect();
         for id in carried {
             // Behind all that the checkpoint has, and before all that replay comes to.
-            self.statistics.spills_carried += 1;
+            self.metrics.spills_carried_total.add(1);
             self.publish_spill(id, self.published, Release::AfterCheckpoint);
         }
     }

@@ -4,6 +4,7 @@ use super::Flushing;
 use super::run::Phase;
 use crate::device::{Completion, DeviceId, Operation};
 use crate::engine::core::{Actions, Core, IoKind};
+use crate::engine::measure::Timed;
 
 impl Core {
     /// Starts a flush for everyone who waits, unless one is in flight.
@@ -11,6 +12,7 @@ impl Core {
         if self.sweep.flush.in_flight > 0 || self.sweep.flush.waiting.is_empty() {
             return;
         }
+        self.sweep.flush.began_us = self.now_us;
         self.sweep.flush.covered = std::mem::take(&mut self.sweep.flush.waiting);
         for device in 0..self.config.data_devices {
             let flush = self.request(IoKind::Flush, None, DeviceId(device), Operation::Flush);
@@ -28,6 +30,7 @@ impl Core {
         if self.sweep.flush.in_flight > 0 {
             return;
         }
+        self.note_ended(Timed::Flush, self.sweep.flush.began_us);
         for covered in std::mem::take(&mut self.sweep.flush.covered) {
             match covered {
                 Flushing::Run(id) => {

@@ -130,6 +130,8 @@ pub(super) struct Sweep {
 pub(super) struct FlushState {
     /// Flush requests in flight.
     pub(super) in_flight: usize,
+    /// When the flush in flight began.
+    pub(super) began_us: u64,
     /// Written, and not covered by a flush in flight.
     pub(super) waiting: Vec<Flushing>,
     /// Covered by the flush in flight.
@@ -308,7 +310,7 @@ impl Core {
             false if self.held.is_some() && swept >= self.accepted => 0.0,
             false => figures.pace(),
         };
-        self.sweep.flow.note(self.statistics.updates, pace);
+        self.sweep.flow.note(self.metrics.updates_total.get(), pace);
         if pace > 0.0 && self.sweep.cycle.is_none() {
             self.start_cycle();
         }
@@ -347,14 +349,14 @@ impl Core {
     /// How many updates so many entries are, about: as many as entries have on average that were
     /// folded.
     fn updates_in(&self, entries: u64) -> f64 {
-        let per_entry = self.statistics.updates as f64 / self.entries_came() as f64;
+        let per_entry = self.metrics.updates_total.get() as f64 / self.entries_came() as f64;
         entries as f64 * per_entry.max(1.0)
     }
 
     /// Queue entries that updates became, after folding: those that were swept and those that wait.
     fn entries_came(&self) -> u64 {
         let waiting = self.arena.entries() + self.spill_segments.entries();
-        (self.statistics.entries_swept + waiting).max(1)
+        (self.metrics.swept_entries_total.get() + waiting).max(1)
     }
 
     /// A run that waits for a flush or the log has its bytes on the device, and holds no buffer.
@@ -391,7 +393,7 @@ impl Core {
         let unplaced = Some((0, Key::default(), BlockId(0)));
         let (start_seq, images) = (self.accepted, self.physical.len() as u64);
         self.sweep.cycle = Some(Cycle { start_seq, left, images, passed: 0, unplaced });
-        self.statistics.cycle_started(self.now_us);
+        self.note_cycle_began();
     }
 
     /// The runs of the cycle have dropped the spill segments that they have applied the last
@@ -399,7 +401,7 @@ impl Core {
     fn end_cycle(&mut self) {
         self.sweep.cycle = None;
         self.sweep.suspects_behind = Some(Place::default());
-        self.statistics.cycle_ended(self.now_us);
+        self.note_cycle_ended();
         self.note_what_is_held();
     }
 

@@ -183,7 +183,7 @@ impl Core {
         let (Some(first), Some(last)) = (extents.first(), extents.last()) else { return };
         let (device, offset) = (first.device, first.offset);
         let buffer = Buffer::recycled((last.end() - offset) as usize);
-        self.statistics.sweep_read_bytes += buffer.len() as u64;
+        self.metrics.sweep_read_bytes_total.add(buffer.len() as u64);
         let operation = Operation::Read { offset, buffer };
         actions.requests.push(self.request(IoKind::RunRead(id), owner, device, operation));
         self.run_mut(id).phase = Phase::Reading { pending: 1 };
@@ -473,7 +473,7 @@ impl Core {
     pub(in crate::engine) fn publish_run(&mut self, id: RunId, seq: u64, release: Release) {
         let run = self.sweep.runs.remove(&id).expect("a run lives until it is published");
         self.frozen_bytes -= run.frozen_bytes;
-        self.statistics.run_published(&run.summary());
+        self.note_run(run.summary());
         self.room_events += u64::from(!cfg!(feature = "broken-lost-wake"));
         for (block, _) in &run.change.moved {
             if let Some(id) = self.directory.table.find(*block) {
@@ -497,7 +497,7 @@ impl Core {
     }
 }
 
-/// What statistics want to know of a run.
+/// What is counted of a run.
 pub(in crate::engine) struct RunSummary {
     pub(in crate::engine) blocks: u64,
     pub(in crate::engine) updates: u64,

@@ -32,6 +32,7 @@ use crate::engine::core::{Actions, Core, IoKind, Publish, Release};
 use crate::engine::directory::{BlockId, Space};
 use crate::engine::format::record_format::{BlockRef, encode_spill};
 use crate::engine::format::spill_segment_format::Spilled;
+use crate::engine::measure::Timed;
 use crate::engine::policy::{Costs, DirectorySize, Gauge, LEVELS_MAX, Round, Spilling};
 use crate::engine::quarantine::FIRST_USER_SPACE;
 use crate::engine::spill_segments::{self, Filter};
@@ -67,6 +68,7 @@ pub(in crate::engine) struct Spill {
     /// Memory that its spill segments will take.
     spill_segments_memory_bytes: usize,
     phase: Phase,
+    began_us: u64,
     /// Its spill segments, from the time at which they have places.
     spill_segments: Vec<Prepared>,
 }
@@ -166,7 +168,7 @@ impl Core {
             Spilling::Never => false,
             Spilling::Always => true,
             Spilling::WhenItPays => {
-                let are_known = self.statistics.updates >= COSTS_UPDATES_MIN;
+                let are_known = self.metrics.updates_total.get() >= COSTS_UPDATES_MIN;
                 let before = self.spills_for_memory;
                 if are_known { costs.spilling_pays(before) } else { before }
             }
@@ -177,10 +179,10 @@ impl Core {
     #[must_use]
     pub fn costs(&self) -> Costs {
         let entries = self.entries_came() as f64;
-        let are_known = self.statistics.updates >= COSTS_UPDATES_MIN;
+        let are_known = self.metrics.updates_total.get() >= COSTS_UPDATES_MIN;
         let (mut entry_bytes, mut log_bytes_per_entry) = COSTS_BEFORE;
         if are_known {
-            log_bytes_per_entry = self.log.statistics().bytes as f64 / entries;
+            log_bytes_per_entry = self.log.metrics().log_written_bytes_total.get() as f64 / entries;
         }
         if self.arena.entries() >= COSTS_UPDATES_MIN {
             entry_bytes = self.arena.used_bytes() as f64 / self.arena.entries() as f64;
@@ -266,7 +268,7 @@ impl Core {
     /// since.
     fn is_search_in_vain(&self) -> bool {
         self.sweep.search.in_vain.is_some_and(|(runs, accepted)| {
-            self.statistics.runs == runs && self.accepted < accepted + LOOK_AGAIN_UPDATES
+            self.metrics.sweep_runs_total.get() == runs && self.accepted < accepted + LOOK_AGAIN_UPDATES
         })
     }
 
@@ -291,7 +293,7 @@ impl Core {
         let is_round_over = self.sweep.search.began.is_none();
         figures.is_log_held_by_queues &= !is_round_over || self.sweep.spills.is_empty();
         self.sweep.search.goes_on = false;
-        self.sweep.spill_flow.note(self.statistics.updates, figures.spill_pace());
+        self.sweep.spill_flow.note(self.metrics.updates_total.get(), figures.spill_pace());
         let has_place = self.sweep.spills.len() < SPILLS_IN_FLIGHT_MAX;
         if has_place && self.sweep.spill_flow.may_start(self.now_us) {
             self.start_spill();
@@ -328,6 +330,7 @@ impl Core {
             growth_bytes: 0,
             spill_segments_memory_bytes: 0,
             phase: Phase::Gathering { spill_segments: Vec::new(), looked: 0 },
+            began_us: self.now_us,
             spill_segments: Vec::new(),
         };
         self.sweep.spills.insert(SpillId(self.sweep.next_spill), spill);
@@ -419,7 +422,7 @@ impl Core {
 
     /// The search is worth another try when runs or updates are beyond what they are now.
     fn search_in_vain(&mut self) {
-        self.sweep.search.in_vain = Some((self.statistics.runs, self.accepted));
+        self.sweep.search.in_vain = Some((self.metrics.sweep_runs_total.get(), self.accepted));
     }
 
     /// Goes on with the round to the next blocks that fill a spill segment; `None` when it is
@@ -525,7 +528,7 @@ impl Core {
         spill.phase = Phase::Writing { pending: writes.len() };
         let owner = only(spill.spill_segments.iter().map(|segment| segment.spilled.record.space));
         for (extent, buffer) in writes {
-            self.statistics.spill_written_bytes += buffer.len() as u64;
+            self.metrics.spill_written_bytes_total.add(buffer.len() as u64);
             let (offset, durability) = (extent.offset, Durability::Cached);
             let operation = Operation::Write { offset, buffer, durability };
             let kind = IoKind::SpillWrite(id);
@@ -580,11 +583,12 @@ impl Core {
         let spill = self.sweep.spills.remove(&id).expect("a spill lives until it is published");
         self.frozen_bytes -= spill.frozen_bytes;
         self.room_events += 1;
-        self.statistics.spills += 1;
+        self.metrics.spills_total.add(1);
+        self.note_ended(Timed::Spill, spill.began_us);
         for Prepared { spilled, filter } in spill.spill_segments {
             let is_added = self.add_spill_segment(seq, &spilled, Some(filter), release);
             if is_added {
-                self.statistics.updates_spilled += u64::from(spilled.record.updates);
+                self.metrics.spilled_entries_total.add(u64::from(spilled.record.updates));
             }
             for id in self.found(&spilled.blocks) {
                 if !is_added {

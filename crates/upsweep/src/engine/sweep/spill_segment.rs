@@ -95,8 +95,8 @@ impl Core {
         actions: &mut Actions,
     ) {
         let extent = segment.record.extent;
-        self.statistics.sweep_read_bytes += u64::from(extent.bytes);
-        self.statistics.spill_read_bytes += u64::from(extent.bytes);
+        self.metrics.sweep_read_bytes_total.add(u64::from(extent.bytes));
+        self.metrics.spill_read_bytes_total.add(u64::from(extent.bytes));
         let owner = Some(segment.record.space);
         let read = self.read_request(IoKind::SpillSegmentRead, owner, extent);
         self.sweep.spill_segment_reads.insert(read.token, (segment, attempt));
