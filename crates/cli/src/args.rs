@@ -352,10 +352,10 @@ Examples:
   upsweep stat hits.upsweep --json
   upsweep stat hits.upsweep --metrics
 
-A store is open in one process at a time, and this command opens it. With --metrics, what rises and
-falls is that of the store now: sizes, fill, what waits. Counters and times begin at this open;
-those of the last session are in the other two forms. An application that has the store open
-serves its own metrics by Store::metrics_text.";
+A store is open in one process at a time, and this command opens it. With --metrics, gauges are
+those of the store now: sizes, fill, what waits. Counters and times begin at this open; those of
+the last session are there as well, under upsweep_last_session_. An application that has the
+store open serves its own metrics by Store::metrics_text.";
 
 const QUARANTINE_EXAMPLES: &str = "\
 Examples:

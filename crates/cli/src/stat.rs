@@ -46,6 +46,9 @@ pub(crate) fn stat(StatArgs { show: args, metrics }: &StatArgs) -> Result<(), Fa
     if *metrics {
         let mut out = output::out();
         out.write_all(store.metrics_text().as_bytes())?;
+        if let Some(last) = store.status().last_session {
+            out.write_all(last.metrics.text_of_last_session().as_bytes())?;
+        }
         return Ok(out.flush()?);
     }
     let status = store.status();
@@ -245,6 +248,15 @@ fn show_sweep(out: &mut impl Write, status: &Status, metrics: &Readings) -> std:
         row(out, name, &(text::count(count) + &read + &written.unwrap_or_default()))?;
     }
     row(out, "updates", &text::count(metrics.updates_total))?;
+    let waits = metrics.admission_wait_seconds.values();
+    let (count, longest) = waits.fold((0, 0.0_f64), |(count, longest), wait| {
+        (count + wait.count, longest.max(wait.longest))
+    });
+    let waits = match count {
+        0 => "none".to_owned(),
+        _ => format!("{}, the longest {}", text::counted(count, "call"), text::time(longest)),
+    };
+    row(out, "waits for room", &waits)?;
     let per_update = match metrics.updates_total {
         0 => "no updates".to_owned(),
         _ => format!("{:.1} bytes to all devices", metrics.written_bytes_per_update()),

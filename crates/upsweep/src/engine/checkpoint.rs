@@ -192,7 +192,12 @@ impl Core {
     }
 
     fn checkpoint_due(&self) -> bool {
-        let since = self.log.metrics().log_written_bytes_total.get().saturating_sub(self.checkpoint.bytes_at_last);
+        let since = self
+            .log
+            .metrics()
+            .log_written_bytes_total
+            .get()
+            .saturating_sub(self.checkpoint.bytes_at_last);
         let much = since * 100 >= self.log.prospect_bytes() * DUE_PERCENT;
         let pressed = self.figures().is_release_due(START_PERCENT)
             && self.sweep.frontier > self.checkpoint.root_begin

@@ -1,4 +1,5 @@
-//! What the core measures of itself, beside what is counted where it happens: times, levels, damage.
+//! What the core measures of itself, beside what is counted where it happens: times, levels and
+//! damage.
 //!
 //! The core has no clock. What ends at the completion of a request is noted then, and timed by the
 //! next pump, which knows the time and follows at once. Levels are written at most every 10 ms, so
@@ -80,7 +81,12 @@ impl Core {
     pub(super) fn note_replayed(&self, told: &mut u64) {
         if self.accepted >= *told + REPLAY_TOLD_EVERY {
             *told = self.accepted;
-            event!(info, sequence = self.accepted, last = self.published, "updates are being replayed");
+            event!(
+                info,
+                sequence = self.accepted,
+                last = self.published,
+                "updates are being replayed"
+            );
         }
     }
 

@@ -43,6 +43,15 @@ macro_rules! catalogue {
             $($(#[doc = $help])+ pub $name: <$metric as Metric>::Reading,)*
         }
 
+        impl Readings {
+            /// All series of all metrics, in the order of [`CATALOGUE`].
+            pub(super) fn samples(
+                &self,
+            ) -> impl Iterator<Item = (&'static Descriptor, Vec<Sample<'_>>)> {
+                CATALOGUE.iter().zip([$(<$metric as Metric>::samples_of(&self.$name)),*])
+            }
+        }
+
         /// All metrics.
         pub const CATALOGUE: &[Descriptor] = &[
             $(Descriptor::of::<$metric>(
@@ -121,7 +130,7 @@ catalogue! {
     sweep_cycle_seconds: Histogram,
     /// How far the present cycle of the sweep is; 0 between cycles.
     sweep_progress_ratio: Gauge,
-    /// Everything up to this sequence is inside images or spill segments.
+    /// Everything up to this sequence is inside images.
     sweep_frontier_sequence: Gauge,
     /// Runs published.
     sweep_runs_total: Counter,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::histogram::Histogram;
+use super::histogram::{Distribution, Histogram};
 use super::labels::Label;
 
 /// What a metric is.
@@ -65,6 +65,8 @@ pub enum Value<'a> {
     Level(f64),
     /// Of a histogram.
     Times(&'a Histogram),
+    /// Of a histogram that was read.
+    Summary(Distribution),
 }
 
 /// A metric of any kind.
@@ -84,6 +86,9 @@ pub trait Metric: Sized {
 
     /// All series of it.
     fn samples(&self) -> Vec<Sample<'_>>;
+
+    /// All series of what was read of one.
+    fn samples_of(reading: &Self::Reading) -> Vec<Sample<'static>>;
 }
 
 /// A number that only rises.
@@ -117,7 +122,11 @@ impl Metric for Counter {
     }
 
     fn samples(&self) -> Vec<Sample<'_>> {
-        vec![Sample { label: None, value: Value::Count(self.get()) }]
+        Self::samples_of(&self.get())
+    }
+
+    fn samples_of(reading: &u64) -> Vec<Sample<'static>> {
+        vec![Sample { label: None, value: Value::Count(*reading) }]
     }
 }
 
@@ -156,8 +165,16 @@ impl Metric for Gauge {
     }
 
     fn samples(&self) -> Vec<Sample<'_>> {
-        vec![Sample { label: None, value: Value::Level(self.get()) }]
+        Self::samples_of(&self.get())
     }
+
+    fn samples_of(reading: &f64) -> Vec<Sample<'static>> {
+        vec![Sample { label: None, value: Value::Level(*reading) }]
+    }
+}
+
+fn labelled<'a>(value: &'static str, samples: Vec<Sample<'a>>) -> impl Iterator<Item = Sample<'a>> {
+    samples.into_iter().map(move |sample| Sample { label: Some(value), ..sample })
 }
 
 /// A metric for each value of a label.
@@ -206,10 +223,11 @@ impl<L: Label, M: Metric> Metric for Family<L, M> {
 
     fn samples(&self) -> Vec<Sample<'_>> {
         let each = L::VALUES.iter().zip(&self.each);
-        each.flat_map(|(value, metric)| {
-            let samples = metric.samples().into_iter();
-            samples.map(|sample| Sample { label: Some(*value), ..sample })
-        })
-        .collect()
+        each.flat_map(|(value, metric)| labelled(value, metric.samples())).collect()
+    }
+
+    fn samples_of(reading: &Self::Reading) -> Vec<Sample<'static>> {
+        let each = L::VALUES.iter().filter_map(|value| Some((*value, reading.get(*value)?)));
+        each.flat_map(|(value, reading)| labelled(value, M::samples_of(reading))).collect()
     }
 }

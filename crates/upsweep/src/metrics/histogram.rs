@@ -177,6 +177,10 @@ impl Metric for Histogram {
     fn samples(&self) -> Vec<Sample<'_>> {
         vec![Sample { label: None, value: Value::Times(self) }]
     }
+
+    fn samples_of(reading: &Distribution) -> Vec<Sample<'static>> {
+        vec![Sample { label: None, value: Value::Summary(*reading) }]
+    }
 }
 
 #[cfg(test)]
@@ -210,7 +214,10 @@ mod tests {
             histogram.record(2 * HOUR);
             let found = histogram.read();
             let seconds = time.as_secs_f64();
-            assert!((seconds..=seconds * (1.0 + 1.0 / 32.0)).contains(&found.p50), "{us}: {found:?}");
+            assert!(
+                (seconds..=seconds * (1.0 + 1.0 / 32.0)).contains(&found.p50),
+                "{us}: {found:?}"
+            );
             assert_eq!((found.count, found.longest), (2, 7200.0));
             assert_eq!(found.sum, (time + 2 * HOUR).as_secs_f64());
         }

@@ -194,8 +194,8 @@ pub struct Session {
     /// has: to accept it, and to direct the sweep and spills.
     #[serde(default)]
     pub core_seconds_per_update: f64,
-    /// Seconds from the dispatch of a batch of the log until it is stable, on average; 0 if there was
-    /// none. Callers who wait cannot have more than one batch each in this time.
+    /// Seconds from the dispatch of a batch of the log until it is stable, on average; 0 if there
+    /// was none. Callers who wait cannot have more than one batch each in this time.
     #[serde(default)]
     pub log_write_seconds: f64,
 }

@@ -268,7 +268,8 @@ impl Core {
     /// since.
     fn is_search_in_vain(&self) -> bool {
         self.sweep.search.in_vain.is_some_and(|(runs, accepted)| {
-            self.metrics.sweep_runs_total.get() == runs && self.accepted < accepted + LOOK_AGAIN_UPDATES
+            self.metrics.sweep_runs_total.get() == runs
+                && self.accepted < accepted + LOOK_AGAIN_UPDATES
         })
     }
 

@@ -45,7 +45,6 @@ use super::measure::TreeCounters;
 pub use cursor::Differing;
 pub use node::Node;
 
-
 /// Number of a node; reused after the node is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
