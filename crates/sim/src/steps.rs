@@ -41,7 +41,7 @@ impl World {
     /// What is wrong.
     pub fn step(&mut self) -> Verdict {
         let log = self.core().log();
-        let log_grows = log.is_growing() || log.statistics().growths > 0;
+        let log_grows = log.is_growing() || log.metrics().log_growths_total.get() > 0;
         let least = if log_grows { CUTS_AFTER_LOG_GROWTH } else { 0 };
         let cuts = self.plan.cuts.max(least);
         if self.cutting.below(10_000) < cuts {

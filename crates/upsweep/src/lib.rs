@@ -341,7 +341,9 @@
 pub mod device;
 pub mod engine;
 mod error;
+mod events;
 pub mod log;
+pub mod metrics;
 pub mod placement;
 pub mod runtime;
 mod store;

@@ -3,24 +3,21 @@
 #![expect(clippy::disallowed_methods, reason = "tests with threads")]
 #![expect(clippy::disallowed_types, reason = "tests with threads")]
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+mod gate;
+
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::task::{Context, Poll, Waker as TaskWaker};
-use std::time::Duration;
 
 use futures::executor::block_on;
 use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
-use upsweep::device::{
-    Bank, Completion, DeviceDescription, DeviceId, DeviceProfile, Devices, FailureKind, Geometry,
-    HostileDevices, MemoryDevices, Performer, Request, ThreadedDevices, Waiter, Waker,
-};
+use gate::gated;
+use upsweep::device::{FailureKind, HostileDevices, MemoryDevices, ThreadedDevices};
 use upsweep::{ClosedError, CreateOptions, Durability, Error, Store};
 
 /// What the log takes without a completion.
 const IN_FLIGHT: u64 = 10_000;
-/// Of the banks here, the second device is the log.
-const LOG: DeviceId = DeviceId(1);
 
 fn options() -> CreateOptions {
     CreateOptions { log_bytes: Some(32 << 20), ..CreateOptions::default() }
@@ -32,78 +29,6 @@ fn memory() -> MemoryDevices {
 
 fn key(number: u64) -> [u8; 8] {
     number.to_be_bytes()
-}
-
-/// A bank that does not tell what the log has written while it is shut.
-struct Gate {
-    bank: ThreadedDevices<MemoryDevices>,
-    is_shut: Arc<AtomicBool>,
-}
-
-impl Devices for Gate {
-    fn count(&self) -> u16 {
-        self.bank.count()
-    }
-    fn geometry(&self, device: DeviceId) -> Geometry {
-        self.bank.geometry(device)
-    }
-    fn submit(&mut self, request: Request) {
-        self.bank.submit(request);
-    }
-    fn reap(&mut self, completions: &mut Vec<Completion>) {
-        self.bank.reap(completions);
-    }
-    fn wait(&mut self, completions: &mut Vec<Completion>) {
-        self.bank.wait(completions);
-    }
-}
-
-impl Bank for Gate {
-    fn waiter(&self) -> Box<dyn Waiter> {
-        let (waiter, is_shut) = (self.bank.waiter(), Arc::clone(&self.is_shut));
-        Box::new(GateWaiter { waiter, is_shut, kept: Mutex::default() })
-    }
-    fn waker(&self) -> Box<dyn Waker> {
-        self.bank.waker()
-    }
-    fn performer(&self) -> Box<dyn Performer> {
-        self.bank.performer()
-    }
-    fn description(&self, device: DeviceId) -> DeviceDescription {
-        self.bank.description(device)
-    }
-    fn profile(&self, device: DeviceId) -> Option<DeviceProfile> {
-        self.bank.profile(device)
-    }
-    fn allocated_bytes(&self, device: DeviceId) -> u64 {
-        self.bank.allocated_bytes(device)
-    }
-}
-
-struct GateWaiter {
-    waiter: Box<dyn Waiter>,
-    is_shut: Arc<AtomicBool>,
-    kept: Mutex<Vec<Completion>>,
-}
-
-impl Waiter for GateWaiter {
-    fn wait(&self, timeout: Option<Duration>, completions: &mut Vec<Completion>) {
-        let mut kept = self.kept.lock().expect("no panic");
-        let first = completions.len();
-        self.waiter.wait(timeout, completions);
-        if self.is_shut.load(Ordering::Acquire) {
-            kept.extend(completions.extract_if(first.., |done| done.device == LOG));
-        } else {
-            completions.append(&mut kept);
-        }
-    }
-}
-
-/// A store of two devices in memory, and what shuts its gate.
-fn gated() -> (Store, Arc<AtomicBool>) {
-    let is_shut = Arc::new(AtomicBool::new(false));
-    let gate = Gate { bank: ThreadedDevices::new(memory()), is_shut: Arc::clone(&is_shut) };
-    (Store::builder().create_on(gate, 1, &options()).expect("made"), is_shut)
 }
 
 #[test]

@@ -19,7 +19,7 @@ const PARTS: [&[&str]; 39] = [
     &["flow"],
     &["key"],
     &["policy"],
-    &["statistics"],
+    &["measure"],
     &["block_format", "config", "format", "modifier", "queue", "registry"],
     &["visitor"],
     &["tree"],

@@ -12,7 +12,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::clock::process_cpu;
+use super::clock::{Clock, process_cpu};
 use super::description::{self, Description, Names};
 use super::layout::{self, CreateOptions, Folder};
 use super::load::BlockLimits;
@@ -32,7 +32,9 @@ use crate::engine::{
     Wanted,
 };
 use crate::error::{ClosedError, Error, RequestError, RetryError};
+use crate::events::event;
 use crate::log::Urgency;
+use crate::metrics::Readings;
 
 /// When a call that changes something returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -241,7 +243,11 @@ impl BlockStore {
         config.run_blocks_max = options.run_blocks_max.unwrap_or(config.run_blocks_max);
         config.run_density_percent_min = options.run_density_percent_min;
         config.log_depth = options.log_depth;
+        let clock = Clock::start();
         let mut core = engine::open(&mut *devices, config, registry, access)?;
+        let took = clock.elapsed();
+        core.metrics().open_seconds.set(took.as_secs_f64());
+        event!(info, seconds = took.as_secs_f64(), last = core.last(), "the store is open");
         if access == Access::ReadOnly {
             core.close(ClosedError::ReadOnly);
         }
@@ -569,6 +575,20 @@ impl BlockStore {
         })
     }
 
+    /// All that is counted and timed since the store was opened. What rises and falls is at most a
+    /// tenth of a second old. Nothing waits for it, and it waits for nothing. Cost: some reads of
+    /// memory, about 10,000.
+    #[must_use]
+    pub fn metrics(&self) -> Readings {
+        self.inner.shared.metrics.read()
+    }
+
+    /// The same in the text format of Prometheus (version 0.0.4), about 50 KiB.
+    #[must_use]
+    pub fn metrics_text(&self) -> String {
+        self.inner.shared.metrics.text()
+    }
+
     /// Makes everything durable and ends the store, also for all other handles, tickets and
     /// snapshots of it: every call is refused from then on, and the folder can be opened anew. If
     /// it is closed already, that is all.
@@ -591,7 +611,7 @@ impl Inner {
     fn checkpoint(&self) -> Result<(), Error> {
         let mut asked = None;
         self.shared.wait_until(move |core| {
-            let done = core.statistics().checkpoints;
+            let done = core.metrics().checkpoints_total.get();
             let Some((before, replay_from)) = asked else {
                 asked = Some((done, core.replay_from_next()));
                 core.request_checkpoint();

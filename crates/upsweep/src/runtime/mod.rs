@@ -20,6 +20,7 @@ mod pulse;
 mod repair;
 mod shared;
 mod spaces;
+mod stall;
 mod status;
 mod threads;
 mod ticket;
@@ -36,8 +37,8 @@ pub use pulse::Pulse;
 pub use shared::PartlyAccepted;
 pub use spaces::SnapshotInfo;
 pub use status::{
-    Bound, DeviceStatus, LastSession, Latencies, LatencyStatus, LogStatus, MemoryStatus, Session,
-    SpillStatus, Status, SweepStatus, TreeStatus,
+    Bound, DeviceStatus, LastSession, LogStatus, MemoryStatus, Session, SpillStatus, Status,
+    SweepStatus, TreeStatus,
 };
 pub use ticket::Ticket;
 pub use views::PendingView;

@@ -137,10 +137,10 @@ impl Base {
     /// What updates cost at present, and how much may wait.
     pub(in crate::engine) fn costs(&self) -> Costs {
         let entries = self.entries_came() as f64;
-        let are_known = self.statistics.updates >= COSTS_UPDATES_MIN;
+        let are_known = self.metrics.updates_total.get() >= COSTS_UPDATES_MIN;
         let (mut entry_bytes, mut log_bytes_per_entry) = COSTS_BEFORE;
         if are_known {
-            log_bytes_per_entry = self.journal.log().statistics().bytes as f64 / entries;
+            log_bytes_per_entry = self.metrics.log_written_bytes_total.get() as f64 / entries;
         }
         if self.index.arena().entries() >= COSTS_UPDATES_MIN {
             entry_bytes =

@@ -40,10 +40,10 @@ mod update;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::measure::TreeCounters;
+
 pub use cursor::Differing;
 pub use node::Node;
-
-use super::statistics::TreeCounters;
 
 /// Number of a node; reused after the node is freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
