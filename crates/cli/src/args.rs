@@ -70,7 +70,8 @@ pub(crate) enum Command {
     },
     Changes(ChangesArgs),
     /// Show what the store is, what was chosen for it and why, and what bounds its speed
-    Stat(ShowArgs),
+    #[command(after_help = STAT_NOTES)]
+    Stat(StatArgs),
     Verify(VerifyArgs),
     Repair(RepairArgs),
     /// Commit everything that waits to the data devices
@@ -291,6 +292,16 @@ pub(crate) struct ScanArgs {
     pub(crate) print: PrintArgs,
 }
 
+/// The store, and in which form to print what is known of it.
+#[derive(Args)]
+pub(crate) struct StatArgs {
+    #[command(flatten)]
+    pub(crate) show: ShowArgs,
+    /// Print the metrics in the text format of Prometheus
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) metrics: bool,
+}
+
 /// The store, and whether to print JSON.
 #[derive(Args)]
 pub(crate) struct ShowArgs {
@@ -334,6 +345,17 @@ pub(crate) struct RepairArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) device: Option<PathBuf>,
 }
+
+const STAT_NOTES: &str = "\
+Examples:
+  upsweep stat hits.upsweep
+  upsweep stat hits.upsweep --json
+  upsweep stat hits.upsweep --metrics
+
+A store is open in one process at a time, and this command opens it. With --metrics, gauges are
+those of the store now: sizes, fill, what waits. Counters and times begin at this open; those of
+the last session are there as well, under upsweep_last_session_. An application that has the
+store open serves its own metrics by Store::metrics_text.";
 
 const QUARANTINE_EXAMPLES: &str = "\
 Examples:

@@ -1,12 +1,14 @@
 //! `upsweep stat` and `upsweep tables`.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use serde_json::json;
 use upsweep::Status;
-use upsweep::layers::runtime::{Latencies, LogStatus, SpillStatus, SweepStatus};
+use upsweep::layers::runtime::SpillStatus;
+use upsweep::metrics::{Distribution, Readings};
 
-use crate::args::ShowArgs;
+use crate::args::{ShowArgs, StatArgs};
 use crate::failure::Failure;
 use crate::{output, structure, text};
 
@@ -39,8 +41,16 @@ pub(crate) fn tables(args: &ShowArgs) -> Result<(), Failure> {
     Ok(out.flush()?)
 }
 
-pub(crate) fn stat(args: &ShowArgs) -> Result<(), Failure> {
+pub(crate) fn stat(StatArgs { show: args, metrics }: &StatArgs) -> Result<(), Failure> {
     let store = output::open_to_read(&args.open)?;
+    if *metrics {
+        let mut out = output::out();
+        out.write_all(store.metrics_text().as_bytes())?;
+        if let Some(last) = store.status().last_session {
+            out.write_all(last.metrics.text_of_last_session().as_bytes())?;
+        }
+        return Ok(out.flush()?);
+    }
     let status = store.status();
     if args.json {
         return output::json(&status);
@@ -181,10 +191,9 @@ fn spilled(spill: &SpillStatus) -> String {
 /// What was done: since the store was opened, or, if that is nothing, in the last session. One
 /// process has a store at a time, so in the program it is the last session as a rule.
 fn show_activity(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
-    let is_idle = status.sweep.updates == 0 && status.sweep.runs == 0;
-    let (log, sweep, latencies, when) = match &status.last_session {
-        Some(last) if is_idle => (&last.log, &last.sweep, &last.latencies, "in the last session"),
-        _ => (&status.log, &status.sweep, &status.latencies, "since the store was opened"),
+    let (metrics, when) = match &status.last_session {
+        Some(last) if !status.metrics.has_changes() => (&last.metrics, "in the last session"),
+        _ => (&status.metrics, "since the store was opened"),
     };
     writeln!(out, "\nlog, {when}")?;
     let (used, whole) = (status.log.used_bytes, status.log.capacity_bytes);
@@ -200,71 +209,97 @@ fn show_activity(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
     let durable =
         format!("through {}, {} on their way, now", log_now.durable, text::count(waiting));
     row(out, "durable", &durable)?;
-    show_log(out, log)?;
+    show_log(out, metrics)?;
     writeln!(out, "\nsweep, {when}")?;
-    show_sweep(out, sweep)?;
-    row(out, "in quarantine", &format!("{}, now", text::count(status.quarantined)))?;
-    writeln!(out, "\nlatencies, in µs, {when}")?;
-    show_latencies(out, latencies)
+    show_sweep(out, status, metrics)?;
+    show_times(out, metrics, when)
 }
 
-fn show_log(out: &mut impl Write, log: &LogStatus) -> std::io::Result<()> {
-    let fill = log.batch_fill * 100.0;
+fn show_log(out: &mut impl Write, metrics: &Readings) -> std::io::Result<()> {
+    let fill = metrics.batch_fill() * 100.0;
     let written = format!(
         "{} records in {} batches, {} written, {fill:.0} % of it in use",
-        text::count(log.records),
-        text::count(log.batches),
-        text::size(log.batch_bytes)
+        text::count(metrics.log_records_total),
+        text::count(metrics.log_batches_total),
+        text::size(metrics.log_written_bytes_total)
     );
-    row(out, "written", &written)?;
-    row(out, "waits for space", &text::count(log.waits))
+    row(out, "written", &written)
 }
 
-fn show_sweep(out: &mut impl Write, sweep: &SweepStatus) -> std::io::Result<()> {
-    let progress = match sweep.progress {
-        Some(progress) => format!("{:.0} % of a cycle", progress * 100.0),
-        None => "between cycles".to_owned(),
+fn show_sweep(out: &mut impl Write, status: &Status, metrics: &Readings) -> std::io::Result<()> {
+    let progress = match status.sweep.progress {
+        Some(progress) => format!("{:.0} % of a cycle, now", progress * 100.0),
+        None => "between cycles, now".to_owned(),
     };
     row(out, "position", &progress)?;
-    let last = match sweep.cycles {
-        0 => "none complete".to_owned(),
-        cycles => format!("{cycles}, the last in {:.2} s", sweep.cycle_seconds_last),
+    row(out, "committed", &format!("through {}, now", status.sweep.frontier))?;
+    let degree = metrics.batching_degree();
+    row(out, "batching degree", &format!("{degree:.2} updates per visit"))?;
+    let read = text::size(metrics.sweep_read_bytes_total);
+    let moved = [
+        ("cycles", metrics.sweep_cycles_total, None),
+        ("runs", metrics.sweep_runs_total, Some(metrics.sweep_written_bytes_total)),
+        ("checkpoints", metrics.checkpoints_total, Some(metrics.checkpoint_written_bytes_total)),
+        ("updates spilled", metrics.spilled_entries_total, Some(metrics.spill_written_bytes_total)),
+    ];
+    for (name, count, written) in moved {
+        let read = if name == "runs" { format!(", {read} read") } else { String::new() };
+        let written = written.map(|bytes| format!(", {} written", text::size(bytes)));
+        row(out, name, &(text::count(count) + &read + &written.unwrap_or_default()))?;
+    }
+    row(out, "updates", &text::count(metrics.updates_total))?;
+    let waits = metrics.admission_wait_seconds.values();
+    let (count, longest) = waits.fold((0, 0.0_f64), |(count, longest), wait| {
+        (count + wait.count, longest.max(wait.longest))
+    });
+    let waits = match count {
+        0 => "none".to_owned(),
+        _ => format!("{}, the longest {}", text::counted(count, "call"), text::time(longest)),
     };
-    row(out, "cycles", &last)?;
-    row(out, "committed", &format!("through {}", sweep.frontier))?;
-    row(out, "batching degree", &format!("{:.2} updates per visit", sweep.batching_degree))?;
-    let moved = (text::size(sweep.read_bytes), text::size(sweep.written_bytes));
-    let runs = text::count(sweep.runs);
-    row(out, "runs", &format!("{runs}, {} read, {} written", moved.0, moved.1))?;
-    let checkpoints = (text::count(sweep.checkpoints), text::size(sweep.checkpoint_bytes));
-    row(out, "checkpoints", &format!("{}, {} written", checkpoints.0, checkpoints.1))?;
-    let spilled = (text::count(sweep.spilled), text::size(sweep.spilled_bytes));
-    row(out, "spilled", &format!("{} updates, {} written", spilled.0, spilled.1))?;
-    row(out, "updates", &text::count(sweep.updates))?;
-    let per_update = match sweep.updates {
+    row(out, "waits for room", &waits)?;
+    let per_update = match metrics.updates_total {
         0 => "no updates".to_owned(),
-        _ => format!("{:.1} bytes to all devices", sweep.written_bytes_per_update),
+        _ => format!("{:.1} bytes to all devices", metrics.written_bytes_per_update()),
     };
     row(out, "written per update", &per_update)?;
-    row(out, "longest wait", &format!("{:.3} ms for room", sweep.stall_us_max as f64 / 1e3))?;
-    row(out, "sent to quarantine", &text::count(sweep.quarantined))
+    row(out, "sent to quarantine", &text::count(metrics.quarantined_updates_total))?;
+    row(out, "in quarantine", &format!("{}, now", text::count(status.quarantined)))
 }
 
-fn show_latencies(out: &mut impl Write, latencies: &Latencies) -> std::io::Result<()> {
-    let rows = [("until durable", &latencies.acknowledge), ("of queries", &latencies.query)];
-    for (name, found) in rows {
-        let shown = match found.count {
-            0 => "nothing measured yet".to_owned(),
-            count => format!(
-                "p50 {}, p99 {}, p99.9 {}, max {} ({} samples)",
-                found.p50,
-                found.p99,
-                found.p999,
-                found.max,
-                text::count(count)
-            ),
-        };
-        row(out, name, &shown)?;
+/// How long things took: what callers see first, then what may be the cause.
+fn show_times(out: &mut impl Write, metrics: &Readings, when: &str) -> std::io::Result<()> {
+    let of_label = |name: &str, family: &BTreeMap<String, Distribution>| {
+        let rows = family.iter().map(|(value, times)| (format!("{name}{value}"), *times));
+        rows.collect::<Vec<_>>()
+    };
+    let mut rows = vec![
+        ("until durable".to_owned(), metrics.acknowledge_seconds),
+        ("query of a device".to_owned(), metrics.query_seconds),
+    ];
+    rows.extend(of_label("wait for room: ", &metrics.admission_wait_seconds));
+    rows.extend([
+        ("write of the log".to_owned(), metrics.log_write_seconds),
+        ("flush of the data".to_owned(), metrics.flush_seconds),
+        ("cycle of the sweep".to_owned(), metrics.sweep_cycle_seconds),
+        ("checkpoint".to_owned(), metrics.checkpoint_seconds),
+        ("spill".to_owned(), metrics.spill_seconds),
+    ]);
+    rows.extend(of_label("growth: ", &metrics.growth_seconds));
+    rows.extend(of_label("core locked: ", &metrics.core_lock_seconds));
+    rows.retain(|(_, times)| times.count > 0);
+    writeln!(out, "\ntimes, {when}")?;
+    if rows.is_empty() {
+        return writeln!(out, "  nothing measured yet");
+    }
+    let heads = ("count", "p50", "p99", "p99.9", "longest");
+    let (count, p50, p99, p999, longest) = heads;
+    writeln!(out, "  {:26}{count:>14}{p50:>10}{p99:>10}{p999:>10}{longest:>10}", "")?;
+    for (name, times) in rows {
+        write!(out, "  {name:26}{:>14}", text::count(times.count))?;
+        for seconds in [times.p50, times.p99, times.p999, times.longest] {
+            write!(out, "{:>10}", text::time(seconds))?;
+        }
+        writeln!(out)?;
     }
     Ok(())
 }

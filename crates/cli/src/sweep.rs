@@ -16,20 +16,20 @@ pub(crate) fn run(args: &ShowArgs) -> Result<(), Failure> {
     sweep_with_progress(&store)?;
     let seconds = started.elapsed().as_secs_f64();
     let status = store.status();
-    let (sweep, held) = (status.sweep, status.held_blocks);
+    let (metrics, held) = (status.metrics, status.held_blocks);
     if args.json {
         return output::json(&json!({
             "seconds": seconds,
-            "read_bytes": sweep.read_bytes,
-            "written_bytes": sweep.written_bytes,
-            "batching_degree": sweep.batching_degree,
+            "read_bytes": metrics.sweep_read_bytes_total,
+            "written_bytes": metrics.sweep_written_bytes_total,
+            "batching_degree": metrics.batching_degree(),
             "held_blocks": held,
         }));
     }
     output::line(&format!(
         "committed all that waited in {seconds:.2} s: {} read, {} written",
-        text::size(sweep.read_bytes),
-        text::size(sweep.written_bytes)
+        text::size(metrics.sweep_read_bytes_total),
+        text::size(metrics.sweep_written_bytes_total)
     ))?;
     if held > 0 {
         output::line(&format!(

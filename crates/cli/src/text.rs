@@ -99,6 +99,17 @@ pub(crate) fn rate(per_second: f64) -> String {
     count(per_second.max(0.0).round() as u64)
 }
 
+/// A time for people, in three digits or so.
+pub(crate) fn time(seconds: f64) -> String {
+    let (number, unit) = match seconds {
+        _ if seconds < 1e-3 => (seconds * 1e6, "µs"),
+        _ if seconds < 1.0 => (seconds * 1e3, "ms"),
+        _ => (seconds, "s"),
+    };
+    let decimals = if number < 10.0 { 2 } else { usize::from(number < 100.0) };
+    format!("{number:.decimals$} {unit}")
+}
+
 /// Appends to `out` what `text` stands for.
 pub(crate) fn unescape(text: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
     let mut rest = text;
@@ -238,6 +249,16 @@ pub(crate) fn value_text(value: &Value, format: Option<ValueFormat>) -> Result<S
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_shown_in_the_unit_that_suits_them() {
+        let shown = [0.0, 1.5e-6, 4.2e-5, 9.99e-4, 1e-3, 0.123, 1.0, 75.04, 3600.0].map(time);
+        let expected = [
+            "0.00 µs", "1.50 µs", "42.0 µs", "999 µs", "1.00 ms", "123 ms", "1.00 s", "75.0 s",
+            "3600 s",
+        ];
+        assert_eq!(shown, expected);
+    }
 
     fn back(text: &str) -> Result<Vec<u8>, String> {
         text.parse::<Bytes>().map(|bytes| bytes.0)

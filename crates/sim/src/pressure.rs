@@ -24,7 +24,7 @@ impl World {
         let of_checkpoints = self.plan.cuts_of_checkpoints;
         let core = self.core();
         let log = core.log();
-        let log_grows = log.is_growing() || log.statistics().growths > 0;
+        let log_grows = log.is_growing() || log.metrics().log_growths_total.get() > 0;
         let of_log = if log_grows { CUTS_AFTER_LOG_GROWTH } else { 0 };
         let is_checkpoint = of_checkpoints && core.is_checkpointing();
         let of_checkpoint = if is_checkpoint { CUTS_OF_CHECKPOINTS } else { 0 };
@@ -51,7 +51,7 @@ impl World {
     /// # Errors
     /// What is wrong.
     pub fn compact(&mut self) -> Verdict {
-        let spills = self.core().statistics().spills;
+        let spills = self.core().metrics().spills_total.get();
         let has_spilled = std::mem::replace(&mut self.spills_seen, spills) != spills;
         let many = if has_spilled { 2 } else { STEPS_PER_COMPACTION };
         let tables = self.all_tables();

@@ -106,7 +106,7 @@ impl World {
     }
 
     fn forget_core(&mut self) {
-        self.note_statistics();
+        self.note_metrics();
         self.core = None;
         self.jobs.clear();
         self.arrived.clear();
@@ -118,15 +118,15 @@ impl World {
         self.unsettled.clear();
     }
 
-    fn note_statistics(&mut self) {
+    fn note_metrics(&mut self) {
         if let Some(core) = &self.core {
-            self.tally.runs += core.statistics().runs;
-            self.tally.spills += core.statistics().spills;
-            self.tally.spills_carried += core.statistics().spills_carried;
-            self.tally.checkpoints += core.statistics().checkpoints;
-            self.tally.punches += core.statistics().punches;
-            self.tally.holes_filled += core.statistics().holes_filled;
-            self.tally.log_growths += core.log().statistics().growths;
+            self.tally.runs += core.metrics().sweep_runs_total.get();
+            self.tally.spills += core.metrics().spills_total.get();
+            self.tally.spills_carried += core.metrics().spills_carried_total.get();
+            self.tally.checkpoints += core.metrics().checkpoints_total.get();
+            self.tally.punches += core.metrics().holes_punched_total.get();
+            self.tally.holes_filled += core.metrics().holes_filled_total.get();
+            self.tally.log_growths += core.log().metrics().log_growths_total.get();
         }
     }
 

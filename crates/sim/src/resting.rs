@@ -63,8 +63,8 @@ impl Refused {
 }
 
 fn published(core: &Core) -> u64 {
-    let statistics = core.statistics();
-    statistics.runs + statistics.spills
+    let metrics = core.metrics();
+    metrics.sweep_runs_total.get() + metrics.spills_total.get()
 }
 
 /// When the store was last seen to be full.

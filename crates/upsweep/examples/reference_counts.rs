@@ -222,7 +222,7 @@ fn report(store: &Store, collector: &Collector, model: &Model, started: Instant)
     let (space, directory) = (ByteSize(status.data_bytes), ByteSize(status.memory.directory));
     let blocks = status.blocks;
     say(format_args!("  {blocks} blocks take {space}, their directory {directory} of memory"))?;
-    let written = ByteSize(status.sweep.written_bytes);
+    let written = ByteSize(status.metrics.sweep_written_bytes_total);
     say(format_args!("  the sweep wrote {written}"))?;
     say(format_args!("  {objects} objects made, {free} of them collected"))
 }

@@ -81,7 +81,7 @@ fn run(options: &Options, path: &Path) -> Outcome<()> {
     store.sweep()?;
     let swept = began.elapsed().as_secs_f64();
 
-    let before = store.status();
+    let before = store.metrics();
     let began = Instant::now();
     for _ in 0..options.queries {
         let (block, time) = (random.below(options.blocks), random.below(options.writes + 1));
@@ -92,17 +92,17 @@ fn run(options: &Options, path: &Path) -> Outcome<()> {
         }
     }
     let asking = began.elapsed().as_secs_f64();
-    let after = store.status();
+    let after = store.metrics();
 
     let (writes, queries) = (options.writes as f64, options.queries as f64);
-    let reads = (after.latencies.query.count - before.latencies.query.count) as f64;
-    let (data, memory) = (ByteSize(after.data_bytes), options.memory);
+    let reads = (after.query_seconds.count - before.query_seconds.count) as f64;
+    let (data, memory) = (ByteSize(store.status().data_bytes), options.memory);
     say(&format!("the map takes {data}, the store had {memory} of memory"))?;
     say(&format!(
         "writes     {:.0} a second until durable, {:.0} with the sweep; {:.1} bytes written each",
         writes / writing.max(1e-9),
         writes / swept.max(1e-9),
-        before.sweep.written_bytes_per_update
+        before.written_bytes_per_update()
     ))?;
     say(&format!(
         "questions  {:.0} a second, {:.2} device reads each; all {queries:.0} answers are right",

@@ -406,9 +406,11 @@ pub mod device;
 #[doc(hidden)]
 pub mod engine;
 mod error;
+mod events;
 pub mod layers;
 #[doc(hidden)]
 pub mod log;
+pub mod metrics;
 #[doc(hidden)]
 pub mod placement;
 #[doc(hidden)]

@@ -13,6 +13,7 @@ use crate::engine::quarantine::{FIRST_USER_SPACE, QUARANTINE_SPACE};
 use crate::engine::registry::Modifiers;
 use crate::engine::{Registry, Report, SpaceSize};
 use crate::error::{Error, RequestError};
+use crate::metrics::Readings;
 use crate::runtime::{
     BlockStore, CompactionProgress, CreateOptions, Durability, OpenOptions, SnapshotInfo,
     SpaceRecord, Status,
@@ -696,6 +697,28 @@ impl Store {
     #[must_use]
     pub fn status(&self) -> Status {
         self.blocks.status()
+    }
+
+    /// All that is counted and timed since the store was opened; `docs/metrics.md` lists it. What
+    /// rises and falls is at most a tenth of a second old. It can be called at any time: nothing
+    /// waits for it, and it waits for nothing.
+    #[must_use]
+    pub fn metrics(&self) -> Readings {
+        self.blocks.metrics()
+    }
+
+    /// The same in the text format of Prometheus (version 0.0.4), about 50 KiB, for an application
+    /// to serve as `text/plain; version=0.0.4` where Prometheus fetches it.
+    ///
+    /// ```
+    /// let store = upsweep::Store::in_memory()?;
+    /// store.table("hits")?.add(b"page", 1)?;
+    /// assert!(store.metrics_text().contains("\nupsweep_updates_total 1\n"));
+    /// # Ok::<(), upsweep::Error>(())
+    /// ```
+    #[must_use]
+    pub fn metrics_text(&self) -> String {
+        self.blocks.metrics_text()
     }
 
     /// Makes everything durable and ends the store, also for all other handles, tickets, tables and

@@ -3,20 +3,20 @@
 #![expect(clippy::disallowed_methods, reason = "tests with threads")]
 #![expect(clippy::disallowed_types, reason = "tests with threads")]
 
+mod gate;
+
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker as TaskWaker};
 use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
 use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
-use upsweep::layers::device::{
-    Bank, Completion, DeviceDescription, DeviceId, DeviceProfile, Devices, FailureKind, Geometry,
-    HostileDevices, MemoryDevices, Performer, Request, ThreadedDevices, Waiter, Waker,
-};
+use gate::gated;
+use upsweep::layers::device::{FailureKind, HostileDevices, MemoryDevices, ThreadedDevices};
 use upsweep::layers::structures::modifiers;
 use upsweep::{
     ClosedError, CreateOptions, Durability, Error, Modifier, Outcome, PendingCommit, Refusal,
@@ -25,8 +25,6 @@ use upsweep::{
 
 /// More than the log takes without a completion.
 const IN_FLIGHT: u64 = 100_000;
-/// Of the banks here, the second device is the log.
-const LOG: DeviceId = DeviceId(1);
 
 fn options() -> CreateOptions {
     CreateOptions::default().log_bytes(32 << 20)
@@ -38,78 +36,6 @@ fn memory() -> MemoryDevices {
 
 fn key(number: u64) -> [u8; 8] {
     number.to_be_bytes()
-}
-
-/// A bank that does not tell what the log has written while it is shut.
-struct Gate {
-    bank: ThreadedDevices<MemoryDevices>,
-    is_shut: Arc<AtomicBool>,
-}
-
-impl Devices for Gate {
-    fn count(&self) -> u16 {
-        self.bank.count()
-    }
-    fn geometry(&self, device: DeviceId) -> Geometry {
-        self.bank.geometry(device)
-    }
-    fn submit(&mut self, request: Request) {
-        self.bank.submit(request);
-    }
-    fn reap(&mut self, completions: &mut Vec<Completion>) {
-        self.bank.reap(completions);
-    }
-    fn wait(&mut self, completions: &mut Vec<Completion>) {
-        self.bank.wait(completions);
-    }
-}
-
-impl Bank for Gate {
-    fn waiter(&self) -> Box<dyn Waiter> {
-        let (waiter, is_shut) = (self.bank.waiter(), Arc::clone(&self.is_shut));
-        Box::new(GateWaiter { waiter, is_shut, kept: Mutex::default() })
-    }
-    fn waker(&self) -> Box<dyn Waker> {
-        self.bank.waker()
-    }
-    fn performer(&self) -> Box<dyn Performer> {
-        self.bank.performer()
-    }
-    fn description(&self, device: DeviceId) -> DeviceDescription {
-        self.bank.description(device)
-    }
-    fn profile(&self, device: DeviceId) -> Option<DeviceProfile> {
-        self.bank.profile(device)
-    }
-    fn allocated_bytes(&self, device: DeviceId) -> u64 {
-        self.bank.allocated_bytes(device)
-    }
-}
-
-struct GateWaiter {
-    waiter: Box<dyn Waiter>,
-    is_shut: Arc<AtomicBool>,
-    kept: Mutex<Vec<Completion>>,
-}
-
-impl Waiter for GateWaiter {
-    fn wait(&self, timeout: Option<Duration>, completions: &mut Vec<Completion>) {
-        let mut kept = self.kept.lock().expect("no panic");
-        let first = completions.len();
-        self.waiter.wait(timeout, completions);
-        if self.is_shut.load(Ordering::Acquire) {
-            kept.extend(completions.extract_if(first.., |done| done.device == LOG));
-        } else {
-            completions.append(&mut kept);
-        }
-    }
-}
-
-/// A store of two devices in memory, and what shuts its gate.
-fn gated() -> (Store, Arc<AtomicBool>) {
-    let is_shut = Arc::new(AtomicBool::new(false));
-    let gate = Gate { bank: ThreadedDevices::new(memory()), is_shut: Arc::clone(&is_shut) };
-    (Store::builder().create_on(gate, 1, &options()).expect("made"), is_shut)
 }
 
 #[test]
@@ -312,7 +238,7 @@ fn no_wake_up_is_lost_where_there_is_little_room() {
     }
     // It takes a few seconds; by the driver's own looks alone, about a minute.
     assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
-    assert!(store.status().log.waits > 0);
+    assert!(store.metrics().admission_refusals_total["log"] > 0);
     assert_eq!(table.iter().count(), 5000);
 }
 

@@ -23,9 +23,11 @@ const LAYERS: [&str; 6] = ["device", "log", "placement", "engine", "runtime", "s
 
 /// Modules beside the layers that every layer may use. They may use `device` and each other.
 /// Any other module at the root, such as the public interface, lies above all layers.
-const SHARED: [(&str, &str); 2] = [
+const SHARED: [(&str, &str); 4] = [
     ("broken", "a fault of any layer that a test has chosen"),
     ("error", "one error type for the library"),
+    ("events", "events for those who trace the store"),
+    ("metrics", "one table of what is counted and timed"),
 ];
 
 /// The modules of `engine` that are the public block API, beside all of `runtime`.

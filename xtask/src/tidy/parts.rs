@@ -18,7 +18,7 @@ use super::{Rule, Source, Violation};
 const PARTS: [&[&str]; 40] = [
     // Values: they know of no store.
     &["key"],
-    &["statistics"],
+    &["measure"],
     &["block_format", "config", "format", "modifier", "queue", "registry", "unregistered"],
     &["policy"],
     &["flow"],

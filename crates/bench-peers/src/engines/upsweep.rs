@@ -163,18 +163,21 @@ impl Engine for Upsweep {
     }
 
     fn turns(&self, _increments: u64) -> Option<Turns> {
-        let sweep = self.store.blocks().pulse().sweep;
-        let done = sweep.cycles as f64 + sweep.progress.unwrap_or(0.0);
+        let pulse = self.store.blocks().pulse();
+        let cycles = pulse.metrics.sweep_cycles_total as f64;
+        let done = cycles + pulse.sweep.progress.unwrap_or(0.0);
         Some(Turns { done, enough: CYCLES })
     }
 
     fn statistics(&self) -> BTreeMap<String, f64> {
         let status = self.store.status();
+        let waits = status.metrics.admission_wait_seconds.values();
+        let stall_us_max = waits.map(|wait| wait.longest * 1e6).fold(0.0, f64::max);
         let numbers = [
             ("log_used_bytes", status.log.used_bytes as f64),
             ("batching_degree", status.sweep.batching_degree),
-            ("cycles", status.sweep.cycles as f64),
-            ("stall_us_max", status.sweep.stall_us_max as f64),
+            ("cycles", status.metrics.sweep_cycles_total as f64),
+            ("stall_us_max", stall_us_max),
             ("quarantined", status.quarantined as f64),
             ("bound_log", status.bound.log),
             ("bound_sweep", status.bound.sweep),

@@ -171,7 +171,7 @@ impl Bench {
     ) -> Result<Saturation, Failure> {
         let mut record = vec![0; record_bytes];
         fill(&mut Random::new(seed), &mut record);
-        let before = self.log.statistics().clone();
+        let before = self.log.metrics().read();
         let started = Instant::now();
         while started.elapsed() < duration {
             let mut has_room = true;
@@ -191,13 +191,13 @@ impl Bench {
             }
         }
         let seconds = started.elapsed().as_secs_f64();
-        let after = self.log.statistics();
+        let after = self.log.metrics().read();
         let since = |after: u64, before: u64| (after - before) as f64;
         Ok(Saturation {
             seconds,
-            records: since(after.records, before.records),
-            bytes: since(after.bytes, before.bytes),
-            used_bytes: since(after.used_bytes, before.used_bytes),
+            records: since(after.log_records_total, before.log_records_total),
+            bytes: since(after.log_written_bytes_total, before.log_written_bytes_total),
+            used_bytes: since(after.log_payload_bytes_total, before.log_payload_bytes_total),
         })
     }
 

@@ -210,14 +210,32 @@ fn stat_tells_of_the_last_session_and_of_the_quarantine() {
     assert_eq!(status()["last_session"], serde_json::Value::Null);
     assert_eq!(status()["bound"]["sweep"], serde_json::Value::Null, "nothing is there to sweep");
     assert_eq!(world.apply("put\tt\ttext\nadd\tt\t1\nadd\tn\t1\n", &[]).status, Some(0));
-    assert_eq!(status()["last_session"]["sweep"]["updates"], 3);
+    assert_eq!(status()["last_session"]["metrics"]["updates_total"], 3);
     assert_eq!(status()["quarantined"], 0);
     assert_eq!(world.run("sweep", &[]).status, Some(0));
     let found = status();
-    assert_eq!(found["last_session"]["sweep"]["quarantined"], 1);
+    assert_eq!(found["last_session"]["metrics"]["quarantined_updates_total"], 1);
     assert_eq!(found["quarantined"], 1);
     assert!(found["bound"]["sweep"].is_f64());
+    assert!(found["metrics"]["blocks"].as_f64() > Some(0.0), "gauges are those of the store now");
     assert!(world.run("stat", &[]).out.contains("sweep, in the last session"));
+}
+
+#[test]
+fn stat_prints_metrics_for_prometheus() {
+    let world = World::new();
+    assert_eq!(world.apply("put\tt\ttext\nadd\tn\t1\n", &[]).status, Some(0));
+    let run = world.run("stat", &["--metrics"]);
+    assert_eq!((run.status, &*run.errors), (Some(0), ""));
+    let value = |name: &str| {
+        let line = run.out.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{name} is missing: {}", run.out)).to_owned()
+    };
+    assert_eq!(value("upsweep_updates_total"), "0", "nothing in this session");
+    assert_eq!(value("upsweep_last_session_updates"), "2");
+    assert_eq!(value("upsweep_waiting_entries{place=\"memory\"}"), "2");
+    assert_ne!(value("upsweep_last_session_log_write_longest_seconds"), "0");
+    assert_eq!(world.run("stat", &["--metrics", "--json"]).status, Some(2));
 }
 
 #[test]

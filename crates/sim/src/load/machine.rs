@@ -245,13 +245,13 @@ impl Machine {
     /// What the engine is doing, for the report of a failure.
     #[must_use]
     pub fn dump(&self) -> String {
-        let (core, statistics) = (&self.core, self.core.statistics());
+        let (core, metrics) = (&self.core, self.core.metrics().read());
         let (spill_segments, spill_segment_bytes) = core.spill_segments_size();
         format!(
             "now {}, deadline {:?}, {} requests in flight, {} jobs, queues {}% of {} KiB, log {}% \
              cycle {:?} after {} cycles, {} runs, {} spills ({spill_segments} spill_segments of \
              {} KiB, {}% of their room) and {} checkpoints, durable {}, swept {}, accepted {}, \
-             waits {} and {}",
+             waits {:?}",
             self.now_us(),
             core.deadline_us(),
             self.devices.in_flight(),
@@ -260,17 +260,16 @@ impl Machine {
             core.queue_limit_bytes() >> 10,
             core.log_fill_percent(),
             core.sweep_progress(),
-            statistics.cycles,
-            statistics.runs,
-            statistics.spills,
+            metrics.sweep_cycles_total,
+            metrics.sweep_runs_total,
+            metrics.spills_total,
             spill_segment_bytes >> 10,
             core.spilled_fill_percent(),
-            statistics.checkpoints,
+            metrics.checkpoints_total,
             core.durable(),
             core.sweep_frontier(),
             core.accepted(),
-            statistics.waits_for_room,
-            statistics.waits_for_log,
+            metrics.admission_refusals_total,
         )
     }
 }

@@ -143,8 +143,7 @@ impl Load {
         let mut machine = Machine::create(&self.plan)?;
         let mut callers = Callers::new(&self.plan);
         let verdict = self.offer_loads(&mut machine, &mut callers);
-        let statistics = machine.core.statistics();
-        self.outcome.tally.spills = statistics.spills;
+        self.outcome.tally.spills = machine.core.metrics().spills_total.get();
         self.outcome.history = machine.history.0;
         self.outcome.about = format!("{}; {}", self.plan.describe(), machine.dump());
         verdict
@@ -193,12 +192,12 @@ impl Load {
     ) -> Verdict<(Journal, Stretch)> {
         let mut journal = Journal::default();
         let (start_us, start_ns) = (machine.now_us(), machine.work_ns);
-        let mut cycles = machine.core.statistics().cycles;
+        let mut cycles = machine.core.metrics().sweep_cycles_total.get();
         let (mut ends_us, mut all_cycles) = (Vec::new(), 0);
-        let start_bytes = machine.core.log().statistics().bytes;
+        let start_bytes = machine.core.log().metrics().log_written_bytes_total.get();
         let logged_percent = |machine: &Machine| {
             let log = machine.core.log();
-            (log.statistics().bytes - start_bytes) * 100 / log.capacity_bytes()
+            (log.metrics().log_written_bytes_total.get() - start_bytes) * 100 / log.capacity_bytes()
         };
         let is_over = |machine: &Machine, journal: &Journal, ends: usize| {
             let enough = ends as u64 > CYCLES
@@ -211,7 +210,7 @@ impl Load {
             if !callers.turn(machine, source, &mut journal)? {
                 return Err(format!("nothing can happen any more: {}", machine.dump()));
             }
-            let ended = machine.core.statistics().cycles;
+            let ended = machine.core.metrics().sweep_cycles_total.get();
             if ended > cycles {
                 cycles = ended;
                 let is_warm = logged_percent(machine) >= LOG_PERCENT_MIN / 4;

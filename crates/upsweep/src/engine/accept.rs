@@ -123,7 +123,7 @@ impl Admission {
         debug_assert!(index.accepted() < seq, "sequences grow");
         index.accept_through(seq);
         index.enqueue_at(seq, updates, targets, journal);
-        base.statistics.updates += updates.len() as u64;
+        base.metrics.updates_total.add(updates.len() as u64);
         Ok(seq)
     }
 }

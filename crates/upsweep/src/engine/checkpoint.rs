@@ -26,6 +26,7 @@ use super::format::checkpoint_format::{
 use super::format::image_format::{self, Identity, ImageKind};
 use super::growth::Growth;
 use super::io::IoKind;
+use super::measure::Timed;
 use super::policy::{self, CHECKPOINT_WRITES_MAX, Figures, START_PERCENT, SUPERBLOCK_PERCENT};
 use super::tree::NodeId;
 use crate::broken::{self, Fault};
@@ -91,6 +92,7 @@ pub(super) struct Checkpointer {
     bytes_at_last: u64,
     /// The begin of the checkpoint on its way.
     begin: u64,
+    began_us: u64,
     /// What its root will list.
     next: Listing,
     /// That root but for its images: the directory at the begin.
@@ -114,6 +116,7 @@ impl Checkpointer {
             pending: 0,
             bytes_at_last: 0,
             begin: 0,
+            began_us: 0,
             next: Listing::default(),
             next_root: Root::default(),
             root: None,
@@ -179,7 +182,8 @@ impl Checkpointer {
     /// Whether a checkpoint is due, by the fill of the log.
     pub(super) fn is_due(&self, base: &Base, figures: &Figures) -> bool {
         let log = base.journal.log();
-        let since = log.statistics().bytes.saturating_sub(self.bytes_at_last);
+        let written = base.metrics.log_written_bytes_total.get();
+        let since = written.saturating_sub(self.bytes_at_last);
         let much = policy::is_checkpoint_worth(since, log.prospect_bytes());
         let pressed = figures.is_release_due(START_PERCENT)
             && base.index.frontier() > self.root_begin
@@ -219,11 +223,12 @@ impl Checkpointer {
     pub(super) fn begin(&mut self, base: &mut Base) {
         assert!(self.is_idle() && self.pending == 0, "one checkpoint at a time");
         base.index.begin_checkpoint(self.superblock.replay_from);
+        self.began_us = base.now_us;
         self.requested = false;
         self.phase = Phase::Pages;
         self.begin = base.journal.published();
         debug_assert!(self.begin >= self.root_begin, "checkpoints go forward");
-        self.bytes_at_last = base.journal.log().statistics().bytes;
+        self.bytes_at_last = base.metrics.log_written_bytes_total.get();
         self.next.clone_from(&self.listed);
         let trees = &base.index.directory().trees;
         self.next.nodes.retain(|number, _| trees.is_used(NodeId(*number)));
@@ -326,7 +331,7 @@ impl Checkpointer {
         base.io.write(IoKind::CheckpointWrite, None, extent, buffer);
         base.index.set_full(false);
         self.pending += 1;
-        base.statistics.checkpoint_written_bytes += bytes as u64;
+        base.metrics.checkpoint_written_bytes_total.add(bytes as u64);
         Some(extent)
     }
 
@@ -469,7 +474,8 @@ impl Checkpointer {
         }
         let outdated = std::mem::take(&mut self.outdated).into_iter();
         outdated.chain(root_before).for_each(|extent| base.index.space_map.free(extent));
-        base.statistics.checkpoints += 1;
+        base.metrics.checkpoints_total.add(1);
+        base.measured.note_ended(Timed::Checkpoint, self.began_us);
     }
 }
 

@@ -23,6 +23,8 @@ pub(super) struct Flushes {
     /// Written, and not covered by the flush in flight.
     waiting: Vec<Flushing>,
     covered: Vec<Flushing>,
+    /// When the last flush began.
+    began_us: u64,
 }
 
 impl Flushes {
@@ -34,17 +36,23 @@ impl Flushes {
     }
 
     /// Starts a flush of so many devices for everyone who waits, unless one is in flight.
-    pub(super) fn pump(&mut self, devices: u16, io: &mut Io) {
+    pub(super) fn pump(&mut self, devices: u16, now_us: u64, io: &mut Io) {
         if self.in_flight > 0 || self.waiting.is_empty() {
             return;
         }
         assert!(self.covered.is_empty(), "who was covered went on when the flush ended");
+        self.began_us = now_us;
         self.covered = std::mem::take(&mut self.waiting);
         let devices = if broken::is(Fault::FlushOfOneDevice) { 1 } else { devices };
         for device in 0..devices {
             io.submit(IoKind::Flush, None, DeviceId(device), Operation::Flush);
             self.in_flight += 1;
         }
+    }
+
+    /// When the last flush began, in microseconds.
+    pub(super) fn began_us(&self) -> u64 {
+        self.began_us
     }
 
     /// One device has flushed, or failed to. Returns who may go on: everybody whom the flush
@@ -69,18 +77,18 @@ mod tests {
     #[test]
     fn one_flush_serves_all_who_waited_when_it_began_and_nobody_else() {
         let (mut flushes, mut io) = (Flushes::default(), Io::default());
-        flushes.pump(2, &mut io);
+        flushes.pump(2, 7, &mut io);
         assert!(io.outgoing().is_empty(), "nobody waits");
         flushes.wait(Flushing::Run(RunId(1)));
         flushes.wait(Flushing::Checkpoint);
-        flushes.pump(2, &mut io);
+        flushes.pump(2, 7, &mut io);
         assert_eq!(io.outgoing().len(), 2, "one for each device");
         flushes.wait(Flushing::Spill(SpillId(1)));
-        flushes.pump(2, &mut io);
+        flushes.pump(2, 7, &mut io);
         assert_eq!(io.outgoing().len(), 2, "one flush at a time");
         assert_eq!(flushes.device_done(true), [], "the other device is not stable yet");
         assert_eq!(flushes.device_done(true), [Flushing::Run(RunId(1)), Flushing::Checkpoint]);
-        flushes.pump(2, &mut io);
+        flushes.pump(2, 7, &mut io);
         assert_eq!(io.outgoing().len(), 4, "who came too late has the next one");
         flushes.device_done(true);
         assert_eq!(flushes.device_done(true), [Flushing::Spill(SpillId(1))]);

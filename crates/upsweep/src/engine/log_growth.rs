@@ -12,21 +12,25 @@
 
 use super::base::Base;
 use super::io::IoKind;
+use super::measure::Timed;
 use super::policy::{self, REFUSAL_US};
 use crate::device::{Buffer, Completion, DeviceError, Durability, Operation};
+use crate::metrics::GrowthOf;
 
 /// Whether and how the log is to become longer.
 pub(super) struct LogGrowth {
     /// Per log device.
     growable: Vec<bool>,
     is_under_way: bool,
+    /// When the log began to become longer.
+    began_us: u64,
     /// A device had no room: not to be asked again before this time.
     refused_until: u64,
 }
 
 impl LogGrowth {
     pub(super) fn new(growable: Vec<bool>) -> Self {
-        Self { growable, is_under_way: false, refused_until: 0 }
+        Self { growable, is_under_way: false, began_us: 0, refused_until: 0 }
     }
 }
 
@@ -42,6 +46,7 @@ impl LogGrowth {
             let (buffer, durability) = (Buffer::zeroed(bytes as usize), Durability::Stable);
             (device, Operation::Write { offset, buffer, durability })
         } else if let Some((device, offset, bytes)) = base.journal.log_mut().begin_growth() {
+            self.began_us = base.now_us;
             (device, Operation::Allocate { offset, bytes })
         } else {
             return;
@@ -77,6 +82,9 @@ impl LogGrowth {
             }
             // It has the space, so its device is broken; or nobody knows how long it is.
             Err(_) => base.fail_write(completion, 0),
+        }
+        if !base.journal.log().is_growing() {
+            base.measured.note_ended(Timed::Growth(GrowthOf::Log), self.began_us);
         }
     }
 }

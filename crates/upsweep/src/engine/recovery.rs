@@ -38,6 +38,7 @@ use super::quarantine::{
 use super::registry::{OwnFormats, Registry};
 use crate::device::{self, Buffer, DeviceId, Devices};
 use crate::error::{ClosedError, Damage, Error, RequestError};
+use crate::events::event;
 use crate::log::{self, Log, LogConfig, LogRegion};
 use crate::placement::{DEVICE_BYTES_MAX, Extent, SpaceMap, UNIT_BYTES};
 
@@ -165,6 +166,7 @@ pub fn open(
         }
         Access::ReadOnly => reader.to_log_read_only(LogConfig { epoch, ..found })?,
     };
+    event!(info, replay_from = superblock.replay_from, last, "the end of the log is found");
     check_formats(registry)?;
     let swept = (superblock.replay_from - 1, superblock.next_space);
     let index = Index::new(&config, registry, space_map, swept);
@@ -173,18 +175,22 @@ pub fn open(
     let listed = load_checkpoint(&mut base, devices, &root, superblock.root, &registry.own)?;
     let checkpointer = Checkpointer::after_open(superblock, listed);
     let mut core = Core::new(base, checkpointer, growth, log_growth);
+    event!(info, blocks = core.directory_size().0, "the checkpoint is loaded");
     core.replay_changes(devices, &mut reader)?;
+    event!(info, blocks = core.directory_size().0, "changes of the directory are replayed");
     core.claim_space()?;
     core.base.index.pin_unregistered();
     core.load_spill_segments(devices, access)?;
     core.base.journal.recovered_through(last);
     core.replay_updates(devices, &mut reader, access)?;
     core.base.index.accept_through(last);
+    event!(info, entries = core.base.index.arena().entries(), "updates are replayed");
     if access != Access::ReadOnly {
         for modifier in &registry.modifiers {
             core.register_modifier(Arc::clone(modifier))?;
         }
     }
+    core.note_levels();
     Ok(core)
 }
 

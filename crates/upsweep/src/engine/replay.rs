@@ -124,6 +124,7 @@ impl Core {
         access: Access,
     ) -> Result<(), Error> {
         self.base.index.begin_replay();
+        let mut told = self.accepted();
         while let Some(batch) = reader.next_batch(devices)? {
             let mut group = Vec::new();
             for RecordRef { seq, payload, .. } in batch {
@@ -148,6 +149,7 @@ impl Core {
                 }
             }
             self.replay_group(devices, &mut group, access)?;
+            self.note_replayed(&mut told);
         }
         self.base.replay_carried(u64::MAX);
         if access == Access::ReadWrite {

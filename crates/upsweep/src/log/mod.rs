@@ -40,13 +40,11 @@ mod media;
 mod reader;
 mod recover;
 mod ring;
-mod statistics;
 mod writer;
 
 pub use format::RecordRef;
 pub use reader::{LogReader, Record, read_back};
 pub use recover::recover;
-pub use statistics::{LogDeviceStatistics, LogStatistics};
 pub use writer::Log;
 
 use crate::device::{DeviceError, DeviceId, Devices};

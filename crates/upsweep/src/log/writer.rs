@@ -6,12 +6,12 @@
 mod growth;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::assembly::{Assembly, Pool};
 use super::format::{self, BatchHeader, DEVICES_MAX, NO_DEVICE, RECORD_HEADER_BYTES};
 use super::ring::Ring;
-use super::statistics::{LogDeviceStatistics, LogStatistics};
 use super::{
     AppendError, LOG_TOKEN_BIT, LogConfig, LogFailure, LogRegion, Seq, Space, StreamId, Urgency,
 };
@@ -20,6 +20,7 @@ use crate::device::{
     self, Buffer, Class, Completion, Devices, Durability, Hint, Operation, Request, Token,
 };
 use crate::error::{ClosedError, Error, RequestError};
+use crate::metrics::{LogRefusal, Metrics};
 
 /// Bytes of one write when a ring is created.
 const FORMAT_WRITE_BYTES: u64 = 1 << 20;
@@ -30,6 +31,8 @@ struct Flight {
     device: u16,
     offset: u64,
     last_seq: Seq,
+    /// When it was dispatched.
+    began_us: u64,
     done: bool,
 }
 
@@ -74,7 +77,11 @@ pub struct Log {
     pub(super) has_refused: bool,
     failed: bool,
     pool: Pool,
-    statistics: LogStatistics,
+    /// Devices that have completed a write since the log was opened.
+    proven: Vec<bool>,
+    /// When the batches were dispatched that have completed since the last dispatch.
+    ended: Vec<u64>,
+    metrics: Arc<Metrics>,
 }
 
 impl Log {
@@ -106,7 +113,6 @@ impl Log {
         let page_bytes = u64::from(config.page_bytes);
         let ring = |region: &LogRegion| Ring::new(*region, segment_bytes, page_bytes);
         let rings: Vec<_> = config.regions.iter().map(ring).collect();
-        let devices = vec![LogDeviceStatistics::default(); rings.len()];
         let places_max = rings.len() * usize::from(config.depth);
         Self {
             seed: format::record_seed(&config.store, config.epoch),
@@ -127,7 +133,9 @@ impl Log {
             has_refused: false,
             failed: false,
             pool: Pool::new(config.batch_bytes as usize, 2 * places_max),
-            statistics: LogStatistics { devices, ..LogStatistics::default() },
+            proven: vec![false; rings.len()],
+            ended: Vec::new(),
+            metrics: Arc::default(),
             rings,
             config,
         }
@@ -251,7 +259,7 @@ impl Log {
         // they do without further appends.
         let too_many = waiting + usize::from(long) > sealed_max;
         if too_many || (long && self.sealed_bytes > 0 && queued + bytes > queue_bytes) {
-            self.statistics.waits_busy += 1;
+            self.metrics.log_refusals_total[LogRefusal::Busy].add(1);
             return Err(AppendError::Busy);
         }
         self.check_space(queued + bytes, waiting + 1, space)?;
@@ -267,7 +275,7 @@ impl Log {
         let segments: u64 = self.rings.iter().map(|ring| u64::from(ring.segments())).sum();
         let reserve = if space == Space::User { reserve_of(segments) } else { 0 };
         if self.free_segments() < entered + reserve {
-            self.statistics.waits_full += 1;
+            self.metrics.log_refusals_total[LogRefusal::Full].add(1);
             self.has_refused = true;
             return Err(AppendError::Full);
         }
@@ -307,6 +315,10 @@ impl Log {
     /// Every request is of [`Class::Log`], has [`LOG_TOKEN_BIT`] in its token, and wants stable
     /// media; its deadline is at once if somebody waits, else when the batch would go out anyway.
     pub fn dispatch(&mut self, now_us: u64, requests: &mut Vec<Request>) {
+        for began_us in self.ended.drain(..) {
+            let took = Duration::from_micros(now_us.saturating_sub(began_us));
+            self.metrics.log_write_seconds.record(took);
+        }
         loop {
             let due = |open: &Assembly| open.urgent || now_us >= self.due_us(open);
             let Some(batch) = self.sealed.front().or(self.open.as_ref().filter(|open| due(open)))
@@ -323,7 +335,7 @@ impl Log {
             }
             let batch = self.sealed.pop_front().expect("one was there or was sealed");
             self.sealed_bytes -= bytes;
-            self.statistics.delayed_batches += u64::from(delayed);
+            self.metrics.log_delayed_batches_total.add(u64::from(delayed));
             requests.push(self.launch(batch, device, place, now_us));
         }
     }
@@ -389,10 +401,10 @@ impl Log {
         };
         header.encode(&mut batch.buffer);
         batch.buffer[batch.used..bytes as usize].fill(0);
-        self.statistics.count(&batch, device);
+        self.count(&batch);
         self.previous = Link { device, page, epoch: self.config.epoch };
         self.dispatched = last_seq;
-        self.flights.push_back(Flight { device, offset, last_seq, done: false });
+        self.flights.push_back(Flight { device, offset, last_seq, began_us: now_us, done: false });
         // A device writes what a buffer shows.
         batch.buffer.shorten(bytes as usize);
         let durability = Durability::Stable;
@@ -426,9 +438,9 @@ impl Log {
         flight.done = true;
         self.waiting_max = (self.last - self.durable).max(self.waiting_max * 15 / 16);
         let device = flight.device;
-        let completed = &mut self.statistics.devices[usize::from(device)].completed;
-        *completed += 1;
-        let places = if *completed == 1 { usize::from(self.config.depth) } else { 1 };
+        self.ended.push(flight.began_us);
+        let is_proven = std::mem::replace(&mut self.proven[usize::from(device)], true);
+        let places = if is_proven { 1 } else { usize::from(self.config.depth) };
         self.places.extend(std::iter::repeat_n(device, places));
         let before = self.durable;
         while self.flights.front().is_some_and(|flight| flight.done) {
@@ -567,10 +579,17 @@ impl Log {
         &self.config
     }
 
-    /// What the log did since it was opened.
+    /// What is measured: the log measures itself, and who owns it shares the metrics with it.
     #[must_use]
-    pub fn statistics(&self) -> &LogStatistics {
-        &self.statistics
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    fn count(&self, batch: &Assembly) {
+        self.metrics.log_batches_total.add(1);
+        self.metrics.log_written_bytes_total.add(batch.bytes());
+        self.metrics.log_payload_bytes_total.add(batch.used as u64);
+        self.metrics.log_records_total.add(u64::from(batch.records));
     }
 }
 

@@ -25,6 +25,7 @@ use super::shared::{Locked, Shared, State};
 use crate::device::{Class, Request};
 use crate::engine::Core;
 use crate::error::{ClosedError, Error};
+use crate::metrics::LockCause;
 
 /// What is called when something is over.
 pub(super) type Call = Box<dyn FnOnce() + Send>;
@@ -134,12 +135,8 @@ impl Shared {
         let group = Arc::clone(&waiting_for(&mut guard, seq).sleepers);
         // Who waits for a batch may as well write it: that saves waking the driver and being woken.
         if let Some(write) = self.pump_but(guard, take_log_write) {
-            let began_us = self.clock.now_us();
             let completion = self.performer.perform(write);
-            let took_us = self.clock.now_us() - began_us;
-            let mut guard = self.lock();
-            guard.log_writes.0 += 1;
-            guard.log_writes.1 += took_us;
+            let mut guard = self.lock_for(LockCause::Completion);
             guard.core.complete(completion);
             self.pump(guard);
         }

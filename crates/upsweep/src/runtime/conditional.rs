@@ -1,7 +1,9 @@
 //! Changes that are made only if what was seen still holds.
 
-use super::block_store::{BlockStore, Durability};
+use super::block_store::BlockStore;
+use super::options::Durability;
 use super::shared::Shared;
+use super::stall::Stall;
 use super::ticket::Ticket;
 use crate::engine::{Accept, Conditional, Core, LoggedUpdate, Seen};
 use crate::error::Error;
@@ -39,16 +41,18 @@ impl Shared {
     ) -> Result<Option<u64>, Error> {
         self.check_caller()?;
         let began_us = self.clock.now_us();
+        let mut stall = Stall::none(self);
         let mut guard = self.lock();
         loop {
             let now_us = self.clock.now_us();
             match guard.core.modify_if(seen, updates, urgency, now_us)? {
                 Conditional::Holds(Accept::Accepted(seq)) => {
                     guard.note_accepted(seq, began_us);
+                    stall.end();
                     self.pump_and_wait(guard, waits.then_some(seq))?;
                     return Ok(Some(seq));
                 }
-                Conditional::Holds(Accept::Wait) => guard = self.wait_for_room(guard),
+                Conditional::Holds(Accept::Wait) => guard = self.wait_for_room(guard, &mut stall),
                 Conditional::Changed => return Ok(None),
                 Conditional::Unsettled => {
                     drop(guard);

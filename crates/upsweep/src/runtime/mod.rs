@@ -23,6 +23,7 @@ mod pulse;
 mod repair;
 mod shared;
 mod spaces;
+mod stall;
 mod status;
 mod threads;
 mod ticket;
@@ -33,16 +34,17 @@ pub use crate::engine::{
     BlockSizes, BlockVisitor, CompactionProgress, Differing, Image, LoadedBlock, LoggedUpdate,
     Seen, SpaceRecord, SpaceSize, View, VisitedBlock, Waiting, Wanted,
 };
-pub use block_store::{BlockStore, Durability, OpenOptions};
+pub use block_store::{BlockStore, OpenOptions};
 pub use layout::CreateOptions;
 pub use load::{BlockLimits, LoadSummary};
+pub use options::Durability;
 pub use parked::{OwnedUpdate, PendingChange};
 pub use pulse::Pulse;
 pub use shared::PartlyAccepted;
 pub use spaces::SnapshotInfo;
 pub use status::{
-    Bound, DeviceStatus, LastSession, Latencies, LatencyStatus, LogStatus, MemoryStatus, Session,
-    SpillStatus, Status, SweepStatus, TreeStatus,
+    Bound, DeviceStatus, LastSession, LogStatus, MemoryStatus, Session, SpillStatus, Status,
+    SweepStatus, TreeStatus,
 };
 pub use ticket::Ticket;
 pub use views::PendingView;

@@ -1,9 +1,11 @@
-//! Options are set by methods, so that there may be more of them one day.
+//! Options of stores, which are set by methods so that there may be more of them one day, and of
+//! changes.
 
 use std::path::PathBuf;
 
 use super::block_store::OpenOptions;
 use super::layout::CreateOptions;
+use crate::log::Urgency;
 
 impl CreateOptions {
     /// Sets [`CreateOptions::data`].
@@ -69,5 +71,29 @@ impl OpenOptions {
     pub fn log_depth(mut self, batches: u8) -> Self {
         self.log_depth = batches;
         self
+    }
+}
+
+/// When a call that changes something returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Durability {
+    /// When the change is on stable media.
+    #[default]
+    Wait,
+    /// As soon as there is room for it; the change is on its way, and the `Ticket` can be waited
+    /// on.
+    Ticket,
+    /// As soon as there is room for it; the change may wait a bounded time (5 ms) for others to
+    /// share its log batch.
+    Relaxed,
+}
+
+impl Durability {
+    pub(super) fn urgency(self) -> Urgency {
+        match self {
+            Self::Relaxed => Urgency::Relaxed,
+            Self::Wait | Self::Ticket => Urgency::Now,
+        }
     }
 }

@@ -17,8 +17,9 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
-use super::block_store::{Durability, Inner};
+use super::block_store::Inner;
 use super::commit::{Call, Woken, calls_at};
+use super::options::Durability;
 use super::shared::{Shared, State};
 use super::ticket::Ticket;
 use crate::engine::registry::ModifierId;

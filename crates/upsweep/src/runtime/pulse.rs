@@ -5,6 +5,7 @@
 
 use super::block_store::BlockStore;
 use super::status::{LogStatus, SweepStatus, log_status, sweep_status};
+use crate::metrics::Readings;
 
 /// Log, sweep, and how full the memory for waiting updates is, at one moment.
 #[derive(Clone, Debug)]
@@ -13,6 +14,8 @@ pub struct Pulse {
     pub log: LogStatus,
     /// The sweep.
     pub sweep: SweepStatus,
+    /// All that is counted and timed.
+    pub metrics: Readings,
     /// Memory of waiting updates, in bytes.
     pub queue_bytes: u64,
     /// What it may be at most.
@@ -32,10 +35,13 @@ impl BlockStore {
         let shared = &self.inner.shared;
         let state = shared.lock();
         let core = &state.core;
+        core.note_levels();
+        let metrics = core.metrics().read();
         let (spill_bytes, spill_limit_bytes) = core.spill_segments_memory();
         Pulse {
             log: log_status(core),
-            sweep: sweep_status(shared, core),
+            sweep: sweep_status(core, &metrics),
+            metrics,
             queue_bytes: core.queue_bytes() as u64,
             queue_limit_bytes: core.queue_limit_bytes() as u64,
             spill_bytes: spill_bytes as u64,

@@ -11,35 +11,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::clock::Clock;
 use super::commit::{self, Call, Groups, Woken};
 use super::parked::ParkedChanges;
+use super::stall::Stall;
 use super::views::ViewWaiter;
 use crate::device::{Bank, Performer, Process, Request, Waker};
 use crate::engine::registry::Modifiers;
 use crate::engine::{Accept, Actions, Core, Job, LoggedUpdate, ViewId};
 use crate::error::{ClosedError, Error, RequestError};
 use crate::log::Urgency;
-
-/// Longest latency that is told apart from longer ones: an hour, in microseconds.
-const LATENCY_US_MAX: u64 = 3_600_000_000;
-
-/// Latencies in microseconds, with two significant digits.
-pub(super) struct Latency(pub(super) Histogram<u64>);
-
-impl Latency {
-    fn new() -> Self {
-        // Of fixed bounds, so that recording never allocates.
-        Self(Histogram::new_with_bounds(1, LATENCY_US_MAX, 2).expect("the bounds are allowed"))
-    }
-
-    pub(super) fn record(&mut self, us: u64) {
-        self.0.saturating_record(us);
-    }
-}
+use crate::metrics::{Histogram, LockCause, Metrics};
 
 /// An accepted record that is watched until it is durable.
 struct Sample {
@@ -114,12 +98,6 @@ pub(super) struct State {
     /// The one record whose latency is measured at this time: one after the other are enough to
     /// know the distribution, and cost nothing per record.
     sample: Option<Sample>,
-    /// From the begin of a call that offers updates to their being durable.
-    pub(super) acknowledge: Latency,
-    /// How long the mutex was held, in all.
-    pub(super) held: Duration,
-    /// Writes of the log that callers did, and the microseconds of all of them.
-    pub(super) log_writes: (u64, u64),
 }
 
 impl State {
@@ -156,6 +134,8 @@ struct Outbox {
 pub(super) struct Locked<'a> {
     guard: MutexGuard<'a, State>,
     since: Instant,
+    /// Where the time is recorded for which the mutex is held.
+    held: &'a Histogram,
     /// A thread may come here while it panics for a reason of its own, to close its store.
     was_panicking: bool,
     _inside: Inside,
@@ -164,7 +144,7 @@ pub(super) struct Locked<'a> {
 impl Locked<'_> {
     /// Sleeps, without the lock, until `condvar` is notified or for so long.
     fn sleep(&mut self, condvar: &Condvar, timeout: Duration) {
-        self.guard.held += self.since.elapsed();
+        self.held.record(self.since.elapsed());
         condvar.wait_for(&mut self.guard, timeout);
         self.since = Instant::now();
     }
@@ -186,7 +166,7 @@ impl DerefMut for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        self.guard.held += self.since.elapsed();
+        self.held.record(self.since.elapsed());
         if std::thread::panicking() && !self.was_panicking {
             let reason = "a call into the core panicked".to_owned();
             self.guard.core.close(ClosedError::Panicked(reason));
@@ -223,10 +203,8 @@ pub(super) struct Shared {
     pub(super) performer: Box<dyn Performer>,
     /// Those of the core, which do not change while a store is open.
     pub(super) modifiers: Arc<Modifiers>,
-    /// Longest time that a caller had to wait for room, in microseconds.
-    pub(super) stall_us_max: AtomicU64,
-    /// From a query that needs the device to its answer.
-    query: Mutex<Latency>,
+    /// Those of the core.
+    pub(super) metrics: Arc<Metrics>,
 }
 
 /// Records whose places are looked up together.
@@ -241,7 +219,7 @@ impl Shared {
     ) -> Self {
         let durable = AtomicU64::new(core.durable());
         let (waker, performer) = (devices.waker(), devices.performer());
-        let modifiers = core.modifiers();
+        let (modifiers, metrics) = (core.modifiers(), Arc::clone(core.metrics()));
         let state = State {
             core,
             actions: Actions::default(),
@@ -252,9 +230,6 @@ impl Shared {
             driver_deadline_us: 0,
             room_events: (0, 0),
             sample: None,
-            acknowledge: Latency::new(),
-            held: Duration::ZERO,
-            log_writes: (0, 0),
         };
         Self {
             state: Mutex::new(state),
@@ -273,8 +248,7 @@ impl Shared {
             waker,
             performer,
             modifiers,
-            stall_us_max: AtomicU64::new(0),
-            query: Mutex::new(Latency::new()),
+            metrics,
         }
     }
 
@@ -284,10 +258,16 @@ impl Shared {
     /// In code of the application that the core calls, which would wait for itself. Calls that can
     /// fail refuse that before: see [`Shared::check_caller`].
     pub(super) fn lock(&self) -> Locked<'_> {
+        self.lock_for(LockCause::Other)
+    }
+
+    /// As [`Shared::lock`], for something whose times are recorded by themselves.
+    pub(super) fn lock_for(&self, cause: LockCause) -> Locked<'_> {
         assert!(!self.is_inside(), "{}", RequestError::FromWithin);
         let guard = self.state.lock();
-        let was_panicking = std::thread::panicking();
-        Locked { guard, since: Instant::now(), was_panicking, _inside: Inside::begin(self) }
+        let (since, was_panicking) = (Instant::now(), std::thread::panicking());
+        let held = &self.metrics.core_lock_seconds[cause];
+        Locked { guard, since, held, was_panicking, _inside: Inside::begin(self) }
     }
 
     fn address(&self) -> usize {
@@ -433,7 +413,8 @@ impl Shared {
         if durable > self.durable.load(Ordering::Relaxed) || closed {
             self.durable.store(durable, Ordering::Release);
             if let Some(sample) = state.sample.take_if(|sample| sample.seq <= durable) {
-                state.acknowledge.record(self.clock.now_us() - sample.began_us);
+                let us = self.clock.now_us() - sample.began_us;
+                self.metrics.acknowledge_seconds.record(Duration::from_micros(us));
             }
             let awaited = commit::first_awaited(&state.core);
             state.groups.take_below(awaited, &mut state.woken);
@@ -455,16 +436,18 @@ impl Shared {
     ) -> Result<u64, Error> {
         self.check_caller()?;
         let began_us = self.clock.now_us();
-        let mut guard = self.lock();
+        let mut stall = Stall::none(self);
+        let mut guard = self.lock_for(LockCause::Update);
         loop {
             let now_us = self.clock.now_us();
             match guard.core.modify(updates, urgency, now_us)? {
                 Accept::Accepted(seq) => {
+                    stall.end();
                     guard.note_accepted(seq, began_us);
                     self.pump_and_wait(guard, waits.then_some(seq))?;
                     return Ok(seq);
                 }
-                Accept::Wait => guard = self.wait_for_room(guard),
+                Accept::Wait => guard = self.wait_for_room(guard, &mut stall),
             }
         }
     }
@@ -479,7 +462,8 @@ impl Shared {
     ) -> Result<u64, PartlyAccepted> {
         self.check_caller().map_err(|error| PartlyAccepted { accepted: 0, error })?;
         let began_us = self.clock.now_us();
-        let mut guard = self.lock();
+        let mut stall = Stall::none(self);
+        let mut guard = self.lock_for(LockCause::Update);
         let (mut last, mut accepted) = (0, 0);
         let mut now_us = self.clock.now_us();
         loop {
@@ -494,7 +478,7 @@ impl Shared {
                     match guard.core.modify(updates, urgency, now_us) {
                         Ok(Accept::Accepted(seq)) => break seq,
                         Ok(Accept::Wait) => {
-                            guard = self.wait_for_room(guard);
+                            guard = self.wait_for_room(guard, &mut stall);
                             now_us = self.clock.now_us();
                         }
                         Err(error) => {
@@ -503,6 +487,7 @@ impl Shared {
                         }
                     }
                 };
+                stall.end();
                 accepted += 1;
                 guard.note_accepted(last, began_us);
             }
@@ -510,11 +495,13 @@ impl Shared {
     }
 
     /// Waits until there may be room again.
-    pub(super) fn wait_for_room<'a>(&'a self, guard: Locked<'a>) -> Locked<'a> {
-        let began = self.clock.now_us();
-        let guard = self.wait(guard, &self.room, |state| state.room_events.0);
-        self.stall_us_max.fetch_max(self.clock.now_us() - began, Ordering::Relaxed);
-        guard
+    pub(super) fn wait_for_room<'a>(
+        &'a self,
+        guard: Locked<'a>,
+        stall: &mut Stall<'_>,
+    ) -> Locked<'a> {
+        stall.goes_on(guard.core.wait_cause());
+        self.wait(guard, &self.room, |state| state.room_events.0)
     }
 
     /// Moves the core on, and waits for `event`, or a while; only to give way if that alone has
@@ -535,11 +522,6 @@ impl Shared {
         guard.sleep(&event.condvar, timeout);
         event.waiters.fetch_sub(1, Ordering::Relaxed);
         guard
-    }
-
-    /// Gives access to the latencies of queries.
-    pub(super) fn read_query<R>(&self, read: impl FnOnce(&mut Latency) -> R) -> R {
-        read(&mut self.query.lock())
     }
 
     /// Waits until `done`, looking again whenever something has happened.
@@ -568,22 +550,5 @@ impl Shared {
 
     pub(super) fn wake_driver(&self) {
         self.waker.wake();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{LATENCY_US_MAX, Latency};
-
-    #[test]
-    fn latencies_are_told_apart_up_to_an_hour() {
-        let mut latency = Latency::new();
-        let is_near = |found: u64, expected: u64| found.abs_diff(expected) * 50 <= expected;
-        for us in [0, 1, 255, 256, 2_000_000, LATENCY_US_MAX] {
-            latency.record(us);
-            assert!(is_near(latency.0.max(), us), "{us}: {}", latency.0.max());
-        }
-        latency.record(u64::MAX);
-        assert!(is_near(latency.0.max(), LATENCY_US_MAX), "{}", latency.0.max());
     }
 }

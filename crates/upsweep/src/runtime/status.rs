@@ -1,8 +1,7 @@
 //! What `stat` tells: devices and why their settings were chosen, what bounds the speed, queues,
-//! log, sweep, latencies.
+//! log, sweep, and all metrics.
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -10,10 +9,11 @@ use serde::{Deserialize, Serialize};
 use super::description::Description;
 use super::layout::Folder;
 use super::log_page;
-use super::shared::{Latency, Shared, State};
+use super::shared::Shared;
 use crate::device::{Bank, DeviceId, DeviceProfile};
 use crate::engine::Core;
 use crate::engine::quarantine::QUARANTINE_SPACE;
+use crate::metrics::{Histogram, Metric, Readings};
 
 /// Everything that is known of a running store.
 #[derive(Clone, Debug, Serialize)]
@@ -56,8 +56,8 @@ pub struct Status {
     pub sweep: SweepStatus,
     /// The trees of the directory.
     pub tree: TreeStatus,
-    /// Latencies of this session.
-    pub latencies: Latencies,
+    /// All that is counted and timed, since the store was opened.
+    pub metrics: Readings,
     /// What the last session did that changed anything, if it ended in order.
     pub last_session: Option<LastSession>,
     /// Updates in quarantine, those that a sweep has still to bring into its table included.
@@ -136,16 +136,13 @@ pub struct SpillStatus {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LastSession {
-    /// The log.
-    pub log: LogStatus,
-    /// The sweep.
-    pub sweep: SweepStatus,
-    /// Latencies.
-    pub latencies: Latencies,
+    /// All that was counted and timed in it.
+    #[serde(default)]
+    pub metrics: Readings,
 }
 
-/// The log.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// The log at one moment; what it did is among the metrics.
+#[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct LogStatus {
     /// Bytes that recovery would need.
@@ -154,61 +151,26 @@ pub struct LogStatus {
     pub capacity_bytes: u64,
     /// Bytes that all rings may come to have.
     pub capacity_bytes_max: u64,
-    /// Batches written since the store was opened.
-    pub batches: u64,
-    /// Bytes of them.
-    pub batch_bytes: u64,
-    /// Records in them.
-    pub records: u64,
-    /// Used part of the written batches, from 0 to 1.
-    pub batch_fill: f64,
     /// Everything up to this sequence is on stable media.
     pub durable: u64,
     /// The last sequence that was given out.
     pub last: u64,
     /// The next open reads the log from this sequence on; nothing if it is above `last`.
-    #[serde(default)]
     pub replay_from: u64,
-    /// Times that a record had to wait for log space.
-    pub waits: u64,
 }
 
-/// The sweep.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// The sweep at one moment, and what follows from its metrics.
+#[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct SweepStatus {
-    /// Complete cycles since the store was opened.
-    pub cycles: u64,
-    /// Length of the last one, in seconds.
-    pub cycle_seconds_last: f64,
-    /// How far the present one is, from 0 to 1; none between cycles.
+    /// How far the present cycle is, from 0 to 1; none between cycles.
     pub progress: Option<f64>,
     /// Everything up to this sequence is inside images.
     pub frontier: u64,
-    /// Runs published.
-    pub runs: u64,
     /// Queue entries applied per block visited.
     pub batching_degree: f64,
-    /// Bytes read by runs.
-    pub read_bytes: u64,
-    /// Bytes written by runs.
-    pub written_bytes: u64,
-    /// Bytes written by checkpoints.
-    pub checkpoint_bytes: u64,
-    /// Checkpoints.
-    pub checkpoints: u64,
-    /// Queue entries that were spilled.
-    pub spilled: u64,
-    /// Bytes written by spills.
-    pub spilled_bytes: u64,
-    /// Updates accepted.
-    pub updates: u64,
     /// Bytes written to all devices per accepted update.
     pub written_bytes_per_update: f64,
-    /// Updates in quarantine that were sent there since the store was opened.
-    pub quarantined: u64,
-    /// Longest time that one step of waiting for room took, in microseconds.
-    pub stall_us_max: u64,
 }
 
 /// The trees of the directory, and what changing them has cost since the store was opened.
@@ -223,53 +185,6 @@ pub struct TreeStatus {
     pub nodes_changed: u64,
     /// Those of removals of ranges alone.
     pub range_nodes_changed: u64,
-}
-
-/// Latencies in microseconds. Longer ones than an hour count as an hour.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Latencies {
-    /// From the begin of a call that offers updates to their being on stable media, whether anyone
-    /// waits for that or not. One update after the other is measured, not each.
-    pub acknowledge: LatencyStatus,
-    /// Queries that had to read a device.
-    pub query: LatencyStatus,
-}
-
-/// The distribution of one latency, in microseconds.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct LatencyStatus {
-    /// Number of measurements.
-    pub count: u64,
-    /// Median.
-    pub p50: u64,
-    /// 99th percentile.
-    pub p99: u64,
-    /// 99.9th percentile.
-    pub p999: u64,
-    /// Longest.
-    pub max: u64,
-}
-
-impl LatencyStatus {
-    fn of(latency: &Latency) -> Self {
-        let histogram = &latency.0;
-        Self {
-            count: histogram.len(),
-            p50: histogram.value_at_quantile(0.5),
-            p99: histogram.value_at_quantile(0.99),
-            p999: histogram.value_at_quantile(0.999),
-            max: histogram.max(),
-        }
-    }
-}
-
-fn latencies(shared: &Shared, state: &State) -> Latencies {
-    Latencies {
-        acknowledge: LatencyStatus::of(&state.acknowledge),
-        query: shared.read_query(|query| LatencyStatus::of(query)),
-    }
 }
 
 /// What the updates of a session have cost.
@@ -288,8 +203,8 @@ pub struct Session {
     /// has: to accept it, and to direct the sweep and spills.
     #[serde(default)]
     pub core_seconds_per_update: f64,
-    /// Seconds of a write of the log until it is stable, on average of those that callers did; 0 if
-    /// they did none. Callers who wait cannot have more than one batch each in this time.
+    /// Seconds from the dispatch of a batch of the log until it is stable, on average; 0 if there
+    /// was none. Callers who wait cannot have more than one batch each in this time.
     #[serde(default)]
     pub log_write_seconds: f64,
 }
@@ -351,12 +266,12 @@ const SESSION_UPDATES_MIN: u64 = 10_000;
 pub(super) fn session(shared: &Shared, cpu: Duration, folder: &Folder) -> Option<String> {
     let last = folder.read_session();
     let costs = measured(shared, cpu).or_else(|| kept(last.as_deref())?.costs);
-    let state = shared.lock();
-    let (log, sweep) = (log_status(&state.core), sweep_status(shared, &state.core));
-    if sweep.updates == 0 && sweep.runs == 0 {
+    shared.lock().core.note_levels();
+    let metrics = shared.metrics.read();
+    if !metrics.has_changes() {
         return None;
     }
-    let session = LastSession { log, sweep, latencies: latencies(shared, &state) };
+    let session = LastSession { metrics };
     serde_json::to_string(&Kept { costs, session, folder: folder.number() }).ok()
 }
 
@@ -365,65 +280,45 @@ fn kept(text: Option<&str>) -> Option<Kept> {
 }
 
 fn measured(shared: &Shared, cpu: Duration) -> Option<Session> {
-    let state = shared.lock();
-    let core = &state.core;
-    let updates = core.statistics().updates;
+    let metrics = &shared.metrics;
+    let updates = metrics.updates_total.get();
     if updates < SESSION_UPDATES_MIN {
         return None;
     }
-    let waiting = core.waiting_entries() + core.spilled_entries();
-    let entries = waiting + core.statistics().entries_swept;
+    let (waiting, queue_bytes_per_entry) = {
+        let core = &shared.lock().core;
+        (core.waiting_entries() + core.spilled_entries(), core.queue_bytes_per_entry())
+    };
+    let entries = waiting + metrics.swept_entries_total.get();
     let per_update = |value: f64| value / updates as f64;
+    let held: Duration = metrics.core_lock_seconds.iter().map(Histogram::sum).sum();
     Some(Session {
-        log_bytes_per_update: per_update(core.log().statistics().bytes as f64),
-        queue_bytes_per_entry: core.queue_bytes_per_entry(),
+        log_bytes_per_update: per_update(metrics.log_written_bytes_total.get() as f64),
+        queue_bytes_per_entry,
         updates_per_entry: updates as f64 / entries.max(1) as f64,
         cpu_seconds_per_update: per_update(cpu.as_secs_f64()),
-        core_seconds_per_update: per_update(state.held.as_secs_f64()),
-        log_write_seconds: state.log_writes.1 as f64 / 1e6 / state.log_writes.0.max(1) as f64,
+        core_seconds_per_update: per_update(held.as_secs_f64()),
+        log_write_seconds: metrics.log_write_seconds.read().mean(),
     })
 }
 
 pub(super) fn log_status(core: &Core) -> LogStatus {
-    let log = core.log().statistics();
     LogStatus {
         used_bytes: core.log().used_bytes(),
         capacity_bytes: core.log().capacity_bytes(),
         capacity_bytes_max: core.log_bytes_max(),
-        batches: log.batches,
-        batch_bytes: log.bytes,
-        records: log.records,
-        batch_fill: log.used_bytes as f64 / log.bytes.max(1) as f64,
         durable: core.durable(),
         last: core.last(),
         replay_from: core.replay_from(),
-        waits: core.statistics().waits_for_log,
     }
 }
 
-pub(super) fn sweep_status(shared: &Shared, core: &Core) -> SweepStatus {
-    let (log, counters) = (core.log().statistics(), core.statistics());
-    let written = log.bytes
-        + counters.sweep_written_bytes
-        + counters.spill_written_bytes
-        + counters.checkpoint_written_bytes;
+pub(super) fn sweep_status(core: &Core, metrics: &Readings) -> SweepStatus {
     SweepStatus {
-        cycles: counters.cycles,
-        cycle_seconds_last: counters.cycle_us_last as f64 / 1e6,
         progress: core.sweep_progress(),
         frontier: core.sweep_frontier(),
-        runs: counters.runs,
-        batching_degree: counters.batching_degree(),
-        read_bytes: counters.sweep_read_bytes,
-        written_bytes: counters.sweep_written_bytes,
-        checkpoint_bytes: counters.checkpoint_written_bytes,
-        checkpoints: counters.checkpoints,
-        spilled: counters.updates_spilled,
-        spilled_bytes: counters.spill_written_bytes,
-        updates: counters.updates,
-        written_bytes_per_update: written as f64 / counters.updates.max(1) as f64,
-        quarantined: counters.quarantined,
-        stall_us_max: shared.stall_us_max.load(Ordering::Relaxed),
+        batching_degree: metrics.batching_degree(),
+        written_bytes_per_update: metrics.written_bytes_per_update(),
     }
 }
 
@@ -459,6 +354,8 @@ pub(super) fn gather(sources: &Sources<'_>) -> Status {
     let costs = session_or_last(this_session, kept.as_ref().and_then(|kept| kept.costs));
     let state = sources.shared.lock();
     let core = &state.core;
+    core.note_levels();
+    let metrics = core.metrics().read();
     let description = sources.description;
     let (blocks, directory_bytes) = core.directory_size();
     let data_bytes = core.space_map().used_bytes();
@@ -492,13 +389,13 @@ pub(super) fn gather(sources: &Sources<'_>) -> Status {
         },
         spill: spill_status(core),
         log: log_status(core),
-        sweep: sweep_status(sources.shared, core),
+        sweep: sweep_status(core, &metrics),
         tree: tree_status(core),
-        latencies: latencies(sources.shared, &state),
+        metrics,
         last_session: kept.map(|kept| kept.session),
         quarantined: in_quarantine.records + in_quarantine.waiting,
         bound: bound(sources, costs, core),
-        damage: core.statistics().damage.iter().map(|(_, reason)| reason.clone()).collect(),
+        damage: core.damage().map(str::to_owned).collect(),
     }
 }
 

@@ -16,6 +16,7 @@ use super::shared::Shared;
 use crate::device::Waiter;
 use crate::engine::Job;
 use crate::error::ClosedError;
+use crate::metrics::LockCause;
 
 /// Longest time between two looks of the driver at the core.
 const DRIVER_IDLE: Duration = Duration::from_millis(100);
@@ -94,7 +95,7 @@ fn drive(shared: &Shared, waiter: &dyn Waiter) {
     let mut completions = Vec::new();
     while !shared.stopping.load(Ordering::Acquire) {
         let timeout = {
-            let mut state = shared.lock();
+            let mut state = shared.lock_for(LockCause::Completion);
             let now = shared.clock.now_us();
             let idle = now + u64::try_from(DRIVER_IDLE.as_micros()).unwrap_or(u64::MAX);
             let deadline = state.core.deadline_us().unwrap_or(u64::MAX).min(idle);
@@ -105,7 +106,7 @@ fn drive(shared: &Shared, waiter: &dyn Waiter) {
         // Asked to or not, it offers what is parked when it has nothing else to do.
         let admits = shared.is_asked_to_admit() || completions.is_empty();
         let result = catch_unwind(AssertUnwindSafe(|| {
-            let mut state = shared.lock();
+            let mut state = shared.lock_for(LockCause::Completion);
             for completion in completions.drain(..) {
                 state.core.complete(completion);
             }
@@ -127,7 +128,7 @@ fn work(shared: &Shared, jobs: &Mutex<Receiver<Job>>) {
         let Ok(job) = job else { return };
         let result = catch_unwind(AssertUnwindSafe(|| {
             let output = shared.inside(|| job.run(std::thread::yield_now));
-            let mut state = shared.lock();
+            let mut state = shared.lock_for(LockCause::Job);
             state.core.job_done(output);
             shared.pump(state);
         }));

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::thread::Thread;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -15,6 +16,7 @@ use super::commit::{Call, Woken};
 use super::shared::{Locked, Shared};
 use crate::engine::{View, ViewId, ViewPoll, Wanted};
 use crate::error::{ClosedError, Error};
+use crate::metrics::LockCause;
 
 type Answer = Result<View, Error>;
 
@@ -140,7 +142,7 @@ impl Shared {
     /// Gathers what a query needs, waiting for the device if need be.
     pub(super) fn view(&self, space: u32, wanted: Wanted) -> Answer {
         self.check_caller()?;
-        let mut guard = self.lock();
+        let mut guard = self.lock_for(LockCause::Query);
         let id = match guard.core.view(space, wanted)? {
             ViewPoll::Ready(view) => return Ok(view),
             ViewPoll::Pending(id) => id,
@@ -153,7 +155,7 @@ impl Shared {
             };
             self.pump_views(guard);
             let checked = read.run(|request| self.performer.perform(request));
-            guard = self.lock();
+            guard = self.lock_for(LockCause::Query);
             if let Some(answer) = guard.core.complete_read(id, checked) {
                 self.pump_views(guard);
                 break answer;
@@ -188,7 +190,7 @@ impl Shared {
     /// Asks for a view that others read.
     fn begin_view(&self, space: u32, wanted: Wanted) -> Result<Begun, Error> {
         self.check_caller()?;
-        let mut guard = self.lock();
+        let mut guard = self.lock_for(LockCause::Query);
         match guard.core.view(space, wanted)? {
             ViewPoll::Ready(view) => Ok(Begun::Ready(view)),
             ViewPoll::Pending(id) => {
@@ -201,7 +203,8 @@ impl Shared {
     }
 
     fn end_view(&self, began_us: u64, answer: Answer) -> Answer {
-        self.read_query(|query| query.record(self.clock.now_us() - began_us));
+        let us = self.clock.now_us() - began_us;
+        self.metrics.query_seconds.record_shared(Duration::from_micros(us));
         // Since the end somebody else may have written where this one has read.
         if self.has_ended() { Err(ClosedError::Closed.into()) } else { answer }
     }
@@ -210,7 +213,7 @@ impl Shared {
     fn forget_view(&self, id: ViewId) {
         // Code that the core calls cannot tell it; then the answer goes to nobody.
         if self.check_caller().is_ok() {
-            let mut guard = self.lock();
+            let mut guard = self.lock_for(LockCause::Query);
             guard.view_waiters.remove(&id);
             guard.core.forget_view(id);
         }

@@ -73,8 +73,8 @@ fn free_space_goes_back_and_is_allocated_again() {
     rest(&mut world);
     let left = allocated(&world);
     assert!(left < (least + most) / 2, "{left} bytes after {least} and {most}");
-    let statistics = world.core().statistics();
-    assert!(statistics.punches > 2 && statistics.holes_filled > 2, "{statistics:?}");
+    let metrics = world.core().metrics().read();
+    assert!(metrics.holes_punched_total > 2 && metrics.holes_filled_total > 2, "{metrics:?}");
     fill(&mut world);
     world.check();
     world.stop();
@@ -91,7 +91,7 @@ fn only_what_was_free_for_a_while_goes_back_unless_asked_for() {
     let mut world = emptied_with(2, PATIENT);
     rest(&mut world);
     let before = allocated(&world);
-    assert_eq!(world.core().statistics().punches, 0);
+    assert_eq!(world.core().metrics().holes_punched_total.get(), 0);
     world.core().request_punching();
     world.until(|core| !core.is_punching()).expect("punched");
     assert!(allocated(&world) < before / 2, "{} bytes of {before}", allocated(&world));
@@ -152,13 +152,13 @@ fn a_hole_that_is_refused_does_not_hide_space_behind_it() {
 #[test]
 fn a_device_that_cannot_punch_holes_is_asked_once() {
     let mut world = emptied(6);
-    let before = world.core().statistics().punches;
+    let before = world.core().metrics().holes_punched_total.get();
     world.devices.bank.fail_after(0, upsweep::layers::device::FailureKind::Writes);
     world.core().request_punching();
     world.until(|core| !core.is_punching()).expect("it gives up");
     world.devices.bank.stop_failing();
     rest(&mut world);
-    assert_eq!(world.core().statistics().punches, before + 1);
+    assert_eq!(world.core().metrics().holes_punched_total.get(), before + 1);
     fill(&mut world);
     world.check();
 }

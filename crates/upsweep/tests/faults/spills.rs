@@ -5,6 +5,7 @@ use super::recover_and_go_on;
 use super::support::{DATA, KEYS, Live, SEGMENT, World, key};
 use upsweep::Error;
 use upsweep::layers::engine::format::image_format::ImageKind;
+use upsweep::metrics::{Finder, Readings};
 
 /// Updates that go to spill segments, twice, and a sweep that empties them.
 fn workload(world: &mut World) -> Result<(), Error> {
@@ -62,10 +63,10 @@ fn a_query_reads_only_spill_segments_that_have_its_key() {
     world.spill().expect("spilled");
     // Whether the block is in the cache or not, what is read beside it tells.
     let reads = |world: &mut World, number: u32| {
-        let before = world.core().statistics().view_reads;
+        let before = world.core().metrics().query_reads_total.get();
         let found = world.get(number).expect("readable");
         assert_eq!(found, world.expected(number));
-        world.core().statistics().view_reads - before
+        world.core().metrics().query_reads_total.get() - before
     };
     reads(&mut world, wanted);
     assert_eq!(reads(&mut world, wanted), 0, "the block is in the cache");
@@ -100,7 +101,7 @@ fn a_power_cut_at_any_step_of_carried_spills_loses_nothing_acknowledged() {
             world.add_all(1)?;
             world.fill_log(12)?;
             world.add_all(2)?;
-            carried += world.core().statistics().spills_carried;
+            carried += world.core().metrics().spills_carried_total.get();
             world.checkpoint()
         });
         recover_and_go_on(&mut world);
@@ -117,7 +118,7 @@ fn a_power_cut_at_any_step_of_carried_spills_loses_nothing_acknowledged() {
 fn a_log_full_of_few_updates_is_released_by_spills_alone() {
     let segments = 40;
     let mut world = World::spilling_for_log(4, segments);
-    let before = world.core().statistics().clone();
+    let before = world.core().metrics().read();
     // Each takes a page of the log, half of which is filled eight times: below the ten spill
     // segments upon each other from which the sweep has to help.
     let pages = 4 * segments * SEGMENT / 4096;
@@ -125,10 +126,12 @@ fn a_log_full_of_few_updates_is_released_by_spills_alone() {
         world.add(number % KEYS).expect("accepted");
         world.flush().expect("durable");
     }
-    let after = world.core().statistics().clone();
-    assert!(after.spills >= before.spills + 6, "{after:?}");
-    assert_eq!((after.cycles, after.runs), (before.cycles, before.runs), "nothing is swept");
-    assert_eq!(after.waits_for_log, before.waits_for_log, "nobody waits");
+    let after = world.core().metrics().read();
+    assert!(after.spills_total >= before.spills_total + 6, "{after:?}");
+    assert_eq!(after.sweep_runs_total, before.sweep_runs_total, "nothing is swept");
+    assert_eq!(after.sweep_cycles_total, before.sweep_cycles_total, "nor looked at for that");
+    let refusals = |found: &Readings| found.admission_refusals_total["log"];
+    assert_eq!(refusals(&after), refusals(&before), "nobody waits");
     world.check();
 }
 
@@ -161,7 +164,7 @@ fn a_damaged_spill_segment_is_told_and_what_it_does_not_concern_is_not() {
         world.sweep().expect("swept");
         let errors = world.check_or_damaged();
         assert!(!errors.is_empty() && errors.len() < KEYS as usize, "{} errors", errors.len());
-        assert!(world.core().statistics().damaged > 0);
+        assert!(world.core().metrics().damage_total[Finder::Sweep].get() > 0);
         let first = (0..KEYS).find(|number| key(*number) >= segment.key).expect("a key");
         assert!(world.get(first).is_err());
     }

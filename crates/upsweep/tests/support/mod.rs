@@ -343,7 +343,7 @@ impl World {
             }
             self.step();
         }
-        panic!("the engine does not get there: {:?}", self.core().statistics());
+        panic!("the engine does not get there: {:?}", self.core().metrics());
     }
 
     /// Declares one addition and does not wait for it to be durable.
@@ -372,7 +372,7 @@ impl World {
                 Accept::Wait => drop(self.step()),
             }
         }
-        panic!("no room for an update: {:?}", self.core().statistics());
+        panic!("no room for an update: {:?}", self.core().metrics());
     }
 
     /// Adds to every key, this many times, and waits until all of it is durable.
@@ -414,9 +414,9 @@ impl World {
     }
 
     pub fn checkpoint(&mut self) -> Result<(), Error> {
-        let before = self.core().statistics().checkpoints;
+        let before = self.core().metrics().checkpoints_total.get();
         self.core().request_checkpoint();
-        self.until(|core| core.statistics().checkpoints > before)
+        self.until(|core| core.metrics().checkpoints_total.get() > before)
     }
 
     /// Runs `work` with the power going at step `cut_at` from now; then the power is cut, whether

@@ -58,20 +58,17 @@ struct Sample {
 
 impl Sample {
     fn of(pulse: &Pulse, cpu: Duration) -> Self {
-        let Pulse { log, sweep, .. } = pulse;
+        let Pulse { log, sweep, metrics, .. } = pulse;
         let part = |used: u64, limit: u64| used as f64 / limit.max(1) as f64;
         Self {
             log_fill: part(log.used_bytes, log.capacity_bytes_max),
             queue_fill: part(pulse.queue_bytes, pulse.queue_limit_bytes),
             spill_fill: part(pulse.spill_bytes, pulse.spill_limit_bytes),
-            cycles: sweep.cycles,
+            cycles: metrics.sweep_cycles_total,
             progress: sweep.progress,
             updates_per_visit: sweep.batching_degree,
-            written_bytes: log.batch_bytes
-                + sweep.written_bytes
-                + sweep.spilled_bytes
-                + sweep.checkpoint_bytes,
-            read_bytes: sweep.read_bytes,
+            written_bytes: metrics.written_bytes(),
+            read_bytes: metrics.sweep_read_bytes_total,
             cpu,
         }
     }
@@ -186,7 +183,7 @@ fn update(
     let Measured { series, calls, due_updates } = run.execute(|second| {
         let pulse = store.blocks().pulse();
         samples.push(Sample::of(&pulse, process_cpu().saturating_sub(cpu_before)));
-        goes_on(args.seconds, second + 1, pulse.sweep.cycles)
+        goes_on(args.seconds, second + 1, pulse.metrics.sweep_cycles_total)
     })?;
     let count = samples.len();
     Ok(Findings {

@@ -105,9 +105,9 @@ impl Base {
     /// What updates cost at present, and how much may wait.
     pub(in crate::engine) fn costs(&self) -> Costs {
         let measured = Measured {
-            updates: self.statistics.updates,
+            updates: self.metrics.updates_total.get(),
             entries: self.entries_came(),
-            log_bytes: self.journal.log().statistics().bytes,
+            log_bytes: self.metrics.log_written_bytes_total.get(),
             queue_entries: self.index.arena().entries(),
             queue_bytes: self.index.arena().used_bytes() as u64,
         };

@@ -6,6 +6,8 @@
 
 mod budget;
 
+use std::sync::Arc;
+
 use super::config::Config;
 use super::directory::BlockId;
 use super::flush::Flushes;
@@ -14,15 +16,16 @@ use super::held::{self, Held};
 use super::index::Index;
 use super::io::Io;
 use super::journal::{Journal, Publish};
+use super::measure::Measured;
 use super::policy::Shortage;
 use super::quarantine::Quarantine;
 use super::registry::ModifierId;
 use super::spill_segments::SpillSegment;
-use super::statistics::Statistics;
 use super::waiters::Waiters;
 use crate::device::Completion;
 use crate::error::{ClosedError, Error, RequestError, RetryError};
 use crate::log::{AppendError, LogFailure};
+use crate::metrics::{Metrics, WaitCause};
 
 /// What runs and spills have in hand, as of the last pump: what every admission asks for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,7 +51,9 @@ pub(super) struct Base {
     pub(super) waiters: Waiters,
     pub(super) gate: Gate,
     pub(super) in_hand: InHand,
-    pub(super) statistics: Statistics,
+    /// Those of the log too, which made them.
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) measured: Measured,
     pub(super) now_us: u64,
     /// Target size of a block, in bytes, as of the last pump.
     pub(super) block_bytes: u32,
@@ -59,7 +64,6 @@ impl Base {
     pub(super) fn new(config: Config, journal: Journal, index: Index) -> Self {
         Self {
             io: Io::default(),
-            journal,
             flushes: Flushes::default(),
             index,
             quarantine: Quarantine::default(),
@@ -67,7 +71,9 @@ impl Base {
             waiters: Waiters::default(),
             gate: Gate::default(),
             in_hand: InHand::default(),
-            statistics: Statistics::default(),
+            measured: Measured::new(Arc::clone(journal.log().metrics())),
+            metrics: Arc::clone(journal.log().metrics()),
+            journal,
             now_us: 0,
             block_bytes: config.block_bytes,
             config,
@@ -118,10 +124,17 @@ impl Base {
     /// Has a caller wait for room: see [`Waiters::refuse`].
     pub(super) fn refuse(&mut self, shortage: Shortage) {
         self.waiters.refuse(shortage);
-        match shortage {
-            Shortage::Log => self.statistics.waits_for_log += 1,
-            Shortage::Memory | Shortage::Device => self.statistics.waits_for_room += 1,
-        }
+        self.measured.note_refusal(match shortage {
+            Shortage::Log => WaitCause::Log,
+            Shortage::Memory => WaitCause::Memory,
+            Shortage::Device => WaitCause::Device,
+        });
+    }
+
+    /// Has a caller wait for the pipeline of the log: see [`Waiters::refuse_for_pipeline`].
+    pub(super) fn refuse_for_pipeline(&mut self) {
+        self.waiters.refuse_for_pipeline();
+        self.measured.note_refusal(WaitCause::Pipeline);
     }
 
     /// Appends a record of the engine; if the log has no room, sees to it that there will be some.
@@ -217,13 +230,13 @@ impl Base {
     /// How many updates so many queue entries are, about: as many as entries have on average that
     /// were folded.
     pub(super) fn updates_in(&self, entries: u64) -> f64 {
-        let per_entry = self.statistics.updates as f64 / self.entries_came() as f64;
+        let per_entry = self.metrics.updates_total.get() as f64 / self.entries_came() as f64;
         entries as f64 * per_entry.max(1.0)
     }
 
     /// Queue entries that updates became, after folding: those that were swept and those that wait.
     pub(super) fn entries_came(&self) -> u64 {
         let waiting = self.index.arena().entries() + self.index.spill_segments.entries();
-        (self.statistics.entries_swept + waiting).max(1)
+        (self.metrics.swept_entries_total.get() + waiting).max(1)
     }
 }

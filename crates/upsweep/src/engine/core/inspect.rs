@@ -8,9 +8,9 @@ use crate::engine::config::Config;
 use crate::engine::directory::Block;
 use crate::engine::format::record_format::SpaceRecord;
 use crate::engine::held::Held;
+use crate::engine::measure::TreeCounters;
 use crate::engine::policy::Costs;
 use crate::engine::registry::Modifiers;
-use crate::engine::statistics::{Statistics, TreeCounters};
 use crate::engine::sweep::LOADING;
 use crate::error::{ClosedError, Error};
 use crate::log::Log;
@@ -45,12 +45,6 @@ impl Core {
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.base.index.accepted()
-    }
-
-    /// Counters since the store was opened.
-    #[must_use]
-    pub fn statistics(&self) -> &Statistics {
-        &self.base.statistics
     }
 
     /// The log, for its counters.

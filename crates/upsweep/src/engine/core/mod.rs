@@ -17,6 +17,7 @@
 mod calls;
 mod figures;
 mod inspect;
+mod levels;
 mod spaces;
 
 pub use spaces::{NewSnapshot, SpaceSize};
@@ -32,6 +33,7 @@ use super::io::IoKind;
 use super::jobs::{Job, JobOutput};
 use super::journal::Publish;
 use super::log_growth::LogGrowth;
+use super::measure::Timed;
 use super::pipeline::Pipeline;
 use super::policy::Shortage;
 use super::reclaim::Reclaimer;
@@ -69,6 +71,8 @@ pub struct Core {
     pub(super) pipeline: Pipeline,
     pub(super) spiller: Spiller,
     pub(super) sweep: Sweep,
+    /// When levels are written next.
+    levels_due_us: u64,
 }
 
 impl Core {
@@ -90,6 +94,7 @@ impl Core {
             pipeline: Pipeline::default(),
             spiller: Spiller::default(),
             sweep: Sweep::default(),
+            levels_due_us: 0,
         }
     }
 
@@ -125,7 +130,7 @@ impl Core {
                 Ok(Accept::Accepted(seq))
             }
             Err(AppendError::Busy) => {
-                base.waiters.refuse_for_pipeline();
+                base.refuse_for_pipeline();
                 Ok(Accept::Wait)
             }
             Err(AppendError::Full) => {
@@ -162,6 +167,7 @@ impl Core {
     /// other call, and at [`Core::deadline_us`]. Cost: bounded by the runs in flight.
     pub fn pump(&mut self, now_us: u64, actions: &mut Actions) {
         self.base.now_us = self.base.now_us.max(now_us);
+        self.measure();
         self.base.settle_overdraft();
         if !self.base.gate.is_closed() {
             self.weigh_costs();
@@ -175,7 +181,8 @@ impl Core {
             self.publish_durable();
             self.growth.pump(&mut self.base);
             self.log_growth.pump(&mut self.base);
-            self.base.flushes.pump(self.base.config.data_devices, &mut self.base.io);
+            let Base { flushes, config, now_us, io, .. } = &mut self.base;
+            flushes.pump(config.data_devices, *now_us, io);
             self.base.dispatch_log();
         }
         self.views.pump(&mut self.base, &mut actions.views);
@@ -258,6 +265,9 @@ impl Core {
     fn flush_done(&mut self, completion: &Completion) {
         let covered = self.base.flushes.device_done(completion.result.is_ok());
         self.base.fail_write(completion, 0);
+        if !covered.is_empty() {
+            self.base.measured.note_ended(Timed::Flush, self.base.flushes.began_us());
+        }
         for who in covered {
             match who {
                 Flushing::Run(run) => self.pipeline.flushed(&mut self.base, run),
@@ -315,7 +325,7 @@ impl Core {
         for spill in self.spiller.waiting_for_log() {
             // Behind all that the checkpoint has, and before all that replay comes to.
             let seq = self.base.journal.published();
-            self.base.statistics.spills_carried += 1;
+            self.base.metrics.spills_carried_total.add(1);
             self.spiller.publish(&mut self.base, spill, seq, Release::AfterCheckpoint);
         }
         self.base.journal.run_ahead();

@@ -113,7 +113,7 @@ impl Growth {
         let operation = Operation::Discard { offset, bytes };
         base.io.submit(IoKind::FileSpace, None, device, operation);
         self.asked = Some(Asked::Hole);
-        base.statistics.punches += 1;
+        base.metrics.holes_punched_total.add(1);
     }
 
     /// Where the next hole is to be punched: in free space, which is a hole from now on; then in

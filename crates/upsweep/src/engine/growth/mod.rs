@@ -21,9 +21,11 @@ use holes::Punching;
 use super::base::Base;
 use super::format::record_format::LoggedUpdate;
 use super::io::IoKind;
+use super::measure::Timed;
 use super::policy::{self, ANY_STEP, HOLES_REFUSED_MAX, REFUSAL_US};
 use crate::broken::{self, Fault};
 use crate::device::{Completion, DeviceId, Operation};
+use crate::metrics::GrowthOf;
 use crate::placement::SpaceMap;
 
 /// Whether and how the devices are to grow.
@@ -32,6 +34,8 @@ pub(super) struct Growth {
     /// What a device is asked for. One request at a time: so no hole is punched where space is
     /// being allocated.
     asked: Option<Asked>,
+    /// When it was asked.
+    began_us: u64,
     /// Bytes that the last update was short of; 0 if it had room.
     wanted: u64,
     /// Nobody could grow: not to be asked again before this time.
@@ -80,6 +84,7 @@ impl Growth {
         Self {
             devices: growable.iter().map(device).collect(),
             asked: None,
+            began_us: 0,
             wanted: 0,
             refused_until: None,
             holes_refused: 0,
@@ -210,6 +215,7 @@ impl Growth {
             if is_broken { Operation::Flush } else { Operation::Allocate { offset, bytes } };
         base.io.submit(IoKind::FileSpace, None, device, operation);
         self.asked = Some(Asked::Allocation(allocation));
+        self.began_us = base.now_us;
         true
     }
 
@@ -261,6 +267,7 @@ impl Growth {
         allocation: Allocation,
         is_done: bool,
     ) {
+        base.measured.note_ended(Timed::Growth(GrowthOf::Data), self.began_us);
         let Allocation { offset, bytes, gain } = allocation;
         let half = policy::half_step(gain, &base.config.file_space);
         let are_holes = offset < base.index.space_map.end(device);
@@ -270,7 +277,7 @@ impl Growth {
         match (are_holes, is_done) {
             (true, true) => {
                 base.index.space_map.fill_holes(device, offset, bytes);
-                base.statistics.holes_filled += 1;
+                base.metrics.holes_filled_total.add(1);
                 let growth = self.of(device);
                 growth.hole_step_max = policy::doubled_step(growth.hole_step_max);
             }

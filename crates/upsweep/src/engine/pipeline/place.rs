@@ -41,7 +41,7 @@ impl Pipeline {
         let large_writes = values.into_iter().zip(images).filter_map(|(to, image)| to.zip(image));
         let writes: Vec<(Extent, Buffer)> = writes.into_iter().chain(large_writes).collect();
         let written: u64 = writes.iter().map(|(_, buffer)| buffer.len() as u64).sum();
-        base.statistics.sweep_written_bytes += written;
+        base.metrics.sweep_written_bytes_total.add(written);
         let pending = writes.len();
         let owner = self.runs[&id].owner();
         for (extent, buffer) in writes {

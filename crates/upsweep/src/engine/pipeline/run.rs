@@ -16,10 +16,10 @@ use crate::engine::index::Release;
 use crate::engine::io::{IoKind, RunId, owner_of};
 use crate::engine::jobs::{Job, JobBlock, JobDone, JobResult, Quarantined, RunJob, RunOutput};
 use crate::engine::journal::Publish;
+use crate::engine::measure::RunSummary;
 use crate::engine::quarantine;
 use crate::engine::queue::excess_bytes;
 use crate::engine::spill_segments::SpillSegment;
-use crate::engine::statistics::RunSummary;
 use crate::log::AppendError;
 use crate::placement::Extent;
 
@@ -168,7 +168,7 @@ impl Pipeline {
         let (Some(first), Some(last)) = (extents.first(), extents.last()) else { return };
         let (device, offset) = (first.device, first.offset);
         let buffer = Buffer::recycled((last.end() - offset) as usize);
-        base.statistics.sweep_read_bytes += buffer.len() as u64;
+        base.metrics.sweep_read_bytes_total.add(buffer.len() as u64);
         let operation = Operation::Read { offset, buffer };
         base.io.submit(IoKind::RunRead(id), owner, device, operation);
         self.run_mut(id).phase = Phase::Reading { pending: 1 };
@@ -468,7 +468,7 @@ impl Pipeline {
                 run.phase = Phase::Committing;
                 let quarantined = std::mem::take(&mut run.quarantined);
                 base.quarantine.take(seq, &quarantined, &mut base.index, &mut base.journal);
-                base.statistics.quarantined += quarantined.len() as u64;
+                base.metrics.quarantined_updates_total.add(quarantined.len() as u64);
             }
             // A block whose damage sends all its updates to the quarantine may exceed a record.
             Err(AppendError::Full | AppendError::TooLong { .. }) => {
@@ -492,7 +492,7 @@ impl Pipeline {
             "what is published is written, flushed, and logged or carried"
         );
         base.index.end_freeze(run.frozen_bytes);
-        base.statistics.run_published(&run.summary());
+        base.measured.note_run(run.summary());
         if !broken::is(Fault::LostWake) {
             base.waiters.tell();
         }
@@ -510,7 +510,7 @@ impl Pipeline {
         let left: Vec<BlockId> = run.blocks.iter().filter_map(pinned).collect();
         left.into_iter().for_each(|id| base.index.unfreeze(id));
         base.quarantine.carry(&run.quarantined, &mut base.index, &mut base.journal);
-        base.statistics.quarantined += run.quarantined.len() as u64;
+        base.metrics.quarantined_updates_total.add(run.quarantined.len() as u64);
         if !base.index.is_replaying() {
             for segment in &run.applied_spill_segments {
                 base.drop_unless_needed(segment);

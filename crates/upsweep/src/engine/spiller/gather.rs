@@ -94,7 +94,7 @@ impl Spiller {
 
     /// The search is worth another try when runs or updates are beyond what they are now.
     pub(super) fn search_in_vain(&mut self, base: &Base) {
-        self.search.in_vain = Some((base.statistics.runs, base.index.accepted()));
+        self.search.in_vain = Some((base.metrics.sweep_runs_total.get(), base.index.accepted()));
     }
 
     /// Goes on with the round to the next blocks that fill a spill segment; `None` when it is

@@ -39,6 +39,7 @@ use super::index::Release;
 use super::io::{IoKind, SpillId, owner_of};
 use super::jobs::{Encoded, Job, NewSpillSegment, SpillJob, SpillOutput};
 use super::journal::Publish;
+use super::measure::Timed;
 use super::pipeline::write_requests;
 use super::policy::{self, Costs, Figures, Gauge, LEVELS_MAX, Round, SPILLS_IN_FLIGHT_MAX};
 use super::spill_segments::Filter;
@@ -57,6 +58,7 @@ struct Spill {
     /// Memory that its spill segments will take.
     spill_segments_memory_bytes: usize,
     phase: Phase,
+    began_us: u64,
     /// Its spill segments, from the time at which they have places.
     spill_segments: Vec<Prepared>,
 }
@@ -121,7 +123,7 @@ impl Spiller {
     /// segments are worth having.
     pub(super) fn weigh(&mut self, base: &Base, costs: &Costs) {
         self.worth_bytes = costs.spill_segments_worth_bytes() as u64;
-        let (spilling, updates) = (base.config.spilling, base.statistics.updates);
+        let (spilling, updates) = (base.config.spilling, base.metrics.updates_total.get());
         self.is_for_memory =
             policy::spills_for_memory(spilling, updates, costs, self.is_for_memory);
     }
@@ -212,7 +214,8 @@ impl Spiller {
     /// since.
     fn is_search_in_vain(&self, base: &Base) -> bool {
         self.search.in_vain.is_some_and(|(runs, accepted)| {
-            let (runs, accepted) = (base.statistics.runs - runs, base.index.accepted() - accepted);
+            let (runs, accepted) =
+                (base.metrics.sweep_runs_total.get() - runs, base.index.accepted() - accepted);
             policy::is_search_in_vain(runs, accepted)
         })
     }
@@ -249,7 +252,7 @@ impl Spiller {
         let is_round_over = self.search.began.is_none();
         figures.is_log_held_by_queues &= !is_round_over || self.spills.is_empty();
         self.search.goes_on = false;
-        self.flow.note(base.statistics.updates, figures.spill_pace());
+        self.flow.note(base.metrics.updates_total.get(), figures.spill_pace());
         let has_place = self.spills.len() < SPILLS_IN_FLIGHT_MAX;
         if has_place && self.flow.may_start(base.now_us) {
             self.start_spill(base);
@@ -276,6 +279,7 @@ impl Spiller {
             growth_bytes: 0,
             spill_segments_memory_bytes: 0,
             phase: Phase::Gathering { spill_segments: Vec::new(), looked: 0 },
+            began_us: base.now_us,
             spill_segments: Vec::new(),
         };
         self.spills.insert(SpillId(self.last_spill), spill);
@@ -347,7 +351,7 @@ impl Spiller {
         let owner =
             owner_of(spill.spill_segments.iter().map(|segment| segment.spilled.record.space));
         for (extent, buffer) in writes {
-            base.statistics.spill_written_bytes += buffer.len() as u64;
+            base.metrics.spill_written_bytes_total.add(buffer.len() as u64);
             base.io.write(IoKind::SpillWrite(id), owner, extent, buffer);
         }
     }
@@ -409,11 +413,12 @@ impl Spiller {
         );
         base.index.end_freeze(spill.frozen_bytes);
         base.waiters.tell();
-        base.statistics.spills += 1;
+        base.metrics.spills_total.add(1);
+        base.measured.note_ended(Timed::Spill, spill.began_us);
         for Prepared { spilled, filter } in spill.spill_segments {
             let is_added = base.index.add_spill_segment(seq, &spilled, Some(filter), release);
             if is_added {
-                base.statistics.updates_spilled += u64::from(spilled.record.updates);
+                base.metrics.spilled_entries_total.add(u64::from(spilled.record.updates));
             }
             for id in base.index.found(&spilled.blocks) {
                 if is_added {

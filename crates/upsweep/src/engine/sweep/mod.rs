@@ -29,6 +29,7 @@ use super::policy::{self, Figures};
 use super::spill_segments::Place;
 use super::spiller::Spiller;
 use crate::error::Error;
+use crate::events::event;
 
 /// Spill segments that are looked at in one step for whether anybody needs them.
 const SPILL_SEGMENTS_LOOKED_AT: usize = 64;
@@ -140,7 +141,7 @@ impl Sweep {
     ) {
         self.look_for_holders(base, figures);
         let pace = self.pace(base, figures);
-        self.flow.note(base.statistics.updates, pace);
+        self.flow.note(base.metrics.updates_total.get(), pace);
         if pace > 0.0 && self.cycle.is_none() {
             self.start_cycle(base);
         }
@@ -177,7 +178,8 @@ impl Sweep {
     fn start_cycle(&mut self, base: &mut Base) {
         base.index.mark_accepted();
         self.cycle = Some(Cycle::start(base));
-        base.statistics.cycle_started(base.now_us);
+        base.measured.note_cycle_began(base.now_us);
+        event!(debug, blocks = base.index.placed().len(), "a cycle of the sweep begins");
     }
 
     /// The runs of the cycle have dropped the spill segments that they have applied the last
@@ -185,7 +187,7 @@ impl Sweep {
     fn end_cycle(&mut self, base: &mut Base, spiller: &Spiller) {
         self.cycle = None;
         self.suspects_behind = Some(Place::default());
-        base.statistics.cycle_ended(base.now_us);
+        base.measured.note_cycle_ended(base.now_us);
         if spiller.is_empty()
             && base.journal.is_published()
             && let Some(held) = &mut base.held

@@ -7,6 +7,7 @@ use crate::engine::registry::{ADD_I64, DELETE, ModifierId, PUT};
 use crate::engine::{Accept, Config, LoggedUpdate};
 use crate::error::{Error, RequestError, RetryError};
 use crate::log::Urgency;
+use crate::metrics::WaitCause;
 
 /// Whether an error is the one that is expected.
 type Reason = fn(&RequestError) -> bool;
@@ -68,7 +69,8 @@ fn who_finds_no_memory_waits_is_told_and_is_accepted_then() {
         }
         assert!(world.core.queue_bytes() <= world.core.queue_limit_bytes(), "inside the budget");
     }
-    assert!(world.core.statistics().waits_for_room > 0, "memory was never short");
+    let refusals = world.core.metrics().admission_refusals_total[WaitCause::Memory].get();
+    assert!(refusals > 0, "memory was never short");
     world.sweep();
     assert_eq!(world.core.space_size(world.space).records, 600);
     world.check();

@@ -11,7 +11,7 @@ fn a_checkpoint_holds_the_directory_of_its_begin_and_releases_the_log() {
     let before = world.core.replay_from();
     world.checkpoint();
     assert!(world.core.replay_from() > before, "the log is needed no more");
-    assert_eq!(world.core.statistics().checkpoints, 1);
+    assert_eq!(world.core.metrics().checkpoints_total.get(), 1);
     let waits = world.core.accepted();
     world.add("k000001", 10);
     world.until("it is durable", |core| core.durable() == core.last());
@@ -49,11 +49,11 @@ fn only_what_has_changed_is_written_again() {
     (0..8000).for_each(|number| world.put(world.space, &format!("k{number:06}"), number));
     world.sweep();
     world.checkpoint();
-    let all = world.core.statistics().checkpoint_written_bytes;
+    let all = world.core.metrics().checkpoint_written_bytes_total.get();
     world.add("k000001", 1);
     world.sweep();
     world.checkpoint();
-    let changed = world.core.statistics().checkpoint_written_bytes - all;
+    let changed = world.core.metrics().checkpoint_written_bytes_total.get() - all;
     assert!(changed * 2 < all, "{changed} bytes after {all}");
     world.check();
 }
@@ -63,13 +63,13 @@ fn a_superblock_alone_releases_the_log_when_only_the_frontier_has_moved() {
     let mut world = World::new();
     world.checkpoint();
     let superblock = *world.core.checkpointer.superblock();
-    let checkpoints = world.core.statistics().checkpoints;
+    let checkpoints = world.core.metrics().checkpoints_total.get();
     assert!(superblock.root.is_some());
     world.core.begin_close();
     world.until("a superblock says so", Core::is_attested);
     let after = world.core.checkpointer.superblock();
     assert_eq!(after.root, superblock.root);
-    assert_eq!(world.core.statistics().checkpoints, checkpoints);
+    assert_eq!(world.core.metrics().checkpoints_total.get(), checkpoints);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn the_log_never_stops_the_sweep_however_full_it_is() {
         world.put(world.space, &key, i64::from(number));
     }
     world.sweep();
-    assert!(world.core.statistics().checkpoints > 1, "the log went round");
+    assert!(world.core.metrics().checkpoints_total.get() > 1, "the log went round");
     assert_eq!(world.core.space_size(world.space).records, 20_000);
     world.check();
     let mut world = world.reopen();
@@ -108,13 +108,13 @@ fn one_that_finds_no_room_gives_back_what_it_has_written() {
     let used = world.core.space_map().used_bytes();
     world.core.request_checkpoint();
     world.until("it gives up", |core| !core.is_checkpointing());
-    assert_eq!(world.core.statistics().checkpoints, 0);
+    assert_eq!(world.core.metrics().checkpoints_total.get(), 0);
     assert!(world.core.is_full());
     assert_eq!(world.core.space_map().used_bytes(), used, "all is given back");
     let map = &mut world.core.base.index.space_map;
     taken.into_iter().for_each(|extent| map.free(extent));
     world.checkpoint();
-    assert_eq!(world.core.statistics().checkpoints, 1, "with room it succeeds");
+    assert_eq!(world.core.metrics().checkpoints_total.get(), 1, "with room it succeeds");
     assert!(!world.core.is_full());
     let mut world = world.reopen();
     assert_eq!(world.get(world.space, "k003999"), Some(3999));

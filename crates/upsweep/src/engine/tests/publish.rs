@@ -124,7 +124,7 @@ fn what_a_modifier_refuses_is_in_the_quarantine_with_the_run_that_refused_it() {
     world.add("text", 1);
     world.add("number", 2);
     world.sweep();
-    assert_eq!(world.core.statistics().quarantined, 1);
+    assert_eq!(world.core.metrics().quarantined_updates_total.get(), 1);
     assert_eq!(world.get(world.space, "number"), Some(2), "others of the block go on");
     world.sweep();
     assert_eq!(world.core.space_size(QUARANTINE_SPACE).records, 1);

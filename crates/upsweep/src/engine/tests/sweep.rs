@@ -28,17 +28,23 @@ fn a_run_reads_the_neighbours_together_and_leaves_out_blocks_that_nobody_updated
     let mut world = World::new();
     (0..3000).for_each(|number| world.put(world.space, &format!("k{number:06}"), number));
     world.sweep();
-    let before = world.core.statistics().clone();
+    let before = world.core.metrics().read();
     let blocks = world.core.space_size(world.space).blocks;
     world.add("k000000", 1);
     world.sweep();
-    let after = world.core.statistics();
-    assert!(after.blocks_swept - before.blocks_swept < blocks / 2, "one block was updated");
+    let after = world.core.metrics().read();
+    assert!(
+        after.swept_blocks_total - before.swept_blocks_total < blocks / 2,
+        "one block was updated"
+    );
     let before = after.clone();
     (0..3000).for_each(|number| world.add(&format!("k{number:06}"), 1));
     world.sweep();
-    let after = world.core.statistics();
-    let (runs, swept) = (after.runs - before.runs, after.blocks_swept - before.blocks_swept);
+    let after = world.core.metrics().read();
+    let (runs, swept) = (
+        after.sweep_runs_total - before.sweep_runs_total,
+        after.swept_blocks_total - before.swept_blocks_total,
+    );
     assert!(swept >= blocks, "every block was updated");
     assert!(swept >= 3 * runs, "{swept} blocks in {runs} runs");
     world.check();
@@ -67,8 +73,8 @@ fn an_oversized_block_is_swept_out_of_turn() {
         world.accept(world.space, PUT, format!("k{number:06}").as_bytes(), &value);
     }
     assert!(world.core.base.index.has_out_of_turn());
-    world.until("it is swept", |core| core.statistics().runs > 0);
-    assert_eq!(world.core.statistics().cycles, 0, "without a cycle");
+    world.until("it is swept", |core| core.metrics().sweep_runs_total.get() > 0);
+    assert_eq!(world.core.metrics().sweep_cycles_total.get(), 0, "without a cycle");
     assert!(!world.core.base.index.has_out_of_turn());
     world.check();
 }
@@ -78,7 +84,7 @@ fn nothing_is_swept_while_there_is_room_and_nobody_asks() {
     let mut world = World::new();
     (0..100).for_each(|number| world.put(world.space, &format!("k{number:06}"), number));
     (0..100).for_each(|_| world.step());
-    assert_eq!(world.core.statistics().runs, 0);
+    assert_eq!(world.core.metrics().sweep_runs_total.get(), 0);
     assert!(!world.core.is_active(), "and it rests");
 }
 
@@ -87,10 +93,10 @@ fn a_store_that_always_sweeps_comes_to_rest_when_nothing_waits() {
     let mut world = World::with(Config { sweep_always: true, ..config() }, 4 << 20);
     (0..100).for_each(|number| world.put(world.space, &format!("k{number:06}"), number));
     world.until("it rests", |core| core.waiting_entries() == 0 && !core.is_active());
-    let runs = world.core.statistics().runs;
+    let runs = world.core.metrics().sweep_runs_total.get();
     assert!(runs > 0);
     (0..100).for_each(|_| world.step());
-    assert_eq!(world.core.statistics().runs, runs);
+    assert_eq!(world.core.metrics().sweep_runs_total.get(), runs);
 }
 
 #[test]

@@ -40,10 +40,11 @@ mod update;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::measure::TreeCounters;
+
 pub use cursor::Differing;
 pub use node::Node;
 
-use super::statistics::TreeCounters;
 use crate::broken::{self, Fault};
 
 /// Number of a node; reused after the node is freed.

@@ -27,6 +27,7 @@ use super::queue::Waiting;
 use super::spill_segments::{self, SpillSegment};
 use crate::device::{Completion, DeviceId, Request, Token};
 use crate::error::{Damage, Error};
+use crate::metrics::Finder;
 use crate::placement::Extent;
 
 /// Number of a view within this process.
@@ -279,7 +280,7 @@ impl Views {
         let (waiters, check) = (vec![id], Arc::clone(&expected));
         let read = PendingRead { part, extent, expected: check, waiters };
         self.reads.insert(request.token, read);
-        base.statistics.view_reads += 1;
+        base.metrics.query_reads_total.add(1);
         Some(ViewRead { request, expected })
     }
 
@@ -323,6 +324,8 @@ impl Views {
                 let key = String::from_utf8_lossy(key);
                 let what = format!("{name} {key:?} of space {space}");
                 let (device, offset) = (read.extent.device, read.extent.offset);
+                let (extent, met) = (Some(read.extent), format!("{what}: {reason}"));
+                base.measured.note_damage(Finder::Query, extent, &met);
                 damage = Some(Damage { device, offset, what, reason });
             }
         }

@@ -9,6 +9,7 @@ use crate::log::format::{self, BATCH_HEADER_BYTES, BatchHeader, Invalid, RECORD_
 use crate::log::{
     AppendError, LOG_TOKEN_BIT, Log, LogConfig, LogFailure, Space, StreamId, Urgency, recover,
 };
+use crate::metrics::LogRefusal;
 
 fn write(request: &Request) -> (u64, &Buffer) {
     match &request.operation {
@@ -129,7 +130,7 @@ fn relaxed_records_wait_for_a_full_batch_time_or_an_urgent_one() {
     world.now_us = 1200;
     world.dispatch();
     assert_eq!((world.flights.len(), world.log.deadline_us()), (1, None));
-    assert_eq!(world.log.statistics().delayed_batches, 1);
+    assert_eq!(world.log.metrics().log_delayed_batches_total.get(), 1);
     world.drain();
     world.append(7, &[0; 2000], relaxed.0, relaxed.1).expect("room");
     world.append(7, &[0; 2000], relaxed.0, relaxed.1).expect("room");
@@ -248,8 +249,8 @@ fn a_long_record_gets_a_batch_of_its_own_of_up_to_a_segment() {
     world.put(limit, 9).expect("room");
     world.append(7, b"after", Urgency::Relaxed, Space::User).expect("room");
     world.drain();
-    assert_eq!(world.log.statistics().batches, 3);
-    assert_eq!(world.log.statistics().devices[0].bytes, 10 * 4096);
+    assert_eq!(world.log.metrics().log_batches_total.get(), 3);
+    assert_eq!(world.log.metrics().log_written_bytes_total.get(), 10 * 4096);
     world.reopen(1);
 }
 
@@ -259,7 +260,7 @@ fn the_queue_of_sealed_batches_is_bounded() {
     let accepted = (0..20).take_while(|_| world.put(3900, 0).is_ok()).count();
     assert_eq!(accepted, 5, "1 * 2 + 2 sealed, one open");
     assert_eq!(world.put(3900, 0), Err(AppendError::Busy));
-    assert_eq!(world.log.statistics().waits_busy, 2);
+    assert_eq!(world.log.metrics().log_refusals_total[LogRefusal::Busy].get(), 2);
     assert!(world.log.buffer_bytes() <= 12 * 4096);
     world.drain();
     assert!(world.log.buffer_bytes() <= 12 * 4096);

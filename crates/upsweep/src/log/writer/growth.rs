@@ -39,7 +39,7 @@ impl Log {
     pub fn extended(&mut self, done: bool) {
         let Some(index) = self.rings.iter().position(Ring::is_growing) else { return };
         self.rings[index].extended(done);
-        self.statistics.growths += u64::from(done);
+        self.metrics.log_growths_total.add(u64::from(done));
         self.config.regions[index] = self.rings[index].region;
     }
 

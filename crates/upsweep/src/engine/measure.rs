@@ -1,0 +1,134 @@
+//! What is measured beside what is counted where it happens: times and damage. Levels, which are
+//! the whole core's, are in `core/levels.rs`.
+//!
+//! The engine has no clock. What ends at the completion of a request is noted then, and timed by
+//! the next pump, which knows the time and follows at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::events::event;
+use crate::metrics::{Finder, GrowthOf, Metrics, WaitCause};
+use crate::placement::Extent;
+
+/// Damage that is remembered for `stat`; more is only counted.
+const DAMAGE_KEPT_MAX: usize = 64;
+
+/// What changes of the trees of the directory have cost, without what gives dropped room back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TreeCounters {
+    /// Nodes changed: the different ones of each operation on a tree, added up.
+    pub nodes_changed: u64,
+    /// Those of removals of ranges alone.
+    pub range_nodes_changed: u64,
+}
+
+/// What is counted of a run that was published.
+pub(super) struct RunSummary {
+    pub(super) blocks: u64,
+    /// Queue entries that it applied.
+    pub(super) updates: u64,
+    pub(super) damaged: Vec<(Option<Extent>, String)>,
+}
+
+/// Something that has a length in time.
+#[derive(Clone, Copy)]
+pub(super) enum Timed {
+    Flush,
+    Checkpoint,
+    Spill,
+    Growth(GrowthOf),
+}
+
+/// What is to be measured yet, and what is remembered beside the metrics.
+pub(super) struct Measured {
+    metrics: Arc<Metrics>,
+    /// What has ended since the last pump, and when it began.
+    ended: Vec<(Timed, u64)>,
+    cycle_began_us: u64,
+    /// The first damage that was met: where, and how.
+    damage: Vec<(Option<Extent>, String)>,
+    /// What the last update that was refused has to wait for.
+    wait_cause: WaitCause,
+}
+
+impl Measured {
+    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
+        Self {
+            metrics,
+            ended: Vec::new(),
+            cycle_began_us: 0,
+            damage: Vec::new(),
+            wait_cause: WaitCause::Pipeline,
+        }
+    }
+
+    /// The first damage that was met since the store was opened.
+    pub(super) fn damage(&self) -> impl Iterator<Item = &str> {
+        self.damage.iter().map(|(_, reason)| reason.as_str())
+    }
+
+    /// What the update that was refused last has to wait for; [`WaitCause::Pipeline`] before any.
+    pub(super) fn wait_cause(&self) -> WaitCause {
+        self.wait_cause
+    }
+
+    pub(super) fn note_refusal(&mut self, cause: WaitCause) {
+        self.wait_cause = cause;
+        self.metrics.admission_refusals_total[cause].add(1);
+    }
+
+    pub(super) fn note_cycle_began(&mut self, now_us: u64) {
+        self.cycle_began_us = now_us;
+    }
+
+    pub(super) fn note_cycle_ended(&mut self, now_us: u64) {
+        let time = Duration::from_micros(now_us - self.cycle_began_us);
+        self.metrics.sweep_cycles_total.add(1);
+        self.metrics.sweep_cycle_seconds.record(time);
+        event!(
+            info,
+            cycle = self.metrics.sweep_cycles_total.get(),
+            seconds = time.as_secs_f64(),
+            "a cycle of the sweep is complete"
+        );
+    }
+
+    pub(super) fn note_run(&mut self, run: RunSummary) {
+        self.metrics.sweep_runs_total.add(1);
+        self.metrics.swept_blocks_total.add(run.blocks);
+        self.metrics.swept_entries_total.add(run.updates);
+        for (extent, reason) in run.damaged {
+            self.note_damage(Finder::Sweep, extent, &reason);
+        }
+    }
+
+    /// Damage that is met again is counted again, and listed once.
+    pub(super) fn note_damage(&mut self, finder: Finder, extent: Option<Extent>, reason: &str) {
+        self.metrics.damage_total[finder].add(1);
+        event!(
+            error,
+            device = extent.map(|extent| extent.device.0),
+            offset = extent.map(|extent| extent.offset),
+            reason,
+            "damage was met"
+        );
+        let damage = &mut self.damage;
+        let is_known = damage.iter().any(|known| (known.0, &*known.1) == (extent, reason));
+        if damage.len() < DAMAGE_KEPT_MAX && !is_known {
+            damage.push((extent, reason.to_owned()));
+        }
+    }
+
+    /// What began then has ended; the next pump will know when.
+    pub(super) fn note_ended(&mut self, what: Timed, began_us: u64) {
+        self.ended.push((what, began_us));
+    }
+
+    /// What has ended since the last pump, and how long it took, now that the time is known.
+    pub(super) fn take_ended(&mut self, now_us: u64) -> Vec<(Timed, Duration)> {
+        let ended = std::mem::take(&mut self.ended).into_iter();
+        let time = |began_us| Duration::from_micros(now_us.saturating_sub(began_us));
+        ended.map(|(what, began_us)| (what, time(began_us))).collect()
+    }
+}
