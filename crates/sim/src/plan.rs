@@ -89,8 +89,11 @@ impl Plan {
         };
         let mut of_pressure = Random::new(seed, "pressure");
         let floods = of_pressure.percent(60);
-        let has_tight_log = floods && of_pressure.percent(50);
-        let (settings, log_grows) = settings(seed, has_tight_log);
+        let flooded = floods.then(|| match of_pressure.percent(50) {
+            true => Flooded::Tight,
+            false => Flooded::Growing,
+        });
+        let (settings, log_grows) = settings(seed, flooded);
         let config = settings.config();
         let mut of_log = Random::new(seed, "log pages");
         let log_block_bytes = of_log.pick(&[512, config.log_page_bytes]);
@@ -191,19 +194,27 @@ fn geometry(size_bytes: u64, logical_block_bytes: u32, growable: bool) -> Geomet
 /// The scale with the shortest segments of the log.
 const SMALLEST_LOG: u32 = 128;
 
-/// A store and how it is opened, and whether its log is short at the beginning. If that is tight,
-/// what a run logs takes much of a log of the smallest size, so that checkpoints have to carry
-/// changes.
-fn settings(seed: u64, has_tight_log: bool) -> (Settings, bool) {
+/// A log that floods fill.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flooded {
+    /// Of the smallest size: what a run logs takes much of it, so that checkpoints have to carry
+    /// changes.
+    Tight,
+    /// Short at the beginning.
+    Growing,
+}
+
+/// A store and how it is opened, and whether its log is short at the beginning.
+fn settings(seed: u64, flooded: Option<Flooded>) -> (Settings, bool) {
     let mut random = Random::new(seed, "settings");
     let mut scale = scale(&mut random);
-    if has_tight_log {
+    if flooded == Some(Flooded::Tight) {
         scale.log = SMALLEST_LOG;
     }
     let mut store = [0; 16];
     store.copy_from_slice(&random.bytes(16));
     let data_devices = random.pick(&[1, 1, 2, 3, 4]);
-    let (log_regions, log_grows) = log_regions(&mut random, data_devices, &scale, has_tight_log);
+    let (log_regions, log_grows) = log_regions(&mut random, data_devices, &scale, flooded);
     let rings: Vec<u64> = log_regions.iter().map(|region| region.bytes).collect();
     // Some sweep whenever anything waits.
     let rotates = random.percent(20);
@@ -215,7 +226,10 @@ fn settings(seed: u64, has_tight_log: bool) -> (Settings, bool) {
         log_regions,
         block_bytes: policy::block_bytes(rotates, asked, &scale),
         log_segment_bytes: policy::log_segment_bytes(&rings, &scale),
-        log_page_bytes: if has_tight_log { 4096 } else { random.pick(&[512, 1024, 4096]) },
+        log_page_bytes: match flooded {
+            Some(Flooded::Tight) => 4096,
+            _ => random.pick(&[512, 1024, 4096]),
+        },
     };
     let mut options = Options::default();
     // Half of the stores spill what waits, whatever the size of the data.
@@ -247,20 +261,19 @@ fn log_regions(
     random: &mut Random,
     first: u16,
     scale: &Scale,
-    has_tight_log: bool,
+    flooded: Option<Flooded>,
 ) -> (Vec<LogRegion>, bool) {
     let devices = random.pick(&[1, 1, 2, 3]);
     let segment = policy::log_segment_bytes(&[policy::LOG_BYTES_MIN], scale);
     // Some logs are the smallest that there are, half of the others begin short.
-    let (is_smallest, log_grows) = match random.below(8) {
-        _ if has_tight_log => (true, false),
-        0 | 1 => (true, false),
-        2..5 => (false, true),
+    let (is_smallest, log_grows) = match (flooded, random.below(8)) {
+        (Some(Flooded::Tight), _) | (None, 0 | 1) => (true, false),
+        (Some(Flooded::Growing), _) | (None, 2..5) => (false, true),
         _ => (false, false),
     };
     let region = |index| {
         let segments = match (is_smallest, log_grows) {
-            _ if has_tight_log => 6,
+            _ if flooded == Some(Flooded::Tight) => 6,
             (true, _) => 8,
             (_, true) => 8 * random.between(2, 8),
             _ => random.between(8, 16),

@@ -13,7 +13,9 @@ const FLOOD_STEPS_MAX: u64 = 200;
 const FLOOD_RECORDS: u64 = 20;
 /// About how many steps there are from one compaction to the next, besides those after spills.
 const STEPS_PER_COMPACTION: u64 = 100;
-/// Power cuts in 10,000 steps, at least, of a session in which a log becomes longer.
+/// Power cuts in 10,000 steps, at least, while a log becomes longer.
+const CUTS_OF_LOG_GROWTH: u64 = 1500;
+/// The same of a session in which one has become longer.
 const CUTS_AFTER_LOG_GROWTH: u64 = 200;
 /// The same while a checkpoint is on its way, in histories that have such cuts.
 const CUTS_OF_CHECKPOINTS: u64 = 300;
@@ -24,8 +26,11 @@ impl World {
         let of_checkpoints = self.plan.cuts_of_checkpoints;
         let core = self.core();
         let log = core.log();
-        let log_grows = log.is_growing() || log.metrics().log_growths_total.get() > 0;
-        let of_log = if log_grows { CUTS_AFTER_LOG_GROWTH } else { 0 };
+        let of_log = match (log.is_growing(), log.metrics().log_growths_total.get()) {
+            (true, _) => CUTS_OF_LOG_GROWTH,
+            (false, 0) => 0,
+            (false, _) => CUTS_AFTER_LOG_GROWTH,
+        };
         let is_checkpoint = of_checkpoints && core.is_checkpointing();
         let of_checkpoint = if is_checkpoint { CUTS_OF_CHECKPOINTS } else { 0 };
         self.plan.cuts.max(of_log).max(of_checkpoint)
