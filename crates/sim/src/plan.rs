@@ -9,6 +9,10 @@ use crate::bank::Bank;
 use crate::random::Random;
 use crate::settings::Settings;
 
+/// How many times shorter, for their data, logs are than in production; with the last they stay as
+/// they are.
+const LOG_TIMES_DATA: [u32; 4] = [1, 1, 4, 8];
+
 /// What kind of trouble a history has, besides power cuts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
@@ -164,6 +168,8 @@ impl Plan {
     #[must_use]
     pub fn reopened(&self, random: &mut Random) -> Config {
         let mut settings = self.settings.clone();
+        // So logs are made longer in any lap of theirs.
+        settings.scale.log_times_data = random.pick(&LOG_TIMES_DATA);
         draw_options(&mut settings, random);
         settings.config()
     }
@@ -219,7 +225,8 @@ fn scale(random: &mut Random) -> Scale {
         blocks: random.pick(&[4, 16, 64]),
         nodes: 10,
         directory: random.pick(&[1, 1, 4, 100]),
-        log: random.pick(&[32, 64, 128]),
+        log: random.pick(&[32, 64, 128, 128]),
+        log_times_data: random.pick(&LOG_TIMES_DATA),
         spill_segments: random.pick(&[1, 4, 32, 256]),
         file_space: random.pick(&[1, 16, 64, 256, 4096]),
     }
@@ -229,16 +236,17 @@ fn scale(random: &mut Random) -> Scale {
 fn log_regions(random: &mut Random, first: u16, scale: &Scale) -> (Vec<LogRegion>, bool) {
     let devices = random.pick(&[1, 1, 2, 3]);
     let segment = policy::log_segment_bytes(&[policy::LOG_BYTES_MIN], scale);
-    // Some logs are the smallest that there are, half of the others begin short.
+    // Some logs are the smallest that there are, most of the others begin short.
     let (is_smallest, log_grows) = match random.below(8) {
         0 | 1 => (true, false),
-        2..5 => (false, true),
+        2..6 => (false, true),
         _ => (false, false),
     };
     let region = |index| {
         let segments = match (is_smallest, log_grows) {
             (true, _) => 8,
-            (_, true) => 8 * random.between(2, 8),
+            // As long as it may become in production, so that it grows in many of its laps.
+            (_, true) => 8 * random.pick(&[2, 4, 8, 8, 8]),
             _ => random.between(8, 16),
         };
         let bytes = segments * u64::from(segment) + random.pick(&[0, 4096]);
