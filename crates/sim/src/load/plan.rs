@@ -23,7 +23,7 @@ pub const JOB_BYTES_PER_US: u64 = 200;
 pub const WORKERS: usize = 2;
 /// Most bytes of data, so that several passes over them cost little real time.
 const DATA_BYTES_MAX: u64 = 4 * MIB;
-/// Smallest log: its batches, which are short as its segments are, take some records of all callers.
+/// Smallest log: its batches are short as its segments are, but take some records of all callers.
 const LOG_BYTES_MIN: u64 = 512 * KIB;
 /// Most records that a store begins with.
 const RECORDS_MAX: u64 = 8000;
