@@ -9,6 +9,10 @@ use crate::bank::Bank;
 use crate::random::Random;
 use crate::settings::Settings;
 
+/// How many times shorter, for their data, logs are than in production; with the last they stay as
+/// they are.
+const LOG_TIMES_DATA: [u32; 4] = [1, 1, 4, 8];
+
 /// What kind of trouble a history has, besides power cuts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
@@ -176,6 +180,8 @@ impl Plan {
     #[must_use]
     pub fn reopened(&self, random: &mut Random) -> Config {
         let mut settings = self.settings.clone();
+        // So logs are made longer in any lap of theirs.
+        settings.scale.log_times_data = random.pick(&LOG_TIMES_DATA);
         draw_options(&mut settings, random);
         settings.config()
     }
@@ -243,14 +249,15 @@ fn settings(seed: u64, flooded: Option<Flooded>) -> (Settings, bool) {
 }
 
 /// Small enough for much to happen in a short history: blocks of 4 KiB mostly, nodes of a few
-/// entries, segments of 16 to 64 KiB, files that give space back often. Where the directory may
+/// entries, segments of 8 to 64 KiB, files that give space back often. Where the directory may
 /// have hardly any memory, blocks become larger.
 fn scale(random: &mut Random) -> Scale {
     Scale {
         blocks: random.pick(&[4, 16, 64]),
         nodes: 10,
         directory: random.pick(&[1, 1, 4, 100]),
-        log: random.pick(&[32, 64, SMALLEST_LOG]),
+        log: random.pick(&[32, 64, SMALLEST_LOG, SMALLEST_LOG]),
+        log_times_data: random.pick(&LOG_TIMES_DATA),
         spill_segments: random.pick(&[1, 4, 32, 256]),
         file_space: random.pick(&[1, 16, 64, 256, 4096]),
     }
@@ -265,17 +272,19 @@ fn log_regions(
 ) -> (Vec<LogRegion>, bool) {
     let devices = random.pick(&[1, 1, 2, 3]);
     let segment = policy::log_segment_bytes(&[policy::LOG_BYTES_MIN], scale);
-    // Some logs are the smallest that there are, half of the others begin short.
+    // Some logs are the smallest that there are, most of the others begin short.
     let (is_smallest, log_grows) = match (flooded, random.below(8)) {
         (Some(Flooded::Tight), _) | (None, 0 | 1) => (true, false),
-        (Some(Flooded::Growing), _) | (None, 2..5) => (false, true),
+        (Some(Flooded::Growing), _) | (None, 2..6) => (false, true),
         _ => (false, false),
     };
     let region = |index| {
         let segments = match (is_smallest, log_grows) {
+            // Fewer than production begins with: the least that the deepest pipeline takes.
             _ if flooded == Some(Flooded::Tight) => 6,
             (true, _) => 8,
-            (_, true) => 8 * random.between(2, 8),
+            // As long as it may become in production, so that it grows in many of its laps.
+            (_, true) => 8 * random.pick(&[2, 4, 8, 8, 8]),
             _ => random.between(8, 16),
         };
         let bytes = segments * u64::from(segment) + random.pick(&[0, 4096]);
@@ -307,7 +316,7 @@ mod tests {
             let mut random = Random::new(seed, "reopened");
             assert_eq!(plan.reopened(&mut random).check(), Ok(()), "seed {seed}");
             let segment_bytes = plan.config.log_segment_bytes;
-            assert!((16 << 10..=64 << 10).contains(&segment_bytes), "seed {seed}");
+            assert!((8 << 10..=64 << 10).contains(&segment_bytes), "seed {seed}");
         }
     }
 }

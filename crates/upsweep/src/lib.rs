@@ -348,7 +348,7 @@
 //! store treats alike: they take part in batches, snapshots, clones, backups, listing, dropping and
 //! verification, and the program shows them by name. Such a crate has
 //!
-//! - a [`BlockFormat`](engine::block_format::BlockFormat): how a block is laid out, takes updates,
+//! - a [`BlockFormat`](layers::engine::block_format::BlockFormat): how a block is laid out, takes updates,
 //!   shows its records, and is checked;
 //! - a [`StructureKind`]: what it is called, the format, modifiers of its own, and how backups copy
 //!   it if putting its records again is not enough. An application registers it with
@@ -384,6 +384,7 @@
 //!     Err(Error::Retry(later)) => println!("try again: {later}"),
 //!     Err(Error::Closed(why)) => println!("mend the cause and open the store again: {why}"),
 //!     Err(Error::Damaged(place)) => println!("restore from a backup: {place}"),
+//!     Err(other) => return Err(other.into()),
 //! }
 //! # Ok(())
 //! # }

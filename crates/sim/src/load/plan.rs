@@ -23,6 +23,8 @@ pub const JOB_BYTES_PER_US: u64 = 200;
 pub const WORKERS: usize = 2;
 /// Most bytes of data, so that several passes over them cost little real time.
 const DATA_BYTES_MAX: u64 = 4 * MIB;
+/// Smallest log: its batches are short as its segments are, but take some records of all callers.
+const LOG_BYTES_MIN: u64 = 512 * KIB;
 /// Most records that a store begins with.
 const RECORDS_MAX: u64 = 8000;
 /// Memory that the directory takes for each block beside two copies of a key, generously.
@@ -237,13 +239,13 @@ fn settings(random: &mut Random, waiting_bytes: u64, data_bytes: u64, key_bytes:
     let data_devices = random.pick(&[1, 1, 1, 2]);
     let log_devices = random.pick(&[1, 1, 1, 2]);
     let log_bytes = match random.below(4) {
-        0 => 256 * KIB,
-        1 => 512 * KIB,
+        0 => LOG_BYTES_MIN,
+        1 => 2 * LOG_BYTES_MIN,
         // So much that memory is what is full.
         2 => 8 * waiting_bytes,
         _ => 24 * waiting_bytes,
     };
-    let ring_bytes = (log_bytes / log_devices).max(256 * KIB);
+    let ring_bytes = (log_bytes / log_devices).max(LOG_BYTES_MIN);
     let log_regions = (0..log_devices as u16)
         .map(|index| LogRegion {
             device: DeviceId(data_devices + index),
@@ -253,7 +255,7 @@ fn settings(random: &mut Random, waiting_bytes: u64, data_bytes: u64, key_bytes:
         .collect();
     // Where the directory may have little, blocks become larger.
     let directory = random.pick(&[10, 1, 1]);
-    let scale = Scale { blocks: 4, directory, log: 64, spill_segments: 4, ..Scale::FULL };
+    let scale = Scale { blocks: 4, directory, log: 16, spill_segments: 4, ..Scale::FULL };
     let shape = Shape {
         store,
         data_devices,

@@ -59,6 +59,8 @@ pub struct Scale {
     pub directory: u32,
     /// Of segments of the log.
     pub log: u32,
+    /// Of how many times as long as the data the log becomes.
+    pub log_times_data: u32,
     /// Of spill segments.
     pub spill_segments: u32,
     /// Of the steps in which files grow and shrink, and of how long what goes back was free. At
@@ -68,8 +70,15 @@ pub struct Scale {
 
 impl Scale {
     /// That of production.
-    pub const FULL: Self =
-        Self { blocks: 1, nodes: 1, directory: 1, log: 1, spill_segments: 1, file_space: 1 };
+    pub const FULL: Self = Self {
+        blocks: 1,
+        nodes: 1,
+        directory: 1,
+        log: 1,
+        log_times_data: 1,
+        spill_segments: 1,
+        file_space: 1,
+    };
 
     pub(super) fn part(full: u64, divisor: u32) -> u64 {
         full / u64::from(divisor.max(1))
@@ -136,7 +145,7 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
         store: shape.store,
         data_devices: shape.data_devices,
         log_regions: shape.log_regions.clone(),
-        log_times_data: LOG_TIMES_DATA,
+        log_times_data: Scale::part(u64::from(LOG_TIMES_DATA), scale.log_times_data) as u32,
         log_segment_bytes: shape.log_segment_bytes,
         log_page_bytes: shape.log_page_bytes,
         log_batch_bytes: log_batch_bytes(shape.log_segment_bytes),

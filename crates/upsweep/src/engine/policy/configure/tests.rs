@@ -122,13 +122,14 @@ fn there_is_a_worker_per_processor_but_not_many() {
 
 fn any_scale() -> impl Strategy<Value = Scale> {
     let divisor = || prop_oneof![Just(0), Just(1), 2u32..1000, Just(u32::MAX)];
-    let divisors = prop::array::uniform6(divisor());
-    divisors.prop_map(|[blocks, nodes, directory, log, spill_segments, file_space]| Scale {
+    let divisors = prop::array::uniform7(divisor());
+    divisors.prop_map(|[blocks, nodes, directory, log, times, spills, file_space]| Scale {
         blocks,
         nodes,
         directory,
         log,
-        spill_segments,
+        log_times_data: times,
+        spill_segments: spills,
         file_space,
     })
 }
