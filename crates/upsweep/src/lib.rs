@@ -348,8 +348,8 @@
 //! store treats alike: they take part in batches, snapshots, clones, backups, listing, dropping and
 //! verification, and the program shows them by name. Such a crate has
 //!
-//! - a [`BlockFormat`](layers::engine::block_format::BlockFormat): how a block is laid out, takes updates,
-//!   shows its records, and is checked;
+//! - a [`BlockFormat`](layers::engine::block_format::BlockFormat): how a block is laid out, takes
+//!   updates, shows its records, and is checked;
 //! - a [`StructureKind`]: what it is called, the format, modifiers of its own, and how backups copy
 //!   it if putting its records again is not enough. An application registers it with
 //!   [`StoreBuilder::kind`];
