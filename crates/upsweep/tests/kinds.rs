@@ -201,23 +201,22 @@ fn puts_and_removed_ranges_wait_for_their_kind() {
 fn spilled_updates_wait_for_their_kind() {
     let (_folder, path) = place();
     let (store, space) = create(&path);
-    put(&space, 0..20_000);
+    // What is spilled is new: if any of it is lost, records are missing.
+    let tens = || (0..20_000).step_by(20);
+    tens().for_each(|first| put(&space, first..first + 10));
     store.sweep().expect("swept");
     let mut rounds = 0;
     while store.status().spill.spill_segments == 0 {
-        put(&space, 0..20_000);
+        tens().for_each(|first| put(&space, first + 10..first + 20));
         rounds += 1;
-        assert!(rounds < 20, "nothing is spilled: {:?}", store.status().spill);
+        assert!(rounds < 40, "nothing is spilled: {:?}", store.status().spill);
     }
     store.close().expect("closed");
     drop(space);
     assert_eq!(without_kind().open(&path).err(), unknown());
     assert_eq!(without_kind().verify(&path).expect("verified").damage, []);
     let store = without_kind().open_for_upkeep(&path).expect("for upkeep");
-    // The sweep of the application may have taken some before it was closed.
-    let spilled = store.status().spill.spill_segments;
     store.sweep().expect("swept");
-    assert_eq!(store.status().spill.spill_segments, spilled, "none is dropped");
     store.close().expect("closed");
     let store = builder().open(&path).expect("opens");
     check(&store, "there", std::slice::from_ref(&(0..20_000)));
