@@ -3,7 +3,7 @@
 //!
 //! Formats, modifiers and readers are pure: no I/O, no threads, no clocks. The handles on top of
 //! them use the public block API and nothing else, as structures of other crates do: see
-//! [`kind`](kind) for what a store has to know of them.
+//! [`kind`] for what a store has to know of them.
 
 pub mod array;
 pub mod backup;
