@@ -58,7 +58,7 @@ impl Lines {
 }
 
 fn open_and_recovery(lines: &Lines, bank: &ThreadedDevices<HostileDevices>) {
-    let options = CreateOptions { log_bytes: Some(64 << 20), ..CreateOptions::default() };
+    let options = CreateOptions::default().log_bytes(64 << 20);
     let store = Store::builder().create_on(bank.clone(), 1, &options).expect("made");
     lines.expect(&[&["INFO", "the store is open", "seconds="]]);
     let table = store.table("main").expect("a table").with_durability(Durability::Relaxed);
