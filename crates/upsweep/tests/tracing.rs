@@ -82,8 +82,11 @@ fn open_and_recovery(lines: &Lines, bank: &ThreadedDevices<HostileDevices>) {
 fn growth_and_sweep(lines: &Lines, bank: &ThreadedDevices<HostileDevices>) {
     let store = Store::builder().open_on(bank.clone()).expect("opens");
     let table = store.table("main").expect("a table").with_durability(Durability::Relaxed);
-    // The more data there is, the longer the log becomes.
-    for round in (0..64u32).take_while(|_| store.metrics().log_growths_total == 0) {
+    // The more data there is, the longer the log becomes. What is new of it is written before that
+    // has ended, while updates go on.
+    let has_ended =
+        || lines.0.lock().expect("no panic").iter().any(|line| line.contains("of=\"log\""));
+    for round in (0..64u32).take_while(|_| !has_ended()) {
         for number in 0..10_000u32 {
             let key = (10_000 * round + number).to_be_bytes();
             table.put(&key, &[7; 200]).expect("accepted");
