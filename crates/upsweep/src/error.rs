@@ -277,18 +277,17 @@ pub enum ClosedError {
     /// The store was closed by its owner.
     #[error("the store is closed")]
     Closed,
-    /// A write that had to be durable failed. What was acknowledged before is safe; what was not
-    /// yet acknowledged may or may not be there after the next open.
+    /// A write that had to be durable, or a flush, failed. What was acknowledged before is safe;
+    /// what was not yet acknowledged may or may not be there after the next open.
     #[error(
-        "a durable write failed on device {} at offset {offset} ({error}); the store takes no more \
-         updates: open it again once the cause is gone",
-        .device.0
+        "{} ({error}); the store takes no more updates: open it again once the cause is gone",
+        failed_write(*.device, *.offset)
     )]
     WriteFailed {
         /// The device.
         device: DeviceId,
-        /// Offset in bytes.
-        offset: u64,
+        /// Offset in bytes; `None` if what failed is a flush.
+        offset: Option<u64>,
         /// What the device reported.
         #[source]
         error: DeviceError,
@@ -320,6 +319,16 @@ pub struct Damage {
     pub what: String,
     /// How it differs, such as `checksum mismatch`.
     pub reason: String,
+}
+
+/// What has failed, and where.
+fn failed_write(device: DeviceId, offset: Option<u64>) -> String {
+    match offset {
+        Some(offset) => {
+            format!("a durable write failed on device {} at offset {offset}", device.0)
+        }
+        None => format!("a flush failed on device {}", device.0),
+    }
 }
 
 /// Who holds the lock of a store.
@@ -414,7 +423,7 @@ mod tests {
     #[test]
     fn the_cause_of_a_failed_write_is_its_source() {
         let error = DeviceError::Failed { errno: 5 };
-        let failed = ClosedError::WriteFailed { device: DeviceId(1), offset: 4096, error };
+        let failed = ClosedError::WriteFailed { device: DeviceId(1), offset: Some(4096), error };
         let failed = Error::from(failed);
         let source = failed.source().and_then(|source| source.downcast_ref::<DeviceError>());
         assert_eq!(source, Some(&DeviceError::Failed { errno: 5 }));

@@ -11,6 +11,7 @@ mod support;
 
 use support::{DATA, KEYS, LOG, LOG_START, PAGE, SEGMENT, SEGMENTS, World};
 use upsweep::layers::device::{DeviceError, FailureKind, Simulated};
+use upsweep::layers::engine::DATA_START;
 use upsweep::layers::engine::format::checkpoint_format::{SLOT_BYTES, decode_superblock};
 use upsweep::layers::engine::format::image_format::ImageKind;
 use upsweep::layers::log::format::BatchHeader;
@@ -381,20 +382,17 @@ fn an_unreadable_sector_of_the_log_is_reported() {
 
 #[test]
 fn a_write_error_after_any_number_of_operations_closes_the_store_and_loses_nothing() {
-    let mut closed = 0;
+    let (mut closed, mut of_flushes) = (0, 0);
     for operations in 0..400 {
         let mut world = World::swept(operations);
         world.devices.bank.fail_after(operations, FailureKind::Writes);
         let result = workload_of_one_session(&mut world);
         if let Err(error) = &result {
-            let reported = matches!(
-                error,
-                Error::Closed(ClosedError::WriteFailed {
-                    error: DeviceError::Failed { errno: 5 },
-                    ..
-                })
-            );
-            assert!(reported, "{error}");
+            let Error::Closed(ClosedError::WriteFailed { offset, error: found, .. }) = error else {
+                panic!("{error}")
+            };
+            assert_eq!(*found, DeviceError::Failed { errno: 5 });
+            of_flushes += u32::from(offset.is_none());
             assert_eq!(world.add(0), Err(error.clone()), "a closed store takes no updates");
             closed += 1;
         }
@@ -408,6 +406,7 @@ fn a_write_error_after_any_number_of_operations_closes_the_store_and_loses_nothi
         }
     }
     assert!(closed > 10, "only {closed} runs met an error");
+    assert!(of_flushes > 0 && of_flushes < closed, "{of_flushes} of {closed} in flushes");
 }
 
 fn workload_of_one_session(world: &mut World) -> Result<(), Error> {
@@ -610,11 +609,12 @@ fn a_device_that_refuses_writes_for_lack_of_space_closes_the_store() {
         world.add_all(1).expect("accepted");
         world.devices.bank.set_refusing_writes(device, true);
         let error = workload_of_one_session(&mut world).expect_err("no space");
-        let reported = matches!(
-            error,
-            Error::Closed(ClosedError::WriteFailed { error: DeviceError::NoSpace, .. })
-        );
-        assert!(reported, "{error}");
+        let Error::Closed(ClosedError::WriteFailed { device: named, offset, error }) = error else {
+            panic!("{error}")
+        };
+        assert_eq!((named, error), (device, DeviceError::NoSpace));
+        let begin = if device == DATA { DATA_START } else { 0 };
+        assert!(offset.is_some_and(|offset| offset >= begin), "{offset:?} on {device:?}");
         world.stop();
         world.devices.bank.set_refusing_writes(device, false);
         world.power_cut();

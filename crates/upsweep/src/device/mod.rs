@@ -101,6 +101,18 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// Where it begins on its device, in bytes; `None` for a flush.
+    #[must_use]
+    pub fn offset(&self) -> Option<u64> {
+        match self {
+            Self::Read { offset, .. }
+            | Self::Write { offset, .. }
+            | Self::Discard { offset, .. }
+            | Self::Allocate { offset, .. } => Some(*offset),
+            Self::Flush => None,
+        }
+    }
+
     /// Whether a device of this geometry takes the operation: what every implementation checks
     /// on submission.
     ///

@@ -384,8 +384,9 @@ impl Checkpointer {
         assert!(self.pending > 0, "a write that ends has begun");
         self.pending -= 1;
         if completion.result.is_err() {
-            base.fail_write(completion, 0);
-        } else if self.phase == Phase::RootFlush && broken::is(Fault::SuperblockBeforeFlush) {
+            return;
+        }
+        if self.phase == Phase::RootFlush && broken::is(Fault::SuperblockBeforeFlush) {
             self.phase = Phase::Superblock;
         } else if self.phase == Phase::RootFlush {
             base.flushes.wait(Flushing::Checkpoint);
@@ -450,7 +451,6 @@ impl Checkpointer {
     pub(super) fn superblock_done(&mut self, base: &mut Base, completion: &Completion) {
         let superblock = self.next_superblock.take().expect("a superblock is on its way");
         if completion.result.is_err() {
-            base.fail_write(completion, 0);
             return;
         }
         assert!(superblock.replay_from >= self.superblock.replay_from, "the log is released once");

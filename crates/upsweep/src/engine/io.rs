@@ -35,6 +35,26 @@ pub(super) enum IoKind {
 }
 
 impl IoKind {
+    /// Whether the store takes no more updates if the request fails: what it was to make stable may
+    /// never be, and trying again would prove nothing.
+    pub(super) fn must_succeed(self) -> bool {
+        match self {
+            Self::RunWrite(_)
+            | Self::SpillWrite(_)
+            | Self::Flush
+            | Self::CheckpointWrite
+            | Self::Superblock => true,
+            // Who reads is told; without space nothing grows; the log's growth judges itself.
+            Self::RunRead(_)
+            | Self::ValueRead(..)
+            | Self::SpillSegmentRead
+            | Self::BlockRead(..)
+            | Self::View
+            | Self::FileSpace
+            | Self::LogGrowth => false,
+        }
+    }
+
     fn class(self) -> Class {
         match self {
             Self::RunRead(_)
@@ -51,10 +71,18 @@ impl IoKind {
     }
 }
 
+/// A request in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct InFlight {
+    pub(super) kind: IoKind,
+    /// Where it begins on its device; `None` for a flush.
+    pub(super) offset: Option<u64>,
+}
+
 /// The requests of the core.
 #[derive(Default)]
 pub(super) struct Io {
-    in_flight: BTreeMap<Token, IoKind>,
+    in_flight: BTreeMap<Token, InFlight>,
     last_token: u64,
     /// To be submitted, in this order.
     outgoing: Vec<Request>,
@@ -72,7 +100,8 @@ impl Io {
     ) -> Request {
         self.last_token += 1;
         let token = Token(self.last_token);
-        let before = self.in_flight.insert(token, kind);
+        let offset = operation.offset();
+        let before = self.in_flight.insert(token, InFlight { kind, offset });
         assert!(before.is_none(), "a token is given once");
         let hint = Hint { owner, ..kind.class().into() };
         Request { device, token, hint, operation }
@@ -130,8 +159,8 @@ impl Io {
         self.submit(kind, owner, extent.device, operation);
     }
 
-    /// Takes note that a request has completed; returns what it moves on.
-    pub(super) fn completed(&mut self, token: Token) -> IoKind {
+    /// Takes note that a request has completed; returns what it was.
+    pub(super) fn completed(&mut self, token: Token) -> InFlight {
         self.in_flight.remove(&token).expect("a completion belongs to a request")
     }
 
@@ -168,10 +197,11 @@ mod tests {
         assert_eq!((sent[0].token, sent[0].hint.owner), (read, Some(9)));
         assert_eq!(sent[0].hint.class, Class::SweepRead);
         assert_eq!(sent[1].hint.class, Class::Spill);
-        assert_eq!(io.completed(sent[1].token), IoKind::SpillWrite(SpillId(3)));
-        assert_eq!(io.completed(read), IoKind::RunRead(RunId(7)));
+        let write = InFlight { kind: IoKind::SpillWrite(SpillId(3)), offset: Some(8192) };
+        assert_eq!(io.completed(sent[1].token), write);
+        assert_eq!(io.completed(read).kind, IoKind::RunRead(RunId(7)));
         assert!(!io.is_idle(), "a view's read is in flight though its caller does it");
-        assert_eq!(io.completed(kept.token), IoKind::View);
+        assert_eq!(io.completed(kept.token).kind, IoKind::View);
         assert!(io.is_idle());
     }
 

@@ -69,7 +69,12 @@ impl LogGrowth {
         }
     }
 
-    pub(super) fn step_done(&mut self, base: &mut Base, completion: &Completion) {
+    pub(super) fn step_done(
+        &mut self,
+        base: &mut Base,
+        completion: &Completion,
+        offset: Option<u64>,
+    ) {
         self.is_under_way = false;
         base.waiters.tell();
         let extends = base.journal.log().blank().is_none();
@@ -81,7 +86,7 @@ impl LogGrowth {
                 self.refused_until = base.now_us + REFUSAL_US;
             }
             // It has the space, so its device is broken; or nobody knows how long it is.
-            Err(_) => base.fail_write(completion, 0),
+            Err(_) => base.close_if_failed(completion, offset),
         }
         if !base.journal.log().is_growing() {
             base.measured.note_ended(Timed::Growth(GrowthOf::Log), self.began_us);

@@ -95,7 +95,7 @@ fn write_superblock(devices: &mut dyn Devices, superblock: &Superblock) -> Resul
     buffer[..bytes.len()].copy_from_slice(&bytes);
     let (device, offset) = (DeviceId(0), SUPERBLOCK_SLOTS[(superblock.generation % 2) as usize]);
     device::write_alone(devices, device, offset, buffer)
-        .map_err(|error| ClosedError::WriteFailed { device, offset, error }.into())
+        .map_err(|error| ClosedError::WriteFailed { device, offset: Some(offset), error }.into())
 }
 
 /// The valid superblock with the highest generation.

@@ -245,7 +245,7 @@ fn write_in_place(
     let (device, offset) = config.place_of(header);
     device::write_alone(devices, device, offset, bytes).map_err(|error| ClosedError::WriteFailed {
         device,
-        offset,
+        offset: Some(offset),
         error,
     })
 }

@@ -100,7 +100,11 @@ impl Log {
                 let bytes = FORMAT_WRITE_BYTES.min(region.bytes - done);
                 let offset = region.offset + done;
                 device::write_alone(devices, device, offset, Buffer::zeroed(bytes as usize))
-                    .map_err(|error| ClosedError::WriteFailed { device, offset, error })?;
+                    .map_err(|error| ClosedError::WriteFailed {
+                        device,
+                        offset: Some(offset),
+                        error,
+                    })?;
                 done += bytes;
             }
         }

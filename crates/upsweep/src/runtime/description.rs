@@ -412,7 +412,7 @@ fn write_labels(
         let mut label = Buffer::zeroed(LABEL_BYTES);
         image_format::encode(&label_identity(store, index), body, &mut label);
         device::write_alone(devices, device, 0, label)
-            .map_err(|error| ClosedError::WriteFailed { device, offset: 0, error })?;
+            .map_err(|error| ClosedError::WriteFailed { device, offset: Some(0), error })?;
     }
     Ok(())
 }

@@ -89,6 +89,7 @@ impl Base {
     pub(super) fn complete_log(&mut self, completion: Completion) {
         if let Err(failure) = self.journal.complete(completion) {
             let LogFailure { device, offset, error } = failure;
+            let offset = Some(offset);
             self.close(ClosedError::WriteFailed { device, offset, error });
         }
         self.waiters.pipeline_moved();
@@ -113,8 +114,9 @@ impl Base {
         self.waiters.tell();
     }
 
-    /// A device write failed: what was acknowledged is in the log, but no more is taken.
-    pub(super) fn fail_write(&mut self, completion: &Completion, offset: u64) {
+    /// If a write or flush that had to succeed has failed: what was acknowledged is in the log, but
+    /// no more is taken.
+    pub(super) fn close_if_failed(&mut self, completion: &Completion, offset: Option<u64>) {
         if let Err(error) = &completion.result {
             let (device, error) = (completion.device, error.clone());
             self.close(ClosedError::WriteFailed { device, offset, error });

@@ -29,7 +29,7 @@ use super::flush::Flushing;
 use super::format::record_format::LoggedUpdate;
 use super::growth::Growth;
 use super::index::Release;
-use super::io::IoKind;
+use super::io::{InFlight, IoKind};
 use super::jobs::{Job, JobOutput};
 use super::journal::Publish;
 use super::log_growth::LogGrowth;
@@ -245,7 +245,11 @@ impl Core {
             base.complete_log(completion);
             return self.publish_durable();
         }
-        match base.io.completed(completion.token) {
+        let InFlight { kind, offset } = base.io.completed(completion.token);
+        if kind.must_succeed() {
+            base.close_if_failed(&completion, offset);
+        }
+        match kind {
             IoKind::RunRead(run) => pipeline.read_done(base, run, completion),
             IoKind::BlockRead(run, block) => pipeline.block_read_done(base, run, block, completion),
             IoKind::SpillSegmentRead => pipeline.spill_segment_read_done(base, completion),
@@ -257,14 +261,13 @@ impl Core {
             IoKind::CheckpointWrite => checkpointer.write_done(base, &completion),
             IoKind::Superblock => checkpointer.superblock_done(base, &completion),
             IoKind::FileSpace => growth.file_space_done(base, &completion),
-            IoKind::LogGrowth => self.log_growth.step_done(base, &completion),
+            IoKind::LogGrowth => self.log_growth.step_done(base, &completion, offset),
         }
     }
 
     /// One device has flushed: who waited for that goes on when all have.
     fn flush_done(&mut self, completion: &Completion) {
         let covered = self.base.flushes.device_done(completion.result.is_ok());
-        self.base.fail_write(completion, 0);
         if !covered.is_empty() {
             self.base.measured.note_ended(Timed::Flush, self.base.flushes.began_us());
         }

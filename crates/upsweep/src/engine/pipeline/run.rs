@@ -427,7 +427,6 @@ impl Pipeline {
         completion: &Completion,
     ) {
         if completion.result.is_err() {
-            base.fail_write(completion, 0);
             return;
         }
         let Phase::Writing { pending } = &mut self.run_mut(id).phase else { return };

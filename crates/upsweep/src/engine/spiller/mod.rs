@@ -358,7 +358,6 @@ impl Spiller {
 
     pub(super) fn write_done(&mut self, base: &mut Base, id: SpillId, completion: &Completion) {
         if completion.result.is_err() {
-            base.fail_write(completion, 0);
             return;
         }
         let spill = self.spill_mut(id);
