@@ -238,7 +238,10 @@ fn no_wake_up_is_lost_where_there_is_little_room() {
     }
     // It takes a few seconds; by the driver's own looks alone, about a minute.
     assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
-    assert!(store.metrics().admission_refusals_total["log"] > 0);
+    let found = store.metrics();
+    assert!(found.admission_refusals_total["log"] > 0);
+    assert!(found.admission_wait_seconds["log"].longest > 0.0, "waits without a thread count too");
+    assert_eq!(found.admission_waiting["log"], 0.0, "nobody waits any more");
     assert_eq!(table.iter().count(), 5000);
 }
 

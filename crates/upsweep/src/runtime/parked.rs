@@ -21,6 +21,7 @@ use super::block_store::Inner;
 use super::commit::{Call, Woken, calls_at};
 use super::options::Durability;
 use super::shared::{Shared, State};
+use super::stall::Wait;
 use super::ticket::Ticket;
 use crate::engine::registry::ModifierId;
 use crate::engine::{Accept, LoggedUpdate};
@@ -171,7 +172,7 @@ impl Drop for PendingChange {
         if let Stage::Parked(parked) = &self.stage
             && shared.check_process().is_ok()
         {
-            parked.take_back();
+            parked.take_back(shared);
             // Those behind it may have room.
             shared.ask_to_admit();
         }
@@ -194,6 +195,7 @@ struct Slot {
     waker: Option<Waker>,
     outcome: Option<Result<u64, Error>>,
     is_taken_back: bool,
+    wait: Option<Wait>,
 }
 
 impl Parked {
@@ -210,12 +212,16 @@ impl Parked {
     }
 
     /// Has it not accepted any more, unless it was.
-    fn take_back(&self) {
+    fn take_back(&self, shared: &Shared) {
         let mut slot = self.slot.lock();
         slot.is_taken_back = true;
         let taken = (std::mem::take(&mut slot.updates), slot.waker.take());
+        let wait = slot.wait.take();
         drop(slot);
         drop(taken);
+        if let Some(wait) = wait {
+            wait.end(shared);
+        }
     }
 
     /// Offers it; `None` if it still waits for room, else how it ended, unless it was taken back.
@@ -245,10 +251,15 @@ impl Parked {
     }
 
     /// Leaves how it ended, and returns what wakes whoever polls it.
-    fn end(&self, outcome: Result<u64, Error>) -> Option<Call> {
+    fn end(&self, shared: &Shared, outcome: Result<u64, Error>) -> Option<Call> {
         let mut slot = self.slot.lock();
         slot.outcome = Some(outcome);
-        let waker = slot.waker.take()?;
+        let (waker, wait) = (slot.waker.take(), slot.wait.take());
+        drop(slot);
+        if let Some(wait) = wait {
+            wait.end(shared);
+        }
+        let waker = waker?;
         Some(Box::new(move || waker.wake()))
     }
 }
@@ -277,10 +288,10 @@ impl ParkedChanges {
     }
 
     /// Ends all of them, for the store has ended.
-    pub(super) fn end(self, woken: &mut Woken) {
+    pub(super) fn end(self, shared: &Shared, woken: &mut Woken) {
         for change in self.changes {
             change
-                .end(Err(ClosedError::Closed.into()))
+                .end(shared, Err(ClosedError::Closed.into()))
                 .into_iter()
                 .for_each(|call| woken.call(call));
         }
@@ -302,6 +313,7 @@ impl Shared {
             self.pump(guard);
             return Ok(Ok(ended));
         }
+        change.slot.lock().wait = Some(Wait::begin(self, guard.core.wait_cause()));
         let change = Arc::new(change);
         guard.parked.changes.push_back(Arc::clone(&change));
         self.pump(guard);
@@ -335,7 +347,7 @@ impl Shared {
             let Some(outcome) = ended else { continue };
             is_taken = true;
             let durable = outcome.as_ref().ok().filter(|_| first.waits_until_durable).copied();
-            let Some(call) = first.end(outcome) else { continue };
+            let Some(call) = first.end(self, outcome) else { continue };
             match durable {
                 Some(seq) => calls_at(&mut guard, seq).push(call),
                 None => guard.woken.call(call),

@@ -316,7 +316,7 @@ impl Shared {
         for waiter in waiters.into_values() {
             waiter.answer(Err(ClosedError::Closed.into()), &mut woken);
         }
-        parked.end(&mut woken);
+        parked.end(self, &mut woken);
         woken.wake(&self.calls);
         *self.calls.lock() = None;
     }
