@@ -8,8 +8,8 @@
 //!
 //! Cells are relaxed atomics, so anybody may read them at any time, without the lock of the core.
 //! Each is recorded where the thing happens, nearly always under the lock of the core, where one
-//! thread writes at a time. So most recording is a load and a store, as cheap as for a plain
-//! integer. What several threads may record at once says so (`Histogram::record_shared`,
+//! thread writes at a time. So most recording is a load and a store, without a locked
+//! instruction. What several threads may record at once says so (`Histogram::record_shared`,
 //! `Gauge::change`).
 //!
 //! **Recording changes nothing that the engine does.** The core reads a few counters back that it

@@ -1,7 +1,7 @@
 //! What the whole core measures of itself: levels, and events that tell of what several parts know.
 //!
-//! Levels are written at most every 10 ms, so that a pump, of which there is one for each call,
-//! costs no more for them.
+//! Levels are written at most every 10 ms: there is a pump for each call, and most of them should
+//! not pay for that.
 
 use std::sync::Arc;
 
