@@ -1,13 +1,21 @@
-//! What callers may ask of a core besides updates and spaces: views, bulk loads, compactions, and
-//! that something be done now.
+//! What callers may ask of a core besides updates and spaces: look-ups in advance, views, bulk
+//! loads, compactions, and that something be done now.
 
 use super::Core;
+use crate::engine::format::record_format::LoggedUpdate;
 use crate::engine::io::RunId;
 use crate::engine::sweep::{Chunk, CompactionId, CompactionProgress, LoadTarget};
 use crate::engine::view::{CheckedRead, View, ViewId, ViewPoll, ViewRead, Wanted};
 use crate::error::Error;
 
 impl Core {
+    /// Looks up where updates go, so that their acceptance finds it in the processor's cache: the
+    /// look-ups of many keys overlap, where those of one acceptance after another wait for memory
+    /// one by one.
+    pub fn anticipate<'a>(&mut self, updates: impl Iterator<Item = &'a LoggedUpdate<'a>>) {
+        self.base.index.anticipate(updates);
+    }
+
     /// Gathers what a query needs. Cost: a search of the directory and a copy of the queue; at most
     /// one read, and one for each spill segment that seems to have the key, at the next pumps.
     ///

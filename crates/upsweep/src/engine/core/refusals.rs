@@ -1,0 +1,50 @@
+//! What becomes of an update that is not accepted: its caller waits, or is told why it never will
+//! be.
+
+use super::Core;
+use crate::engine::accept::{self, Accept, Offer};
+use crate::engine::policy::Shortage;
+use crate::error::{Error, RequestError, RetryError};
+use crate::log::AppendError;
+
+impl Core {
+    /// Has the caller wait for what is short, unless nothing will ever make more of it.
+    pub(super) fn refuse_for(&mut self, shortage: Shortage) -> Result<Accept, Error> {
+        if self.is_out_of_room() { Err(self.full_error()) } else { self.wait(shortage) }
+    }
+
+    /// Answers the caller whose record the log did not take.
+    pub(super) fn refuse_after(
+        &mut self,
+        error: &AppendError,
+        offer: &Offer,
+    ) -> Result<Accept, Error> {
+        match error {
+            AppendError::Busy => {
+                self.base.refuse_for_pipeline();
+                Ok(Accept::Wait)
+            }
+            AppendError::Full => {
+                let refused = self.wait(Shortage::Log);
+                if self.base.index.is_full() { Err(self.full_error()) } else { refused }
+            }
+            AppendError::TooLong { .. } => {
+                let (bytes, limit) = (offer.bytes, accept::record_bytes_max(&self.base));
+                Err(RequestError::BatchTooLong { bytes, limit }.into())
+            }
+            AppendError::Failed => {
+                let closed = self.base.gate.closed().cloned();
+                Err(closed.map_or(RetryError::Busy.into(), Error::from))
+            }
+        }
+    }
+
+    /// Has the caller wait for room, unless that may be where nobody can make any.
+    fn wait(&mut self, shortage: Shortage) -> Result<Accept, Error> {
+        if let Some(missing) = self.base.missing_modifier() {
+            return Err(missing);
+        }
+        self.base.refuse(shortage);
+        Ok(Accept::Wait)
+    }
+}

@@ -1,0 +1,69 @@
+//! Whether the core is at rest, when it is to be pumped again, and how it is closed.
+
+use super::Core;
+use crate::engine::base::Base;
+use crate::error::ClosedError;
+
+impl Core {
+    /// When [`Core::pump`] wants to be called even if nothing happens, in microseconds.
+    #[must_use]
+    pub fn deadline_us(&self) -> Option<u64> {
+        let Self { base, sweep, .. } = self;
+        let is_alone = self.pipeline.is_empty() && self.spiller.is_empty();
+        let is_idle = !self.is_sweep_active() && base.journal.is_published();
+        // A cycle may have passed by what was pinned, or somebody may wait for another one.
+        let is_needed = || sweep.is_needed(base) || self.figures().is_sweep_waited_for();
+        let is_due =
+            self.checkpointer.is_ready(base) || is_idle && !base.gate.is_paused() && is_needed();
+        let again = is_due.then_some(0);
+        let spills = self.spiller.goes_on().then_some(0);
+        let of_sweep = spills.or_else(|| sweep.deadline_us(is_alone));
+        let of_sweep = of_sweep.filter(|_| !base.gate.is_closed());
+        [base.journal.log().deadline_us(), of_sweep, again].into_iter().flatten().min()
+    }
+
+    fn is_sweep_active(&self) -> bool {
+        !self.pipeline.is_empty() || !self.spiller.is_empty() || self.sweep.is_active(&self.base)
+    }
+
+    /// Whether anything is in flight or about to be: `false` means that, without new calls, nothing
+    /// will happen any more.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.is_writing()
+            || self.is_sweep_active()
+            || self.sweep.is_needed(&self.base)
+            || self.checkpointer.is_active()
+            || self.base.journal.is_ahead()
+            || !self.base.journal.is_published()
+    }
+
+    /// Whether any record or checkpoint is on its way to a device.
+    pub(in crate::engine) fn is_writing(&self) -> bool {
+        !self.base.journal.is_idle() || !self.base.io.is_idle()
+    }
+
+    /// Whether no request is in flight and no run on its way.
+    pub(in crate::engine) fn is_quiet(&self) -> bool {
+        self.pipeline.is_empty() && self.spiller.is_empty() && !self.is_writing()
+    }
+
+    /// Whether somebody waits for room and nothing is on its way, nor will be: this must never be.
+    pub(super) fn rests_while_somebody_waits(&self) -> bool {
+        let is_at_rest = || !self.is_active() && self.deadline_us().is_none();
+        let Base { gate, waiters, .. } = &self.base;
+        !gate.is_closed() && !gate.is_paused() && waiters.shortage().is_some() && is_at_rest()
+    }
+
+    /// Refuses updates from now on, and begins nothing else. What was accepted becomes durable, and
+    /// then a superblock says so: see [`Core::is_attested`].
+    pub fn begin_close(&mut self) {
+        self.base.gate.begin_close();
+        self.base.waiters.tell();
+    }
+
+    /// Refuses updates from now on, for this reason (the first one counts).
+    pub fn close(&mut self, reason: ClosedError) {
+        self.base.close(reason);
+    }
+}
