@@ -30,10 +30,10 @@ Examples:
   upsweep stat hits.upsweep
 
 Exit status:
-  0  all is well
-  1  damage was found, or the key is not there
-  2  bad input, bad usage, or a store that cannot be used at this moment
-130  `apply` was interrupted, and has said how far it came";
+  0  success
+  1  damage was found, or the key does not exist
+  2  bad input, bad usage, or a store that cannot be used at the moment
+130  `apply` was interrupted, and has printed how far it came";
 
 /// An update-aware storage engine: declare changes, have them durable at once, query at any moment.
 #[derive(Parser)]
@@ -57,26 +57,27 @@ pub(crate) enum Command {
     Restore(RestoreArgs),
     /// List the tables, hash tables and arrays with their kinds and sizes
     ///
-    /// Records and bytes are those in blocks. Updates that wait are not in them until a sweep.
+    /// Records and bytes count what is in blocks; updates count once a sweep has applied them.
     Tables(ShowArgs),
     CreateTable(CreateTableArgs),
     DropTable(DropTableArgs),
     Clone(CloneArgs),
-    /// Keep tables as they are, and see them as they were
+    /// Create, list and drop snapshots
     #[command(after_help = snapshots::EXAMPLES)]
     Snapshot {
         #[command(subcommand)]
         command: SnapshotCommand,
     },
     Changes(ChangesArgs),
-    /// Show what the store is, what was chosen for it and why, and what bounds its speed
+    /// Show the settings of the store and why they were chosen, its state, and what limits its
+    /// speed
     #[command(after_help = STAT_NOTES)]
     Stat(StatArgs),
     Verify(VerifyArgs),
     Repair(RepairArgs),
-    /// Commit everything that waits to the data devices
+    /// Apply all waiting updates and write the result to the data devices
     Sweep(ShowArgs),
-    /// See, retry and discard the updates that their modifiers have refused
+    /// List, retry and discard refused updates
     #[command(after_help = QUARANTINE_EXAMPLES)]
     Quarantine {
         #[command(subcommand)]
@@ -85,12 +86,11 @@ pub(crate) enum Command {
     Bench(BenchCommand),
 }
 
-/// Make an empty store
+/// Create an empty store
 ///
-/// The store is a folder inside one that is there. Its data and its log are files inside, unless
-/// you name others or raw block devices; whatever is on a named device is lost. With the log on a
-/// device of its own, updates and sweeps do not disturb each other. A raw log device is written
-/// once in full.
+/// The store is a new folder; its parent must exist. Data and log are files inside it, unless you
+/// name other files or raw block devices, whose content is lost. With the log on a device of its
+/// own, updates and sweeps do not slow each other down. A raw log device is written once in full.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -98,27 +98,27 @@ Examples:
   upsweep create hits.upsweep --log-size 2GiB
   upsweep create hits.upsweep --data /dev/sdb --data /dev/sdc --log /dev/nvme0n1p3")]
 pub(crate) struct CreateArgs {
-    /// Folder to make; it must be empty or not there
+    /// Folder to create; it must be empty or not exist
     #[arg(value_name = "STORE")]
     pub(crate) store: PathBuf,
-    /// Data device: a file to make, or an existing raw block device of at least 16MiB; several may
-    /// be given
+    /// Data device: a file to create, or an existing raw block device of at least 16MiB; several
+    /// may be given
     #[arg(long, value_name = "PATH")]
     pub(crate) data: Vec<PathBuf>,
-    /// Log device: a file to make, or an existing raw block device; up to 8 may be given
+    /// Log device: a file to create, or an existing raw block device; up to 8 may be given
     #[arg(long, value_name = "PATH")]
     pub(crate) log: Vec<PathBuf>,
-    /// Least target size of a block, 4KiB to 1MiB; without it, what suits the data device. Blocks
-    /// are made larger where the directory, which has an entry for each, takes too much memory
+    /// Minimum target size of a block, 4KiB to 1MiB; by default, what suits the data device. The
+    /// directory has an entry for each block; if it takes too much memory, blocks are made larger
     #[arg(long, value_name = "SIZE")]
     pub(crate) block_size: Option<Size>,
-    /// Most that each log file takes, 1MiB to below 16TiB; without it 512MiB. It begins with an
-    /// eighth of that, or 16MiB if that is more, and becomes longer up to four times the data. A
-    /// raw log device is used whole. An update takes an eighth of the smallest log device at most:
-    /// with 16MiB or more, any value up to 1MiB fits
+    /// Maximum size of each log file, from 1MiB to just below 16TiB; by default 512MiB. A log file
+    /// begins with an eighth of that, but at least 16MiB, and grows up to four times the data. A
+    /// raw log device is used in full. An update can be as long as an eighth of the smallest log
+    /// device: with 16MiB or more, any value up to 1MiB fits
     #[arg(long, value_name = "SIZE")]
     pub(crate) log_size: Option<Size>,
-    /// Print what was made as JSON
+    /// Print what was created as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -129,8 +129,8 @@ pub(crate) struct OpenArgs {
     /// Folder of the store
     #[arg(value_name = "STORE")]
     pub(crate) store: PathBuf,
-    /// Memory for waiting updates, directory, cache and buffers together. The more, the more
-    /// updates each visit of a block applies
+    /// Memory for waiting updates, directory, cache and buffers together. With more memory, each
+    /// visit of a block applies more updates
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub(crate) memory: Size,
 }
@@ -142,11 +142,11 @@ pub(crate) enum DurabilityChoice {
     Each,
     /// Lines share log writes, which follow each other without pause
     Group,
-    /// As group, but a line may wait 5 ms for others, which makes the log writes fuller
+    /// As group, but a line may wait 5 ms for others, so that log writes are larger
     Relaxed,
 }
 
-/// Apply a stream of updates, one a line
+/// Apply a stream of updates, one per line
 ///
 /// A line is OP<TAB>KEY[<TAB>OPERAND]:
 ///
@@ -159,22 +159,22 @@ pub(crate) enum DurabilityChoice {
 ///
 /// Numbers are decimal and signed, of 64 bits; sums wrap around. In keys, values and bytes, \t is a
 /// tab, \n a line feed, \\ a backslash and \xHH the byte with that hexadecimal number; everything
-/// else stands for itself. An empty value is written as a tab and nothing after it. Empty lines are
-/// errors. Lines end in a line feed; a carriage return before it is part of the line.
+/// else stands for itself. An empty value is a tab with nothing after it. Empty lines are errors.
+/// Lines end in a line feed; a carriage return before it is part of the line.
 ///
 /// In an array, KEY is the index of a cell, from 0 to 2^48-1; VALUE and NUMBER are numbers that a
-/// cell can hold. All cells are there and 0 at first, which is where `max` and `min` start too.
-/// `delete` makes a cell 0, `add` takes a minus also where cells have no sign, and there is no
-/// `append`. `upsweep tables` shows what is an array.
+/// cell can hold. All cells exist and are 0 at first; `max` and `min` start from 0, too. `delete`
+/// sets a cell to 0, `add` takes negative numbers for unsigned cells, too, and there is no
+/// `append`. `upsweep tables` shows which structures are arrays.
 ///
-/// Lines take effect in order. After a crash the table is as some first part of the input has left
-/// it, at least as long as the last `durable COUNT` that was printed. A malformed line ends the
+/// Lines take effect in order. After a crash, the table has the effect of the first N lines, where
+/// N is at least the last `durable COUNT` that was printed. A malformed line ends the
 /// command with status 2; the lines before it are applied and durable, the ones after it are not.
 ///
-/// An update that does not fit the value that it meets, such as `add` to a text, goes to the
-/// quarantine; see `upsweep quarantine`. So does one whose result does not fit a cell of 8 to 32
-/// bits. In cells of 64 bits sums wrap around, as they do in tables: 0 and `add -1` give 2^64-1 in
-/// a cell of u64.
+/// An update that does not fit the current value, such as `add` to a text, goes to the quarantine;
+/// see `upsweep quarantine`. So does an update whose result does not fit a cell of 8 to 32 bits. In
+/// cells of 64 bits sums wrap around, as they do in tables: 0 and `add -1` give 2^64-1 in a cell of
+/// u64.
 #[derive(Args)]
 #[command(
     verbatim_doc_comment,
@@ -187,11 +187,11 @@ Examples:
 pub(crate) struct ApplyArgs {
     #[command(flatten)]
     pub(crate) open: OpenArgs,
-    /// File with the updates; - or nothing is standard input
+    /// File with the updates; - is standard input
     #[arg(value_name = "FILE", default_value = "-")]
     pub(crate) file: PathBuf,
-    /// Table, hash table or array to update. An ordered table is made if nothing has this name; it
-    /// is gone again if the very first line is refused
+    /// Table, hash table or array to update. If it does not exist, an ordered table is created; it
+    /// is dropped again if the very first line is refused
     #[arg(long, value_name = "NAME", default_value = "main")]
     pub(crate) table: String,
     /// When an update counts as done
@@ -208,7 +208,7 @@ pub(crate) struct ApplyArgs {
 /// How to print values.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ValueFormat {
-    /// Text, with \t, \n, \\ and \xHH for what is not printable
+    /// Text, with \t, \n, \\ and \xHH for bytes that are not printable
     #[value(name = "utf8")]
     Text,
     /// Hexadecimal digits
@@ -224,18 +224,18 @@ pub(crate) enum ValueFormat {
 /// How to print records.
 #[derive(Args)]
 pub(crate) struct PrintArgs {
-    /// How to print values; without it, numbers as numbers and all else as utf8
+    /// How to print values; by default, numbers as numbers and everything else as utf8
     #[arg(long = "as", value_enum, value_name = "FORMAT")]
     pub(crate) format: Option<ValueFormat>,
-    /// Print JSON, one object a line; keys and texts with the escapes of utf8
+    /// Print JSON, one object per line; keys and texts have the escapes of utf8
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 /// Print the value of one key
 ///
-/// With exit status 1 if there is none. The key of a cell of an array is its index; every cell has
-/// a number.
+/// The exit status is 1 if the key does not exist. The key of an array cell is its index; every
+/// cell has a number.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -246,7 +246,7 @@ Examples:
 pub(crate) struct GetArgs {
     #[command(flatten)]
     pub(crate) open: OpenArgs,
-    /// The key; \t, \n, \\ and \xHH stand for what cannot be typed
+    /// The key; \t, \n, \\ and \xHH stand for bytes that cannot be typed
     #[arg(value_name = "KEY", allow_hyphen_values = true)]
     pub(crate) key: Bytes,
     #[command(flatten)]
@@ -257,9 +257,9 @@ pub(crate) struct GetArgs {
 
 /// Print the records of a range of keys, in key order
 ///
-/// A record is KEY<TAB>VALUE. Of an array, it is INDEX<TAB>NUMBER for each cell that is not 0, and
-/// --from and --to are indexes. A hash table has no order of keys: all its records are printed, in
-/// the order of the hashes of their keys, and no range can be asked for.
+/// A record is printed as KEY<TAB>VALUE. For an array, it is INDEX<TAB>NUMBER for each cell that is
+/// not 0, and --from and --to are indexes. A hash table has no key order: all its records are
+/// printed, in the order of the hashes of their keys, and ranges are not available.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -277,13 +277,13 @@ pub(crate) struct ScanArgs {
     /// End of the range; this key itself is not printed
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     pub(crate) to: Option<Bytes>,
-    /// Only keys that begin with this
+    /// Only keys with this prefix
     #[arg(long, value_name = "PREFIX", allow_hyphen_values = true)]
     pub(crate) prefix: Option<Bytes>,
     /// At most this many records
     #[arg(long, value_name = "N")]
     pub(crate) limit: Option<u64>,
-    /// From the highest key down
+    /// Print from the highest key down
     #[arg(long)]
     pub(crate) reverse: bool,
     #[command(flatten)]
@@ -314,8 +314,8 @@ pub(crate) struct ShowArgs {
 
 /// Read everything and check every checksum and invariant
 ///
-/// Prints each damage with block, space, device and offset. Exit status 1 if there is any. Nothing
-/// is written.
+/// Prints each damaged block with its space, device and offset. The exit status is 1 if there is
+/// damage. Nothing is written.
 #[derive(Args)]
 pub(crate) struct VerifyArgs {
     /// Folder of the store
@@ -326,12 +326,12 @@ pub(crate) struct VerifyArgs {
     pub(crate) json: bool,
 }
 
-/// Restore the description of a store from the copy that its devices have
+/// Restore store.json from the copy on the devices
 ///
-/// store.json says what a store consists of, and every device begins with a label that has a copy
-/// of it and a checksum. If the two differ, or store.json is gone or unreadable, no command opens
-/// the store. This one writes what the label has, and keeps what was there as store.json.damaged.
-/// Data is not looked at.
+/// store.json describes the store; the label at the start of every device has a copy of it with a
+/// checksum. If the two differ, or store.json is missing or unreadable, no command opens the store.
+/// This one writes the copy from the label, and keeps the old file as store.json.damaged. It does
+/// not check any data.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -341,7 +341,7 @@ pub(crate) struct RepairArgs {
     /// Folder of the store
     #[arg(value_name = "STORE")]
     pub(crate) store: PathBuf,
-    /// Device of the store whose label to take; without it, the first data device
+    /// Device of the store to read the label from; by default, the first data device
     #[arg(long, value_name = "PATH")]
     pub(crate) device: Option<PathBuf>,
 }
@@ -352,10 +352,10 @@ Examples:
   upsweep stat hits.upsweep --json
   upsweep stat hits.upsweep --metrics
 
-A store is open in one process at a time, and this command opens it. With --metrics, gauges are
-those of the store now: sizes, fill, what waits. Counters and times begin at this open; those of
-the last session are there as well, under upsweep_last_session_. An application that has the
-store open serves its own metrics by Store::metrics_text.";
+Only one process at a time can have a store open, and this command opens it. With --metrics,
+gauges show the store as it is now: sizes, fill, waiting updates. Counters and times begin at this
+open; those of the last session are under upsweep_last_session_. An application that has the store
+open serves its own metrics with Store::metrics_text.";
 
 const QUARANTINE_EXAMPLES: &str = "\
 Examples:
@@ -368,10 +368,10 @@ pub(crate) enum QuarantineCommand {
     /// Print every update that was refused, and why
     ///
     /// A line is ID<TAB>TABLE<TAB>OPERATION<TAB>KEY<TAB>OPERAND<TAB>REASON, with \t, \n, \\ and
-    /// \xHH for what is not printable. Whether an update is refused is settled by the sweep, so
-    /// those that still wait for one are not in the list; standard error says how many they are.
+    /// \xHH for bytes that are not printable. The sweep decides whether an update is refused, so
+    /// updates that still wait for a sweep are not listed; standard error says how many wait.
     List(ShowArgs),
-    /// Declare refused updates anew, once their cause is gone
+    /// Declare refused updates again, once the cause is fixed
     ///
     /// An update whose table was dropped is only removed from the quarantine.
     Retry(PickArgs),
@@ -384,10 +384,10 @@ pub(crate) enum QuarantineCommand {
 pub(crate) struct PickArgs {
     #[command(flatten)]
     pub(crate) open: OpenArgs,
-    /// The update, as `upsweep quarantine list` names it; several may be given
+    /// The ID that `upsweep quarantine list` prints; several may be given
     #[arg(value_name = "ID")]
     pub(crate) ids: Vec<String>,
-    /// All updates that are in quarantine now
+    /// All updates that are in the quarantine now
     #[arg(long)]
     pub(crate) all: bool,
     /// Print JSON

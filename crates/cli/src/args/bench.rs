@@ -9,12 +9,12 @@ use crate::text::Size;
 /// Measure the engine in a temporary store
 ///
 /// Loads a table and increments random counters in it until the sweep has gone over all data three
-/// times: only then has the rate settled, for at first memory and log are empty. Says what each
+/// times: the rate settles only then, because memory and log are empty at first. Prints what each
 /// second was like, how near the rate came to the bound that `upsweep stat` computes, and what the
 /// machine itself did meanwhile. Then reads records at random for 5 seconds.
 ///
-/// The store is made in a new folder inside DIR and removed at the end; after a kill, remove
-/// DIR/upsweep-bench-* yourself.
+/// The store is made in a new folder inside DIR and removed at the end; if the command is killed,
+/// remove DIR/upsweep-bench-* yourself.
 #[derive(Args)]
 #[command(
     arg_required_else_help = true,
@@ -39,7 +39,7 @@ pub(crate) struct BenchCommand {
     pub(crate) workload: Option<Workload>,
 }
 
-/// Workloads of their own.
+/// Other workloads.
 #[derive(Subcommand)]
 pub(crate) enum Workload {
     Rodeh(RodehArgs),
@@ -50,9 +50,9 @@ pub(crate) enum Workload {
 ///
 /// On two trees, with a cache of 5 % of their bytes: throughput of the workloads Search-100,
 /// Search-80, Modify and Insert with one caller and with ten, and latency of single operations.
-/// Updates are durable before they return; extra lines show them relaxed, where the end waits for
-/// all, and with the time until a sweep has brought them into the tree. The tree is brought back to
-/// what it was after every run.
+/// Updates are durable before they return. Extra lines show relaxed updates, where the run ends
+/// when all are durable, and the time until a sweep has written them into the tree. The tree is
+/// restored after every run.
 ///
 /// (O. Rodeh, "B-trees, Shadowing, and Range-operations", section 7.)
 #[derive(Args)]
@@ -91,8 +91,9 @@ pub(crate) struct RodehArgs {
 /// Makes stores in a new folder inside DIR, which is removed at the end. Measures, in one run: how
 /// long clones, snapshots and the first update after a clone take by the size of the table; how
 /// long the removal of a part of a table takes and how many nodes of the directory it changes; how
-/// fast the room of dropped tables comes back, and how long an update waits meanwhile; bulk loads
-/// beside dd on the same file system; additions to an ordered table, a hash table and an array.
+/// fast the space of dropped tables becomes free, and how long an update waits meanwhile; bulk
+/// loads beside dd on the same file system; additions to an ordered table, a hash table and an
+/// array.
 ///
 /// Records have keys of 8 bytes and counters of 8 bytes. Every number is a median with the lowest
 /// and the highest.

@@ -17,7 +17,7 @@ pub(crate) enum RecordFormat {
 
 /// Write all records of a table or hash table as lines
 ///
-/// They come in key order, or, of a hash table, in the order of the hashes of their keys.
+/// Records are in key order; those of a hash table are in the order of the hashes of their keys.
 ///
 /// A line is KEY<TAB>VALUE[<TAB>KIND] or, with --format jsonl, a JSON object of these as strings:
 /// {"key":"KEY","value":"VALUE","kind":"KIND"}.
@@ -25,14 +25,14 @@ pub(crate) enum RecordFormat {
 /// KIND is i64, u64 or f64 for numbers of 8 bytes, which are written in decimal; without it, VALUE
 /// is bytes. In keys and bytes, \t is a tab, \n a line feed, \\ a backslash and \xHH the byte with
 /// that hexadecimal number; in JSON, that is so inside of the strings. Infinite numbers are inf and
-/// -inf; of what is not a number, only that (NaN).
+/// -inf; every NaN is NaN.
 ///
-/// `upsweep load` makes an equal table of lines that are in key order. `sort` puts those of a hash
-/// table in order only if no key has escapes: see `upsweep load --help`, also for what else to do.
+/// `upsweep load` makes an equal table from lines in key order. `sort` can order the lines of a
+/// hash table only if no key has escapes; `upsweep load --help` says what to do otherwise.
 ///
-/// The lines are written to FILE.dumping, which gets the name FILE when it is whole and on stable
-/// media. If writing fails it is removed; if the command is killed it is left: remove it. What goes
-/// to standard output is whole if the exit status is 0. A FILE that is there already is refused.
+/// The lines are written to FILE.dumping, which is renamed to FILE once it is complete and on
+/// stable media. It is removed if writing fails, and left behind if the command is killed. Standard
+/// output is complete if the exit status is 0. An existing FILE is refused.
 #[derive(Args)]
 #[command(
     verbatim_doc_comment,
@@ -46,7 +46,7 @@ Examples:
 pub(crate) struct DumpArgs {
     #[command(flatten)]
     pub(crate) open: OpenArgs,
-    /// File to make; - or nothing is standard output
+    /// File to create; - is standard output
     #[arg(value_name = "FILE", default_value = "-")]
     pub(crate) file: PathBuf,
     #[command(flatten)]
@@ -56,22 +56,22 @@ pub(crate) struct DumpArgs {
     pub(crate) format: RecordFormat,
 }
 
-/// Fill a new table with records in key order, one a line
+/// Fill a new table with records in key order, one per line
 ///
 /// Lines are as `upsweep dump` writes them: KEY<TAB>VALUE[<TAB>KIND] or, with --format jsonl,
 /// {"key":"KEY","value":"VALUE","kind":"KIND"}. KIND is i64, u64 or f64; without it, VALUE is
 /// bytes. In keys and bytes, \t is a tab, \n a line feed, \\ a backslash and \xHH the byte with
 /// that hexadecimal number. Empty lines are errors.
 ///
-/// Keys must ascend by the bytes that they stand for. The table must be an ordered one that is
-/// empty, or not there. At a line that is malformed or out of order the command ends with status 2,
-/// and nothing of the input is in the table; a table that it has made is gone again. If it is
-/// killed, such a table stays, and is empty. At the end, everything is durable.
+/// Keys must be in ascending order of the bytes that they stand for. The table must be ordered and
+/// empty, or not exist. At a malformed line or one out of order the command ends with status 2 and
+/// loads nothing; a table that it has created is dropped again. If it is killed, such a table
+/// stays, empty. When the command ends with status 0, everything is durable.
 ///
-/// `sort`, as in the examples, puts lines in this order only if no key has escapes, because an
-/// escape does not sort as the byte that it stands for. Lines of `upsweep dump` with other keys can
-/// be applied instead, in any order, if all their numbers are of kind i64. That is slower, and not
-/// all or nothing:
+/// `sort`, as in the examples, gives this order only if no key has escapes, because an escape does
+/// not sort like the byte that it stands for. With other keys, lines of `upsweep dump` can be
+/// applied in any order instead, if all numbers are of kind i64. That is slower, and not all or
+/// nothing:
 ///
 ///   awk -F'\t' '{ print ($3 == "i64" ? "add" : "put") "\t" $1 "\t" $2 }' sessions.tsv |
 ///     upsweep apply hits.upsweep --table sorted
@@ -87,16 +87,16 @@ Examples:
 pub(crate) struct LoadArgs {
     #[command(flatten)]
     pub(crate) open: OpenArgs,
-    /// File with the records; - or nothing is standard input
+    /// File with the records; - is standard input
     #[arg(value_name = "FILE", default_value = "-")]
     pub(crate) file: PathBuf,
-    /// Table to fill; made if it is not there
+    /// Table to fill; created if it does not exist
     #[arg(long, value_name = "NAME", default_value = "main")]
     pub(crate) table: String,
     /// How records are written
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "tsv")]
     pub(crate) format: RecordFormat,
-    /// How full the blocks are made, 50 to 100 per cent; room delays their first splits
+    /// How full to make the blocks, 50 to 100 per cent; free room in them delays their first splits
     #[arg(long, value_name = "PERCENT", default_value_t = 90,
           value_parser = clap::value_parser!(u32).range(50..=100))]
     pub(crate) fill: u32,

@@ -14,10 +14,10 @@ Examples:
 /// What to read, and as of when.
 #[derive(Args)]
 pub(crate) struct SourceArgs {
-    /// What to read, as `upsweep tables` names it
+    /// Name of the table, hash table or array to read
     #[arg(long, value_name = "NAME", default_value = "main")]
     pub(crate) table: String,
-    /// Read it as this snapshot has it; without it, as it is now
+    /// Read it as of this snapshot; by default, as it is now
     #[arg(long, value_name = "SNAPSHOT")]
     pub(crate) at: Option<String>,
 }
@@ -25,7 +25,7 @@ pub(crate) struct SourceArgs {
 #[derive(Subcommand)]
 pub(crate) enum SnapshotCommand {
     Create(SnapshotCreateArgs),
-    /// Print every snapshot: its name, its place in the history of the store, and what it has
+    /// Print every snapshot: its name, its sequence, and the tables in it
     ///
     /// A snapshot shows all updates with a lower sequence than its own, and no others.
     #[command(after_help = "\
@@ -36,11 +36,11 @@ Examples:
     Drop(SnapshotDropArgs),
 }
 
-/// Keep tables, hash tables and arrays as they are at this moment
+/// Take a snapshot of tables, hash tables and arrays
 ///
-/// All of them show the same moment, with every update that was durable before. It takes one record
-/// of the log, whatever their size: all blocks are shared until an update changes them. What the
-/// snapshot alone still has takes room until `upsweep snapshot drop`.
+/// All of them show the same moment, with every update that was durable before. A snapshot takes
+/// one log record, whatever their size: blocks are shared until an update changes them. Blocks that
+/// only the snapshot still refers to take space until `upsweep snapshot drop`.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -49,10 +49,10 @@ Examples:
 pub(crate) struct SnapshotCreateArgs {
     #[command(flatten)]
     pub(crate) open: OpenArgs,
-    /// Name of the snapshot, which no other has: 1 to 255 bytes without control characters
+    /// Name of the snapshot, unique in the store: 1 to 255 bytes without control characters
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-    /// Keep only this table, hash table or array; several may be given. Without it, all are kept
+    /// Include only this table, hash table or array; several may be given. By default, all
     #[arg(long = "table", value_name = "NAME")]
     pub(crate) tables: Vec<String>,
 }
@@ -60,8 +60,8 @@ pub(crate) struct SnapshotCreateArgs {
 /// Drop a snapshot
 ///
 /// The tables themselves, and clones made from the snapshot, stay as they are. When the command
-/// ends, the room of what only the snapshot had has come back; what tables, clones or other
-/// snapshots still have stays.
+/// ends, the space that only the snapshot used is free; what tables, clones or other snapshots
+/// still refer to stays.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -69,7 +69,7 @@ Examples:
 pub(crate) struct SnapshotDropArgs {
     #[command(flatten)]
     pub(crate) open: OpenArgs,
-    /// The snapshot, as `upsweep snapshot list` names it
+    /// Name of the snapshot
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 }
@@ -77,11 +77,11 @@ pub(crate) struct SnapshotDropArgs {
 /// Print the records of a table that differ between two snapshots, in key order
 ///
 /// A line is KEY<TAB>BEFORE<TAB>AFTER: the values in the earlier snapshot and in the later one.
-/// \absent stands for no value; a text of these letters is printed as \\absent. In JSON, it is
-/// null. A table that one of the snapshots does not have counts as empty there.
+/// \absent stands for no value, and a text of these letters is printed as \\absent; in JSON, no
+/// value is null. A table that is missing from one of the snapshots counts as empty there.
 ///
-/// The time that it takes depends on how much has changed, not on how much there is. Hash tables
-/// and arrays cannot be compared.
+/// The time depends on how much has changed, not on the size of the table. Hash tables and arrays
+/// cannot be compared.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -90,10 +90,10 @@ Examples:
 pub(crate) struct ChangesArgs {
     #[command(flatten)]
     pub(crate) open: OpenArgs,
-    /// The snapshot to compare with
+    /// The earlier snapshot
     #[arg(value_name = "EARLIER")]
     pub(crate) earlier: String,
-    /// The snapshot whose records are new
+    /// The later snapshot
     #[arg(value_name = "LATER")]
     pub(crate) later: String,
     /// Table to compare

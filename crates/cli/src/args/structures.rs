@@ -26,7 +26,7 @@ impl FromStr for KindChoice {
                 let cells = cells.unwrap_or("u64");
                 let found = cells.parse().ok().filter(|found| !matches!(found, CellKind::Bytes(_)));
                 KnownKind::Array(found.ok_or_else(|| {
-                    format!("{cells:?} is no type of cells: u8, u16, u32, u64, i64, f64")
+                    format!("{cells:?} is not a cell type: give u8, u16, u32, u64, i64 or f64")
                 })?)
             }
             _ => return Err("give ordered, hash, array, or array:TYPE".to_owned()),
@@ -45,13 +45,13 @@ impl Display for KindChoice {
     }
 }
 
-/// Make an empty table, hash table or array
+/// Create an empty table, hash table or array
 ///
-/// An ordered table keeps its records in the order of their keys, so ranges of keys can be printed
-/// and removed. A hash table spreads them evenly whatever the keys are, for queries and updates of
-/// single keys. An array has a number at every index from 0 to 2^48-1, which is 0 until it is
-/// changed; only numbers that are not 0 take space. A sum that does not fit a cell of 8 to 32 bits
-/// goes to the quarantine, and the cell stays as it was; in cells of 64 bits sums wrap around.
+/// An ordered table keeps its records in key order, so ranges of keys can be printed and removed. A
+/// hash table spreads records evenly whatever the keys are, for queries and updates of single keys.
+/// An array has a number at every index from 0 to 2^48-1, which is 0 until it is changed; only
+/// numbers that are not 0 take space. In cells of 8 to 32 bits, an addition whose sum does not fit
+/// goes to the quarantine and the cell keeps its value; in cells of 64 bits, sums wrap around.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -61,19 +61,19 @@ Examples:
 pub(crate) struct CreateTableArgs {
     #[command(flatten)]
     pub(crate) open: OpenArgs,
-    /// Its name, which nothing else has: 1 to 255 bytes without control characters
+    /// Its name, unique in the store: 1 to 255 bytes without control characters
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-    /// What to make: ordered, hash, array:TYPE with cells of type u8, u16, u32, u64, i64 or f64, or
-    /// array, which is array:u64
+    /// What to create: ordered, hash, array:TYPE with cells of type u8, u16, u32, u64, i64 or f64,
+    /// or array, which is array:u64
     #[arg(long, value_name = "KIND", default_value = "ordered")]
     pub(crate) kind: KindChoice,
 }
 
-/// Drop a table, hash table or array with all that is in it
+/// Drop a table, hash table or array with all its records
 ///
-/// Snapshots and clones of it stay as they are. When the command ends, its room has come back,
-/// except for what a snapshot or clone still has.
+/// Snapshots and clones of it stay as they are. When the command ends, its space is free, except
+/// for what a snapshot or clone still refers to.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -81,15 +81,15 @@ Examples:
 pub(crate) struct DropTableArgs {
     #[command(flatten)]
     pub(crate) open: OpenArgs,
-    /// The table, as `upsweep tables` names it
+    /// Name of the table, hash table or array
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
 }
 
-/// Make a copy of a table, hash table or array that goes its own way
+/// Make an independent copy of a table, hash table or array
 ///
-/// It takes one record of the log, whatever the size: all blocks are shared until an update of
-/// either changes them.
+/// A clone takes one log record, whatever the size: blocks are shared until an update of either
+/// changes them.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -98,22 +98,22 @@ Examples:
 pub(crate) struct CloneArgs {
     #[command(flatten)]
     pub(crate) open: OpenArgs,
-    /// What to clone
+    /// Name of the table, hash table or array to clone
     #[arg(value_name = "SOURCE")]
     pub(crate) source: String,
-    /// Name of the clone, which nothing else has: 1 to 255 bytes without control characters
+    /// Name of the clone, unique in the store: 1 to 255 bytes without control characters
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-    /// Clone it as this snapshot has it; without it, as it is now
+    /// Clone it as of this snapshot; by default, as it is now
     #[arg(long, value_name = "SNAPSHOT")]
     pub(crate) at: Option<String>,
 }
 
 /// Remove all records of a range of keys from a table
 ///
-/// It takes one record of the log and reads nothing, however many records there are. When the
-/// command ends, the removal is durable and the room has come back, except for what a snapshot or
-/// clone still has: these stay as they are. Hash tables and arrays have no ranges of keys.
+/// A removal takes one log record and reads nothing, however many records there are. When the
+/// command ends, it is durable and the space is free, except for what a snapshot or clone still
+/// refers to. Hash tables and arrays have no ranges of keys.
 #[derive(Args)]
 #[command(
     group = ArgGroup::new("range").args(["from", "to", "all"]).required(true).multiple(true),
@@ -129,10 +129,10 @@ pub(crate) struct RemoveRangeArgs {
     /// Table to remove from
     #[arg(long, value_name = "NAME", default_value = "main")]
     pub(crate) table: String,
-    /// First key of the range; without it, the first of the table
+    /// First key of the range; by default, the first of the table
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     pub(crate) from: Option<Bytes>,
-    /// End of the range; this key itself stays. Without it, all keys from --from on are removed
+    /// End of the range; this key itself stays. By default, the end of the table
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     pub(crate) to: Option<Bytes>,
     /// Remove all records
@@ -142,10 +142,10 @@ pub(crate) struct RemoveRangeArgs {
 
 /// Put the blocks of a table back into key order on the devices
 ///
-/// Of a hash table, that is the order of the hashes of keys; of an array, that of indexes.
-/// Updates scatter neighbouring blocks over the devices, so that a scan on a rotating device seeks.
-/// Blocks that lie in order stay where they are, and so do those that a clone or snapshot shares.
-/// It takes its time, for sweeps come first; what is done stays done if it is interrupted.
+/// For a hash table, that is the order of the hashes of keys; for an array, the order of indexes.
+/// Updates scatter neighbouring blocks over the devices, so that a scan of a rotating device has to
+/// seek. Blocks that are in order stay where they are, as do those shared with a clone or snapshot.
+/// Sweeps have priority, so this can take long; an interrupted compaction keeps what it has done.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -154,7 +154,7 @@ Examples:
 pub(crate) struct CompactArgs {
     #[command(flatten)]
     pub(crate) open: OpenArgs,
-    /// Table, hash table or array to put in order
+    /// Table, hash table or array to compact
     #[arg(long, value_name = "NAME", default_value = "main")]
     pub(crate) table: String,
     /// Print the result as JSON

@@ -57,8 +57,8 @@ fn a_kind_that_there_is_not_is_refused() {
         ("tree", "give ordered, hash, array, or array:TYPE"),
         ("hash:u8", "give ordered, hash, array, or array:TYPE"),
         ("", "give ordered, hash, array, or array:TYPE"),
-        ("array:bytes8", "\"bytes8\" is no type of cells: u8, u16, u32, u64, i64, f64"),
-        ("array:", "\"\" is no type of cells"),
+        ("array:bytes8", "\"bytes8\" is not a cell type: give u8, u16, u32, u64, i64 or f64"),
+        ("array:", "\"\" is not a cell type"),
     ] {
         let run = world.run("create-table", &["new", "--kind", kind]);
         assert_eq!((run.status, run.out.as_str()), (Some(2), ""), "{kind}");
