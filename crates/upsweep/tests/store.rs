@@ -3,8 +3,8 @@
 #![expect(clippy::disallowed_methods, reason = "tests of a store on files")]
 
 use upsweep::{
-    ClosedError, CreateOptions, Durability, Error, Modifier, Outcome, Refusal, RequestError,
-    Retried, RetryError, Store, Table, TableDefinition, ValueKind, ValueRef,
+    ClosedError, CreateOptions, Durability, Error, Modifier, OpenOptions, Outcome, Refusal,
+    RequestError, Retried, RetryError, Store, Table, TableDefinition, ValueKind, ValueRef,
 };
 
 fn small() -> CreateOptions {
@@ -54,6 +54,45 @@ fn updates_are_there_at_once_after_a_sweep_and_after_reopening() {
     let report = Store::builder().verify(&path).expect("verified");
     assert_eq!(report.damage, []);
     assert_eq!(report.records, 20_000);
+}
+
+#[test]
+fn a_new_store_opens_with_any_allowed_number_of_log_batches_in_flight() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let builder = |depth| {
+        let options = OpenOptions::default().memory_bytes(32 << 20).log_depth(depth);
+        Store::builder().options(options)
+    };
+    for depth in [1, 7, 16] {
+        let path = folder.path().join(format!("store-{depth}"));
+        let store = builder(depth).create(&path, &small()).expect("a new store");
+        let table = store.table("hits").expect("a table");
+        (0..100u32).for_each(|number| drop(table.add(&number.to_be_bytes(), 1).expect("durable")));
+        drop(table);
+        store.close().expect("closed");
+        let store = builder(depth).open(&path).expect("opens again");
+        assert_eq!(store.existing_table("hits").expect("the table").iter().count(), 100);
+    }
+}
+
+#[test]
+fn settings_out_of_range_are_named_and_leave_nothing_behind() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = || OpenOptions::default().memory_bytes(32 << 20);
+    let cases = [
+        (options().log_depth(0), "log depth: 0; give 1 to 16"),
+        (options().log_depth(17), "log depth: 17; give 1 to 16"),
+        (options().run_blocks_max(0), "blocks of a run: 0; give 1 to 1024"),
+        (options().run_blocks_max(1025), "blocks of a run: 1025; give 1 to 1024"),
+        (options().run_density_percent_min(101), "run density: 101 per cent; give 0 to 100"),
+        (options().memory_bytes(1000), "memory: 1000 bytes; this store needs at least 9MiB"),
+    ];
+    for (options, text) in cases {
+        let path = folder.path().join("store");
+        let refused = Store::builder().options(options).create(&path, &small()).err();
+        assert_eq!(refused.map(|error| error.to_string()).as_deref(), Some(text));
+        assert!(!path.exists(), "{text}");
+    }
 }
 
 #[test]

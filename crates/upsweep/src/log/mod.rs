@@ -62,6 +62,10 @@ pub const LOG_TOKEN_BIT: u64 = 1 << 63;
 
 /// Regions, segments and batches are whole units of this many bytes, whatever a page is.
 const UNIT_BYTES: u64 = PAGE_BYTES_MAX as u64;
+/// Most batches in flight per device.
+pub const DEPTH_MAX: u8 = 16;
+/// Segments that a region has at least, beside one for each batch in flight.
+pub const SPARE_SEGMENTS: u64 = 2;
 
 /// One stream of records: the crc32c of its name. Nothing about streams is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -166,8 +170,8 @@ impl LogConfig {
         if !page.is_power_of_two() || !(PAGE_BYTES_MIN..=PAGE_BYTES_MAX).contains(&page) {
             return bad("page_bytes", format!("{page}; a power of two from 512 to 4096"));
         }
-        if !(1..=16).contains(&self.depth) {
-            return bad("depth", format!("{}; 1 to 16", self.depth));
+        if !(1..=DEPTH_MAX).contains(&self.depth) {
+            return bad("depth", format!("{}; 1 to {DEPTH_MAX}", self.depth));
         }
         if !(1..=DEVICES_MAX).contains(&self.regions.len()) {
             return bad("regions", format!("{} given; 1 to {DEVICES_MAX}", self.regions.len()));
@@ -182,7 +186,7 @@ impl LogConfig {
 
     /// Least segments of a region.
     fn segments_min(&self) -> u64 {
-        u64::from(self.depth).saturating_add(2).max(4)
+        (u64::from(self.depth) + SPARE_SEGMENTS).max(4)
     }
 
     /// Least length of a region in bytes.

@@ -51,7 +51,8 @@ pub struct OpenOptions {
     pub run_blocks_max: Option<usize>,
     /// Least part of a run's bytes in blocks with waiting updates, in per cent (paper: 50).
     pub run_density_percent_min: u32,
-    /// Batches in flight per log device (1 to 16; paper: 2).
+    /// Batches in flight per log device (1 to 16; paper: 2). A new log is short and has room for 6;
+    /// after it has grown, the next open allows more.
     pub log_depth: u8,
 }
 
@@ -78,8 +79,10 @@ impl OpenOptions {
             log_depth: self.log_depth,
             ..policy::Options::default()
         };
+        let config = policy::configure(shape, &options, &Scale::FULL);
+        config.check_ranges()?;
         policy::check_memory(shape, &options, &Scale::FULL)?;
-        Ok(policy::configure(shape, &options, &Scale::FULL))
+        Ok(config)
     }
 }
 
@@ -133,7 +136,22 @@ impl BlockStore {
     /// [`Error::Request`] naming the path or setting that is wrong; [`Error::Closed`] if a write
     /// failed. What was made is removed again.
     pub fn create(folder: &Path, options: &CreateOptions) -> Result<(), Error> {
-        layout::create(folder, options)
+        layout::create(folder, options).map(drop)
+    }
+
+    /// Makes an empty store in `folder` and opens it. If it cannot be opened, nothing is left of
+    /// it.
+    ///
+    /// # Errors
+    /// As [`BlockStore::create`] and [`BlockStore::open`].
+    pub fn create_and_open(
+        folder: &Path,
+        create: &CreateOptions,
+        open: &OpenOptions,
+        registry: &Registry,
+    ) -> Result<Self, Error> {
+        let made = layout::create(folder, create)?;
+        Self::open(folder, open, registry).inspect_err(|_| made.remove())
     }
 
     /// Makes an empty store of `devices`, the first `data_devices` of which are for data and the

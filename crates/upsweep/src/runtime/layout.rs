@@ -204,8 +204,29 @@ pub(super) fn open(
     Ok((locked, description, devices))
 }
 
+/// A store folder that was just made, with the devices that are files of it.
+pub(super) struct Made {
+    folder: PathBuf,
+    was_there: bool,
+    files: Vec<PathBuf>,
+}
+
+impl Made {
+    /// Removes it again. Best effort: what cannot be removed is reported by the next attempt to
+    /// create.
+    pub(super) fn remove(&self) {
+        self.files.iter().for_each(|file| drop(fs::remove_file(file)));
+        for file in [DESCRIPTION, "lock"] {
+            drop(fs::remove_file(self.folder.join(file)));
+        }
+        if !self.was_there {
+            drop(fs::remove_dir(&self.folder));
+        }
+    }
+}
+
 /// Makes a store folder with its devices; whatever it made is removed again if it fails.
-pub(super) fn create(folder: &Path, options: &CreateOptions) -> Result<(), Error> {
+pub(super) fn create(folder: &Path, options: &CreateOptions) -> Result<Made, Error> {
     let was_there = folder.exists();
     let occupied = was_there
         && (!folder.is_dir() || fs::read_dir(folder).is_ok_and(|mut d| d.next().is_some()));
@@ -217,19 +238,10 @@ pub(super) fn create(folder: &Path, options: &CreateOptions) -> Result<(), Error
     if !was_there {
         fs::create_dir(folder).map_err(|error| path_error(folder, error))?;
     }
-    let result = create_inside(folder, options, &devices);
-    if result.is_err() {
-        // Best effort: what cannot be removed is reported by the next attempt to create.
-        let made = devices.paths.iter().filter(|path| path.create);
-        made.for_each(|made| drop(fs::remove_file(&made.path)));
-        for file in ["store.json", "lock"] {
-            drop(fs::remove_file(folder.join(file)));
-        }
-        if !was_there {
-            drop(fs::remove_dir(folder));
-        }
-    }
-    result
+    let files = devices.paths.iter().filter(|path| path.create).map(|path| path.path.clone());
+    let made = Made { folder: folder.to_owned(), was_there, files: files.collect() };
+    create_inside(folder, options, &devices).inspect_err(|_| made.remove())?;
+    Ok(made)
 }
 
 fn create_inside(folder: &Path, options: &CreateOptions, new: &NewDevices) -> Result<(), Error> {

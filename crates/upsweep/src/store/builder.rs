@@ -154,14 +154,14 @@ impl StoreBuilder {
         Ok(self.opened(blocks))
     }
 
-    /// Makes an empty store in `folder`, which must be empty or not there, and opens it.
+    /// Makes an empty store in `folder`, which must be empty or not exist, and opens it.
     ///
     /// # Errors
-    /// [`RequestError::AlreadyExists`], other wrong paths and settings; a failed write.
+    /// [`RequestError::AlreadyExists`], other wrong paths and settings; a failed write. Nothing is
+    /// left of a store that could not be made or opened.
     pub fn create(self, folder: impl AsRef<Path>, options: &CreateOptions) -> Result<Store, Error> {
-        let registry = self.registry()?;
-        BlockStore::create(folder.as_ref(), options)?;
-        let blocks = BlockStore::open(folder.as_ref(), &self.options, &registry)?;
+        let (folder, registry) = (folder.as_ref(), self.registry()?);
+        let blocks = BlockStore::create_and_open(folder, options, &self.options, &registry)?;
         Ok(self.opened(blocks))
     }
 

@@ -4,7 +4,7 @@ use super::growth::{GRANULE_BYTES, KEPT_BYTES_MIN, STEP_BYTES_MIN, WINDOW_US};
 use super::spill::{SPILL_FILL_PERCENT, SPILL_SEGMENT_BYTES};
 use crate::engine::config::{Config, FANOUT_MIN, FileSpace, Spilling};
 use crate::error::{Error, RequestError};
-use crate::log::LogRegion;
+use crate::log::{DEPTH_MAX, LogRegion, SPARE_SEGMENTS};
 use crate::placement::UNIT_BYTES;
 
 /// Memory budget unless another is given: 256 MiB.
@@ -149,7 +149,7 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
         log_segment_bytes: shape.log_segment_bytes,
         log_page_bytes: shape.log_page_bytes,
         log_batch_bytes: log_batch_bytes(shape.log_segment_bytes),
-        log_depth: options.log_depth,
+        log_depth: log_depth(shape, options.log_depth),
         log_delay_us_max: LOG_DELAY_US_MAX,
         block_bytes: shape.block_bytes,
         directory_percent: Scale::part(u64::from(DIRECTORY_PERCENT), scale.directory) as u32,
@@ -169,6 +169,16 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
         sweep_always: shape.rotates,
         file_space: file_space(scale),
     }
+}
+
+/// Batches in flight per log device: as many as are wanted, but no more than the shortest log has
+/// segments for. A new log is short; once it has grown, the next open allows more. What is out of
+/// range stays so, for [`Config::check`] to refuse it.
+fn log_depth(shape: &Shape, wanted: u8) -> u8 {
+    let segments = |region: &LogRegion| region.bytes / u64::from(shape.log_segment_bytes);
+    let segments = shape.log_regions.iter().map(segments).min().unwrap_or(0);
+    let possible = segments.saturating_sub(SPARE_SEGMENTS).max(LOG_DEPTH.into());
+    if wanted <= DEPTH_MAX { possible.min(wanted.into()) as u8 } else { wanted }
 }
 
 /// The least budget with which an empty store of this shape opens, in bytes, whatever `options` say

@@ -4,10 +4,13 @@ use super::block_size::BlockSizes;
 use super::spill::{SPILL_SEGMENTS_PER_SPILL, SPILLS_IN_FLIGHT_MAX};
 use crate::engine::config::{Config, Spilling};
 use crate::error::{Error, RequestError};
+use crate::log::DEPTH_MAX;
 use crate::placement::{DEVICES_MAX, UNIT_BYTES};
 
 /// Memory for the directory of a small store.
 const DIRECTORY_BYTES_MIN: usize = 64 << 10;
+/// Most blocks of a run that can be chosen.
+const RUN_BLOCKS_LIMIT: usize = 1024;
 /// Largest block that is ever made.
 const BLOCK_BYTES_MAX: u64 = 1 << 20;
 /// A run has at least so many blocks, or else updates of neighbours would meet no neighbour.
@@ -18,11 +21,26 @@ const INLINE_VALUE_PART: usize = 4;
 const OVERSIZED_TIMES: usize = 8;
 
 impl Config {
-    /// Checks every range.
+    /// Checks every range, and that the memory is enough.
     ///
     /// # Errors
     /// [`RequestError::BadConfig`] with the setting, its range and what to do.
     pub fn check(&self) -> Result<(), Error> {
+        self.check_ranges()?;
+        let least = self.memory_bytes_min();
+        if self.memory_bytes < least {
+            let (given, needed) = (self.memory_bytes, least.div_ceil(1 << 20));
+            let reason = format!("{given} bytes; this store needs at least {needed}MiB");
+            return Err(RequestError::BadConfig { setting: "memory", reason }.into());
+        }
+        Ok(())
+    }
+
+    /// Checks every range. How much memory is needed can only be told of what is in range.
+    ///
+    /// # Errors
+    /// As [`Config::check`].
+    pub fn check_ranges(&self) -> Result<(), Error> {
         let bad = |setting, reason: String| {
             Err(Error::Request(RequestError::BadConfig { setting, reason }))
         };
@@ -40,20 +58,23 @@ impl Config {
         if self.log_regions.is_empty() {
             return bad("log devices", "none; give at least one".to_owned());
         }
-        if self.run_blocks_max == 0 || self.runs_in_flight_max == 0 {
-            return bad(
-                "runs",
-                "a run needs at least one block and the pipeline one run".to_owned(),
-            );
+        if !(1..=DEPTH_MAX).contains(&self.log_depth) {
+            return bad("log depth", format!("{}; give 1 to {DEPTH_MAX}", self.log_depth));
+        }
+        if !(1..=RUN_BLOCKS_LIMIT).contains(&self.run_blocks_max) {
+            let given = self.run_blocks_max;
+            return bad("blocks of a run", format!("{given}; give 1 to {RUN_BLOCKS_LIMIT}"));
+        }
+        if self.runs_in_flight_max == 0 {
+            return bad("runs in flight", "none; give at least one".to_owned());
+        }
+        if self.run_density_percent_min > 100 {
+            let given = self.run_density_percent_min;
+            return bad("run density", format!("{given} per cent; give 0 to 100"));
         }
         let granule = self.file_space.granule_bytes;
         if granule == 0 || !granule.is_multiple_of(UNIT_BYTES) {
             return bad("granule", format!("{granule} bytes; give a multiple of 4KiB"));
-        }
-        let least = self.memory_bytes_min();
-        if self.memory_bytes < least {
-            let (given, needed) = (self.memory_bytes, least.div_ceil(1 << 20));
-            return bad("memory", format!("{given} bytes; this store needs at least {needed}MiB"));
         }
         Ok(())
     }

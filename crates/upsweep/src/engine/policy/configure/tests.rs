@@ -57,6 +57,22 @@ fn a_store_that_is_opened_with_defaults_has_what_the_documents_say() {
 }
 
 #[test]
+fn a_short_log_has_fewer_batches_in_flight() {
+    let depth = |segments: u64, log_depth| {
+        let mut shape = shape();
+        let long = shape.log_regions[0];
+        let bytes = segments * u64::from(shape.log_segment_bytes);
+        shape.log_regions = vec![long, LogRegion { device: DeviceId(2), bytes, ..long }];
+        let options = Options { log_depth, ..Options::default() };
+        configure(&shape, &options, &Scale::FULL).log_depth
+    };
+    assert_eq!((depth(8, 6), depth(8, 7), depth(8, 16)), (6, 6, 6));
+    assert_eq!((depth(18, 16), depth(17, 16)), (16, 15));
+    assert_eq!((depth(4, 1), depth(4, 3), depth(0, 3)), (1, 2, 2));
+    assert_eq!((depth(8, 0), depth(8, 17)), (0, 17), "not for this function to mend");
+}
+
+#[test]
 fn a_run_is_a_part_of_the_memory_within_bounds() {
     let blocks = |block_bytes: u32, memory_bytes| {
         configure(&Shape { block_bytes, ..shape() }, &with_memory(memory_bytes), &Scale::FULL)
