@@ -34,10 +34,10 @@ pub use crate::engine::{
     BlockSizes, BlockVisitor, CompactionProgress, Differing, Image, LoadedBlock, LoggedUpdate,
     Seen, SpaceRecord, SpaceSize, View, VisitedBlock, Waiting, Wanted,
 };
-pub use block_store::{BlockStore, OpenOptions};
+pub use block_store::BlockStore;
 pub use layout::CreateOptions;
 pub use load::{BlockLimits, LoadSummary};
-pub use options::Durability;
+pub use options::{Durability, OpenOptions};
 pub use parked::{OwnedUpdate, PendingChange};
 pub use pulse::Pulse;
 pub use shared::PartlyAccepted;

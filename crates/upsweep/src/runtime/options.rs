@@ -3,8 +3,10 @@
 
 use std::path::PathBuf;
 
-use super::block_store::OpenOptions;
 use super::layout::CreateOptions;
+use crate::engine::Config;
+use crate::engine::policy::{self, Scale, Shape};
+use crate::error::Error;
 use crate::log::Urgency;
 
 impl CreateOptions {
@@ -37,7 +39,53 @@ impl CreateOptions {
     }
 }
 
+/// How to open a store: the defaults, and what is set otherwise.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OpenOptions {
+    /// Memory for queues, directory, cache and buffers together, in bytes.
+    pub memory_bytes: usize,
+    /// Threads that apply updates; 0: one per processor, at most 4.
+    pub workers: usize,
+    /// Most blocks of a run (1 to 1024; paper: 32). None: 32, but not more than 4 MiB of blocks,
+    /// because the memory for the buffers of runs grows with their length in bytes.
+    pub run_blocks_max: Option<usize>,
+    /// Least part of a run's bytes in blocks with waiting updates, in per cent (paper: 50).
+    pub run_density_percent_min: u32,
+    /// Batches in flight per log device (1 to 16; paper: 2). A new log is short and has room for 6;
+    /// after it has grown, the next open allows more.
+    pub log_depth: u8,
+}
+
+impl Default for OpenOptions {
+    fn default() -> Self {
+        let policy::Options {
+            memory_bytes,
+            run_blocks_max,
+            run_density_percent_min,
+            log_depth,
+            ..
+        } = policy::Options::default();
+        Self { memory_bytes, workers: 0, run_blocks_max, run_density_percent_min, log_depth }
+    }
+}
+
 impl OpenOptions {
+    /// The configuration of a store that is opened so.
+    pub(super) fn config(&self, shape: &Shape) -> Result<Config, Error> {
+        let options = policy::Options {
+            memory_bytes: self.memory_bytes,
+            run_blocks_max: self.run_blocks_max,
+            run_density_percent_min: self.run_density_percent_min,
+            log_depth: self.log_depth,
+            ..policy::Options::default()
+        };
+        let config = policy::configure(shape, &options, &Scale::FULL);
+        config.check_ranges()?;
+        policy::check_memory(shape, &options, &Scale::FULL)?;
+        Ok(config)
+    }
+
     /// Sets [`OpenOptions::memory_bytes`].
     #[must_use]
     pub fn memory_bytes(mut self, bytes: usize) -> Self {
