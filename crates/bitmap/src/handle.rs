@@ -7,8 +7,8 @@ use std::sync::Arc;
 use upsweep::layers::engine::registry::{DELETE, ModifierId};
 use upsweep::layers::runtime::{BlockStore, BlockVisitor, VisitedBlock, Wanted};
 use upsweep::{
-    Batch, Durability, Error, OpenSpace, RequestError, Snapshot, Store, Structure, StructureKind,
-    Ticket, WholeBlock,
+    Batch, Durability, Error, OpenSpace, RequestError, Snapshot, SpaceId, Store, Structure,
+    StructureKind, Ticket, WholeBlock,
 };
 
 use crate::BitmapKind;
@@ -172,7 +172,7 @@ impl Structure for Bitmap {
         self.space.name()
     }
 
-    fn space(&self) -> u32 {
+    fn space(&self) -> SpaceId {
         self.space.number()
     }
 

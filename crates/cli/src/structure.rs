@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use upsweep::{
-    Array, CellKind, Error, HashTable, Kind, NumberCell, RequestError, Snapshot, Store, Table,
-    Value,
+    Array, CellKind, Error, HashTable, Kind, NumberCell, RequestError, Snapshot, SpaceId, Store,
+    Table, Value,
 };
 
 use crate::args::{KindChoice, OpenArgs};
@@ -189,7 +189,11 @@ pub(crate) fn create(store: &Store, name: &str, kind: KnownKind) -> Result<(), F
 }
 
 /// The number of the space of an array, whose cells must be numbers.
-pub(crate) fn space_of_numbers(store: &Store, name: &str, cells: CellKind) -> Result<u32, Failure> {
+pub(crate) fn space_of_numbers(
+    store: &Store,
+    name: &str,
+    cells: CellKind,
+) -> Result<SpaceId, Failure> {
     let space = with_number!(cells, T => store.existing_array::<T>(name)?.space());
     space.ok_or_else(|| no_numbers(name, cells))
 }

@@ -1,5 +1,6 @@
 //! What must hold after every recovery, and at the end of a history.
 
+use upsweep::SpaceId;
 use upsweep::layers::engine::quarantine::FIRST_USER_SPACE;
 use upsweep::layers::engine::{self, Access, LOADING};
 use upsweep::layers::placement::SpaceMap;
@@ -37,13 +38,13 @@ impl World {
 
     /// The tables are those of the oracle, by number and name.
     fn check_tables(&mut self) -> Verdict {
-        let found: Vec<(u32, String)> = self
+        let found: Vec<(SpaceId, String)> = self
             .core()
             .spaces()
             .filter(|record| record.space >= FIRST_USER_SPACE && record.snapshot != LOADING)
             .map(|record| (record.space, record.name.clone()))
             .collect();
-        let wanted: Vec<(u32, String)> =
+        let wanted: Vec<(SpaceId, String)> =
             self.oracle.state.iter().map(|(space, table)| (*space, table.name.clone())).collect();
         if found == wanted {
             Ok(())

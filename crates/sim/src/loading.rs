@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use upsweep::layers::engine::{Chunk, LoadTarget, LoadedBlock, RunId};
+use upsweep::layers::engine::{Chunk, LoadTarget, LoadedBlock, RunId, SnapshotId};
 use upsweep::layers::runtime::BlockLimits;
 use upsweep::layers::structures::table::{LoadOptions, TableLoader};
-use upsweep::{Error, RequestError, RetryError, ValueKind, ValueRef};
+use upsweep::{Error, RequestError, RetryError, SpaceId, ValueKind, ValueRef};
 
 use crate::oracle::{Layout, Record};
 use crate::semantics::Value;
@@ -20,7 +20,7 @@ const CHUNKS_MAX: usize = 4;
 
 /// A load in progress.
 pub struct Load {
-    space: u32,
+    space: SpaceId,
     rows: BTreeMap<Vec<u8>, Value>,
     /// Its hidden space, and the sequence from which on that is there.
     begun: Option<(LoadTarget, u64)>,
@@ -32,7 +32,7 @@ pub struct Load {
 impl Load {
     /// The table that is filled.
     #[must_use]
-    pub fn space(&self) -> u32 {
+    pub fn space(&self) -> SpaceId {
         self.space
     }
 }
@@ -64,11 +64,11 @@ impl World {
 
     /// Chooses one of the empty tables, if there are any, and what comes into it.
     fn choose_to_load(&mut self) -> Verdict {
-        let empty = |(space, table): (&u32, &crate::oracle::Table)| {
-            let fits = table.layout == Layout::Table && table.snapshot == 0;
+        let empty = |(space, table): (&SpaceId, &crate::oracle::Table)| {
+            let fits = table.layout == Layout::Table && table.snapshot == SnapshotId::NONE;
             (fits && table.rows.is_empty()).then_some(*space)
         };
-        let tables: Vec<u32> = self.oracle.state.iter().filter_map(empty).collect();
+        let tables: Vec<SpaceId> = self.oracle.state.iter().filter_map(empty).collect();
         if tables.is_empty() {
             return Ok(());
         }
@@ -169,7 +169,7 @@ impl World {
         }
     }
 
-    fn give_up(&mut self, load: Load, hidden: u32) -> Verdict {
+    fn give_up(&mut self, load: Load, hidden: SpaceId) -> Verdict {
         let given_up = self.core().abandon_load(hidden);
         match given_up {
             Ok(_) => Ok(()),

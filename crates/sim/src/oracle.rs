@@ -9,6 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::semantics::{self, Op, Value};
+use upsweep::SpaceId;
+use upsweep::layers::engine::SnapshotId;
 
 /// How a table lays its blocks out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +29,7 @@ pub enum Layout {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {
     /// Number of the table.
-    pub space: u32,
+    pub space: SpaceId,
     /// What to do.
     pub op: Op,
     /// To which key.
@@ -42,17 +44,17 @@ pub enum Record {
     /// Updates that take effect together.
     Updates(Vec<Update>),
     /// A new table.
-    Create(u32, String, Layout),
+    Create(SpaceId, String, Layout),
     /// The end of a table.
-    Drop(u32),
+    Drop(SpaceId),
     /// New tables that are clones of others: source, number, name, snapshot (0: none).
-    Clone(Vec<(u32, u32, String, u32)>),
+    Clone(Vec<(SpaceId, SpaceId, String, SnapshotId)>),
     /// The end of all tables of a snapshot.
-    DropSnapshot(u32),
+    DropSnapshot(SnapshotId),
     /// All rows of a table from one key to below another go.
-    RemoveRange(u32, Vec<u8>, Option<Vec<u8>>),
+    RemoveRange(SpaceId, Vec<u8>, Option<Vec<u8>>),
     /// An empty table has all these rows.
-    Load(u32, BTreeMap<Vec<u8>, Value>),
+    Load(SpaceId, BTreeMap<Vec<u8>, Value>),
 }
 
 /// One table of the model.
@@ -63,16 +65,16 @@ pub struct Table {
     /// How its blocks are laid out.
     pub layout: Layout,
     /// The snapshot that it belongs to, or 0.
-    pub snapshot: u32,
+    pub snapshot: SnapshotId,
     /// Its rows.
     pub rows: BTreeMap<Vec<u8>, Value>,
 }
 
 /// All tables by number.
-pub type State = BTreeMap<u32, Table>;
+pub type State = BTreeMap<SpaceId, Table>;
 
 /// A key of a table.
-type Place = (u32, Vec<u8>);
+type Place = (SpaceId, Vec<u8>);
 
 /// A modifier and its operand.
 type Operation = (Op, Vec<u8>);
@@ -83,7 +85,7 @@ type ByPlace = BTreeMap<Place, BTreeMap<u64, Vec<Operation>>>;
 /// A range of keys that was removed.
 #[derive(Clone, Debug)]
 struct Removed {
-    space: u32,
+    space: SpaceId,
     from: Vec<u8>,
     to: Option<Vec<u8>>,
     seq: u64,
@@ -98,7 +100,7 @@ pub struct Refusals {
     /// Ranges that were removed, which supersede all before.
     ranges: Vec<Removed>,
     /// Clones: source, clone, sequence. What waited then may be refused for each of them.
-    clones: Vec<(u32, u32, u64)>,
+    clones: Vec<(SpaceId, SpaceId, u64)>,
 }
 
 /// One update found in the quarantine.
@@ -107,7 +109,7 @@ pub struct Found {
     /// Sequence of the update.
     pub seq: u64,
     /// Its table.
-    pub space: u32,
+    pub space: SpaceId,
     /// Its modifier.
     pub op: Op,
     /// Its key.
@@ -140,7 +142,7 @@ impl Refusals {
 
     /// The tables for which an update that is refused for `space` at `seq` may have been declared:
     /// this one, and those that it was cloned from afterwards, also by way of others.
-    fn origins(&self, space: u32, seq: u64) -> Vec<u32> {
+    fn origins(&self, space: SpaceId, seq: u64) -> Vec<SpaceId> {
         let mut origins = vec![space];
         let mut next = 0;
         while let Some(clone) = origins.get(next).copied() {
@@ -152,7 +154,7 @@ impl Refusals {
     }
 
     /// The tables that have what waited for `space` at `seq`.
-    fn holders(&self, space: u32, seq: u64) -> Vec<u32> {
+    fn holders(&self, space: SpaceId, seq: u64) -> Vec<SpaceId> {
         let mut holders = vec![space];
         let mut next = 0;
         while let Some(source) = holders.get(next).copied() {
@@ -187,7 +189,7 @@ fn play(state: &mut State, record: &Record, mut refused: impl FnMut(&Update)) {
     match record {
         Record::Create(space, name, layout) => {
             let (name, layout, rows) = (name.clone(), *layout, BTreeMap::new());
-            state.insert(*space, Table { name, layout, snapshot: 0, rows });
+            state.insert(*space, Table { name, layout, snapshot: SnapshotId::NONE, rows });
         }
         Record::Clone(pairs) => {
             for (source, space, name, snapshot) in pairs {
@@ -286,7 +288,7 @@ impl Oracle {
 
     /// The value of a key.
     #[must_use]
-    pub fn value(&self, space: u32, key: &[u8]) -> Option<&Value> {
+    pub fn value(&self, space: SpaceId, key: &[u8]) -> Option<&Value> {
         self.state.get(&space)?.rows.get(key)
     }
 
@@ -302,7 +304,7 @@ impl Oracle {
     /// What is there and should not be, or the other way round.
     pub fn check_quarantine(&self, found: &[Found], swept: u64) -> Result<(), String> {
         let mut left = self.refusals.by_place.clone();
-        let mut seen: BTreeSet<(u32, Vec<u8>, u64)> = BTreeSet::new();
+        let mut seen: BTreeSet<(SpaceId, Vec<u8>, u64)> = BTreeSet::new();
         for entry in found.iter().filter(|entry| !entry.damaged) {
             // A clone shares what waits with its source, and both may report it.
             let origins = self.refusals.origins(entry.space, entry.seq);
@@ -342,7 +344,7 @@ impl Oracle {
     fn check_conservation(
         &self,
         left: &ByPlace,
-        seen: &BTreeSet<(u32, Vec<u8>, u64)>,
+        seen: &BTreeSet<(SpaceId, Vec<u8>, u64)>,
         swept: u64,
     ) -> Result<(), String> {
         for ((space, key), refused) in left {

@@ -2,6 +2,7 @@
 //! times at which the engine has much on its way.
 
 use crate::world::{Verdict, World};
+use upsweep::SpaceId;
 
 /// Records in a burst.
 const BURST_RECORDS: u64 = 60;
@@ -40,7 +41,7 @@ impl World {
     ///
     /// # Errors
     /// What is wrong.
-    pub fn burst(&mut self, tables: &[u32]) -> Verdict {
+    pub fn burst(&mut self, tables: &[SpaceId]) -> Verdict {
         let mut left = BURST_RECORDS;
         while left > 0 && self.waiting.is_none() && self.core().closed().is_none() {
             let update = self.workload.addition(tables);

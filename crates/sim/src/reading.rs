@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use upsweep::Error;
 use upsweep::layers::engine::block_format::{ApplyInput, UpdateRef};
 use upsweep::layers::engine::format::quarantine_format::decode_entry;
 use upsweep::layers::engine::quarantine::QUARANTINE_SPACE;
@@ -14,6 +13,7 @@ use upsweep::layers::structures::hash::ByHash;
 use upsweep::layers::structures::table::{
     ByKey, Lookup, Order, PageRequest, get, get_block, page, sort,
 };
+use upsweep::{Error, SpaceId};
 
 use crate::oracle::{Found, Layout};
 use crate::semantics::{Op, Value, kind};
@@ -88,7 +88,7 @@ impl World {
     ///
     /// # Errors
     /// That it does not come.
-    pub fn view(&mut self, space: u32, wanted: Wanted) -> Verdict<Result<View, Error>> {
+    pub fn view(&mut self, space: SpaceId, wanted: Wanted) -> Verdict<Result<View, Error>> {
         let polled = self.core().view(space, wanted);
         self.settle()?;
         match polled {
@@ -105,7 +105,7 @@ impl World {
     }
 
     /// A view, or the damage that keeps it away.
-    fn sound_view(&mut self, space: u32, wanted: Wanted) -> Verdict<Answer<View>> {
+    fn sound_view(&mut self, space: SpaceId, wanted: Wanted) -> Verdict<Answer<View>> {
         match self.view(space, wanted)? {
             Ok(view) => Ok(Answer::Is(view)),
             Err(Error::Damaged(damage)) if self.damaged => Ok(Answer::Damaged(damage.to_string())),
@@ -119,7 +119,7 @@ impl World {
     /// What is wrong.
     pub fn read(
         &mut self,
-        space: u32,
+        space: SpaceId,
         layout: Layout,
         key: &[u8],
     ) -> Verdict<Answer<Option<Value>>> {
@@ -161,7 +161,7 @@ impl World {
     /// That it differs from the oracle.
     pub fn compare_answer(
         &mut self,
-        space: u32,
+        space: SpaceId,
         key: Vec<u8>,
         answer: Result<View, Error>,
     ) -> Verdict {
@@ -190,7 +190,7 @@ impl World {
     ///
     /// # Errors
     /// That they differ.
-    pub fn compare(&mut self, space: u32, key: &[u8], found: Option<&Value>) -> Verdict {
+    pub fn compare(&mut self, space: SpaceId, key: &[u8], found: Option<&Value>) -> Verdict {
         self.tally.compared += 1;
         self.history.add(found.map_or(0, |value| 1 + value.bytes.len() as u64));
         if self.is_unsettled(space) {
@@ -211,7 +211,7 @@ impl World {
 
     /// Whether a range of the table is being removed, or was when the step began, which the model
     /// has done already.
-    fn is_unsettled(&self, space: u32) -> bool {
+    fn is_unsettled(&self, space: SpaceId) -> bool {
         self.unsettled.iter().any(|(of, _)| *of == space)
     }
 
@@ -234,7 +234,7 @@ impl World {
     }
 
     /// All rows of a table, block by block; `None` for a large value.
-    fn rows(&mut self, space: u32, layout: Layout, reverse: bool) -> Verdict<Answer<Rows>> {
+    fn rows(&mut self, space: SpaceId, layout: Layout, reverse: bool) -> Verdict<Answer<Rows>> {
         let mut rows = Rows::new();
         let mut wanted = if reverse { Wanted::Below(None) } else { Wanted::Covering(Vec::new()) };
         let mut blocks = 0;
@@ -298,7 +298,7 @@ impl World {
     ///
     /// # Errors
     /// The first difference.
-    pub fn scan(&mut self, space: u32, reverse: bool) -> Verdict {
+    pub fn scan(&mut self, space: SpaceId, reverse: bool) -> Verdict {
         let Some(table) = self.oracle.state.get(&space) else { return Ok(()) };
         let layout = table.layout;
         let reverse = reverse || matches!(layout, Layout::Raw | Layout::Array);
@@ -328,7 +328,7 @@ impl World {
     ///
     /// # Errors
     /// That they differ.
-    pub fn compare_read(&mut self, space: u32, layout: Layout, key: &[u8]) -> Verdict {
+    pub fn compare_read(&mut self, space: SpaceId, layout: Layout, key: &[u8]) -> Verdict {
         match self.read(space, layout, key)? {
             Answer::Is(value) => self.compare(space, key, value.as_ref()),
             Answer::Damaged(_) => {

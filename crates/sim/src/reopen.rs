@@ -1,12 +1,12 @@
 //! The ends of a store and its next beginning: shutdown, power cuts, also during recovery.
 
-use upsweep::Error;
 use upsweep::layers::device::{DeviceId, Devices, Simulated};
 use upsweep::layers::engine::format::checkpoint_format::{
     SLOT_BYTES, Superblock, decode_superblock,
 };
 use upsweep::layers::engine::{self, Access, Config, Core, drive};
 use upsweep::layers::log::{self, LogConfig};
+use upsweep::{Error, SpaceId};
 
 use crate::bank::Bank;
 use crate::plan::Trouble;
@@ -77,7 +77,7 @@ impl World {
     /// What is wrong.
     pub fn after_write_error(&mut self) -> Verdict {
         let durable = self.core().durable();
-        let refused = self.core().drop_space(1);
+        let refused = self.core().drop_space(SpaceId::new(1));
         if !matches!(refused, Err(Error::Closed(_))) {
             return Err(format!("a closed store took a change: {refused:?}"));
         }

@@ -1,8 +1,8 @@
 //! What a history does, step by step, chosen by the seed.
 
-use upsweep::layers::engine::{Accept, LoggedUpdate, ViewPoll, Wanted};
+use upsweep::layers::engine::{Accept, LoggedUpdate, SnapshotId, ViewPoll, Wanted};
 use upsweep::layers::log::Urgency;
-use upsweep::{Error, RequestError, RetryError};
+use upsweep::{Error, RequestError, RetryError, SpaceId};
 
 use upsweep::layers::device::{DeviceId, FailureKind, Simulated};
 
@@ -91,16 +91,16 @@ impl World {
     }
 
     /// Tables that are there for the model and for the engine, those of snapshots included.
-    pub fn all_tables(&mut self) -> Vec<u32> {
-        let known: Vec<u32> = self.oracle.state.keys().copied().collect();
+    pub fn all_tables(&mut self) -> Vec<SpaceId> {
+        let known: Vec<SpaceId> = self.oracle.state.keys().copied().collect();
         let core = self.core();
         known.into_iter().filter(|space| core.space_record(*space).is_some()).collect()
     }
 
     /// The tables that can be changed.
-    pub fn tables(&mut self) -> Vec<u32> {
+    pub fn tables(&mut self) -> Vec<SpaceId> {
         let mut tables = self.all_tables();
-        tables.retain(|space| self.oracle.state[space].snapshot == 0);
+        tables.retain(|space| self.oracle.state[space].snapshot == SnapshotId::NONE);
         tables
     }
 
@@ -316,7 +316,7 @@ impl World {
     /// Clones a table, keeps some or all as they are, or drops a snapshot.
     fn clone_or_snapshot(&mut self) -> Verdict {
         let (all, tables) = (self.all_tables(), self.tables());
-        let known: Vec<u32> =
+        let known: Vec<SnapshotId> =
             self.core().snapshots().map(|(snapshot, _)| snapshot.number).collect();
         if all.is_empty() {
             return Ok(());
@@ -337,13 +337,14 @@ impl World {
         self.take_snapshot(&tables)
     }
 
-    fn clone_one(&mut self, tables: &[u32]) -> Verdict {
+    fn clone_one(&mut self, tables: &[SpaceId]) -> Verdict {
         let source = self.random.pick(tables);
         let name = format!("table {}", self.random.below(6));
         match self.core().clone_space(source, &name) {
             Ok((space, seq)) => {
                 self.tally.clones += 1;
-                self.oracle.accept(seq, Record::Clone(vec![(source, space, name, 0)]));
+                self.oracle
+                    .accept(seq, Record::Clone(vec![(source, space, name, SnapshotId::NONE)]));
                 self.settle()
             }
             Err(Error::Request(RequestError::TableMismatch { .. })) => Ok(()),
@@ -351,7 +352,7 @@ impl World {
         }
     }
 
-    fn take_snapshot(&mut self, tables: &[u32]) -> Verdict {
+    fn take_snapshot(&mut self, tables: &[SpaceId]) -> Verdict {
         let name = format!("snapshot {}", self.random.below(4));
         let name = self.random.percent(50).then_some(name);
         let chosen =
@@ -364,7 +365,7 @@ impl World {
             Err(error) => return self.check_busy(&error),
         };
         // What is being dropped is gone by then.
-        let name = |space: &u32| Some(self.oracle.state.get(space)?.name.clone());
+        let name = |space: &SpaceId| Some(self.oracle.state.get(space)?.name.clone());
         let clones = made.clones.iter();
         let named = clones
             .filter_map(|(source, space)| Some((*source, *space, name(source)?, made.number)));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use upsweep::SpaceId;
 use upsweep::layers::engine::KEY_BYTES_MAX;
 
 use crate::oracle::{Layout, Oracle, Update};
@@ -57,7 +58,7 @@ impl Workload {
     }
 
     /// Updates for one record over the given tables, which are not none.
-    pub fn record(&mut self, spaces: &[u32]) -> Vec<Update> {
+    pub fn record(&mut self, spaces: &[SpaceId]) -> Vec<Update> {
         let count =
             if self.random.percent(70) { 1 } else { self.random.between(2, self.updates_max) };
         let mut bytes = 0;
@@ -82,14 +83,14 @@ impl Workload {
     }
 
     /// An addition to one of a few keys, which are scattered over the first of the tables.
-    pub fn addition(&mut self, spaces: &[u32]) -> Update {
+    pub fn addition(&mut self, spaces: &[SpaceId]) -> Update {
         let number = self.random.below(30) * self.keys / 30;
         let operand = self.random.below(1000).to_le_bytes().to_vec();
         Update { space: spaces[0], op: Op::AddI64, key: self.numbered(number), operand }
     }
 
     /// A put of some length to any key of the first of the tables.
-    pub fn long_put(&mut self, spaces: &[u32]) -> Update {
+    pub fn long_put(&mut self, spaces: &[SpaceId]) -> Update {
         let number = self.of_floods.below(self.keys);
         let length = self.of_floods.between(1, self.long_bytes_max) as usize;
         let operand = [vec![kind::BYTES], self.of_floods.bytes(length)].concat();
@@ -120,7 +121,7 @@ impl Workload {
         (word % self.keys * 97).to_be_bytes().to_vec()
     }
 
-    fn update(&mut self, space: u32) -> Update {
+    fn update(&mut self, space: SpaceId) -> Update {
         let key = self.key();
         let op = self.op();
         let operand = self.operand(op);
@@ -157,7 +158,7 @@ impl Workload {
     }
 
     /// A key that is there, if any is, or one that may be.
-    pub fn known_key(&mut self, oracle: &Oracle, space: u32) -> Vec<u8> {
+    pub fn known_key(&mut self, oracle: &Oracle, space: SpaceId) -> Vec<u8> {
         let key = self.key();
         let Some(table) = oracle.state.get(&space) else { return key };
         let key = if table.layout == Layout::Array { self.index(&key) } else { key };

@@ -10,11 +10,11 @@
 
 use std::collections::BTreeMap;
 
-use upsweep::Error;
 use upsweep::layers::device::{Completion, Devices, Operation, Request};
 use upsweep::layers::engine::registry::ModifierId;
 use upsweep::layers::engine::{Actions, Core, Job, Registry, View, ViewId};
 use upsweep::layers::structures;
+use upsweep::{Error, SpaceId};
 
 use crate::bank::Bank;
 use crate::classes;
@@ -40,7 +40,7 @@ pub type Verdict<T = ()> = Result<T, String>;
 #[derive(Clone, Debug)]
 pub enum Asked {
     /// The value of a key, to be compared with the oracle when the answer is there.
-    Compare(u32, Vec<u8>),
+    Compare(SpaceId, Vec<u8>),
     /// The answer goes to whoever waits for it.
     Keep,
 }
@@ -189,10 +189,10 @@ pub struct World {
     /// The bulk load in progress.
     pub loading: Option<Load>,
     /// Large values to be read and compared.
-    pub follow_up: Vec<(u32, Vec<u8>)>,
+    pub follow_up: Vec<(SpaceId, Vec<u8>)>,
     /// Tables of which a range is being removed or that take over what was loaded, and the sequence
     /// from which on they have.
-    pub unsettled: Vec<(u32, u64)>,
+    pub unsettled: Vec<(SpaceId, u64)>,
     /// Whether writes fail at present.
     pub failing: bool,
     /// Whether anything on the devices was damaged.

@@ -422,7 +422,7 @@ pub mod structures;
 
 pub use engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
 pub use engine::registry::ModifierId;
-pub use engine::{Report, SpaceSize};
+pub use engine::{Report, SpaceId, SpaceSize};
 pub use error::{ClosedError, Damage, Error, RequestError, RetryError};
 pub use runtime::{
     CompactionProgress, CreateOptions, Durability, LoadSummary, OpenOptions, Status, Ticket,

@@ -8,10 +8,10 @@ pub use builder::StoreBuilder;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::engine::SpaceSize;
 use crate::engine::format::quarantine_format as quarantine;
 use crate::engine::quarantine::{FIRST_USER_SPACE, QUARANTINE_SPACE};
 use crate::engine::registry::Modifiers;
+use crate::engine::{SpaceId, SpaceSize};
 use crate::error::{Error, RequestError};
 use crate::metrics::Readings;
 use crate::runtime::{
@@ -376,7 +376,7 @@ impl Store {
     /// # Errors
     /// As [`Store::create_snapshot`]; [`RequestError::NoTable`].
     pub fn create_snapshot_of(&self, name: &str, structures: &[&str]) -> Result<Snapshot, Error> {
-        let spaces: Result<Vec<u32>, Error> =
+        let spaces: Result<Vec<SpaceId>, Error> =
             structures.iter().map(|structure| Ok(self.record(structure)?.space)).collect();
         Ok(self.kept(self.blocks.create_snapshot(Some(name), Some(&spaces?))?))
     }

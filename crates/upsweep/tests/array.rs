@@ -13,7 +13,8 @@ use upsweep::layers::structures::modifiers::{
     ADD_U64, BYTE_PATCH, PUT, patch_operand, value_operand,
 };
 use upsweep::{
-    Array, Cell, CellKind, CreateOptions, Durability, Error, Kind, RequestError, Store, ValueKind,
+    Array, Cell, CellKind, CreateOptions, Durability, Error, Kind, RequestError, SpaceId, Store,
+    ValueKind,
 };
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -342,7 +343,7 @@ fn a_visitor_that_panics_hurts_nobody() {
     assert_eq!(table.get(b"k").expect("readable").and_then(|value| value.as_i64()), Some(2));
     array.set_visitor(|_, _| ()).expect("another one");
     assert_eq!(array.visitor_panic(), None);
-    let missing = blocks.set_visitor(999, None).expect_err("no such space");
+    let missing = blocks.set_visitor(SpaceId::new(999), None).expect_err("no such space");
     assert!(matches!(missing, Error::Request(RequestError::NoTable(_))), "{missing}");
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use upsweep::SpaceId;
 use upsweep::layers::engine::LoggedUpdate;
 use upsweep::layers::engine::format::record_format::encode_updates;
 use upsweep::layers::log::StreamId;
@@ -26,7 +27,8 @@ fn dump(bytes: &[u8]) -> String {
 #[test]
 fn the_example_of_a_log_batch_is_true() {
     let operand = 1i64.to_le_bytes();
-    let update = LoggedUpdate { space: 3, modifier: ADD_I64, key: b"hits", operand: &operand };
+    let update =
+        LoggedUpdate { space: SpaceId::new(3), modifier: ADD_I64, key: b"hits", operand: &operand };
     let mut payload = Vec::new();
     encode_updates(&[update], &mut payload);
     let (store, epoch) = (*b"0123456789abcdef", 1);

@@ -7,7 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use upsweep::layers::runtime::LoadedBlock;
 use upsweep::layers::structures::table::TableLoader;
-use upsweep::{CreateOptions, Error, LoadOptions, RequestError, Store, Table, Value, ValueKind};
+use upsweep::{
+    CreateOptions, Error, LoadOptions, RequestError, SpaceId, Store, Table, Value, ValueKind,
+};
 
 fn create(folder: &std::path::Path) -> Store {
     let options = CreateOptions::default().log_bytes(16 << 20).block_bytes(4096);
@@ -90,7 +92,7 @@ fn only_tables_are_loaded() {
     let raw = store.blocks().create_space("images", "raw", false).expect("a space").space;
     let load = |space| store.blocks().load(space, &mut std::iter::empty());
     assert!(matches!(load(raw), Err(Error::Request(RequestError::BadFormat { .. }))));
-    assert!(matches!(load(9999), Err(Error::Request(RequestError::NoTable(_)))));
+    assert!(matches!(load(SpaceId::new(9999)), Err(Error::Request(RequestError::NoTable(_)))));
     let table = store.table("loaded").expect("a table");
     let body = b"no leaf".to_vec();
     let block = LoadedBlock { body, ..LoadedBlock::default() };

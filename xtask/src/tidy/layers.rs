@@ -31,7 +31,7 @@ const SHARED: [(&str, &str); 4] = [
 ];
 
 /// The modules of `engine` that are the public block API, beside all of `runtime`.
-const BLOCK_API: [&str; 4] = ["block_format", "config", "modifier", "registry"];
+const BLOCK_API: [&str; 5] = ["block_format", "config", "ids", "modifier", "registry"];
 
 /// Where one operating system may be told from another.
 const HOST: &str = "device/host/";

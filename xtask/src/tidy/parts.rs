@@ -15,8 +15,9 @@ use super::{Rule, Source, Violation};
 
 /// The modules of the engine from the lowest to the highest. Those that share a line may use each
 /// other: they are the words in which blocks, updates and records are spoken of.
-const PARTS: [&[&str]; 40] = [
+const PARTS: [&[&str]; 41] = [
     // Values: they know of no store.
+    &["ids"],
     &["key"],
     &["measure"],
     &["block_format", "config", "format", "modifier", "queue", "registry", "unregistered"],

@@ -9,7 +9,7 @@ use upsweep::layers::engine::LoggedUpdate;
 use upsweep::layers::engine::registry::ModifierId;
 use upsweep::layers::structures::array::body_format::key_of;
 use upsweep::layers::structures::modifiers as builtin;
-use upsweep::{CellKind, ValueKind};
+use upsweep::{CellKind, SpaceId, ValueKind};
 
 use super::cells;
 use crate::text;
@@ -165,7 +165,7 @@ impl Lines {
     }
 
     /// The updates of the lines of the last [`Lines::parse`], for one table or array.
-    pub(super) fn updates(&self, space: u32) -> Vec<LoggedUpdate<'_>> {
+    pub(super) fn updates(&self, space: SpaceId) -> Vec<LoggedUpdate<'_>> {
         let update = |parsed: &Parsed| LoggedUpdate {
             space,
             modifier: parsed.modifier,
@@ -197,7 +197,7 @@ mod tests {
         let own = |update: &LoggedUpdate<'_>| {
             (update.modifier, update.key.to_vec(), update.operand.to_vec())
         };
-        (lines.updates(1).iter().map(own).collect(), malformed)
+        (lines.updates(SpaceId::new(1)).iter().map(own).collect(), malformed)
     }
 
     #[test]

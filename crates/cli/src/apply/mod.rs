@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 use upsweep::layers::runtime::{BlockStore, PartlyAccepted};
-use upsweep::{CellKind, Durability, Error, RequestError, Store, Ticket};
+use upsweep::{CellKind, Durability, Error, RequestError, SpaceId, Store, Ticket};
 
 use crate::args::{ApplyArgs, DurabilityChoice};
 use crate::failure::Failure;
@@ -116,7 +116,7 @@ fn tell_when_interrupted(
 
 /// The space of the table or array of this name, and its cells if it is an array. Makes an ordered
 /// table if nothing has the name.
-fn target(store: &Store, name: &str) -> Result<(u32, Option<CellKind>), Failure> {
+fn target(store: &Store, name: &str) -> Result<(SpaceId, Option<CellKind>), Failure> {
     let kind = store.kind(name).map(|kind| structure::known(name, &kind)).transpose()?;
     Ok(match kind {
         None | Some(KnownKind::Table) => (store.table(name)?.space(), None),
@@ -143,7 +143,7 @@ fn print(summary: &Summary, json: bool) -> Result<(), Failure> {
 /// Lines on their way into one table or array.
 struct Applier<'a> {
     blocks: &'a BlockStore,
-    space: u32,
+    space: SpaceId,
     durability: DurabilityChoice,
     lines_per_group: u64,
     ack_every: Option<u64>,

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use upsweep::SpaceId;
 use upsweep::layers::device::{
     Completion, Devices, LatencyModel, MemoryDevices, Operation, Simulated,
 };
@@ -48,7 +49,7 @@ pub struct Machine {
     /// How often it has said that there may be room.
     pub room_events: u64,
     /// The table, hash table or array.
-    pub space: u32,
+    pub space: SpaceId,
     /// Everything that happened.
     pub history: Digest,
     /// What this has cost in real time, about, in nanoseconds: decides how long a history is, the
@@ -78,7 +79,7 @@ impl Machine {
         let mut machine = Self {
             core,
             room_events: 0,
-            space: 0,
+            space: SpaceId::NONE,
             history: Digest::default(),
             work_ns: 0,
             devices,

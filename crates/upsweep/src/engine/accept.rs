@@ -9,6 +9,7 @@ use super::catalog::REFERENCES_SPACE;
 use super::config::{KEY_BYTES_MAX, OPERAND_BYTES_MAX, VALUE_BYTES_MAX};
 use super::format::record_format::{LoggedUpdate, fill_updates, update_len, updates_len};
 use super::growth::Growth;
+use super::ids::SnapshotId;
 use super::index::{Index, Separation};
 use super::policy::{self, Budget, Shortage};
 use crate::error::{Error, RequestError, RetryError};
@@ -154,7 +155,7 @@ fn check_update(index: &Index, update: &LoggedUpdate<'_>) -> Result<(), Error> {
     let Some(space) = index.directory().space(update.space) else {
         return Err(RequestError::NoTable(format!("number {}", update.space)).into());
     };
-    if space.record.snapshot != 0 || update.space == REFERENCES_SPACE {
+    if space.record.snapshot != SnapshotId::NONE || update.space == REFERENCES_SPACE {
         return Err(RequestError::ReadOnly(space.record.name.clone()).into());
     }
     space.check_format()?;

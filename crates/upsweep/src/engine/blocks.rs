@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::format::checkpoint_format::{BlockRecord, encode_page};
 use super::format::record_format::{BlockRef, Placement};
+use super::ids::SpaceId;
 use super::key::Key;
 use super::queue::{Packed, Queue};
 use super::tree::{Changes, Items};
@@ -30,7 +31,7 @@ pub struct Block {
     /// Sequence at which it got its number; 0 if the number is not in use.
     pub birth: u64,
     /// A space that has it, as far as is known: others may share it, and this one may have gone.
-    pub space: u32,
+    pub space: SpaceId,
     /// Its key: the lower bound of what it covers, or its exact key.
     pub key: Key,
     place: Place,
@@ -82,7 +83,7 @@ struct Place {
     image_seq: u64,
     /// See [`pack_extent`].
     extent: u64,
-    image_space: u32,
+    image_space: SpaceId,
     records: u32,
 }
 
@@ -222,7 +223,7 @@ impl BlockTable {
     }
 
     /// Adds a block that no tree has yet.
-    pub fn add(&mut self, space: u32, key: &[u8], birth: u64, placement: Placement) -> BlockId {
+    pub fn add(&mut self, space: SpaceId, key: &[u8], birth: u64, placement: Placement) -> BlockId {
         let number = self.unused.first().copied().unwrap_or(self.numbers);
         let (key, place) = (Key::from(key), Place::pack(placement));
         self.put(number, Block { birth, space, key, place, ..Block::default() })

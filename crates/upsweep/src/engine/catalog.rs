@@ -15,6 +15,7 @@ use super::format::record_format::{SnapshotRecord, SpaceRecord};
 pub use super::format::{
     FIRST_USER_SPACE, QUARANTINE_COMPANION, QUARANTINE_SPACE, REFERENCES_SPACE,
 };
+use super::ids::{SnapshotId, SpaceId};
 use super::pending::Pending;
 use super::tree::NodeId;
 use crate::error::{Error, RequestError};
@@ -40,11 +41,11 @@ pub struct Space {
 /// All spaces, by number.
 #[derive(Default)]
 pub struct Spaces {
-    by_number: BTreeMap<u32, Space>,
+    by_number: BTreeMap<SpaceId, Space>,
     /// Those that belong to no snapshot and have a name.
-    by_name: BTreeMap<String, u32>,
-    /// The number of the snapshot that each belongs to, 0 for none, and its own.
-    by_snapshot: BTreeSet<(u32, u32)>,
+    by_name: BTreeMap<String, SpaceId>,
+    /// The number of the snapshot that each belongs to, if any, and its own.
+    by_snapshot: BTreeSet<(SnapshotId, SpaceId)>,
 }
 
 impl Spaces {
@@ -52,7 +53,7 @@ impl Spaces {
     pub fn add(&mut self, record: SpaceRecord, format: Arc<dyn BlockFormat>, root: NodeId) {
         let (number, snapshot) = (record.space, record.snapshot);
         drop(self.remove(number));
-        if snapshot == 0 && !record.name.is_empty() {
+        if snapshot == SnapshotId::NONE && !record.name.is_empty() {
             self.by_name.insert(record.name.clone(), number);
         }
         self.by_snapshot.insert((snapshot, number));
@@ -61,7 +62,7 @@ impl Spaces {
     }
 
     /// Takes a space out.
-    pub fn remove(&mut self, number: u32) -> Option<Space> {
+    pub fn remove(&mut self, number: SpaceId) -> Option<Space> {
         let space = self.by_number.remove(&number)?;
         self.by_snapshot.remove(&(space.record.snapshot, number));
         if self.by_name.get(&space.record.name) == Some(&number) {
@@ -72,12 +73,12 @@ impl Spaces {
 
     /// The space with this number.
     #[must_use]
-    pub fn get(&self, number: u32) -> Option<&Space> {
+    pub fn get(&self, number: SpaceId) -> Option<&Space> {
         self.by_number.get(&number)
     }
 
     /// The space with this number; its record stays as it is.
-    pub fn get_mut(&mut self, number: u32) -> Option<&mut Space> {
+    pub fn get_mut(&mut self, number: SpaceId) -> Option<&mut Space> {
         self.by_number.get_mut(&number)
     }
 
@@ -92,9 +93,10 @@ impl Spaces {
         self.by_number.values()
     }
 
-    /// Those that belong to this snapshot, companions included, by number; 0: to none.
-    pub fn of_snapshot(&self, snapshot: u32) -> impl Iterator<Item = &Space> {
-        let numbers = self.by_snapshot.range((snapshot, 0)..=(snapshot, u32::MAX));
+    /// Those that belong to this snapshot, companions included, by number;
+    /// [`SnapshotId::NONE`]: to none.
+    pub fn of_snapshot(&self, snapshot: SnapshotId) -> impl Iterator<Item = &Space> {
+        let numbers = self.by_snapshot.range((snapshot, SpaceId::NONE)..=(snapshot, SpaceId::MAX));
         numbers.map(|(_, number)| &self.by_number[number])
     }
 }
@@ -102,11 +104,11 @@ impl Spaces {
 /// All snapshots, by number, which is the order in which they were made.
 #[derive(Default)]
 pub struct Snapshots {
-    by_number: BTreeMap<u32, (SnapshotRecord, u64)>,
+    by_number: BTreeMap<SnapshotId, (SnapshotRecord, u64)>,
     /// Those that have a name.
-    by_name: BTreeMap<String, u32>,
+    by_name: BTreeMap<String, SnapshotId>,
     /// By the sequence that each shows.
-    by_seq: BTreeSet<(u64, u32)>,
+    by_seq: BTreeSet<(u64, SnapshotId)>,
 }
 
 impl Snapshots {
@@ -122,7 +124,7 @@ impl Snapshots {
     }
 
     /// Takes a snapshot out.
-    pub fn remove(&mut self, number: u32) {
+    pub fn remove(&mut self, number: SnapshotId) {
         let Some((record, seq)) = self.by_number.remove(&number) else { return };
         self.by_seq.remove(&(seq, number));
         if self.by_name.get(&record.name) == Some(&number) {
@@ -132,13 +134,13 @@ impl Snapshots {
 
     /// The snapshot with this number, and the sequence that it shows.
     #[must_use]
-    pub fn get(&self, number: u32) -> Option<&(SnapshotRecord, u64)> {
+    pub fn get(&self, number: SnapshotId) -> Option<&(SnapshotRecord, u64)> {
         self.by_number.get(&number)
     }
 
     /// The number of the snapshot of this name.
     #[must_use]
-    pub fn named(&self, name: &str) -> Option<u32> {
+    pub fn named(&self, name: &str) -> Option<SnapshotId> {
         self.by_name.get(name).copied()
     }
 
@@ -149,8 +151,8 @@ impl Snapshots {
 
     /// The first snapshot that shows this sequence or a later one.
     #[must_use]
-    pub fn first_from(&self, seq: u64) -> Option<u32> {
-        self.by_seq.range((seq, 0)..).next().map(|(_, number)| *number)
+    pub fn first_from(&self, seq: u64) -> Option<SnapshotId> {
+        self.by_seq.range((seq, SnapshotId::NONE)..).next().map(|(_, number)| *number)
     }
 }
 
@@ -158,9 +160,9 @@ impl Snapshots {
 /// concern both.
 #[derive(Default)]
 pub struct Clones {
-    by_clone: BTreeMap<u32, CloneEvent>,
+    by_clone: BTreeMap<SpaceId, CloneEvent>,
     /// Source, sequence, clone.
-    by_source: BTreeSet<(u32, u64, u32)>,
+    by_source: BTreeSet<(SpaceId, u64, SpaceId)>,
 }
 
 impl Clones {
@@ -191,7 +193,7 @@ impl Clones {
     /// The spaces whose spill segments concern this one: itself, and what it was cloned from, each
     /// with the sequence before which those spill segments came into being.
     #[must_use]
-    pub fn sources(&self, space: u32) -> Vec<(u32, u64)> {
+    pub fn sources(&self, space: SpaceId) -> Vec<(SpaceId, u64)> {
         let mut sources = vec![(space, u64::MAX)];
         while let Some(&(clone, below)) = sources.last()
             && let Some(event) = self.by_clone.get(&clone)
@@ -204,21 +206,21 @@ impl Clones {
     /// Whether an update of `space` at `seq` concerns another one, or itself: see
     /// [`Clones::holders`]. Cost: that of the clones between the two.
     #[must_use]
-    pub fn concerns(&self, space: u32, seq: u64, other: u32) -> bool {
+    pub fn concerns(&self, space: SpaceId, seq: u64, other: SpaceId) -> bool {
         self.sources(other).into_iter().any(|(source, below)| source == space && seq < below)
     }
 
     /// The spaces that an update of `space` at `seq` concerns: itself, and what was cloned from it
     /// afterwards, to any depth.
     #[must_use]
-    pub fn holders(&self, space: u32, seq: u64) -> Vec<u32> {
+    pub fn holders(&self, space: SpaceId, seq: u64) -> Vec<SpaceId> {
         let mut holders = vec![space];
         let mut next = 0;
         while let Some(&source) = holders.get(next) {
             next += 1;
-            let later = self
-                .by_source
-                .range((source, seq.saturating_add(1), 0)..=(source, u64::MAX, u32::MAX));
+            let later = self.by_source.range(
+                (source, seq.saturating_add(1), SpaceId::NONE)..=(source, u64::MAX, SpaceId::MAX),
+            );
             holders.extend(later.map(|(_, _, clone)| *clone));
         }
         holders
@@ -242,9 +244,9 @@ impl Space {
 }
 
 /// The record of a companion space: it has no name of its own.
-pub(super) fn companion_record(space: u32, snapshot: u32) -> SpaceRecord {
+pub(super) fn companion_record(space: SpaceId, snapshot: SnapshotId) -> SpaceRecord {
     let format = LARGE_VALUE_FORMAT.to_owned();
-    SpaceRecord { space, companion: 0, snapshot, format, name: String::new() }
+    SpaceRecord { space, companion: SpaceId::NONE, snapshot, format, name: String::new() }
 }
 
 #[cfg(test)]
@@ -253,28 +255,31 @@ mod tests {
 
     #[test]
     fn clones_of_clones_hold_what_was_there_before_them() {
+        let [one, two, three, four, five] = [1, 2, 3, 4, 5].map(SpaceId::new);
         let mut clones = Clones::default();
-        for (source, clone, seq) in [(1, 2, 10), (1, 3, 20), (2, 4, 30), (1, 5, 40)] {
+        let made = [(one, two, 10), (one, three, 20), (two, four, 30), (one, five, 40)];
+        for (source, clone, seq) in made {
             clones.add(CloneEvent { source, clone, seq });
         }
-        assert_eq!(clones.holders(1, 9), [1, 2, 3, 5, 4]);
-        assert_eq!(clones.holders(1, 10), [1, 3, 5]);
-        assert_eq!(clones.holders(2, 10), [2, 4]);
-        assert_eq!(clones.sources(4), [(4, u64::MAX), (2, 30), (1, 10)]);
-        for (space, seq) in [(1, 9), (1, 10), (2, 10), (1, 40), (3, 1)] {
+        assert_eq!(clones.holders(one, 9), [one, two, three, five, four]);
+        assert_eq!(clones.holders(one, 10), [one, three, five]);
+        assert_eq!(clones.holders(two, 10), [two, four]);
+        assert_eq!(clones.sources(four), [(four, u64::MAX), (two, 30), (one, 10)]);
+        for (space, seq) in [(one, 9), (one, 10), (two, 10), (one, 40), (three, 1)] {
             let holders = clones.holders(space, seq);
-            let found = (1..6).filter(|other| clones.concerns(space, seq, *other));
+            let all = [one, two, three, four, five].into_iter();
+            let found = all.filter(|other| clones.concerns(space, seq, *other));
             assert_eq!(found.collect::<BTreeSet<_>>(), holders.into_iter().collect());
         }
         clones.forget_before(20);
-        assert_eq!(clones.sources(4), [(4, u64::MAX), (2, 30)]);
+        assert_eq!(clones.sources(four), [(four, u64::MAX), (two, 30)]);
         assert_eq!(clones.to_vec().len(), 3);
     }
 
     #[test]
     fn snapshots_are_found_by_number_name_and_sequence() {
-        let record = |number, name: &str| SnapshotRecord {
-            number,
+        let record = |number: u32, name: &str| SnapshotRecord {
+            number: SnapshotId::new(number),
             temporary: name.is_empty(),
             identity: [number as u8; 16],
             name: name.to_owned(),
@@ -283,13 +288,14 @@ mod tests {
         snapshots.add(record(5, "monday"), 50);
         snapshots.add(record(7, ""), 60);
         snapshots.add(record(9, "tuesday"), 70);
-        assert_eq!(snapshots.named("tuesday"), Some(9));
+        let some = |number| Some(SnapshotId::new(number));
+        assert_eq!(snapshots.named("tuesday"), some(9));
         assert_eq!(snapshots.named(""), None);
         assert_eq!(
             [50, 51, 70, 71].map(|seq| snapshots.first_from(seq)),
-            [Some(5), Some(7), Some(9), None]
+            [some(5), some(7), some(9), None]
         );
-        snapshots.remove(5);
-        assert_eq!((snapshots.named("monday"), snapshots.first_from(1)), (None, Some(7)));
+        snapshots.remove(SnapshotId::new(5));
+        assert_eq!((snapshots.named("monday"), snapshots.first_from(1)), (None, some(7)));
     }
 }

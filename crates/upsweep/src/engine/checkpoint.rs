@@ -480,5 +480,5 @@ impl Checkpointer {
 }
 
 fn identity_of(base: &Base, kind: ImageKind, number: u32, seq: u64) -> Identity<'static> {
-    Identity { store: base.config.store, kind, space: number, seq, key: &[] }
+    Identity { store: base.config.store, kind, number, seq, key: &[] }
 }

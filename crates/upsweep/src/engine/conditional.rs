@@ -11,6 +11,7 @@
 use super::Accept;
 use super::core::Core;
 use super::format::record_format::LoggedUpdate;
+use super::ids::SpaceId;
 use super::view::{Gathered, PendingView, View, Wanted, gather};
 use crate::error::Error;
 use crate::log::Urgency;
@@ -19,7 +20,7 @@ use crate::log::Urgency;
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     /// The space.
-    pub space: u32,
+    pub space: SpaceId,
     /// Which block, and what of it: of a [`Wanted::Point`] only what concerns the key counts.
     pub wanted: &'a Wanted,
     /// What was shown.
@@ -65,7 +66,7 @@ impl Core {
 
     /// Whether no change of a space as a whole is on its way.
     #[must_use]
-    pub fn is_settled(&self, space: u32) -> bool {
+    pub fn is_settled(&self, space: SpaceId) -> bool {
         self.base.index.directory().space(space).is_none_or(|space| space.fences.is_empty())
     }
 

@@ -16,6 +16,7 @@ pub use super::blocks::{Block, BlockId, BlockTable};
 pub use super::catalog::Space;
 use super::catalog::{Clones, Snapshots, Spaces};
 use super::format::record_format::{Placement, SpaceRecord};
+use super::ids::{SnapshotId, SpaceId};
 use super::tree::{Found, NodeId, Reference, Trees};
 use crate::broken::{self, Fault};
 use crate::placement::{Extent, UNIT_BYTES};
@@ -129,7 +130,7 @@ impl Directory {
     }
 
     /// Takes a space out and condemns its tree; [`Trees::release`] gives its blocks back.
-    pub fn remove_space(&mut self, space: u32) -> Option<Space> {
+    pub fn remove_space(&mut self, space: SpaceId) -> Option<Space> {
         let space = self.spaces.remove(space)?;
         self.trees.condemn(space.root);
         Some(space)
@@ -137,7 +138,7 @@ impl Directory {
 
     /// The space with this number.
     #[must_use]
-    pub fn space(&self, space: u32) -> Option<&Space> {
+    pub fn space(&self, space: SpaceId) -> Option<&Space> {
         self.spaces.get(space)
     }
 
@@ -152,13 +153,14 @@ impl Directory {
         self.spaces.iter()
     }
 
-    /// The spaces of a snapshot, companions included, by number; 0: those that can be changed.
-    pub fn spaces_of(&self, snapshot: u32) -> impl Iterator<Item = &Space> {
+    /// The spaces of a snapshot, companions included, by number;
+    /// [`SnapshotId::NONE`]: those that can be changed.
+    pub fn spaces_of(&self, snapshot: SnapshotId) -> impl Iterator<Item = &Space> {
         self.spaces.of_snapshot(snapshot)
     }
 
     /// The space with this number.
-    pub fn space_mut(&mut self, space: u32) -> Option<&mut Space> {
+    pub fn space_mut(&mut self, space: SpaceId) -> Option<&mut Space> {
         self.spaces.get_mut(space)
     }
 
@@ -207,27 +209,27 @@ impl Directory {
 
     /// The block that covers `position`.
     #[must_use]
-    pub fn covering(&self, space: u32, position: &[u8]) -> Option<BlockId> {
+    pub fn covering(&self, space: SpaceId, position: &[u8]) -> Option<BlockId> {
         self.find(self.spaces.get(space)?, position).map(|found| BlockId(found.item))
     }
 
     /// The block with exactly this key.
     #[must_use]
-    pub fn exact(&self, space: u32, key: &[u8]) -> Option<BlockId> {
+    pub fn exact(&self, space: SpaceId, key: &[u8]) -> Option<BlockId> {
         let root = self.spaces.get(space)?.root;
         self.trees.exact(root, &self.table, key).map(|found| BlockId(found.item))
     }
 
     /// The first block whose key is greater than `key`.
     #[must_use]
-    pub fn above(&self, space: u32, key: &[u8]) -> Option<BlockId> {
+    pub fn above(&self, space: SpaceId, key: &[u8]) -> Option<BlockId> {
         let root = self.spaces.get(space)?.root;
         self.trees.above(root, &self.table, key).map(BlockId)
     }
 
     /// The last block whose key is below `key` (`None`: the last of the space).
     #[must_use]
-    pub fn below(&self, space: u32, key: Option<&[u8]>) -> Option<BlockId> {
+    pub fn below(&self, space: SpaceId, key: Option<&[u8]>) -> Option<BlockId> {
         let root = self.spaces.get(space)?.root;
         self.trees.below(root, &self.table, key).map(BlockId)
     }
@@ -264,37 +266,49 @@ impl Directory {
         };
         let named = self.spaces.get(block.space).into_iter();
         // What a snapshot has, its first one has that was made after the block.
-        let first = self.snapshots.first_from(block.birth).unwrap_or(0);
+        let first = self.snapshots.first_from(block.birth).unwrap_or(SnapshotId::NONE);
         let likely = named.chain(self.spaces.of_snapshot(first));
         likely.chain(self.spaces.iter()).find_map(|space| Some((space, in_space(space)?)))
     }
 
     /// Adds a block to a space.
-    pub fn insert(&mut self, space: u32, key: &[u8], birth: u64, placement: Placement) -> BlockId {
+    pub fn insert(
+        &mut self,
+        space: SpaceId,
+        key: &[u8],
+        birth: u64,
+        placement: Placement,
+    ) -> BlockId {
         let id = self.table.add(space, key, birth, placement);
         self.change_tree(space, |trees, table, root| trees.insert(root, table, id.0));
         id
     }
 
     /// Gives a space a block of its own in place of the one with the same key, which others keep.
-    pub fn replace(&mut self, space: u32, key: &[u8], birth: u64, placement: Placement) -> BlockId {
+    pub fn replace(
+        &mut self,
+        space: SpaceId,
+        key: &[u8],
+        birth: u64,
+        placement: Placement,
+    ) -> BlockId {
         let id = self.table.add(space, key, birth, placement);
         self.change_tree(space, |trees, table, root| trees.replace(root, table, id.0));
         id
     }
 
     /// Takes the block with this key out of a space.
-    pub fn remove(&mut self, space: u32, key: &[u8]) {
+    pub fn remove(&mut self, space: SpaceId, key: &[u8]) {
         self.change_tree(space, |trees, table, root| trees.remove(root, table, key));
     }
 
     /// Takes all blocks with keys in a range out of a space.
-    pub fn remove_range(&mut self, space: u32, from: &[u8], to: Option<&[u8]>) {
+    pub fn remove_range(&mut self, space: SpaceId, from: &[u8], to: Option<&[u8]>) {
         self.change_tree(space, |trees, table, root| trees.remove_range(root, table, from, to));
     }
 
     /// Gives each of two spaces the blocks of the other.
-    pub fn swap_trees(&mut self, left: u32, right: u32) {
+    pub fn swap_trees(&mut self, left: SpaceId, right: SpaceId) {
         let roots = [left, right].map(|space| self.spaces.get(space).map(|space| space.root));
         if let [Some(of_left), Some(of_right)] = roots {
             self.spaces.get_mut(left).expect("looked up above").root = of_right;
@@ -304,7 +318,7 @@ impl Directory {
 
     fn change_tree(
         &mut self,
-        space: u32,
+        space: SpaceId,
         change: impl FnOnce(&mut Trees, &BlockTable, NodeId) -> NodeId,
     ) {
         let space = self.spaces.get_mut(space).expect("the space that changes is there");
@@ -330,7 +344,7 @@ impl Directory {
                 for child in node.children() {
                     if node.level() > 0 {
                         path.push(NodeId(*child));
-                    } else if self.table.get(BlockId(*child)).space == 0 {
+                    } else if self.table.get(BlockId(*child)).space == SpaceId::NONE {
                         self.table.get_mut(BlockId(*child)).space = space.record.space;
                     }
                 }

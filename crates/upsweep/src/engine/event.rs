@@ -1,30 +1,31 @@
 //! Changes of the directory, each of which a record of the log stands for.
 
 use super::format::record_format::{Change, CloneRecord, RangeRecord, SpaceRecord};
+use super::ids::{SnapshotId, SpaceId};
 
 /// A change of the directory that is not a run's.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
     /// Updates need blocks at these positions of these spaces, each for its space alone.
-    Blocks(Vec<(u32, Box<[u8]>)>),
+    Blocks(Vec<(SpaceId, Box<[u8]>)>),
     /// Blocks that are empty go.
     Forget(Change),
     /// A new space.
     Create(SpaceRecord),
     /// The end of a space.
-    Drop(u32),
+    Drop(SpaceId),
     /// New spaces that are clones.
     Clone(CloneRecord),
     /// The end of a snapshot.
-    DropSnapshot(u32),
+    DropSnapshot(SnapshotId),
     /// A range of keys goes.
     RemoveRange(RangeRecord),
     /// A space gets the blocks of another, which ends.
     Adopt {
         /// The space, which is empty.
-        space: u32,
+        space: SpaceId,
         /// Where its blocks come from.
-        source: u32,
+        source: SpaceId,
     },
     /// A portion of what was dropped is given back.
     Release(usize),

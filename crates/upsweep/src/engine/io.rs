@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::ids::SpaceId;
 use crate::device::{Buffer, Class, DeviceId, Durability, Hint, Operation, Request, Token};
 use crate::placement::Extent;
 
@@ -94,7 +95,7 @@ impl Io {
     pub(super) fn request(
         &mut self,
         kind: IoKind,
-        owner: Option<u32>,
+        owner: Option<SpaceId>,
         device: DeviceId,
         operation: Operation,
     ) -> Request {
@@ -103,7 +104,7 @@ impl Io {
         let offset = operation.offset();
         let before = self.in_flight.insert(token, InFlight { kind, offset });
         assert!(before.is_none(), "a token is given once");
-        let hint = Hint { owner, ..kind.class().into() };
+        let hint = Hint { owner: owner.map(SpaceId::get), ..kind.class().into() };
         Request { device, token, hint, operation }
     }
 
@@ -111,7 +112,7 @@ impl Io {
     pub(super) fn read_request(
         &mut self,
         kind: IoKind,
-        owner: Option<u32>,
+        owner: Option<SpaceId>,
         extent: Extent,
     ) -> Request {
         let buffer = Buffer::recycled(extent.bytes as usize);
@@ -129,7 +130,7 @@ impl Io {
     pub(super) fn submit(
         &mut self,
         kind: IoKind,
-        owner: Option<u32>,
+        owner: Option<SpaceId>,
         device: DeviceId,
         operation: Operation,
     ) {
@@ -138,7 +139,7 @@ impl Io {
     }
 
     /// Reads what lies at `extent`; returns the token of the request.
-    pub(super) fn read(&mut self, kind: IoKind, owner: Option<u32>, extent: Extent) -> Token {
+    pub(super) fn read(&mut self, kind: IoKind, owner: Option<SpaceId>, extent: Extent) -> Token {
         let request = self.read_request(kind, owner, extent);
         let token = request.token;
         self.send(request);
@@ -149,7 +150,7 @@ impl Io {
     pub(super) fn write(
         &mut self,
         kind: IoKind,
-        owner: Option<u32>,
+        owner: Option<SpaceId>,
         extent: Extent,
         buffer: Buffer,
     ) {
@@ -176,7 +177,7 @@ impl Io {
 }
 
 /// The owner of a request about the content of these spaces: the one space that all of them are.
-pub(super) fn owner_of(spaces: impl IntoIterator<Item = u32>) -> Option<u32> {
+pub(super) fn owner_of(spaces: impl IntoIterator<Item = SpaceId>) -> Option<SpaceId> {
     let mut spaces = spaces.into_iter();
     spaces.next().filter(|first| spaces.all(|space| space == *first))
 }
@@ -189,7 +190,7 @@ mod tests {
     fn a_completion_finds_what_it_moves_on_and_only_once() {
         let mut io = Io::default();
         let extent = Extent { device: DeviceId(1), offset: 8192, bytes: 4096 };
-        let read = io.read(IoKind::RunRead(RunId(7)), Some(9), extent);
+        let read = io.read(IoKind::RunRead(RunId(7)), Some(SpaceId::new(9)), extent);
         io.write(IoKind::SpillWrite(SpillId(3)), None, extent, Buffer::zeroed(4096));
         let kept = io.read_request(IoKind::View, None, extent);
         let sent: Vec<Request> = io.outgoing().drain(..).collect();

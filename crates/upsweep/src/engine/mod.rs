@@ -23,6 +23,7 @@ pub mod format;
 mod gate;
 mod growth;
 mod held;
+pub mod ids;
 mod index;
 mod io;
 mod jobs;
@@ -61,6 +62,7 @@ pub use config::{
 pub use core::{Actions, Core, NewSnapshot, SpaceSize};
 pub use format::record_format::{LoggedUpdate, SpaceRecord};
 pub use gate::Access;
+pub use ids::{SnapshotId, SpaceId};
 pub use io::RunId;
 pub use jobs::{Job, JobOutput};
 pub use measure::TreeCounters;

@@ -12,6 +12,7 @@ pub use super::catalog::{
 use super::format::checkpoint_format::CarriedPut;
 use super::format::quarantine_format::{Entry, encode_entry, encode_key};
 use super::format::record_format::{Change, LoggedUpdate, encode_change};
+use super::ids::SpaceId;
 use super::index::Index;
 use super::jobs::Quarantined;
 use super::journal::Journal;
@@ -145,7 +146,7 @@ fn put_update<'a>(key: &'a [u8], operand: &'a [u8]) -> LoggedUpdate<'a> {
 
 fn puts(quarantined: &[Quarantined]) -> Vec<(Vec<u8>, Vec<u8>)> {
     // Keys do not depend on the run, so that a run which is repeated after a crash puts the same.
-    let mut equal: BTreeMap<(u64, u32, &[u8]), u32> = BTreeMap::new();
+    let mut equal: BTreeMap<(u64, SpaceId, &[u8]), u32> = BTreeMap::new();
     let keyed = quarantined.iter().map(|update| {
         let position = equal.entry((update.seq, update.space, &update.key)).or_default();
         let key = encode_key(update.seq, update.space, *position, &update.key);

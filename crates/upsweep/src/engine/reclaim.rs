@@ -13,6 +13,7 @@ use super::format::record_format::{
     BlockRef, Change, LoggedUpdate, Rebuilt, encode_change, encode_deferred_counts, encode_release,
 };
 use super::format::reference_format::encode_cell;
+use super::ids::{SnapshotId, SpaceId};
 use super::journal::Publish;
 use super::policy;
 use super::registry::ADD_I64;
@@ -34,7 +35,7 @@ pub(super) struct Reclaimer {
     /// Deferred reference counts, to the reference array.
     deferred_counts_in_flight: bool,
     /// Space and key from which on empty blocks are looked for next.
-    forget_from: (u32, Box<[u8]>),
+    forget_from: (SpaceId, Box<[u8]>),
 }
 
 impl Reclaimer {
@@ -111,8 +112,11 @@ impl Reclaimer {
             return;
         }
         // Each by itself: they are no neighbours.
-        let group =
-            |(space, old): &(u32, _)| Rebuilt { space: *space, olds: vec![*old], ..<_>::default() };
+        let group = |(space, old): &(SpaceId, _)| Rebuilt {
+            space: *space,
+            olds: vec![*old],
+            ..<_>::default()
+        };
         let change = Change { rebuilt: empty.iter().map(group).collect(), ..Change::default() };
         let mut payload = Vec::new();
         encode_change(&change, &[], &mut payload);
@@ -123,11 +127,14 @@ impl Reclaimer {
     }
 
     /// The next blocks that can be forgotten, with their spaces.
-    fn next_empty_blocks(&mut self, base: &Base, replay_from: u64) -> Vec<(u32, BlockRef)> {
+    fn next_empty_blocks(&mut self, base: &Base, replay_from: u64) -> Vec<(SpaceId, BlockRef)> {
         let (from_space, from) = std::mem::take(&mut self.forget_from);
         let (mut empty, mut looked) = (Vec::new(), 0);
-        for space in
-            base.index.directory().spaces_of(0).filter(|space| space.record.space >= from_space)
+        for space in base
+            .index
+            .directory()
+            .spaces_of(SnapshotId::NONE)
+            .filter(|space| space.record.space >= from_space)
         {
             let companion = space.record.name.is_empty();
             let whole = space.fences.is_empty() && !companion;

@@ -29,6 +29,7 @@ use super::format::record_format::SpaceRecord;
 use super::gate::Access;
 use super::growth::Growth;
 use super::held::Held;
+use super::ids::{SnapshotId, SpaceId};
 use super::index::Index;
 use super::journal::Journal;
 use super::log_growth::LogGrowth;
@@ -220,7 +221,8 @@ fn read_root(
 ) -> Result<Root, Error> {
     let Some(extent) = superblock.root else { return Ok(Root::default()) };
     let seq = superblock.root_seq;
-    let identity = Identity { store: config.store, kind: ImageKind::Root, space: 0, seq, key: &[] };
+    let identity =
+        Identity { store: config.store, kind: ImageKind::Root, number: 0, seq, key: &[] };
     let decode = |body: &[u8]| checkpoint_format::decode_root(body).map_err(|e| e.to_string());
     read_image(devices, extent, &identity, decode)
 }
@@ -240,7 +242,7 @@ fn read_image<T>(
         })
         .map_err(|reason| {
             let key = String::from_utf8_lossy(identity.key);
-            let what = format!("{:?} {key:?} of space {}", identity.kind, identity.space);
+            let what = format!("{:?} {key:?} of space {}", identity.kind, identity.number);
             Damage { device: extent.device, offset: extent.offset, what, reason }.into()
         })
 }
@@ -357,7 +359,7 @@ fn restore_spaces(base: &mut Base, root: &Root, root_extent: Option<Extent>) -> 
 
 fn identity_of(base: &Base, kind: ImageKind, image: &ImageRecord) -> Identity<'static> {
     let store = base.config.store;
-    Identity { store, kind, space: image.number, seq: image.image_seq, key: &[] }
+    Identity { store, kind, number: image.number, seq: image.image_seq, key: &[] }
 }
 
 /// Whether a number may be one of this store: it decides on how much memory is taken.
@@ -377,12 +379,12 @@ fn own_spaces(formats: &OwnFormats) -> [SpaceRecord; 2] {
     let own = |space, companion, format: &str, name: &str| SpaceRecord {
         space,
         companion,
-        snapshot: 0,
+        snapshot: SnapshotId::NONE,
         format: format.to_owned(),
         name: name.to_owned(),
     };
     [
         own(QUARANTINE_SPACE, QUARANTINE_COMPANION, &formats.quarantine, QUARANTINE_NAME),
-        own(REFERENCES_SPACE, 0, &formats.references, REFERENCES_NAME),
+        own(REFERENCES_SPACE, SpaceId::NONE, &formats.references, REFERENCES_NAME),
     ]
 }

@@ -19,6 +19,7 @@ use super::format::record_format::{self, LoggedUpdate, Payload, RangeRecord, Upd
 use super::format::reference_format::decode_cell;
 use super::format::spill_segment_format::SpillSegmentRecord;
 use super::gate::Access;
+use super::ids::SpaceId;
 use super::index::Release;
 use super::queue::Waiting;
 use super::spill_segments::{self, Filter, SpillSegment};
@@ -302,7 +303,7 @@ impl Core {
 
     /// Whether an update for this block of a space has to wait for it again: it is neither inside
     /// its image nor in a spill segment, and nothing that comes later removes it.
-    fn is_missing(&self, seq: u64, update: &LoggedUpdate<'_>, space: u32, id: BlockId) -> bool {
+    fn is_missing(&self, seq: u64, update: &LoggedUpdate<'_>, space: SpaceId, id: BlockId) -> bool {
         let frontier = self.base.index.directory().block(id).placement().frontier;
         let inside = frontier >= seq || self.base.index.is_in_spill_segment(space, seq, update.key);
         let again = broken::is(Fault::ReplayIgnoresFrontier)

@@ -29,6 +29,7 @@ use super::format::checkpoint_format::SpillSegmentList;
 use super::format::codec_format::Malformed;
 use super::format::image_format::{Identity, ImageKind};
 use super::format::spill_segment_format::{Sections, SpillSegmentRecord};
+use super::ids::SpaceId;
 use super::queue::Waiting;
 
 /// Bits of a filter for each update: a false-positive rate of 2 % by Bloom's formula.
@@ -108,8 +109,8 @@ pub fn identity(store: [u8; 16], record: &SpillSegmentRecord) -> Identity<'_> {
 
 /// As [`identity`], for a spill segment of which there is no record yet.
 #[must_use]
-pub fn identity_of(store: [u8; 16], space: u32, low: &[u8], through: u64) -> Identity<'_> {
-    Identity { store, kind: ImageKind::SpillSegment, space, seq: through, key: low }
+pub fn identity_of(store: [u8; 16], space: SpaceId, low: &[u8], through: u64) -> Identity<'_> {
+    Identity { store, kind: ImageKind::SpillSegment, number: space.get(), seq: through, key: low }
 }
 
 /// Everything that the body of a spill segment has.
@@ -204,7 +205,7 @@ impl Level {
 /// space 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    space: u32,
+    space: SpaceId,
     level: usize,
     low: Box<[u8]>,
 }
@@ -230,7 +231,7 @@ impl Listing {
 /// All spill segments.
 #[derive(Default)]
 pub struct SpillSegments {
-    spaces: BTreeMap<u32, Vec<Level>>,
+    spaces: BTreeMap<SpaceId, Vec<Level>>,
     /// The most of a space.
     levels: usize,
     count: usize,
@@ -288,7 +289,7 @@ impl SpillSegments {
     /// How many levels have a spill segment of the space that covers positions from `low` to below
     /// `high`.
     #[must_use]
-    pub fn depth(&self, space: u32, low: &[u8], high: Option<&[u8]>) -> usize {
+    pub fn depth(&self, space: SpaceId, low: &[u8], high: Option<&[u8]>) -> usize {
         let levels = self.spaces.get(&space).into_iter().flatten();
         levels.filter(|level| level.overlapping(low, high).next().is_some()).count()
     }
@@ -446,7 +447,7 @@ impl SpillSegments {
 
     /// Where the first spill segment of the lowest level ends that ends above this position.
     #[must_use]
-    pub fn end_above<'a>(&'a self, space: u32, position: &'a [u8]) -> Option<&'a [u8]> {
+    pub fn end_above<'a>(&'a self, space: SpaceId, position: &'a [u8]) -> Option<&'a [u8]> {
         let level = self.spaces.get(&space)?.first()?;
         level.overlapping(position, None).next()?.record.high.as_deref()
     }
@@ -466,7 +467,7 @@ impl SpillSegments {
     /// Whether one that concerns a space has what was accepted for a position up to a sequence;
     /// `sources` as in [`SpillSegments::concerning`].
     #[must_use]
-    pub fn hold(&self, sources: &[(u32, u64)], position: &[u8], seq: u64) -> bool {
+    pub fn hold(&self, sources: &[(SpaceId, u64)], position: &[u8], seq: u64) -> bool {
         sources.iter().any(|(space, below)| {
             // As a rule the last level has the youngest ones, and so the most.
             let levels = self.spaces.get(space).into_iter().flatten().rev();
@@ -484,7 +485,7 @@ impl SpillSegments {
     #[must_use]
     pub fn concerning(
         &self,
-        sources: &[(u32, u64)],
+        sources: &[(SpaceId, u64)],
         low: &[u8],
         high: Option<&[u8]>,
     ) -> Vec<Arc<SpillSegment>> {
@@ -511,7 +512,7 @@ mod tests {
     use crate::device::DeviceId;
     use crate::placement::Extent;
 
-    fn segment(seq: u64, space: u32, low: u8, length: u8) -> SpillSegment {
+    fn segment(seq: u64, space: SpaceId, low: u8, length: u8) -> SpillSegment {
         let extent = Extent { device: DeviceId(0), offset: seq << 12, bytes: 4096 };
         let (low, high) = ([low].into(), Some([low + length].into()));
         let (first_seq, through, updates, growth_bytes) = (seq, seq, 1, 0);
@@ -528,13 +529,17 @@ mod tests {
         SpillSegment { record, seq, filter: None }
     }
 
+    fn spaces() -> impl Strategy<Value = SpaceId> {
+        (1..4u32).prop_map(SpaceId::new)
+    }
+
     proptest! {
         #[test]
         fn a_list_has_what_was_there_when_it_was_begun(
-            before in prop::collection::vec((1..4u32, 0..200u8, 1..50u8), 0..60),
+            before in prop::collection::vec((spaces(), 0..200u8, 1..50u8), 0..60),
             most in 1..9usize,
             steps in prop::collection::vec(
-                (0..3u8, 1..4u32, 0..200u8, any::<prop::sample::Index>()),
+                (0..3u8, spaces(), 0..200u8, any::<prop::sample::Index>()),
                 0..60,
             ),
         ) {

@@ -23,6 +23,7 @@ use super::format::record_format::LOST_UPDATES;
 use super::format::reference_format::decode_cell;
 use super::format::spill_segment_format::SpillSegmentRecord;
 use super::gate::Access;
+use super::ids::SpaceId;
 use super::quarantine::{FIRST_USER_SPACE, REFERENCES_SPACE};
 use super::queue::Waiting;
 use super::recovery;
@@ -295,7 +296,7 @@ impl Verifier<'_> {
         let identity = Identity {
             store: self.core.base.config.store,
             kind: ImageKind::Block,
-            space: block.placement().image_space,
+            number: block.placement().image_space.get(),
             seq: block.placement().image_seq,
             key: &block.key,
         };
@@ -303,7 +304,7 @@ impl Verifier<'_> {
         Ok((buffer, body))
     }
 
-    fn check_reference(&self, companion: u32, key: &[u8], bytes: u32) -> Result<(), String> {
+    fn check_reference(&self, companion: SpaceId, key: &[u8], bytes: u32) -> Result<(), String> {
         let found = self.core.base.index.directory().exact(companion, key);
         let extent = found.and_then(|found| self.core.base.index.directory().block(found).extent());
         let least = image_format::HEADER_BYTES + key.len() + bytes as usize;

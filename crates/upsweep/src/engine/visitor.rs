@@ -7,6 +7,7 @@
 //! Invariants: visits to one block follow one another, in the order of its images; what a visitor
 //! does, panics included, has no effect on the blocks.
 
+use super::ids::SpaceId;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
@@ -15,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VisitedBlock<'a> {
     /// Number of its space.
-    pub space: u32,
+    pub space: SpaceId,
     /// Its block key.
     pub key: &'a [u8],
     /// The new body, in the layout of the space's format; empty if the block holds nothing.
@@ -43,12 +44,12 @@ struct Registered {
 /// The visitors of one open store, by the number of their space.
 #[derive(Clone, Default)]
 pub(super) struct Visitors {
-    by_space: BTreeMap<u32, Arc<Registered>>,
+    by_space: BTreeMap<SpaceId, Arc<Registered>>,
 }
 
 impl Visitors {
     /// Registers the visitor of a space in place of the one before, or takes that away.
-    pub(super) fn set(&mut self, space: u32, visitor: Option<Arc<dyn BlockVisitor>>) {
+    pub(super) fn set(&mut self, space: SpaceId, visitor: Option<Arc<dyn BlockVisitor>>) {
         match visitor {
             Some(visitor) => {
                 let registered = Registered { visitor, panic: OnceLock::new() };
@@ -59,7 +60,7 @@ impl Visitors {
     }
 
     /// The message of the panic that has ended the visits to a space, if one has.
-    pub(super) fn panic(&self, space: u32) -> Option<&str> {
+    pub(super) fn panic(&self, space: SpaceId) -> Option<&str> {
         self.by_space.get(&space)?.panic.get().map(String::as_str)
     }
 

@@ -31,8 +31,8 @@ use crate::engine::modifier::{Modifier, ValueKind};
 use crate::engine::policy;
 use crate::engine::registry::{ModifierId, Modifiers, PUT};
 use crate::engine::{
-    self, Access, BlockVisitor, Core, LoggedUpdate, Registry, Report, SpaceRecord, SpaceSize, View,
-    Wanted,
+    self, Access, BlockVisitor, Core, LoggedUpdate, Registry, Report, SnapshotId, SpaceId,
+    SpaceRecord, SpaceSize, View, Wanted,
 };
 use crate::error::{ClosedError, Error, RequestError, RetryError};
 use crate::events::event;
@@ -70,7 +70,7 @@ impl std::fmt::Debug for BlockStore {
 /// Drops a temporary snapshot at its end.
 struct KeptSnapshot {
     blocks: BlockStore,
-    number: u32,
+    number: SnapshotId,
 }
 
 impl Drop for KeptSnapshot {
@@ -349,13 +349,13 @@ impl BlockStore {
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`Error::Damaged`] if the block is.
-    pub fn view(&self, space: u32, wanted: Wanted) -> Result<View, Error> {
+    pub fn view(&self, space: SpaceId, wanted: Wanted) -> Result<View, Error> {
         self.inner.shared.view(space, wanted)
     }
 
     /// As [`BlockStore::view`], without blocking the thread. It resolves to [`Error::Closed`] if
     /// the store closes meanwhile.
-    pub fn view_async(&self, space: u32, wanted: Wanted) -> PendingView {
+    pub fn view_async(&self, space: SpaceId, wanted: Wanted) -> PendingView {
         PendingView::new(Arc::clone(&self.inner.shared), space, wanted)
     }
 
@@ -366,7 +366,7 @@ impl BlockStore {
     /// As [`BlockStore::view`].
     pub fn query<R>(
         &self,
-        space: u32,
+        space: SpaceId,
         key: &[u8],
         query: impl FnOnce(&View, &Modifiers) -> R,
     ) -> Result<R, Error> {
@@ -381,7 +381,7 @@ impl BlockStore {
     /// # Errors
     /// As [`BlockStore::view`]; [`Error::Damaged`] also if the block refers to large values, which
     /// only its structure can follow.
-    pub fn read(&self, space: u32, key: &[u8]) -> Result<Vec<u8>, Error> {
+    pub fn read(&self, space: SpaceId, key: &[u8]) -> Result<Vec<u8>, Error> {
         let format = self.format_of(space)?;
         let view = self.view(space, Wanted::Covering(format.position(key).into_owned()))?;
         let what = || format!("block {:?}", String::from_utf8_lossy(key));
@@ -416,7 +416,7 @@ impl BlockStore {
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::UnknownFormat`] if the format is not registered:
     /// register it when opening the store.
-    pub fn format_of(&self, space: u32) -> Result<Arc<dyn BlockFormat>, Error> {
+    pub fn format_of(&self, space: SpaceId) -> Result<Arc<dyn BlockFormat>, Error> {
         self.inner.shared.lock().core.format_of(space)
     }
 
@@ -426,7 +426,7 @@ impl BlockStore {
     /// As [`BlockStore::modify`].
     pub fn write(
         &self,
-        space: u32,
+        space: SpaceId,
         key: &[u8],
         bytes: &[u8],
         durability: Durability,
@@ -439,7 +439,7 @@ impl BlockStore {
     }
 
     /// The same store, in a handle that drops a temporary snapshot when the last clone of it ends.
-    pub(crate) fn keeping(&self, snapshot: u32) -> Self {
+    pub(crate) fn keeping(&self, snapshot: SnapshotId) -> Self {
         let blocks = Self { inner: Arc::clone(&self.inner), kept: None };
         let kept = KeptSnapshot { blocks: blocks.clone(), number: snapshot };
         Self { kept: Some(Arc::new(kept)), ..blocks }
@@ -481,7 +481,7 @@ impl BlockStore {
 
     /// The space with this number, one of a snapshot too.
     #[must_use]
-    pub fn space_numbered(&self, space: u32) -> Option<SpaceRecord> {
+    pub fn space_numbered(&self, space: SpaceId) -> Option<SpaceRecord> {
         self.inner.shared.lock().core.space_record(space)
     }
 
@@ -491,7 +491,9 @@ impl BlockStore {
     pub fn spaces(&self) -> Vec<(SpaceRecord, SpaceSize)> {
         let state = self.inner.shared.lock();
         let core = &state.core;
-        core.spaces_of(0).map(|space| (space.clone(), core.space_size(space.space))).collect()
+        core.spaces_of(SnapshotId::NONE)
+            .map(|space| (space.clone(), core.space_size(space.space)))
+            .collect()
     }
 
     /// Has every block of a space that is swept from now on shown to `visitor`, in place of the
@@ -503,7 +505,7 @@ impl BlockStore {
     /// [`RequestError::NoTable`] if there is no such space.
     pub fn set_visitor(
         &self,
-        space: u32,
+        space: SpaceId,
         visitor: Option<Arc<dyn BlockVisitor>>,
     ) -> Result<(), Error> {
         self.inner.shared.lock().core.set_visitor(space, visitor)
@@ -512,7 +514,7 @@ impl BlockStore {
     /// The message of the panic for which the visitor of a space is called no more; `None` if it
     /// did not panic, or there is none.
     #[must_use]
-    pub fn visitor_panic(&self, space: u32) -> Option<String> {
+    pub fn visitor_panic(&self, space: SpaceId) -> Option<String> {
         self.inner.shared.lock().core.visitor_panic(space)
     }
 

@@ -283,7 +283,7 @@ fn check_description(label: &[u8], description: &Description) -> Result<(), Stri
 }
 
 fn label_identity(store: [u8; 16], index: u16) -> Identity<'static> {
-    Identity { store, kind: ImageKind::Label, space: u32::from(index), seq: 0, key: &[] }
+    Identity { store, kind: ImageKind::Label, number: u32::from(index), seq: 0, key: &[] }
 }
 
 pub(super) fn to_json(description: &Description) -> String {

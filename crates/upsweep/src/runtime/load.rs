@@ -17,7 +17,7 @@ use std::thread::{Builder, scope};
 use super::block_store::BlockStore;
 use crate::engine::block_format::{BlockFormat, Routing};
 use crate::engine::format::image_format;
-use crate::engine::{BlockSizes, Chunk, Core, LoadTarget, LoadedBlock, RunId};
+use crate::engine::{BlockSizes, Chunk, Core, LoadTarget, LoadedBlock, RunId, SpaceId};
 use crate::error::{Error, RequestError, RetryError};
 
 /// Bytes of blocks that are written together, if it is not one block with many large values.
@@ -117,7 +117,7 @@ impl BlockStore {
     /// [`Error::Closed`].
     pub fn load(
         &self,
-        space: u32,
+        space: SpaceId,
         blocks: &mut dyn Iterator<Item = Result<LoadedBlock, Error>>,
     ) -> Result<LoadSummary, Error> {
         let format = self.format_of(space)?;
@@ -193,7 +193,7 @@ impl BlockStore {
 /// A load that is given up unless it comes to its end.
 struct Unfinished<'a> {
     store: &'a BlockStore,
-    hidden: Option<u32>,
+    hidden: Option<SpaceId>,
 }
 
 impl Drop for Unfinished<'_> {

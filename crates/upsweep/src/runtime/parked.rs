@@ -24,7 +24,7 @@ use super::shared::{Shared, State};
 use super::stall::Wait;
 use super::ticket::Ticket;
 use crate::engine::registry::ModifierId;
-use crate::engine::{Accept, LoggedUpdate};
+use crate::engine::{Accept, LoggedUpdate, SpaceId};
 use crate::error::{ClosedError, Error};
 use crate::log::Urgency;
 
@@ -35,7 +35,7 @@ const PORTION: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedUpdate {
     /// The space.
-    pub space: u32,
+    pub space: SpaceId,
     /// The modifier.
     pub modifier: ModifierId,
     /// Key of the record that it targets.

@@ -5,7 +5,7 @@
 
 use super::block_store::BlockStore;
 use super::description;
-use crate::engine::{CompactionProgress, Core, Differing, SpaceRecord};
+use crate::engine::{CompactionProgress, Core, Differing, SnapshotId, SpaceId, SpaceRecord};
 use crate::error::{Error, RequestError, RetryError};
 
 /// A snapshot of a store.
@@ -13,7 +13,7 @@ use crate::error::{Error, RequestError, RetryError};
 #[non_exhaustive]
 pub struct SnapshotInfo {
     /// Its number.
-    pub number: u32,
+    pub number: SnapshotId,
     /// Its name; `None` if it is temporary.
     pub name: Option<String>,
     /// Tells it from every other one, in copies of the store as well; zero for one that was made
@@ -41,7 +41,7 @@ impl BlockStore {
     }
 
     /// The record of a space that was made, once it is durable.
-    fn made(&self, space: u32, name: &str, seq: u64) -> Result<SpaceRecord, Error> {
+    fn made(&self, space: SpaceId, name: &str, seq: u64) -> Result<SpaceRecord, Error> {
         self.wait_published(seq)?;
         // Somebody else may have dropped it already.
         let gone = || RequestError::NoTable(name.to_owned()).into();
@@ -70,7 +70,7 @@ impl BlockStore {
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::ReadOnly`] for a space of a snapshot;
     /// [`Error::Closed`].
-    pub fn drop_space(&self, space: u32) -> Result<(), Error> {
+    pub fn drop_space(&self, space: SpaceId) -> Result<(), Error> {
         let seq = self.structural(|core| core.drop_space(space))?;
         self.wait_published(seq)
     }
@@ -80,7 +80,7 @@ impl BlockStore {
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; a bad or taken name; [`Error::Closed`].
-    pub fn clone_space(&self, source: u32, name: &str) -> Result<SpaceRecord, Error> {
+    pub fn clone_space(&self, source: SpaceId, name: &str) -> Result<SpaceRecord, Error> {
         let (space, seq) = self.structural(|core| core.clone_space(source, name))?;
         self.made(space, name, seq)
     }
@@ -93,7 +93,7 @@ impl BlockStore {
     pub fn create_snapshot(
         &self,
         name: Option<&str>,
-        spaces: Option<&[u32]>,
+        spaces: Option<&[SpaceId]>,
     ) -> Result<SnapshotInfo, Error> {
         let identity = description::random_id()?;
         let made = self.structural(|core| core.create_snapshot(name, spaces, identity))?;
@@ -108,7 +108,7 @@ impl BlockStore {
     ///
     /// # Errors
     /// [`RequestError::NoSnapshot`]; [`Error::Closed`].
-    pub fn drop_snapshot(&self, snapshot: u32) -> Result<(), Error> {
+    pub fn drop_snapshot(&self, snapshot: SnapshotId) -> Result<(), Error> {
         let seq = self.structural(|core| core.drop_snapshot(snapshot))?;
         self.wait_published(seq)
     }
@@ -122,7 +122,7 @@ impl BlockStore {
     /// [`Error::Closed`].
     pub fn compact(
         &self,
-        space: u32,
+        space: SpaceId,
         mut progress: impl FnMut(CompactionProgress),
     ) -> Result<CompactionProgress, Error> {
         let id = self.structural(|core| core.request_compaction(space))?;
@@ -182,7 +182,12 @@ impl BlockStore {
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::NotOrdered`]; [`RequestError::ReadOnly`];
     /// [`Error::Closed`].
-    pub fn remove_range(&self, space: u32, from: &[u8], to: Option<&[u8]>) -> Result<(), Error> {
+    pub fn remove_range(
+        &self,
+        space: SpaceId,
+        from: &[u8],
+        to: Option<&[u8]>,
+    ) -> Result<(), Error> {
         let seq = self.structural(|core| core.remove_range(space, from, to))?;
         self.wait_published(seq)
     }
@@ -194,8 +199,8 @@ impl BlockStore {
     /// [`RequestError::NoTable`].
     pub fn differences(
         &self,
-        left: u32,
-        right: u32,
+        left: SpaceId,
+        right: SpaceId,
         from: &[u8],
         count: usize,
     ) -> Result<Vec<Differing>, Error> {
@@ -203,7 +208,7 @@ impl BlockStore {
     }
 }
 
-fn snapshot_info(core: &Core, number: u32) -> Option<SnapshotInfo> {
+fn snapshot_info(core: &Core, number: SnapshotId) -> Option<SnapshotInfo> {
     let (record, sequence) = core.snapshot(number)?;
     Some(SnapshotInfo {
         number,

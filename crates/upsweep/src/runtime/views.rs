@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use super::commit::{Call, Woken};
 use super::shared::{Locked, Shared};
-use crate::engine::{View, ViewId, ViewPoll, Wanted};
+use crate::engine::{SpaceId, View, ViewId, ViewPoll, Wanted};
 use crate::error::{ClosedError, Error};
 use crate::metrics::LockCause;
 
@@ -68,7 +68,7 @@ pub struct PendingView {
 }
 
 enum State {
-    New { space: u32, wanted: Wanted },
+    New { space: SpaceId, wanted: Wanted },
     Waits { id: ViewId, waiter: Arc<ViewWaiter>, began_us: u64 },
     Over,
 }
@@ -85,7 +85,7 @@ impl std::fmt::Debug for PendingView {
 }
 
 impl PendingView {
-    pub(super) fn new(shared: Arc<Shared>, space: u32, wanted: Wanted) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, space: SpaceId, wanted: Wanted) -> Self {
         Self { shared, state: State::New { space, wanted } }
     }
 }
@@ -140,7 +140,7 @@ enum Begun {
 
 impl Shared {
     /// Gathers what a query needs, waiting for the device if need be.
-    pub(super) fn view(&self, space: u32, wanted: Wanted) -> Answer {
+    pub(super) fn view(&self, space: SpaceId, wanted: Wanted) -> Answer {
         self.check_caller()?;
         let mut guard = self.lock_for(LockCause::Query);
         let id = match guard.core.view(space, wanted)? {
@@ -188,7 +188,7 @@ impl Shared {
     }
 
     /// Asks for a view that others read.
-    fn begin_view(&self, space: u32, wanted: Wanted) -> Result<Begun, Error> {
+    fn begin_view(&self, space: SpaceId, wanted: Wanted) -> Result<Begun, Error> {
         self.check_caller()?;
         let mut guard = self.lock_for(LockCause::Query);
         match guard.core.view(space, wanted)? {

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::{modifiers as builtin, of_structure};
+use crate::engine::ids::SpaceId;
 use crate::engine::modifier::Modifier;
 use crate::engine::registry::ModifierId;
 use crate::error::{Error, RequestError};
@@ -22,7 +23,7 @@ pub trait Structure {
     fn name(&self) -> &str;
 
     /// The number of its space in the block API.
-    fn space(&self) -> u32;
+    fn space(&self) -> SpaceId;
 
     /// The store that it is part of.
     fn blocks(&self) -> &BlockStore;
@@ -127,7 +128,7 @@ pub struct Batch {
     blocks: BlockStore,
     updates: Vec<OwnedUpdate>,
     /// The names of the structures, in the order of the numbers of their spaces.
-    names: Vec<(u32, String)>,
+    names: Vec<(SpaceId, String)>,
     /// What is wrong with the first update that is.
     fault: Option<Error>,
 }
@@ -280,7 +281,7 @@ impl Batch {
 pub struct PendingCommit {
     /// The change, or why there is none.
     change: Result<PendingChange, Option<Error>>,
-    names: Vec<(u32, String)>,
+    names: Vec<(SpaceId, String)>,
     blocks: BlockStore,
 }
 
@@ -301,11 +302,11 @@ impl Future for PendingCommit {
 }
 
 /// An error of the block API, with the name of the structure that is not there.
-fn named(error: Error, names: &[(u32, String)], blocks: &BlockStore) -> Error {
+fn named(error: Error, names: &[(SpaceId, String)], blocks: &BlockStore) -> Error {
     if !matches!(error, Error::Request(RequestError::NoTable(_))) {
         return error;
     }
-    let gone = |space: &u32| blocks.space_numbered(*space).is_none();
+    let gone = |space: &SpaceId| blocks.space_numbered(*space).is_none();
     match names.iter().find(|(space, _)| gone(space)) {
         Some((_, name)) => of_structure(error, name),
         None => error,

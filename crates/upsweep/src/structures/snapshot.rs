@@ -16,6 +16,7 @@ use super::hash::HashTable;
 use super::kind::{Kind, Kinds};
 use super::space::OpenSpace;
 use super::table::{Scan, Table, Value};
+use crate::engine::ids::SnapshotId;
 use crate::error::{Error, RequestError};
 use crate::runtime::{BlockStore, Differing, SnapshotInfo, SpaceRecord};
 
@@ -57,7 +58,7 @@ impl Snapshot {
         (identity != [0; 16]).then(digits)
     }
 
-    pub(crate) fn number(&self) -> u32 {
+    pub(crate) fn number(&self) -> SnapshotId {
         self.info.number
     }
 

@@ -10,6 +10,7 @@ use super::modifiers::{DELETE, PUT, value_operand};
 use super::of_structure;
 use super::table::{Order, Table, Value};
 use crate::engine::block_format::BlockFormat;
+use crate::engine::ids::SpaceId;
 use crate::engine::modifier::ValueRef;
 use crate::engine::registry::ModifierId;
 use crate::error::Error;
@@ -74,7 +75,7 @@ impl OpenSpace {
 
     /// Its number in the block API.
     #[must_use]
-    pub fn number(&self) -> u32 {
+    pub fn number(&self) -> SpaceId {
         self.record.space
     }
 

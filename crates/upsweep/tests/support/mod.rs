@@ -8,7 +8,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use upsweep::Error;
 use upsweep::layers::device::{
     Completion, DeviceId, Devices, Geometry, HostileDevices, Operation, PowerCut, Request,
     Simulated,
@@ -26,6 +25,7 @@ use upsweep::layers::log::{LogRegion, Urgency};
 use upsweep::layers::structures::modifiers::{ADD_I64, DELETE};
 use upsweep::layers::structures::registry;
 use upsweep::layers::structures::table::{ByKey, Lookup, PageRequest, get, page};
+use upsweep::{Error, SpaceId};
 
 pub const DATA: DeviceId = DeviceId(0);
 pub const LOG: DeviceId = DeviceId(1);
@@ -122,7 +122,7 @@ struct Add {
 #[derive(Clone, Debug)]
 pub struct Live {
     pub kind: ImageKind,
-    pub space: u32,
+    pub space: SpaceId,
     pub key: Vec<u8>,
     pub offset: u64,
 }
@@ -131,7 +131,7 @@ pub struct Live {
 pub struct World {
     pub devices: Powered,
     pub core: Option<Core>,
-    pub space: u32,
+    pub space: SpaceId,
     registry: Registry,
     config: Config,
     history: Vec<Add>,
@@ -218,7 +218,7 @@ impl World {
         Self {
             devices,
             core: None,
-            space: 0,
+            space: SpaceId::NONE,
             registry: registry(),
             config,
             history: Vec::new(),
@@ -446,7 +446,7 @@ impl World {
         self.devices.bank.power_cut()
     }
 
-    fn view(&mut self, space: u32, wanted: Wanted) -> Result<View, Error> {
+    fn view(&mut self, space: SpaceId, wanted: Wanted) -> Result<View, Error> {
         let id = match self.core().view(space, wanted)? {
             ViewPoll::Ready(view) => return Ok(view),
             ViewPoll::Pending(id) => id,
@@ -619,7 +619,8 @@ impl World {
             if let (false, Ok((identity, _))) =
                 (is_free, image_format::parse(&bytes[offset as usize..]))
             {
-                let (kind, space, key) = (identity.kind, identity.space, identity.key.to_vec());
+                let (kind, key) = (identity.kind, identity.key.to_vec());
+                let space = SpaceId::new(identity.number);
                 live.push(Live { kind, space, key, offset });
             }
             offset += 4096;

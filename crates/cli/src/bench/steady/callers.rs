@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use upsweep::layers::engine::LoggedUpdate;
 use upsweep::layers::engine::registry::ModifierId;
-use upsweep::{Durability, Store};
+use upsweep::{Durability, SpaceId, Store};
 
 use super::records::Records;
 use super::series::{Calls, Recorder, Series};
@@ -27,7 +27,7 @@ const SLEEP_MAX: Duration = Duration::from_millis(50);
 /// What is run.
 pub(super) struct Run<'a> {
     pub(super) store: &'a Store,
-    pub(super) space: u32,
+    pub(super) space: SpaceId,
     pub(super) modifier: ModifierId,
     pub(super) records: Records,
     pub(super) callers: u64,
@@ -259,7 +259,7 @@ mod tests {
         let store = crate::bench::steady::tests::store();
         let run = Run {
             store: &store.1,
-            space: 0,
+            space: SpaceId::NONE,
             modifier: ModifierId(0),
             records: Records { number: 1, key_bytes: 8, value_bytes: 8 },
             callers: 1,

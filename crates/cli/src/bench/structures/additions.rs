@@ -10,7 +10,7 @@ use serde::Serialize;
 use upsweep::layers::engine::LoggedUpdate;
 use upsweep::layers::structures::array::body_format::key_of;
 use upsweep::layers::structures::modifiers::ADD_I64;
-use upsweep::{Array, Durability, Store};
+use upsweep::{Array, Durability, SpaceId, Store};
 
 use super::{Bench, cell, head, key, note, row};
 use crate::bench::{Random, Spread, scramble};
@@ -136,7 +136,7 @@ fn thousands(rate: &Spread) -> Spread {
 /// `push_key` appends the key of each, all of one length.
 pub(super) fn add_all(
     store: &Store,
-    space: u32,
+    space: SpaceId,
     number: u64,
     mut push_key: impl FnMut(u64, &mut Vec<u8>),
 ) -> Result<(), Failure> {

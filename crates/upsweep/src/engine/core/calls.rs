@@ -3,6 +3,7 @@
 
 use super::Core;
 use crate::engine::format::record_format::LoggedUpdate;
+use crate::engine::ids::SpaceId;
 use crate::engine::io::RunId;
 use crate::engine::sweep::{Chunk, CompactionId, CompactionProgress, LoadTarget};
 use crate::engine::view::{CheckedRead, View, ViewId, ViewPoll, ViewRead, Wanted};
@@ -22,7 +23,7 @@ impl Core {
     /// # Errors
     /// [`NoTable`](crate::RequestError::NoTable) if the space does not exist; [`Error::Damaged`] if
     /// the block could not be read when it was swept.
-    pub fn view(&mut self, space: u32, wanted: Wanted) -> Result<ViewPoll, Error> {
+    pub fn view(&mut self, space: SpaceId, wanted: Wanted) -> Result<ViewPoll, Error> {
         self.views.view(&mut self.base, space, wanted)
     }
 
@@ -76,7 +77,7 @@ impl Core {
     /// # Errors
     /// [`NoTable`](crate::RequestError::NoTable); [`Busy`](crate::RetryError::Busy) while another
     /// compaction is on its way.
-    pub fn request_compaction(&mut self, space: u32) -> Result<CompactionId, Error> {
+    pub fn request_compaction(&mut self, space: SpaceId) -> Result<CompactionId, Error> {
         self.sweep.request_compaction(&self.base, space)
     }
 
@@ -103,7 +104,7 @@ impl Core {
     /// [`NoTable`](crate::RequestError::NoTable); [`NotEmpty`](crate::RequestError::NotEmpty);
     /// [`ReadOnly`](crate::RequestError::ReadOnly); [`Busy`](crate::RetryError::Busy) when the log
     /// has no room.
-    pub fn begin_load(&mut self, space: u32) -> Result<(LoadTarget, u64), Error> {
+    pub fn begin_load(&mut self, space: SpaceId) -> Result<(LoadTarget, u64), Error> {
         self.sweep.begin_load(&mut self.base, space)
     }
 
@@ -125,7 +126,7 @@ impl Core {
     /// # Errors
     /// As [`Core::begin_load`]: the space must still be empty, and nothing was accepted for it
     /// meanwhile.
-    pub fn finish_load(&mut self, target: &LoadTarget, space: u32) -> Result<u64, Error> {
+    pub fn finish_load(&mut self, target: &LoadTarget, space: SpaceId) -> Result<u64, Error> {
         self.sweep.finish_load(&mut self.base, target, space)
     }
 
@@ -133,7 +134,7 @@ impl Core {
     ///
     /// # Errors
     /// [`RetryError::Busy`](crate::RetryError::Busy) when the log has no room.
-    pub fn abandon_load(&mut self, space: u32) -> Result<u64, Error> {
+    pub fn abandon_load(&mut self, space: SpaceId) -> Result<u64, Error> {
         self.sweep.abandon_load(&mut self.base, space)
     }
 }

@@ -8,6 +8,7 @@ use crate::engine::config::Config;
 use crate::engine::directory::Block;
 use crate::engine::format::record_format::SpaceRecord;
 use crate::engine::held::Held;
+use crate::engine::ids::SpaceId;
 use crate::engine::measure::TreeCounters;
 use crate::engine::policy::Costs;
 use crate::engine::registry::Modifiers;
@@ -100,7 +101,7 @@ impl Core {
 
     /// The space with this number.
     #[must_use]
-    pub fn space_record(&self, space: u32) -> Option<SpaceRecord> {
+    pub fn space_record(&self, space: SpaceId) -> Option<SpaceRecord> {
         self.base.index.directory().space(space).map(|space| space.record.clone())
     }
 
@@ -292,7 +293,7 @@ impl Core {
 
     /// The hidden spaces that loads have left.
     #[must_use]
-    pub fn abandoned_loads(&self) -> Vec<u32> {
+    pub fn abandoned_loads(&self) -> Vec<SpaceId> {
         self.spaces_of(LOADING).map(|record| record.space).collect()
     }
 

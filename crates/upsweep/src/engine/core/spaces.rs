@@ -15,6 +15,7 @@ use crate::engine::format::record_format::{
     encode_create_space, encode_drop_snapshot, encode_drop_space, encode_modifier,
     encode_remove_range,
 };
+use crate::engine::ids::{SnapshotId, SpaceId};
 use crate::engine::journal::Publish;
 use crate::engine::modifier::{Modifier, check_name};
 use crate::engine::registry::ModifierId;
@@ -36,7 +37,7 @@ impl Core {
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::UnknownFormat`] if that is not registered.
-    pub fn format_of(&self, space: u32) -> Result<Arc<dyn BlockFormat>, Error> {
+    pub fn format_of(&self, space: SpaceId) -> Result<Arc<dyn BlockFormat>, Error> {
         let no_table = || RequestError::NoTable(format!("number {space}"));
         let space = self.base.index.directory().space(space).ok_or_else(no_table)?;
         space.check_format()?;
@@ -51,7 +52,7 @@ impl Core {
 
     /// Records in published images, and updates that wait, of one space.
     #[must_use]
-    pub fn space_size(&self, space: u32) -> SpaceSize {
+    pub fn space_size(&self, space: SpaceId) -> SpaceSize {
         let mut size = SpaceSize::default();
         let Some(found) = self.base.index.directory().space(space) else { return size };
         for id in self.base.index.directory().blocks_of(found) {
@@ -79,7 +80,8 @@ impl Core {
             let wanted = "a new one".to_owned();
             return Err(RequestError::TableMismatch { table, found, wanted }.into());
         }
-        let takes = |record: &SpaceRecord| record.snapshot == 0 && record.name == name;
+        let takes =
+            |record: &SpaceRecord| record.snapshot == SnapshotId::NONE && record.name == name;
         let waiting = self.base.journal.events().any(|event| match event {
             Event::Create(record) => takes(record),
             Event::Clone(clone) => clone.pairs.iter().any(|(_, record)| takes(record)),
@@ -98,14 +100,14 @@ impl Core {
         name: &str,
         format: &str,
         large_values: bool,
-    ) -> Result<(u32, u64), Error> {
+    ) -> Result<(SpaceId, u64), Error> {
         self.base.gate.check_open()?;
         self.base.index.bindings.format(format)?;
         self.check_new_name(name)?;
         let space = self.base.index.next_space();
-        let companion = if large_values { space + 1 } else { 0 };
+        let companion = if large_values { space.next() } else { SpaceId::NONE };
         let (format, name) = (format.to_owned(), name.to_owned());
-        let record = SpaceRecord { space, companion, snapshot: 0, format, name };
+        let record = SpaceRecord { space, companion, snapshot: SnapshotId::NONE, format, name };
         let mut payload = Vec::new();
         encode_create_space(&record, &mut payload);
         let publish = Publish::Event(Event::Create(record));
@@ -120,10 +122,10 @@ impl Core {
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::ReadOnly`] for a space of a snapshot, which goes
     /// with the snapshot; [`RetryError::Busy`] when the log has no room.
-    pub fn drop_space(&mut self, space: u32) -> Result<u64, Error> {
+    pub fn drop_space(&mut self, space: SpaceId) -> Result<u64, Error> {
         self.base.gate.check_open()?;
         let record = self.base.index.check_space(space)?;
-        if record.snapshot != 0 || space < FIRST_USER_SPACE {
+        if record.snapshot != SnapshotId::NONE || space < FIRST_USER_SPACE {
             return Err(RequestError::ReadOnly(record.name.clone()).into());
         }
         let mut payload = Vec::new();
@@ -139,10 +141,13 @@ impl Core {
     /// # Errors
     /// [`RequestError::NoTable`]; a bad or taken name; [`RetryError::Busy`] when the log has no
     /// room.
-    pub fn clone_space(&mut self, source: u32, name: &str) -> Result<(u32, u64), Error> {
+    pub fn clone_space(&mut self, source: SpaceId, name: &str) -> Result<(SpaceId, u64), Error> {
         self.base.gate.check_open()?;
         self.check_new_name(name)?;
-        let record = SpaceRecord { name: name.to_owned(), ..self.new_clone_of(source, 0, 0)? };
+        let record = SpaceRecord {
+            name: name.to_owned(),
+            ..self.new_clone_of(source, SnapshotId::NONE, 0)?
+        };
         let space = record.space;
         let clone = CloneRecord { snapshot: None, pairs: vec![(source, record)] };
         Ok((space, self.append_clone(clone)?))
@@ -158,17 +163,17 @@ impl Core {
     pub fn create_snapshot(
         &mut self,
         name: Option<&str>,
-        spaces: Option<&[u32]>,
+        spaces: Option<&[SpaceId]>,
         identity: [u8; 16],
     ) -> Result<NewSnapshot, Error> {
         self.base.gate.check_open()?;
         if let Some(name) = name {
             self.check_snapshot_name(name)?;
         }
-        let number = self.base.index.next_space();
-        let all = self.spaces_of(0).map(|record| record.space);
+        let number = self.base.index.next_snapshot();
+        let all = self.spaces_of(SnapshotId::NONE).map(|record| record.space);
         let all = all.filter(|space| *space >= FIRST_USER_SPACE);
-        let sources = spaces.map_or_else(|| all.collect(), <[u32]>::to_vec);
+        let sources = spaces.map_or_else(|| all.collect(), <[SpaceId]>::to_vec);
         let mut pairs = Vec::with_capacity(sources.len());
         for (position, source) in (1..).zip(sources) {
             pairs.push((source, self.new_clone_of(source, number, position)?));
@@ -203,16 +208,16 @@ impl Core {
     /// The record of the `position`-th new clone, which has the name of its source.
     fn new_clone_of(
         &self,
-        source: u32,
-        snapshot: u32,
+        source: SpaceId,
+        snapshot: SnapshotId,
         position: u32,
     ) -> Result<SpaceRecord, Error> {
         let found = self.base.index.check_space(source)?;
         if source < FIRST_USER_SPACE {
             return Err(RequestError::NoTable(found.name.clone()).into());
         }
-        let space = self.base.index.next_space() + 2 * position;
-        let companion = if found.companion == 0 { 0 } else { space + 1 };
+        let space = self.base.index.next_space().plus(2 * position);
+        let companion = if found.companion == SpaceId::NONE { SpaceId::NONE } else { space.next() };
         let (format, name) = (found.format.clone(), found.name.clone());
         Ok(SpaceRecord { space, companion, snapshot, format, name })
     }
@@ -220,7 +225,7 @@ impl Core {
     fn append_clone(&mut self, clone: CloneRecord) -> Result<u64, Error> {
         let mut payload = Vec::new();
         encode_clone(&clone, &mut payload);
-        let sources: Vec<u32> = clone.pairs.iter().map(|(source, _)| *source).collect();
+        let sources: Vec<SpaceId> = clone.pairs.iter().map(|(source, _)| *source).collect();
         let snapshots = usize::from(clone.snapshot.is_some());
         let count = u32::try_from(sources.len() + snapshots).expect("spaces are few");
         let seq = self.base.append_or_make_room(&payload, Publish::Event(Event::Clone(clone)))?;
@@ -236,18 +241,18 @@ impl Core {
 
     /// The snapshot with this number, and the sequence that it shows.
     #[must_use]
-    pub fn snapshot(&self, number: u32) -> Option<(&SnapshotRecord, u64)> {
+    pub fn snapshot(&self, number: SnapshotId) -> Option<(&SnapshotRecord, u64)> {
         self.base.index.directory().snapshots.get(number).map(|(record, seq)| (record, *seq))
     }
 
     /// The number of the snapshot of this name.
     #[must_use]
-    pub fn snapshot_named(&self, name: &str) -> Option<u32> {
+    pub fn snapshot_named(&self, name: &str) -> Option<SnapshotId> {
         self.base.index.directory().snapshots.named(name)
     }
 
-    /// The spaces of a snapshot; 0: those of none, which can be changed.
-    pub fn spaces_of(&self, snapshot: u32) -> impl Iterator<Item = &SpaceRecord> {
+    /// The spaces of a snapshot; [`SnapshotId::NONE`]: those of none, which can be changed.
+    pub fn spaces_of(&self, snapshot: SnapshotId) -> impl Iterator<Item = &SpaceRecord> {
         let records = self.base.index.directory().spaces_of(snapshot).map(|space| &space.record);
         records.filter(|record| !record.name.is_empty())
     }
@@ -260,8 +265,8 @@ impl Core {
     /// [`RequestError::NoTable`].
     pub fn differences(
         &self,
-        left: u32,
-        right: u32,
+        left: SpaceId,
+        right: SpaceId,
         from: &[u8],
         count: usize,
     ) -> Result<Vec<Differing>, Error> {
@@ -280,7 +285,7 @@ impl Core {
     ///
     /// # Errors
     /// [`RequestError::NoSnapshot`]; [`RetryError::Busy`] when the log has no room.
-    pub fn drop_snapshot(&mut self, snapshot: u32) -> Result<u64, Error> {
+    pub fn drop_snapshot(&mut self, snapshot: SnapshotId) -> Result<u64, Error> {
         self.base.gate.check_open()?;
         if self.base.index.directory().snapshots.get(snapshot).is_none() {
             return Err(RequestError::NoSnapshot(format!("number {snapshot}")).into());
@@ -301,13 +306,13 @@ impl Core {
     /// is longer than any key; [`RetryError::Busy`] when the log has no room.
     pub fn remove_range(
         &mut self,
-        space: u32,
+        space: SpaceId,
         from: &[u8],
         to: Option<&[u8]>,
     ) -> Result<u64, Error> {
         self.base.gate.check_open()?;
         let record = self.base.index.check_space(space)?;
-        if record.snapshot != 0 || space < FIRST_USER_SPACE {
+        if record.snapshot != SnapshotId::NONE || space < FIRST_USER_SPACE {
             return Err(RequestError::ReadOnly(record.name.clone()).into());
         }
         if !self.format_of(space)?.keeps_key_order() {
@@ -337,7 +342,7 @@ impl Core {
     /// [`RequestError::NoTable`].
     pub fn set_visitor(
         &mut self,
-        space: u32,
+        space: SpaceId,
         visitor: Option<Arc<dyn BlockVisitor>>,
     ) -> Result<(), Error> {
         self.base.index.check_space(space)?;
@@ -347,7 +352,7 @@ impl Core {
 
     /// The message of the panic for which the visitor of a space is called no more, if so.
     #[must_use]
-    pub fn visitor_panic(&self, space: u32) -> Option<String> {
+    pub fn visitor_panic(&self, space: SpaceId) -> Option<String> {
         self.base.index.visitors().panic(space).map(str::to_owned)
     }
 
@@ -377,11 +382,11 @@ impl Core {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewSnapshot {
     /// Its number.
-    pub number: u32,
+    pub number: SnapshotId,
     /// It is there once this sequence is durable, and shows everything that was accepted before.
     pub seq: u64,
     /// What it keeps: the space, and the number under which the snapshot has it.
-    pub clones: Vec<(u32, u32)>,
+    pub clones: Vec<(SpaceId, SpaceId)>,
 }
 
 /// How large a space is.

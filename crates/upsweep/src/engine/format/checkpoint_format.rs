@@ -35,6 +35,7 @@ use super::record_format::{
     read_snapshot, read_space,
 };
 use super::spill_segment_format::{SpillSegmentRecord, put_spill_segment, read_spill_segment};
+use crate::engine::ids::SpaceId;
 use crate::placement::Extent;
 
 /// Bytes of one superblock slot on the device.
@@ -58,7 +59,7 @@ pub struct Superblock {
     /// Image sequence of the root.
     pub root_seq: u64,
     /// The first space number that was never used.
-    pub next_space: u32,
+    pub next_space: SpaceId,
     /// Where the root is; `None` before the first checkpoint.
     pub root: Option<Extent>,
     /// Every record of the log up to this sequence was on stable media when this was written: a log
@@ -78,7 +79,7 @@ pub fn encode_superblock(superblock: &Superblock) -> Vec<u8> {
     put_u64(&mut rest, superblock.epoch);
     put_u64(&mut rest, superblock.replay_from);
     put_u64(&mut rest, superblock.root_seq);
-    put_u32(&mut rest, superblock.next_space);
+    put_u32(&mut rest, superblock.next_space.get());
     put_extent(superblock.root, &mut rest);
     put_u64(&mut rest, superblock.durable);
     let length = u32::try_from(rest.len() + 8).expect("a superblock is below 4 KiB");
@@ -118,7 +119,7 @@ pub fn decode_superblock(slot: &[u8]) -> Result<Superblock, Malformed> {
         epoch: reader.u64()?,
         replay_from: reader.u64()?,
         root_seq: reader.u64()?,
-        next_space: reader.u32()?,
+        next_space: SpaceId::new(reader.u32()?),
         root: read_extent(&mut reader)?,
         durable: if version == VERSION { reader.u64()? } else { 0 },
     })
@@ -161,9 +162,9 @@ pub struct BlockRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CloneEvent {
     /// What was cloned.
-    pub source: u32,
+    pub source: SpaceId,
     /// The clone.
-    pub clone: u32,
+    pub clone: SpaceId,
     /// Sequence of the log record.
     pub seq: u64,
 }
@@ -277,8 +278,8 @@ pub fn encode_root(root: &Root) -> Vec<u8> {
     }
     put_varint(&mut out, root.clones.len() as u64);
     for event in &root.clones {
-        put_varint(&mut out, u64::from(event.source));
-        put_varint(&mut out, u64::from(event.clone));
+        put_varint(&mut out, u64::from(event.source.get()));
+        put_varint(&mut out, u64::from(event.clone.get()));
         put_varint(&mut out, event.seq);
     }
     put_varint(&mut out, root.carried.len() as u64);
@@ -329,7 +330,7 @@ pub fn decode_root(body: &[u8]) -> Result<Root, Malformed> {
         root.deferred.push((reader.varint()?, reader.u64()?.cast_signed()));
     }
     for _ in 0..reader.count(3)? {
-        let (source, clone) = (reader.narrow()?, reader.narrow()?);
+        let (source, clone) = (reader.space()?, reader.space()?);
         root.clones.push(CloneEvent { source, clone, seq: reader.varint()? });
     }
     for _ in 0..reader.count(3)? {
@@ -413,7 +414,7 @@ mod tests {
         epoch: 3,
         replay_from: 1000,
         root_seq: 900,
-        next_space: 5,
+        next_space: SpaceId::new(5),
         root: None,
         durable: 1234,
     };

@@ -1,5 +1,6 @@
 //! Integers, lengths and byte strings. Decoders return [`Malformed`], they never panic.
 
+use crate::engine::ids::{SnapshotId, SpaceId};
 use std::fmt;
 
 /// Bytes that are not what this version of the format writes; says what was expected.
@@ -148,6 +149,23 @@ impl<'a> Reader<'a> {
     #[inline]
     pub fn narrow<T: TryFrom<u64>>(&mut self) -> Result<T, Malformed> {
         T::try_from(self.varint()?).map_err(|_| Malformed("integer range"))
+    }
+
+    /// The number of a space, as a LEB128 integer.
+    ///
+    /// # Errors
+    /// [`Malformed`] as for [`Reader::narrow`].
+    #[inline]
+    pub fn space(&mut self) -> Result<SpaceId, Malformed> {
+        Ok(SpaceId::new(self.narrow()?))
+    }
+
+    /// The number of a snapshot, as a LEB128 integer.
+    ///
+    /// # Errors
+    /// [`Malformed`] as for [`Reader::narrow`].
+    pub fn snapshot(&mut self) -> Result<SnapshotId, Malformed> {
+        Ok(SnapshotId::new(self.narrow()?))
     }
 
     /// A length and that many bytes.

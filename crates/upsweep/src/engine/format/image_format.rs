@@ -52,7 +52,7 @@ pub struct Identity<'a> {
     pub kind: ImageKind,
     /// Which space a block was written through or a spill segment is of; number of a node or page;
     /// 0 for a root.
-    pub space: u32,
+    pub number: u32,
     /// Frontier of a block, last sequence of a spill segment, begin of the checkpoint that wrote a
     /// node, page or root.
     pub seq: u64,
@@ -87,7 +87,7 @@ pub fn encode_parts(identity: &Identity<'_>, body: [&[u8]; 2], out: &mut [u8]) {
     out[24] = identity.kind as u8;
     out[25] = VERSION;
     out[26..28].copy_from_slice(&key_len.to_le_bytes());
-    out[28..32].copy_from_slice(&identity.space.to_le_bytes());
+    out[28..32].copy_from_slice(&identity.number.to_le_bytes());
     out[32..40].copy_from_slice(&identity.seq.to_le_bytes());
     out[40..44].copy_from_slice(&body_len.to_le_bytes());
     out[44..48].copy_from_slice(&[0; 4]);
@@ -111,12 +111,12 @@ pub fn decode(bytes: &[u8], expected: &Identity<'_>) -> Result<std::ops::Range<u
     if found.store != expected.store {
         return Err("belongs to another store".to_owned());
     }
-    if found.kind != expected.kind || found.space != expected.space || found.key != expected.key {
+    if found.kind != expected.kind || found.number != expected.number || found.key != expected.key {
         return Err(format!(
             "holds {:?} {:?} of space {}: a misdirected or stale write",
             found.kind,
             String::from_utf8_lossy(found.key),
-            found.space
+            found.number
         ));
     }
     if found.seq != expected.seq {
@@ -152,7 +152,7 @@ pub fn parse(bytes: &[u8]) -> Result<(Identity<'_>, std::ops::Range<usize>), Mal
         return Err(Malformed("image version"));
     }
     let key_len = usize::from(u16::from_le_bytes(reader.array()?));
-    let space = reader.u32()?;
+    let number = reader.u32()?;
     let seq = reader.u64()?;
     let body_len = reader.u32()? as usize;
     let body_start = HEADER_BYTES + key_len;
@@ -162,5 +162,5 @@ pub fn parse(bytes: &[u8]) -> Result<(Identity<'_>, std::ops::Range<usize>), Mal
         return Err(Malformed("checksum"));
     }
     let key = &bytes[HEADER_BYTES..body_start];
-    Ok((Identity { store, kind, space, seq, key }, body_start..end))
+    Ok((Identity { store, kind, number, seq, key }, body_start..end))
 }

@@ -12,6 +12,8 @@
 //!
 //! All integers are little-endian; *varint* is LEB128 of at most 10 bytes.
 
+use crate::engine::ids::SpaceId;
+
 pub mod checkpoint_format;
 pub mod codec_format;
 pub mod image_format;
@@ -21,10 +23,10 @@ pub mod reference_format;
 pub mod spill_segment_format;
 
 /// The space of the quarantine table; its large values are in the next one.
-pub const QUARANTINE_SPACE: u32 = 1;
+pub const QUARANTINE_SPACE: SpaceId = SpaceId::new(1);
 /// The space of the quarantine table's large values.
-pub const QUARANTINE_COMPANION: u32 = 2;
+pub const QUARANTINE_COMPANION: SpaceId = SpaceId::new(2);
 /// The space of the reference array.
-pub const REFERENCES_SPACE: u32 = 3;
+pub const REFERENCES_SPACE: SpaceId = SpaceId::new(3);
 /// The first space of the application.
-pub const FIRST_USER_SPACE: u32 = 5;
+pub const FIRST_USER_SPACE: SpaceId = SpaceId::new(5);

@@ -6,6 +6,7 @@
 
 use super::codec_format::{Malformed, Reader, put_bytes, put_varint};
 use crate::engine::block_format::UpdateRef;
+use crate::engine::ids::SpaceId;
 use crate::engine::modifier::ValueKind;
 use crate::engine::registry::{KeyRange, ModifierId};
 
@@ -13,7 +14,7 @@ use crate::engine::registry::{KeyRange, ModifierId};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The space that it was meant for.
-    pub space: u32,
+    pub space: SpaceId,
     /// Its modifier.
     pub modifier: ModifierId,
     /// Its key.
@@ -35,10 +36,10 @@ impl Entry {
 
 /// The key of a quarantine record.
 #[must_use]
-pub fn encode_key(seq: u64, space: u32, position: u32, key: &[u8]) -> Vec<u8> {
+pub fn encode_key(seq: u64, space: SpaceId, position: u32, key: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(20);
     out.extend_from_slice(&seq.to_be_bytes());
-    out.extend_from_slice(&space.to_be_bytes());
+    out.extend_from_slice(&space.get().to_be_bytes());
     out.extend_from_slice(&position.to_be_bytes());
     out.extend_from_slice(&crc32c::crc32c(key).to_be_bytes());
     out
@@ -49,7 +50,7 @@ pub fn encode_key(seq: u64, space: u32, position: u32, key: &[u8]) -> Vec<u8> {
 #[must_use]
 pub fn encode_entry(entry: &Entry) -> Vec<u8> {
     let mut out = vec![ValueKind::Bytes as u8];
-    put_varint(&mut out, u64::from(entry.space));
+    put_varint(&mut out, u64::from(entry.space.get()));
     put_varint(&mut out, u64::from(entry.modifier.0));
     put_bytes(&mut out, &entry.key);
     put_bytes(&mut out, &entry.operand);
@@ -64,7 +65,7 @@ pub fn encode_entry(entry: &Entry) -> Vec<u8> {
 pub fn decode_entry(value: &[u8]) -> Result<Entry, Malformed> {
     let mut reader = Reader::new(value);
     Ok(Entry {
-        space: reader.narrow()?,
+        space: reader.space()?,
         modifier: ModifierId(reader.narrow()?),
         key: reader.bytes()?.to_vec(),
         operand: reader.bytes()?.to_vec(),

@@ -32,6 +32,7 @@
 use super::codec_format::{Malformed, Reader, Room, put_bytes, put_varint, varint_len};
 use super::spill_segment_format::{Spilled, put_spilled, read_spilled};
 use crate::device::DeviceId;
+use crate::engine::ids::{SnapshotId, SpaceId};
 use crate::engine::registry::{KeyRange, ModifierId};
 use crate::placement::{DEVICE_BYTES_MAX, Extent, UNIT_BYTES};
 
@@ -39,7 +40,7 @@ use crate::placement::{DEVICE_BYTES_MAX, Extent, UNIT_BYTES};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoggedUpdate<'a> {
     /// The space.
-    pub space: u32,
+    pub space: SpaceId,
     /// The modifier.
     pub modifier: ModifierId,
     /// Key of the record that it targets.
@@ -57,7 +58,7 @@ pub struct Placement {
     /// segment had: then it is damaged for good, however sound its image is.
     pub image_seq: u64,
     /// The space that the image names: the one through which it was written.
-    pub image_space: u32,
+    pub image_space: SpaceId,
     /// Records in the image.
     pub records: u32,
     /// Where the image is; `None` if the block is empty.
@@ -92,7 +93,7 @@ pub type PlacedValue = (Box<[u8]>, Option<Placement>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rebuilt {
     /// The space, for which alone it is so: others that share the blocks keep them.
-    pub space: u32,
+    pub space: SpaceId,
     /// The blocks that were there, in key order.
     pub olds: Vec<BlockRef>,
     /// Those that take their place, in key order; the first one has the key of the first old one.
@@ -114,11 +115,11 @@ pub struct Change {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpaceRecord {
     /// Its number; never used again after it is dropped.
-    pub space: u32,
+    pub space: SpaceId,
     /// Number of the space that holds its large values, or 0.
-    pub companion: u32,
+    pub companion: SpaceId,
     /// The snapshot that it belongs to, or 0. What belongs to a snapshot never changes.
-    pub snapshot: u32,
+    pub snapshot: SnapshotId,
     /// Name of its block format.
     pub format: String,
     /// Its name.
@@ -129,7 +130,7 @@ pub struct SpaceRecord {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotRecord {
     /// Its number; never used again.
-    pub number: u32,
+    pub number: SnapshotId,
     /// Whether it ends with the process that made it.
     pub temporary: bool,
     /// Tells it from every other one, in copies of the store as well; zero for one that was made
@@ -145,14 +146,14 @@ pub struct CloneRecord {
     /// The snapshot that they make up, if they do.
     pub snapshot: Option<SnapshotRecord>,
     /// What is cloned, and the new space.
-    pub pairs: Vec<(u32, SpaceRecord)>,
+    pub pairs: Vec<(SpaceId, SpaceRecord)>,
 }
 
 /// A range of keys of a space goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeRecord {
     /// The space.
-    pub space: u32,
+    pub space: SpaceId,
     /// The first key.
     pub from: Vec<u8>,
     /// The first key beyond; `None` for no bound.
@@ -188,7 +189,7 @@ pub enum Payload<'a> {
     /// A new space.
     CreateSpace(SpaceRecord),
     /// The end of a space.
-    DropSpace(u32),
+    DropSpace(SpaceId),
     /// A new modifier.
     Modifier(ModifierRecord),
     /// New spaces that are clones.
@@ -200,9 +201,9 @@ pub enum Payload<'a> {
     /// Deferred reference counts, added to the reference array.
     DeferredCounts(Updates<'a>),
     /// The end of a snapshot.
-    DropSnapshot(u32),
+    DropSnapshot(SnapshotId),
     /// A space gets the blocks of another, which ends.
-    Adopt(u32, u32),
+    Adopt(SpaceId, SpaceId),
     /// Waiting updates are in spill segments from now on.
     Spill(Vec<Spilled>),
 }
@@ -224,7 +225,7 @@ impl<'a> Updates<'a> {
             return if self.reader.is_empty() { Ok(None) } else { Err(Malformed("record end")) };
         }
         self.left -= 1;
-        let space = self.reader.narrow()?;
+        let space = self.reader.space()?;
         let modifier = ModifierId(self.reader.narrow()?);
         let (key, operand) = (self.reader.bytes()?, self.reader.bytes()?);
         Ok(Some(LoggedUpdate { space, modifier, key, operand }))
@@ -247,7 +248,7 @@ const SPILL: u8 = 12;
 /// Encoded length of one update in a record.
 #[must_use]
 pub fn update_len(update: &LoggedUpdate<'_>) -> usize {
-    varint_len(u64::from(update.space))
+    varint_len(u64::from(update.space.get()))
         + varint_len(u64::from(update.modifier.0))
         + varint_len(update.key.len() as u64)
         + update.key.len()
@@ -285,7 +286,7 @@ fn put_updates(updates: &[LoggedUpdate<'_>], out: &mut Vec<u8>) {
 fn fill_all(updates: &[LoggedUpdate<'_>], room: &mut Room<'_>) {
     room.fill_varint(updates.len() as u64);
     for update in updates {
-        room.fill_varint(u64::from(update.space));
+        room.fill_varint(u64::from(update.space.get()));
         room.fill_varint(u64::from(update.modifier.0));
         for bytes in [update.key, update.operand] {
             room.fill_varint(bytes.len() as u64);
@@ -321,7 +322,7 @@ pub(super) fn read_block_ref(reader: &mut Reader<'_>) -> Result<BlockRef, Malfor
 }
 
 fn put_rebuilt(group: &Rebuilt, out: &mut Vec<u8>) {
-    put_varint(out, u64::from(group.space));
+    put_varint(out, u64::from(group.space.get()));
     put_varint(out, group.olds.len() as u64);
     group.olds.iter().for_each(|block| put_block_ref(*block, out));
     put_varint(out, group.news.len() as u64);
@@ -338,7 +339,7 @@ fn put_rebuilt(group: &Rebuilt, out: &mut Vec<u8>) {
 }
 
 fn read_rebuilt(reader: &mut Reader<'_>) -> Result<Rebuilt, Malformed> {
-    let mut group = Rebuilt { space: reader.narrow()?, ..Rebuilt::default() };
+    let mut group = Rebuilt { space: reader.space()?, ..Rebuilt::default() };
     for _ in 0..reader.count(2)? {
         group.olds.push(read_block_ref(reader)?);
     }
@@ -361,7 +362,7 @@ fn read_rebuilt(reader: &mut Reader<'_>) -> Result<Rebuilt, Malformed> {
 pub(super) fn put_placement(placement: &Placement, out: &mut Vec<u8>) {
     put_varint(out, placement.frontier);
     put_varint(out, placement.frontier - placement.image_seq);
-    put_varint(out, u64::from(placement.image_space));
+    put_varint(out, u64::from(placement.image_space.get()));
     put_varint(out, u64::from(placement.records));
     put_extent(placement.extent, out);
 }
@@ -370,7 +371,7 @@ pub(super) fn put_placement(placement: &Placement, out: &mut Vec<u8>) {
 pub(super) fn read_placement(reader: &mut Reader<'_>) -> Result<Placement, Malformed> {
     let frontier = reader.varint()?;
     let image_seq = frontier.checked_sub(reader.varint()?).ok_or(Malformed("image sequence"))?;
-    let (image_space, records) = (reader.narrow()?, reader.narrow()?);
+    let (image_space, records) = (reader.space()?, reader.narrow()?);
     let extent = read_extent(reader)?;
     Ok(Placement { frontier, image_seq, image_space, records, extent })
 }
@@ -406,9 +407,9 @@ pub fn encode_create_space(space: &SpaceRecord, out: &mut Vec<u8>) {
 
 /// Appends the description of a space.
 pub(super) fn put_space(space: &SpaceRecord, out: &mut Vec<u8>) {
-    put_varint(out, u64::from(space.space));
-    put_varint(out, u64::from(space.companion));
-    put_varint(out, u64::from(space.snapshot));
+    put_varint(out, u64::from(space.space.get()));
+    put_varint(out, u64::from(space.companion.get()));
+    put_varint(out, u64::from(space.snapshot.get()));
     put_bytes(out, space.format.as_bytes());
     put_bytes(out, space.name.as_bytes());
 }
@@ -416,18 +417,18 @@ pub(super) fn put_space(space: &SpaceRecord, out: &mut Vec<u8>) {
 /// Reads what [`put_space`] wrote.
 pub(super) fn read_space(reader: &mut Reader<'_>) -> Result<SpaceRecord, Malformed> {
     Ok(SpaceRecord {
-        space: reader.narrow()?,
-        companion: reader.narrow()?,
-        snapshot: reader.narrow()?,
+        space: reader.space()?,
+        companion: reader.space()?,
+        snapshot: reader.snapshot()?,
         format: reader.text()?.to_owned(),
         name: reader.text()?.to_owned(),
     })
 }
 
 /// Appends a record of kind 4.
-pub fn encode_drop_space(space: u32, out: &mut Vec<u8>) {
+pub fn encode_drop_space(space: SpaceId, out: &mut Vec<u8>) {
     out.push(DROP_SPACE);
-    put_varint(out, u64::from(space));
+    put_varint(out, u64::from(space.get()));
 }
 
 /// Appends a record of kind 5.
@@ -459,7 +460,7 @@ pub fn encode_clone(clone: &CloneRecord, out: &mut Vec<u8>) {
     clone.snapshot.iter().for_each(|snapshot| put_snapshot(snapshot, out));
     put_varint(out, clone.pairs.len() as u64);
     for (source, space) in &clone.pairs {
-        put_varint(out, u64::from(*source));
+        put_varint(out, u64::from(source.get()));
         put_space(space, out);
     }
 }
@@ -472,14 +473,14 @@ fn read_clone(reader: &mut Reader<'_>) -> Result<CloneRecord, Malformed> {
     };
     let mut clone = CloneRecord { snapshot, pairs: Vec::new() };
     for _ in 0..reader.count(6)? {
-        clone.pairs.push((reader.narrow()?, read_space(reader)?));
+        clone.pairs.push((reader.space()?, read_space(reader)?));
     }
     Ok(clone)
 }
 
 /// Appends the description of a snapshot.
 pub(super) fn put_snapshot(snapshot: &SnapshotRecord, out: &mut Vec<u8>) {
-    put_varint(out, u64::from(snapshot.number));
+    put_varint(out, u64::from(snapshot.number.get()));
     let has_identity = snapshot.identity != [0; 16];
     out.push(u8::from(snapshot.temporary) | u8::from(has_identity) << 1);
     if has_identity {
@@ -490,7 +491,7 @@ pub(super) fn put_snapshot(snapshot: &SnapshotRecord, out: &mut Vec<u8>) {
 
 /// Reads what [`put_snapshot`] wrote.
 pub(super) fn read_snapshot(reader: &mut Reader<'_>) -> Result<SnapshotRecord, Malformed> {
-    let number = reader.narrow()?;
+    let number = reader.snapshot()?;
     let flags = reader.byte()?;
     if flags > 3 {
         return Err(Malformed("snapshot"));
@@ -509,14 +510,14 @@ pub fn encode_release(portion: usize, out: &mut Vec<u8>) {
 /// Appends a record of kind 8.
 pub fn encode_remove_range(range: &RangeRecord, out: &mut Vec<u8>) {
     out.push(REMOVE_RANGE);
-    put_varint(out, u64::from(range.space));
+    put_varint(out, u64::from(range.space.get()));
     put_bytes(out, &range.from);
     out.push(u8::from(range.to.is_some()));
     range.to.iter().for_each(|to| put_bytes(out, to));
 }
 
 fn read_range(reader: &mut Reader<'_>) -> Result<RangeRecord, Malformed> {
-    let (space, from) = (reader.narrow()?, reader.bytes()?.to_vec());
+    let (space, from) = (reader.space()?, reader.bytes()?.to_vec());
     let to = match reader.byte()? {
         0 => None,
         1 => Some(reader.bytes()?.to_vec()),
@@ -532,16 +533,16 @@ pub fn encode_deferred_counts(updates: &[LoggedUpdate<'_>], out: &mut Vec<u8>) {
 }
 
 /// Appends a record of kind 10.
-pub fn encode_drop_snapshot(snapshot: u32, out: &mut Vec<u8>) {
+pub fn encode_drop_snapshot(snapshot: SnapshotId, out: &mut Vec<u8>) {
     out.push(DROP_SNAPSHOT);
-    put_varint(out, u64::from(snapshot));
+    put_varint(out, u64::from(snapshot.get()));
 }
 
 /// Appends a record of kind 11.
-pub fn encode_adopt(space: u32, source: u32, out: &mut Vec<u8>) {
+pub fn encode_adopt(space: SpaceId, source: SpaceId, out: &mut Vec<u8>) {
     out.push(ADOPT);
-    put_varint(out, u64::from(space));
-    put_varint(out, u64::from(source));
+    put_varint(out, u64::from(space.get()));
+    put_varint(out, u64::from(source.get()));
 }
 
 /// Appends a record of kind 12.
@@ -571,13 +572,13 @@ pub fn decode(payload: &[u8]) -> Result<Payload<'_>, Malformed> {
             return Ok(Payload::Change(change, read_updates(reader)?));
         }
         CREATE_SPACE => Payload::CreateSpace(read_space(&mut reader)?),
-        DROP_SPACE => Payload::DropSpace(reader.narrow()?),
+        DROP_SPACE => Payload::DropSpace(reader.space()?),
         MODIFIER => Payload::Modifier(read_modifier(&mut reader)?),
         CLONE => Payload::Clone(read_clone(&mut reader)?),
         RELEASE => Payload::Release(reader.narrow()?),
         REMOVE_RANGE => Payload::RemoveRange(read_range(&mut reader)?),
-        DROP_SNAPSHOT => Payload::DropSnapshot(reader.narrow()?),
-        ADOPT => Payload::Adopt(reader.narrow()?, reader.narrow()?),
+        DROP_SNAPSHOT => Payload::DropSnapshot(reader.snapshot()?),
+        ADOPT => Payload::Adopt(reader.space()?, reader.space()?),
         SPILL => {
             let mut spilled = Vec::new();
             for _ in 0..reader.count(11)? {

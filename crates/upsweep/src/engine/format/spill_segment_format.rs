@@ -17,6 +17,7 @@
 use super::FIRST_USER_SPACE;
 use super::codec_format::{Malformed, Reader, put_bytes, put_u32, put_varint};
 use super::record_format::{BlockRef, put_block_ref, put_extent, read_block_ref, read_extent};
+use crate::engine::ids::SpaceId;
 use crate::engine::queue::{Section, TailTable};
 use crate::placement::Extent;
 
@@ -24,13 +25,13 @@ use crate::placement::Extent;
 /// above.
 const FORM: u8 = 2;
 const _: () =
-    assert!((FORM as u32) < FIRST_USER_SPACE, "spill segments have updates of users' spaces");
+    assert!((FORM as u32) < FIRST_USER_SPACE.get(), "spill segments have updates of users' spaces");
 
 /// What the log and the checkpoint say of a spill segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpillSegmentRecord {
     /// The space whose updates they are.
-    pub space: u32,
+    pub space: SpaceId,
     /// Where the keys begin that it covers.
     pub low: Box<[u8]>,
     /// Where they end; `None` for no bound.
@@ -58,7 +59,7 @@ pub struct Spilled {
 
 pub(super) fn put_spill_segment(record: &SpillSegmentRecord, out: &mut Vec<u8>) {
     out.push(FORM);
-    put_varint(out, u64::from(record.space));
+    put_varint(out, u64::from(record.space.get()));
     put_bytes(out, &record.low);
     out.push(u8::from(record.high.is_some()));
     record.high.iter().for_each(|high| put_bytes(out, high));
@@ -73,7 +74,7 @@ pub(super) fn read_spill_segment(reader: &mut Reader<'_>) -> Result<SpillSegment
     if reader.byte()? != FORM {
         return Err(Malformed("form of a spill segment"));
     }
-    let (space, low) = (reader.narrow()?, reader.bytes()?.into());
+    let (space, low) = (reader.space()?, reader.bytes()?.into());
     let high = match reader.byte()? {
         0 => None,
         1 => Some(reader.bytes()?.into()),

@@ -42,6 +42,7 @@ use super::registry::{Bindings, Registry};
 use super::spill_segments::SpillSegments;
 use super::visitor::{BlockVisitor, Visitors};
 use crate::device::DeviceId;
+use crate::engine::ids::{SnapshotId, SpaceId};
 use crate::error::{Error, RequestError, RetryError};
 use crate::placement::{Extent, SpaceMap};
 
@@ -55,7 +56,7 @@ pub(super) struct Index {
     /// Which blocks are where; several may share a place.
     physical: BTreeSet<(DeviceId, u64, BlockId)>,
     /// Blocks without image for which something waits: space, key.
-    unplaced: BTreeSet<(u32, Key, BlockId)>,
+    unplaced: BTreeSet<(SpaceId, Key, BlockId)>,
     /// Blocks that are to be swept out of turn.
     out_of_turn: BTreeSet<BlockId>,
     pub(super) spill_segments: SpillSegments,
@@ -70,7 +71,7 @@ pub(super) struct Index {
     /// spill segments that nobody needs any more. The next checkpoint gives them free.
     outdated: Vec<Extent>,
     /// The number of the next space.
-    next_space: u32,
+    next_space: SpaceId,
     /// The last update that is in the queues.
     accepted: u64,
     /// Every update up to this sequence is inside a published image or a spill segment.
@@ -95,7 +96,7 @@ impl Index {
         config: &Config,
         registry: &Registry,
         space_map: SpaceMap,
-        (frontier, next_space): (u64, u32),
+        (frontier, next_space): (u64, SpaceId),
     ) -> Self {
         let oversized_queue_bytes = config.oversized_queue_bytes();
         Self {
@@ -141,7 +142,7 @@ impl Index {
     }
 
     /// Blocks without image for which something waits, in key order.
-    pub(super) fn unplaced(&self) -> &BTreeSet<(u32, Key, BlockId)> {
+    pub(super) fn unplaced(&self) -> &BTreeSet<(SpaceId, Key, BlockId)> {
         &self.unplaced
     }
 
@@ -166,18 +167,23 @@ impl Index {
     }
 
     /// Has the blocks of a space shown to `visitor` from now on.
-    pub(super) fn set_visitor(&mut self, space: u32, visitor: Option<Arc<dyn BlockVisitor>>) {
+    pub(super) fn set_visitor(&mut self, space: SpaceId, visitor: Option<Arc<dyn BlockVisitor>>) {
         Arc::make_mut(&mut self.visitors).set(space, visitor);
     }
 
     /// The number of the next space.
-    pub(super) fn next_space(&self) -> u32 {
+    pub(super) fn next_space(&self) -> SpaceId {
         self.next_space
+    }
+
+    /// The number of the next snapshot: snapshots draw theirs from those of spaces.
+    pub(super) fn next_snapshot(&self) -> SnapshotId {
+        SnapshotId::new(self.next_space.get())
     }
 
     /// So many spaces are given numbers, and as many companions.
     pub(super) fn take_spaces(&mut self, count: u32) {
-        self.next_space += 2 * count;
+        self.next_space = self.next_space.plus(2 * count);
     }
 
     /// The last update that is in the queues.
@@ -267,13 +273,13 @@ impl Index {
     ///
     /// # Errors
     /// [`RequestError::NoTable`].
-    pub(super) fn check_space(&self, space: u32) -> Result<&SpaceRecord, Error> {
+    pub(super) fn check_space(&self, space: SpaceId) -> Result<&SpaceRecord, Error> {
         let no_table = || RequestError::NoTable(format!("number {space}")).into();
         self.directory.space(space).map(|space| &space.record).ok_or_else(no_table)
     }
 
     /// Where the positions of the block at `low` end.
-    pub(super) fn high_of(&self, space: u32, low: &[u8]) -> Option<Box<[u8]>> {
+    pub(super) fn high_of(&self, space: SpaceId, low: &[u8]) -> Option<Box<[u8]>> {
         let found = self.directory.space(space)?;
         if found.format.routing() == Routing::Exact {
             return Some([low, &[0]].concat().into());
@@ -284,7 +290,7 @@ impl Index {
 
     /// From now on updates of a space wait until the record of this sequence has taken effect: they
     /// come after it.
-    pub(super) fn raise_fence(&mut self, space: u32, seq: u64) {
+    pub(super) fn raise_fence(&mut self, space: SpaceId, seq: u64) {
         if let Some(space) = self.directory.space_mut(space) {
             debug_assert!(space.fences.back().is_none_or(|last| *last <= seq), "in log order");
             space.fences.push_back(seq);
@@ -292,7 +298,7 @@ impl Index {
     }
 
     /// The change of this sequence to a space as a whole has come.
-    fn lower_fence(&mut self, space: u32, seq: u64) {
+    fn lower_fence(&mut self, space: SpaceId, seq: u64) {
         if let Some(space) = self.directory.space_mut(space) {
             space.fences.retain(|fence| *fence != seq);
         }

@@ -4,6 +4,7 @@
 use super::Index;
 use crate::engine::directory::BlockId;
 use crate::engine::format::record_format::BlockRef;
+use crate::engine::ids::{SnapshotId, SpaceId};
 
 impl Index {
     /// Whether a space has accepted updates for the block that are not on its queue yet. Shared or
@@ -11,7 +12,7 @@ impl Index {
     pub(in crate::engine) fn expects_updates(&self, id: BlockId) -> bool {
         let key = &self.directory.block(id).key;
         // What belongs to a snapshot takes no updates.
-        self.directory.spaces_of(0).any(|space| {
+        self.directory.spaces_of(SnapshotId::NONE).any(|space| {
             let number = space.record.space;
             let covers = |position: &[u8]| self.directory.covering(number, position) == Some(id);
             space.pending.first_from(key).is_some_and(covers)
@@ -20,14 +21,14 @@ impl Index {
     }
 
     /// Whether others have a block of the space too, or the space has another one by now.
-    pub(in crate::engine) fn is_shared(&self, space: u32, id: BlockId) -> bool {
+    pub(in crate::engine) fn is_shared(&self, space: SpaceId, id: BlockId) -> bool {
         let Some(found) = self.directory.space(space) else { return false };
         let key = &self.directory.block(id).key;
         self.directory.find(found, key).is_none_or(|found| found.shared || found.item != id.0)
     }
 
     /// Whether a space has this very block.
-    pub(in crate::engine) fn has_block(&self, space: u32, block: BlockRef) -> bool {
+    pub(in crate::engine) fn has_block(&self, space: SpaceId, block: BlockRef) -> bool {
         let found = self.directory.table.find(block);
         found.is_some_and(|id| {
             let key = &self.directory.block(id).key;

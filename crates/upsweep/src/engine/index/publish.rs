@@ -24,6 +24,7 @@ use crate::engine::format::checkpoint_format::CloneEvent;
 use crate::engine::format::record_format::{
     Change, CloneRecord, Placement, RangeRecord, Rebuilt, SpaceRecord,
 };
+use crate::engine::ids::{SnapshotId, SpaceId};
 use crate::engine::queue::{Packed, Waiting};
 use crate::engine::registry::KeyRange;
 
@@ -50,7 +51,7 @@ impl Index {
             Event::DropSnapshot(snapshot) => {
                 self.directory.snapshots.remove(snapshot);
                 let of_it = self.directory.spaces_of(snapshot);
-                let of_it: Vec<u32> = of_it.map(|space| space.record.space).collect();
+                let of_it: Vec<SpaceId> = of_it.map(|space| space.record.space).collect();
                 of_it.into_iter().for_each(|space| self.drop_space_now(space));
             }
             Event::Adopt { space, source } => {
@@ -73,7 +74,7 @@ impl Index {
     /// Sees to it that a block covers `position` which belongs to `space` alone.
     fn need_block(
         &mut self,
-        space: u32,
+        space: SpaceId,
         position: &[u8],
         seq: u64,
         release: Release,
@@ -90,7 +91,7 @@ impl Index {
 
     /// Gives `space` a block of its own in place of one that others keep: same image, same waiting
     /// updates. Cost: the path to it, and a copy of what waits.
-    fn unshare(&mut self, space: u32, old: BlockId, seq: u64, release: Release) -> BlockId {
+    fn unshare(&mut self, space: SpaceId, old: BlockId, seq: u64, release: Release) -> BlockId {
         let block = self.directory.block(old);
         let (key, placement, spilled) = (block.key.clone(), block.placement(), block.spilled);
         let (frozen, live) = (block.frozen.clone(), self.arena.snapshot(&block.queue, &key));
@@ -110,7 +111,7 @@ impl Index {
     }
 
     /// Moves what is pending for a block to its queue, up to the next change of the whole space.
-    fn take_pending(&mut self, space: u32, id: BlockId) {
+    fn take_pending(&mut self, space: SpaceId, id: BlockId) {
         let Some(found) = self.directory.space(space) else { return };
         let low = self.directory.block(id).key.clone();
         if found.pending.first_from(&low).is_none() {
@@ -129,7 +130,7 @@ impl Index {
         for (source, record) in clone.pairs {
             self.lower_fence(source, seq);
             let Some(found) = self.directory.space(source) else { continue };
-            self.next_space = self.next_space.max(record.space + 2);
+            self.next_space = self.next_space.max(record.space.plus(2));
             let (root, format, companion) =
                 (found.root, Arc::clone(&found.format), found.record.companion);
             if let Some(values) = self.directory.space(companion) {
@@ -143,7 +144,7 @@ impl Index {
             self.directory.add_space(record, format, root);
         }
         if let Some(snapshot) = clone.snapshot {
-            self.next_space = self.next_space.max(snapshot.number + 2);
+            self.next_space = self.next_space.max(SpaceId::new(snapshot.number.get()).plus(2));
             self.directory.snapshots.add(snapshot, seq);
         }
     }
@@ -153,11 +154,15 @@ impl Index {
         if self.directory.space(record.space).is_some() {
             return;
         }
-        self.next_space = self.next_space.max(record.space + 2);
-        if record.companion != 0 {
+        self.next_space = self.next_space.max(record.space.plus(2));
+        if record.companion != SpaceId::NONE {
             let large = self.bindings.format(LARGE_VALUE_FORMAT).expect("checked at open");
             let root = self.directory.trees.create();
-            self.directory.add_space(companion_record(record.companion, 0), large, root);
+            self.directory.add_space(
+                companion_record(record.companion, SnapshotId::NONE),
+                large,
+                root,
+            );
         }
         let Ok(format) = self.bindings.format(&record.format) else { return };
         let (space, ordered) = (record.space, format.routing() == Routing::Ordered);
@@ -170,7 +175,7 @@ impl Index {
 
     /// Swaps the trees of two spaces and of their companions, and drops the second. If the first
     /// was dropped meanwhile, that is all that is left to do.
-    fn adopt_now(&mut self, space: u32, source: u32) {
+    fn adopt_now(&mut self, space: SpaceId, source: SpaceId) {
         let spaces = [space, source].map(|number| self.directory.space(number));
         if let [Some(target), Some(found)] = spaces {
             let companions = (target.record.companion, found.record.companion);
@@ -180,7 +185,7 @@ impl Index {
         self.drop_space_now(source);
     }
 
-    fn drop_space_now(&mut self, space: u32) {
+    fn drop_space_now(&mut self, space: SpaceId) {
         let Some(dropped) = self.directory.remove_space(space) else { return };
         self.pending_bytes -= dropped.pending.bytes();
         Arc::make_mut(&mut self.visitors).set(space, None);
@@ -206,7 +211,7 @@ impl Index {
             self.directory.remove_range(record.space, &first, to.as_deref());
             // Large values of the edges go when the edges are swept.
             let found = self.directory.space(record.space);
-            let companion = found.map_or(0, |space| space.record.companion);
+            let companion = found.map_or(SpaceId::NONE, |space| space.record.companion);
             if self.directory.space(companion).is_some() {
                 self.directory.remove_range(companion, &first, to.as_deref());
             }
@@ -218,7 +223,7 @@ impl Index {
     }
 
     /// The blocks that a range cuts.
-    fn edges(&self, space: u32, range: &KeyRange<'_>) -> BTreeSet<BlockId> {
+    fn edges(&self, space: SpaceId, range: &KeyRange<'_>) -> BTreeSet<BlockId> {
         let (from, to) = self.inside(space, range);
         let left = self.directory.covering(space, range.from);
         let right = self.directory.below(space, range.to);
@@ -230,7 +235,7 @@ impl Index {
     }
 
     /// The range of block keys that lies inside a range of keys with all that the blocks cover.
-    fn inside(&self, space: u32, range: &KeyRange<'_>) -> (Box<[u8]>, Option<Box<[u8]>>) {
+    fn inside(&self, space: SpaceId, range: &KeyRange<'_>) -> (Box<[u8]>, Option<Box<[u8]>>) {
         // The first block of a space stays.
         let from = if range.from.is_empty() { &[0][..] } else { range.from };
         let Some(to) = range.to else { return (from.into(), None) };
@@ -325,13 +330,14 @@ impl Index {
 
     fn place_value(
         &mut self,
-        space: u32,
+        space: SpaceId,
         key: &[u8],
         placement: Option<Placement>,
         seq: u64,
         release: Release,
     ) {
-        let companion = self.directory.space(space).map_or(0, |space| space.record.companion);
+        let companion =
+            self.directory.space(space).map_or(SpaceId::NONE, |space| space.record.companion);
         let Some(values) = self.directory.space(companion) else {
             self.discard(placement.and_then(|placement| placement.extent), release);
             return;

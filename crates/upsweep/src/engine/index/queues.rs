@@ -14,6 +14,7 @@ use crate::engine::block_format::UpdateRef;
 use crate::engine::directory::{BlockId, Target};
 use crate::engine::event::Event;
 use crate::engine::format::record_format::{BlockRef, LoggedUpdate};
+use crate::engine::ids::SpaceId;
 use crate::engine::journal::{Journal, Publish};
 use crate::engine::pending::Pending;
 use crate::engine::queue::{Packed, Waiting};
@@ -166,7 +167,7 @@ impl Index {
     pub(in crate::engine) fn push_range(
         &mut self,
         seq: u64,
-        space: u32,
+        space: SpaceId,
         range: &KeyRange<'_>,
         told: &mut BTreeSet<BlockId>,
     ) {
@@ -201,7 +202,7 @@ impl Index {
     /// cover their keys; all, if a range of keys is removed.
     pub(in crate::engine) fn push_moved(
         &mut self,
-        space: u32,
+        space: SpaceId,
         news: &[BlockId],
         moved: &[Waiting<'_>],
     ) {
@@ -294,7 +295,7 @@ impl Index {
 
     /// Whether a range is removed later on that has the key. Then the block that covers the key now
     /// may never have had it: the update must not even be tried.
-    pub(in crate::engine) fn is_removed(&self, space: u32, seq: u64, key: &[u8]) -> bool {
+    pub(in crate::engine) fn is_removed(&self, space: SpaceId, seq: u64, key: &[u8]) -> bool {
         self.removed_ranges.iter().any(|(at, record)| {
             *at > seq
                 && record.range().contains(key)

@@ -10,6 +10,7 @@ use super::{Index, Release};
 use crate::broken::{self, Fault};
 use crate::engine::directory::BlockId;
 use crate::engine::format::spill_segment_format::{SpillSegmentRecord, Spilled};
+use crate::engine::ids::SpaceId;
 use crate::engine::spill_segments::{Filter, SpillSegment};
 use crate::engine::tree::Found;
 
@@ -58,7 +59,7 @@ impl Index {
     /// The spill segments that have updates of a block which is seen through `space`.
     pub(in crate::engine) fn spill_segments_of(
         &self,
-        space: u32,
+        space: SpaceId,
         id: BlockId,
     ) -> Vec<Arc<SpillSegment>> {
         if self.directory.block(id).spilled == 0 {
@@ -70,7 +71,7 @@ impl Index {
     /// The spill segments that cover positions of a block and reach beyond its frontier.
     pub(in crate::engine) fn spill_segments_beyond(
         &self,
-        space: u32,
+        space: SpaceId,
         id: BlockId,
     ) -> Vec<Arc<SpillSegment>> {
         let block = self.directory.block(id);
@@ -89,7 +90,7 @@ impl Index {
             return false; // A run that had the last updates of it was earlier.
         }
         let holders = self.directory.clones.holders(record.space, segment.seq).into_iter();
-        let has_block_left = |space: u32| {
+        let has_block_left = |space: SpaceId| {
             let mut covering = self.directory.covering(space, &record.low);
             while let Some(id) = covering {
                 let block = self.directory.block(id);
@@ -118,7 +119,12 @@ impl Index {
     }
 
     /// Whether a spill segment has what was accepted for a key up to this sequence.
-    pub(in crate::engine) fn is_in_spill_segment(&self, space: u32, seq: u64, key: &[u8]) -> bool {
+    pub(in crate::engine) fn is_in_spill_segment(
+        &self,
+        space: SpaceId,
+        seq: u64,
+        key: &[u8],
+    ) -> bool {
         if self.spill_segments.is_empty() || broken::is(Fault::ReplayIgnoresSpills) {
             return false;
         }

@@ -12,6 +12,7 @@
 use super::Index;
 use crate::engine::catalog::Space;
 use crate::engine::directory::BlockId;
+use crate::engine::ids::SpaceId;
 use crate::error::Error;
 
 impl Index {
@@ -41,7 +42,7 @@ impl Index {
 
     /// The error that names the format of those that have what was accepted for a space at this
     /// sequence, if it is not registered.
-    pub(in crate::engine) fn missing_format_of(&self, space: u32, seq: u64) -> Option<Error> {
+    pub(in crate::engine) fn missing_format_of(&self, space: SpaceId, seq: u64) -> Option<Error> {
         let holders = self.directory.clones.holders(space, seq);
         let mut found = holders.iter().filter_map(|space| self.directory.space(*space));
         found.find_map(|space| space.check_format().err())

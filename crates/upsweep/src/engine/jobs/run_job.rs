@@ -17,6 +17,7 @@ use crate::engine::catalog::QUARANTINE_SPACE;
 use crate::engine::format::codec_format::Malformed;
 use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::format::record_format::RangeRecord;
+use crate::engine::ids::SpaceId;
 use crate::engine::io::RunId;
 use crate::engine::modifier::Refusal;
 use crate::engine::queue::{Packed, Waiting};
@@ -31,8 +32,8 @@ pub(in crate::engine) type LargeValue = (usize, Vec<u8>, Option<Buffer>);
 /// One block of a job.
 pub(in crate::engine) struct JobBlock {
     pub(in crate::engine) id: BlockId,
-    pub(in crate::engine) space: u32,
-    pub(in crate::engine) companion: u32,
+    pub(in crate::engine) space: SpaceId,
+    pub(in crate::engine) companion: SpaceId,
     pub(in crate::engine) key: Box<[u8]>,
     pub(in crate::engine) format: Arc<dyn BlockFormat>,
     pub(in crate::engine) image: Option<Arc<Image>>,
@@ -107,7 +108,7 @@ pub(in crate::engine) struct NewBlock {
 
 /// An update that goes to the quarantine.
 pub(in crate::engine) struct Quarantined {
-    pub(in crate::engine) space: u32,
+    pub(in crate::engine) space: SpaceId,
     pub(in crate::engine) seq: u64,
     pub(in crate::engine) modifier: ModifierId,
     pub(in crate::engine) key: Vec<u8>,
@@ -320,9 +321,9 @@ impl RunJob {
         (position, key, image)
     }
 
-    fn identity<'a>(&self, space: u32, key: &'a [u8]) -> Identity<'a> {
+    fn identity<'a>(&self, space: SpaceId, key: &'a [u8]) -> Identity<'a> {
         let (store, seq) = (self.store, self.frontier);
-        Identity { store, kind: ImageKind::Block, space, seq, key }
+        Identity { store, kind: ImageKind::Block, number: space.get(), seq, key }
     }
 }
 

@@ -8,6 +8,7 @@ use crate::engine::format::record_format::BlockRef;
 use crate::engine::format::spill_segment_format::{
     SpillSegmentRecord, Spilled, encode_spill_segment,
 };
+use crate::engine::ids::SpaceId;
 use crate::engine::io::SpillId;
 use crate::engine::queue::{Packed, Waiting};
 use crate::engine::spill_segments::{self, Filter};
@@ -16,7 +17,7 @@ use crate::placement::{Extent, UNIT_BYTES};
 /// A spill segment that has no place yet: all that waits for some neighbouring blocks. The fields
 /// are those of a [`SpillSegmentRecord`].
 pub(in crate::engine) struct NewSpillSegment {
-    pub(in crate::engine) space: u32,
+    pub(in crate::engine) space: SpaceId,
     pub(in crate::engine) low: Box<[u8]>,
     pub(in crate::engine) high: Option<Box<[u8]>>,
     pub(in crate::engine) first_seq: u64,

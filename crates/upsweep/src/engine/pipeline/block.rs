@@ -8,6 +8,7 @@ use crate::engine::catalog::QUARANTINE_SPACE;
 use crate::engine::directory::{BlockId, BlockTable};
 use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::format::record_format::{BlockRef, LOST_UPDATES, Placement};
+use crate::engine::ids::SpaceId;
 use crate::placement::Extent;
 
 /// A block of a run.
@@ -17,7 +18,7 @@ pub(super) struct RunBlock {
     /// Where it was when the run began; it moves by no other way than this run.
     placement: Placement,
     /// The space through which the run sees it, from the time at which its updates are frozen.
-    pub(super) owner: u32,
+    pub(super) owner: SpaceId,
     /// No space has it any more.
     pub(super) is_gone: bool,
     image: Option<Arc<Image>>,
@@ -104,7 +105,7 @@ impl RunBlock {
         let identity = Identity {
             store,
             kind: ImageKind::Block,
-            space: self.placement.image_space,
+            number: self.placement.image_space.get(),
             seq: self.placement.image_seq,
             key: &table.get(self.id).key,
         };

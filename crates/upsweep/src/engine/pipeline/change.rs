@@ -13,6 +13,7 @@ use crate::engine::base::Base;
 use crate::engine::directory::Directory;
 use crate::engine::format::record_format::{Change, Placement, Rebuilt};
 use crate::engine::growth::Growth;
+use crate::engine::ids::SpaceId;
 use crate::engine::io::RunId;
 use crate::engine::jobs::{JobDone, JobSpillSegments, Quarantined};
 use crate::engine::modifier::Refusal;
@@ -57,7 +58,8 @@ pub(super) fn describe(
             let extent = if block.bytes > 0 { extents.next() } else { None };
             group.news.push((block.key.clone(), placement(block.records, extent)));
         }
-        let companion = directory.space(space).map_or(0, |space| space.record.companion);
+        let companion =
+            directory.space(space).map_or(SpaceId::NONE, |space| space.record.companion);
         for ((position, key, _), extent) in done.values.iter().zip(values) {
             if (first..=first + joined).contains(position) {
                 let value = extent.map(|extent| Placement {
@@ -92,7 +94,7 @@ pub(super) fn describe(
 /// What the images of a load say of themselves.
 struct Placements {
     frontier: u64,
-    space: u32,
+    space: SpaceId,
 }
 
 /// The blocks of a chunk: new ones, but for the first of a space, which is always there.
@@ -103,7 +105,7 @@ fn describe_load(
     extents: &[Extent],
     values: &[Option<Extent>],
 ) -> Rebuilt {
-    let companion = directory.space(of.space).map_or(0, |space| space.record.companion);
+    let companion = directory.space(of.space).map_or(SpaceId::NONE, |space| space.record.companion);
     let placement = |image_space, records, extent| Placement {
         frontier: of.frontier,
         image_seq: of.frontier,

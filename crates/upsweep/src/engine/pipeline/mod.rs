@@ -44,6 +44,7 @@ use super::jobs::JobDone;
 use super::spill_segments::SpillSegment;
 use crate::broken::{self, Fault};
 use crate::device::Token;
+use crate::engine::ids::SpaceId;
 
 /// The runs on their way.
 #[derive(Default)]
@@ -93,7 +94,12 @@ impl Pipeline {
     }
 
     /// Starts a run whose images are made: blocks of a load of a space.
-    pub(super) fn start_load(&mut self, id: RunId, (space, seq): (u32, u64), done: Box<JobDone>) {
+    pub(super) fn start_load(
+        &mut self,
+        id: RunId,
+        (space, seq): (SpaceId, u64),
+        done: Box<JobDone>,
+    ) {
         let before = self.runs.insert(id, Run::of_load(space, seq, done));
         assert!(before.is_none(), "a number is given once");
     }

@@ -12,6 +12,7 @@ use crate::engine::directory::{BlockId, BlockTable};
 use crate::engine::flush::Flushing;
 use crate::engine::format::record_format::Change;
 use crate::engine::growth::Growth;
+use crate::engine::ids::SpaceId;
 use crate::engine::index::Release;
 use crate::engine::io::{IoKind, RunId, owner_of};
 use crate::engine::jobs::{Job, JobBlock, JobDone, JobResult, Quarantined, RunJob, RunOutput};
@@ -72,7 +73,7 @@ pub(super) struct Run {
     /// in pieces.
     pub(super) block_bytes: u32,
     /// The space whose blocks these are, if they are loaded and nothing was there before.
-    pub(super) load: Option<u32>,
+    pub(super) load: Option<SpaceId>,
     /// Large values were loaded of a space that the run no longer sees their block through.
     pub(super) has_stale_values: bool,
     /// Shared blocks may be split as well, for one space, because there is no room for whole ones.
@@ -89,7 +90,7 @@ impl Run {
     }
 
     /// A chunk of a load, whose images are made.
-    pub(super) fn of_load(space: u32, seq: u64, done: Box<JobDone>) -> Self {
+    pub(super) fn of_load(space: SpaceId, seq: u64, done: Box<JobDone>) -> Self {
         Self { frontier: seq, load: Some(space), ..Self::of(Vec::new(), Phase::Placing(done)) }
     }
 
@@ -144,7 +145,7 @@ impl Run {
     }
 
     /// The space whose blocks these are, if they are all of one.
-    pub(super) fn owner(&self) -> Option<u32> {
+    pub(super) fn owner(&self) -> Option<SpaceId> {
         self.load.or_else(|| owner_of(self.blocks.iter().map(|block| block.owner)))
     }
 

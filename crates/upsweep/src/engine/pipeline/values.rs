@@ -12,6 +12,7 @@ use crate::engine::base::Base;
 use crate::engine::directory::BlockTable;
 use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::format::record_format::Placement;
+use crate::engine::ids::SpaceId;
 use crate::engine::io::{IoKind, RunId};
 use crate::engine::jobs::{Job, JobResult, RunJob};
 use crate::placement::Extent;
@@ -103,14 +104,19 @@ fn value_extents(base: &Base, job: &RunJob, position: usize) -> Option<Vec<Exten
     block.values.iter().map(|(key, _)| extent(key)).collect()
 }
 
-fn check_value(base: &Base, space: u32, key: &[u8], done: Completion) -> Result<Vec<u8>, String> {
+fn check_value(
+    base: &Base,
+    space: SpaceId,
+    key: &[u8],
+    done: Completion,
+) -> Result<Vec<u8>, String> {
     done.result.map_err(|error| error.to_string())?;
     let buffer = done.buffer.ok_or("no buffer came back")?;
     let found = base.index.directory().exact(space, key).ok_or("a large value has vanished")?;
     let Placement { image_seq: seq, image_space: space, .. } =
         base.index.directory().block(found).placement();
     let store = base.config.store;
-    let identity = Identity { store, kind: ImageKind::Block, space, seq, key };
+    let identity = Identity { store, kind: ImageKind::Block, number: space.get(), seq, key };
     image_format::decode(&buffer, &identity).map(|body| buffer[body].to_vec())
 }
 

@@ -5,6 +5,7 @@ use crate::engine::base::Base;
 use crate::engine::block_format::Routing;
 use crate::engine::catalog::{FIRST_USER_SPACE, Space};
 use crate::engine::directory::BlockId;
+use crate::engine::ids::{SnapshotId, SpaceId};
 use crate::engine::jobs::NewSpillSegment;
 use crate::engine::policy::{self, LEVELS_MAX};
 
@@ -16,7 +17,7 @@ pub(super) const LOOK_BLOCKS: usize = 2048;
 /// spill segments of one round end where those of others do.
 #[derive(Default)]
 pub(super) struct Search {
-    space: u32,
+    space: SpaceId,
     /// The next key to look at.
     from: Box<[u8]>,
     /// What was accepted up to here when the round began: this round is to spill it all.
@@ -36,7 +37,7 @@ pub(super) struct Search {
 
 /// Neighbouring blocks whose queues fill a spill segment.
 pub(super) struct Found {
-    space: u32,
+    space: SpaceId,
     blocks: Vec<BlockId>,
     bytes: usize,
     first_seq: u64,
@@ -100,7 +101,8 @@ impl Spiller {
     /// Goes on with the round to the next blocks that fill a spill segment; `None` when it is
     /// complete.
     pub(super) fn next_spill_segment(&mut self, base: &Base, looked: &mut usize) -> Option<Found> {
-        let spaces = base.index.directory().spaces_of(0).filter(|space| may_spill(space));
+        let spaces =
+            base.index.directory().spaces_of(SnapshotId::NONE).filter(|space| may_spill(space));
         let mut search = std::mem::take(&mut self.search);
         let space = spaces.map(|space| space.record.space).find(|space| *space >= search.space);
         let found = space.map(|space| {
@@ -155,7 +157,7 @@ impl Spiller {
         match next {
             Some(id) => search.from = (*base.index.directory().block(id).key).into(),
             None => {
-                search.space += 1;
+                search.space = search.space.next();
                 search.from = Box::default();
             }
         }
@@ -163,7 +165,7 @@ impl Spiller {
 
     /// Whether something waits for a block that may be spilled. If it is swept out of turn anyway,
     /// a spill segment would be written, and read again, for nothing.
-    fn may_freeze(&self, base: &Base, space: u32, id: BlockId) -> bool {
+    fn may_freeze(&self, base: &Base, space: SpaceId, id: BlockId) -> bool {
         let block = base.index.directory().block(id);
         let placement = block.placement();
         let is_sound = placement.extent.is_some() && placement.frontier == placement.image_seq;

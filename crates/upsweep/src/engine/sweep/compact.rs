@@ -13,6 +13,7 @@ use crate::broken::{self, Fault};
 use crate::device::DeviceId;
 use crate::engine::base::Base;
 use crate::engine::directory::BlockId;
+use crate::engine::ids::SpaceId;
 use crate::engine::io::RunId;
 use crate::engine::pipeline::Pipeline;
 use crate::error::{Error, RetryError};
@@ -27,7 +28,7 @@ pub struct CompactionId(u64);
 /// A compaction on its way.
 pub(super) struct Compaction {
     id: CompactionId,
-    space: u32,
+    space: SpaceId,
     /// The key of the last block that was looked at.
     last: Option<Box<[u8]>>,
     run: Option<(RunId, u64)>,
@@ -110,7 +111,7 @@ impl Sweep {
     pub(in crate::engine) fn request_compaction(
         &mut self,
         base: &Base,
-        space: u32,
+        space: SpaceId,
     ) -> Result<CompactionId, Error> {
         base.gate.check_open()?;
         base.index.check_space(space)?;

@@ -9,6 +9,7 @@ use std::ops::Range;
 use crate::device::DeviceId;
 use crate::engine::base::Base;
 use crate::engine::directory::BlockId;
+use crate::engine::ids::SpaceId;
 use crate::engine::key::Key;
 use crate::engine::pipeline::Pipeline;
 use crate::engine::policy::RunLimits;
@@ -23,7 +24,7 @@ pub(super) struct Cycle {
     images: u64,
     passed: u64,
     /// Where the pass over blocks without image is; `None` when done.
-    unplaced: Option<(u32, Key, BlockId)>,
+    unplaced: Option<(SpaceId, Key, BlockId)>,
 }
 
 /// What a cycle goes on with.
@@ -48,7 +49,7 @@ impl Cycle {
             left: (0..base.config.data_devices).map(stretches).collect(),
             images: base.index.placed().len() as u64,
             passed: 0,
-            unplaced: Some((0, Key::default(), BlockId(0))),
+            unplaced: Some((SpaceId::NONE, Key::default(), BlockId(0))),
         }
     }
 

@@ -20,6 +20,7 @@ use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::format::record_format::{
     SpaceRecord, encode_adopt, encode_create_space, encode_drop_space,
 };
+use crate::engine::ids::{SnapshotId, SpaceId};
 use crate::engine::io::RunId;
 use crate::engine::jobs::{JobDone, NewBlock};
 use crate::engine::journal::Publish;
@@ -29,7 +30,7 @@ use crate::placement::UNIT_BYTES;
 
 /// The snapshot number of spaces that are being loaded: nobody may change or list them, and they
 /// end when the store is opened again.
-pub const LOADING: u32 = u32::MAX;
+pub const LOADING: SnapshotId = SnapshotId::new(u32::MAX);
 
 /// One block that a bulk load writes as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,16 +60,16 @@ pub struct LoadTarget {
     /// Which store.
     pub store: [u8; 16],
     /// The hidden space.
-    pub space: u32,
+    pub space: SpaceId,
     /// That of its large values.
-    pub companion: u32,
+    pub companion: SpaceId,
     /// The sequence that its images name: nothing older waits for them.
     pub seq: u64,
 }
 
 /// Images of blocks, ready to be written.
 pub struct Chunk {
-    space: u32,
+    space: SpaceId,
     seq: u64,
     done: Box<JobDone>,
 }
@@ -77,9 +78,9 @@ impl Chunk {
     /// Makes the images of `blocks`, which follow one another. Pure work: a copy and a checksum.
     #[must_use]
     pub fn new(target: &LoadTarget, blocks: &[LoadedBlock]) -> Self {
-        let identity = |space, key| {
+        let identity = |space: SpaceId, key| {
             let LoadTarget { store, seq, .. } = *target;
-            Identity { store, kind: ImageKind::Block, space, seq, key }
+            Identity { store, kind: ImageKind::Block, number: space.get(), seq, key }
         };
         let padded = |key: &[u8], body: &[u8]| {
             image_format::image_bytes(key, body.len()).next_multiple_of(UNIT_BYTES as usize)
@@ -114,7 +115,7 @@ impl Chunk {
 pub(super) struct Loads {
     waiting: VecDeque<(RunId, Chunk)>,
     /// By hidden space: which space is to be filled, and whether anything was accepted for it.
-    filling: BTreeMap<u32, (u32, bool)>,
+    filling: BTreeMap<SpaceId, (SpaceId, bool)>,
 }
 
 impl Loads {
@@ -124,7 +125,7 @@ impl Loads {
 
     /// Takes note that something was accepted for a space. Cost: a comparison while nothing loads.
     #[inline]
-    pub(super) fn note_change(&mut self, space: u32) {
+    pub(super) fn note_change(&mut self, space: SpaceId) {
         if !self.filling.is_empty() {
             let loads = self.filling.values_mut();
             loads.filter(|load| load.0 == space).for_each(|load| load.1 = true);
@@ -141,12 +142,13 @@ impl Sweep {
     pub(in crate::engine) fn begin_load(
         &mut self,
         base: &mut Base,
-        space: u32,
+        space: SpaceId,
     ) -> Result<(LoadTarget, u64), Error> {
         check_empty(base, space)?;
         let source = base.index.check_space(space)?.clone();
         let number = base.index.next_space();
-        let companion = if source.companion == 0 { 0 } else { number + 1 };
+        let companion =
+            if source.companion == SpaceId::NONE { SpaceId::NONE } else { number.next() };
         let record = SpaceRecord { space: number, companion, snapshot: LOADING, ..source };
         let mut payload = Vec::new();
         encode_create_space(&record, &mut payload);
@@ -190,7 +192,7 @@ impl Sweep {
         &mut self,
         base: &mut Base,
         target: &LoadTarget,
-        space: u32,
+        space: SpaceId,
     ) -> Result<u64, Error> {
         check_empty(base, space)?;
         if self.loads.filling.get(&target.space) != Some(&(space, false)) {
@@ -216,7 +218,7 @@ impl Sweep {
     pub(in crate::engine) fn abandon_load(
         &mut self,
         base: &mut Base,
-        space: u32,
+        space: SpaceId,
     ) -> Result<u64, Error> {
         let mut payload = Vec::new();
         encode_drop_space(space, &mut payload);
@@ -236,10 +238,10 @@ impl Sweep {
 }
 
 /// Whether a space can be filled: nothing is in it, and nothing on its way.
-fn check_empty(base: &Base, space: u32) -> Result<(), Error> {
+fn check_empty(base: &Base, space: SpaceId) -> Result<(), Error> {
     base.gate.check_open()?;
     let record = base.index.check_space(space)?;
-    if record.snapshot != 0 || space < FIRST_USER_SPACE {
+    if record.snapshot != SnapshotId::NONE || space < FIRST_USER_SPACE {
         return Err(RequestError::ReadOnly(record.name.clone()).into());
     }
     let not_empty = || Err(RequestError::NotEmpty(record.name.clone()).into());

@@ -28,6 +28,7 @@ use super::pipeline::Pipeline;
 use super::policy::{self, Figures};
 use super::spill_segments::Place;
 use super::spiller::Spiller;
+use crate::engine::ids::SpaceId;
 use crate::error::Error;
 use crate::events::event;
 
@@ -119,7 +120,7 @@ impl Sweep {
 
     /// Takes note that something was accepted for a space. Cost: a comparison while nothing loads.
     #[inline]
-    pub(super) fn note_change(&mut self, space: u32) {
+    pub(super) fn note_change(&mut self, space: SpaceId) {
         self.loads.note_change(space);
     }
 

@@ -22,7 +22,7 @@ fn a_wrong_update_is_refused_with_all_others_of_its_record() {
         (wrong(space, ADD_I64, &long, &one), |e| matches!(e, RequestError::KeyTooLong { .. })),
         (wrong(space, ADD_I64, b"k", b"1"), |e| matches!(e, RequestError::BadOperand { .. })),
         (wrong(space, ModifierId(99), b"k", b""), |e| matches!(e, RequestError::BadOperand { .. })),
-        (wrong(space + 90, PUT, b"k", b""), |e| matches!(e, RequestError::NoTable(_))),
+        (wrong(space.plus(90), PUT, b"k", b""), |e| matches!(e, RequestError::NoTable(_))),
         (wrong(REFERENCES_SPACE, PUT, b"k", b""), |e| matches!(e, RequestError::ReadOnly(_))),
     ];
     let before = (world.core.last(), world.core.queue_bytes());

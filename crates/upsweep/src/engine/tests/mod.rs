@@ -11,6 +11,7 @@ use crate::device::{Devices, Geometry, MemoryDevices};
 use crate::engine::block_format::{ApplyInput, UpdateRef};
 use crate::engine::core::{Actions, Core};
 use crate::engine::format::record_format::LoggedUpdate;
+use crate::engine::ids::SpaceId;
 use crate::engine::registry::{ADD_I64, DELETE, ModifierId, PUT};
 use crate::engine::view::{View, ViewPoll, Wanted};
 use crate::engine::{Accept, Access, Config, FileSpace, Spilling, drive, open, verify};
@@ -60,7 +61,7 @@ struct World {
     devices: MemoryDevices,
     config: Config,
     now_us: u64,
-    space: u32,
+    space: SpaceId,
     /// How often the core has said that there may be room.
     room_events: u32,
 }
@@ -84,12 +85,13 @@ impl World {
         crate::engine::create(&mut devices, &config).expect("a new store");
         let core = open(&mut devices, config.clone(), &format::registry(), Access::ReadWrite)
             .expect("an empty store opens");
-        let mut world = Self { core, devices, config, now_us: 0, space: 0, room_events: 0 };
+        let mut world =
+            Self { core, devices, config, now_us: 0, space: SpaceId::NONE, room_events: 0 };
         world.space = world.create("t");
         world
     }
 
-    fn create(&mut self, name: &str) -> u32 {
+    fn create(&mut self, name: &str) -> SpaceId {
         let (space, _) = self.core.create_space(name, "table", true).expect("a new name");
         self.until_published();
         space
@@ -141,7 +143,7 @@ impl World {
 
     fn offer(
         &mut self,
-        space: u32,
+        space: SpaceId,
         modifier: ModifierId,
         key: &[u8],
         operand: &[u8],
@@ -151,7 +153,7 @@ impl World {
     }
 
     /// Has an update accepted, whatever it takes.
-    fn accept(&mut self, space: u32, modifier: ModifierId, key: &[u8], operand: &[u8]) {
+    fn accept(&mut self, space: SpaceId, modifier: ModifierId, key: &[u8], operand: &[u8]) {
         for _ in 0..STEPS_MAX {
             match self.offer(space, modifier, key, operand).expect("a sound update") {
                 Accept::Accepted(_) => return,
@@ -165,7 +167,7 @@ impl World {
         self.accept(self.space, ADD_I64, key.as_bytes(), &format::number(amount));
     }
 
-    fn put(&mut self, space: u32, key: &str, value: i64) {
+    fn put(&mut self, space: SpaceId, key: &str, value: i64) {
         self.accept(space, PUT, key.as_bytes(), &format::number(value));
     }
 
@@ -173,7 +175,7 @@ impl World {
         self.accept(self.space, DELETE, key.as_bytes(), &[]);
     }
 
-    fn view(&mut self, space: u32, key: &str) -> View {
+    fn view(&mut self, space: SpaceId, key: &str) -> View {
         match self.core.view(space, Wanted::Point(key.into())).expect("a sound view") {
             ViewPoll::Ready(view) => view,
             ViewPoll::Pending(id) => {
@@ -197,7 +199,7 @@ impl World {
     }
 
     /// The value of a key, as a query has it. Nothing may be in flight.
-    fn get(&mut self, space: u32, key: &str) -> Option<i64> {
+    fn get(&mut self, space: SpaceId, key: &str) -> Option<i64> {
         self.until("nothing is in flight", |core| !core.is_writing());
         let view = self.view(space, key);
         let updates: Vec<UpdateRef<'_>> = view.updates();

@@ -1,12 +1,13 @@
 //! What takes effect when a record is durable, and not before.
 
 use super::World;
+use crate::engine::ids::SpaceId;
 use crate::engine::quarantine::QUARANTINE_SPACE;
 use crate::engine::registry::PUT;
 use crate::error::{Error, RequestError, RetryError};
 
 /// Updates of a space that wait for their record.
-fn pending(world: &World, space: u32) -> usize {
+fn pending(world: &World, space: SpaceId) -> usize {
     world.core.base.index.directory().space(space).map_or(0, |space| space.pending.len())
 }
 

@@ -26,6 +26,7 @@ use super::io::IoKind;
 use super::queue::Waiting;
 use super::spill_segments::{self, SpillSegment};
 use crate::device::{Completion, DeviceId, Request, Token};
+use crate::engine::ids::SpaceId;
 use crate::error::{Damage, Error};
 use crate::metrics::Finder;
 use crate::placement::Extent;
@@ -99,7 +100,7 @@ pub enum ViewPoll {
 pub(super) type ViewAnswer = Result<View, Error>;
 
 pub(super) struct PendingView {
-    pub(super) space: u32,
+    pub(super) space: SpaceId,
     pub(super) wanted: Wanted,
     /// What was read for it.
     pub(super) images: Vec<ReadImage>,
@@ -125,15 +126,15 @@ struct PendingRead {
 struct Expected {
     store: [u8; 16],
     kind: ImageKind,
-    space: u32,
+    number: u32,
     key: Box<[u8]>,
     seq: u64,
 }
 
 impl Expected {
     fn check(&self, completion: Completion) -> CheckedRead {
-        let &Self { store, kind, space, ref key, seq } = self;
-        let identity = Identity { store, kind, space, seq, key };
+        let &Self { store, kind, number, ref key, seq } = self;
+        let identity = Identity { store, kind, number, seq, key };
         let image = match (completion.result, completion.buffer) {
             (Ok(()), Some(buffer)) => image_format::decode(&buffer, &identity)
                 .map(|body| Arc::new(Image::new(Arc::new(buffer), body))),
@@ -195,7 +196,7 @@ impl Views {
     pub(super) fn view(
         &mut self,
         base: &mut Base,
-        space: u32,
+        space: SpaceId,
         wanted: Wanted,
     ) -> Result<ViewPoll, Error> {
         let view = PendingView { space, wanted, images: Vec::new() };
@@ -262,20 +263,22 @@ impl Views {
             return None;
         }
         let store = base.config.store;
-        let expected = match &part {
+        let (owner, expected) = match &part {
             Part::Block(block) => {
                 let block = base.index.directory().block(*block);
                 let Placement { image_space: space, image_seq: seq, .. } = block.placement();
-                Expected { store, kind: ImageKind::Block, space, key: Box::from(&*block.key), seq }
+                let (kind, number, key) = (ImageKind::Block, space.get(), Box::from(&*block.key));
+                (space, Expected { store, kind, number, key, seq })
             }
             Part::SpillSegment(segment) => {
-                let Identity { kind, space, seq, key, .. } =
+                let Identity { kind, number, seq, key, .. } =
                     spill_segments::identity(store, &segment.record);
-                Expected { store, kind, space, key: key.into(), seq }
+                let key = key.into();
+                (segment.record.space, Expected { store, kind, number, key, seq })
             }
         };
         let expected = Arc::new(expected);
-        let request = base.io.read_request(IoKind::View, Some(expected.space), extent);
+        let request = base.io.read_request(IoKind::View, Some(owner), extent);
         self.by_extent.insert(extent, request.token);
         let (waiters, check) = (vec![id], Arc::clone(&expected));
         let read = PendingRead { part, extent, expected: check, waiters };
@@ -294,11 +297,12 @@ impl Views {
     fn end_read(&mut self, base: &mut Base, checked: CheckedRead) {
         let read = self.reads.remove(&checked.token).expect("a view read is listed");
         self.by_extent.remove(&read.extent);
-        let Expected { space, ref key, seq, .. } = *read.expected;
+        let Expected { number, ref key, seq, .. } = *read.expected;
         let is_there = |id: BlockId| {
             let block = base.index.directory().block(id);
             let Placement { image_space, image_seq, extent, .. } = block.placement();
-            (image_space, &*block.key, image_seq, extent) == (space, &**key, seq, Some(read.extent))
+            let found = (image_space.get(), &*block.key, image_seq, extent);
+            found == (number, &**key, seq, Some(read.extent))
         };
         let (name, stayed) = match &read.part {
             // A block that shares the image may be left when the one that was asked for has moved.
@@ -322,7 +326,7 @@ impl Views {
             }
             Err(reason) => {
                 let key = String::from_utf8_lossy(key);
-                let what = format!("{name} {key:?} of space {space}");
+                let what = format!("{name} {key:?} of space {number}");
                 let (device, offset) = (read.extent.device, read.extent.offset);
                 let (extent, met) = (Some(read.extent), format!("{what}: {reason}"));
                 base.measured.note_damage(Finder::Query, extent, &met);

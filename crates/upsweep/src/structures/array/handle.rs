@@ -14,6 +14,7 @@ use super::cell_format::{Cell, CellKind, NumberCell};
 use super::scan::ArrayScan;
 use super::visit::{BlockCells, CellVisitor};
 use crate::engine::block_format::UpdateRef;
+use crate::engine::ids::SpaceId;
 use crate::engine::modifier::{Modifier, ValueKind};
 use crate::engine::registry::{ModifierId, Modifiers};
 use crate::error::{Error, RequestError};
@@ -46,7 +47,7 @@ use crate::structures::{at_once, of_structure};
 /// ```
 pub struct Array<T> {
     blocks: BlockStore,
-    space: u32,
+    space: SpaceId,
     name: String,
     durability: Durability,
     /// All that the store has: none is added while it is open.
@@ -89,7 +90,7 @@ impl<T: Cell> Array<T> {
 
     /// The number of the array's space in the block API.
     #[must_use]
-    pub fn space(&self) -> u32 {
+    pub fn space(&self) -> SpaceId {
         self.space
     }
 
@@ -307,7 +308,7 @@ impl<T: Cell> Structure for Array<T> {
         &self.name
     }
 
-    fn space(&self) -> u32 {
+    fn space(&self) -> SpaceId {
         self.space
     }
 

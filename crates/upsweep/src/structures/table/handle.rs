@@ -10,6 +10,7 @@ use std::ops::{Bound, RangeBounds};
 use super::order::{ByKey, Order};
 use super::reader::{self, Lookup};
 use super::scan::{Scan, successor};
+use crate::engine::ids::SpaceId;
 use crate::engine::modifier::{Modifier, ValueKind, ValueRef};
 use crate::engine::registry::ModifierId;
 use crate::error::Error;
@@ -71,8 +72,8 @@ impl AsValue for ValueRef<'_> {
 #[derive(Clone)]
 pub struct Table<O: Order = ByKey> {
     blocks: BlockStore,
-    space: u32,
-    companion: u32,
+    space: SpaceId,
+    companion: SpaceId,
     name: String,
     durability: Durability,
     order: PhantomData<O>,
@@ -92,7 +93,7 @@ impl<O: Order> Structure for Table<O> {
         &self.name
     }
 
-    fn space(&self) -> u32 {
+    fn space(&self) -> SpaceId {
         self.space
     }
 
@@ -135,7 +136,7 @@ impl<O: Order> Table<O> {
 
     /// The number of the table's space in the block API.
     #[must_use]
-    pub fn space(&self) -> u32 {
+    pub fn space(&self) -> SpaceId {
         self.space
     }
 
@@ -174,7 +175,7 @@ impl<O: Order> Table<O> {
     async fn find<F>(
         &self,
         key: &[u8],
-        view: impl Fn(u32, Wanted) -> F,
+        view: impl Fn(SpaceId, Wanted) -> F,
     ) -> Result<(View, Option<Value>), Error>
     where
         F: Future<Output = Result<View, Error>>,

@@ -7,6 +7,7 @@ use super::counters::Counters;
 use super::key_format::{Key, KeyPrefix, bytes_of};
 use super::scan::TypedScan;
 use super::value_format::{Appends, Bits, ByteString, ModifierOf, Number, Value};
+use crate::engine::ids::SpaceId;
 use crate::engine::modifier::ValueRef;
 use crate::engine::registry::{FIRST_USER_ID, ModifierId};
 use crate::error::{Error, RequestError};
@@ -440,7 +441,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized, O: Order> Structure for TypedTable<K, V
         self.table.name()
     }
 
-    fn space(&self) -> u32 {
+    fn space(&self) -> SpaceId {
         self.table.space()
     }
 
