@@ -5,6 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use upsweep::layers::engine::block_format::{ApplyInput, BlockFormat, UpdateRef};
 use upsweep::layers::engine::registry::{ModifierId, Modifiers};
+use upsweep::layers::log::Seq;
 use upsweep::layers::structures::array::block::cell;
 use upsweep::layers::structures::array::body_format::{Body, BodyEditor, block_key, key_of};
 use upsweep::layers::structures::array::{ArrayFormat, CellKind};
@@ -46,7 +47,7 @@ fuzz_target!(|data: &[u8]| {
         .iter()
         .zip(1..)
         .map(|((modifier, key, operand), seq)| UpdateRef {
-            seq,
+            seq: Seq::new(seq),
             modifier: ModifierId(*modifier),
             key,
             operand,

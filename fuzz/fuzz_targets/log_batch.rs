@@ -3,6 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use upsweep::layers::log::Seq;
 use upsweep::layers::log::format::{BATCH_HEADER_BYTES, BatchHeader, check_records};
 
 fuzz_target!(|data: &[u8]| {
@@ -18,7 +19,7 @@ fuzz_target!(|data: &[u8]| {
             let bytes = header.bytes(page_bytes);
             assert!(bytes >= BATCH_HEADER_BYTES as u64 && bytes % u64::from(page_bytes) == 0);
         }
-        assert!(header.last_seq() < u64::MAX);
+        assert!(header.last_seq() < Seq::MAX);
         let mut encoded = [0xff; BATCH_HEADER_BYTES];
         header.encode(&mut encoded);
         assert_eq!(encoded, batch[..BATCH_HEADER_BYTES]);

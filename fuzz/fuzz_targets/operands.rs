@@ -6,6 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use upsweep::layers::engine::block_format::UpdateRef;
 use upsweep::layers::engine::modifier::{ValueKind, ValueRef};
 use upsweep::layers::engine::registry::{ModifierId, Modifiers};
+use upsweep::layers::log::Seq;
 use upsweep::layers::structures::modifiers::{Resolved, bind_builtins, check_value, resolve};
 
 fuzz_target!(|data: &[u8]| {
@@ -17,7 +18,7 @@ fuzz_target!(|data: &[u8]| {
     let modifier = ModifierId(u16::from(id % 17));
     let kind = ValueKind::from_number(kind % 5).filter(|kind| check_value(*kind, value).is_ok());
     let current = kind.map(|kind| ValueRef { kind, bytes: value });
-    let update = |seq, operand| UpdateRef { seq, modifier, key: b"key", operand };
+    let update = |seq, operand| UpdateRef { seq: Seq::new(seq), modifier, key: b"key", operand };
     let run = |updates: &[UpdateRef<'_>]| {
         let mut refused = 0;
         let resolved = resolve(&modifiers, b"key", current, updates, &mut |_, _| refused += 1);

@@ -205,7 +205,7 @@ fn show_activity(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
     }
     row(out, "needed by recovery", &used)?;
     let log_now = &status.log;
-    let waiting = log_now.last.saturating_sub(log_now.durable);
+    let waiting = log_now.last.since(log_now.durable);
     let durable =
         format!("through {}, {} on their way, now", log_now.durable, text::count(waiting));
     row(out, "durable", &durable)?;

@@ -3,6 +3,7 @@
 use upsweep::SpaceId;
 use upsweep::layers::engine::quarantine::FIRST_USER_SPACE;
 use upsweep::layers::engine::{self, Access, LOADING};
+use upsweep::layers::log::Seq;
 use upsweep::layers::placement::SpaceMap;
 
 use crate::plan::Trouble;
@@ -65,7 +66,7 @@ impl World {
         }
     }
 
-    fn check_quarantine(&mut self, swept: u64) -> Verdict {
+    fn check_quarantine(&mut self, swept: Seq) -> Verdict {
         let found = match self.quarantine()? {
             Answer::Is(found) => found,
             Answer::Damaged(_) => return Ok(()),

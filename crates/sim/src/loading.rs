@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use upsweep::layers::engine::{Chunk, LoadTarget, LoadedBlock, RunId, SnapshotId};
+use upsweep::layers::log::Seq;
 use upsweep::layers::runtime::BlockLimits;
 use upsweep::layers::structures::table::{LoadOptions, TableLoader};
 use upsweep::{Error, RequestError, RetryError, SpaceId, ValueKind, ValueRef};
@@ -23,7 +24,7 @@ pub struct Load {
     space: SpaceId,
     rows: BTreeMap<Vec<u8>, Value>,
     /// Its hidden space, and the sequence from which on that is there.
-    begun: Option<(LoadTarget, u64)>,
+    begun: Option<(LoadTarget, Seq)>,
     blocks: VecDeque<LoadedBlock>,
     on_their_way: Vec<RunId>,
     is_given_up: bool,

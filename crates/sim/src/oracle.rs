@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::semantics::{self, Op, Value};
 use upsweep::SpaceId;
 use upsweep::layers::engine::SnapshotId;
+use upsweep::layers::log::Seq;
 
 /// How a table lays its blocks out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +81,7 @@ type Place = (SpaceId, Vec<u8>);
 type Operation = (Op, Vec<u8>);
 
 /// By key, then sequence; several updates of one record may hit one key.
-type ByPlace = BTreeMap<Place, BTreeMap<u64, Vec<Operation>>>;
+type ByPlace = BTreeMap<Place, BTreeMap<Seq, Vec<Operation>>>;
 
 /// A range of keys that was removed.
 #[derive(Clone, Debug)]
@@ -88,7 +89,7 @@ struct Removed {
     space: SpaceId,
     from: Vec<u8>,
     to: Option<Vec<u8>>,
-    seq: u64,
+    seq: Seq,
 }
 
 /// Updates that the model refused: what the quarantine may and must hold.
@@ -96,18 +97,18 @@ struct Removed {
 pub struct Refusals {
     by_place: ByPlace,
     /// Sequence of the last blind update of each key, which may have superseded those before.
-    last_blind: BTreeMap<Place, BTreeSet<u64>>,
+    last_blind: BTreeMap<Place, BTreeSet<Seq>>,
     /// Ranges that were removed, which supersede all before.
     ranges: Vec<Removed>,
     /// Clones: source, clone, sequence. What waited then may be refused for each of them.
-    clones: Vec<(SpaceId, SpaceId, u64)>,
+    clones: Vec<(SpaceId, SpaceId, Seq)>,
 }
 
 /// One update found in the quarantine.
 #[derive(Clone, Debug)]
 pub struct Found {
     /// Sequence of the update.
-    pub seq: u64,
+    pub seq: Seq,
     /// Its table.
     pub space: SpaceId,
     /// Its modifier.
@@ -123,18 +124,18 @@ pub struct Found {
 }
 
 impl Refusals {
-    fn note(&mut self, seq: u64, update: &Update) {
+    fn note(&mut self, seq: Seq, update: &Update) {
         let place = (update.space, update.key.clone());
         let refused = (update.op, update.operand.clone());
         self.by_place.entry(place).or_default().entry(seq).or_default().push(refused);
     }
 
-    fn forget_above(&mut self, seq: u64) {
+    fn forget_above(&mut self, seq: Seq) {
         for refused in self.by_place.values_mut() {
-            refused.split_off(&(seq + 1));
+            refused.split_off(&seq.next());
         }
         for blind in self.last_blind.values_mut() {
-            blind.split_off(&(seq + 1));
+            blind.split_off(&seq.next());
         }
         self.ranges.retain(|range| range.seq <= seq);
         self.clones.retain(|clone| clone.2 <= seq);
@@ -142,7 +143,7 @@ impl Refusals {
 
     /// The tables for which an update that is refused for `space` at `seq` may have been declared:
     /// this one, and those that it was cloned from afterwards, also by way of others.
-    fn origins(&self, space: SpaceId, seq: u64) -> Vec<SpaceId> {
+    fn origins(&self, space: SpaceId, seq: Seq) -> Vec<SpaceId> {
         let mut origins = vec![space];
         let mut next = 0;
         while let Some(clone) = origins.get(next).copied() {
@@ -154,7 +155,7 @@ impl Refusals {
     }
 
     /// The tables that have what waited for `space` at `seq`.
-    fn holders(&self, space: SpaceId, seq: u64) -> Vec<SpaceId> {
+    fn holders(&self, space: SpaceId, seq: Seq) -> Vec<SpaceId> {
         let mut holders = vec![space];
         let mut next = 0;
         while let Some(source) = holders.get(next).copied() {
@@ -176,7 +177,7 @@ impl Refusals {
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
     durable_state: State,
-    recent: VecDeque<(u64, Record)>,
+    recent: VecDeque<(Seq, Record)>,
     /// The state with everything that was accepted.
     pub state: State,
     /// What was refused.
@@ -243,7 +244,7 @@ fn play(state: &mut State, record: &Record, mut refused: impl FnMut(&Update)) {
 
 impl Oracle {
     /// Takes a record that the engine has accepted at `seq`.
-    pub fn accept(&mut self, seq: u64, record: Record) {
+    pub fn accept(&mut self, seq: Seq, record: Record) {
         self.accepted += 1;
         let refusals = &mut self.refusals;
         play(&mut self.state, &record, |update| refusals.note(seq, update));
@@ -268,7 +269,7 @@ impl Oracle {
     }
 
     /// Takes note that everything up to `seq` is durable.
-    pub fn durable(&mut self, seq: u64) {
+    pub fn durable(&mut self, seq: Seq) {
         while let Some((_, record)) = self.recent.pop_front_if(|(at, _)| *at <= seq) {
             play(&mut self.durable_state, &record, |_| {});
         }
@@ -277,7 +278,7 @@ impl Oracle {
     /// Goes back to the state after the last record at or below `seq`, which is not below what was
     /// said to be durable. (Where the log gets damaged nothing is: a record that has survived one
     /// crash may be lost in the next.)
-    pub fn crash(&mut self, seq: u64) {
+    pub fn crash(&mut self, seq: Seq) {
         self.recent.retain(|(at, _)| *at <= seq);
         self.state.clone_from(&self.durable_state);
         for (_, record) in &self.recent {
@@ -302,9 +303,9 @@ impl Oracle {
     ///
     /// # Errors
     /// What is there and should not be, or the other way round.
-    pub fn check_quarantine(&self, found: &[Found], swept: u64) -> Result<(), String> {
+    pub fn check_quarantine(&self, found: &[Found], swept: Seq) -> Result<(), String> {
         let mut left = self.refusals.by_place.clone();
-        let mut seen: BTreeSet<(SpaceId, Vec<u8>, u64)> = BTreeSet::new();
+        let mut seen: BTreeSet<(SpaceId, Vec<u8>, Seq)> = BTreeSet::new();
         for entry in found.iter().filter(|entry| !entry.damaged) {
             // A clone shares what waits with its source, and both may report it.
             let origins = self.refusals.origins(entry.space, entry.seq);
@@ -344,8 +345,8 @@ impl Oracle {
     fn check_conservation(
         &self,
         left: &ByPlace,
-        seen: &BTreeSet<(SpaceId, Vec<u8>, u64)>,
-        swept: u64,
+        seen: &BTreeSet<(SpaceId, Vec<u8>, Seq)>,
+        swept: Seq,
     ) -> Result<(), String> {
         for ((space, key), refused) in left {
             if !self.state.contains_key(space) {
@@ -356,9 +357,10 @@ impl Oracle {
                 let is_below = range.to.as_ref().is_none_or(|to| key < to);
                 range.space == *space && *key >= range.from && is_below
             });
-            let last_range = ranges.map(|range| range.seq).max().unwrap_or(0);
-            let last_blind = blind.and_then(BTreeSet::last).copied().unwrap_or(0).max(last_range);
-            for (seq, updates) in refused.range(last_blind + 1..) {
+            let last_range = ranges.map(|range| range.seq).max().unwrap_or(Seq::NONE);
+            let last_blind =
+                blind.and_then(BTreeSet::last).copied().unwrap_or(Seq::NONE).max(last_range);
+            for (seq, updates) in refused.range(last_blind.next()..) {
                 if *seq > swept || seen.contains(&(*space, key.clone(), *seq)) {
                     continue;
                 }

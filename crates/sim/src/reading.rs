@@ -7,6 +7,7 @@ use upsweep::layers::engine::format::quarantine_format::decode_entry;
 use upsweep::layers::engine::quarantine::QUARANTINE_SPACE;
 use upsweep::layers::engine::registry::{DELETE_RANGE, Modifiers};
 use upsweep::layers::engine::{View, ViewPoll, Wanted};
+use upsweep::layers::log::Seq;
 use upsweep::layers::structures::array::CellKind;
 use upsweep::layers::structures::array::block::cell;
 use upsweep::layers::structures::hash::ByHash;
@@ -363,7 +364,7 @@ impl World {
             let op = named.map(|(op, _)| *op).or(is_range.then_some(Op::Delete));
             found.push(Found {
                 is_range,
-                seq: u64::from_be_bytes(*seq),
+                seq: Seq::new(u64::from_be_bytes(*seq)),
                 space: entry.space,
                 op: op.ok_or("an unknown modifier in the quarantine")?,
                 key: entry.key,

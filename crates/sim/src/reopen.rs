@@ -5,7 +5,7 @@ use upsweep::layers::engine::format::checkpoint_format::{
     SLOT_BYTES, Superblock, decode_superblock,
 };
 use upsweep::layers::engine::{self, Access, Config, Core, drive};
-use upsweep::layers::log::{self, LogConfig};
+use upsweep::layers::log::{self, LogConfig, Seq};
 use upsweep::{Error, SpaceId};
 
 use crate::bank::Bank;
@@ -132,14 +132,14 @@ impl World {
 
     /// Opens the store; everything up to `durable` must be there again. With `cuts`, the power
     /// may fail meanwhile.
-    fn recover(&mut self, durable: u64, cuts: bool) -> Verdict {
+    fn recover(&mut self, durable: Seq, cuts: bool) -> Verdict {
         let mut least = durable;
         for attempt in 0.. {
             let Some(last) = self.survived()? else { return Err(DAMAGED.to_owned()) };
             if last < least && !self.may_lose_records() {
                 return Err(format!("records up to {least} were durable; up to {last} are there"));
             }
-            let attested = self.superblock().map_or(0, |superblock| superblock.durable);
+            let attested = self.superblock().map_or(Seq::NONE, |superblock| superblock.durable);
             if attempt == 0 {
                 self.oracle.crash(last);
             }
@@ -189,12 +189,12 @@ impl World {
 
     /// Sweeps without the modifiers of the application, until all is swept that needs none of them
     /// or the power fails. Returns up to where all is durable.
-    fn keep_up(&mut self, config: Config) -> Verdict<u64> {
+    fn keep_up(&mut self, config: Config) -> Verdict<Seq> {
         let mut registry = self.registry.clone();
         registry.modifiers.clear();
         let mut core = match engine::open(&mut self.bank, config, &registry, Access::Upkeep) {
             Ok(core) => core,
-            Err(_) if self.damaged || self.bank.is_blown() => return Ok(0),
+            Err(_) if self.damaged || self.bank.is_blown() => return Ok(Seq::NONE),
             Err(error) => return Err(format!("open for upkeep: {error}")),
         };
         self.tally.upkeeps += 1;
@@ -248,7 +248,7 @@ impl World {
     }
 
     /// The last record that the log still has; `None` if it is damaged and may be.
-    fn survived(&mut self) -> Verdict<Option<u64>> {
+    fn survived(&mut self) -> Verdict<Option<Seq>> {
         let config = &self.plan.config;
         let regions = config.log_regions.iter();
         let regions = regions.map(|region| region.present(&self.bank, config.log_segment_bytes));

@@ -163,7 +163,7 @@ impl World {
         let accepted = core.accepted();
         match answer {
             Ok(Accept::Accepted(seq)) => {
-                self.history.add(seq);
+                self.history.add(seq.get());
                 if let Some(fault) =
                     refused.and_then(|refused| refused.wake_fault(core, rooms, now))
                 {

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use upsweep::layers::device::{Completion, Devices, Operation, Request};
 use upsweep::layers::engine::registry::ModifierId;
 use upsweep::layers::engine::{Actions, Core, Job, Registry, View, ViewId};
+use upsweep::layers::log::Seq;
 use upsweep::layers::structures;
 use upsweep::{Error, SpaceId};
 
@@ -192,7 +193,7 @@ pub struct World {
     pub follow_up: Vec<(SpaceId, Vec<u8>)>,
     /// Tables of which a range is being removed or that take over what was loaded, and the sequence
     /// from which on they have.
-    pub unsettled: Vec<(SpaceId, u64)>,
+    pub unsettled: Vec<(SpaceId, Seq)>,
     /// Whether writes fail at present.
     pub failing: bool,
     /// Whether anything on the devices was damaged.

@@ -5,11 +5,11 @@ use std::fmt::Write;
 use upsweep::SpaceId;
 use upsweep::layers::engine::LoggedUpdate;
 use upsweep::layers::engine::format::record_format::encode_updates;
-use upsweep::layers::log::StreamId;
 use upsweep::layers::log::format::{
     BATCH_HEADER_BYTES, BatchHeader, NO_DEVICE, RECORD_HEADER_BYTES, check_records, record_seed,
     seal_record,
 };
+use upsweep::layers::log::{Seq, StreamId};
 use upsweep::layers::structures::modifiers::ADD_I64;
 
 const FORMAT: &str = include_str!("../../../docs/on-disk-format.md");
@@ -34,13 +34,13 @@ fn the_example_of_a_log_batch_is_true() {
     let (store, epoch) = (*b"0123456789abcdef", 1);
     let mut record = vec![0; RECORD_HEADER_BYTES];
     record.extend_from_slice(&payload);
-    seal_record(&mut record, record_seed(&store, epoch), StreamId::of("updates"), 1, true);
+    seal_record(&mut record, record_seed(&store, epoch), StreamId::of("updates"), Seq::FIRST, true);
     let header = BatchHeader {
         device: 0,
         store,
         epoch,
         number: 1,
-        first_seq: 1,
+        first_seq: Seq::FIRST,
         durable: 0,
         previous_epoch: 0,
         page: 0,

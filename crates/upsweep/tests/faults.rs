@@ -14,6 +14,7 @@ use upsweep::layers::device::{DeviceError, FailureKind, Simulated};
 use upsweep::layers::engine::DATA_START;
 use upsweep::layers::engine::format::checkpoint_format::{SLOT_BYTES, decode_superblock};
 use upsweep::layers::engine::format::image_format::ImageKind;
+use upsweep::layers::log::Seq;
 use upsweep::layers::log::format::BatchHeader;
 use upsweep::{ClosedError, Damage, Error, RetryError};
 
@@ -298,7 +299,7 @@ fn batches(world: &World) -> Vec<(u64, BatchHeader)> {
     headers
 }
 
-fn replay_from(world: &World) -> u64 {
+fn replay_from(world: &World) -> Seq {
     let slots = SLOTS.map(|at| world.devices.bank.bank().peek(DATA, at, SLOT_BYTES));
     let superblocks = slots.iter().filter_map(|slot| decode_superblock(slot).ok());
     superblocks.max_by_key(|found| found.generation).expect("a superblock").replay_from

@@ -4,6 +4,7 @@
 
 use upsweep::layers::engine::block_format::{ApplyInput, BlockFormat, UpdateRef};
 use upsweep::layers::engine::registry::{ModifierId, Modifiers};
+use upsweep::layers::log::Seq;
 use upsweep::layers::structures::modifiers::bind_builtins;
 use upsweep::layers::structures::table::leaf_format::{Leaf, LeafBuilder};
 use upsweep::layers::structures::table::{Order, PageRequest, get, page, sort};
@@ -14,7 +15,8 @@ fn updates(mut data: &[u8], modifiers: u8) -> Vec<UpdateRef<'_>> {
     while let Some((&[modifier, key, operand], rest)) = data.split_first_chunk::<3>() {
         let Some((key, rest)) = rest.split_at_checked(usize::from(key % 32)) else { break };
         let Some((operand, rest)) = rest.split_at_checked(usize::from(operand)) else { break };
-        let (modifier, seq) = (ModifierId(u16::from(modifier % modifiers)), updates.len() as u64);
+        let (modifier, seq) =
+            (ModifierId(u16::from(modifier % modifiers)), Seq::new(updates.len() as u64));
         updates.push(UpdateRef { seq, modifier, key, operand });
         data = rest;
     }

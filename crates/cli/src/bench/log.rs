@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use upsweep::layers::device::{Bank, Devices, HostDevices, HostOptions, HostPath};
-use upsweep::layers::log::{AppendError, Log, LogConfig, LogRegion, Space, StreamId, Urgency};
+use upsweep::layers::log::{AppendError, Log, LogConfig, LogRegion, Seq, Space, StreamId, Urgency};
 
 use super::{Latencies, Random};
 use crate::args::BenchArgs;
@@ -120,7 +120,7 @@ impl Bench {
         config.batch_bytes = BATCH_BYTES;
         config.depth = DEPTH;
         Log::format(&mut devices, &config)?;
-        let mut reader = upsweep::layers::log::recover(&mut devices, &config, 1)?;
+        let mut reader = upsweep::layers::log::recover(&mut devices, &config, Seq::FIRST)?;
         let mut log = reader.to_log(&mut devices, config)?;
         let stream = log.open("bench").map_err(upsweep::Error::from)?;
         let (requests, completions) = (Vec::new(), Vec::new());
@@ -148,7 +148,7 @@ impl Bench {
                 Failure::Refused(format!("a log write failed: {}", failure.error))
             })?;
         }
-        self.log.release(self.log.durable() + 1);
+        self.log.release(self.log.durable().next());
         Ok(())
     }
 

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use upsweep::layers::engine::{Accept, LoggedUpdate};
-use upsweep::layers::log::Urgency;
+use upsweep::layers::log::{Seq, Urgency};
 
 use crate::load::judge::Journal;
 use crate::load::machine::{Machine, builtin};
@@ -85,7 +85,7 @@ pub struct Callers {
     waiting: BTreeMap<u64, Waiter>,
     tickets: u64,
     /// Who waits for a record to be durable, in the order of sequences.
-    awaiting: VecDeque<(u64, usize)>,
+    awaiting: VecDeque<(Seq, usize)>,
     /// The lock is taken until then.
     busy_until_us: u64,
 }
@@ -222,7 +222,7 @@ impl Callers {
         machine.work_ns += updates.len() as u64 * UPDATE_NS;
         match answer {
             Ok(Accept::Accepted(seq)) => {
-                machine.history.add(seq ^ now);
+                machine.history.add(seq.get() ^ now);
                 journal.accepted(machine, due_us, refused, self.waiting.len());
                 match self.plan.urgency {
                     Urgency::Now => self.awaiting.push_back((seq, caller)),

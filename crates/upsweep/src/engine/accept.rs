@@ -13,14 +13,14 @@ use super::ids::SnapshotId;
 use super::index::{Index, Separation};
 use super::policy::{self, Budget, Shortage};
 use crate::error::{Error, RequestError, RetryError};
-use crate::log::{AppendError, Urgency};
+use crate::log::{AppendError, Seq, Urgency};
 
 /// The answer to an offered record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accept {
     /// It is in the queues, and durable once [`Core::durable`](super::Core::durable) reaches this
     /// sequence.
-    Accepted(u64),
+    Accepted(Seq),
     /// There is no room at this moment: offer it again after
     /// [`Actions::room`](super::Actions::room).
     Wait,
@@ -112,7 +112,7 @@ impl Admission {
         offer: &Offer,
         urgency: Urgency,
         now_us: u64,
-    ) -> Result<u64, AppendError> {
+    ) -> Result<Seq, AppendError> {
         let Base { index, journal, .. } = base;
         let targets = index.route(updates);
         if updates.len() > 1 {

@@ -10,12 +10,13 @@ use std::sync::Arc;
 
 use super::modifier::ValueRef;
 use super::registry::{ModifierId, Modifiers};
+use crate::log::Seq;
 
 /// One waiting update, as a format sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UpdateRef<'a> {
     /// Sequence number of its log record; after folding, that of the earliest folded one.
-    pub seq: u64,
+    pub seq: Seq,
     /// Which modifier.
     pub modifier: ModifierId,
     /// Key of the record that it targets.

@@ -16,6 +16,7 @@ use super::key::Key;
 use super::queue::{Packed, Queue};
 use super::tree::{Changes, Items};
 use crate::device::DeviceId;
+use crate::log::Seq;
 use crate::placement::{DEVICE_BYTES_MAX, DEVICES_MAX, Extent, UNIT_BYTES};
 
 /// Number of a block; reused after the block is gone.
@@ -28,8 +29,8 @@ const PAGE_BLOCKS: u32 = 64;
 /// Everything that is known of one block.
 #[derive(Debug, Default)]
 pub struct Block {
-    /// Sequence at which it got its number; 0 if the number is not in use.
-    pub birth: u64,
+    /// Sequence at which it got its number; [`Seq::NONE`] if the number is not in use.
+    pub birth: Seq,
     /// A space that has it, as far as is known: others may share it, and this one may have gone.
     pub space: SpaceId,
     /// Its key: the lower bound of what it covers, or its exact key.
@@ -79,8 +80,8 @@ impl Block {
 /// A [`Placement`] in half the bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
-    frontier: u64,
-    image_seq: u64,
+    frontier: Seq,
+    image_seq: Seq,
     /// See [`pack_extent`].
     extent: u64,
     image_space: SpaceId,
@@ -183,7 +184,7 @@ impl BlockTable {
 
     /// All numbers that are in use.
     pub fn ids(&self) -> impl Iterator<Item = BlockId> + '_ {
-        (0..self.numbers).map(BlockId).filter(|id| self.get(*id).birth > 0)
+        (0..self.numbers).map(BlockId).filter(|id| self.get(*id).birth > Seq::NONE)
     }
 
     /// Numbers below this one were ever in use.
@@ -223,7 +224,7 @@ impl BlockTable {
     }
 
     /// Adds a block that no tree has yet.
-    pub fn add(&mut self, space: SpaceId, key: &[u8], birth: u64, placement: Placement) -> BlockId {
+    pub fn add(&mut self, space: SpaceId, key: &[u8], birth: Seq, placement: Placement) -> BlockId {
         let number = self.unused.first().copied().unwrap_or(self.numbers);
         let (key, place) = (Key::from(key), Place::pack(placement));
         self.put(number, Block { birth, space, key, place, ..Block::default() })
@@ -284,7 +285,7 @@ impl BlockTable {
 
 fn records(pages: &[Box<[Block]>], page: u32) -> Vec<BlockRecord> {
     let numbers = page * PAGE_BLOCKS..;
-    let blocks = numbers.zip(&pages[page as usize]).filter(|(_, block)| block.birth > 0);
+    let blocks = numbers.zip(&pages[page as usize]).filter(|(_, block)| block.birth > Seq::NONE);
     blocks.map(|(number, block)| block.record(number)).collect()
 }
 

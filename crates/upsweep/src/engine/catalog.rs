@@ -7,6 +7,7 @@
 //! Invariant: the indexes say what the spaces and snapshots themselves say.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::block_format::BlockFormat;
@@ -19,6 +20,7 @@ use super::ids::{SnapshotId, SpaceId};
 use super::pending::Pending;
 use super::tree::NodeId;
 use crate::error::{Error, RequestError};
+use crate::log::Seq;
 
 /// Name of the format of spaces that hold large values.
 pub const LARGE_VALUE_FORMAT: &str = "raw";
@@ -35,7 +37,7 @@ pub struct Space {
     /// not this space's alone, or not there.
     pub pending: Pending,
     /// Sequences of records on their way that will change the space as a whole.
-    pub fences: VecDeque<u64>,
+    pub fences: VecDeque<Seq>,
 }
 
 /// All spaces, by number.
@@ -104,16 +106,16 @@ impl Spaces {
 /// All snapshots, by number, which is the order in which they were made.
 #[derive(Default)]
 pub struct Snapshots {
-    by_number: BTreeMap<SnapshotId, (SnapshotRecord, u64)>,
+    by_number: BTreeMap<SnapshotId, (SnapshotRecord, Seq)>,
     /// Those that have a name.
     by_name: BTreeMap<String, SnapshotId>,
     /// By the sequence that each shows.
-    by_seq: BTreeSet<(u64, SnapshotId)>,
+    by_seq: BTreeSet<(Seq, SnapshotId)>,
 }
 
 impl Snapshots {
     /// Adds a snapshot, and the sequence that it shows.
-    pub fn add(&mut self, record: SnapshotRecord, seq: u64) {
+    pub fn add(&mut self, record: SnapshotRecord, seq: Seq) {
         let number = record.number;
         self.remove(number);
         if !record.temporary {
@@ -134,7 +136,7 @@ impl Snapshots {
 
     /// The snapshot with this number, and the sequence that it shows.
     #[must_use]
-    pub fn get(&self, number: SnapshotId) -> Option<&(SnapshotRecord, u64)> {
+    pub fn get(&self, number: SnapshotId) -> Option<&(SnapshotRecord, Seq)> {
         self.by_number.get(&number)
     }
 
@@ -145,13 +147,13 @@ impl Snapshots {
     }
 
     /// All, by number.
-    pub fn iter(&self) -> impl Iterator<Item = &(SnapshotRecord, u64)> {
+    pub fn iter(&self) -> impl Iterator<Item = &(SnapshotRecord, Seq)> {
         self.by_number.values()
     }
 
     /// The first snapshot that shows this sequence or a later one.
     #[must_use]
-    pub fn first_from(&self, seq: u64) -> Option<SnapshotId> {
+    pub fn first_from(&self, seq: Seq) -> Option<SnapshotId> {
         self.by_seq.range((seq, SnapshotId::NONE)..).next().map(|(_, number)| *number)
     }
 }
@@ -162,7 +164,7 @@ impl Snapshots {
 pub struct Clones {
     by_clone: BTreeMap<SpaceId, CloneEvent>,
     /// Source, sequence, clone.
-    by_source: BTreeSet<(SpaceId, u64, SpaceId)>,
+    by_source: BTreeSet<(SpaceId, Seq, SpaceId)>,
 }
 
 impl Clones {
@@ -173,7 +175,7 @@ impl Clones {
     }
 
     /// Forgets those made before this sequence. Cost: a pass over all.
-    pub fn forget_before(&mut self, seq: u64) {
+    pub fn forget_before(&mut self, seq: Seq) {
         self.by_clone.retain(|_, event| event.seq >= seq);
         self.by_source.retain(|(_, at, _)| *at >= seq);
     }
@@ -193,8 +195,8 @@ impl Clones {
     /// The spaces whose spill segments concern this one: itself, and what it was cloned from, each
     /// with the sequence before which those spill segments came into being.
     #[must_use]
-    pub fn sources(&self, space: SpaceId) -> Vec<(SpaceId, u64)> {
-        let mut sources = vec![(space, u64::MAX)];
+    pub fn sources(&self, space: SpaceId) -> Vec<(SpaceId, Seq)> {
+        let mut sources = vec![(space, Seq::MAX)];
         while let Some(&(clone, below)) = sources.last()
             && let Some(event) = self.by_clone.get(&clone)
         {
@@ -206,21 +208,23 @@ impl Clones {
     /// Whether an update of `space` at `seq` concerns another one, or itself: see
     /// [`Clones::holders`]. Cost: that of the clones between the two.
     #[must_use]
-    pub fn concerns(&self, space: SpaceId, seq: u64, other: SpaceId) -> bool {
+    pub fn concerns(&self, space: SpaceId, seq: Seq, other: SpaceId) -> bool {
         self.sources(other).into_iter().any(|(source, below)| source == space && seq < below)
     }
 
     /// The spaces that an update of `space` at `seq` concerns: itself, and what was cloned from it
     /// afterwards, to any depth.
     #[must_use]
-    pub fn holders(&self, space: SpaceId, seq: u64) -> Vec<SpaceId> {
+    pub fn holders(&self, space: SpaceId, seq: Seq) -> Vec<SpaceId> {
         let mut holders = vec![space];
         let mut next = 0;
         while let Some(&source) = holders.get(next) {
             next += 1;
-            let later = self.by_source.range(
-                (source, seq.saturating_add(1), SpaceId::NONE)..=(source, u64::MAX, SpaceId::MAX),
+            let later = (
+                Bound::Excluded((source, seq, SpaceId::MAX)),
+                Bound::Included((source, Seq::MAX, SpaceId::MAX)),
             );
+            let later = self.by_source.range(later);
             holders.extend(later.map(|(_, _, clone)| *clone));
         }
         holders
@@ -259,20 +263,24 @@ mod tests {
         let mut clones = Clones::default();
         let made = [(one, two, 10), (one, three, 20), (two, four, 30), (one, five, 40)];
         for (source, clone, seq) in made {
-            clones.add(CloneEvent { source, clone, seq });
+            clones.add(CloneEvent { source, clone, seq: Seq::new(seq) });
         }
-        assert_eq!(clones.holders(one, 9), [one, two, three, five, four]);
-        assert_eq!(clones.holders(one, 10), [one, three, five]);
-        assert_eq!(clones.holders(two, 10), [two, four]);
-        assert_eq!(clones.sources(four), [(four, u64::MAX), (two, 30), (one, 10)]);
+        assert_eq!(clones.holders(one, Seq::new(9)), [one, two, three, five, four]);
+        assert_eq!(clones.holders(one, Seq::new(10)), [one, three, five]);
+        assert_eq!(clones.holders(two, Seq::new(10)), [two, four]);
+        assert_eq!(
+            clones.sources(four),
+            [(four, Seq::MAX), (two, Seq::new(30)), (one, Seq::new(10))]
+        );
         for (space, seq) in [(one, 9), (one, 10), (two, 10), (one, 40), (three, 1)] {
+            let seq = Seq::new(seq);
             let holders = clones.holders(space, seq);
             let all = [one, two, three, four, five].into_iter();
             let found = all.filter(|other| clones.concerns(space, seq, *other));
             assert_eq!(found.collect::<BTreeSet<_>>(), holders.into_iter().collect());
         }
-        clones.forget_before(20);
-        assert_eq!(clones.sources(four), [(four, u64::MAX), (two, 30)]);
+        clones.forget_before(Seq::new(20));
+        assert_eq!(clones.sources(four), [(four, Seq::MAX), (two, Seq::new(30))]);
         assert_eq!(clones.to_vec().len(), 3);
     }
 
@@ -285,17 +293,17 @@ mod tests {
             name: name.to_owned(),
         };
         let mut snapshots = Snapshots::default();
-        snapshots.add(record(5, "monday"), 50);
-        snapshots.add(record(7, ""), 60);
-        snapshots.add(record(9, "tuesday"), 70);
+        snapshots.add(record(5, "monday"), Seq::new(50));
+        snapshots.add(record(7, ""), Seq::new(60));
+        snapshots.add(record(9, "tuesday"), Seq::new(70));
         let some = |number| Some(SnapshotId::new(number));
         assert_eq!(snapshots.named("tuesday"), some(9));
         assert_eq!(snapshots.named(""), None);
         assert_eq!(
-            [50, 51, 70, 71].map(|seq| snapshots.first_from(seq)),
+            [50, 51, 70, 71].map(|seq| snapshots.first_from(Seq::new(seq))),
             [some(5), some(7), some(9), None]
         );
         snapshots.remove(SnapshotId::new(5));
-        assert_eq!((snapshots.named("monday"), snapshots.first_from(1)), (None, some(7)));
+        assert_eq!((snapshots.named("monday"), snapshots.first_from(Seq::FIRST)), (None, some(7)));
     }
 }

@@ -31,6 +31,7 @@ use super::policy::{self, CHECKPOINT_WRITES_MAX, Figures, START_PERCENT, SUPERBL
 use super::tree::NodeId;
 use crate::broken::{self, Fault};
 use crate::device::{Buffer, Completion, DeviceId, Durability, Operation};
+use crate::log::Seq;
 use crate::placement::{Extent, UNIT_BYTES};
 
 /// Spill segments that are listed in one step, a few tens of microseconds.
@@ -83,7 +84,7 @@ pub(super) struct Checkpointer {
     /// The superblock that is being written.
     next_superblock: Option<Superblock>,
     /// The begin of the checkpoint whose root is in the superblock.
-    root_begin: u64,
+    root_begin: Seq,
     /// What the last root lists.
     listed: Listing,
     requested: bool,
@@ -91,7 +92,7 @@ pub(super) struct Checkpointer {
     pending: usize,
     bytes_at_last: u64,
     /// The begin of the checkpoint on its way.
-    begin: u64,
+    begin: Seq,
     began_us: u64,
     /// What its root will list.
     next: Listing,
@@ -115,7 +116,7 @@ impl Checkpointer {
             requested: false,
             pending: 0,
             bytes_at_last: 0,
-            begin: 0,
+            begin: Seq::NONE,
             began_us: 0,
             next: Listing::default(),
             next_root: Root::default(),
@@ -130,7 +131,7 @@ impl Checkpointer {
     }
 
     /// The begin of the checkpoint whose root is in the superblock.
-    pub(super) fn root_begin(&self) -> u64 {
+    pub(super) fn root_begin(&self) -> Seq {
         self.root_begin
     }
 
@@ -214,7 +215,7 @@ impl Checkpointer {
 
     /// Whether a superblock alone would release a segment of the log.
     pub(super) fn superblock_frees(&self, base: &Base) -> bool {
-        let replay_from = self.root_begin.min(base.index.frontier()) + 1;
+        let replay_from = self.root_begin.min(base.index.frontier()).next();
         let oldest = base.journal.log().oldest_segment_last_seq();
         replay_from > self.superblock.replay_from && oldest.is_some_and(|last| replay_from > last)
     }
@@ -255,7 +256,7 @@ impl Checkpointer {
         };
         base.index.spill_segments.begin_list(self.begin);
         if broken::is(Fault::EarlyRelease) {
-            let replay_from = base.journal.published().min(base.index.frontier()) + 1;
+            let replay_from = base.journal.published().min(base.index.frontier()).next();
             base.journal.log_mut().release(replay_from);
         }
     }
@@ -412,13 +413,13 @@ impl Checkpointer {
     fn write_superblock(
         &mut self,
         base: &mut Base,
-        begin: u64,
-        (root, root_seq): (Option<Extent>, u64),
+        begin: Seq,
+        (root, root_seq): (Option<Extent>, Seq),
     ) {
         assert!(self.next_superblock.is_none(), "one of the two slots is valid at any time");
         let waits_behind =
             if broken::is(Fault::ReleaseOfWaiting) { begin } else { base.index.frontier() };
-        let replay_from = (begin.min(waits_behind) + 1).max(self.superblock.replay_from);
+        let replay_from = begin.min(waits_behind).next().max(self.superblock.replay_from);
         let superblock = Superblock {
             generation: self.superblock.generation + 1,
             replay_from,
@@ -479,6 +480,6 @@ impl Checkpointer {
     }
 }
 
-fn identity_of(base: &Base, kind: ImageKind, number: u32, seq: u64) -> Identity<'static> {
+fn identity_of(base: &Base, kind: ImageKind, number: u32, seq: Seq) -> Identity<'static> {
     Identity { store: base.config.store, kind, number, seq, key: &[] }
 }

@@ -19,6 +19,7 @@ use super::format::record_format::{Placement, SpaceRecord};
 use super::ids::{SnapshotId, SpaceId};
 use super::tree::{Found, NodeId, Reference, Trees};
 use crate::broken::{self, Fault};
+use crate::log::Seq;
 use crate::placement::{Extent, UNIT_BYTES};
 
 /// Where an update goes.
@@ -112,7 +113,8 @@ impl Directory {
         for id in self.table.ids().filter(|id| !audit.items.contains_key(&id.0)) {
             faults.push(format!("block {} is in no space: a leak", id.0));
         }
-        for item in audit.items.keys().filter(|item| self.block(BlockId(**item)).birth == 0) {
+        for item in audit.items.keys().filter(|item| self.block(BlockId(**item)).birth == Seq::NONE)
+        {
             faults.push(format!("block {item} is in a space, and does not exist"));
         }
         let images = self.count_images();
@@ -276,7 +278,7 @@ impl Directory {
         &mut self,
         space: SpaceId,
         key: &[u8],
-        birth: u64,
+        birth: Seq,
         placement: Placement,
     ) -> BlockId {
         let id = self.table.add(space, key, birth, placement);
@@ -289,7 +291,7 @@ impl Directory {
         &mut self,
         space: SpaceId,
         key: &[u8],
-        birth: u64,
+        birth: Seq,
         placement: Placement,
     ) -> BlockId {
         let id = self.table.add(space, key, birth, placement);

@@ -16,13 +16,14 @@ use super::index::Index;
 use super::quarantine::QUARANTINE_SPACE;
 use super::registry::{DELETE_RANGE, ModifierId};
 use crate::error::Error;
+use crate::log::Seq;
 
 /// What is held.
 #[derive(Default)]
 pub(super) struct Held {
     blocks: BTreeSet<BlockRef>,
     /// Everything up to this sequence is inside published images, but for what is held.
-    swept: u64,
+    swept: Seq,
 }
 
 impl Held {
@@ -41,7 +42,7 @@ impl Held {
     }
 
     /// Everything up to this sequence is inside published images, but for what is held.
-    pub(super) fn swept(&self) -> u64 {
+    pub(super) fn swept(&self) -> Seq {
         self.swept
     }
 

@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+pub use crate::log::Seq;
+
 /// Number of a space within its store, from 1. Tables, arrays and all other structures are spaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]

@@ -16,7 +16,7 @@ use super::io::{RunId, SpillId};
 use crate::broken::{self, Fault};
 use crate::device::{Completion, Request};
 use crate::error::RequestError;
-use crate::log::{AppendError, Log, LogFailure, Space, StreamId, Urgency};
+use crate::log::{AppendError, Log, LogFailure, Seq, Space, StreamId, Urgency};
 
 /// Name of the log stream of updates.
 const UPDATE_STREAM: &str = "updates";
@@ -37,8 +37,8 @@ pub(super) struct Journal {
     updates: StreamId,
     changes: StreamId,
     /// What is not in effect yet, by the sequence of its record.
-    waiting: VecDeque<(u64, Publish)>,
-    published: u64,
+    waiting: VecDeque<(Seq, Publish)>,
+    published: Seq,
     is_ahead: bool,
     is_left_to_callers: bool,
 }
@@ -55,7 +55,7 @@ impl Journal {
             updates,
             changes,
             waiting: VecDeque::new(),
-            published: 0,
+            published: Seq::NONE,
             is_ahead: false,
             is_left_to_callers: false,
         })
@@ -72,12 +72,12 @@ impl Journal {
     }
 
     /// Everything up to this sequence is on stable media.
-    pub(super) fn durable(&self) -> u64 {
+    pub(super) fn durable(&self) -> Seq {
         self.log.durable()
     }
 
     /// The last sequence that was given to a record.
-    pub(super) fn last(&self) -> u64 {
+    pub(super) fn last(&self) -> Seq {
         self.log.last()
     }
 
@@ -111,7 +111,7 @@ impl Journal {
         fill: impl FnOnce(&mut [u8]),
         urgency: Urgency,
         now_us: u64,
-    ) -> Result<u64, AppendError> {
+    ) -> Result<Seq, AppendError> {
         self.log.append(self.updates, bytes, fill, urgency, Space::User, now_us)
     }
 
@@ -121,7 +121,7 @@ impl Journal {
         payload: &[u8],
         publish: Publish,
         now_us: u64,
-    ) -> Result<u64, AppendError> {
+    ) -> Result<Seq, AppendError> {
         debug_assert!(!self.is_ahead, "what is carried comes before what is logged");
         let (urgency, space) = (Urgency::Now, Space::Internal);
         let seq = self.log.append_parts(self.changes, &[payload], urgency, space, now_us)?;
@@ -136,7 +136,7 @@ impl Journal {
         payload: &[u8],
         publish: Publish,
         now_us: u64,
-    ) -> Result<u64, AppendError> {
+    ) -> Result<Seq, AppendError> {
         if self.is_left_to_callers {
             return Err(AppendError::Full);
         }
@@ -144,14 +144,14 @@ impl Journal {
     }
 
     /// Has something take effect when the record of this sequence is durable.
-    pub(super) fn publish_at(&mut self, seq: u64, publish: Publish) {
+    pub(super) fn publish_at(&mut self, seq: Seq, publish: Publish) {
         debug_assert!(seq > self.published, "what is published is over");
         debug_assert!(self.waiting.back().is_none_or(|last| last.0 <= seq), "in log order");
         self.waiting.push_back((seq, publish));
     }
 
     /// Takes out what takes effect next, if its record is durable.
-    pub(super) fn next_durable(&mut self) -> Option<(u64, Publish)> {
+    pub(super) fn next_durable(&mut self) -> Option<(Seq, Publish)> {
         let durable = self.takes_effect();
         let (seq, publish) = self.waiting.pop_front_if(|next| next.0 <= durable)?;
         assert!(self.published <= seq && seq <= durable, "in log order, and not too early");
@@ -160,7 +160,7 @@ impl Journal {
     }
 
     /// Records up to this one may take effect.
-    fn takes_effect(&self) -> u64 {
+    fn takes_effect(&self) -> Seq {
         if broken::is(Fault::EarlyPublication) { self.log.last() } else { self.log.durable() }
     }
 
@@ -172,13 +172,13 @@ impl Journal {
     }
 
     /// Recovery has put everything up to this sequence into effect.
-    pub(super) fn recovered_through(&mut self, seq: u64) {
+    pub(super) fn recovered_through(&mut self, seq: Seq) {
         assert!(self.waiting.is_empty(), "recovery publishes at once");
         self.published = seq;
     }
 
     /// Every record up to this one has taken effect, where it is more than updates.
-    pub(super) fn published(&self) -> u64 {
+    pub(super) fn published(&self) -> Seq {
         self.published
     }
 
@@ -188,7 +188,7 @@ impl Journal {
     }
 
     /// The sequence of what takes effect next.
-    pub(super) fn next_waiting(&self) -> Option<u64> {
+    pub(super) fn next_waiting(&self) -> Option<Seq> {
         self.waiting.front().map(|(seq, _)| *seq)
     }
 

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use super::block_format::UpdateRef;
 use super::queue::Waiting;
 use super::registry::ModifierId;
+use crate::log::Seq;
 
 /// Position, sequence, place in the record.
-type Place = (Box<[u8]>, u64, u32);
+type Place = (Box<[u8]>, Seq, u32);
 
 struct Update {
     modifier: ModifierId,
@@ -62,7 +63,7 @@ impl Pending {
         if self.updates.is_empty() {
             return None;
         }
-        let from: Place = (low.into(), 0, 0);
+        let from: Place = (low.into(), Seq::NONE, 0);
         self.updates.range(from..).next().map(|((position, _, _), _)| &**position)
     }
 
@@ -70,7 +71,7 @@ impl Pending {
     #[must_use]
     pub fn last_below(&self, high: Option<&[u8]>) -> Option<&[u8]> {
         let below = match high {
-            Some(high) => self.updates.range(..(Box::from(high), 0, 0)).next_back(),
+            Some(high) => self.updates.range(..(Box::from(high), Seq::NONE, 0)).next_back(),
             None => self.updates.last_key_value(),
         };
         below.map(|((position, _, _), _)| &**position)
@@ -86,7 +87,7 @@ impl Pending {
     ) -> Waiting<'static> {
         let mut found = Vec::new();
         if !self.updates.is_empty() {
-            let from: Place = (low.into(), 0, 0);
+            let from: Place = (low.into(), Seq::NONE, 0);
             let inside = self.updates.range(from..);
             for ((_, seq, order), update) in inside
                 .take_while(|((position, _, _), _)| high.is_none_or(|high| **position < *high))
@@ -104,9 +105,9 @@ impl Pending {
     }
 
     /// Takes those of a range of positions below a sequence out, in the order of their sequences.
-    pub fn take(&mut self, low: &[u8], high: Option<&[u8]>, below_seq: u64) -> Waiting<'static> {
+    pub fn take(&mut self, low: &[u8], high: Option<&[u8]>, below_seq: Seq) -> Waiting<'static> {
         let mut places = Vec::new();
-        let from: Place = (low.into(), 0, 0);
+        let from: Place = (low.into(), Seq::NONE, 0);
         for place in self.updates.range(from..).map(|(place, _)| place) {
             if high.is_some_and(|high| *place.0 >= *high) {
                 break;

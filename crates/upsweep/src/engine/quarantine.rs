@@ -18,6 +18,7 @@ use super::jobs::Quarantined;
 use super::journal::Journal;
 use super::registry::PUT;
 use crate::broken::{self, Fault};
+use crate::log::Seq;
 
 /// The broken engine that loses refusals loses those that are longer than this, in bytes.
 const LOST_BYTES: usize = 4096;
@@ -32,7 +33,7 @@ pub(super) struct Quarantine {
     /// Those of the checkpoint that replay has not come to yet, by barrier.
     to_replay: VecDeque<CarriedPut>,
     /// Those of sweeps during replay: sequence, key, operand.
-    deferred: Vec<(u64, Vec<u8>, Vec<u8>)>,
+    deferred: Vec<(Seq, Vec<u8>, Vec<u8>)>,
 }
 
 impl Quarantine {
@@ -41,7 +42,7 @@ impl Quarantine {
     /// appended: a later sweep of the table must not pass it by.
     pub(super) fn take(
         &mut self,
-        seq: u64,
+        seq: Seq,
         quarantined: &[Quarantined],
         index: &mut Index,
         journal: &mut Journal,
@@ -106,7 +107,7 @@ impl Quarantine {
     }
 
     /// In replay, before the record `seq`: puts that a checkpoint carried and that are older.
-    pub(super) fn replay_carried(&mut self, seq: u64, index: &mut Index, journal: &mut Journal) {
+    pub(super) fn replay_carried(&mut self, seq: Seq, index: &mut Index, journal: &mut Journal) {
         while let Some(put) = self.to_replay.pop_front_if(|put| put.barrier < seq) {
             if is_carried(&put, index) {
                 index.enqueue_all(put.barrier, &[put_update(&put.key, &put.operand)], journal);
@@ -146,7 +147,7 @@ fn put_update<'a>(key: &'a [u8], operand: &'a [u8]) -> LoggedUpdate<'a> {
 
 fn puts(quarantined: &[Quarantined]) -> Vec<(Vec<u8>, Vec<u8>)> {
     // Keys do not depend on the run, so that a run which is repeated after a crash puts the same.
-    let mut equal: BTreeMap<(u64, SpaceId, &[u8]), u32> = BTreeMap::new();
+    let mut equal: BTreeMap<(Seq, SpaceId, &[u8]), u32> = BTreeMap::new();
     let keyed = quarantined.iter().map(|update| {
         let position = equal.entry((update.seq, update.space, &update.key)).or_default();
         let key = encode_key(update.seq, update.space, *position, &update.key);

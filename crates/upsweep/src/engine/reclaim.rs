@@ -17,6 +17,7 @@ use super::ids::{SnapshotId, SpaceId};
 use super::journal::Publish;
 use super::policy;
 use super::registry::ADD_I64;
+use crate::log::Seq;
 
 /// Nodes and blocks of what was dropped that one record gives back.
 const RELEASE_PORTION: usize = 256;
@@ -103,7 +104,7 @@ impl Reclaimer {
     /// Takes blocks of exact routing out of the directory that hold nothing, and whose deletion no
     /// replay from `replay_from` on can see any more. Cost: a look at [`FORGET_LOOK`] blocks; the
     /// next call goes on.
-    pub(super) fn forget_empty_blocks(&mut self, base: &mut Base, replay_from: u64) {
+    pub(super) fn forget_empty_blocks(&mut self, base: &mut Base, replay_from: Seq) {
         if base.index.is_replaying() || base.journal.is_ahead() {
             return;
         }
@@ -127,7 +128,7 @@ impl Reclaimer {
     }
 
     /// The next blocks that can be forgotten, with their spaces.
-    fn next_empty_blocks(&mut self, base: &Base, replay_from: u64) -> Vec<(SpaceId, BlockRef)> {
+    fn next_empty_blocks(&mut self, base: &Base, replay_from: Seq) -> Vec<(SpaceId, BlockRef)> {
         let (from_space, from) = std::mem::take(&mut self.forget_from);
         let (mut empty, mut looked) = (Vec::new(), 0);
         for space in base
@@ -163,7 +164,7 @@ impl Reclaimer {
 }
 
 /// Whether a block holds nothing, and no replay from `replay_from` on comes to what it held.
-fn is_forgettable(base: &Base, id: BlockId, replay_from: u64) -> bool {
+fn is_forgettable(base: &Base, id: BlockId, replay_from: Seq) -> bool {
     let block = base.index.directory().block(id);
     let Some((space, shared)) = base.index.directory().owner(id) else { return false };
     block.extent().is_none()

@@ -40,7 +40,7 @@ use super::registry::{OwnFormats, Registry};
 use crate::device::{self, Buffer, DeviceId, Devices};
 use crate::error::{ClosedError, Damage, Error, RequestError};
 use crate::events::event;
-use crate::log::{self, Log, LogConfig, LogRegion};
+use crate::log::{self, Log, LogConfig, LogRegion, Seq};
 use crate::placement::{DEVICE_BYTES_MAX, Extent, SpaceMap, UNIT_BYTES};
 
 /// What the reference array is called.
@@ -78,11 +78,11 @@ pub fn create(devices: &mut dyn Devices, config: &Config) -> Result<(), Error> {
         store: config.store,
         generation: 1,
         epoch: 0,
-        replay_from: 1,
-        root_seq: 0,
+        replay_from: Seq::FIRST,
+        root_seq: Seq::NONE,
         next_space: FIRST_USER_SPACE,
         root: None,
-        durable: 0,
+        durable: Seq::NONE,
     };
     for generation in [1, 2] {
         write_superblock(devices, &Superblock { generation, ..superblock })?;
@@ -152,7 +152,6 @@ pub fn open(
     let space_map = SpaceMap::new(&ends.collect::<Vec<_>>());
     let is_growable = |device| devices.geometry(device).growable && access != Access::ReadOnly;
     let growable: Vec<bool> = (0..config.data_devices).map(DeviceId).map(is_growable).collect();
-    let growth = Growth::new(&growable);
     let logs = config.log_regions.iter().map(|region| region.device);
     let log_growth = LogGrowth::new(logs.map(is_growable).collect());
     let root = read_root(devices, &config, &superblock)?;
@@ -167,15 +166,20 @@ pub fn open(
         }
         Access::ReadOnly => reader.to_log_read_only(LogConfig { epoch, ..found })?,
     };
-    event!(info, replay_from = superblock.replay_from, last, "the end of the log is found");
+    event!(
+        info,
+        replay_from = superblock.replay_from.get(),
+        last = last.get(),
+        "the end of the log is found"
+    );
     check_formats(registry)?;
-    let swept = (superblock.replay_from - 1, superblock.next_space);
+    let swept = (superblock.replay_from.previous(), superblock.next_space);
     let index = Index::new(&config, registry, space_map, swept);
     let mut base = Base::new(config, Journal::new(log)?, index);
     base.held = (access == Access::Upkeep).then(Held::default);
     let listed = load_checkpoint(&mut base, devices, &root, superblock.root, &registry.own)?;
     let checkpointer = Checkpointer::after_open(superblock, listed);
-    let mut core = Core::new(base, checkpointer, growth, log_growth);
+    let mut core = Core::new(base, checkpointer, Growth::new(&growable), log_growth);
     event!(info, blocks = core.directory_size().0, "the checkpoint is loaded");
     core.replay_changes(devices, &mut reader)?;
     event!(info, blocks = core.directory_size().0, "changes of the directory are replayed");
@@ -204,7 +208,7 @@ fn check_length(found: &LogConfig) -> Result<(), Error> {
     Err(Damage { device, offset, what: "the log".to_owned(), reason }.into())
 }
 
-fn lost_log(config: &Config, wanted: u64, last: u64) -> Error {
+fn lost_log(config: &Config, wanted: Seq, last: Seq) -> Error {
     let region = config.log_regions[0];
     let what = format!("log record {wanted}");
     let reason = format!(
@@ -313,7 +317,7 @@ fn load_checkpoint(
     }
     if root.spaces.is_empty() {
         for record in own_spaces(own) {
-            base.index.add_space(record, 1);
+            base.index.add_space(record, Seq::FIRST);
         }
         return Ok(Listing::default());
     }

@@ -26,7 +26,7 @@ use super::spill_segments::{self, Filter, SpillSegment};
 use crate::broken::{self, Fault};
 use crate::device::{self, Devices};
 use crate::error::{Damage, Error};
-use crate::log::{LogReader, RecordRef};
+use crate::log::{LogReader, RecordRef, Seq};
 use crate::placement::Extent;
 
 /// Replay looks updates up together once it has gathered so many, or a batch ends.
@@ -100,7 +100,7 @@ impl Core {
     }
 
     /// The blocks that updates needed when they were accepted.
-    fn blocks_for(&self, seq: u64, mut updates: Updates<'_>) -> Result<Event, Error> {
+    fn blocks_for(&self, seq: Seq, mut updates: Updates<'_>) -> Result<Event, Error> {
         let mut wanted = Vec::new();
         let has_sharing = self.base.index.directory().trees.has_sharing();
         loop {
@@ -152,7 +152,7 @@ impl Core {
             self.replay_group(devices, &mut group, access)?;
             self.note_replayed(&mut told);
         }
-        self.base.replay_carried(u64::MAX);
+        self.base.replay_carried(Seq::MAX);
         if access == Access::ReadWrite {
             // Runs that replay has started must not be in flight when callers come in: their
             // requests belong to this function's use of the devices.
@@ -176,13 +176,13 @@ impl Core {
     fn replay_group(
         &mut self,
         devices: &mut dyn Devices,
-        group: &mut Vec<(u64, LoggedUpdate<'_>)>,
+        group: &mut Vec<(Seq, LoggedUpdate<'_>)>,
         access: Access,
     ) -> Result<(), Error> {
         let Some((last, _)) = group.last() else { return Ok(()) };
         self.base.index.accept_through(*last);
         if self.base.index.has_unregistered() {
-            let missing = |(seq, update): &mut (u64, LoggedUpdate<'_>)| {
+            let missing = |(seq, update): &mut (Seq, LoggedUpdate<'_>)| {
                 self.base.index.missing_format_of(update.space, *seq).is_some()
             };
             let unregistered: Vec<_> = group.extract_if(.., missing).collect();
@@ -217,12 +217,12 @@ impl Core {
     /// The blocks for which updates have to wait again; `Later` if that may be several, or others
     /// than the one that covers the key. In steps over all updates, so that these wait for memory
     /// together and not one by one.
-    fn targets_of(&mut self, group: &[(u64, LoggedUpdate<'_>)]) -> Vec<Option<Target>> {
+    fn targets_of(&mut self, group: &[(Seq, LoggedUpdate<'_>)]) -> Vec<Option<Target>> {
         if !self.base.index.directory().clones.is_empty() {
             return vec![Some(Target::Later(None)); group.len()];
         }
         let routed = self.base.index.route(group.iter().map(|(_, update)| update));
-        let missing = |((seq, update), target): (&(u64, LoggedUpdate<'_>), &Option<Target>)| {
+        let missing = |((seq, update), target): (&(Seq, LoggedUpdate<'_>), &Option<Target>)| {
             target.filter(|target| match target {
                 Target::Block(id) => self.is_missing(*seq, update, update.space, *id),
                 Target::Later(_) => true,
@@ -237,7 +237,7 @@ impl Core {
     /// An update for its space, and for the clones that were made of that later.
     fn replay_for_holders(
         &mut self,
-        seq: u64,
+        seq: Seq,
         update: &LoggedUpdate<'_>,
         access: Access,
     ) -> Result<(), Error> {
@@ -256,7 +256,7 @@ impl Core {
 
     fn replay_update(
         &mut self,
-        seq: u64,
+        seq: Seq,
         update: &LoggedUpdate<'_>,
         id: BlockId,
         access: Access,
@@ -275,7 +275,7 @@ impl Core {
     /// upkeep.
     fn replay_unregistered(
         &mut self,
-        seq: u64,
+        seq: Seq,
         update: &LoggedUpdate<'_>,
         access: Access,
     ) -> Result<(), Error> {
@@ -303,7 +303,7 @@ impl Core {
 
     /// Whether an update for this block of a space has to wait for it again: it is neither inside
     /// its image nor in a spill segment, and nothing that comes later removes it.
-    fn is_missing(&self, seq: u64, update: &LoggedUpdate<'_>, space: SpaceId, id: BlockId) -> bool {
+    fn is_missing(&self, seq: Seq, update: &LoggedUpdate<'_>, space: SpaceId, id: BlockId) -> bool {
         let frontier = self.base.index.directory().block(id).placement().frontier;
         let inside = frontier >= seq || self.base.index.is_in_spill_segment(space, seq, update.key);
         let again = broken::is(Fault::ReplayIgnoresFrontier)
@@ -366,7 +366,7 @@ impl Core {
     fn count_spilled(
         &mut self,
         record: &SpillSegmentRecord,
-        seq: u64,
+        seq: Seq,
         waiting: &[Waiting<'_>],
         access: Access,
     ) -> Result<(), Error> {
@@ -392,7 +392,7 @@ impl Core {
     /// The removal of a range, for all that share what it concerns.
     fn replay_range(
         &mut self,
-        seq: u64,
+        seq: Seq,
         record: &RangeRecord,
         access: Access,
     ) -> Result<(), Error> {
@@ -411,7 +411,7 @@ impl Core {
     /// As [`Core::replay_unregistered`].
     fn hold_range(
         &mut self,
-        seq: u64,
+        seq: Seq,
         range: &RangeRecord,
         told: BTreeSet<BlockId>,
         access: Access,
@@ -433,9 +433,9 @@ impl Core {
 /// Adds the updates of a record to a group.
 fn gather<'a>(
     config: &Config,
-    seq: u64,
+    seq: Seq,
     mut updates: Updates<'a>,
-    group: &mut Vec<(u64, LoggedUpdate<'a>)>,
+    group: &mut Vec<(Seq, LoggedUpdate<'a>)>,
 ) -> Result<(), Error> {
     let malformed = |malformed| malformed_record(config, seq, malformed);
     while let Some(update) = updates.next_update().map_err(malformed)? {
@@ -447,7 +447,7 @@ fn gather<'a>(
 /// What cells of the reference array a record tells, and how much.
 fn deferred_counts(
     config: &Config,
-    seq: u64,
+    seq: Seq,
     mut updates: Updates<'_>,
 ) -> Result<Vec<(u64, i64)>, Error> {
     let mut cells = Vec::new();
@@ -459,7 +459,7 @@ fn deferred_counts(
     Ok(cells)
 }
 
-fn malformed_record(config: &Config, seq: u64, malformed: Malformed) -> Error {
+fn malformed_record(config: &Config, seq: Seq, malformed: Malformed) -> Error {
     let region = config.log_regions[0];
     let what = format!("log record {seq}");
     let reason = format!("checksum holds, but the content is not known here: {malformed}");

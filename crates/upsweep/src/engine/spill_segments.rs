@@ -31,6 +31,7 @@ use super::format::image_format::{Identity, ImageKind};
 use super::format::spill_segment_format::{Sections, SpillSegmentRecord};
 use super::ids::SpaceId;
 use super::queue::Waiting;
+use crate::log::Seq;
 
 /// Bits of a filter for each update: a false-positive rate of 2 % by Bloom's formula.
 const FILTER_BITS: usize = 8;
@@ -62,7 +63,7 @@ pub struct SpillSegment {
     /// What the log says of it.
     pub record: SpillSegmentRecord,
     /// Sequence of the log record.
-    pub seq: u64,
+    pub seq: Seq,
     /// `None`: it could not be read when the store was opened, and may have any key.
     pub filter: Option<Filter>,
 }
@@ -109,7 +110,7 @@ pub fn identity(store: [u8; 16], record: &SpillSegmentRecord) -> Identity<'_> {
 
 /// As [`identity`], for a spill segment of which there is no record yet.
 #[must_use]
-pub fn identity_of(store: [u8; 16], space: SpaceId, low: &[u8], through: u64) -> Identity<'_> {
+pub fn identity_of(store: [u8; 16], space: SpaceId, low: &[u8], through: Seq) -> Identity<'_> {
     Identity { store, kind: ImageKind::SpillSegment, number: space.get(), seq: through, key: low }
 }
 
@@ -173,7 +174,7 @@ pub fn waiting_of<'a>(
 struct Level {
     spill_segments: BTreeMap<Box<[u8]>, Arc<SpillSegment>>,
     /// No spill segment that was ever in it reaches beyond this sequence.
-    through_max: u64,
+    through_max: Seq,
 }
 
 impl Level {
@@ -214,7 +215,7 @@ pub struct Place {
 struct Listing {
     list: SpillSegmentList,
     /// Younger spill segments came later.
-    through: u64,
+    through: Seq,
     /// The last place that was looked at.
     last: Place,
     is_complete: bool,
@@ -240,19 +241,19 @@ pub struct SpillSegments {
     growth_bytes: u64,
     entries: u64,
     /// Sequences of the oldest updates of spill segments, and of how many.
-    first_seqs: BTreeMap<u64, u32>,
+    first_seqs: BTreeMap<Seq, u32>,
     /// Sequences of their log records, and of how many.
-    seqs: BTreeMap<u64, u32>,
+    seqs: BTreeMap<Seq, u32>,
     listing: Option<Listing>,
 }
 
 /// Notes that one more spill segment has this sequence.
-fn note(seqs: &mut BTreeMap<u64, u32>, seq: u64) {
+fn note(seqs: &mut BTreeMap<Seq, u32>, seq: Seq) {
     *seqs.entry(seq).or_default() += 1;
 }
 
 /// Notes that one less has it.
-fn forget(seqs: &mut BTreeMap<u64, u32>, seq: u64) {
+fn forget(seqs: &mut BTreeMap<Seq, u32>, seq: Seq) {
     if let Some(others) = seqs.get_mut(&seq) {
         *others -= 1;
         if *others == 0 {
@@ -264,13 +265,13 @@ fn forget(seqs: &mut BTreeMap<u64, u32>, seq: u64) {
 impl SpillSegments {
     /// Sequence of the oldest update in any spill segment.
     #[must_use]
-    pub fn first_seq(&self) -> Option<u64> {
+    pub fn first_seq(&self) -> Option<Seq> {
         self.first_seqs.first_key_value().map(|(seq, _)| *seq)
     }
 
     /// Sequence of the log record of the oldest spill segment.
     #[must_use]
-    pub fn oldest(&self) -> Option<u64> {
+    pub fn oldest(&self) -> Option<Seq> {
         self.seqs.first_key_value().map(|(seq, _)| *seq)
     }
 
@@ -386,7 +387,7 @@ impl SpillSegments {
 
     /// Begins a list of all spill segments as they are now. The log records of later ones have
     /// sequences above `through`.
-    pub fn begin_list(&mut self, through: u64) {
+    pub fn begin_list(&mut self, through: Seq) {
         let (list, last) = (SpillSegmentList::default(), Place::default());
         self.listing = Some(Listing { list, through, last, is_complete: false });
     }
@@ -467,7 +468,7 @@ impl SpillSegments {
     /// Whether one that concerns a space has what was accepted for a position up to a sequence;
     /// `sources` as in [`SpillSegments::concerning`].
     #[must_use]
-    pub fn hold(&self, sources: &[(SpaceId, u64)], position: &[u8], seq: u64) -> bool {
+    pub fn hold(&self, sources: &[(SpaceId, Seq)], position: &[u8], seq: Seq) -> bool {
         sources.iter().any(|(space, below)| {
             // As a rule the last level has the youngest ones, and so the most.
             let levels = self.spaces.get(space).into_iter().flatten().rev();
@@ -485,7 +486,7 @@ impl SpillSegments {
     #[must_use]
     pub fn concerning(
         &self,
-        sources: &[(SpaceId, u64)],
+        sources: &[(SpaceId, Seq)],
         low: &[u8],
         high: Option<&[u8]>,
     ) -> Vec<Arc<SpillSegment>> {
@@ -512,8 +513,8 @@ mod tests {
     use crate::device::DeviceId;
     use crate::placement::Extent;
 
-    fn segment(seq: u64, space: SpaceId, low: u8, length: u8) -> SpillSegment {
-        let extent = Extent { device: DeviceId(0), offset: seq << 12, bytes: 4096 };
+    fn segment(seq: Seq, space: SpaceId, low: u8, length: u8) -> SpillSegment {
+        let extent = Extent { device: DeviceId(0), offset: seq.get() << 12, bytes: 4096 };
         let (low, high) = ([low].into(), Some([low + length].into()));
         let (first_seq, through, updates, growth_bytes) = (seq, seq, 1, 0);
         let record = SpillSegmentRecord {
@@ -543,18 +544,18 @@ mod tests {
                 0..60,
             ),
         ) {
-            let (mut segments, mut seq) = (SpillSegments::default(), 0);
+            let (mut segments, mut seq) = (SpillSegments::default(), Seq::NONE);
             for (space, low, length) in before {
-                seq += 1;
+                seq = seq.next();
                 segments.insert(segment(seq, space, low, length));
             }
-            let expected: BTreeSet<u64> = segments.iter().map(|segment| segment.seq).collect();
+            let expected: BTreeSet<Seq> = segments.iter().map(|segment| segment.seq).collect();
             segments.begin_list(seq);
             for (step, space, low, index) in steps {
                 match step {
                     0 => segments.list_some(most),
                     1 => {
-                        seq += 1;
+                        seq = seq.next();
                         segments.insert(segment(seq, space, low, 9));
                     }
                     _ => {
@@ -573,9 +574,9 @@ mod tests {
                 segments.list_some(most);
             }
             let list = segments.take_list();
-            let found: Vec<u64> = list.iter().map(|(seq, _)| seq).collect();
+            let found: Vec<Seq> = list.iter().map(|(seq, _)| seq).collect();
             prop_assert_eq!(found.len(), expected.len());
-            prop_assert_eq!(found.into_iter().collect::<BTreeSet<u64>>(), expected);
+            prop_assert_eq!(found.into_iter().collect::<BTreeSet<Seq>>(), expected);
         }
     }
 }

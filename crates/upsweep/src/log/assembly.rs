@@ -26,7 +26,7 @@ impl Assembly {
     }
 
     pub(super) fn last_seq(&self) -> Seq {
-        self.first_seq - 1 + u64::from(self.records)
+        self.first_seq.previous().plus(u64::from(self.records))
     }
 
     pub(super) fn record_bytes(&self) -> usize {

@@ -144,7 +144,7 @@ impl BatchHeader {
     /// Sequence of the last valid record; `first_seq - 1` if there is none.
     #[must_use]
     pub fn last_seq(&self) -> Seq {
-        self.first_seq - 1 + u64::from(self.records)
+        self.first_seq.previous().plus(u64::from(self.records))
     }
 
     /// Bytes that the batch takes on the device: whole pages of `page_bytes`.
@@ -167,7 +167,8 @@ impl BatchHeader {
         bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
         bytes[6..8].copy_from_slice(&self.device.to_le_bytes());
         bytes[8..24].copy_from_slice(&self.store);
-        let longs = [self.epoch, self.number, self.first_seq, self.durable, self.previous_epoch];
+        let first_seq = self.first_seq.get();
+        let longs = [self.epoch, self.number, first_seq, self.durable, self.previous_epoch];
         for (field, value) in bytes[24..64].chunks_exact_mut(8).zip(longs) {
             field.copy_from_slice(&value.to_le_bytes());
         }
@@ -208,7 +209,7 @@ impl BatchHeader {
             store,
             epoch: u64_at(bytes, 24),
             number: u64_at(bytes, 32),
-            first_seq: u64_at(bytes, 40),
+            first_seq: Seq::new(u64_at(bytes, 40)),
             durable: u64_at(bytes, 48),
             previous_epoch: u64_at(bytes, 56),
             page: u32_at(bytes, 64),
@@ -226,8 +227,8 @@ impl BatchHeader {
             && header.number > header.durable
             && header.epoch > 0
             && header.previous_epoch <= header.epoch
-            && header.first_seq > 0
-            && header.first_seq.checked_add(u64::from(header.records)).is_some();
+            && header.first_seq > Seq::NONE
+            && header.first_seq.checked_plus(u64::from(header.records)).is_some();
         if in_range { Ok(header) } else { Err(Invalid::Field) }
     }
 }
@@ -247,7 +248,7 @@ pub fn record_seed(store: &[u8; 16], epoch: u64) -> u32 {
 /// One record where it lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordRef<'a> {
-    /// Sequence number; 0 in a dummy.
+    /// Sequence number; [`Seq::NONE`] in a dummy.
     pub seq: Seq,
     /// Stream of the record.
     pub stream: StreamId,
@@ -274,7 +275,7 @@ pub fn seal_record(record: &mut [u8], seed: u32, stream: StreamId, seq: Seq, val
     let length = payload_bytes as u32 | if valid { VALID } else { 0 };
     record[4..8].copy_from_slice(&length.to_le_bytes());
     record[8..12].copy_from_slice(&stream.0.to_le_bytes());
-    record[12..20].copy_from_slice(&seq.to_le_bytes());
+    record[12..20].copy_from_slice(&seq.get().to_le_bytes());
     let crc = crc32c::crc32c_append(seed, &record[4..]);
     record[..4].copy_from_slice(&crc.to_le_bytes());
 }
@@ -292,7 +293,7 @@ pub fn decode_record(bytes: &[u8], seed: u32) -> Result<RecordRef<'_>, Invalid> 
         return Err(Invalid::Checksum);
     }
     Ok(RecordRef {
-        seq: u64_at(record, 12),
+        seq: Seq::new(u64_at(record, 12)),
         stream: StreamId(u32_at(record, 8)),
         payload: &record[RECORD_HEADER_BYTES..],
         valid: length & VALID != 0,
@@ -309,14 +310,14 @@ pub fn check_records(header: &BatchHeader, batch: &[u8]) -> Result<(), Invalid> 
     let mut seq = header.first_seq;
     while !rest.is_empty() {
         let record = decode_record(rest, seed)?;
-        let expected = if record.valid { seq } else { 0 };
+        let expected = if record.valid { seq } else { Seq::NONE };
         if record.seq != expected {
             return Err(Invalid::Sequence);
         }
-        seq = seq.checked_add(u64::from(record.valid)).ok_or(Invalid::Sequence)?;
+        seq = seq.checked_plus(u64::from(record.valid)).ok_or(Invalid::Sequence)?;
         rest = &rest[record.bytes()..];
     }
-    if seq == header.last_seq() + 1 { Ok(()) } else { Err(Invalid::Sequence) }
+    if seq == header.last_seq().next() { Ok(()) } else { Err(Invalid::Sequence) }
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {

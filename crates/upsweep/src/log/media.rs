@@ -23,7 +23,7 @@ pub(super) struct Tip {
 impl Tip {
     /// Before batch 1.
     pub(super) const GENESIS: Self =
-        Self { number: 0, last_seq: 0, link: Link::NONE, cursors: [0; DEVICES_MAX] };
+        Self { number: 0, last_seq: Seq::NONE, link: Link::NONE, cursors: [0; DEVICES_MAX] };
 
     pub(super) fn of(header: &BatchHeader) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Tip {
         header.number == self.number + 1
             && (header.previous_device, header.previous_page) == (device, page)
             && header.previous_epoch == epoch
-            && header.first_seq == self.last_seq + 1
+            && header.first_seq == self.last_seq.next()
             && others_stay
             && (u64::from(header.cursors[own]) == end || header.cursors[own] == 0)
     }
@@ -207,7 +207,7 @@ impl Media {
     /// did.
     pub(super) fn lap_start(&self, device: usize) -> Option<Seq> {
         match &self.heads[device][0] {
-            Head::Batch(header) if header.number == 1 => Some(0),
+            Head::Batch(header) if header.number == 1 => Some(Seq::NONE),
             _ if self.heads[device].iter().all(|head| *head == Head::Blank) => None,
             _ => Some(Seq::MAX),
         }

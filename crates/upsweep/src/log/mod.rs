@@ -40,11 +40,13 @@ mod media;
 mod reader;
 mod recover;
 mod ring;
+mod seq;
 mod writer;
 
 pub use format::RecordRef;
 pub use reader::{LogReader, Record, read_back};
 pub use recover::recover;
+pub use seq::Seq;
 pub use writer::Log;
 
 use crate::device::{DeviceError, DeviceId, Devices};
@@ -52,9 +54,6 @@ use crate::error::RequestError;
 use format::{
     BATCH_HEADER_BYTES, DEVICES_MAX, PAGE_BYTES_MAX, PAGE_BYTES_MIN, RECORD_HEADER_BYTES,
 };
-
-/// Position of a record in the log, consecutive over all streams, from 1. 0 means none.
-pub type Seq = u64;
 
 /// The bit that is set in every token of the log; other users of the bank keep it clear, but for
 /// `u64::MAX`, the token of [`run_alone`](crate::device::run_alone), which the log never uses.

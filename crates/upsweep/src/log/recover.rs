@@ -72,15 +72,16 @@ pub fn recover(
     replay_from: Seq,
 ) -> Result<LogReader, Error> {
     config.check()?;
-    let replay_from = replay_from.max(1);
+    let replay_from = replay_from.max(Seq::FIRST);
     let mut media = Media::open(devices, config)?;
     let mut seen = Vec::new();
     let first = match replay_from {
-        1 => None,
+        Seq::FIRST => None,
         _ => Some(find_first(&mut media, devices, replay_from, &mut seen)?),
     };
-    let mut last_seqs: Vec<Vec<Seq>> =
-        (0..config.regions.len()).map(|device| vec![0; media.heads[device].len()]).collect();
+    let mut last_seqs: Vec<Vec<Seq>> = (0..config.regions.len())
+        .map(|device| vec![Seq::NONE; media.heads[device].len()])
+        .collect();
     let mut tip = Tip::GENESIS;
     let mut reached = match &first {
         Some(header) => Some(*header),
@@ -95,7 +96,7 @@ pub fn recover(
         tip = Tip::of(&header);
         reached = media.child(devices, &tip)?;
     }
-    if replay_from > tip.last_seq + 1 {
+    if replay_from > tip.last_seq.next() {
         return Err(not_found(&media, replay_from));
     }
     let epoch_seen = check_end(&mut media, devices, &tip, seen)?;
@@ -124,7 +125,7 @@ fn find_first(
         }
     }
     let holds = |header: &&BatchHeader| {
-        let before = header.first_seq < replay_from && header.last_seq() + 1 >= replay_from;
+        let before = header.first_seq < replay_from && header.last_seq().next() >= replay_from;
         before || header.first_seq == replay_from
     };
     let mut found: Vec<_> = seen.iter().filter(holds).copied().collect();

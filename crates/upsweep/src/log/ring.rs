@@ -32,11 +32,11 @@ pub(super) struct Ring {
     /// Where the next batch goes if it fits there. At a segment's first byte: that segment is not
     /// entered yet.
     cursor: u64,
-    /// Per segment, the last sequence in it; 0 if it holds nothing that is needed.
+    /// Per segment, the last sequence in it; [`Seq::NONE`] if it holds nothing that is needed.
     last_seqs: Vec<Seq>,
     free: u32,
     /// A sequence in the batch at the start of the ring; whatever came before that batch may be at
-    /// the end of the ring. 0 if nothing did; `None` if the ring never had a batch.
+    /// the end of the ring. [`Seq::NONE`] if nothing did; `None` if the ring never had a batch.
     lap_start: Option<Seq>,
     /// How many segments there should be. It has no effect below the present number.
     pub(super) wanted: u32,
@@ -46,7 +46,8 @@ pub(super) struct Ring {
 impl Ring {
     pub(super) fn new(region: LogRegion, segment_bytes: u64, page_bytes: u64) -> Self {
         let segments = region.bytes / segment_bytes;
-        let last_seqs = vec![0; usize::try_from(segments).expect("the configuration is checked")];
+        let last_seqs =
+            vec![Seq::NONE; usize::try_from(segments).expect("the configuration is checked")];
         let free = segments as u32;
         let (cursor, lap_start, wanted, growth) = (0, None, 0, None);
         Self {
@@ -140,7 +141,7 @@ impl Ring {
             self.free -= 1;
         }
         if place == 0 {
-            self.lap_start = Some(self.lap_start.map_or(0, |_| last_seq));
+            self.lap_start = Some(self.lap_start.map_or(Seq::NONE, |_| last_seq));
         }
         let segment = self.segment_of(place);
         self.last_seqs[segment] = last_seq;
@@ -209,7 +210,7 @@ impl Ring {
         let Some(Growth::Extending(segments)) = self.growth.take() else { return };
         if done {
             let (first, blank) = (self.segments(), self.bytes());
-            self.last_seqs.resize(segments as usize, 0);
+            self.last_seqs.resize(segments as usize, Seq::NONE);
             self.region.bytes = self.bytes();
             self.free += segments - first;
             self.growth = Some(Growth::Blanking { first, blank });

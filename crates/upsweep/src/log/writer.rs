@@ -133,7 +133,7 @@ impl Log {
             dispatched: last,
             durable: last,
             waiting_max: 0,
-            released: 1,
+            released: Seq::FIRST,
             has_refused: false,
             failed: false,
             pool: Pool::new(config.batch_bytes as usize, 2 * places_max),
@@ -199,7 +199,7 @@ impl Log {
             self.make_room(payload_len, space, now_us)?;
         }
         let open = self.open.as_mut().expect("make_room leaves an open batch with room");
-        let seq = self.last + 1;
+        let seq = self.last.next();
         let end = open.used + record_bytes;
         let record = &mut open.buffer[open.used..end];
         fill(&mut record[RECORD_HEADER_BYTES..]);
@@ -269,7 +269,7 @@ impl Log {
         self.check_space(queued + bytes, waiting + 1, space)?;
         self.seal();
         let buffer = self.pool.take(bytes as usize);
-        self.open = Some(Assembly::new(buffer, self.config.page_bytes, self.last + 1, now_us));
+        self.open = Some(Assembly::new(buffer, self.config.page_bytes, self.last.next(), now_us));
         Ok(())
     }
 
@@ -348,9 +348,9 @@ impl Log {
     /// may have been the owner itself), and it has less than twice of what is on its way. Few
     /// large batches cost processors and device less than many small ones.
     fn expects_more(&self, open: &Assembly, now_us: u64) -> bool {
-        let on_the_way = self.dispatched - self.durable;
+        let on_the_way = self.dispatched.since(self.durable);
         now_us < self.due_us(open)
-            && self.last - self.durable + 1 < self.waiting_max
+            && self.last.since(self.durable) + 1 < self.waiting_max
             && u64::from(open.records) < 2 * on_the_way
     }
 
@@ -440,7 +440,7 @@ impl Log {
             return Err(LogFailure { device: completion.device, offset: flight.offset, error });
         }
         flight.done = true;
-        self.waiting_max = (self.last - self.durable).max(self.waiting_max * 15 / 16);
+        self.waiting_max = self.last.since(self.durable).max(self.waiting_max * 15 / 16);
         let device = flight.device;
         self.ended.push(flight.began_us);
         let is_proven = std::mem::replace(&mut self.proven[usize::from(device)], true);
@@ -479,7 +479,7 @@ impl Log {
         self.durable_batch + (flights + sealed) as u64 + u64::from(seq > self.durable)
     }
 
-    /// The sequence of the youngest record, durable or not; 0 if there is none.
+    /// The sequence of the youngest record, durable or not; [`Seq::NONE`] if there is none.
     #[must_use]
     pub fn last(&self) -> Seq {
         self.last
@@ -511,7 +511,7 @@ impl Log {
 
     /// The segment of the youngest durable batch stays, so that recovery always finds the end.
     fn reclaimable(&self) -> Seq {
-        self.released.min(self.durable).max(1)
+        self.released.min(self.durable).max(Seq::FIRST)
     }
 
     /// The sequence such that `release` of the next one frees at least one segment, once it is

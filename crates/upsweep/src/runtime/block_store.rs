@@ -36,6 +36,7 @@ use crate::engine::{
 };
 use crate::error::{ClosedError, Error, RequestError, RetryError};
 use crate::events::event;
+use crate::log::Seq;
 use crate::metrics::Readings;
 
 pub(super) struct Inner {
@@ -218,7 +219,7 @@ impl BlockStore {
         let mut core = engine::open(&mut *devices, config, registry, access)?;
         let took = clock.elapsed();
         core.metrics().open_seconds.set(took.as_secs_f64());
-        event!(info, seconds = took.as_secs_f64(), last = core.last(), "the store is open");
+        event!(info, seconds = took.as_secs_f64(), last = core.last().get(), "the store is open");
         if access == Access::ReadOnly {
             core.close(ClosedError::ReadOnly);
         }
@@ -561,7 +562,7 @@ impl BlockStore {
 
     /// The sequence through which everything is on stable media.
     #[must_use]
-    pub fn durable(&self) -> u64 {
+    pub fn durable(&self) -> Seq {
         self.inner.shared.durable()
     }
 

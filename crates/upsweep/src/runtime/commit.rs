@@ -25,6 +25,7 @@ use super::shared::{Locked, Shared, State};
 use crate::device::{Class, Request};
 use crate::engine::Core;
 use crate::error::{ClosedError, Error};
+use crate::log::Seq;
 use crate::metrics::LockCause;
 
 /// What is called when something is over.
@@ -113,7 +114,7 @@ fn take_log_write(requests: &mut Vec<Request>) -> Option<Request> {
 
 impl Shared {
     /// Waits until `seq` is durable.
-    pub(super) fn wait_durable(&self, seq: u64) -> Result<(), Error> {
+    pub(super) fn wait_durable(&self, seq: Seq) -> Result<(), Error> {
         if self.durable() >= seq {
             return Ok(());
         }
@@ -126,7 +127,7 @@ impl Shared {
     pub(super) fn pump_and_wait(
         &self,
         mut guard: Locked<'_>,
-        accepted: Option<u64>,
+        accepted: Option<Seq>,
     ) -> Result<(), Error> {
         let Some(seq) = accepted else {
             self.pump(guard);
@@ -147,7 +148,7 @@ impl Shared {
     /// made once it is over.
     pub(super) fn outcome_or(
         &self,
-        seq: u64,
+        seq: Seq,
         call: impl FnOnce() -> Call,
     ) -> Option<Result<(), Error>> {
         if self.durable() >= seq {
@@ -167,7 +168,7 @@ impl Shared {
         None
     }
 
-    fn sleep_until_durable(&self, group: &Group, seq: u64) -> Result<(), Error> {
+    fn sleep_until_durable(&self, group: &Group, seq: Seq) -> Result<(), Error> {
         let is_closed = || self.closed.load(Ordering::Acquire);
         if self.durable() < seq {
             group.sleep_until(|| self.durable() >= seq || is_closed());
@@ -176,7 +177,7 @@ impl Shared {
     }
 
     /// How it ended for the update with this sequence, as it has.
-    pub(super) fn final_outcome(&self, seq: u64) -> Result<(), Error> {
+    pub(super) fn final_outcome(&self, seq: Seq) -> Result<(), Error> {
         if self.durable() >= seq {
             return Ok(());
         }
@@ -186,11 +187,11 @@ impl Shared {
 }
 
 /// The calls that are made once the update with this sequence is durable.
-pub(super) fn calls_at(state: &mut State, seq: u64) -> &mut Vec<Call> {
+pub(super) fn calls_at(state: &mut State, seq: Seq) -> &mut Vec<Call> {
     &mut waiting_for(state, seq).calls
 }
 
-fn waiting_for(state: &mut State, seq: u64) -> &mut Waiting {
+fn waiting_for(state: &mut State, seq: Seq) -> &mut Waiting {
     let batch = state.core.log().batch_of(seq);
     state.groups.0.entry(batch).or_default()
 }
@@ -199,6 +200,6 @@ fn waiting_for(state: &mut State, seq: u64) -> &mut Waiting {
 pub(super) fn first_awaited(core: &Core) -> u64 {
     match core.closed() {
         Some(_) => u64::MAX,
-        None => core.log().batch_of(core.durable() + 1),
+        None => core.log().batch_of(core.durable().next()),
     }
 }

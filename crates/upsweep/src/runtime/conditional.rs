@@ -7,7 +7,7 @@ use super::stall::Stall;
 use super::ticket::Ticket;
 use crate::engine::{Accept, Conditional, Core, LoggedUpdate, Seen};
 use crate::error::Error;
-use crate::log::Urgency;
+use crate::log::{Seq, Urgency};
 
 impl BlockStore {
     /// As [`BlockStore::modify`], if each view would show now what was seen; `None` if not, with
@@ -38,7 +38,7 @@ impl Shared {
         updates: &[LoggedUpdate<'_>],
         urgency: Urgency,
         waits: bool,
-    ) -> Result<Option<u64>, Error> {
+    ) -> Result<Option<Seq>, Error> {
         self.check_caller()?;
         let began_us = self.clock.now_us();
         let mut stall = Stall::none(self);

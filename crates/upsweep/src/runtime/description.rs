@@ -17,7 +17,7 @@ use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::policy::{self, Options, Scale, Shape};
 use crate::engine::{self, Config, DATA_START};
 use crate::error::{ClosedError, Damage, Error, RequestError};
-use crate::log::LogRegion;
+use crate::log::{LogRegion, Seq};
 
 /// Latest version of a description.
 const VERSION_MAX: u32 = 4;
@@ -283,7 +283,7 @@ fn check_description(label: &[u8], description: &Description) -> Result<(), Stri
 }
 
 fn label_identity(store: [u8; 16], index: u16) -> Identity<'static> {
-    Identity { store, kind: ImageKind::Label, number: u32::from(index), seq: 0, key: &[] }
+    Identity { store, kind: ImageKind::Label, number: u32::from(index), seq: Seq::NONE, key: &[] }
 }
 
 pub(super) fn to_json(description: &Description) -> String {

@@ -26,7 +26,7 @@ use super::ticket::Ticket;
 use crate::engine::registry::ModifierId;
 use crate::engine::{Accept, LoggedUpdate, SpaceId};
 use crate::error::{ClosedError, Error};
-use crate::log::Urgency;
+use crate::log::{Seq, Urgency};
 
 /// Changes that are offered under one lock.
 const PORTION: usize = 64;
@@ -193,14 +193,14 @@ struct Slot {
     /// None while they are being offered.
     updates: Vec<OwnedUpdate>,
     waker: Option<Waker>,
-    outcome: Option<Result<u64, Error>>,
+    outcome: Option<Result<Seq, Error>>,
     is_taken_back: bool,
     wait: Option<Wait>,
 }
 
 impl Parked {
     /// How it ended, if it has; if not, `waker` is woken when it does.
-    fn outcome_or_waker(&self, waker: &Waker) -> Option<Result<u64, Error>> {
+    fn outcome_or_waker(&self, waker: &Waker) -> Option<Result<Seq, Error>> {
         let mut slot = self.slot.lock();
         let outcome = slot.outcome.take();
         if outcome.is_none() && !slot.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -225,7 +225,7 @@ impl Parked {
     }
 
     /// Offers it; `None` if it still waits for room, else how it ended, unless it was taken back.
-    fn offer(&self, state: &mut State, now_us: u64) -> Option<Option<Result<u64, Error>>> {
+    fn offer(&self, state: &mut State, now_us: u64) -> Option<Option<Result<Seq, Error>>> {
         let mut slot = self.slot.lock();
         if slot.is_taken_back {
             return Some(None);
@@ -251,7 +251,7 @@ impl Parked {
     }
 
     /// Leaves how it ended, and returns what wakes whoever polls it.
-    fn end(&self, shared: &Shared, outcome: Result<u64, Error>) -> Option<Call> {
+    fn end(&self, shared: &Shared, outcome: Result<Seq, Error>) -> Option<Call> {
         let mut slot = self.slot.lock();
         slot.outcome = Some(outcome);
         let (waker, wait) = (slot.waker.take(), slot.wait.take());
@@ -300,7 +300,7 @@ impl ParkedChanges {
 
 impl Shared {
     /// Has the change accepted, or parks it; returns its sequence, or what it waits in.
-    fn offer_or_park(&self, change: Parked) -> Result<Result<u64, Arc<Parked>>, Error> {
+    fn offer_or_park(&self, change: Parked) -> Result<Result<Seq, Arc<Parked>>, Error> {
         let mut guard = self.lock();
         // Nobody looks at what is parked once the store is closed.
         if let Some(reason) = guard.core.closed() {

@@ -22,12 +22,12 @@ use crate::device::{Bank, Performer, Process, Request, Waker};
 use crate::engine::registry::Modifiers;
 use crate::engine::{Accept, Actions, Core, Job, LoggedUpdate, ViewId};
 use crate::error::{ClosedError, Error, RequestError};
-use crate::log::Urgency;
+use crate::log::{Seq, Urgency};
 use crate::metrics::{Histogram, LockCause, Metrics};
 
 /// An accepted record that is watched until it is durable.
 struct Sample {
-    seq: u64,
+    seq: Seq,
     /// When the call that offered it began.
     began_us: u64,
 }
@@ -102,7 +102,7 @@ pub(super) struct State {
 
 impl State {
     /// Measures the record just accepted, unless another is on its way.
-    pub(super) fn note_accepted(&mut self, seq: u64, began_us: u64) {
+    pub(super) fn note_accepted(&mut self, seq: Seq, began_us: u64) {
         self.sample.get_or_insert(Sample { seq, began_us });
     }
 }
@@ -217,7 +217,7 @@ impl Shared {
         jobs: Sender<Job>,
         calls: Sender<Call>,
     ) -> Self {
-        let durable = AtomicU64::new(core.durable());
+        let durable = AtomicU64::new(core.durable().get());
         let (waker, performer) = (devices.waker(), devices.performer());
         let (modifiers, metrics) = (core.modifiers(), Arc::clone(core.metrics()));
         let state = State {
@@ -410,8 +410,8 @@ impl Shared {
         if closed {
             self.closed.store(true, Ordering::Release);
         }
-        if durable > self.durable.load(Ordering::Relaxed) || closed {
-            self.durable.store(durable, Ordering::Release);
+        if durable > self.durable() || closed {
+            self.durable.store(durable.get(), Ordering::Release);
             if let Some(sample) = state.sample.take_if(|sample| sample.seq <= durable) {
                 let us = self.clock.now_us() - sample.began_us;
                 self.metrics.acknowledge_seconds.record(Duration::from_micros(us));
@@ -422,8 +422,8 @@ impl Shared {
     }
 
     /// The sequence through which everything is durable.
-    pub(super) fn durable(&self) -> u64 {
-        self.durable.load(Ordering::Acquire)
+    pub(super) fn durable(&self) -> Seq {
+        Seq::new(self.durable.load(Ordering::Acquire))
     }
 
     /// Has the record accepted, waiting for room if need be, and until it is durable if `waits`;
@@ -433,7 +433,7 @@ impl Shared {
         updates: &[LoggedUpdate<'_>],
         urgency: Urgency,
         waits: bool,
-    ) -> Result<u64, Error> {
+    ) -> Result<Seq, Error> {
         self.check_caller()?;
         let began_us = self.clock.now_us();
         let mut stall = Stall::none(self);
@@ -459,12 +459,12 @@ impl Shared {
         mut records: &mut dyn Iterator<Item = &'a [LoggedUpdate<'a>]>,
         urgency: Urgency,
         waits: bool,
-    ) -> Result<u64, PartlyAccepted> {
+    ) -> Result<Seq, PartlyAccepted> {
         self.check_caller().map_err(|error| PartlyAccepted { accepted: 0, error })?;
         let began_us = self.clock.now_us();
         let mut stall = Stall::none(self);
         let mut guard = self.lock_for(LockCause::Update);
-        let (mut last, mut accepted) = (0, 0);
+        let (mut last, mut accepted) = (Seq::NONE, 0);
         let mut now_us = self.clock.now_us();
         loop {
             let group: Vec<_> = Iterator::take(&mut records, ANTICIPATED).collect();
@@ -539,7 +539,7 @@ impl Shared {
             if let Some(closed) = guard.core.closed() {
                 return Err(closed.clone().into());
             }
-            guard = self.wait(guard, &self.progress, |state| state.core.sweep_frontier());
+            guard = self.wait(guard, &self.progress, |state| state.core.sweep_frontier().get());
         }
     }
 

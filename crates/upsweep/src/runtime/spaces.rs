@@ -7,6 +7,7 @@ use super::block_store::BlockStore;
 use super::description;
 use crate::engine::{CompactionProgress, Core, Differing, SnapshotId, SpaceId, SpaceRecord};
 use crate::error::{Error, RequestError, RetryError};
+use crate::log::Seq;
 
 /// A snapshot of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub struct SnapshotInfo {
     /// before snapshots had identities.
     pub identity: [u8; 16],
     /// It shows everything that was accepted before this sequence.
-    pub sequence: u64,
+    pub sequence: Seq,
     /// The spaces that it keeps.
     pub spaces: Vec<SpaceRecord>,
 }
@@ -41,7 +42,7 @@ impl BlockStore {
     }
 
     /// The record of a space that was made, once it is durable.
-    fn made(&self, space: SpaceId, name: &str, seq: u64) -> Result<SpaceRecord, Error> {
+    fn made(&self, space: SpaceId, name: &str, seq: Seq) -> Result<SpaceRecord, Error> {
         self.wait_published(seq)?;
         // Somebody else may have dropped it already.
         let gone = || RequestError::NoTable(name.to_owned()).into();
@@ -60,7 +61,7 @@ impl BlockStore {
     }
 
     /// Waits until the record of this sequence has taken effect, which is when it is durable.
-    pub(super) fn wait_published(&self, seq: u64) -> Result<(), Error> {
+    pub(super) fn wait_published(&self, seq: Seq) -> Result<(), Error> {
         self.inner.shared.wait_until(|core| (core.published() >= seq).then_some(()))
     }
 

@@ -13,6 +13,7 @@ use super::shared::Shared;
 use crate::device::{Bank, DeviceId, DeviceProfile};
 use crate::engine::Core;
 use crate::engine::quarantine::QUARANTINE_SPACE;
+use crate::log::Seq;
 use crate::metrics::{Histogram, Metric, Readings};
 
 /// Everything that is known of a running store.
@@ -152,11 +153,11 @@ pub struct LogStatus {
     /// Bytes that all rings may come to have.
     pub capacity_bytes_max: u64,
     /// Everything up to this sequence is on stable media.
-    pub durable: u64,
+    pub durable: Seq,
     /// The last sequence that was given out.
-    pub last: u64,
+    pub last: Seq,
     /// The next open reads the log from this sequence on; nothing if it is above `last`.
-    pub replay_from: u64,
+    pub replay_from: Seq,
 }
 
 /// The sweep at one moment, and what follows from its metrics.
@@ -166,7 +167,7 @@ pub struct SweepStatus {
     /// How far the present cycle is, from 0 to 1; none between cycles.
     pub progress: Option<f64>,
     /// Everything up to this sequence is inside images.
-    pub frontier: u64,
+    pub frontier: Seq,
     /// Queue entries applied per block visited.
     pub batching_degree: f64,
     /// Bytes written to all devices per accepted update.

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use super::block_store::Inner;
 use crate::error::Error;
+use crate::log::Seq;
 
 /// A change on its way to stable media.
 ///
@@ -15,11 +16,11 @@ use crate::error::Error;
 #[derive(Clone)]
 pub struct Ticket {
     inner: Arc<Inner>,
-    seq: u64,
+    seq: Seq,
 }
 
 impl Ticket {
-    pub(super) fn new(inner: &Arc<Inner>, seq: u64) -> Self {
+    pub(super) fn new(inner: &Arc<Inner>, seq: Seq) -> Self {
         Self { inner: Arc::clone(inner), seq }
     }
 
@@ -56,7 +57,7 @@ impl Ticket {
 
     /// The position of the change in the store's history; later changes have higher ones.
     #[must_use]
-    pub fn sequence(&self) -> u64 {
+    pub fn sequence(&self) -> Seq {
         self.seq
     }
 }

@@ -16,7 +16,7 @@ use super::hash::HashTable;
 use super::kind::{Kind, Kinds};
 use super::space::OpenSpace;
 use super::table::{Scan, Table, Value};
-use crate::engine::ids::SnapshotId;
+use crate::engine::ids::{Seq, SnapshotId};
 use crate::error::{Error, RequestError};
 use crate::runtime::{BlockStore, Differing, SnapshotInfo, SpaceRecord};
 
@@ -46,7 +46,7 @@ impl Snapshot {
 
     /// The position in the store's history that it shows: every change with a lower sequence.
     #[must_use]
-    pub fn sequence(&self) -> u64 {
+    pub fn sequence(&self) -> Seq {
         self.info.sequence
     }
 

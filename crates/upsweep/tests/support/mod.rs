@@ -21,7 +21,7 @@ use upsweep::layers::engine::{
     self, Accept, Access, Actions, Conditional, Config, Core, FileSpace, LoggedUpdate, Registry,
     Report, Seen, Spilling, View, ViewId, ViewPoll, Wanted,
 };
-use upsweep::layers::log::{LogRegion, Urgency};
+use upsweep::layers::log::{LogRegion, Seq, Urgency};
 use upsweep::layers::structures::modifiers::{ADD_I64, DELETE};
 use upsweep::layers::structures::registry;
 use upsweep::layers::structures::table::{ByKey, Lookup, PageRequest, get, page};
@@ -113,7 +113,7 @@ impl Devices for ReadOnly<'_> {
 /// One addition that was accepted.
 #[derive(Clone, Copy, Debug)]
 struct Add {
-    seq: u64,
+    seq: Seq,
     key: u32,
     delta: i64,
 }
@@ -136,9 +136,9 @@ pub struct World {
     config: Config,
     history: Vec<Add>,
     /// Everything up to this sequence was acknowledged.
-    acknowledged: u64,
+    acknowledged: Seq,
     /// What that was at the first power cut since the last check: recovery, too, logs.
-    at_cut: Option<u64>,
+    at_cut: Option<Seq>,
     now_us: u64,
     next_delta: i64,
     answers: Vec<(ViewId, Result<View, Error>)>,
@@ -222,7 +222,7 @@ impl World {
             registry: registry(),
             config,
             history: Vec::new(),
-            acknowledged: 0,
+            acknowledged: Seq::NONE,
             at_cut: None,
             now_us: 0,
             next_delta: 0,
@@ -362,7 +362,7 @@ impl World {
         Ok(())
     }
 
-    fn modify(&mut self, number: u32, modifier: ModifierId, operand: &[u8]) -> Result<u64, Error> {
+    fn modify(&mut self, number: u32, modifier: ModifierId, operand: &[u8]) -> Result<Seq, Error> {
         let (key, space) = (key(number), self.space);
         let update = LoggedUpdate { space, modifier, key: &key, operand };
         for _ in 0..STEPS_MAX {
@@ -489,7 +489,7 @@ impl World {
     }
 
     /// Begins to remove the keys from one number to below another; the model has lost them.
-    pub fn remove_range(&mut self, from: u32, to: u32) -> Result<u64, Error> {
+    pub fn remove_range(&mut self, from: u32, to: u32) -> Result<Seq, Error> {
         let space = self.space;
         let removed = self.core().remove_range(space, &key(from), Some(&key(to)))?;
         self.history.retain(|add| !(from..to).contains(&add.key));

@@ -24,7 +24,7 @@ use super::spill_segments::SpillSegment;
 use super::waiters::Waiters;
 use crate::device::Completion;
 use crate::error::{ClosedError, Error, RequestError, RetryError};
-use crate::log::{AppendError, LogFailure};
+use crate::log::{AppendError, LogFailure, Seq};
 use crate::metrics::{Metrics, WaitCause};
 
 /// What runs and spills have in hand, as of the last pump: what every admission asks for.
@@ -147,7 +147,7 @@ impl Base {
         &mut self,
         payload: &[u8],
         publish: Publish,
-    ) -> Result<u64, Error> {
+    ) -> Result<Seq, Error> {
         if self.journal.is_ahead() {
             return Err(RetryError::Busy.into());
         }
@@ -170,8 +170,8 @@ impl Base {
     }
 
     /// Everything up to this sequence is inside published images, but for what is held.
-    pub(super) fn swept_but_held(&self) -> u64 {
-        self.index.swept().max(self.held.as_ref().map_or(0, Held::swept))
+    pub(super) fn swept_but_held(&self) -> Seq {
+        self.index.swept().max(self.held.as_ref().map_or(Seq::NONE, Held::swept))
     }
 
     /// The error that names a missing modifier, in a store that is open for upkeep.
@@ -220,7 +220,7 @@ impl Base {
     }
 
     /// In replay, before the record `seq`: puts that a checkpoint carried and that are older.
-    pub(super) fn replay_carried(&mut self, seq: u64) {
+    pub(super) fn replay_carried(&mut self, seq: Seq) {
         self.quarantine.replay_carried(seq, &mut self.index, &mut self.journal);
     }
 

@@ -8,6 +8,7 @@ use crate::engine::io::RunId;
 use crate::engine::sweep::{Chunk, CompactionId, CompactionProgress, LoadTarget};
 use crate::engine::view::{CheckedRead, View, ViewId, ViewPoll, ViewRead, Wanted};
 use crate::error::Error;
+use crate::log::Seq;
 
 impl Core {
     /// Looks up where updates go, so that their acceptance finds it in the processor's cache: the
@@ -104,7 +105,7 @@ impl Core {
     /// [`NoTable`](crate::RequestError::NoTable); [`NotEmpty`](crate::RequestError::NotEmpty);
     /// [`ReadOnly`](crate::RequestError::ReadOnly); [`Busy`](crate::RetryError::Busy) when the log
     /// has no room.
-    pub fn begin_load(&mut self, space: SpaceId) -> Result<(LoadTarget, u64), Error> {
+    pub fn begin_load(&mut self, space: SpaceId) -> Result<(LoadTarget, Seq), Error> {
         self.sweep.begin_load(&mut self.base, space)
     }
 
@@ -126,7 +127,7 @@ impl Core {
     /// # Errors
     /// As [`Core::begin_load`]: the space must still be empty, and nothing was accepted for it
     /// meanwhile.
-    pub fn finish_load(&mut self, target: &LoadTarget, space: SpaceId) -> Result<u64, Error> {
+    pub fn finish_load(&mut self, target: &LoadTarget, space: SpaceId) -> Result<Seq, Error> {
         self.sweep.finish_load(&mut self.base, target, space)
     }
 
@@ -134,7 +135,7 @@ impl Core {
     ///
     /// # Errors
     /// [`RetryError::Busy`](crate::RetryError::Busy) when the log has no room.
-    pub fn abandon_load(&mut self, space: SpaceId) -> Result<u64, Error> {
+    pub fn abandon_load(&mut self, space: SpaceId) -> Result<Seq, Error> {
         self.sweep.abandon_load(&mut self.base, space)
     }
 }

@@ -32,8 +32,9 @@ impl Core {
     fn is_log_held_by_queues(&self) -> bool {
         let Self { base, checkpointer, .. } = self;
         let frontier = base.index.frontier();
-        let held = base.journal.last().saturating_sub(frontier);
-        let needed = base.journal.last().saturating_sub(checkpointer.superblock().replay_from);
+        let held = base.journal.last().checked_since(frontier).unwrap_or(0);
+        let needed =
+            base.journal.last().checked_since(checkpointer.superblock().replay_from).unwrap_or(0);
         // The last looks at all segments of the log, and is asked for last.
         let is_all =
             || checkpointer.root_begin() >= frontier && !checkpointer.superblock_frees(base);

@@ -14,7 +14,7 @@ use crate::engine::policy::Costs;
 use crate::engine::registry::Modifiers;
 use crate::engine::sweep::LOADING;
 use crate::error::{ClosedError, Error};
-use crate::log::Log;
+use crate::log::{Log, Seq};
 use crate::placement::SpaceMap;
 
 impl Core {
@@ -26,25 +26,25 @@ impl Core {
 
     /// Everything up to this log sequence is on stable media.
     #[must_use]
-    pub fn durable(&self) -> u64 {
+    pub fn durable(&self) -> Seq {
         self.base.journal.durable()
     }
 
     /// The last sequence that was given to a record.
     #[must_use]
-    pub fn last(&self) -> u64 {
+    pub fn last(&self) -> Seq {
         self.base.journal.last()
     }
 
     /// Every record up to this one has taken effect, where it is more than updates.
     #[must_use]
-    pub fn published(&self) -> u64 {
+    pub fn published(&self) -> Seq {
         self.base.journal.published()
     }
 
     /// The last update that is in the queues.
     #[must_use]
-    pub fn accepted(&self) -> u64 {
+    pub fn accepted(&self) -> Seq {
         self.base.index.accepted()
     }
 
@@ -128,13 +128,13 @@ impl Core {
     /// Whether everything that was accepted up to `seq` is inside published images, but for what is
     /// held (see `held.rs`).
     #[must_use]
-    pub fn is_swept(&self, seq: u64) -> bool {
+    pub fn is_swept(&self, seq: Seq) -> bool {
         self.base.swept_but_held() >= seq
     }
 
     /// Every update up to this sequence is inside a published image.
     #[must_use]
-    pub fn sweep_frontier(&self) -> u64 {
+    pub fn sweep_frontier(&self) -> Seq {
         self.base.index.swept()
     }
 
@@ -256,19 +256,19 @@ impl Core {
 
     /// From where on the next open would have to read the log after a checkpoint made now.
     #[must_use]
-    pub fn replay_from_next(&self) -> u64 {
-        self.base.journal.published().min(self.base.index.frontier()) + 1
+    pub fn replay_from_next(&self) -> Seq {
+        self.base.journal.published().min(self.base.index.frontier()).next()
     }
 
     /// From where on the next open has to read the log.
     #[must_use]
-    pub fn replay_from(&self) -> u64 {
+    pub fn replay_from(&self) -> Seq {
         self.checkpointer.superblock().replay_from
     }
 
     /// The last checkpoint has the directory as it was at this sequence.
     #[must_use]
-    pub fn checkpointed(&self) -> u64 {
+    pub fn checkpointed(&self) -> Seq {
         self.checkpointer.superblock().root_seq
     }
 

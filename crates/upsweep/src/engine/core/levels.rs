@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::Core;
 use crate::engine::measure::Timed;
 use crate::events::event;
+use crate::log::Seq;
 use crate::metrics::{Metrics, Place, Resource, WaitCause};
 
 /// How old levels may be when the core is pumped, in microseconds.
@@ -35,13 +36,13 @@ impl Core {
     }
 
     /// Replay has come to the last accepted update; `told` is the sequence of the last event.
-    pub(in crate::engine) fn note_replayed(&self, told: &mut u64) {
-        if self.accepted() >= *told + REPLAY_TOLD_EVERY {
+    pub(in crate::engine) fn note_replayed(&self, told: &mut Seq) {
+        if self.accepted() >= told.plus(REPLAY_TOLD_EVERY) {
             *told = self.accepted();
             event!(
                 info,
-                sequence = self.accepted(),
-                last = self.published(),
+                sequence = self.accepted().get(),
+                last = self.published().get(),
                 "updates are being replayed"
             );
         }
@@ -58,7 +59,7 @@ impl Core {
                     event!(
                         info,
                         seconds = time.as_secs_f64(),
-                        replay_from = self.replay_from(),
+                        replay_from = self.replay_from().get(),
                         "a checkpoint is complete"
                     );
                 }
@@ -94,10 +95,10 @@ impl Core {
             (&metrics.log_used_bytes, self.log().used_bytes() as f64),
             (&metrics.log_capacity_bytes, self.log().capacity_bytes() as f64),
             (&metrics.log_capacity_limit_bytes, self.log_bytes_max() as f64),
-            (&metrics.log_last_sequence, self.last() as f64),
-            (&metrics.log_durable_sequence, self.durable() as f64),
+            (&metrics.log_last_sequence, self.last().get() as f64),
+            (&metrics.log_durable_sequence, self.durable().get() as f64),
             (&metrics.sweep_progress_ratio, self.sweep_progress().unwrap_or(0.0)),
-            (&metrics.sweep_frontier_sequence, self.sweep_frontier() as f64),
+            (&metrics.sweep_frontier_sequence, self.sweep_frontier().get() as f64),
             (&metrics.spill_segments, self.spill_segments_size().0 as f64),
             (&metrics.data_used_bytes, self.space_map().used_bytes() as f64),
             (&metrics.data_capacity_bytes, self.space_map().capacity_bytes() as f64),

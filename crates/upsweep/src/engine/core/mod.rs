@@ -43,7 +43,7 @@ use super::view::{View, ViewId, Views};
 use crate::broken::{self, Fault};
 use crate::device::{Class, Completion, Request};
 use crate::error::Error;
-use crate::log::Urgency;
+use crate::log::{Seq, Urgency};
 
 /// What the caller of the core has to do.
 #[derive(Default)]
@@ -204,7 +204,7 @@ impl Core {
         self.base.journal.pass_updates();
     }
 
-    fn publish(&mut self, seq: u64, publish: Publish) {
+    fn publish(&mut self, seq: Seq, publish: Publish) {
         match publish {
             Publish::Run(run) => self.pipeline.publish(&mut self.base, run, seq, Release::Now),
             Publish::Spill(spill) => self.spiller.publish(&mut self.base, spill, seq, Release::Now),

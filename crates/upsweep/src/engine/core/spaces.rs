@@ -22,6 +22,7 @@ use crate::engine::registry::ModifierId;
 use crate::engine::tree::Differing;
 use crate::engine::visitor::BlockVisitor;
 use crate::error::{Error, RequestError, RetryError};
+use crate::log::Seq;
 
 /// Longest name of a space, in bytes.
 pub(super) const NAME_BYTES_MAX: usize = 255;
@@ -100,7 +101,7 @@ impl Core {
         name: &str,
         format: &str,
         large_values: bool,
-    ) -> Result<(SpaceId, u64), Error> {
+    ) -> Result<(SpaceId, Seq), Error> {
         self.base.gate.check_open()?;
         self.base.index.bindings.format(format)?;
         self.check_new_name(name)?;
@@ -122,7 +123,7 @@ impl Core {
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::ReadOnly`] for a space of a snapshot, which goes
     /// with the snapshot; [`RetryError::Busy`] when the log has no room.
-    pub fn drop_space(&mut self, space: SpaceId) -> Result<u64, Error> {
+    pub fn drop_space(&mut self, space: SpaceId) -> Result<Seq, Error> {
         self.base.gate.check_open()?;
         let record = self.base.index.check_space(space)?;
         if record.snapshot != SnapshotId::NONE || space < FIRST_USER_SPACE {
@@ -141,7 +142,7 @@ impl Core {
     /// # Errors
     /// [`RequestError::NoTable`]; a bad or taken name; [`RetryError::Busy`] when the log has no
     /// room.
-    pub fn clone_space(&mut self, source: SpaceId, name: &str) -> Result<(SpaceId, u64), Error> {
+    pub fn clone_space(&mut self, source: SpaceId, name: &str) -> Result<(SpaceId, Seq), Error> {
         self.base.gate.check_open()?;
         self.check_new_name(name)?;
         let record = SpaceRecord {
@@ -222,7 +223,7 @@ impl Core {
         Ok(SpaceRecord { space, companion, snapshot, format, name })
     }
 
-    fn append_clone(&mut self, clone: CloneRecord) -> Result<u64, Error> {
+    fn append_clone(&mut self, clone: CloneRecord) -> Result<Seq, Error> {
         let mut payload = Vec::new();
         encode_clone(&clone, &mut payload);
         let sources: Vec<SpaceId> = clone.pairs.iter().map(|(source, _)| *source).collect();
@@ -235,13 +236,13 @@ impl Core {
     }
 
     /// All snapshots, with the sequence that each of them shows.
-    pub fn snapshots(&self) -> impl Iterator<Item = (&SnapshotRecord, u64)> {
+    pub fn snapshots(&self) -> impl Iterator<Item = (&SnapshotRecord, Seq)> {
         self.base.index.directory().snapshots.iter().map(|(record, seq)| (record, *seq))
     }
 
     /// The snapshot with this number, and the sequence that it shows.
     #[must_use]
-    pub fn snapshot(&self, number: SnapshotId) -> Option<(&SnapshotRecord, u64)> {
+    pub fn snapshot(&self, number: SnapshotId) -> Option<(&SnapshotRecord, Seq)> {
         self.base.index.directory().snapshots.get(number).map(|(record, seq)| (record, *seq))
     }
 
@@ -285,7 +286,7 @@ impl Core {
     ///
     /// # Errors
     /// [`RequestError::NoSnapshot`]; [`RetryError::Busy`] when the log has no room.
-    pub fn drop_snapshot(&mut self, snapshot: SnapshotId) -> Result<u64, Error> {
+    pub fn drop_snapshot(&mut self, snapshot: SnapshotId) -> Result<Seq, Error> {
         self.base.gate.check_open()?;
         if self.base.index.directory().snapshots.get(snapshot).is_none() {
             return Err(RequestError::NoSnapshot(format!("number {snapshot}")).into());
@@ -309,7 +310,7 @@ impl Core {
         space: SpaceId,
         from: &[u8],
         to: Option<&[u8]>,
-    ) -> Result<u64, Error> {
+    ) -> Result<Seq, Error> {
         self.base.gate.check_open()?;
         let record = self.base.index.check_space(space)?;
         if record.snapshot != SnapshotId::NONE || space < FIRST_USER_SPACE {
@@ -384,7 +385,7 @@ pub struct NewSnapshot {
     /// Its number.
     pub number: SnapshotId,
     /// It is there once this sequence is durable, and shows everything that was accepted before.
-    pub seq: u64,
+    pub seq: Seq,
     /// What it keeps: the space, and the number under which the snapshot has it.
     pub clones: Vec<(SpaceId, SpaceId)>,
 }

@@ -6,6 +6,7 @@ use crate::engine::flush::Flushing;
 use crate::engine::index::Release;
 use crate::engine::jobs::Job;
 use crate::engine::measure::Timed;
+use crate::log::Seq;
 
 impl Core {
     /// Moves the spills on, and starts another one if it is due.
@@ -77,7 +78,7 @@ impl Core {
     pub(super) fn carry_changes(&mut self) {
         for run in self.pipeline.waiting_for_log() {
             // Blocks that come into being here are born at a sequence that no record has.
-            let birth = 1 << 63 | self.checkpointer.superblock().generation;
+            let birth = Seq::new(1 << 63 | self.checkpointer.superblock().generation);
             self.pipeline.publish(&mut self.base, run, birth, Release::AfterCheckpoint);
         }
         for spill in self.spiller.waiting_for_log() {

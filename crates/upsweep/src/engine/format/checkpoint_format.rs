@@ -36,6 +36,7 @@ use super::record_format::{
 };
 use super::spill_segment_format::{SpillSegmentRecord, put_spill_segment, read_spill_segment};
 use crate::engine::ids::SpaceId;
+use crate::log::Seq;
 use crate::placement::Extent;
 
 /// Bytes of one superblock slot on the device.
@@ -55,16 +56,16 @@ pub struct Superblock {
     /// Counts the times that the store was opened.
     pub epoch: u64,
     /// The first log sequence that replay needs.
-    pub replay_from: u64,
+    pub replay_from: Seq,
     /// Image sequence of the root.
-    pub root_seq: u64,
+    pub root_seq: Seq,
     /// The first space number that was never used.
     pub next_space: SpaceId,
     /// Where the root is; `None` before the first checkpoint.
     pub root: Option<Extent>,
     /// Every record of the log up to this sequence was on stable media when this was written: a log
-    /// that ends before it has lost what was acknowledged. 0 if that is not known.
-    pub durable: u64,
+    /// that ends before it has lost what was acknowledged. [`Seq::NONE`] if that is not known.
+    pub durable: Seq,
 }
 
 /// Encodes a superblock; at most [`SLOT_BYTES`].
@@ -77,11 +78,11 @@ pub fn encode_superblock(superblock: &Superblock) -> Vec<u8> {
     put_u32(&mut rest, 0);
     put_u64(&mut rest, superblock.generation);
     put_u64(&mut rest, superblock.epoch);
-    put_u64(&mut rest, superblock.replay_from);
-    put_u64(&mut rest, superblock.root_seq);
+    put_u64(&mut rest, superblock.replay_from.get());
+    put_u64(&mut rest, superblock.root_seq.get());
     put_u32(&mut rest, superblock.next_space.get());
     put_extent(superblock.root, &mut rest);
-    put_u64(&mut rest, superblock.durable);
+    put_u64(&mut rest, superblock.durable.get());
     let length = u32::try_from(rest.len() + 8).expect("a superblock is below 4 KiB");
     rest[length_at..length_at + 4].copy_from_slice(&length.to_le_bytes());
     let mut out = Vec::with_capacity(SLOT_BYTES);
@@ -117,11 +118,11 @@ pub fn decode_superblock(slot: &[u8]) -> Result<Superblock, Malformed> {
         store,
         generation: reader.u64()?,
         epoch: reader.u64()?,
-        replay_from: reader.u64()?,
-        root_seq: reader.u64()?,
+        replay_from: Seq::new(reader.u64()?),
+        root_seq: Seq::new(reader.u64()?),
         next_space: SpaceId::new(reader.u32()?),
         root: read_extent(&mut reader)?,
-        durable: if version == VERSION { reader.u64()? } else { 0 },
+        durable: if version == VERSION { Seq::new(reader.u64()?) } else { Seq::NONE },
     })
 }
 
@@ -131,7 +132,7 @@ pub struct ImageRecord {
     /// Number of the node or page.
     pub number: u32,
     /// Begin of the checkpoint that wrote it.
-    pub image_seq: u64,
+    pub image_seq: Seq,
     /// Where it is.
     pub extent: Extent,
 }
@@ -166,7 +167,7 @@ pub struct CloneEvent {
     /// The clone.
     pub clone: SpaceId,
     /// Sequence of the log record.
-    pub seq: u64,
+    pub seq: Seq,
 }
 
 /// A quarantined update that only checkpoints hold, because the log had no room for it.
@@ -174,7 +175,7 @@ pub struct CloneEvent {
 pub struct CarriedPut {
     /// It is inside its block if and only if the block's frontier is above this sequence, or equal
     /// and then putting it again changes nothing.
-    pub barrier: u64,
+    pub barrier: Seq,
     /// Key in the quarantine table.
     pub key: Vec<u8>,
     /// Operand of the put.
@@ -187,7 +188,7 @@ pub struct Root {
     /// All spaces at the begin of the checkpoint, and the number of the root node of each.
     pub spaces: Vec<(SpaceRecord, u32)>,
     /// All snapshots, with the sequence that each of them shows.
-    pub snapshots: Vec<(SnapshotRecord, u64)>,
+    pub snapshots: Vec<(SnapshotRecord, Seq)>,
     /// All modifiers of the application that were given a number.
     pub modifiers: Vec<ModifierRecord>,
     /// All nodes, by number.
@@ -216,20 +217,20 @@ pub struct SpillSegmentList {
 
 impl SpillSegmentList {
     /// Appends a spill segment and the sequence of its log record.
-    pub fn push(&mut self, seq: u64, segment: &SpillSegmentRecord) {
-        put_varint(&mut self.bytes, seq);
+    pub fn push(&mut self, seq: Seq, segment: &SpillSegmentRecord) {
+        put_varint(&mut self.bytes, seq.get());
         put_spill_segment(segment, &mut self.bytes);
         self.count += 1;
     }
 
     /// The spill segments, each with the sequence of its log record.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, SpillSegmentRecord)> {
+    pub fn iter(&self) -> impl Iterator<Item = (Seq, SpillSegmentRecord)> {
         let mut reader = Reader::new(&self.bytes);
         (0..self.count).map(move |_| Self::read_one(&mut reader).expect("it was encoded here"))
     }
 
-    fn read_one(reader: &mut Reader<'_>) -> Result<(u64, SpillSegmentRecord), Malformed> {
-        Ok((reader.varint()?, read_spill_segment(reader)?))
+    fn read_one(reader: &mut Reader<'_>) -> Result<(Seq, SpillSegmentRecord), Malformed> {
+        Ok((reader.seq()?, read_spill_segment(reader)?))
     }
 
     /// Reads what is left, which has to be such a list, and checks every spill segment.
@@ -257,7 +258,7 @@ pub fn encode_root(root: &Root) -> Vec<u8> {
     put_varint(&mut out, root.snapshots.len() as u64);
     for (snapshot, seq) in &root.snapshots {
         put_snapshot(snapshot, &mut out);
-        put_varint(&mut out, *seq);
+        put_varint(&mut out, seq.get());
     }
     put_varint(&mut out, root.modifiers.len() as u64);
     root.modifiers.iter().for_each(|modifier| put_modifier(modifier, &mut out));
@@ -265,7 +266,7 @@ pub fn encode_root(root: &Root) -> Vec<u8> {
         put_varint(&mut out, images.len() as u64);
         for image in images {
             put_varint(&mut out, u64::from(image.number));
-            put_varint(&mut out, image.image_seq);
+            put_varint(&mut out, image.image_seq.get());
             put_extent(Some(image.extent), &mut out);
         }
     }
@@ -280,11 +281,11 @@ pub fn encode_root(root: &Root) -> Vec<u8> {
     for event in &root.clones {
         put_varint(&mut out, u64::from(event.source.get()));
         put_varint(&mut out, u64::from(event.clone.get()));
-        put_varint(&mut out, event.seq);
+        put_varint(&mut out, event.seq.get());
     }
     put_varint(&mut out, root.carried.len() as u64);
     for put in &root.carried {
-        put_varint(&mut out, put.barrier);
+        put_varint(&mut out, put.barrier.get());
         put_bytes(&mut out, &put.key);
         put_bytes(&mut out, &put.operand);
     }
@@ -298,7 +299,7 @@ fn read_images(reader: &mut Reader<'_>) -> Result<Vec<ImageRecord>, Malformed> {
     for _ in 0..reader.count(5)? {
         images.push(ImageRecord {
             number: reader.narrow()?,
-            image_seq: reader.varint()?,
+            image_seq: reader.seq()?,
             extent: read_extent(reader)?.ok_or(Malformed("image extent"))?,
         });
     }
@@ -316,7 +317,7 @@ pub fn decode_root(body: &[u8]) -> Result<Root, Malformed> {
         root.spaces.push((read_space(&mut reader)?, reader.narrow()?));
     }
     for _ in 0..reader.count(4)? {
-        root.snapshots.push((read_snapshot(&mut reader)?, reader.varint()?));
+        root.snapshots.push((read_snapshot(&mut reader)?, reader.seq()?));
     }
     for _ in 0..reader.count(3)? {
         root.modifiers.push(read_modifier(&mut reader)?);
@@ -331,11 +332,11 @@ pub fn decode_root(body: &[u8]) -> Result<Root, Malformed> {
     }
     for _ in 0..reader.count(3)? {
         let (source, clone) = (reader.space()?, reader.space()?);
-        root.clones.push(CloneEvent { source, clone, seq: reader.varint()? });
+        root.clones.push(CloneEvent { source, clone, seq: reader.seq()? });
     }
     for _ in 0..reader.count(3)? {
         root.carried.push(CarriedPut {
-            barrier: reader.varint()?,
+            barrier: reader.seq()?,
             key: reader.bytes()?.to_vec(),
             operand: reader.bytes()?.to_vec(),
         });
@@ -382,7 +383,7 @@ pub fn encode_page(blocks: &[BlockRecord]) -> Vec<u8> {
     put_varint(&mut out, blocks.len() as u64);
     for block in blocks {
         put_varint(&mut out, u64::from(block.block.number));
-        put_varint(&mut out, block.block.birth);
+        put_varint(&mut out, block.block.birth.get());
         put_bytes(&mut out, &block.key);
         put_placement(&block.placement, &mut out);
     }
@@ -397,7 +398,7 @@ pub fn decode_page(body: &[u8]) -> Result<Vec<BlockRecord>, Malformed> {
     let mut reader = Reader::new(body);
     let mut blocks = Vec::new();
     for _ in 0..reader.count(8)? {
-        let block = BlockRef { number: reader.narrow()?, birth: reader.varint()? };
+        let block = BlockRef { number: reader.narrow()?, birth: reader.seq()? };
         let key = reader.bytes()?.into();
         blocks.push(BlockRecord { block, key, placement: read_placement(&mut reader)? });
     }
@@ -412,11 +413,11 @@ mod tests {
         store: [7; 16],
         generation: 9,
         epoch: 3,
-        replay_from: 1000,
-        root_seq: 900,
+        replay_from: Seq::new(1000),
+        root_seq: Seq::new(900),
         next_space: SpaceId::new(5),
         root: None,
-        durable: 1234,
+        durable: Seq::new(1234),
     };
 
     #[test]
@@ -443,6 +444,6 @@ mod tests {
         slot[28..32].copy_from_slice(&(length as u32).to_le_bytes());
         let crc = crc32c::crc32c(&slot[8..]);
         slot[4..8].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(decode_superblock(&slot), Ok(Superblock { durable: 0, ..superblock }));
+        assert_eq!(decode_superblock(&slot), Ok(Superblock { durable: Seq::NONE, ..superblock }));
     }
 }

@@ -1,6 +1,7 @@
 //! Integers, lengths and byte strings. Decoders return [`Malformed`], they never panic.
 
 use crate::engine::ids::{SnapshotId, SpaceId};
+use crate::log::Seq;
 use std::fmt;
 
 /// Bytes that are not what this version of the format writes; says what was expected.
@@ -166,6 +167,15 @@ impl<'a> Reader<'a> {
     /// [`Malformed`] as for [`Reader::narrow`].
     pub fn snapshot(&mut self) -> Result<SnapshotId, Malformed> {
         Ok(SnapshotId::new(self.narrow()?))
+    }
+
+    /// A sequence number, as a LEB128 integer.
+    ///
+    /// # Errors
+    /// [`Malformed`] as for [`Reader::varint`].
+    #[inline]
+    pub fn seq(&mut self) -> Result<Seq, Malformed> {
+        Ok(Seq::new(self.varint()?))
     }
 
     /// A length and that many bytes.

@@ -19,6 +19,7 @@
 //! are the expected ones. A misdirected, stale or foreign image fails the second part.
 
 use super::codec_format::{Malformed, Reader};
+use crate::log::Seq;
 
 /// Bytes before the key.
 pub const HEADER_BYTES: usize = 48;
@@ -55,7 +56,7 @@ pub struct Identity<'a> {
     pub number: u32,
     /// Frontier of a block, last sequence of a spill segment, begin of the checkpoint that wrote a
     /// node, page or root.
-    pub seq: u64,
+    pub seq: Seq,
     /// Block key, or that of the first block of a spill segment; empty for all else.
     pub key: &'a [u8],
 }
@@ -88,7 +89,7 @@ pub fn encode_parts(identity: &Identity<'_>, body: [&[u8]; 2], out: &mut [u8]) {
     out[25] = VERSION;
     out[26..28].copy_from_slice(&key_len.to_le_bytes());
     out[28..32].copy_from_slice(&identity.number.to_le_bytes());
-    out[32..40].copy_from_slice(&identity.seq.to_le_bytes());
+    out[32..40].copy_from_slice(&identity.seq.get().to_le_bytes());
     out[40..44].copy_from_slice(&body_len.to_le_bytes());
     out[44..48].copy_from_slice(&[0; 4]);
     let body_start = HEADER_BYTES + identity.key.len();
@@ -153,7 +154,7 @@ pub fn parse(bytes: &[u8]) -> Result<(Identity<'_>, std::ops::Range<usize>), Mal
     }
     let key_len = usize::from(u16::from_le_bytes(reader.array()?));
     let number = reader.u32()?;
-    let seq = reader.u64()?;
+    let seq = Seq::new(reader.u64()?);
     let body_len = reader.u32()? as usize;
     let body_start = HEADER_BYTES + key_len;
     let end = body_start.saturating_add(body_len);

@@ -9,6 +9,7 @@ use crate::engine::block_format::UpdateRef;
 use crate::engine::ids::SpaceId;
 use crate::engine::modifier::ValueKind;
 use crate::engine::registry::{KeyRange, ModifierId};
+use crate::log::Seq;
 
 /// One quarantined update.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,15 +31,15 @@ impl Entry {
     #[must_use]
     pub fn range(&self) -> Option<KeyRange<'_>> {
         let (key, operand) = (&*self.key, &*self.operand);
-        KeyRange::of(&UpdateRef { seq: 0, modifier: self.modifier, key, operand })
+        KeyRange::of(&UpdateRef { seq: Seq::NONE, modifier: self.modifier, key, operand })
     }
 }
 
 /// The key of a quarantine record.
 #[must_use]
-pub fn encode_key(seq: u64, space: SpaceId, position: u32, key: &[u8]) -> Vec<u8> {
+pub fn encode_key(seq: Seq, space: SpaceId, position: u32, key: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(20);
-    out.extend_from_slice(&seq.to_be_bytes());
+    out.extend_from_slice(&seq.get().to_be_bytes());
     out.extend_from_slice(&space.get().to_be_bytes());
     out.extend_from_slice(&position.to_be_bytes());
     out.extend_from_slice(&crc32c::crc32c(key).to_be_bytes());

@@ -34,6 +34,7 @@ use super::spill_segment_format::{Spilled, put_spilled, read_spilled};
 use crate::device::DeviceId;
 use crate::engine::ids::{SnapshotId, SpaceId};
 use crate::engine::registry::{KeyRange, ModifierId};
+use crate::log::Seq;
 use crate::placement::{DEVICE_BYTES_MAX, Extent, UNIT_BYTES};
 
 /// One update of a record.
@@ -53,10 +54,10 @@ pub struct LoggedUpdate<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// Updates through this sequence are inside the image, or in the quarantine.
-    pub frontier: u64,
-    /// The frontier when the image was written; 0 if updates of the block are lost that a spill
-    /// segment had: then it is damaged for good, however sound its image is.
-    pub image_seq: u64,
+    pub frontier: Seq,
+    /// The frontier when the image was written; [`Seq::NONE`] if updates of the block are lost that
+    /// a spill segment had: then it is damaged for good, however sound its image is.
+    pub image_seq: Seq,
     /// The space that the image names: the one through which it was written.
     pub image_space: SpaceId,
     /// Records in the image.
@@ -73,7 +74,7 @@ impl Placement {
     /// Whether updates of the block are lost.
     #[must_use]
     pub fn has_lost_updates(&self) -> bool {
-        self.extent.is_some() && self.image_seq == 0
+        self.extent.is_some() && self.image_seq == Seq::NONE
     }
 }
 
@@ -83,7 +84,7 @@ pub struct BlockRef {
     /// Its number.
     pub number: u32,
     /// The sequence at which it got this number.
-    pub birth: u64,
+    pub birth: Seq,
 }
 
 /// A large value: its key, and where it is unless it is gone.
@@ -313,12 +314,12 @@ pub fn encode_change(change: &Change, quarantined: &[LoggedUpdate<'_>], out: &mu
 /// Appends what names a block for ever.
 pub(super) fn put_block_ref(block: BlockRef, out: &mut Vec<u8>) {
     put_varint(out, u64::from(block.number));
-    put_varint(out, block.birth);
+    put_varint(out, block.birth.get());
 }
 
 /// Reads what [`put_block_ref`] wrote.
 pub(super) fn read_block_ref(reader: &mut Reader<'_>) -> Result<BlockRef, Malformed> {
-    Ok(BlockRef { number: reader.narrow()?, birth: reader.varint()? })
+    Ok(BlockRef { number: reader.narrow()?, birth: reader.seq()? })
 }
 
 fn put_rebuilt(group: &Rebuilt, out: &mut Vec<u8>) {
@@ -360,8 +361,8 @@ fn read_rebuilt(reader: &mut Reader<'_>) -> Result<Rebuilt, Malformed> {
 
 /// Appends a placement.
 pub(super) fn put_placement(placement: &Placement, out: &mut Vec<u8>) {
-    put_varint(out, placement.frontier);
-    put_varint(out, placement.frontier - placement.image_seq);
+    put_varint(out, placement.frontier.get());
+    put_varint(out, placement.frontier.since(placement.image_seq));
     put_varint(out, u64::from(placement.image_space.get()));
     put_varint(out, u64::from(placement.records));
     put_extent(placement.extent, out);
@@ -369,8 +370,9 @@ pub(super) fn put_placement(placement: &Placement, out: &mut Vec<u8>) {
 
 /// Reads what [`put_placement`] wrote.
 pub(super) fn read_placement(reader: &mut Reader<'_>) -> Result<Placement, Malformed> {
-    let frontier = reader.varint()?;
-    let image_seq = frontier.checked_sub(reader.varint()?).ok_or(Malformed("image sequence"))?;
+    let frontier = reader.seq()?;
+    let image_seq = frontier.get().checked_sub(reader.varint()?);
+    let image_seq = image_seq.map(Seq::new).ok_or(Malformed("image sequence"))?;
     let (image_space, records) = (reader.space()?, reader.narrow()?);
     let extent = read_extent(reader)?;
     Ok(Placement { frontier, image_seq, image_space, records, extent })

@@ -19,6 +19,7 @@ use super::codec_format::{Malformed, Reader, put_bytes, put_u32, put_varint};
 use super::record_format::{BlockRef, put_block_ref, put_extent, read_block_ref, read_extent};
 use crate::engine::ids::SpaceId;
 use crate::engine::queue::{Section, TailTable};
+use crate::log::Seq;
 use crate::placement::Extent;
 
 /// The form of spill segments. Records of before there were tails begin with their space, which is
@@ -37,9 +38,9 @@ pub struct SpillSegmentRecord {
     /// Where they end; `None` for no bound.
     pub high: Option<Box<[u8]>>,
     /// Sequence of its oldest update.
-    pub first_seq: u64,
+    pub first_seq: Seq,
     /// Every update of its keys up to this sequence is in it, in an older one, or in an image.
-    pub through: u64,
+    pub through: Seq,
     /// Number of updates.
     pub updates: u32,
     /// How much the blocks grow if every update makes a record, about.
@@ -63,8 +64,8 @@ pub(super) fn put_spill_segment(record: &SpillSegmentRecord, out: &mut Vec<u8>) 
     put_bytes(out, &record.low);
     out.push(u8::from(record.high.is_some()));
     record.high.iter().for_each(|high| put_bytes(out, high));
-    put_varint(out, record.first_seq);
-    put_varint(out, record.through - record.first_seq);
+    put_varint(out, record.first_seq.get());
+    put_varint(out, record.through.since(record.first_seq));
     put_varint(out, u64::from(record.updates));
     put_varint(out, record.growth_bytes);
     put_extent(Some(record.extent), out);
@@ -80,9 +81,9 @@ pub(super) fn read_spill_segment(reader: &mut Reader<'_>) -> Result<SpillSegment
         1 => Some(reader.bytes()?.into()),
         _ => return Err(Malformed("spill segment")),
     };
-    let first_seq = reader.varint()?;
+    let first_seq = reader.seq()?;
     let through =
-        first_seq.checked_add(reader.varint()?).ok_or(Malformed("spill segment sequence"))?;
+        first_seq.checked_plus(reader.varint()?).ok_or(Malformed("spill segment sequence"))?;
     let (updates, growth_bytes) = (reader.narrow()?, reader.varint()?);
     let extent = read_extent(reader)?.ok_or(Malformed("spill segment extent"))?;
     Ok(SpillSegmentRecord { space, low, high, first_seq, through, updates, growth_bytes, extent })
@@ -208,14 +209,14 @@ mod tests {
     /// The queues of some blocks, whose keys end alike.
     fn queues() -> Vec<Packed> {
         let mut arena = Arena::new(1 << 20, 1 << 20);
-        let mut seq = 0;
+        let mut seq = Seq::NONE;
         let mut queue = |block: u8| {
             let mut queue = Queue::default();
             let tails = [&b" and an end"[..], b": the number of all things", &[b'.'; 300]];
             // Blocks are frozen while the arena still learns.
             for tail in &tails[..=usize::from(block) / 2] {
                 for number in 0..5u8 {
-                    seq += 1;
+                    seq = seq.next();
                     let key = [&[block, number, number * 7, 1, 2, 3, 4, 5][..], tail].concat();
                     let (modifier, operand) = (ModifierId(2), &[number, 0, 0][..]);
                     let update = UpdateRef { seq, modifier, key: &key, operand };
@@ -253,8 +254,8 @@ mod tests {
             space: FIRST_USER_SPACE,
             low: b"low".as_slice().into(),
             high: None,
-            first_seq: 7,
-            through: 9,
+            first_seq: Seq::new(7),
+            through: Seq::new(9),
             updates: 3,
             growth_bytes: 60,
             extent,

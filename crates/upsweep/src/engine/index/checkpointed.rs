@@ -8,6 +8,7 @@ use crate::engine::format::image_format::ImageKind;
 use crate::engine::spill_segments::SpillSegment;
 use crate::engine::tree::{Node, NodeId};
 use crate::error::Error;
+use crate::log::Seq;
 
 /// A node or page that is to be written: its kind, number and body.
 pub(in crate::engine) type Unwritten = (ImageKind, u32, Vec<u8>);
@@ -15,8 +16,8 @@ pub(in crate::engine) type Unwritten = (ImageKind, u32, Vec<u8>);
 impl Index {
     /// From now on what changes is kept as it is, until it was written. Clones are forgotten that
     /// concern neither a replay from `replay_from` on nor a spill segment.
-    pub(in crate::engine) fn begin_checkpoint(&mut self, replay_from: u64) {
-        let oldest_spill_segment = self.spill_segments.oldest().unwrap_or(u64::MAX);
+    pub(in crate::engine) fn begin_checkpoint(&mut self, replay_from: Seq) {
+        let oldest_spill_segment = self.spill_segments.oldest().unwrap_or(Seq::MAX);
         self.directory.trees.changes().begin_checkpoint();
         self.directory.table.changes().begin_checkpoint();
         self.directory.clones.forget_before(replay_from.min(oldest_spill_segment));

@@ -44,6 +44,7 @@ use super::visitor::{BlockVisitor, Visitors};
 use crate::device::DeviceId;
 use crate::engine::ids::{SnapshotId, SpaceId};
 use crate::error::{Error, RequestError, RetryError};
+use crate::log::Seq;
 use crate::placement::{Extent, SpaceMap};
 
 /// Directory, queues and places.
@@ -73,9 +74,9 @@ pub(super) struct Index {
     /// The number of the next space.
     next_space: SpaceId,
     /// The last update that is in the queues.
-    accepted: u64,
+    accepted: Seq,
     /// Every update up to this sequence is inside a published image or a spill segment.
-    frontier: u64,
+    frontier: Seq,
     /// The data devices had no room for the last run.
     full: bool,
     /// The second pass of recovery is on: updates arrive with the sequences of the log.
@@ -83,7 +84,7 @@ pub(super) struct Index {
     /// There are spaces whose block format is not registered.
     has_unregistered: bool,
     /// Ranges of keys whose removal replay will come to: sequence and range.
-    removed_ranges: Vec<(u64, RangeRecord)>,
+    removed_ranges: Vec<(Seq, RangeRecord)>,
     /// A block whose queue reaches this many bytes is swept out of turn.
     oversized_queue_bytes: usize,
     /// Memory for where the updates of a record go.
@@ -96,7 +97,7 @@ impl Index {
         config: &Config,
         registry: &Registry,
         space_map: SpaceMap,
-        (frontier, next_space): (u64, SpaceId),
+        (frontier, next_space): (Seq, SpaceId),
     ) -> Self {
         let oversized_queue_bytes = config.oversized_queue_bytes();
         Self {
@@ -187,22 +188,22 @@ impl Index {
     }
 
     /// The last update that is in the queues.
-    pub(super) fn accepted(&self) -> u64 {
+    pub(super) fn accepted(&self) -> Seq {
         self.accepted
     }
 
     /// Updates up to this sequence are in the queues, or will be before any that come later.
-    pub(super) fn accept_through(&mut self, seq: u64) {
+    pub(super) fn accept_through(&mut self, seq: Seq) {
         self.accepted = self.accepted.max(seq);
     }
 
     /// Tells what was accepted so far from what comes, when ages are asked for.
     pub(super) fn mark_accepted(&mut self) {
-        self.arena.mark(self.accepted + 1);
+        self.arena.mark(self.accepted.next());
     }
 
     /// Every update up to this sequence is inside a published image or a spill segment.
-    pub(super) fn frontier(&self) -> u64 {
+    pub(super) fn frontier(&self) -> Seq {
         self.frontier
     }
 
@@ -255,12 +256,12 @@ impl Index {
     }
 
     /// Replay will come to the removal of this range.
-    pub(super) fn will_remove(&mut self, seq: u64, range: RangeRecord) {
+    pub(super) fn will_remove(&mut self, seq: Seq, range: RangeRecord) {
         self.removed_ranges.push((seq, range));
     }
 
     /// Ranges of keys whose removal replay will come to, with their sequences.
-    pub(super) fn removed_ranges(&self) -> &[(u64, RangeRecord)] {
+    pub(super) fn removed_ranges(&self) -> &[(Seq, RangeRecord)] {
         &self.removed_ranges
     }
 
@@ -290,7 +291,7 @@ impl Index {
 
     /// From now on updates of a space wait until the record of this sequence has taken effect: they
     /// come after it.
-    pub(super) fn raise_fence(&mut self, space: SpaceId, seq: u64) {
+    pub(super) fn raise_fence(&mut self, space: SpaceId, seq: Seq) {
         if let Some(space) = self.directory.space_mut(space) {
             debug_assert!(space.fences.back().is_none_or(|last| *last <= seq), "in log order");
             space.fences.push_back(seq);
@@ -298,7 +299,7 @@ impl Index {
     }
 
     /// The change of this sequence to a space as a whole has come.
-    fn lower_fence(&mut self, space: SpaceId, seq: u64) {
+    fn lower_fence(&mut self, space: SpaceId, seq: Seq) {
         if let Some(space) = self.directory.space_mut(space) {
             space.fences.retain(|fence| *fence != seq);
         }
@@ -307,19 +308,19 @@ impl Index {
     /// Moves the global frontier: what is older than all that waits is in images or spill segments.
     /// What is not in effect yet may still put updates of its sequence on queues: `next` is the
     /// first such sequence, `last` that of the last record.
-    pub(super) fn find_frontier(&mut self, next: Option<u64>, last: u64) {
-        let next = next.unwrap_or(u64::MAX);
-        let waiting = self.arena.oldest().unwrap_or(u64::MAX).min(next);
+    pub(super) fn find_frontier(&mut self, next: Option<Seq>, last: Seq) {
+        let next = next.unwrap_or(Seq::MAX);
+        let waiting = self.arena.oldest().unwrap_or(Seq::MAX).min(next);
         // Records that are not updates need no sweep, and replay has not seen all of them.
         let seen = if self.replaying { self.accepted } else { last };
-        let frontier = (waiting - 1).min(seen);
+        let frontier = waiting.previous().min(seen);
         self.frontier = self.frontier.max(frontier);
         debug_assert!(self.swept() <= self.frontier, "what is in images is out of queues");
     }
 
     /// Every update up to this sequence is inside a published image.
-    pub(super) fn swept(&self) -> u64 {
-        let of_spill_segments = self.spill_segments.first_seq().map_or(u64::MAX, |first| first - 1);
+    pub(super) fn swept(&self) -> Seq {
+        let of_spill_segments = self.spill_segments.first_seq().map_or(Seq::MAX, Seq::previous);
         self.frontier.min(of_spill_segments)
     }
 

@@ -27,10 +27,11 @@ use crate::engine::format::record_format::{
 use crate::engine::ids::{SnapshotId, SpaceId};
 use crate::engine::queue::{Packed, Waiting};
 use crate::engine::registry::KeyRange;
+use crate::log::Seq;
 
 impl Index {
     /// Applies an event at the sequence of its record.
-    pub(in crate::engine) fn apply_event(&mut self, seq: u64, event: Event, release: Release) {
+    pub(in crate::engine) fn apply_event(&mut self, seq: Seq, event: Event, release: Release) {
         match event {
             Event::Blocks(wanted) => {
                 for (space, position) in wanted {
@@ -76,7 +77,7 @@ impl Index {
         &mut self,
         space: SpaceId,
         position: &[u8],
-        seq: u64,
+        seq: Seq,
         release: Release,
     ) -> Option<BlockId> {
         let found_space = self.directory.space(space)?;
@@ -91,7 +92,7 @@ impl Index {
 
     /// Gives `space` a block of its own in place of one that others keep: same image, same waiting
     /// updates. Cost: the path to it, and a copy of what waits.
-    fn unshare(&mut self, space: SpaceId, old: BlockId, seq: u64, release: Release) -> BlockId {
+    fn unshare(&mut self, space: SpaceId, old: BlockId, seq: Seq, release: Release) -> BlockId {
         let block = self.directory.block(old);
         let (key, placement, spilled) = (block.key.clone(), block.placement(), block.spilled);
         let (frozen, live) = (block.frozen.clone(), self.arena.snapshot(&block.queue, &key));
@@ -119,14 +120,14 @@ impl Index {
         }
         let high = self.high_of(space, &low);
         let Some(found) = self.directory.space_mut(space) else { return };
-        let below = found.fences.front().copied().unwrap_or(u64::MAX);
+        let below = found.fences.front().copied().unwrap_or(Seq::MAX);
         let before = found.pending.bytes();
         let taken = found.pending.take(&low, high.as_deref(), below);
         self.pending_bytes -= before - found.pending.bytes();
         self.push_waiting(id, &[taken]);
     }
 
-    fn clone_now(&mut self, clone: CloneRecord, seq: u64) {
+    fn clone_now(&mut self, clone: CloneRecord, seq: Seq) {
         for (source, record) in clone.pairs {
             self.lower_fence(source, seq);
             let Some(found) = self.directory.space(source) else { continue };
@@ -150,7 +151,7 @@ impl Index {
     }
 
     /// Puts a space into the directory, and its companion.
-    pub(in crate::engine) fn add_space(&mut self, record: SpaceRecord, seq: u64) {
+    pub(in crate::engine) fn add_space(&mut self, record: SpaceRecord, seq: Seq) {
         if self.directory.space(record.space).is_some() {
             return;
         }
@@ -196,7 +197,7 @@ impl Index {
     /// the two at the edges get an update that removes what they have of the range. Changes at most
     /// `4 x depth` nodes of the table's tree, as many of its large values', and the paths to the
     /// edges. (Rodeh, section 5.7.)
-    fn remove_range_now(&mut self, record: &RangeRecord, seq: u64, release: Release) {
+    fn remove_range_now(&mut self, record: &RangeRecord, seq: Seq, release: Release) {
         self.lower_fence(record.space, seq);
         let range = record.range();
         for block in self.edges(record.space, &range) {
@@ -250,7 +251,7 @@ impl Index {
     }
 
     /// Applies a change of blocks, places and map.
-    pub(in crate::engine) fn apply_change(&mut self, seq: u64, change: &Change, release: Release) {
+    pub(in crate::engine) fn apply_change(&mut self, seq: Seq, change: &Change, release: Release) {
         for (block, placement) in &change.moved {
             match self.directory.table.find(*block) {
                 Some(id) => self.place(id, *placement, release),
@@ -267,7 +268,7 @@ impl Index {
 
     /// Gives blocks of one space others in their place. If the space has them no more, what was
     /// written is given back; what was applied to it still waits where anybody has the blocks.
-    fn apply_rebuilt(&mut self, seq: u64, group: &Rebuilt, release: Release) {
+    fn apply_rebuilt(&mut self, seq: Seq, group: &Rebuilt, release: Release) {
         let Some(olds) = self.olds_of(group) else {
             let extents = group.news.iter().map(|(_, placement)| placement.extent);
             let values = group.values.iter().filter_map(|(_, value)| value.as_ref());
@@ -333,7 +334,7 @@ impl Index {
         space: SpaceId,
         key: &[u8],
         placement: Option<Placement>,
-        seq: u64,
+        seq: Seq,
         release: Release,
     ) {
         let companion =

@@ -19,6 +19,7 @@ use crate::engine::journal::{Journal, Publish};
 use crate::engine::pending::Pending;
 use crate::engine::queue::{Packed, Waiting};
 use crate::engine::registry::{DELETE_RANGE, KeyRange};
+use crate::log::Seq;
 
 /// What a block takes that becomes one of its own: memory of its queue, room of its image.
 #[derive(Default)]
@@ -79,7 +80,7 @@ impl Index {
     /// Puts the updates of a record on the queues of their blocks, or on the way there.
     pub(in crate::engine) fn enqueue_all(
         &mut self,
-        seq: u64,
+        seq: Seq,
         updates: &[LoggedUpdate<'_>],
         journal: &mut Journal,
     ) {
@@ -90,7 +91,7 @@ impl Index {
     /// [`Index::enqueue_all`] for updates whose targets are known.
     pub(in crate::engine) fn enqueue_at(
         &mut self,
-        seq: u64,
+        seq: Seq,
         updates: &[LoggedUpdate<'_>],
         targets: Vec<Option<Target>>,
         journal: &mut Journal,
@@ -166,7 +167,7 @@ impl Index {
     /// or they are in `told`.
     pub(in crate::engine) fn push_range(
         &mut self,
-        seq: u64,
+        seq: Seq,
         space: SpaceId,
         range: &KeyRange<'_>,
         told: &mut BTreeSet<BlockId>,
@@ -295,7 +296,7 @@ impl Index {
 
     /// Whether a range is removed later on that has the key. Then the block that covers the key now
     /// may never have had it: the update must not even be tried.
-    pub(in crate::engine) fn is_removed(&self, space: SpaceId, seq: u64, key: &[u8]) -> bool {
+    pub(in crate::engine) fn is_removed(&self, space: SpaceId, seq: Seq, key: &[u8]) -> bool {
         self.removed_ranges.iter().any(|(at, record)| {
             *at > seq
                 && record.range().contains(key)

@@ -13,13 +13,14 @@ use crate::engine::format::spill_segment_format::{SpillSegmentRecord, Spilled};
 use crate::engine::ids::SpaceId;
 use crate::engine::spill_segments::{Filter, SpillSegment};
 use crate::engine::tree::Found;
+use crate::log::Seq;
 
 impl Index {
     /// Adds a spill segment, if what is in it is still in nobody else's queue: each block belongs
     /// to the space, and to no other. Returns whether it was added.
     pub(in crate::engine) fn add_spill_segment(
         &mut self,
-        seq: u64,
+        seq: Seq,
         spilled: &Spilled,
         filter: Option<Filter>,
         release: Release,
@@ -122,7 +123,7 @@ impl Index {
     pub(in crate::engine) fn is_in_spill_segment(
         &self,
         space: SpaceId,
-        seq: u64,
+        seq: Seq,
         key: &[u8],
     ) -> bool {
         if self.spill_segments.is_empty() || broken::is(Fault::ReplayIgnoresSpills) {
@@ -138,7 +139,7 @@ impl Index {
 
     /// A spill segment through this sequence has an update for a block; returns whether it is not
     /// inside the image of the block.
-    pub(in crate::engine) fn count_spilled(&mut self, id: BlockId, through: u64) -> bool {
+    pub(in crate::engine) fn count_spilled(&mut self, id: BlockId, through: Seq) -> bool {
         let block = self.directory.block_mut(id);
         let waits = block.placement().frontier < through;
         block.spilled += u32::from(waits);
@@ -146,7 +147,7 @@ impl Index {
     }
 
     /// Has every block believe in an update in a spill segment that covers its keys.
-    pub(in crate::engine) fn mark_spilled(&mut self, record: &SpillSegmentRecord, seq: u64) {
+    pub(in crate::engine) fn mark_spilled(&mut self, record: &SpillSegmentRecord, seq: Seq) {
         for space in self.directory.clones.holders(record.space, seq) {
             let mut covering = self.directory.covering(space, &record.low);
             while let Some(id) = covering {

@@ -14,6 +14,7 @@ use crate::engine::catalog::Space;
 use crate::engine::directory::BlockId;
 use crate::engine::ids::SpaceId;
 use crate::error::Error;
+use crate::log::Seq;
 
 impl Index {
     /// Pins all blocks of spaces whose formats are not registered.
@@ -42,7 +43,7 @@ impl Index {
 
     /// The error that names the format of those that have what was accepted for a space at this
     /// sequence, if it is not registered.
-    pub(in crate::engine) fn missing_format_of(&self, space: SpaceId, seq: u64) -> Option<Error> {
+    pub(in crate::engine) fn missing_format_of(&self, space: SpaceId, seq: Seq) -> Option<Error> {
         let holders = self.directory.clones.holders(space, seq);
         let mut found = holders.iter().filter_map(|space| self.directory.space(*space));
         found.find_map(|space| space.check_format().err())

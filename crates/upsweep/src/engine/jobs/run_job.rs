@@ -24,6 +24,7 @@ use crate::engine::queue::{Packed, Waiting};
 use crate::engine::registry::{KeyRange, ModifierId, Modifiers};
 use crate::engine::spill_segments;
 use crate::engine::visitor::{VisitedBlock, Visitors};
+use crate::log::Seq;
 use crate::placement::UNIT_BYTES;
 
 /// A large value: position of its block in the job, key, and the encoded image if there is one.
@@ -56,7 +57,7 @@ pub(in crate::engine) struct JobSpillSegments {
     /// Where the keys of the block end.
     pub(in crate::engine) high: Option<Box<[u8]>>,
     /// Ranges of keys whose removal replay will come to, with their sequences.
-    pub(in crate::engine) removed: Vec<(u64, RangeRecord)>,
+    pub(in crate::engine) removed: Vec<(Seq, RangeRecord)>,
 }
 
 impl JobBlock {
@@ -75,7 +76,7 @@ impl JobBlock {
             let ranges = frozen
                 .updates()
                 .filter_map(|update| KeyRange::of(&update).map(|range| (update.seq, range)));
-            let ranges: Vec<(u64, KeyRange<'_>)> = later.chain(ranges).collect();
+            let ranges: Vec<(Seq, KeyRange<'_>)> = later.chain(ranges).collect();
             let left = parts.into_iter().map(|part| part.without_removed(&ranges));
             parts = left.collect();
         }
@@ -88,7 +89,7 @@ impl JobBlock {
 pub struct RunJob {
     pub(in crate::engine) run: RunId,
     pub(in crate::engine) store: [u8; 16],
-    pub(in crate::engine) frontier: u64,
+    pub(in crate::engine) frontier: Seq,
     pub(in crate::engine) block_bytes: usize,
     pub(in crate::engine) inline_value_bytes_max: usize,
     pub(in crate::engine) modifiers: Arc<Modifiers>,
@@ -109,7 +110,7 @@ pub(in crate::engine) struct NewBlock {
 /// An update that goes to the quarantine.
 pub(in crate::engine) struct Quarantined {
     pub(in crate::engine) space: SpaceId,
-    pub(in crate::engine) seq: u64,
+    pub(in crate::engine) seq: Seq,
     pub(in crate::engine) modifier: ModifierId,
     pub(in crate::engine) key: Vec<u8>,
     pub(in crate::engine) operand: Vec<u8>,

@@ -12,6 +12,7 @@ use crate::engine::ids::SpaceId;
 use crate::engine::io::SpillId;
 use crate::engine::queue::{Packed, Waiting};
 use crate::engine::spill_segments::{self, Filter};
+use crate::log::Seq;
 use crate::placement::{Extent, UNIT_BYTES};
 
 /// A spill segment that has no place yet: all that waits for some neighbouring blocks. The fields
@@ -20,8 +21,8 @@ pub(in crate::engine) struct NewSpillSegment {
     pub(in crate::engine) space: SpaceId,
     pub(in crate::engine) low: Box<[u8]>,
     pub(in crate::engine) high: Option<Box<[u8]>>,
-    pub(in crate::engine) first_seq: u64,
-    pub(in crate::engine) through: u64,
+    pub(in crate::engine) first_seq: Seq,
+    pub(in crate::engine) through: Seq,
     /// The blocks whose queues are in it.
     pub(in crate::engine) blocks: Vec<BlockRef>,
     /// Their updates, which the blocks keep meanwhile.

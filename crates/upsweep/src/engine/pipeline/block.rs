@@ -9,12 +9,13 @@ use crate::engine::directory::{BlockId, BlockTable};
 use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::format::record_format::{BlockRef, LOST_UPDATES, Placement};
 use crate::engine::ids::SpaceId;
+use crate::log::Seq;
 use crate::placement::Extent;
 
 /// A block of a run.
 pub(super) struct RunBlock {
     pub(super) id: BlockId,
-    birth: u64,
+    birth: Seq,
     /// Where it was when the run began; it moves by no other way than this run.
     placement: Placement,
     /// The space through which the run sees it, from the time at which its updates are frozen.

@@ -20,6 +20,7 @@ use crate::engine::modifier::Refusal;
 use crate::engine::quarantine::QUARANTINE_SPACE;
 use crate::engine::queue::Waiting;
 use crate::engine::spill_segments;
+use crate::log::Seq;
 use crate::placement::Extent;
 
 /// The change that publishes `run`: `extents` are those of its images in order (empty blocks have
@@ -83,7 +84,7 @@ pub(super) fn describe(
         let waits = block_now.frozen.as_ref().is_some_and(|frozen| frozen.count() > 0);
         if waits || block_now.spilled > 0 {
             let placement = block_now.placement();
-            let image_seq = if block.has_lost_updates { 0 } else { placement.image_seq };
+            let image_seq = if block.has_lost_updates { Seq::NONE } else { placement.image_seq };
             let set_aside = Placement { frontier: run.frontier, image_seq, ..placement };
             change.moved.push((block.reference(), set_aside));
         }
@@ -93,7 +94,7 @@ pub(super) fn describe(
 
 /// What the images of a load say of themselves.
 struct Placements {
-    frontier: u64,
+    frontier: Seq,
     space: SpaceId,
 }
 

@@ -45,6 +45,7 @@ use super::spill_segments::SpillSegment;
 use crate::broken::{self, Fault};
 use crate::device::Token;
 use crate::engine::ids::SpaceId;
+use crate::log::Seq;
 
 /// The runs on their way.
 #[derive(Default)]
@@ -97,7 +98,7 @@ impl Pipeline {
     pub(super) fn start_load(
         &mut self,
         id: RunId,
-        (space, seq): (SpaceId, u64),
+        (space, seq): (SpaceId, Seq),
         done: Box<JobDone>,
     ) {
         let before = self.runs.insert(id, Run::of_load(space, seq, done));

@@ -21,7 +21,7 @@ use crate::engine::measure::RunSummary;
 use crate::engine::quarantine;
 use crate::engine::queue::excess_bytes;
 use crate::engine::spill_segments::SpillSegment;
-use crate::log::AppendError;
+use crate::log::{AppendError, Seq};
 use crate::placement::Extent;
 
 /// The large values that were loaded for a block, by key.
@@ -61,7 +61,7 @@ pub(super) struct Run {
     /// Those of them whose updates of its blocks are in the images on their way.
     pub(super) applied_spill_segments: Vec<Arc<SpillSegment>>,
     pub(super) phase: Phase,
-    pub(super) frontier: u64,
+    pub(super) frontier: Seq,
     pub(super) frozen_bytes: usize,
     /// Bytes of the large values that it has in memory.
     pub(super) values_bytes: usize,
@@ -90,7 +90,7 @@ impl Run {
     }
 
     /// A chunk of a load, whose images are made.
-    pub(super) fn of_load(space: SpaceId, seq: u64, done: Box<JobDone>) -> Self {
+    pub(super) fn of_load(space: SpaceId, seq: Seq, done: Box<JobDone>) -> Self {
         Self { frontier: seq, load: Some(space), ..Self::of(Vec::new(), Phase::Placing(done)) }
     }
 
@@ -100,7 +100,7 @@ impl Run {
             spill_segments: None,
             applied_spill_segments: Vec::new(),
             phase,
-            frontier: 0,
+            frontier: Seq::NONE,
             frozen_bytes: 0,
             values_bytes: 0,
             excess_bytes: 0,
@@ -483,7 +483,7 @@ impl Pipeline {
         &mut self,
         base: &mut Base,
         id: RunId,
-        seq: u64,
+        seq: Seq,
         release: Release,
     ) {
         let run = self.runs.remove(&id).expect("a run lives until it is published");

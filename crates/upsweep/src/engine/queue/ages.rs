@@ -7,6 +7,7 @@
 //! bounds from below what waits. Cost of a change: a binary search among a few thousand stretches,
 //! and only when a queue begins or ends to wait, not for each update.
 
+use crate::log::Seq;
 use std::collections::VecDeque;
 
 /// Shortest stretch, in sequences.
@@ -18,19 +19,19 @@ const SPAN_PART: u64 = 512;
 #[derive(Debug, Default)]
 pub struct Ages {
     /// First sequence, and count. A stretch ends where the next one begins.
-    stretches: VecDeque<(u64, u32)>,
+    stretches: VecDeque<(Seq, u32)>,
     /// The highest sequence that was ever noted: no stretch begins at or below it any more, for
     /// what is counted stays in its stretch.
-    newest: u64,
+    newest: Seq,
 }
 
 impl Ages {
     /// Something waits whose oldest update has this sequence.
-    pub fn note(&mut self, seq: u64) {
+    pub fn note(&mut self, seq: Seq) {
         match self.stretches.back() {
             Some((start, _)) if seq >= *start => {
                 let first = self.stretches.front().map_or(seq, |(first, _)| *first);
-                let is_long = seq - start >= SPAN_MIN.max((seq - first) / SPAN_PART);
+                let is_long = seq.since(*start) >= SPAN_MIN.max(seq.since(first) / SPAN_PART);
                 if is_long && seq > self.newest {
                     self.stretches.push_back((seq, 0));
                 }
@@ -44,26 +45,26 @@ impl Ages {
     }
 
     /// What was noted waits no more.
-    pub fn forget(&mut self, seq: u64) {
+    pub fn forget(&mut self, seq: Seq) {
         let (_, count) = self.count_of(seq);
         *count = count.checked_sub(1).expect("what is forgotten was noted");
     }
 
-    fn count_of(&mut self, seq: u64) -> &mut (u64, u32) {
+    fn count_of(&mut self, seq: Seq) -> &mut (Seq, u32) {
         let after = self.stretches.partition_point(|(start, _)| *start <= seq);
         let found = after.checked_sub(1).and_then(|index| self.stretches.get_mut(index));
         found.expect("what waits is inside a stretch")
     }
 
     /// A stretch begins here, so that what is older is told apart exactly.
-    pub fn mark(&mut self, seq: u64) {
+    pub fn mark(&mut self, seq: Seq) {
         if seq > self.newest && self.stretches.back().is_none_or(|(start, _)| *start < seq) {
             self.stretches.push_back((seq, 0));
         }
     }
 
     /// Nothing older than this waits; `None` if nothing waits.
-    pub fn oldest(&mut self) -> Option<u64> {
+    pub fn oldest(&mut self) -> Option<Seq> {
         while self.stretches.len() > 1 && self.stretches[0].1 == 0 {
             self.stretches.pop_front();
         }
@@ -72,13 +73,13 @@ impl Ages {
 
     /// The end of the stretches, from the first on, that count at most so many together.
     #[must_use]
-    pub fn below_which_are(&self, most: u64) -> u64 {
+    pub fn below_which_are(&self, most: u64) -> Seq {
         let mut count = 0;
-        let is_beyond = |(_, more): &&(u64, u32)| {
+        let is_beyond = |(_, more): &&(Seq, u32)| {
             count += u64::from(*more);
             count > most
         };
-        self.stretches.iter().find(is_beyond).map_or(u64::MAX, |(start, _)| *start)
+        self.stretches.iter().find(is_beyond).map_or(Seq::MAX, |(start, _)| *start)
     }
 
     /// How much is counted in all.
@@ -97,44 +98,47 @@ mod tests {
     fn a_mark_tells_exactly_what_is_older() {
         let mut ages = Ages::default();
         assert_eq!(ages.oldest(), None);
-        (10..20).for_each(|seq| ages.note(seq));
-        ages.mark(20);
-        (20..30).for_each(|seq| ages.note(seq));
-        assert_eq!(ages.oldest(), Some(10));
-        (10..20).for_each(|seq| ages.forget(seq));
-        assert_eq!((ages.oldest(), ages.count()), (Some(20), 10));
-        ages.note(7);
-        assert_eq!(ages.oldest(), Some(7), "what is older may come back");
-        ages.forget(7);
-        (20..30).for_each(|seq| ages.forget(seq));
+        (10..20).for_each(|seq| ages.note(Seq::new(seq)));
+        ages.mark(Seq::new(20));
+        (20..30).for_each(|seq| ages.note(Seq::new(seq)));
+        assert_eq!(ages.oldest(), Some(Seq::new(10)));
+        (10..20).for_each(|seq| ages.forget(Seq::new(seq)));
+        assert_eq!((ages.oldest(), ages.count()), (Some(Seq::new(20)), 10));
+        ages.note(Seq::new(7));
+        assert_eq!(ages.oldest(), Some(Seq::new(7)), "what is older may come back");
+        ages.forget(Seq::new(7));
+        (20..30).for_each(|seq| ages.forget(Seq::new(seq)));
         assert_eq!((ages.oldest(), ages.count()), (None, 0));
     }
 
     #[test]
     fn the_oldest_few_are_told_from_the_others() {
         let mut ages = Ages::default();
-        assert_eq!(ages.below_which_are(0), u64::MAX);
+        assert_eq!(ages.below_which_are(0), Seq::MAX);
         for seq in [10, 1000, 1001, 2000] {
-            ages.mark(seq);
-            ages.note(seq);
+            ages.mark(Seq::new(seq));
+            ages.note(Seq::new(seq));
         }
-        assert_eq!([0, 1, 2, 3].map(|most| ages.below_which_are(most)), [10, 1000, 1001, 2000]);
-        assert_eq!(ages.below_which_are(4), u64::MAX);
+        assert_eq!(
+            [0, 1, 2, 3].map(|most| ages.below_which_are(most)),
+            [10, 1000, 1001, 2000].map(Seq::new)
+        );
+        assert_eq!(ages.below_which_are(4), Seq::MAX);
     }
 
     #[test]
     fn what_is_noted_twice_stays_in_one_stretch_though_stretches_become_shorter() {
         let mut ages = Ages::default();
-        ages.note(1);
-        (0..).map(|index| 100_000 + 64 * index).take(10).for_each(|seq| ages.note(seq));
+        ages.note(Seq::FIRST);
+        (0..).map(|index| 100_000 + 64 * index).take(10).for_each(|seq| ages.note(Seq::new(seq)));
         let seq = 100_000 + 64 * 9 + 100;
-        ages.note(seq);
-        ages.forget(1);
-        assert_eq!(ages.oldest(), Some(100_000));
-        ages.note(seq);
-        ages.mark(seq);
-        ages.forget(seq);
-        ages.forget(seq);
+        ages.note(Seq::new(seq));
+        ages.forget(Seq::FIRST);
+        assert_eq!(ages.oldest(), Some(Seq::new(100_000)));
+        ages.note(Seq::new(seq));
+        ages.mark(Seq::new(seq));
+        ages.forget(Seq::new(seq));
+        ages.forget(Seq::new(seq));
         assert_eq!(ages.count(), 10);
     }
 
@@ -148,15 +152,15 @@ mod tests {
                 // Some are of one sequence, some older than others that were there before.
                 let at = if gap % 7 == 0 { seq.saturating_sub(gap).max(1) } else { seq + gap };
                 seq = seq.max(at);
-                ages.note(at);
+                ages.note(Seq::new(at));
                 waiting.push(at);
                 if gap % 5 == 0 {
-                    ages.mark(seq + 1);
+                    ages.mark(Seq::new(seq + 1));
                 }
                 if gone < waiting.len() {
-                    ages.forget(waiting.remove(gone));
+                    ages.forget(Seq::new(waiting.remove(gone)));
                 }
-                let oldest = waiting.iter().min().copied();
+                let oldest = waiting.iter().min().copied().map(Seq::new);
                 let found = ages.oldest();
                 prop_assert_eq!(found.is_some(), oldest.is_some());
                 let (Some(found), Some(oldest)) = (found, oldest) else { continue };

@@ -15,6 +15,7 @@ use crate::engine::block_format::UpdateRef;
 use crate::engine::config::{KEY_BYTES_MAX, OPERAND_BYTES_MAX};
 use crate::engine::format::codec_format::{Malformed, Reader, put_varint};
 use crate::engine::registry::ModifierId;
+use crate::log::Seq;
 
 /// The largest length of 4 bits; it says that the rest of the length follows.
 const LONG: usize = 15;
@@ -26,10 +27,10 @@ pub(super) fn encode<'a>(
     update: &UpdateRef<'a>,
     low: &[u8],
     tail: Option<(u8, &[u8])>,
-    first_seq: u64,
+    first_seq: Seq,
     out: &mut Vec<u8>,
 ) -> &'a [u8] {
-    let distance = update.seq.checked_sub(first_seq);
+    let distance = update.seq.checked_since(first_seq);
     put_varint(out, distance.expect("updates are pushed in the order of their sequences"));
     let shared = low.iter().zip(update.key).take_while(|(left, right)| left == right).count();
     let rest = &update.key[shared..];
@@ -58,7 +59,7 @@ const SHORT: usize = 256;
 
 /// An entry whose key and operand are still in parts.
 pub(super) struct Entry<'a> {
-    pub(super) seq: u64,
+    pub(super) seq: Seq,
     pub(super) modifier: ModifierId,
     shared: usize,
     middle: &'a [u8],
@@ -72,9 +73,9 @@ impl<'a> Entry<'a> {
     pub(super) fn read(
         reader: &mut Reader<'a>,
         tails: &TailTable<'a>,
-        first_seq: u64,
+        first_seq: Seq,
     ) -> Result<Self, Malformed> {
-        let seq = first_seq.checked_add(reader.varint()?).ok_or(Malformed("sequence"))?;
+        let seq = first_seq.checked_plus(reader.varint()?).ok_or(Malformed("sequence"))?;
         let both: u32 = reader.narrow()?;
         let modifier = u16::try_from(both >> 1).map_err(|_| Malformed("modifier"))?;
         let (shared, length) = read_lengths(reader)?;

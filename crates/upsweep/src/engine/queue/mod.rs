@@ -29,6 +29,7 @@ use self::copied::Copied;
 use super::block_format::UpdateRef;
 use super::registry::{DELETE_RANGE, KeyRange, Modifiers};
 use crate::broken::{self, Fault};
+use crate::log::Seq;
 
 /// Bytes of a cell, its link included.
 pub const CELL_BYTES: usize = 64;
@@ -52,7 +53,7 @@ pub struct Queue {
     bytes: u32,
     growth_bytes: u32,
     count: u32,
-    first_seq: u64,
+    first_seq: Seq,
 }
 
 const _: () = assert!(size_of::<Queue>() == 32, "every block has a queue");
@@ -68,7 +69,7 @@ impl Default for Queue {
             bytes: 0,
             growth_bytes: 0,
             count: 0,
-            first_seq: 0,
+            first_seq: Seq::NONE,
         }
     }
 }
@@ -112,7 +113,7 @@ impl Queue {
 
     /// Sequence of the oldest update that was ever pushed since the queue was last empty.
     #[must_use]
-    pub fn first_seq(&self) -> u64 {
+    pub fn first_seq(&self) -> Seq {
         self.first_seq
     }
 }
@@ -222,19 +223,19 @@ impl Arena {
 
     /// Nothing older than this waits in queues or frozen copies of them; `None` if nothing waits.
     /// Exact where [`Arena::mark`] was called, and a lower bound elsewhere.
-    pub fn oldest(&mut self) -> Option<u64> {
+    pub fn oldest(&mut self) -> Option<Seq> {
         self.ages.oldest()
     }
 
     /// From now on [`Arena::oldest`] tells exactly whether anything below `seq` waits. To be called
     /// before anything from there on does.
-    pub fn mark(&mut self, seq: u64) {
+    pub fn mark(&mut self, seq: Seq) {
         self.ages.mark(seq);
     }
 
     /// The sequence below which at most so many queues and frozen copies wait, as far as is known.
     #[must_use]
-    pub fn below_which_wait(&self, most: u64) -> u64 {
+    pub fn below_which_wait(&self, most: u64) -> Seq {
         self.ages.below_which_are(most)
     }
 
@@ -540,14 +541,19 @@ mod tests {
         let (mut arena, mut queue) = (Arena::new(4096, 1 << 20), Queue::default());
         for seq in 7..1007u64 {
             let key = format!("key{}", seq % 10);
-            let update = UpdateRef { seq, modifier: id, key: key.as_bytes(), operand: b"operand" };
+            let update = UpdateRef {
+                seq: Seq::new(seq),
+                modifier: id,
+                key: key.as_bytes(),
+                operand: b"operand",
+            };
             arena.push(&mut queue, b"key", &update, &modifiers);
         }
         let waiting = arena.snapshot(&queue, b"key");
         assert!(waiting.count() < 1000, "it was folded");
         let oldest = waiting.unpack().updates().map(|update| update.seq).min();
-        assert_eq!(oldest, Some(7));
-        assert_eq!(waiting.first_seq, 7);
+        assert_eq!(oldest, Some(Seq::new(7)));
+        assert_eq!(waiting.first_seq, Seq::new(7));
     }
 
     #[test]
@@ -558,7 +564,7 @@ mod tests {
             // The first stays empty.
             let index = 1 + (seq % 71 * seq % 71) as usize % (queues.len() - 1);
             let (key, modifier) = (seq.to_be_bytes(), ModifierId(2));
-            let update = UpdateRef { seq, modifier, key: &key, operand: &key[4..] };
+            let update = UpdateRef { seq: Seq::new(seq), modifier, key: &key, operand: &key[4..] };
             arena.push(&mut queues[index], b"", &update, &modifiers);
         }
         let copies = arena.snapshots(queues.iter().map(|queue| (queue, &b""[..])));
@@ -577,7 +583,7 @@ mod tests {
         let pages = arena.pages.len();
         for seq in 3_000..6_000u64 {
             let (key, modifier) = (seq.to_be_bytes(), ModifierId(2));
-            let update = UpdateRef { seq, modifier, key: &key, operand: &key[4..] };
+            let update = UpdateRef { seq: Seq::new(seq), modifier, key: &key, operand: &key[4..] };
             arena.push(&mut queues[seq as usize % 7], b"", &update, &modifiers);
         }
         let left: usize = queues.iter().map(|queue| queue.count() as usize).sum();
@@ -592,7 +598,12 @@ mod tests {
         for seq in 0..1000 {
             let key = (0x0102_0304_0506_0000u64 + seq * 7).to_be_bytes();
             let operand = 1u64.to_le_bytes();
-            let update = UpdateRef { seq, modifier: ModifierId(20), key: &key, operand: &operand };
+            let update = UpdateRef {
+                seq: Seq::new(seq),
+                modifier: ModifierId(20),
+                key: &key,
+                operand: &operand,
+            };
             arena.push(&mut queue, &low, &update, &Modifiers::default());
         }
         assert!(queue.bytes() <= 10_000, "{} bytes", queue.bytes());
@@ -611,8 +622,12 @@ mod tests {
             let mut before = 0;
             for seq in 0..1000 {
                 let (key, operand) = (padded(seq, tail), 1u64.to_le_bytes());
-                let update =
-                    UpdateRef { seq, modifier: ModifierId(20), key: &key, operand: &operand };
+                let update = UpdateRef {
+                    seq: Seq::new(seq),
+                    modifier: ModifierId(20),
+                    key: &key,
+                    operand: &operand,
+                };
                 arena.push(&mut queue, &low, &update, &Modifiers::default());
                 let bytes = queue.bytes() - before;
                 assert!(bytes <= 20 || seq < 2, "{bytes} bytes of number {seq}");
@@ -626,7 +641,8 @@ mod tests {
         let (mut arena, mut queue) = (Arena::new(1 << 30, 1 << 20), Queue::default());
         for seq in 0..10_000u64 {
             let key = [padded(seq, b""), padded(seq + (1 << 32), b"")].concat();
-            let update = UpdateRef { seq, modifier: ModifierId(20), key: &key, operand: b"" };
+            let update =
+                UpdateRef { seq: Seq::new(seq), modifier: ModifierId(20), key: &key, operand: b"" };
             arena.push(&mut queue, b"", &update, &Modifiers::default());
         }
         assert_eq!(arena.snapshot(&queue, b"").as_section().tails().count(), 0);
@@ -642,7 +658,8 @@ mod tests {
         let mut old = Vec::new();
         for seq in 0..1000u64 {
             let (key, operand) = (key(seq * 7 % 30), seq.to_le_bytes());
-            let update = UpdateRef { seq, modifier: id, key: &key, operand: &operand };
+            let update =
+                UpdateRef { seq: Seq::new(seq), modifier: id, key: &key, operand: &operand };
             arena.push(&mut queue, b"low", &update, &modifiers);
             if seq == 10 {
                 let packed = arena.snapshot(&queue, b"low");
@@ -695,13 +712,14 @@ mod tests {
                 pushed.push((seq, ModifierId(20), key, operand));
             }
             for (seq, modifier, key, operand) in &pushed {
-                let update = UpdateRef { seq: *seq, modifier: *modifier, key, operand };
+                let update = UpdateRef { seq: Seq::new(*seq), modifier: *modifier, key, operand };
                 arena.push(&mut queue, &low, &update, &Modifiers::default());
             }
             let packed = arena.snapshot(&queue, &low);
             let owned = |waiting: &Waiting| -> Vec<_> {
                 let owned = |update: UpdateRef<'_>| {
-                    (update.seq, update.modifier, update.key.to_vec(), update.operand.to_vec())
+                    let (key, operand) = (update.key.to_vec(), update.operand.to_vec());
+                    (update.seq.get(), update.modifier, key, operand)
                 };
                 waiting.updates().map(owned).collect()
             };

@@ -12,6 +12,7 @@ use super::tails::TailTable;
 use crate::engine::block_format::UpdateRef;
 use crate::engine::format::codec_format::{Malformed, Reader, put_bytes, put_varint, varint_len};
 use crate::engine::registry::{DELETE, DELETE_RANGE, KeyRange, ModifierId};
+use crate::log::Seq;
 
 /// A copy of the updates of one queue, as short as they were there.
 #[derive(Debug, Default)]
@@ -22,7 +23,7 @@ pub struct Packed {
     pub(super) bytes: Copied,
     pub(super) growth_bytes: u32,
     pub(super) count: u32,
-    pub(super) first_seq: u64,
+    pub(super) first_seq: Seq,
 }
 
 impl Packed {
@@ -74,7 +75,7 @@ pub struct Section<'a> {
     bytes: &'a [u8],
     growth_bytes: u32,
     count: u32,
-    first_seq: u64,
+    first_seq: Seq,
 }
 
 impl<'a> Section<'a> {
@@ -99,7 +100,7 @@ impl<'a> Section<'a> {
     /// Appends it to `out`, but for the tails: those of several sections are one table.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_bytes(out, self.low);
-        put_varint(out, self.first_seq);
+        put_varint(out, self.first_seq.get());
         put_varint(out, u64::from(self.count));
         put_varint(out, u64::from(self.growth_bytes));
         put_bytes(out, self.bytes);
@@ -109,7 +110,7 @@ impl<'a> Section<'a> {
     #[must_use]
     pub fn encoded_bytes(&self) -> usize {
         let of = |bytes: &[u8]| varint_len(bytes.len() as u64) + bytes.len();
-        let numbers = [self.first_seq, u64::from(self.count), u64::from(self.growth_bytes)];
+        let numbers = [self.first_seq.get(), u64::from(self.count), u64::from(self.growth_bytes)];
         of(self.low) + numbers.into_iter().map(varint_len).sum::<usize>() + of(self.bytes)
     }
 
@@ -120,8 +121,7 @@ impl<'a> Section<'a> {
     /// [`Malformed`] when the bytes are no section.
     pub fn read(reader: &mut Reader<'a>, tails: TailTable<'a>) -> Result<Self, Malformed> {
         let low = reader.bytes()?;
-        let (first_seq, count, growth_bytes) =
-            (reader.varint()?, reader.narrow()?, reader.narrow()?);
+        let (first_seq, count, growth_bytes) = (reader.seq()?, reader.narrow()?, reader.narrow()?);
         Ok(Self { tails, low, bytes: reader.bytes()?, growth_bytes, count, first_seq })
     }
 
@@ -188,7 +188,7 @@ const LONG_BYTES_MIN: usize = 4096;
 /// Where an update lies: its key, and behind it its operand.
 #[derive(Clone, Copy, Debug)]
 struct Span {
-    seq: u64,
+    seq: Seq,
     modifier: ModifierId,
     /// Whether the operand is a long one, and `operand_bytes` its number.
     is_long: bool,
@@ -245,7 +245,7 @@ impl<'a> Waiting<'a> {
 
     fn note(
         &mut self,
-        seq: u64,
+        seq: Seq,
         modifier: ModifierId,
         start: usize,
         key_bytes: usize,
@@ -279,7 +279,7 @@ impl<'a> Waiting<'a> {
 
     /// All but those whose key is in one of the ranges and that are older than its sequence.
     #[must_use]
-    pub fn without_removed(self, ranges: &[(u64, KeyRange<'_>)]) -> Self {
+    pub fn without_removed(self, ranges: &[(Seq, KeyRange<'_>)]) -> Self {
         self.only(|update| {
             !ranges.iter().any(|(seq, range)| *seq > update.seq && range.contains(update.key))
         })

@@ -8,6 +8,7 @@ use crate::engine::directory::BlockId;
 use crate::engine::ids::{SnapshotId, SpaceId};
 use crate::engine::jobs::NewSpillSegment;
 use crate::engine::policy::{self, LEVELS_MAX};
+use crate::log::Seq;
 
 /// Blocks that the search looks at for one spill segment, and after which a spill takes no more
 /// spill segments.
@@ -21,7 +22,7 @@ pub(super) struct Search {
     /// The next key to look at.
     from: Box<[u8]>,
     /// What was accepted up to here when the round began: this round is to spill it all.
-    pub(super) began: Option<u64>,
+    pub(super) began: Option<Seq>,
     /// Fill of the log in per cent when the round began.
     pub(super) log_percent_at_start: f64,
     /// Blocks that the round has passed.
@@ -32,7 +33,7 @@ pub(super) struct Search {
     /// search go on.
     pub(super) goes_on: bool,
     /// What runs and updates were when a round had found nothing, or there was no room for a spill.
-    pub(super) in_vain: Option<(u64, u64)>,
+    pub(super) in_vain: Option<(u64, Seq)>,
 }
 
 /// Neighbouring blocks whose queues fill a spill segment.
@@ -40,7 +41,7 @@ pub(super) struct Found {
     space: SpaceId,
     blocks: Vec<BlockId>,
     bytes: usize,
-    first_seq: u64,
+    first_seq: Seq,
 }
 
 impl Spiller {
@@ -109,7 +110,7 @@ impl Spiller {
             if space > search.space {
                 (search.space, search.from) = (space, Box::default());
             }
-            let mut found = Found { space, blocks: Vec::new(), bytes: 0, first_seq: u64::MAX };
+            let mut found = Found { space, blocks: Vec::new(), bytes: 0, first_seq: Seq::MAX };
             self.fill_spill_segment(base, &mut found, &mut search, looked);
             found
         });

@@ -45,7 +45,7 @@ use super::policy::{self, Costs, Figures, Gauge, LEVELS_MAX, Round, SPILLS_IN_FL
 use super::spill_segments::Filter;
 use crate::broken::{self, Fault};
 use crate::device::Completion;
-use crate::log::AppendError;
+use crate::log::{AppendError, Seq};
 use crate::placement::Extent;
 
 /// A spill on its way.
@@ -215,7 +215,7 @@ impl Spiller {
     fn is_search_in_vain(&self, base: &Base) -> bool {
         self.search.in_vain.is_some_and(|(runs, accepted)| {
             let (runs, accepted) =
-                (base.metrics.sweep_runs_total.get() - runs, base.index.accepted() - accepted);
+                (base.metrics.sweep_runs_total.get() - runs, base.index.accepted().since(accepted));
             policy::is_search_in_vain(runs, accepted)
         })
     }
@@ -403,7 +403,7 @@ impl Spiller {
     }
 
     /// The record of the spill is durable, or a checkpoint carries it.
-    pub(super) fn publish(&mut self, base: &mut Base, id: SpillId, seq: u64, release: Release) {
+    pub(super) fn publish(&mut self, base: &mut Base, id: SpillId, seq: Seq, release: Release) {
         let spill = self.spills.remove(&id).expect("a spill lives until it is published");
         let is_logged = matches!(spill.phase, Phase::Committing);
         assert!(

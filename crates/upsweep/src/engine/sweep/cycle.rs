@@ -14,10 +14,11 @@ use crate::engine::key::Key;
 use crate::engine::pipeline::Pipeline;
 use crate::engine::policy::RunLimits;
 use crate::engine::spiller::Spiller;
+use crate::log::Seq;
 
 /// Where a cycle is.
 pub(super) struct Cycle {
-    start_seq: u64,
+    start_seq: Seq,
     /// Per device: the stretches that are still to be looked at, by offsets; the next one is last.
     left: Vec<Vec<Range<u64>>>,
     /// Images at its start, and how many of them were passed.

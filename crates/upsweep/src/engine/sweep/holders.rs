@@ -10,6 +10,7 @@ use super::Sweep;
 use crate::engine::base::Base;
 use crate::engine::directory::BlockId;
 use crate::engine::policy::{self, Figures, HOLDERS_MAX};
+use crate::log::Seq;
 
 /// Blocks that are looked at in one step, in less than a millisecond.
 const LOOK_BLOCKS: u32 = 2048;
@@ -20,7 +21,7 @@ pub(super) struct Holders {
     /// The next number to look at.
     next: u32,
     /// The frontier at the end of the last search: it has found all there was.
-    searched_at: Option<u64>,
+    searched_at: Option<Seq>,
 }
 
 impl Sweep {
@@ -30,10 +31,11 @@ impl Sweep {
         if !figures.is_cycle_waited_for_log() || self.holders.searched_at == Some(frontier) {
             return;
         }
-        let below = base.index.arena().below_which_wait(HOLDERS_MAX).min(base.index.accepted() + 1);
+        let below =
+            base.index.arena().below_which_wait(HOLDERS_MAX).min(base.index.accepted().next());
         // Where nothing waits the frontier is beyond the last update.
-        let in_all = base.index.accepted().saturating_sub(frontier);
-        let held = below.saturating_sub(frontier);
+        let in_all = base.index.accepted().checked_since(frontier).unwrap_or(0);
+        let held = below.checked_since(frontier).unwrap_or(0);
         if !policy::are_worth_a_visit(held, in_all) {
             return;
         }

@@ -26,6 +26,7 @@ use crate::engine::jobs::{JobDone, NewBlock};
 use crate::engine::journal::Publish;
 use crate::engine::pipeline::Pipeline;
 use crate::error::{Error, RequestError};
+use crate::log::Seq;
 use crate::placement::UNIT_BYTES;
 
 /// The snapshot number of spaces that are being loaded: nobody may change or list them, and they
@@ -64,13 +65,13 @@ pub struct LoadTarget {
     /// That of its large values.
     pub companion: SpaceId,
     /// The sequence that its images name: nothing older waits for them.
-    pub seq: u64,
+    pub seq: Seq,
 }
 
 /// Images of blocks, ready to be written.
 pub struct Chunk {
     space: SpaceId,
-    seq: u64,
+    seq: Seq,
     done: Box<JobDone>,
 }
 
@@ -143,7 +144,7 @@ impl Sweep {
         &mut self,
         base: &mut Base,
         space: SpaceId,
-    ) -> Result<(LoadTarget, u64), Error> {
+    ) -> Result<(LoadTarget, Seq), Error> {
         check_empty(base, space)?;
         let source = base.index.check_space(space)?.clone();
         let number = base.index.next_space();
@@ -193,7 +194,7 @@ impl Sweep {
         base: &mut Base,
         target: &LoadTarget,
         space: SpaceId,
-    ) -> Result<u64, Error> {
+    ) -> Result<Seq, Error> {
         check_empty(base, space)?;
         if self.loads.filling.get(&target.space) != Some(&(space, false)) {
             let name = base.index.check_space(space)?.name.clone();
@@ -219,7 +220,7 @@ impl Sweep {
         &mut self,
         base: &mut Base,
         space: SpaceId,
-    ) -> Result<u64, Error> {
+    ) -> Result<Seq, Error> {
         let mut payload = Vec::new();
         encode_drop_space(space, &mut payload);
         let seq = base.append_or_make_room(&payload, Publish::Event(Event::Drop(space)))?;

@@ -31,6 +31,7 @@ use super::spiller::Spiller;
 use crate::engine::ids::SpaceId;
 use crate::error::Error;
 use crate::events::event;
+use crate::log::Seq;
 
 /// Spill segments that are looked at in one step for whether anybody needs them.
 const SPILL_SEGMENTS_LOOKED_AT: usize = 64;
@@ -41,7 +42,7 @@ pub(super) struct Sweep {
     cycle: Option<Cycle>,
     flow: Flow,
     /// Sweep until everything up to this sequence is swept.
-    requested: u64,
+    requested: Seq,
     /// Those behind this place may be there for nobody, since tables or ranges went: they are still
     /// to be looked at.
     suspects_behind: Option<Place>,

@@ -17,6 +17,7 @@ use crate::engine::queue::Waiting;
 use crate::engine::registry::DELETE_RANGE;
 use crate::engine::spill_segments::{self, SpillSegment};
 use crate::error::{Damage, Error, RequestError};
+use crate::log::Seq;
 use crate::placement::Extent;
 
 enum Spilled {
@@ -109,7 +110,7 @@ fn wanted_block(base: &Base, of: &Space, wanted: &Wanted) -> Option<BlockId> {
 }
 
 /// What was read at this place, for the view or for others.
-fn image_at(base: &mut Base, view: &PendingView, extent: Extent, seq: u64) -> Option<Arc<Image>> {
+fn image_at(base: &mut Base, view: &PendingView, extent: Extent, seq: Seq) -> Option<Arc<Image>> {
     let read = view.images.iter().find(|image| (image.0, image.1) == (extent, seq));
     read.map(|image| Arc::clone(&image.2)).or_else(|| base.index.cache.get(extent))
 }

@@ -28,6 +28,7 @@ use super::spill_segments::{self, SpillSegment};
 use crate::device::{Completion, DeviceId, Request, Token};
 use crate::engine::ids::SpaceId;
 use crate::error::{Damage, Error};
+use crate::log::Seq;
 use crate::metrics::Finder;
 use crate::placement::Extent;
 
@@ -58,8 +59,8 @@ pub struct View {
     pub high: Option<Box<[u8]>>,
     /// Where its image is, if it has one.
     pub extent: Option<Extent>,
-    /// The sequence that names its image; 0 if it has none.
-    pub image_seq: u64,
+    /// The sequence that names its image; [`Seq::NONE`] if it has none.
+    pub image_seq: Seq,
     /// Its image; `None` if it has none, or if the waiting updates decide without it.
     pub image: Option<Arc<Image>>,
     /// Waiting updates, older ones first; for a point view those of its key only.
@@ -69,7 +70,7 @@ pub struct View {
 }
 
 /// What was read for a view: where, the sequence that it names, and the image.
-pub(super) type ReadImage = (Extent, u64, Arc<Image>);
+pub(super) type ReadImage = (Extent, Seq, Arc<Image>);
 
 impl View {
     /// The waiting updates, older ones first.
@@ -128,7 +129,7 @@ struct Expected {
     kind: ImageKind,
     number: u32,
     key: Box<[u8]>,
-    seq: u64,
+    seq: Seq,
 }
 
 impl Expected {

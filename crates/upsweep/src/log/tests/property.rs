@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::world::{World, config};
-use crate::log::{AppendError, LogConfig, Space, Urgency};
+use crate::log::{AppendError, LogConfig, Seq, Space, Urgency};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -87,7 +87,7 @@ fn run(world: &mut World, steps: &[Step]) {
             Step::Wait(us) => world.now_us += us,
             Step::Release(part) => {
                 let durable = world.log.durable();
-                world.release(1 + durable * u64::from(*part) / 255);
+                world.release(Seq::new(1 + durable.get() * u64::from(*part) / 255));
             }
             Step::Grow(more) => world.grow(*more),
             Step::Crash { fates, ahead, extends } => {
@@ -104,8 +104,8 @@ fn crash(world: &mut World, fates: &[u64], ahead: u8) {
     for (request, fate) in world.flights.drain(..).zip(fates.iter().cycle()) {
         world.bank.tear(&request, |sector| fate >> (sector % 64) & 1 == 1);
     }
-    let newer = world.log.durable() + 1 - world.released;
-    world.reopen(world.released + newer * u64::from(ahead) / 255);
+    let newer = world.log.durable().next().since(world.released);
+    world.reopen(world.released.plus(newer * u64::from(ahead) / 255));
 }
 
 /// Damage anywhere but in the youngest batch: the whole answer, or an error.
@@ -122,7 +122,7 @@ fn damage(world: &mut World, device: usize, at: usize, bit: u8) {
     let found = world.replay(from);
     world.bank.media[device] = before;
     if let Ok(found) = found {
-        let wanted = &world.model[from as usize - 1..];
+        let wanted = &world.model[from.since(Seq::FIRST) as usize..];
         let (some, all) = (found.len(), wanted.len());
         assert!(found == wanted, "{some} of {all} from {from}: {device} {at} {bit}");
     }
@@ -137,7 +137,7 @@ proptest! {
         crash(&mut world, &[0], 0);
         crash(&mut world, &[0], 100);
         world.drain();
-        world.reopen(world.log.last() + 1);
+        world.reopen(world.log.last().next());
     }
 
     #[test]
@@ -149,8 +149,8 @@ proptest! {
         let mut world = World::new(config);
         run(&mut world, &steps);
         world.drain();
-        let released = world.log.last() + 1;
-        world.release(released.max(4) - 3);
+        let released = world.log.last().get() + 1;
+        world.release(Seq::new(released.max(4) - 3));
         // The last batch attests all before, and is not touched.
         world.append(5, b"x", Urgency::Now, Space::Internal).expect("there is room");
         world.dispatch();

@@ -7,7 +7,7 @@ use crate::device::{Buffer, DeviceError, DeviceId, Operation, Request};
 use crate::error::{Error, RequestError};
 use crate::log::format::{self, BATCH_HEADER_BYTES, BatchHeader, Invalid, RECORD_HEADER_BYTES};
 use crate::log::{
-    AppendError, LOG_TOKEN_BIT, Log, LogConfig, LogFailure, Space, StreamId, Urgency, recover,
+    AppendError, LOG_TOKEN_BIT, Log, LogConfig, LogFailure, Seq, Space, StreamId, Urgency, recover,
 };
 use crate::metrics::LogRefusal;
 
@@ -29,14 +29,14 @@ fn targets(world: &World) -> Vec<u16> {
 #[test]
 fn a_lone_record_costs_one_page_and_carries_the_token_bit() {
     let mut world = World::new(config(1, 4, 8, 4));
-    assert_eq!(world.put(64, 1), Ok(1));
+    assert_eq!(world.put(64, 1), Ok(Seq::FIRST));
     world.dispatch();
     let (offset, buffer) = write(&world.flights[0]);
     assert_eq!((offset, buffer.len()), (4096, 4096));
     assert_eq!(world.flights[0].token.0, LOG_TOKEN_BIT | 1);
-    assert_eq!((world.log.last(), world.log.durable()), (1, 0));
+    assert_eq!((world.log.last(), world.log.durable()), (Seq::FIRST, Seq::NONE));
     world.complete(0);
-    assert_eq!(world.log.durable(), 1);
+    assert_eq!(world.log.durable(), Seq::FIRST);
 }
 
 #[test]
@@ -56,12 +56,12 @@ fn batches_are_cut_to_pages_of_a_logical_block() {
     let expected = [(0, 0, 512), (1, 0, 512), (2, 1, 1536), (5, 2, 4608), (14, 5, 512)];
     assert_eq!(places, expected);
     assert_eq!(world.log.used_bytes(), 15 * 512);
-    world.reopen(1);
+    world.reopen(Seq::FIRST);
     world.put(1, 2).expect("room");
     world.dispatch();
     assert_eq!(write(&world.flights[0]).0, 4096 + 15 * 512);
     world.drain();
-    world.reopen(4);
+    world.reopen(Seq::new(4));
 }
 
 #[test]
@@ -74,10 +74,10 @@ fn only_reading_works_on_devices_with_larger_blocks_than_pages() {
     }
     world.bank.block_bytes = 4096;
     for from in [1, 2, 20, 41] {
-        let found = world.replay(from).expect("only reads");
+        let found = world.replay(Seq::new(from)).expect("only reads");
         assert_eq!(found, world.model[from as usize - 1..]);
     }
-    let mut reader = recover(&mut world.bank, &world.config, 1).expect("only reads");
+    let mut reader = recover(&mut world.bank, &world.config, Seq::FIRST).expect("only reads");
     let next = LogConfig { epoch: 2, ..world.config.clone() };
     assert!(reader.to_log_read_only(next.clone()).is_ok());
     let refused = reader.to_log(&mut world.bank, next.clone()).map(|_| ());
@@ -105,18 +105,19 @@ fn a_ring_has_as_many_pages_as_a_header_can_count() {
 #[test]
 fn a_record_stays_in_the_batch_that_it_was_appended_to() {
     let mut world = World::new(config(1, 4, 8, 1));
-    assert_eq!((world.log.batch_of(0), world.log.batch_of(1)), (0, 1));
+    let batches = |world: &World| [1, 2, 3, 4].map(|seq| world.log.batch_of(Seq::new(seq)));
+    assert_eq!(world.log.batch_of(Seq::NONE), 0);
+    assert_eq!(world.log.batch_of(Seq::FIRST), 1);
     world.put(64, 1).expect("room");
     world.dispatch();
     world.put(64, 2).expect("room");
     world.put(64, 3).expect("room");
-    let batches = |world: &World| [1, 2, 3, 4].map(|seq| world.log.batch_of(seq));
     assert_eq!(batches(&world), [1, 2, 2, 2], "the open batch takes the next one too");
     world.complete(0);
     world.dispatch();
     assert_eq!(batches(&world), [1, 2, 2, 3]);
     world.drain();
-    assert_eq!((world.log.durable(), batches(&world)), (3, [2, 2, 2, 3]));
+    assert_eq!((world.log.durable(), batches(&world)), (Seq::new(3), [2, 2, 2, 3]));
 }
 
 #[test]
@@ -213,9 +214,9 @@ fn durable_advances_in_batch_order_only() {
     world.put(3900, 2).expect("room");
     world.dispatch();
     world.complete(1);
-    assert_eq!(world.log.durable(), 0);
+    assert_eq!(world.log.durable(), Seq::NONE);
     world.complete(0);
-    assert_eq!(world.log.durable(), 2);
+    assert_eq!(world.log.durable(), Seq::new(2));
     world.put(10, 2).expect("room");
     world.dispatch();
     assert_eq!(header(&world.flights[0]).durable, 2);
@@ -251,7 +252,7 @@ fn a_long_record_gets_a_batch_of_its_own_of_up_to_a_segment() {
     world.drain();
     assert_eq!(world.log.metrics().log_batches_total.get(), 3);
     assert_eq!(world.log.metrics().log_written_bytes_total.get(), 10 * 4096);
-    world.reopen(1);
+    world.reopen(Seq::FIRST);
 }
 
 #[test]
@@ -281,15 +282,15 @@ fn users_leave_a_reserve_and_release_makes_room() {
     assert_eq!(world.put(3900, 0), Err(AppendError::Full));
     assert_eq!(fill(&mut world, Space::Internal), 8, "and the rest");
     assert_eq!(world.log.used_bytes(), world.log.capacity_bytes());
-    assert_eq!(world.log.oldest_segment_last_seq(), Some(4));
-    world.release(4);
+    assert_eq!(world.log.oldest_segment_last_seq(), Some(Seq::new(4)));
+    world.release(Seq::new(4));
     assert_eq!(world.log.used_bytes(), world.log.capacity_bytes(), "record 4 is needed");
-    world.release(5);
+    world.release(Seq::new(5));
     assert_eq!(world.log.used_bytes(), 3 * 4 * 4096);
-    world.release(17);
+    world.release(Seq::new(17));
     assert_eq!(world.log.used_bytes(), 4 * 4096, "the youngest stays");
     assert_eq!(fill(&mut world, Space::User), 8, "now the youngest is another one");
-    world.reopen(17);
+    world.reopen(Seq::new(17));
 }
 
 #[test]
@@ -307,7 +308,7 @@ fn a_failed_write_poisons_the_log() {
     assert!(world.log.failed());
     assert_eq!(world.put(10, 1), Err(AppendError::Failed));
     world.dispatch();
-    assert_eq!((world.flights.len(), world.log.durable()), (0, 1));
+    assert_eq!((world.flights.len(), world.log.durable()), (0, Seq::FIRST));
 }
 
 #[test]
@@ -327,7 +328,7 @@ fn epochs_must_rise_and_configurations_must_match() {
     let mut world = World::new(config(1, 4, 8, 1));
     world.put(10, 1).expect("room");
     world.drain();
-    let mut reader = recover(&mut world.bank, &world.config, 1).expect("recovers");
+    let mut reader = recover(&mut world.bank, &world.config, Seq::FIRST).expect("recovers");
     assert_eq!(reader.epoch_seen(), 1);
     let refused = reader.to_log(&mut world.bank, world.config.clone());
     let setting = |result| match result {
@@ -362,21 +363,21 @@ fn batches_beyond_a_gap_never_come_back() {
     world.put(3900, 2).expect("room");
     world.dispatch();
     world.bank.tear(&world.flights.pop().expect("batch 2"), |_| true);
-    world.reopen(1);
+    world.reopen(Seq::FIRST);
     assert_eq!(world.model.len(), 0);
     world.put(3900, 3).expect("room");
     world.put(3900, 4).expect("room");
     world.dispatch();
     world.bank.tear(&world.flights.pop().expect("batch 2"), |_| false);
-    world.reopen(1);
+    world.reopen(Seq::FIRST);
     world.put(3900, 5).expect("room");
     world.dispatch();
     world.bank.tear(&world.flights.pop().expect("batch 1"), |_| true);
-    world.reopen(1);
+    world.reopen(Seq::FIRST);
     assert_eq!(world.model.len(), 1, "batch 2 of epoch 1 follows another batch 1");
     world.put(3900, 6).expect("room");
     world.drain();
-    world.reopen(1);
+    world.reopen(Seq::FIRST);
 }
 
 /// The sector that a torn batch lacks arrives as part of another batch with the same bytes there.
@@ -387,13 +388,13 @@ fn a_torn_batch_is_not_completed_by_a_later_one() {
     world.put(6000, 0xaa).expect("room");
     world.dispatch();
     world.bank.tear(&world.flights[0], |sector| sector != 5);
-    world.reopen(1);
+    world.reopen(Seq::FIRST);
     assert_eq!(world.model.len(), 0);
     world.append(7, b"next", Urgency::Relaxed, Space::User).expect("room");
     world.put(6000, 0xaa).expect("room");
     world.dispatch();
     world.bank.tear(&world.flights[0], |sector| sector == 5);
-    world.reopen(1);
+    world.reopen(Seq::FIRST);
     assert_eq!(world.model.len(), 0);
 }
 
@@ -405,7 +406,7 @@ fn a_missing_batch_that_a_later_one_attests_is_damage() {
         world.drain();
     }
     world.bank.media[0][8192 + 200] ^= 1;
-    match world.replay(1) {
+    match world.replay(Seq::FIRST) {
         Err(Error::Damaged(damage)) => {
             assert_eq!((damage.device, damage.offset), (DeviceId(0), 8192));
             assert_eq!(damage.what, "log batch 2");
@@ -414,8 +415,15 @@ fn a_missing_batch_that_a_later_one_attests_is_damage() {
     }
     world.bank.media[0][8192 + 200] ^= 1;
     world.bank.media[0][12288 + 200] ^= 1;
-    assert_eq!(world.replay(1).map(|found| found.len()), Ok(2), "nothing attests the youngest");
-    assert!(matches!(world.replay(5), Err(Error::Damaged(_))), "record 4 was never there");
+    assert_eq!(
+        world.replay(Seq::FIRST).map(|found| found.len()),
+        Ok(2),
+        "nothing attests the youngest"
+    );
+    assert!(
+        matches!(world.replay(Seq::new(5)), Err(Error::Damaged(_))),
+        "record 4 was never there"
+    );
 }
 
 #[test]
@@ -428,23 +436,23 @@ fn damage_below_replay_from_does_no_harm() {
     for at in [4096, 4096 + 200, 8192] {
         world.bank.media[0][at] ^= 1;
     }
-    assert_eq!(world.replay(4).map(|found| found.len()), Ok(1));
+    assert_eq!(world.replay(Seq::new(4)).map(|found| found.len()), Ok(1));
 }
 
 #[test]
 fn records_of_other_epochs_and_stores_do_not_pass_and_dummies_are_marked() {
     let mut record = vec![7; RECORD_HEADER_BYTES + 9];
     let seed = format::record_seed(&STORE, 5);
-    format::seal_record(&mut record, seed, StreamId(3), 12, true);
+    format::seal_record(&mut record, seed, StreamId(3), Seq::new(12), true);
     let read = format::decode_record(&record, seed).expect("the same seed");
     assert_eq!(
         (read.seq, read.stream, read.payload, read.valid),
-        (12, StreamId(3), &[7; 9][..], true)
+        (Seq::new(12), StreamId(3), &[7; 9][..], true)
     );
     for other in [format::record_seed(&STORE, 6), format::record_seed(b"another store...", 5)] {
         assert_eq!(format::decode_record(&record, other), Err(Invalid::Checksum));
     }
-    format::seal_record(&mut record, seed, StreamId(3), 0, false);
+    format::seal_record(&mut record, seed, StreamId(3), Seq::NONE, false);
     assert!(!format::decode_record(&record, seed).expect("a dummy").valid);
 }
 
@@ -459,11 +467,11 @@ fn readers_skip_dummies() {
     let mut header = header(&request);
     let at = header.records_end();
     let seed = format::record_seed(&STORE, header.epoch);
-    format::seal_record(&mut batch[at..at + 50], seed, StreamId(0), 0, false);
+    format::seal_record(&mut batch[at..at + 50], seed, StreamId(0), Seq::NONE, false);
     header.record_bytes += 50;
     header.encode(&mut batch);
     world.bank.media[0][offset as usize..offset as usize + 4096].copy_from_slice(&batch);
-    world.reopen(1);
+    world.reopen(Seq::FIRST);
     assert_eq!(world.model.len(), 1);
 }
 
@@ -509,7 +517,7 @@ fn a_ring_that_is_half_full_becomes_longer_and_goes_on() {
         world.put(3000, 1).expect("there is room");
         world.drain();
     }
-    world.reopen(1);
+    world.reopen(Seq::FIRST);
     assert_eq!(world.log.capacity_bytes(), 8 * 4 * 4096, "its device says how long it is");
 }
 
@@ -523,13 +531,13 @@ fn a_ring_does_not_become_longer_while_something_leads_from_its_end_to_its_begin
         }
     };
     fill(&mut world, 12);
-    world.release(world.log.last() + 1);
+    world.release(world.log.last().next());
     fill(&mut world, 5);
     // The record before the first that is needed is at the end of the ring.
     world.grow(4);
     assert!(!world.log.is_growing() && world.log.prospect_bytes() == world.log.capacity_bytes());
     world.reopen(world.released);
-    world.release(world.log.last() + 1);
+    world.release(world.log.last().next());
     fill(&mut world, 1);
     grow(&mut world, 4);
     assert_eq!(world.log.capacity_bytes(), 4 * 4 * 4096, "what the ring begins with is not known");

@@ -125,11 +125,11 @@ impl World {
         let bytes = 8192 + config.regions[0].bytes as usize;
         let mut bank = Bank::new(config.regions.len(), bytes);
         Log::format(&mut bank, &config).expect("formats");
-        let mut reader = recover(&mut bank, &config, 1).expect("recovers");
-        assert_eq!((reader.last_seq(), reader.epoch_seen()), (0, 0));
+        let mut reader = recover(&mut bank, &config, Seq::FIRST).expect("recovers");
+        assert_eq!((reader.last_seq(), reader.epoch_seen()), (Seq::NONE, 0));
         let log = reader.to_log(&mut bank, config.clone()).expect("opens");
         let (flights, model, extending) = (vec![], vec![], None);
-        Self { bank, config, log, flights, model, released: 1, now_us: 0, extending }
+        Self { bank, config, log, flights, model, released: Seq::FIRST, now_us: 0, extending }
     }
 
     pub(super) fn append(
@@ -141,7 +141,7 @@ impl World {
     ) -> Result<Seq, AppendError> {
         let stream = StreamId(stream);
         let seq = self.log.append_parts(stream, &[payload], urgency, space, self.now_us)?;
-        assert_eq!(seq, self.model.len() as u64 + 1);
+        assert_eq!(seq, Seq::FIRST.plus(self.model.len() as u64));
         self.model.push(Record { seq, stream, payload: payload.to_vec() });
         Ok(seq)
     }
@@ -221,7 +221,7 @@ impl World {
         }
         let [first, second] = passes;
         assert_eq!(first, second);
-        assert_eq!(reader.last_seq(), replay_from - 1 + first.len() as u64);
+        assert_eq!(reader.last_seq(), replay_from.previous().plus(first.len() as u64));
         Ok(first)
     }
 
@@ -246,8 +246,8 @@ impl World {
         self.extending = None;
         let durable = self.log.durable();
         let found = self.replay(replay_from).expect("recovers");
-        let from = (replay_from - 1) as usize;
-        assert!(from + found.len() >= durable as usize, "{durable} were acknowledged");
+        let from = replay_from.since(Seq::FIRST) as usize;
+        assert!(from + found.len() >= durable.get() as usize, "{durable} were acknowledged");
         assert!(found == self.model[from..from + found.len()], "a prefix of what was appended");
         self.model.truncate(from + found.len());
         let mut reader = recover(&mut self.bank, &self.config, replay_from).expect("recovers");
@@ -256,7 +256,7 @@ impl World {
         self.log = reader.to_log(&mut self.bank, self.config.clone()).expect("opens");
         let again = self.pass(&mut reader).expect("it is there still");
         assert!(again == found, "what a reader yields stays when the log opens");
-        assert_eq!(self.log.durable(), self.model.len() as u64);
+        assert_eq!(self.log.durable(), Seq::new(self.model.len() as u64));
         self.released = replay_from;
     }
 

@@ -14,7 +14,7 @@ use super::cell_format::{Cell, CellKind, NumberCell};
 use super::scan::ArrayScan;
 use super::visit::{BlockCells, CellVisitor};
 use crate::engine::block_format::UpdateRef;
-use crate::engine::ids::SpaceId;
+use crate::engine::ids::{Seq, SpaceId};
 use crate::engine::modifier::{Modifier, ValueKind};
 use crate::engine::registry::{ModifierId, Modifiers};
 use crate::error::{Error, RequestError};
@@ -334,7 +334,7 @@ impl<T: Cell> Structure for Array<T> {
         let Some(found) = self.modifiers.get(modifier).filter(|found| found.blind()) else {
             return Ok(());
         };
-        let update = UpdateRef { seq: 0, modifier, key: &key_of(*index), operand };
+        let update = UpdateRef { seq: Seq::NONE, modifier, key: &key_of(*index), operand };
         if is_decisive(T::KIND, &self.modifiers, &[update]) {
             return Ok(());
         }

@@ -9,6 +9,7 @@ use super::body_format::key_of;
 use super::cell_format::{Cell, NumberCell};
 use super::handle::{Array, put_operand};
 use crate::engine::block_format::UpdateRef;
+use crate::engine::ids::Seq;
 use crate::engine::modifier::Modifier;
 use crate::engine::registry::ModifierId;
 use crate::error::Error;
@@ -87,7 +88,7 @@ impl<T: Cell> Array<T> {
         let key = key_of(index);
         loop {
             let (wanted, view, before) = self.see(index)?;
-            let update = UpdateRef { seq: 0, modifier, key: &key, operand };
+            let update = UpdateRef { seq: Seq::NONE, modifier, key: &key, operand };
             let after = updated(T::KIND, self.modifiers(), before.encode(), &update)
                 .map_err(|reason| refused(self.modifiers(), modifier, reason))?;
             let after = T::decode(&after).expect("a cell keeps its length");

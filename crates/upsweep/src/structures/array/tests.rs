@@ -9,6 +9,7 @@ use super::block::{cell, is_decisive};
 use super::body_format::{Body, BodyEditor, block_key, index_of, key_of};
 use super::*;
 use crate::engine::block_format::{Applied, ApplyError, ApplyInput, BlockFormat, UpdateRef};
+use crate::engine::ids::Seq;
 use crate::engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
 use crate::engine::registry::{ModifierId, Modifiers};
 use crate::structures::modifiers::{
@@ -70,7 +71,7 @@ fn sorted<'a>(updates: &'a [Update], keys: &'a [[u8; 8]]) -> Vec<UpdateRef<'a>> 
     let refs = updates.iter().zip(keys).enumerate();
     let mut refs: Vec<UpdateRef<'_>> = refs
         .map(|(seq, ((_, modifier, operand), key))| UpdateRef {
-            seq: seq as u64,
+            seq: Seq::new(seq as u64),
             modifier: *modifier,
             key,
             operand,
@@ -269,7 +270,7 @@ fn probe(kind: CellKind, body: &[u8]) -> Result<(), TestCaseError> {
     let modifiers = registered();
     let one = 1u64.to_le_bytes();
     let key = key_of(5);
-    let update = UpdateRef { seq: 1, modifier: ADD_U64, key: &key, operand: &one };
+    let update = UpdateRef { seq: Seq::FIRST, modifier: ADD_U64, key: &key, operand: &one };
     let applied = apply(kind, Some(body), &[update], &modifiers);
     let read = cell(kind, Some(body), &modifiers, 5, &[]);
     let checked = ArrayFormat::new(kind).check(body, &block_key(0), None);
@@ -335,7 +336,7 @@ fn keys_are_indices_in_their_order_and_all_others_have_a_block_of_their_own() {
         assert_eq!(index_of(key), None);
         assert_eq!(CellKind::U32.place_of(&format.position(key)), None);
         let one = 1u64.to_le_bytes();
-        let update = UpdateRef { seq: 1, modifier: ADD_U64, key, operand: &one };
+        let update = UpdateRef { seq: Seq::FIRST, modifier: ADD_U64, key, operand: &one };
         let applied = apply(CellKind::U32, None, &[update], &registered()).expect("no body");
         assert_eq!((applied.refused.len(), applied.pieces[0].records), (1, 0));
         assert!(applied.refused[0].reason.contains("2^48"), "{}", applied.refused[0].reason);
@@ -346,7 +347,7 @@ fn keys_are_indices_in_their_order_and_all_others_have_a_block_of_their_own() {
 fn what_does_not_fit_a_cell_is_refused_with_the_reason() {
     let key = key_of(0);
     let refuse = |kind, modifier, operand: &[u8], wanted: &str| {
-        let update = UpdateRef { seq: 1, modifier, key: &key, operand };
+        let update = UpdateRef { seq: Seq::FIRST, modifier, key: &key, operand };
         let applied = apply(kind, None, &[update], &registered()).expect("no body");
         let reason = &applied.refused.first().expect("refused").reason;
         assert!(reason.contains(wanted), "{reason}");

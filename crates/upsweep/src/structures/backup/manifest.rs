@@ -4,6 +4,7 @@
 //! [`Manifest::encode`] gives for its content, and carries the checksum of that content, so that
 //! any changed byte of it is noticed.
 
+use crate::engine::ids::Seq;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -22,7 +23,7 @@ pub(super) struct Manifest {
     /// Identity of the store.
     pub(super) store: String,
     /// It shows every change with a lower sequence.
-    pub(super) sequence: u64,
+    pub(super) sequence: Seq,
     /// The snapshot that the store keeps, for increments.
     pub(super) snapshot: Option<String>,
     /// What tells that snapshot from every other one, in copies of the store as well.
@@ -47,7 +48,7 @@ pub(super) struct Parent {
     /// Its folder; if relative, to that of the increment.
     pub(super) folder: PathBuf,
     /// Its sequence.
-    pub(super) sequence: u64,
+    pub(super) sequence: Seq,
     /// Checksum of its manifest.
     pub(super) checksum: String,
 }
@@ -113,7 +114,7 @@ pub(super) fn checksum_text(crc: u32) -> String {
 
 impl Manifest {
     /// A manifest without structures.
-    pub(super) fn new(store: String, sequence: u64, snapshot: Option<String>) -> Self {
+    pub(super) fn new(store: String, sequence: Seq, snapshot: Option<String>) -> Self {
         Self {
             format: FORMAT,
             store,
@@ -196,8 +197,8 @@ mod tests {
             checksum: checksum_text(77),
         };
         let folder = "../monday \u{fc}".into();
-        let parent = Some(Parent { folder, sequence: 5, checksum: checksum_text(1) });
-        let new = Manifest::new("ab".to_owned(), 17, Some("backup".to_owned()));
+        let parent = Some(Parent { folder, sequence: Seq::new(5), checksum: checksum_text(1) });
+        let new = Manifest::new("ab".to_owned(), Seq::new(17), Some("backup".to_owned()));
         Manifest { parent, structures: vec![part], left_out: vec!["raw".to_owned()], ..new }
     }
 

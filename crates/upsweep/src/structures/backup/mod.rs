@@ -34,6 +34,7 @@ use serde::Serialize;
 pub(crate) use restore::{Chain, restore};
 pub(crate) use write::{Backup, Earlier, backup};
 
+use crate::engine::ids::Seq;
 use crate::runtime::CreateOptions;
 
 /// How far a backup or a restore is.
@@ -117,7 +118,7 @@ impl<'a> RestoreOptions<'a> {
 #[non_exhaustive]
 pub struct BackupSummary {
     /// It shows every change with a lower sequence.
-    pub sequence: u64,
+    pub sequence: Seq,
     /// Structures in it.
     pub structures: u64,
     /// Records that the structures have together.
@@ -142,7 +143,7 @@ pub struct BackupSummary {
 #[non_exhaustive]
 pub struct RestoreSummary {
     /// The sequence of the backup, in the store that it was taken of.
-    pub sequence: u64,
+    pub sequence: Seq,
     /// Backups that were read: the one given, and those on which it stands.
     pub backups: u64,
     /// Structures that were made.

@@ -4,6 +4,7 @@
 use super::bucket_format::{hash, position};
 use super::*;
 use crate::engine::block_format::{Piece, UpdateRef};
+use crate::engine::ids::Seq;
 use crate::engine::modifier::{ValueKind, ValueRef};
 use crate::engine::registry::{ModifierId, Modifiers};
 use crate::structures::modifiers::{ADD_I64, PUT, bind_builtins, value_operand};
@@ -16,7 +17,12 @@ fn apply<'a>(body: Option<&'a [u8]>, updates: &'a [(Vec<u8>, ModifierId, Vec<u8>
     bind_builtins(&mut modifiers);
     let numbered = updates.iter().zip(1..);
     let mut updates: Vec<UpdateRef<'_>> = numbered
-        .map(|((key, modifier, operand), seq)| UpdateRef { seq, modifier: *modifier, key, operand })
+        .map(|((key, modifier, operand), seq)| UpdateRef {
+            seq: Seq::new(seq),
+            modifier: *modifier,
+            key,
+            operand,
+        })
         .collect();
     updates.sort_by_key(|update| (update.key, update.seq));
     let input = ApplyInput {

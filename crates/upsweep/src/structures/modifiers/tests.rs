@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::engine::block_format::UpdateRef;
+use crate::engine::ids::Seq;
 use crate::engine::modifier::ValueKind;
 
 fn builtins() -> Modifiers {
@@ -186,7 +187,7 @@ fn value_after(
         .iter()
         .enumerate()
         .map(|(seq, (modifier, operand))| UpdateRef {
-            seq: seq as u64,
+            seq: Seq::new(seq as u64),
             modifier: *modifier,
             key: b"key",
             operand,
@@ -350,7 +351,7 @@ fn only_a_blind_update_that_succeeds_supersedes() {
 fn a_put_is_borrowed_from_its_operand() {
     let modifiers = builtins();
     let operand = value_operand(ValueKind::Bytes, b"value");
-    let update = UpdateRef { seq: 1, modifier: PUT, key: b"key", operand: &operand };
+    let update = UpdateRef { seq: Seq::FIRST, modifier: PUT, key: b"key", operand: &operand };
     let resolved = resolve(&modifiers, b"key", None, &[update], &mut |_, _| {});
     assert!(matches!(resolved, Resolved::Put(ValueKind::Bytes, Cow::Borrowed(b"value"))));
 }

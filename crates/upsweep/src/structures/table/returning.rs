@@ -8,6 +8,7 @@
 use super::handle::{AsValue, Table, Value};
 use super::order::Order;
 use crate::engine::block_format::UpdateRef;
+use crate::engine::ids::Seq;
 use crate::engine::modifier::{Modifier, ValueKind, ValueRef};
 use crate::engine::registry::ModifierId;
 use crate::error::Error;
@@ -192,7 +193,7 @@ impl<O: Order> Table<O> {
         operand: &[u8],
     ) -> Result<Option<Value>, Error> {
         let modifiers = self.blocks().modifiers();
-        let update = UpdateRef { seq: 0, modifier, key, operand };
+        let update = UpdateRef { seq: Seq::NONE, modifier, key, operand };
         let current = before.map(AsValue::as_value);
         let mut reason = None;
         let mut refuse = |_, given| reason = Some(given);

@@ -13,6 +13,7 @@ use super::*;
 use crate::engine::block_format::{
     Applied, ApplyError, ApplyInput, BlockFormat, Checked, Routing, UpdateRef, ValueBody,
 };
+use crate::engine::ids::Seq;
 use crate::engine::modifier::{ValueKind, ValueRef};
 use crate::engine::registry::{DELETE_RANGE, KeyRange, ModifierId, Modifiers};
 use crate::structures::hash::{ByHash, HashFormat, bucket_format};
@@ -103,7 +104,7 @@ fn sorted(updates: &[Update]) -> Vec<UpdateRef<'_>> {
         .iter()
         .enumerate()
         .map(|(seq, (key, modifier, operand))| UpdateRef {
-            seq: seq as u64,
+            seq: Seq::new(seq as u64),
             modifier: *modifier,
             key,
             operand,
@@ -298,7 +299,7 @@ impl<O: Order> Table<O> {
 fn apply_to_oracle(oracle: &mut Oracle, modifiers: &Modifiers, updates: &[Update]) -> usize {
     let mut refusals = 0;
     for (key, modifier, operand) in updates {
-        let update = UpdateRef { seq: 0, modifier: *modifier, key, operand };
+        let update = UpdateRef { seq: Seq::NONE, modifier: *modifier, key, operand };
         let current = oracle.get(key).map(|(kind, bytes)| ValueRef { kind: *kind, bytes });
         let resolved = resolve(modifiers, key, current, &[update], &mut |_, _| refusals += 1);
         match resolved {
@@ -702,7 +703,7 @@ fn a_raw_block_is_one_value() {
     let modifiers = builtins();
     assert_eq!(RawFormat.routing(), Routing::Exact);
     let put = value_operand(ValueKind::Bytes, b"abc");
-    let at = |modifier, operand| UpdateRef { seq: 1, modifier, key: b"k", operand };
+    let at = |modifier, operand| UpdateRef { seq: Seq::FIRST, modifier, key: b"k", operand };
     let waiting = [at(PUT, &put), at(APPEND, b"d"), at(ADD_I64, &[0; 8])];
     let input = ApplyInput { body: None, ..input(&[], &waiting, &modifiers, 16) };
     let written = RawFormat.apply(&input).expect("sound");
