@@ -1,5 +1,5 @@
 //! Numbers of spaces and snapshots, each with a type of its own, so that none is taken for another
-//! or for a count.
+//! or for a count; beside them the numbers of log records, for structures, which know no log.
 //!
 //! Spaces and snapshots draw their numbers from one sequence, and no number is used twice.
 
@@ -7,28 +7,47 @@ use std::fmt;
 
 pub use crate::log::Seq;
 
-/// Number of a space within its store, from 1. Tables, arrays and all other structures are spaces.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(transparent)]
-pub struct SpaceId(u32);
+/// A number of one kind, which is shown as a number.
+macro_rules! number {
+    ($(#[$about:meta])+ $name:ident) => {
+        $(#[$about])+
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(transparent)]
+        pub struct $name(u32);
+
+        impl $name {
+            /// The one with this number; 0 is `NONE`.
+            #[must_use]
+            pub const fn new(number: u32) -> Self {
+                Self(number)
+            }
+
+            /// Its number.
+            #[must_use]
+            pub const fn get(self) -> u32 {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(formatter)
+            }
+        }
+    };
+}
+
+number! {
+    /// Number of a space within its store, from 1. Tables, arrays and all other structures are
+    /// spaces.
+    SpaceId
+}
 
 impl SpaceId {
     /// No space.
     pub const NONE: Self = Self(0);
     /// The greatest number.
     pub const MAX: Self = Self(u32::MAX);
-
-    /// The space with this number; 0 is [`SpaceId::NONE`].
-    #[must_use]
-    pub const fn new(number: u32) -> Self {
-        Self(number)
-    }
-
-    /// Its number.
-    #[must_use]
-    pub const fn get(self) -> u32 {
-        self.0
-    }
 
     /// The next number.
     #[must_use]
@@ -43,38 +62,14 @@ impl SpaceId {
     }
 }
 
-impl fmt::Display for SpaceId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
-    }
+number! {
+    /// Number of a snapshot within its store, from 1.
+    SnapshotId
 }
-
-/// Number of a snapshot within its store, from 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(transparent)]
-pub struct SnapshotId(u32);
 
 impl SnapshotId {
     /// No snapshot: what belongs to none can be changed.
     pub const NONE: Self = Self(0);
-
-    /// The snapshot with this number; 0 is [`SnapshotId::NONE`].
-    #[must_use]
-    pub const fn new(number: u32) -> Self {
-        Self(number)
-    }
-
-    /// Its number.
-    #[must_use]
-    pub const fn get(self) -> u32 {
-        self.0
-    }
-}
-
-impl fmt::Display for SnapshotId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
-    }
 }
 
 #[cfg(test)]
