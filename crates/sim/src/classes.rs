@@ -1,6 +1,6 @@
 //! Whether a request is what its class says: whoever orders requests goes by that.
 
-use upsweep::layers::device::{Class, Durability, Operation, Request};
+use upsweep::layers::device::{Class, Operation, Request, WriteMode};
 
 use crate::world::Verdict;
 
@@ -10,19 +10,19 @@ use crate::world::Verdict;
 /// What is wrong.
 pub fn check(request: &Request, data_devices: u16) -> Verdict {
     let is_data = request.device.0 < data_devices;
-    let stable = |durability| durability == Durability::Stable;
+    let stable = |mode| mode == WriteMode::Stable;
     let class = request.hint.class;
     let fits = match &request.operation {
         Operation::Read { .. } => {
             is_data && matches!(class, Class::ForegroundRead | Class::SweepRead)
         }
-        Operation::Write { durability, .. } if is_data => match class {
-            Class::SweepWrite | Class::Spill => !stable(*durability),
+        Operation::Write { mode, .. } if is_data => match class {
+            Class::SweepWrite | Class::Spill => !stable(*mode),
             Class::Checkpoint => true,
             _ => false,
         },
-        Operation::Write { durability, .. } => {
-            stable(*durability) && matches!(class, Class::Log | Class::FileSpace)
+        Operation::Write { mode, .. } => {
+            stable(*mode) && matches!(class, Class::Log | Class::FileSpace)
         }
         // The broken engine that forgets to allocate asks for a flush in place of that.
         Operation::Flush => is_data && matches!(class, Class::Flush | Class::FileSpace),

@@ -588,7 +588,7 @@ fn no_quarantined(id: &[u8]) -> Error {
 }
 
 /// The name of the modifier of an entry, or its number if it is not registered.
-fn name_of(modifiers: &Modifiers, entry: &quarantine::Entry) -> String {
+fn name_of(modifiers: &Modifiers, entry: &quarantine::QuarantineEntry) -> String {
     if entry.range().is_some() {
         return "delete_range".to_owned();
     }

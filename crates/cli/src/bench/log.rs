@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use upsweep::layers::device::{Bank, Devices, HostDevices, HostOptions, HostPath};
-use upsweep::layers::log::{AppendError, Log, LogConfig, LogRegion, Seq, Space, StreamId, Urgency};
+use upsweep::layers::log::{AppendError, Log, LogConfig, LogRegion, Quota, Seq, StreamId, Urgency};
 
 use super::{Latencies, Random};
 use crate::args::BenchArgs;
@@ -155,7 +155,7 @@ impl Bench {
     fn append(&mut self, record: &[u8], urgency: Urgency) -> Result<bool, Failure> {
         let now_us = self.now_us();
         let copy = |room: &mut [u8]| room.copy_from_slice(record);
-        match self.log.append(self.stream, record.len(), copy, urgency, Space::User, now_us) {
+        match self.log.append(self.stream, record.len(), copy, urgency, Quota::User, now_us) {
             Ok(_) => Ok(true),
             Err(AppendError::Full | AppendError::Busy) => Ok(false),
             Err(error) => Err(Failure::Refused(format!("the log refuses a record: {error:?}"))),

@@ -15,12 +15,12 @@ use super::{Completion, DeviceError, DeviceId, DeviceProfile, Devices, Geometry,
 
 /// Banks joined to one.
 pub struct JoinedDevices {
-    parts: Vec<Part>,
+    members: Vec<Member>,
     count: u16,
     shared: Arc<Shared>,
 }
 
-struct Part {
+struct Member {
     /// Number of its first device here.
     first: u16,
     bank: Box<dyn Bank>,
@@ -43,7 +43,7 @@ impl JoinedDevices {
     /// # Panics
     /// If there are more than 65535 devices.
     pub fn new(banks: Vec<Box<dyn Bank>>) -> std::io::Result<Self> {
-        let mut joined = Self { parts: Vec::new(), count: 0, shared: Arc::default() };
+        let mut joined = Self { members: Vec::new(), count: 0, shared: Arc::default() };
         for bank in banks {
             let first = joined.count;
             joined.count = first.checked_add(bank.count()).expect("device numbers have 16 bits");
@@ -51,23 +51,24 @@ impl JoinedDevices {
             let builder = std::thread::Builder::new().name(format!("upsweep-bank-{first}"));
             let thread = Some(builder.spawn(move || shared.hand_on(&*waiter, first))?);
             let waker = bank.waker();
-            joined.parts.push(Part { first, bank, waker, thread });
+            joined.members.push(Member { first, bank, waker, thread });
         }
         Ok(joined)
     }
 
     /// The bank that has a device, and the number of the device there.
-    fn part(&self, device: DeviceId) -> Option<(usize, DeviceId)> {
+    fn member(&self, device: DeviceId) -> Option<(usize, DeviceId)> {
         if device.0 >= self.count {
             return None;
         }
-        let index = self.parts.partition_point(|part| part.first <= device.0).checked_sub(1)?;
-        Some((index, DeviceId(device.0 - self.parts[index].first)))
+        let index =
+            self.members.partition_point(|member| member.first <= device.0).checked_sub(1)?;
+        Some((index, DeviceId(device.0 - self.members[index].first)))
     }
 
     fn bank(&self, device: DeviceId) -> (&dyn Bank, DeviceId) {
-        let (index, device) = self.part(device).expect("a device of the bank");
-        (&*self.parts[index].bank, device)
+        let (index, device) = self.member(device).expect("a device of the bank");
+        (&*self.members[index].bank, device)
     }
 }
 
@@ -88,9 +89,9 @@ impl Shared {
 impl Drop for JoinedDevices {
     fn drop(&mut self) {
         self.shared.ends.store(true, Ordering::Release);
-        for mut part in self.parts.drain(..) {
-            part.waker.wake();
-            if let Some(thread) = part.thread.take() {
+        for mut member in self.members.drain(..) {
+            member.waker.wake();
+            if let Some(thread) = member.thread.take() {
                 // A panic of the thread has been reported by its hook; there is nobody to tell.
                 drop(thread.join());
             }
@@ -111,11 +112,11 @@ impl Devices for JoinedDevices {
 
     fn submit(&mut self, mut request: Request) {
         self.shared.completions.expect();
-        let Some((index, device)) = self.part(request.device) else {
+        let Some((index, device)) = self.member(request.device) else {
             return self.shared.completions.add(request.end(Err(DeviceError::InvalidRange)));
         };
         request.device = device;
-        self.parts[index].bank.submit(request);
+        self.members[index].bank.submit(request);
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
@@ -137,8 +138,8 @@ impl Bank for JoinedDevices {
     }
 
     fn performer(&self) -> Box<dyn Performer> {
-        let of = |part: &Part| (part.first, part.bank.performer());
-        Box::new(JoinedPerformer(self.parts.iter().map(of).collect()))
+        let of = |member: &Member| (member.first, member.bank.performer());
+        Box::new(JoinedPerformer(self.members.iter().map(of).collect()))
     }
 
     fn description(&self, device: DeviceId) -> DeviceDescription {

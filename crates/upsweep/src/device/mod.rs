@@ -5,8 +5,8 @@
 //! nothing is shared with the device while it works. Requests may complete in any order; two
 //! requests in flight on overlapping bytes have no order.
 //!
-//! Durability is explicit. A write completes with [`Durability::Cached`] when the device has
-//! accepted it, and with [`Durability::Stable`] when it is on stable media. A flush makes every
+//! Durability is explicit. A write completes with [`WriteMode::Cached`] when the device has
+//! accepted it, and with [`WriteMode::Stable`] when it is on stable media. A flush makes every
 //! write stable that had completed when the flush was submitted. What else a device may do to
 //! bytes, above all in a power cut, is the fault model in `docs/durability.md`.
 
@@ -48,7 +48,7 @@ pub struct Token(pub u64);
 
 /// When a write counts as complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durability {
+pub enum WriteMode {
     /// When the device has accepted the bytes; a later flush makes them stable.
     Cached,
     /// When the bytes are on stable media.
@@ -73,7 +73,7 @@ pub enum Operation {
         /// The bytes.
         buffer: Buffer,
         /// When the write completes.
-        durability: Durability,
+        mode: WriteMode,
     },
     /// Makes every write stable that completed before this request was submitted.
     Flush,
@@ -366,8 +366,8 @@ pub fn write_alone(
     offset: u64,
     buffer: Buffer,
 ) -> Result<(), DeviceError> {
-    let durability = Durability::Stable;
-    run_alone(devices, device, Operation::Write { offset, buffer, durability }).map(|_| ())
+    let mode = WriteMode::Stable;
+    run_alone(devices, device, Operation::Write { offset, buffer, mode }).map(|_| ())
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::random::SplitMix64;
-use super::{Buffer, Class, DeviceError, DeviceId, Devices, Durability, Operation, Request, Token};
+use super::{Buffer, Class, DeviceError, DeviceId, Devices, Operation, Request, Token, WriteMode};
 
 /// Bytes of a sequential request.
 const SEQUENTIAL_BYTES: u64 = 1 << 20;
@@ -247,7 +247,7 @@ impl<Now: Fn() -> Duration> Probe<'_, Now> {
             while submitted < requests && failure.is_none() {
                 let Some(buffer) = buffers.pop() else { break };
                 let offset = self.scratch.offset + submitted * SEQUENTIAL_BYTES;
-                self.submit(offset, buffer, write.then_some(Durability::Cached));
+                self.submit(offset, buffer, write.then_some(WriteMode::Cached));
                 submitted += 1;
             }
             self.devices.wait(&mut completions);
@@ -278,7 +278,7 @@ impl<Now: Fn() -> Duration> Probe<'_, Now> {
         while samples.len() < SAMPLES {
             let offset = self.scratch.offset + self.random.below(places) * RANDOM_BYTES;
             let start = (self.now)();
-            self.submit(offset, buffer, write.then_some(Durability::Stable));
+            self.submit(offset, buffer, write.then_some(WriteMode::Stable));
             let mut completions = Vec::with_capacity(1);
             while completions.is_empty() {
                 self.devices.wait(&mut completions);
@@ -297,10 +297,10 @@ impl<Now: Fn() -> Duration> Probe<'_, Now> {
         Ok(RandomRequests { quarter_us: at(samples.len() / 4), median_us: at(samples.len() / 2) })
     }
 
-    /// Starts a write, or a read if there is no durability.
-    fn submit(&mut self, offset: u64, buffer: Buffer, write: Option<Durability>) {
+    /// Starts a write, or a read if there is none.
+    fn submit(&mut self, offset: u64, buffer: Buffer, write: Option<WriteMode>) {
         let operation = match write {
-            Some(durability) => Operation::Write { offset, buffer, durability },
+            Some(mode) => Operation::Write { offset, buffer, mode },
             None => Operation::Read { offset, buffer },
         };
         let (token, hint) = (Token(0), Class::Upkeep.into());

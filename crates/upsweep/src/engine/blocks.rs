@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::format::checkpoint_format::{BlockRecord, encode_page};
 use super::format::record_format::{BlockRef, Placement};
 use super::ids::SpaceId;
-use super::key::Key;
+use super::key::BlockKey;
 use super::queue::{Packed, Queue};
 use super::tree::{Changes, Items};
 use crate::device::DeviceId;
@@ -34,7 +34,7 @@ pub struct Block {
     /// A space that has it, as far as is known: others may share it, and this one may have gone.
     pub space: SpaceId,
     /// Its key: the lower bound of what it covers, or its exact key.
-    pub key: Key,
+    pub key: BlockKey,
     place: Place,
     /// Updates that wait, for all spaces that share it.
     pub queue: Queue,
@@ -226,14 +226,14 @@ impl BlockTable {
     /// Adds a block that no tree has yet.
     pub fn add(&mut self, space: SpaceId, key: &[u8], birth: Seq, placement: Placement) -> BlockId {
         let number = self.unused.first().copied().unwrap_or(self.numbers);
-        let (key, place) = (Key::from(key), Place::pack(placement));
+        let (key, place) = (BlockKey::from(key), Place::pack(placement));
         self.put(number, Block { birth, space, key, place, ..Block::default() })
     }
 
     /// Puts a block back that a checkpoint holds.
     pub fn restore(&mut self, record: BlockRecord) -> BlockId {
         let BlockRecord { block, key, placement } = record;
-        let (key, place) = (Key::from(&*key), Place::pack(placement));
+        let (key, place) = (BlockKey::from(&*key), Place::pack(placement));
         self.put(block.number, Block { birth: block.birth, key, place, ..Block::default() })
     }
 

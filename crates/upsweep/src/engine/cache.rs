@@ -31,14 +31,14 @@ impl Image {
     }
 }
 
-struct Entry {
+struct CacheEntry {
     image: Arc<Image>,
     used: bool,
 }
 
 /// The cache of one store.
 pub struct Cache {
-    entries: BTreeMap<Extent, Entry>,
+    entries: BTreeMap<Extent, CacheEntry>,
     ring: VecDeque<Extent>,
     bytes: usize,
     limit_bytes: usize,
@@ -82,7 +82,7 @@ impl Cache {
                 None => {}
             }
         }
-        if self.entries.insert(extent, Entry { image, used: false }).is_none() {
+        if self.entries.insert(extent, CacheEntry { image, used: false }).is_none() {
             self.ring.push_back(extent);
         }
         self.bytes += bytes;

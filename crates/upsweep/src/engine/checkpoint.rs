@@ -30,7 +30,7 @@ use super::measure::Timed;
 use super::policy::{self, CHECKPOINT_WRITES_MAX, Figures, START_PERCENT, SUPERBLOCK_PERCENT};
 use super::tree::NodeId;
 use crate::broken::{self, Fault};
-use crate::device::{Buffer, Completion, DeviceId, Durability, Operation};
+use crate::device::{Buffer, Completion, DeviceId, Operation, WriteMode};
 use crate::log::Seq;
 use crate::placement::{Extent, UNIT_BYTES};
 
@@ -64,7 +64,7 @@ impl Listing {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Phase {
+enum CheckpointPhase {
     #[default]
     Idle,
     Pages,
@@ -78,7 +78,7 @@ enum Phase {
 
 /// Writes checkpoints and superblocks.
 pub(super) struct Checkpointer {
-    phase: Phase,
+    phase: CheckpointPhase,
     /// What the superblock on the device says. The number of the next space is the index's.
     superblock: Superblock,
     /// The superblock that is being written.
@@ -108,7 +108,7 @@ impl Checkpointer {
     /// The state of a store that was opened from this superblock, whose root lists `listed`.
     pub(super) fn after_open(superblock: Superblock, listed: Listing) -> Self {
         Self {
-            phase: Phase::Idle,
+            phase: CheckpointPhase::Idle,
             superblock,
             next_superblock: None,
             root_begin: superblock.root_seq,
@@ -147,12 +147,12 @@ impl Checkpointer {
 
     /// Whether nodes and pages are being written.
     fn is_writing(&self) -> bool {
-        self.phase == Phase::Pages
+        self.phase == CheckpointPhase::Pages
     }
 
     /// Whether one is asked for or on its way. One that finds no room is given up.
     pub(super) fn is_under_way(&self) -> bool {
-        self.requested || self.phase != Phase::Idle
+        self.requested || self.phase != CheckpointPhase::Idle
     }
 
     /// Whether a checkpoint or a superblock is asked for or on its way.
@@ -167,7 +167,7 @@ impl Checkpointer {
 
     /// Whether another checkpoint may begin.
     pub(super) fn is_idle(&self) -> bool {
-        self.phase == Phase::Idle && self.next_superblock.is_none()
+        self.phase == CheckpointPhase::Idle && self.next_superblock.is_none()
     }
 
     /// Writes a superblock alone if the store is about to be closed, and the last one does not say
@@ -202,13 +202,13 @@ impl Checkpointer {
     /// Moves a checkpoint on.
     pub(super) fn pump(&mut self, base: &mut Base, growth: &mut Growth) {
         match self.phase {
-            Phase::Root if self.pending == 0 => self.write_root(base, growth),
-            Phase::Superblock if self.next_superblock.is_none() => {
+            CheckpointPhase::Root if self.pending == 0 => self.write_root(base, growth),
+            CheckpointPhase::Superblock if self.next_superblock.is_none() => {
                 self.write_superblock(base, self.begin, (self.root, self.begin));
             }
             _ => {}
         }
-        if self.phase == Phase::Pages {
+        if self.phase == CheckpointPhase::Pages {
             self.write_pages(base, growth);
         }
     }
@@ -226,7 +226,7 @@ impl Checkpointer {
         base.index.begin_checkpoint(self.superblock.replay_from);
         self.began_us = base.now_us;
         self.requested = false;
-        self.phase = Phase::Pages;
+        self.phase = CheckpointPhase::Pages;
         self.begin = base.journal.published();
         debug_assert!(self.begin >= self.root_begin, "checkpoints go forward");
         self.bytes_at_last = base.metrics.log_written_bytes_total.get();
@@ -287,7 +287,7 @@ impl Checkpointer {
         }
         base.index.spill_segments.list_some(SPILL_SEGMENTS_LISTED);
         if self.pending == 0 && !base.index.spill_segments.is_listing() {
-            self.phase = Phase::PagesFlush;
+            self.phase = CheckpointPhase::PagesFlush;
             base.flushes.wait(Flushing::Checkpoint);
         }
     }
@@ -343,13 +343,13 @@ impl Checkpointer {
         base.waiters.tell();
         base.index.abandon_checkpoint();
         base.index.spill_segments.take_list();
-        self.phase = Phase::Abandoned;
+        self.phase = CheckpointPhase::Abandoned;
         self.end_abandoned(base);
     }
 
     /// Frees what an abandoned checkpoint has written, for no root will list it.
     fn end_abandoned(&mut self, base: &mut Base) {
-        if self.phase == Phase::Abandoned && self.pending == 0 {
+        if self.phase == CheckpointPhase::Abandoned && self.pending == 0 {
             let next = std::mem::take(&mut self.next);
             let unlisted: Vec<Extent> = next.missing_in(&self.listed).collect();
             unlisted.into_iter().for_each(|extent| base.index.space_map.free(extent));
@@ -359,7 +359,7 @@ impl Checkpointer {
                     base.index.mark_unwritten(kind, image.number);
                 }
             }
-            self.phase = Phase::Idle;
+            self.phase = CheckpointPhase::Idle;
         }
     }
 
@@ -378,7 +378,7 @@ impl Checkpointer {
             return;
         };
         self.root = Some(extent);
-        self.phase = Phase::RootFlush;
+        self.phase = CheckpointPhase::RootFlush;
     }
 
     pub(super) fn write_done(&mut self, base: &mut Base, completion: &Completion) {
@@ -387,9 +387,9 @@ impl Checkpointer {
         if completion.result.is_err() {
             return;
         }
-        if self.phase == Phase::RootFlush && broken::is(Fault::SuperblockBeforeFlush) {
-            self.phase = Phase::Superblock;
-        } else if self.phase == Phase::RootFlush {
+        if self.phase == CheckpointPhase::RootFlush && broken::is(Fault::SuperblockBeforeFlush) {
+            self.phase = CheckpointPhase::Superblock;
+        } else if self.phase == CheckpointPhase::RootFlush {
             base.flushes.wait(Flushing::Checkpoint);
         }
         self.end_abandoned(base);
@@ -398,8 +398,8 @@ impl Checkpointer {
     /// What was written before the flush began is stable.
     pub(super) fn flushed(&mut self) {
         self.phase = match self.phase {
-            Phase::PagesFlush => Phase::Root,
-            Phase::RootFlush => Phase::Superblock,
+            CheckpointPhase::PagesFlush => CheckpointPhase::Root,
+            CheckpointPhase::RootFlush => CheckpointPhase::Superblock,
             other => other,
         };
     }
@@ -435,7 +435,7 @@ impl Checkpointer {
         let bytes = encode_superblock(&superblock);
         buffer[..bytes.len()].copy_from_slice(&bytes);
         let offset = SUPERBLOCK_SLOTS[(superblock.generation % 2) as usize];
-        let operation = Operation::Write { offset, buffer, durability: Durability::Stable };
+        let operation = Operation::Write { offset, buffer, mode: WriteMode::Stable };
         base.io.submit(IoKind::Superblock, None, DeviceId(0), operation);
         self.next_superblock = Some(superblock);
     }
@@ -457,7 +457,7 @@ impl Checkpointer {
         assert!(superblock.replay_from >= self.superblock.replay_from, "the log is released once");
         assert!(superblock.durable >= self.superblock.durable, "what is stable stays so");
         let before = std::mem::replace(&mut self.superblock, superblock);
-        if self.phase == Phase::Superblock {
+        if self.phase == CheckpointPhase::Superblock {
             self.end(base, before.root);
         }
         base.journal.log_mut().release(superblock.replay_from);
@@ -467,7 +467,7 @@ impl Checkpointer {
     /// The checkpoint is complete. Free is what the root before it lists and this one does not.
     fn end(&mut self, base: &mut Base, root_before: Option<Extent>) {
         debug_assert_eq!(self.superblock.root, self.root, "the superblock names the root");
-        self.phase = Phase::Idle;
+        self.phase = CheckpointPhase::Idle;
         base.journal.caught_up();
         self.root_begin = self.begin;
         if !broken::is(Fault::EarlyReuse) {

@@ -17,7 +17,7 @@ pub use super::catalog::Space;
 use super::catalog::{Clones, Snapshots, Spaces};
 use super::format::record_format::{Placement, SpaceRecord};
 use super::ids::{SnapshotId, SpaceId};
-use super::tree::{Found, NodeId, Reference, Trees};
+use super::tree::{FoundItem, NodeId, Reference, Trees};
 use crate::broken::{self, Fault};
 use crate::log::Seq;
 use crate::placement::{Extent, UNIT_BYTES};
@@ -202,7 +202,7 @@ impl Directory {
 
     /// The block that covers `position`, and whether other spaces have it too.
     #[must_use]
-    pub fn find(&self, space: &Space, position: &[u8]) -> Option<Found> {
+    pub fn find(&self, space: &Space, position: &[u8]) -> Option<FoundItem> {
         match space.format.routing() {
             Routing::Ordered => self.trees.floor(space.root, &self.table, position),
             Routing::Exact => self.trees.exact(space.root, &self.table, position),
@@ -243,7 +243,9 @@ impl Directory {
         let id = found.map(|found| BlockId(found.item));
         let in_place = broken::is(Fault::SharedInPlace);
         match found {
-            Some(Found { item, shared }) if (!shared || in_place) && space.fences.is_empty() => {
+            Some(FoundItem { item, shared })
+                if (!shared || in_place) && space.fences.is_empty() =>
+            {
                 let id = BlockId(item);
                 // What is pending for the block is older, and has to go first.
                 let waits = space.pending.len() > 0 && {
@@ -253,7 +255,7 @@ impl Directory {
                 };
                 if waits { Target::Later(None) } else { Target::Block(id) }
             }
-            Some(Found { shared: true, .. }) => Target::Later(id),
+            Some(FoundItem { shared: true, .. }) => Target::Later(id),
             _ => Target::Later(None),
         }
     }

@@ -1,6 +1,6 @@
 //! Changes of the directory, each of which a record of the log stands for.
 
-use super::format::record_format::{Change, CloneRecord, RangeRecord, SpaceRecord};
+use super::format::record_format::{CloneRecord, DirectoryChange, RangeRecord, SpaceRecord};
 use super::ids::{SnapshotId, SpaceId};
 
 /// A change of the directory that is not a run's.
@@ -9,7 +9,7 @@ pub(super) enum Event {
     /// Updates need blocks at these positions of these spaces, each for its space alone.
     Blocks(Vec<(SpaceId, Box<[u8]>)>),
     /// Blocks that are empty go.
-    Forget(Change),
+    Forget(DirectoryChange),
     /// A new space.
     Create(SpaceRecord),
     /// The end of a space.

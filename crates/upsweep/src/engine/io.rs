@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::ids::SpaceId;
-use crate::device::{Buffer, Class, DeviceId, Durability, Hint, Operation, Request, Token};
+use crate::device::{Buffer, Class, DeviceId, Hint, Operation, Request, Token, WriteMode};
 use crate::placement::Extent;
 
 /// Number of a run within this process.
@@ -155,8 +155,8 @@ impl Io {
         buffer: Buffer,
     ) {
         debug_assert_eq!(buffer.len(), extent.bytes as usize, "a write fills its extent");
-        let (offset, durability) = (extent.offset, Durability::Cached);
-        let operation = Operation::Write { offset, buffer, durability };
+        let (offset, mode) = (extent.offset, WriteMode::Cached);
+        let operation = Operation::Write { offset, buffer, mode };
         self.submit(kind, owner, extent.device, operation);
     }
 

@@ -16,7 +16,7 @@ use super::io::{RunId, SpillId};
 use crate::broken::{self, Fault};
 use crate::device::{Completion, Request};
 use crate::error::RequestError;
-use crate::log::{AppendError, Log, LogFailure, Seq, Space, StreamId, Urgency};
+use crate::log::{AppendError, Log, LogFailure, Quota, Seq, StreamId, Urgency};
 
 /// Name of the log stream of updates.
 const UPDATE_STREAM: &str = "updates";
@@ -112,7 +112,7 @@ impl Journal {
         urgency: Urgency,
         now_us: u64,
     ) -> Result<Seq, AppendError> {
-        self.log.append(self.updates, bytes, fill, urgency, Space::User, now_us)
+        self.log.append(self.updates, bytes, fill, urgency, Quota::User, now_us)
     }
 
     /// Appends a record of the engine itself, which may use the log's reserve.
@@ -123,8 +123,8 @@ impl Journal {
         now_us: u64,
     ) -> Result<Seq, AppendError> {
         debug_assert!(!self.is_ahead, "what is carried comes before what is logged");
-        let (urgency, space) = (Urgency::Now, Space::Internal);
-        let seq = self.log.append_parts(self.changes, &[payload], urgency, space, now_us)?;
+        let (urgency, quota) = (Urgency::Now, Quota::Internal);
+        let seq = self.log.append_parts(self.changes, &[payload], urgency, quota, now_us)?;
         self.publish_at(seq, publish);
         Ok(seq)
     }

@@ -11,7 +11,7 @@ const LONG_OVERHEAD_BYTES: usize = 48;
 
 /// The key of a block, in 16 bytes if it is short.
 #[derive(Clone)]
-pub struct Key(Form);
+pub struct BlockKey(Form);
 
 #[derive(Clone)]
 enum Form {
@@ -19,9 +19,9 @@ enum Form {
     Long(Box<Box<[u8]>>),
 }
 
-const _: () = assert!(size_of::<Key>() == 16, "a directory has many keys");
+const _: () = assert!(size_of::<BlockKey>() == 16, "a directory has many keys");
 
-impl Key {
+impl BlockKey {
     /// Memory beyond its own 16 bytes.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
@@ -32,13 +32,13 @@ impl Key {
     }
 }
 
-impl Default for Key {
+impl Default for BlockKey {
     fn default() -> Self {
         Self::from(&[][..])
     }
 }
 
-impl From<&[u8]> for Key {
+impl From<&[u8]> for BlockKey {
     fn from(key: &[u8]) -> Self {
         let mut bytes = [0; SHORT_BYTES_MAX];
         Self(match bytes.get_mut(..key.len()) {
@@ -51,7 +51,7 @@ impl From<&[u8]> for Key {
     }
 }
 
-impl Deref for Key {
+impl Deref for BlockKey {
     type Target = [u8];
 
     #[inline]
@@ -63,27 +63,27 @@ impl Deref for Key {
     }
 }
 
-impl PartialEq for Key {
+impl PartialEq for BlockKey {
     fn eq(&self, other: &Self) -> bool {
         **self == **other
     }
 }
 
-impl Eq for Key {}
+impl Eq for BlockKey {}
 
-impl PartialOrd for Key {
+impl PartialOrd for BlockKey {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Key {
+impl Ord for BlockKey {
     fn cmp(&self, other: &Self) -> Ordering {
         (**self).cmp(&**other)
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for BlockKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(formatter)
     }
@@ -97,7 +97,7 @@ mod tests {
     fn keys_of_all_lengths_come_back() {
         for length in 0..100 {
             let bytes: Vec<u8> = (0..length).collect();
-            let key = Key::from(&*bytes);
+            let key = BlockKey::from(&*bytes);
             assert_eq!(*key, *bytes);
             assert_eq!(*key.clone(), *bytes);
             assert_eq!(key.heap_bytes() > 0, bytes.len() > SHORT_BYTES_MAX);

@@ -14,7 +14,7 @@ use super::base::Base;
 use super::io::IoKind;
 use super::measure::Timed;
 use super::policy::{self, REFUSAL_US};
-use crate::device::{Buffer, Completion, DeviceError, Durability, Operation};
+use crate::device::{Buffer, Completion, DeviceError, Operation, WriteMode};
 use crate::metrics::GrowthOf;
 
 /// Whether and how the log is to become longer.
@@ -43,8 +43,8 @@ impl LogGrowth {
         }
         let (device, operation) = if let Some((device, offset, bytes)) = base.journal.log().blank()
         {
-            let (buffer, durability) = (Buffer::zeroed(bytes as usize), Durability::Stable);
-            (device, Operation::Write { offset, buffer, durability })
+            let (buffer, mode) = (Buffer::zeroed(bytes as usize), WriteMode::Stable);
+            (device, Operation::Write { offset, buffer, mode })
         } else if let Some((device, offset, bytes)) = base.journal.log_mut().begin_growth() {
             self.began_us = base.now_us;
             (device, Operation::Allocate { offset, bytes })

@@ -10,8 +10,8 @@ pub use super::catalog::{
     FIRST_USER_SPACE, QUARANTINE_COMPANION, QUARANTINE_SPACE, REFERENCES_SPACE,
 };
 use super::format::checkpoint_format::CarriedPut;
-use super::format::quarantine_format::{Entry, encode_entry, encode_key};
-use super::format::record_format::{Change, LoggedUpdate, encode_change};
+use super::format::quarantine_format::{QuarantineEntry, encode_entry, encode_key};
+use super::format::record_format::{DirectoryChange, LoggedUpdate, encode_change};
 use super::ids::SpaceId;
 use super::index::Index;
 use super::jobs::Quarantined;
@@ -132,7 +132,7 @@ fn is_carried(put: &CarriedPut, index: &Index) -> bool {
 }
 
 /// The log payload of a change and the quarantined updates that go with it.
-pub(super) fn encode_with_change(change: &Change, quarantined: &[Quarantined]) -> Vec<u8> {
+pub(super) fn encode_with_change(change: &DirectoryChange, quarantined: &[Quarantined]) -> Vec<u8> {
     let puts = puts(quarantined);
     let updates: Vec<LoggedUpdate<'_>> =
         puts.iter().map(|(key, operand)| put_update(key, operand)).collect();
@@ -152,7 +152,7 @@ fn puts(quarantined: &[Quarantined]) -> Vec<(Vec<u8>, Vec<u8>)> {
         let position = equal.entry((update.seq, update.space, &update.key)).or_default();
         let key = encode_key(update.seq, update.space, *position, &update.key);
         *position += 1;
-        let entry = Entry {
+        let entry = QuarantineEntry {
             space: update.space,
             modifier: update.modifier,
             key: update.key.clone(),

@@ -10,7 +10,8 @@ use super::catalog::REFERENCES_SPACE;
 use super::directory::BlockId;
 use super::event::Event;
 use super::format::record_format::{
-    BlockRef, Change, LoggedUpdate, Rebuilt, encode_change, encode_deferred_counts, encode_release,
+    BlockRef, DirectoryChange, LoggedUpdate, Rebuilt, encode_change, encode_deferred_counts,
+    encode_release,
 };
 use super::format::reference_format::encode_cell;
 use super::ids::{SnapshotId, SpaceId};
@@ -118,7 +119,10 @@ impl Reclaimer {
             olds: vec![*old],
             ..<_>::default()
         };
-        let change = Change { rebuilt: empty.iter().map(group).collect(), ..Change::default() };
+        let change = DirectoryChange {
+            rebuilt: empty.iter().map(group).collect(),
+            ..DirectoryChange::default()
+        };
         let mut payload = Vec::new();
         encode_change(&change, &[], &mut payload);
         let publish = Publish::Event(Event::Forget(change));

@@ -25,7 +25,7 @@
 //! - A segment is entered only if every sequence in it is below both the released sequence and the
 //!   youngest durable one: what recovery needs, and the youngest durable batch, are never
 //!   overwritten.
-//! - Every record that was accepted can be dispatched without any further release: see `Space`.
+//! - Every record that was accepted can be dispatched without any further release: see `Quota`.
 //! - At most `8 * devices * depth` batches are beyond the youngest durable one.
 //!
 //! Deviation from the thesis: batches are cut, not of one fixed size. A lone record is written as
@@ -261,9 +261,9 @@ pub enum Urgency {
 /// `k` waiting batches of `P` bytes together enter at most `min(k, devices whose present segment
 /// has less than P bytes left + floor(2 P / segment_bytes))` further segments, because the bytes of
 /// a segment and of the batch that did not fit into it exceed `segment_bytes`. An append is refused
-/// unless that many segments are free, beyond the reserve for [`Space::User`].
+/// unless that many segments are free, beyond the reserve for [`Quota::User`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Space {
+pub enum Quota {
     /// Leaves a reserve of `max(segments / 8, 2)` free segments over all devices.
     User,
     /// May use everything: for the records that let log space be released.

@@ -13,11 +13,11 @@ use super::assembly::{Assembly, Pool};
 use super::format::{self, BatchHeader, DEVICES_MAX, NO_DEVICE, RECORD_HEADER_BYTES};
 use super::ring::Ring;
 use super::{
-    AppendError, LOG_TOKEN_BIT, LogConfig, LogFailure, LogRegion, Seq, Space, StreamId, Urgency,
+    AppendError, LOG_TOKEN_BIT, LogConfig, LogFailure, LogRegion, Quota, Seq, StreamId, Urgency,
 };
 use crate::broken::{self, Fault};
 use crate::device::{
-    self, Buffer, Class, Completion, Devices, Durability, Hint, Operation, Request, Token,
+    self, Buffer, Class, Completion, Devices, Hint, Operation, Request, Token, WriteMode,
 };
 use crate::error::{ClosedError, Error, RequestError};
 use crate::metrics::{LogRefusal, Metrics};
@@ -187,7 +187,7 @@ impl Log {
         payload_len: usize,
         fill: impl FnOnce(&mut [u8]),
         urgency: Urgency,
-        space: Space,
+        quota: Quota,
         now_us: u64,
     ) -> Result<Seq, AppendError> {
         let record_bytes = RECORD_HEADER_BYTES.saturating_add(payload_len);
@@ -196,7 +196,7 @@ impl Log {
             open.fits(record_bytes) && open.bytes_with(record_bytes) == open.bytes()
         });
         if !roomy || self.failed {
-            self.make_room(payload_len, space, now_us)?;
+            self.make_room(payload_len, quota, now_us)?;
         }
         let open = self.open.as_mut().expect("make_room leaves an open batch with room");
         let seq = self.last.next();
@@ -223,7 +223,7 @@ impl Log {
         stream: StreamId,
         parts: &[&[u8]],
         urgency: Urgency,
-        space: Space,
+        quota: Quota,
         now_us: u64,
     ) -> Result<Seq, AppendError> {
         let payload_len = parts.iter().map(|part| part.len()).sum();
@@ -234,12 +234,12 @@ impl Log {
                 room = rest;
             }
         };
-        self.append(stream, payload_len, fill, urgency, space, now_us)
+        self.append(stream, payload_len, fill, urgency, quota, now_us)
     }
 
     /// Leaves an open batch with room for the record, or refuses before anything has changed.
     #[cold]
-    fn make_room(&mut self, payload: usize, space: Space, now_us: u64) -> Result<(), AppendError> {
+    fn make_room(&mut self, payload: usize, quota: Quota, now_us: u64) -> Result<(), AppendError> {
         if self.failed {
             return Err(AppendError::Failed);
         }
@@ -252,7 +252,7 @@ impl Log {
         let waiting = self.sealed.len() + usize::from(self.open.is_some());
         if let Some(open) = self.open.as_ref().filter(|open| open.fits(record_bytes)) {
             let bytes = self.sealed_bytes + open.bytes_with(record_bytes);
-            return self.check_space(bytes, waiting, space);
+            return self.check_space(bytes, waiting, quota);
         }
         let bytes = format::batch_bytes(record_bytes, self.config.page_bytes);
         let long = bytes > u64::from(self.config.batch_bytes);
@@ -266,7 +266,7 @@ impl Log {
             self.metrics.log_refusals_total[LogRefusal::Busy].add(1);
             return Err(AppendError::Busy);
         }
-        self.check_space(queued + bytes, waiting + 1, space)?;
+        self.check_space(queued + bytes, waiting + 1, quota)?;
         self.seal();
         let buffer = self.pool.take(bytes as usize);
         self.open = Some(Assembly::new(buffer, self.config.page_bytes, self.last.next(), now_us));
@@ -274,10 +274,10 @@ impl Log {
     }
 
     /// Refuses if `count` batches of `bytes` together may not find room; see [`Space`].
-    fn check_space(&mut self, bytes: u64, count: usize, space: Space) -> Result<(), AppendError> {
+    fn check_space(&mut self, bytes: u64, count: usize, quota: Quota) -> Result<(), AppendError> {
         let entered = self.segments_entered(bytes, count);
         let segments: u64 = self.rings.iter().map(|ring| u64::from(ring.segments())).sum();
-        let reserve = if space == Space::User { reserve_of(segments) } else { 0 };
+        let reserve = if quota == Quota::User { reserve_of(segments) } else { 0 };
         if self.free_segments() < entered + reserve {
             self.metrics.log_refusals_total[LogRefusal::Full].add(1);
             self.has_refused = true;
@@ -411,8 +411,8 @@ impl Log {
         self.flights.push_back(Flight { device, offset, last_seq, began_us: now_us, done: false });
         // A device writes what a buffer shows.
         batch.buffer.shorten(bytes as usize);
-        let durability = Durability::Stable;
-        let operation = Operation::Write { offset, buffer: batch.buffer, durability };
+        let mode = WriteMode::Stable;
+        let operation = Operation::Write { offset, buffer: batch.buffer, mode };
         let deadline = Some(Duration::from_micros(wait_us));
         let hint = Hint { class: Class::Log, owner: None, deadline };
         Request { device: target, token: Token(LOG_TOKEN_BIT | number), hint, operation }
@@ -530,7 +530,7 @@ impl Log {
     }
 
     /// Bytes that are used or promised to batches on their way, and those from which on records of
-    /// [`Space::User`] are refused: what [`Log::append`] itself goes by.
+    /// [`Quota::User`] are refused: what [`Log::append`] itself goes by.
     #[must_use]
     pub fn user_bytes(&self) -> (u64, u64) {
         let segment = u64::from(self.config.segment_bytes);
@@ -597,7 +597,7 @@ impl Log {
     }
 }
 
-/// Segments of so many that are not for records of [`Space::User`].
+/// Segments of so many that are not for records of [`Quota::User`].
 fn reserve_of(segments: u64) -> u64 {
     segments.div_ceil(8).max(2)
 }

@@ -54,11 +54,11 @@ pub struct Sample<'a> {
     /// The value of the label, if the metric has one.
     pub label: Option<&'static str>,
     /// What was recorded.
-    pub value: Value<'a>,
+    pub value: SampleValue<'a>,
 }
 
 /// What was recorded of a series.
-pub enum Value<'a> {
+pub enum SampleValue<'a> {
     /// Of a counter.
     Count(u64),
     /// Of a gauge.
@@ -126,7 +126,7 @@ impl Metric for Counter {
     }
 
     fn samples_of(reading: &u64) -> Vec<Sample<'static>> {
-        vec![Sample { label: None, value: Value::Count(*reading) }]
+        vec![Sample { label: None, value: SampleValue::Count(*reading) }]
     }
 }
 
@@ -169,7 +169,7 @@ impl Metric for Gauge {
     }
 
     fn samples_of(reading: &f64) -> Vec<Sample<'static>> {
-        vec![Sample { label: None, value: Value::Level(*reading) }]
+        vec![Sample { label: None, value: SampleValue::Level(*reading) }]
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::cells::{Kind, Metric, Sample, Value};
+use super::cells::{Kind, Metric, Sample, SampleValue};
 
 /// Buckets from one power of two to the next.
 const PARTS: u64 = 32;
@@ -175,11 +175,11 @@ impl Metric for Histogram {
     }
 
     fn samples(&self) -> Vec<Sample<'_>> {
-        vec![Sample { label: None, value: Value::Times(self) }]
+        vec![Sample { label: None, value: SampleValue::Times(self) }]
     }
 
     fn samples_of(reading: &Distribution) -> Vec<Sample<'static>> {
-        vec![Sample { label: None, value: Value::Summary(*reading) }]
+        vec![Sample { label: None, value: SampleValue::Summary(*reading) }]
     }
 }
 

@@ -22,6 +22,6 @@ mod labels;
 mod text;
 
 pub use catalogue::{CATALOGUE, Metrics, Readings};
-pub use cells::{Counter, Descriptor, Family, Gauge, Kind, Metric, Sample, Value};
+pub use cells::{Counter, Descriptor, Family, Gauge, Kind, Metric, Sample, SampleValue};
 pub use histogram::{Distribution, Histogram};
 pub use labels::{Finder, GrowthOf, Label, LockCause, LogRefusal, Place, Resource, WaitCause};

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::catalogue::{Metrics, Readings};
-use super::cells::{Descriptor, Kind, Sample, Value};
+use super::cells::{Descriptor, Kind, Sample, SampleValue};
 
 /// What the names of all metrics begin with.
 const PREFIX: &str = "upsweep_";
@@ -66,9 +66,9 @@ fn family(
     head(text, &name, "gauge", &format!("The longest of: {}", descriptor.help));
     for sample in samples {
         let longest = match &sample.value {
-            Value::Times(histogram) => histogram.longest().as_secs_f64(),
-            Value::Summary(found) => found.longest,
-            Value::Count(_) | Value::Level(_) => continue,
+            SampleValue::Times(histogram) => histogram.longest().as_secs_f64(),
+            SampleValue::Summary(found) => found.longest,
+            SampleValue::Count(_) | SampleValue::Level(_) => continue,
         };
         line(text, &name, &labels(label, sample.label, None), longest);
     }
@@ -96,9 +96,9 @@ fn series(text: &mut String, name: &str, label: Option<&str>, sample: &Sample<'_
     let own = labels(label, sample.label, None);
     let with = |more: &str, value: &str| labels(label, sample.label, Some((more, value)));
     let (sum, count) = match &sample.value {
-        Value::Count(count) => return line(text, name, &own, count),
-        Value::Level(level) => return line(text, name, &own, level),
-        Value::Times(histogram) => {
+        SampleValue::Count(count) => return line(text, name, &own, count),
+        SampleValue::Level(level) => return line(text, name, &own, level),
+        SampleValue::Times(histogram) => {
             let bucket = format!("{name}_bucket");
             let (powers, total) = histogram.by_powers();
             for (bound_us, count) in powers {
@@ -108,7 +108,7 @@ fn series(text: &mut String, name: &str, label: Option<&str>, sample: &Sample<'_
             line(text, &bucket, &with("le", "+Inf"), total);
             (histogram.sum().as_secs_f64(), total)
         }
-        Value::Summary(found) => {
+        SampleValue::Summary(found) => {
             for (part, time) in [("0.5", found.p50), ("0.99", found.p99), ("0.999", found.p999)] {
                 line(text, name, &with("quantile", part), time);
             }

@@ -30,7 +30,7 @@ const PACKED_MAX: usize = 2;
 
 /// Blocks that follow one another, enough to be written together.
 #[derive(Default)]
-struct Packed {
+struct PackedBlocks {
     blocks: Vec<LoadedBlock>,
     /// Of their bodies and large values.
     bytes: usize,
@@ -161,7 +161,7 @@ impl BlockStore {
         &self,
         target: &LoadTarget,
         format: &dyn BlockFormat,
-        packed: Receiver<Packed>,
+        packed: Receiver<PackedBlocks>,
     ) -> Result<(), Error> {
         let mut on_their_way: VecDeque<(RunId, usize)> = VecDeque::new();
         let limits = self.limits();
@@ -209,10 +209,10 @@ impl Drop for Unfinished<'_> {
 /// Gathers `blocks` into chunks and hands them over; ends early if nobody takes them any more.
 fn pack_all(
     blocks: &mut dyn Iterator<Item = Result<LoadedBlock, Error>>,
-    hand_over: &SyncSender<Packed>,
+    hand_over: &SyncSender<PackedBlocks>,
 ) -> Result<LoadSummary, Error> {
     let mut summary = LoadSummary::default();
-    let mut chunk = Packed::default();
+    let mut chunk = PackedBlocks::default();
     for block in blocks {
         let block = block?;
         let bytes = block.bytes();

@@ -41,12 +41,12 @@ const GIVE_WAY: Duration = Duration::from_micros(1);
 
 /// Something that threads wait for. Telling it costs nothing while nobody waits.
 #[derive(Default)]
-struct Event {
+struct Signal {
     condvar: Condvar,
     waiters: AtomicU64,
 }
 
-impl Event {
+impl Signal {
     fn is_awaited(&self) -> bool {
         self.waiters.load(Ordering::Relaxed) > 0
     }
@@ -186,11 +186,11 @@ pub(super) struct Shared {
     /// To the thread that makes the calls that were left, which ends when it is gone.
     calls: Mutex<Option<Sender<Call>>>,
     /// There may be room for an update that had to wait.
-    room: Event,
+    room: Signal,
     /// The driver was asked to offer what is parked.
     pub(super) admits: AtomicBool,
     /// Something has happened.
-    progress: Event,
+    progress: Signal,
     durable: AtomicU64,
     pub(super) closed: AtomicBool,
     pub(super) stopping: AtomicBool,
@@ -236,9 +236,9 @@ impl Shared {
             devices: Mutex::new(Some(devices)),
             jobs: Mutex::new(Some(jobs)),
             calls: Mutex::new(Some(calls)),
-            room: Event::default(),
+            room: Signal::default(),
             admits: AtomicBool::new(false),
-            progress: Event::default(),
+            progress: Signal::default(),
             durable,
             closed: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -504,23 +504,23 @@ impl Shared {
         self.wait(guard, &self.room, |state| state.room_events.0)
     }
 
-    /// Moves the core on, and waits for `event`, or a while; only to give way if that alone has
+    /// Moves the core on, and waits for `signal`, or a while; only to give way if that alone has
     /// changed `state`.
     fn wait<'a>(
         &self,
         mut guard: Locked<'a>,
-        event: &Event,
+        signal: &Signal,
         state: impl Fn(&State) -> u64,
     ) -> Locked<'a> {
-        event.waiters.fetch_add(1, Ordering::Relaxed);
+        signal.waiters.fetch_add(1, Ordering::Relaxed);
         let before = state(&guard);
         let outbox = self.pump_locked(&mut guard);
         // With the lock, or what this one waits for might happen before it sleeps.
         self.see_to(outbox);
         std::mem::take(&mut guard.woken).wake(&self.calls);
         let timeout = if state(&guard) == before { LOOK_AGAIN } else { GIVE_WAY };
-        guard.sleep(&event.condvar, timeout);
-        event.waiters.fetch_sub(1, Ordering::Relaxed);
+        guard.sleep(&signal.condvar, timeout);
+        signal.waiters.fetch_sub(1, Ordering::Relaxed);
         guard
     }
 

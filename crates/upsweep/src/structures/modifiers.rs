@@ -40,7 +40,7 @@ mod tests;
 
 pub use counters_format::{CounterRule, counters_operand};
 pub use counters_format::{decode_words, encode_words};
-use operand_format::Number;
+use operand_format::Arithmetic;
 pub use operand_format::{patch_operand, value_operand};
 pub use resolve::{Resolved, is_decided, resolve};
 
@@ -115,7 +115,7 @@ struct Numeric<N> {
     number: PhantomData<N>,
 }
 
-impl<N: Number> Numeric<N> {
+impl<N: Arithmetic> Numeric<N> {
     fn shared(name: &'static str, rule: Rule) -> Arc<Self> {
         Arc::new(Self { name, rule, number: PhantomData })
     }
@@ -154,7 +154,7 @@ impl<N: Number> Numeric<N> {
     }
 }
 
-impl<N: Number> Modifier for Numeric<N> {
+impl<N: Arithmetic> Modifier for Numeric<N> {
     fn name(&self) -> &'static str {
         self.name
     }

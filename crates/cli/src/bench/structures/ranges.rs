@@ -26,12 +26,12 @@ pub(super) struct Outcome {
     /// of a single node for large values.
     nodes_changed_bound: u64,
     removals: u32,
-    parts: Vec<Part>,
+    parts: Vec<RemovedPart>,
 }
 
 /// Of one part.
 #[derive(Serialize)]
-struct Part {
+struct RemovedPart {
     percent: u64,
     us: Spread,
     /// Nodes that the removal itself has changed.
@@ -63,7 +63,7 @@ pub(super) fn measure(bench: &Bench<'_>) -> Result<Outcome, Failure> {
                 store.drop_table("clone")?;
                 store.reclaim()?;
             }
-            parts.push(Part {
+            parts.push(RemovedPart {
                 percent,
                 us: microseconds(&seconds),
                 nodes_changed: Spread::of(nodes),

@@ -19,7 +19,7 @@ use std::time::Duration;
 use super::HostOptions;
 use super::os::{self, Basics, BlockLimits, OpenMode, OperatingSystem, System};
 use super::stable::StableWrites;
-use crate::device::{Buffer, DeviceError, Durability, Geometry};
+use crate::device::{Buffer, DeviceError, Geometry, WriteMode};
 use crate::error::{Error, RequestError, RetryError};
 
 /// Block size in bytes where the host does not tell one.
@@ -153,10 +153,10 @@ impl HostFile {
         &self,
         offset: u64,
         buffer: &Buffer,
-        durability: Durability,
+        mode: WriteMode,
     ) -> Result<(), DeviceError> {
         let write_all = |write_at| os::write_all_at(write_at, &self.file, buffer, offset);
-        if durability == Durability::Stable && !self.syncs_writes {
+        if mode == WriteMode::Stable && !self.syncs_writes {
             match write_all(System::write_stable_at) {
                 // Some of it may be written, and is written again.
                 Err(error) if error.kind() == ErrorKind::Unsupported => {}
@@ -164,7 +164,7 @@ impl HostFile {
             }
         }
         write_all(System::write_at).map_err(|error| io_error(&error))?;
-        if durability == Durability::Stable { self.flush() } else { Ok(()) }
+        if mode == WriteMode::Stable { self.flush() } else { Ok(()) }
     }
 
     /// Makes completed writes stable, with the size of the file.

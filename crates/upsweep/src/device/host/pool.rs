@@ -159,7 +159,7 @@ impl Operation {
     pub(super) fn perform(&mut self, file: &HostFile) -> Result<(), DeviceError> {
         match self {
             Self::Read { offset, buffer } => file.read(*offset, buffer),
-            Self::Write { offset, buffer, durability } => file.write(*offset, buffer, *durability),
+            Self::Write { offset, buffer, mode } => file.write(*offset, buffer, *mode),
             Self::Flush => file.flush(),
             Self::Discard { offset, bytes } => file.discard(*offset, *bytes),
             Self::Allocate { offset, bytes } => file.allocate(*offset, *bytes),

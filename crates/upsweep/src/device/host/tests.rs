@@ -14,7 +14,7 @@ use super::os::{Basics, System};
 use super::{EngineChoice, HostDevices, HostOptions, HostPath};
 use crate::device::tests::*;
 use crate::device::{
-    Bank, DeviceError, DeviceId, Devices, Durability, Operation, read_alone, run_alone, write_alone,
+    Bank, DeviceError, DeviceId, Devices, Operation, WriteMode, read_alone, run_alone, write_alone,
 };
 use crate::{Error, RequestError};
 
@@ -97,7 +97,7 @@ fn many_submitters_one_driver() {
                         let operation = match number % 50 {
                             0 => Operation::Flush,
                             1..25 => read(number % 200 * 4096, 4096),
-                            _ => write(number % 200 * 4096, 4096, 1, Durability::Cached),
+                            _ => write(number % 200 * 4096, 4096, 1, WriteMode::Cached),
                         };
                         submit(&mut *devices.lock().expect("no panic"), token, operation);
                     }
@@ -235,8 +235,8 @@ fn requests_of_a_thread_that_has_ended_complete() {
                 scope.spawn(|| {
                     let mut devices = devices.lock().expect("no panic");
                     for token in 0..8 {
-                        let durability = Durability::Cached;
-                        submit(&mut *devices, token, write(token * 65536, 65536, 1, durability));
+                        let mode = WriteMode::Cached;
+                        submit(&mut *devices, token, write(token * 65536, 65536, 1, mode));
                         submit(&mut *devices, 100 + token, Operation::Flush);
                         let bytes = (round * 8 + token + 1) * 4096;
                         let extend = Operation::Allocate { offset: SIZE, bytes };

@@ -38,7 +38,7 @@ use super::file::{HostFile, extended_in_vain, io_error};
 use super::os::{PUNCH_MODE, RESERVE_MODE};
 use super::pool::check;
 use crate::device::bank::{Waiter, Waker};
-use crate::device::{Completion, DeviceError, Durability, Operation, Request};
+use crate::device::{Completion, DeviceError, Operation, Request, WriteMode};
 
 /// Requests with the kernel at most.
 const DEPTH: usize = 256;
@@ -497,12 +497,12 @@ impl Running {
                 let read = opcode::Read::new(descriptor, rest.as_mut_ptr(), bytes);
                 read.offset(*offset + done as u64).build()
             }
-            Operation::Write { offset, buffer, durability } => {
+            Operation::Write { offset, buffer, mode } => {
                 let rest = &buffer[done..];
                 let bytes = rest.len().min(TRANSFER_BYTES_MAX) as u32;
-                let flags = match durability {
-                    Durability::Stable if !file.syncs_writes => ReadWriteFlags::DSYNC,
-                    Durability::Stable | Durability::Cached => ReadWriteFlags::empty(),
+                let flags = match mode {
+                    WriteMode::Stable if !file.syncs_writes => ReadWriteFlags::DSYNC,
+                    WriteMode::Stable | WriteMode::Cached => ReadWriteFlags::empty(),
                 };
                 let write = opcode::Write::new(descriptor, rest.as_ptr(), bytes);
                 write.offset(*offset + done as u64).rw_flags(flags.bits() as i32).build()
@@ -544,14 +544,14 @@ impl Running {
                     (_, false) => Next::End(Ok(())),
                 };
             }
-            (Operation::Write { buffer, durability, .. }, Stage::Operate) => {
+            (Operation::Write { buffer, mode, .. }, Stage::Operate) => {
                 self.done += count;
                 self.repeats = 0;
                 let is_over = self.done >= buffer.len();
                 return match count {
                     0 => Next::End(Err(io_error(&Errno::IO.into()))),
                     _ if !is_over => Next::Submit,
-                    _ if *durability == Durability::Stable && file.syncs_writes => {
+                    _ if *mode == WriteMode::Stable && file.syncs_writes => {
                         self.stage = Stage::Stabilise;
                         Next::Submit
                     }

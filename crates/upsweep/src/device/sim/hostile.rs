@@ -55,8 +55,8 @@ use super::volatile::{PowerCut, SECTOR_BYTES, Volatile, Write};
 use super::{LatencyModel, MemoryDevices, Simulated};
 use crate::device::random::SplitMix64;
 use crate::device::{
-    Buffer, Class, Completion, DeviceError, DeviceId, Devices, Durability, Geometry, Operation,
-    Request, Token,
+    Buffer, Class, Completion, DeviceError, DeviceId, Devices, Geometry, Operation, Request, Token,
+    WriteMode,
 };
 
 /// `EIO`: what a broken device gives.
@@ -396,8 +396,8 @@ impl<D: Simulated> HostileDevices<D> {
         }
         let action = match operation {
             Operation::Read { offset, ref buffer } => Action::Read { offset, bytes: buffer.len() },
-            Operation::Write { offset, buffer, durability } => {
-                return self.plan_write(ticket, device, offset, buffer, durability);
+            Operation::Write { offset, buffer, mode } => {
+                return self.plan_write(ticket, device, offset, buffer, mode);
             }
             Operation::Flush => Action::Flush { mark: self.volatile.mark() },
             Operation::Discard { offset, bytes } => Action::Discard { offset, bytes },
@@ -412,7 +412,7 @@ impl<D: Simulated> HostileDevices<D> {
         device: DeviceId,
         offset: u64,
         buffer: Buffer,
-        durability: Durability,
+        mode: WriteMode,
     ) -> (Operation, Action) {
         let bytes = buffer.len() as u64;
         let fault = self.write_fault(device, bytes);
@@ -426,9 +426,9 @@ impl<D: Simulated> HostileDevices<D> {
             Some(WriteFault::Misdirected { to }) if has_space(to) => to,
             Some(WriteFault::Misdirected { .. }) | None => offset,
         };
-        let write = Write { ticket, device, offset, bytes: buffer.to_vec(), durability };
+        let write = Write { ticket, device, offset, bytes: buffer.to_vec(), mode };
         self.volatile.begin(&write, &self.bank);
-        (Operation::Write { offset, buffer, durability }, Action::Write(write))
+        (Operation::Write { offset, buffer, mode }, Action::Write(write))
     }
 
     fn plan_failure(
@@ -440,8 +440,8 @@ impl<D: Simulated> HostileDevices<D> {
     ) -> (Operation, Action) {
         let error = if full { DeviceError::NoSpace } else { DeviceError::Failed { errno: EIO } };
         let (buffer, fails) = match operation {
-            Operation::Write { offset, buffer, durability } if !full => {
-                let write = Write { ticket, device, offset, bytes: buffer.to_vec(), durability };
+            Operation::Write { offset, buffer, mode } if !full => {
+                let write = Write { ticket, device, offset, bytes: buffer.to_vec(), mode };
                 self.volatile.begin(&write, &self.bank);
                 (Some(buffer), Some(Failure::Write(write)))
             }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use super::Simulated;
 use crate::device::random::SplitMix64;
-use crate::device::{DeviceId, Durability};
+use crate::device::{DeviceId, WriteMode};
 
 /// Bytes that a device writes in whole or not at all, whatever its logical block.
 pub(super) const SECTOR_BYTES: usize = 512;
@@ -41,7 +41,7 @@ pub(super) struct Write {
     /// Where the bytes land, a multiple of [`SECTOR_BYTES`].
     pub(super) offset: u64,
     pub(super) bytes: Vec<u8>,
-    pub(super) durability: Durability,
+    pub(super) mode: WriteMode,
 }
 
 /// The sectors at risk.
@@ -97,12 +97,12 @@ impl Volatile {
     pub(super) fn complete(&mut self, write: &Write) {
         self.completed += 1;
         let completed = self.completed;
-        self.end(write, |sector, bytes| match write.durability {
-            Durability::Stable => {
+        self.end(write, |sector, bytes| match write.mode {
+            WriteMode::Stable => {
                 sector.stable = bytes.to_vec();
                 sector.versions.clear();
             }
-            Durability::Cached => {
+            WriteMode::Cached => {
                 let bytes = bytes.to_vec();
                 sector.versions.push(Version { completed, ticket: write.ticket, bytes });
             }
@@ -224,7 +224,7 @@ impl Volatile {
         let mut in_flight = in_flight;
         while !in_flight.is_empty() {
             let write = in_flight.swap_remove(random.below(in_flight.len() as u64) as usize);
-            let cached = Write { durability: Durability::Cached, ..write };
+            let cached = Write { mode: WriteMode::Cached, ..write };
             self.complete(&cached);
         }
         let mut fates = BTreeMap::new();

@@ -39,7 +39,7 @@ fn many_in_flight(devices: &mut dyn Devices) {
     let count = 1500_u64;
     let place = |token: u64| (token % 256) * 4096;
     for token in 0..256 {
-        submit(devices, token, write(place(token), 4096, token as u8, Durability::Cached));
+        submit(devices, token, write(place(token), 4096, token as u8, WriteMode::Cached));
     }
     let mut tokens: Vec<u64> = wait_for(devices, 256).iter().map(|done| done.token.0).collect();
     tokens.sort_unstable();
@@ -57,7 +57,7 @@ fn many_in_flight(devices: &mut dyn Devices) {
 }
 
 fn invalid_ranges(devices: &mut dyn Devices) {
-    let stable = Durability::Stable;
+    let stable = WriteMode::Stable;
     let operations = [
         read(SIZE, 4096),
         read(SIZE - 4096, 8192),
@@ -105,7 +105,7 @@ fn allocate(devices: &mut dyn Devices) {
 }
 
 fn flush_and_discard(devices: &mut dyn Devices) {
-    submit(devices, 1, write(0, 16384, 5, Durability::Cached));
+    submit(devices, 1, write(0, 16384, 5, WriteMode::Cached));
     assert_eq!(wait_for(devices, 1)[0].result, Ok(()));
     assert!(run_alone(devices, DEVICE, Operation::Flush).expect("flushed").is_none());
     let discard = Operation::Discard { offset: 4096, bytes: 8192 };
@@ -134,7 +134,7 @@ fn nothing_in_flight(devices: &mut dyn Devices) {
 fn drop_with_requests_in_flight(mut devices: impl Devices) {
     for token in 0..600 {
         submit(&mut devices, token, read((token % 256) * 4096, 4096));
-        submit(&mut devices, token + 1000, write(0, 65536, 1, Durability::Stable));
+        submit(&mut devices, token + 1000, write(0, 65536, 1, WriteMode::Stable));
     }
     submit(&mut devices, 5000, Operation::Flush);
     drop(devices);

@@ -137,9 +137,9 @@ fn power_cut_keeps_its_promises(seed: u64, steps: Vec<Step>) {
             Step::Write { sector, sectors, stable } => {
                 let token = oracle.writes.len() as u64;
                 let buffer = stamped(token + 1, sectors);
-                let durability = if stable { Durability::Stable } else { Durability::Cached };
+                let mode = if stable { WriteMode::Stable } else { WriteMode::Cached };
                 let offset = sector * SECTOR;
-                submit(&mut devices, token, Operation::Write { offset, buffer, durability });
+                submit(&mut devices, token, Operation::Write { offset, buffer, mode });
                 oracle.writes.push(Written { sector, sectors, stable, completed: None });
             }
             Step::Flush => {
@@ -187,9 +187,9 @@ fn a_power_cut_tears_loses_and_keeps() {
     let (mut kept, mut lost, mut torn, mut mixed) = (0, 0, 0, 0);
     for seed in 0..50 {
         let mut devices = bank(seed);
-        submit(&mut devices, 0, write(0, 65536, 1, Durability::Cached));
+        submit(&mut devices, 0, write(0, 65536, 1, WriteMode::Cached));
         wait_for(&mut devices, 1);
-        submit(&mut devices, 1, write(131_072, 65536, 2, Durability::Stable));
+        submit(&mut devices, 1, write(131_072, 65536, 2, WriteMode::Stable));
         let cut = devices.power_cut();
         assert_eq!(cut.requests_in_flight, 1);
         kept += cut.writes_kept;
@@ -209,7 +209,7 @@ fn equal_seeds_give_equal_images() {
         let faults = Faults { misdirected_writes: 100_000, bit_flips: 50_000, ..Faults::default() };
         devices.set_faults(faults);
         for token in 0..100 {
-            submit(&mut devices, token, write(token * 4096, 8192, 7, Durability::Cached));
+            submit(&mut devices, token, write(token * 4096, 8192, 7, WriteMode::Cached));
         }
         let mut completions = Vec::new();
         devices.wait(&mut completions);
@@ -226,7 +226,7 @@ fn without_faults_it_is_the_bank_below() {
     let mut hostile = HostileDevices::new(MemoryDevices::with_sizes(&[SIZE], 3), 9);
     for devices in [&mut plain as &mut dyn Devices, &mut hostile] {
         for token in 0..50 {
-            submit(devices, token, write(token * 4096, 8192, token as u8, Durability::Cached));
+            submit(devices, token, write(token * 4096, 8192, token as u8, WriteMode::Cached));
         }
         submit(devices, 50, Operation::Discard { offset: 0, bytes: 65536 });
         wait_for(devices, 51);
@@ -240,7 +240,7 @@ fn a_failed_flush_is_not_made_good_by_the_next() {
     let mut old = 0;
     for seed in 0..40 {
         let mut devices = bank(seed);
-        submit(&mut devices, 0, write(0, 4096, 1, Durability::Cached));
+        submit(&mut devices, 0, write(0, 4096, 1, WriteMode::Cached));
         wait_for(&mut devices, 1);
         devices.fail_after(0, FailureKind::Writes);
         assert!(run_alone(&mut devices, DEVICE, Operation::Flush).is_err());

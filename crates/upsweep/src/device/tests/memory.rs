@@ -25,11 +25,11 @@ fn time_moves_by_the_latency_model() {
 #[test]
 fn a_request_takes_effect_when_it_completes() {
     let mut devices = MemoryDevices::with_sizes(&[SIZE], 1);
-    submit(&mut devices, 1, write(0, 4096, 7, Durability::Stable));
+    submit(&mut devices, 1, write(0, 4096, 7, WriteMode::Stable));
     assert_eq!(devices.peek(DeviceId(0), 0, 1), [0]);
     wait_for(&mut devices, 1);
     assert_eq!(devices.peek(DeviceId(0), 0, 1), [7]);
-    submit(&mut devices, 2, write(0, 4096, 8, Durability::Stable));
+    submit(&mut devices, 2, write(0, 4096, 8, WriteMode::Stable));
     devices.forget_requests();
     assert_eq!((devices.in_flight(), devices.peek(DeviceId(0), 0, 1)), (0, vec![7]));
 }
@@ -41,7 +41,7 @@ fn history(seed: u64) -> (Vec<(u64, u64)>, u64) {
     for round in 0..4 {
         for token in 0..50 {
             let offset = (token * 7 + round) % 200 * 4096;
-            submit(&mut devices, token, write(offset, 4096, token as u8, Durability::Cached));
+            submit(&mut devices, token, write(offset, 4096, token as u8, WriteMode::Cached));
         }
         submit(&mut devices, 99, Operation::Discard { offset: SIZE - 131_072, bytes: 131_072 });
         let mut completions = Vec::new();
@@ -102,7 +102,7 @@ fn a_hole_is_without_space_until_it_is_allocated() {
     let allocate = Operation::Allocate { offset: offset + 4096, bytes: 8192 };
     run_alone(&mut devices, DeviceId(0), allocate).expect("allocated");
     assert_eq!(devices.unallocated_bytes(DeviceId(0), offset, 16_384), 8192);
-    submit(&mut devices, 1, write(offset + 4096, 8192, 7, Durability::Cached));
+    submit(&mut devices, 1, write(offset + 4096, 8192, 7, WriteMode::Cached));
     assert_eq!(wait_for(&mut devices, 1)[0].result, Ok(()));
 }
 
@@ -110,7 +110,7 @@ fn a_hole_is_without_space_until_it_is_allocated() {
 #[should_panic(expected = "a part is a hole")]
 fn a_write_into_a_hole_is_a_bug() {
     let (mut devices, offset) = with_a_hole();
-    submit(&mut devices, 1, write(offset - 4096, 8192, 7, Durability::Cached));
+    submit(&mut devices, 1, write(offset - 4096, 8192, 7, WriteMode::Cached));
 }
 
 #[test]
@@ -118,5 +118,5 @@ fn a_write_into_a_hole_is_a_bug() {
 fn so_is_a_write_beside_the_discard() {
     let mut devices = MemoryDevices::with_sizes(&[SIZE], 1);
     submit(&mut devices, 1, Operation::Discard { offset: 8192, bytes: 8192 });
-    submit(&mut devices, 2, write(12_288, 4096, 7, Durability::Cached));
+    submit(&mut devices, 2, write(12_288, 4096, 7, WriteMode::Cached));
 }

@@ -6,7 +6,7 @@ mod hostile;
 mod memory;
 mod probe;
 
-use super::{Buffer, Class, Completion, DeviceId, Devices, Durability, Operation, Request, Token};
+use super::{Buffer, Class, Completion, DeviceId, Devices, Operation, Request, Token, WriteMode};
 
 /// Bytes of the devices in these tests.
 pub(crate) const SIZE: u64 = 1 << 20;
@@ -25,8 +25,8 @@ pub(crate) fn submit(devices: &mut dyn Devices, token: u64, operation: Operation
 }
 
 /// A write of `bytes` times `byte`.
-pub(crate) fn write(offset: u64, bytes: usize, byte: u8, durability: Durability) -> Operation {
-    Operation::Write { offset, buffer: filled(bytes, byte), durability }
+pub(crate) fn write(offset: u64, bytes: usize, byte: u8, mode: WriteMode) -> Operation {
+    Operation::Write { offset, buffer: filled(bytes, byte), mode }
 }
 
 /// A read of `bytes` bytes.

@@ -13,7 +13,7 @@ use crate::log::Seq;
 
 /// One quarantined update.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct QuarantineEntry {
     /// The space that it was meant for.
     pub space: SpaceId,
     /// Its modifier.
@@ -26,7 +26,7 @@ pub struct Entry {
     pub reason: String,
 }
 
-impl Entry {
+impl QuarantineEntry {
     /// The range of keys that it removes, if it does.
     #[must_use]
     pub fn range(&self) -> Option<KeyRange<'_>> {
@@ -49,7 +49,7 @@ pub fn encode_key(seq: Seq, space: SpaceId, position: u32, key: &[u8]) -> Vec<u8
 /// The value of a quarantine record as the operand of a put: value kind, then space, modifier, key,
 /// operand and reason.
 #[must_use]
-pub fn encode_entry(entry: &Entry) -> Vec<u8> {
+pub fn encode_entry(entry: &QuarantineEntry) -> Vec<u8> {
     let mut out = vec![ValueKind::Bytes as u8];
     put_varint(&mut out, u64::from(entry.space.get()));
     put_varint(&mut out, u64::from(entry.modifier.0));
@@ -63,9 +63,9 @@ pub fn encode_entry(entry: &Entry) -> Vec<u8> {
 ///
 /// # Errors
 /// [`Malformed`] when it is none.
-pub fn decode_entry(value: &[u8]) -> Result<Entry, Malformed> {
+pub fn decode_entry(value: &[u8]) -> Result<QuarantineEntry, Malformed> {
     let mut reader = Reader::new(value);
-    Ok(Entry {
+    Ok(QuarantineEntry {
         space: reader.space()?,
         modifier: ModifierId(reader.narrow()?),
         key: reader.bytes()?.to_vec(),

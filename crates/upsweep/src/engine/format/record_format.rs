@@ -105,7 +105,7 @@ pub struct Rebuilt {
 
 /// A change of the directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Change {
+pub struct DirectoryChange {
     /// Blocks that are as before but for their place, for all spaces that share them.
     pub moved: Vec<(BlockRef, Placement)>,
     /// Blocks that have split, merged or gone.
@@ -117,9 +117,9 @@ pub struct Change {
 pub struct SpaceRecord {
     /// Its number; never used again after it is dropped.
     pub space: SpaceId,
-    /// Number of the space that holds its large values, or 0.
+    /// Number of the space that holds its large values, or [`SpaceId::NONE`].
     pub companion: SpaceId,
-    /// The snapshot that it belongs to, or 0. What belongs to a snapshot never changes.
+    /// The snapshot that it belongs to, or [`SnapshotId::NONE`]. What belongs to one never changes.
     pub snapshot: SnapshotId,
     /// Name of its block format.
     pub format: String,
@@ -186,7 +186,7 @@ pub enum Payload<'a> {
     /// Updates, all or none of which took effect.
     Updates(Updates<'a>),
     /// A change of the directory, with the updates that it sends to the quarantine.
-    Change(Change, Updates<'a>),
+    Change(DirectoryChange, Updates<'a>),
     /// A new space.
     CreateSpace(SpaceRecord),
     /// The end of a space.
@@ -297,7 +297,11 @@ fn fill_all(updates: &[LoggedUpdate<'_>], room: &mut Room<'_>) {
 }
 
 /// Appends a record of kind 2.
-pub fn encode_change(change: &Change, quarantined: &[LoggedUpdate<'_>], out: &mut Vec<u8>) {
+pub fn encode_change(
+    change: &DirectoryChange,
+    quarantined: &[LoggedUpdate<'_>],
+    out: &mut Vec<u8>,
+) {
     out.push(CHANGE);
     put_varint(out, change.moved.len() as u64);
     for (block, placement) in &change.moved {
@@ -564,7 +568,7 @@ pub fn decode(payload: &[u8]) -> Result<Payload<'_>, Malformed> {
         UPDATES => return Ok(Payload::Updates(read_updates(reader)?)),
         DEFERRED_COUNTS => return Ok(Payload::DeferredCounts(read_updates(reader)?)),
         CHANGE => {
-            let mut change = Change::default();
+            let mut change = DirectoryChange::default();
             for _ in 0..reader.count(7)? {
                 change.moved.push((read_block_ref(&mut reader)?, read_placement(&mut reader)?));
             }

@@ -36,7 +36,7 @@ use super::cache::Cache;
 use super::config::Config;
 use super::directory::{BlockId, Directory, Target};
 use super::format::record_format::{RangeRecord, SpaceRecord};
-use super::key::Key;
+use super::key::BlockKey;
 use super::queue::Arena;
 use super::registry::{Bindings, Registry};
 use super::spill_segments::SpillSegments;
@@ -57,7 +57,7 @@ pub(super) struct Index {
     /// Which blocks are where; several may share a place.
     physical: BTreeSet<(DeviceId, u64, BlockId)>,
     /// Blocks without image for which something waits: space, key.
-    unplaced: BTreeSet<(SpaceId, Key, BlockId)>,
+    unplaced: BTreeSet<(SpaceId, BlockKey, BlockId)>,
     /// Blocks that are to be swept out of turn.
     out_of_turn: BTreeSet<BlockId>,
     pub(super) spill_segments: SpillSegments,
@@ -143,7 +143,7 @@ impl Index {
     }
 
     /// Blocks without image for which something waits, in key order.
-    pub(super) fn unplaced(&self) -> &BTreeSet<(SpaceId, Key, BlockId)> {
+    pub(super) fn unplaced(&self) -> &BTreeSet<(SpaceId, BlockKey, BlockId)> {
         &self.unplaced
     }
 

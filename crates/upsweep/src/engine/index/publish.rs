@@ -22,7 +22,7 @@ use crate::engine::directory::BlockId;
 use crate::engine::event::Event;
 use crate::engine::format::checkpoint_format::CloneEvent;
 use crate::engine::format::record_format::{
-    Change, CloneRecord, Placement, RangeRecord, Rebuilt, SpaceRecord,
+    CloneRecord, DirectoryChange, Placement, RangeRecord, Rebuilt, SpaceRecord,
 };
 use crate::engine::ids::{SnapshotId, SpaceId};
 use crate::engine::queue::{Packed, Waiting};
@@ -251,7 +251,12 @@ impl Index {
     }
 
     /// Applies a change of blocks, places and map.
-    pub(in crate::engine) fn apply_change(&mut self, seq: Seq, change: &Change, release: Release) {
+    pub(in crate::engine) fn apply_change(
+        &mut self,
+        seq: Seq,
+        change: &DirectoryChange,
+        release: Release,
+    ) {
         for (block, placement) in &change.moved {
             match self.directory.table.find(*block) {
                 Some(id) => self.place(id, *placement, release),

@@ -12,7 +12,7 @@ use crate::engine::directory::BlockId;
 use crate::engine::format::spill_segment_format::{SpillSegmentRecord, Spilled};
 use crate::engine::ids::SpaceId;
 use crate::engine::spill_segments::{Filter, SpillSegment};
-use crate::engine::tree::Found;
+use crate::engine::tree::FoundItem;
 use crate::log::Seq;
 
 impl Index {
@@ -32,7 +32,7 @@ impl Index {
             spilled.blocks.iter().all(|block| {
                 let Some(id) = self.directory.table.find(*block) else { return false };
                 let found = self.directory.find(space, &self.directory.block(id).key);
-                found == Some(Found { item: id.0, shared: false })
+                found == Some(FoundItem { item: id.0, shared: false })
             })
         });
         if is_alone {

@@ -11,7 +11,7 @@ use super::run::Run;
 use super::spill_segment::job_spill_segments;
 use crate::engine::base::Base;
 use crate::engine::directory::Directory;
-use crate::engine::format::record_format::{Change, Placement, Rebuilt};
+use crate::engine::format::record_format::{DirectoryChange, Placement, Rebuilt};
 use crate::engine::growth::Growth;
 use crate::engine::ids::SpaceId;
 use crate::engine::io::RunId;
@@ -31,8 +31,8 @@ pub(super) fn describe(
     done: &JobDone,
     extents: &[Extent],
     values: &[Option<Extent>],
-) -> Change {
-    let mut change = Change::default();
+) -> DirectoryChange {
+    let mut change = DirectoryChange::default();
     if let Some(space) = run.load {
         let placements = Placements { frontier: run.frontier, space };
         change.rebuilt.push(describe_load(directory, &placements, done, extents, values));

@@ -6,7 +6,7 @@
 use super::Pipeline;
 use super::block::RunBlock;
 use super::change::{self, of_damaged};
-use super::run::Phase;
+use super::run::RunPhase;
 use crate::broken::{self, Fault};
 use crate::device::Buffer;
 use crate::engine::base::Base;
@@ -24,8 +24,8 @@ impl Pipeline {
         id: RunId,
         jobs: &mut Vec<Job>,
     ) {
-        let phase = std::mem::replace(&mut self.run_mut(id).phase, Phase::Applying);
-        let Phase::Placing(mut done) = phase else { return };
+        let phase = std::mem::replace(&mut self.run_mut(id).phase, RunPhase::Applying);
+        let RunPhase::Placing(mut done) = phase else { return };
         let Some((extents, values)) = self.allocate_for(base, id, &done) else {
             self.no_room_for(base, growth, id, done, jobs);
             return;
@@ -53,7 +53,7 @@ impl Pipeline {
         run.applied_spill_segments = spill_segments.map(|read| read.segment).collect();
         run.change = change;
         run.quarantined = quarantined;
-        run.phase = Phase::Writing { pending };
+        run.phase = RunPhase::Writing { pending };
         if pending == 0 {
             self.run_written(base, id);
         }
@@ -124,7 +124,7 @@ impl Pipeline {
         let half = u64::from(self.runs[&id].block_bytes) / 2;
         let in_pieces = base.index.space_map.free_bytes() >= bytes + base.checkpoint_bytes();
         if growth.begin(base, bytes) {
-            self.run_mut(id).phase = Phase::Placing(done);
+            self.run_mut(id).phase = RunPhase::Placing(done);
         } else if self.runs[&id].load.is_some() {
             self.runs.remove(&id);
             self.failed_loads.push(id);

@@ -10,7 +10,7 @@ use crate::device::{Buffer, Completion, Operation};
 use crate::engine::base::Base;
 use crate::engine::directory::{BlockId, BlockTable};
 use crate::engine::flush::Flushing;
-use crate::engine::format::record_format::Change;
+use crate::engine::format::record_format::DirectoryChange;
 use crate::engine::growth::Growth;
 use crate::engine::ids::SpaceId;
 use crate::engine::index::Release;
@@ -28,7 +28,7 @@ use crate::placement::Extent;
 type LoadedValues = (BlockId, Vec<(Vec<u8>, Vec<u8>)>);
 
 /// Where a run is.
-pub(super) enum Phase {
+pub(super) enum RunPhase {
     /// Its blocks are to be read each by itself.
     Scattered,
     Reading {
@@ -60,7 +60,7 @@ pub(super) struct Run {
     pub(super) spill_segments: Option<Vec<RunSpillSegment>>,
     /// Those of them whose updates of its blocks are in the images on their way.
     pub(super) applied_spill_segments: Vec<Arc<SpillSegment>>,
-    pub(super) phase: Phase,
+    pub(super) phase: RunPhase,
     pub(super) frontier: Seq,
     pub(super) frozen_bytes: usize,
     /// Bytes of the large values that it has in memory.
@@ -79,22 +79,22 @@ pub(super) struct Run {
     /// Shared blocks may be split as well, for one space, because there is no room for whole ones.
     pub(super) may_split_shared: bool,
     pub(super) updates: u64,
-    pub(super) change: Change,
+    pub(super) change: DirectoryChange,
     pub(super) quarantined: Vec<Quarantined>,
 }
 
 impl Run {
     pub(super) fn new(ids: &[BlockId], table: &BlockTable, block_bytes: u32) -> Self {
         let blocks = ids.iter().map(|id| RunBlock::new(*id, table));
-        Self { block_bytes, ..Self::of(blocks.collect(), Phase::Reading { pending: 0 }) }
+        Self { block_bytes, ..Self::of(blocks.collect(), RunPhase::Reading { pending: 0 }) }
     }
 
     /// A chunk of a load, whose images are made.
     pub(super) fn of_load(space: SpaceId, seq: Seq, done: Box<JobDone>) -> Self {
-        Self { frontier: seq, load: Some(space), ..Self::of(Vec::new(), Phase::Placing(done)) }
+        Self { frontier: seq, load: Some(space), ..Self::of(Vec::new(), RunPhase::Placing(done)) }
     }
 
-    pub(super) fn of(blocks: Vec<RunBlock>, phase: Phase) -> Self {
+    pub(super) fn of(blocks: Vec<RunBlock>, phase: RunPhase) -> Self {
         Self {
             blocks,
             spill_segments: None,
@@ -110,23 +110,23 @@ impl Run {
             has_stale_values: false,
             may_split_shared: false,
             updates: 0,
-            change: Change::default(),
+            change: DirectoryChange::default(),
             quarantined: Vec::new(),
         }
     }
 
     pub(super) fn read_one_by_one(&mut self) {
-        self.phase = Phase::Scattered;
+        self.phase = RunPhase::Scattered;
     }
 
     /// Blocks whose change is still to be logged.
     pub(super) fn unlogged_blocks(&self) -> usize {
-        if matches!(self.phase, Phase::Committing) { 0 } else { self.blocks.len() }
+        if matches!(self.phase, RunPhase::Committing) { 0 } else { self.blocks.len() }
     }
 
     /// Whether images of the run are in memory: those that were read, or those to be written.
     pub(super) fn holds_buffers(&self) -> bool {
-        !matches!(self.phase, Phase::Flushing | Phase::Logging { .. } | Phase::Committing)
+        !matches!(self.phase, RunPhase::Flushing | RunPhase::Logging { .. } | RunPhase::Committing)
     }
 
     /// Whether it has large values in memory: loaded, or to be written.
@@ -136,12 +136,12 @@ impl Run {
 
     /// Whether its change is in the log, or only a checkpoint can make it durable.
     fn may_be_published(&self) -> bool {
-        matches!(self.phase, Phase::Committing) || self.waits_for_log()
+        matches!(self.phase, RunPhase::Committing) || self.waits_for_log()
     }
 
     /// Whether the run is written and the log has no room for its change.
     pub(super) fn waits_for_log(&self) -> bool {
-        matches!(self.phase, Phase::Logging { refused: true })
+        matches!(self.phase, RunPhase::Logging { refused: true })
     }
 
     /// The space whose blocks these are, if they are all of one.
@@ -151,7 +151,7 @@ impl Run {
 
     /// Whether its blocks are on their way, or to be asked for.
     fn is_reading(&self) -> bool {
-        matches!(self.phase, Phase::Scattered | Phase::Reading { .. })
+        matches!(self.phase, RunPhase::Scattered | RunPhase::Reading { .. })
     }
 
     /// Whether the run reads from this data device.
@@ -172,7 +172,7 @@ impl Pipeline {
         base.metrics.sweep_read_bytes_total.add(buffer.len() as u64);
         let operation = Operation::Read { offset, buffer };
         base.io.submit(IoKind::RunRead(id), owner, device, operation);
-        self.run_mut(id).phase = Phase::Reading { pending: 1 };
+        self.run_mut(id).phase = RunPhase::Reading { pending: 1 };
     }
 
     pub(super) fn run_mut(&mut self, id: RunId) -> &mut Run {
@@ -184,7 +184,7 @@ impl Pipeline {
         let run = self.runs.get_mut(&id).expect("a run lives until it is published");
         let Some(buffer) = completion.buffer.filter(|_| completion.result.is_ok()) else {
             // One bad sector must not condemn the whole stretch: read block by block.
-            run.phase = Phase::Scattered;
+            run.phase = RunPhase::Scattered;
             return;
         };
         let buffer = Arc::new(buffer);
@@ -194,7 +194,7 @@ impl Pipeline {
             let at = (extent.offset - start) as usize;
             block.check_image(&buffer, at, &base.index.directory().table, store);
         }
-        run.phase = Phase::Reading { pending: 0 };
+        run.phase = RunPhase::Reading { pending: 0 };
     }
 
     pub(in crate::engine) fn block_read_done(
@@ -215,7 +215,7 @@ impl Pipeline {
                 block.damage = Some(result.err().map_or_else(String::new, |e| e.to_string()));
             }
         }
-        if let Phase::Reading { pending } = &mut run.phase {
+        if let RunPhase::Reading { pending } = &mut run.phase {
             *pending -= 1;
         }
     }
@@ -239,14 +239,14 @@ impl Pipeline {
             }
             let run = &self.runs[&id];
             match &run.phase {
-                Phase::Reading { pending: 0 } if run.has_spill_segments() => {
+                RunPhase::Reading { pending: 0 } if run.has_spill_segments() => {
                     self.freeze(base, id, jobs);
                 }
-                Phase::Scattered => self.read_block_by_block(base, id),
-                Phase::LoadingValues { pending: 0, .. } => self.apply_again(base, id, jobs),
-                Phase::NeedsValues(_) => self.load_values(base, id, jobs),
-                Phase::Placing(_) => self.place_run(base, growth, id, jobs),
-                Phase::Logging { .. } => self.log_run(base, id),
+                RunPhase::Scattered => self.read_block_by_block(base, id),
+                RunPhase::LoadingValues { pending: 0, .. } => self.apply_again(base, id, jobs),
+                RunPhase::NeedsValues(_) => self.load_values(base, id, jobs),
+                RunPhase::Placing(_) => self.place_run(base, growth, id, jobs),
+                RunPhase::Logging { .. } => self.log_run(base, id),
                 _ => {}
             }
         }
@@ -266,7 +266,7 @@ impl Pipeline {
             let kind = IoKind::BlockRead(id, position);
             base.io.read(kind, owner, extent);
         }
-        self.run_mut(id).phase = Phase::Reading { pending: extents.len() };
+        self.run_mut(id).phase = RunPhase::Reading { pending: extents.len() };
     }
 
     /// Takes the waiting updates of the run's blocks out of their queues and has them applied.
@@ -378,7 +378,7 @@ impl Pipeline {
             visitors: Arc::clone(base.index.visitors()),
             blocks,
         };
-        self.run_mut(id).phase = Phase::Applying;
+        self.run_mut(id).phase = RunPhase::Applying;
         jobs.push(Job::Run(job));
     }
 
@@ -387,16 +387,16 @@ impl Pipeline {
         let RunOutput { mut job, result } = output;
         self.run_mut(id).values_bytes = values::values_bytes(&result);
         match result {
-            JobResult::Done(done) => self.run_mut(id).phase = Phase::Placing(done),
+            JobResult::Done(done) => self.run_mut(id).phase = RunPhase::Placing(done),
             JobResult::NeedValues(needed) => {
                 for (position, key) in needed {
                     job.blocks[position].values.push((key, Vec::new()));
                 }
-                self.run_mut(id).phase = Phase::NeedsValues(Box::new(job));
+                self.run_mut(id).phase = RunPhase::NeedsValues(Box::new(job));
             }
             JobResult::Corrupt(position, reason) => {
                 self.condemn(id, job.blocks[position].id, reason);
-                self.run_mut(id).phase = Phase::LoadingValues { pending: 0, job: Box::new(job) };
+                self.run_mut(id).phase = RunPhase::LoadingValues { pending: 0, job: Box::new(job) };
             }
         }
     }
@@ -411,8 +411,8 @@ impl Pipeline {
 
     /// A further attempt, with the values that the last one asked for or without a damaged block.
     fn apply_again(&mut self, base: &mut Base, id: RunId, jobs: &mut Vec<Job>) {
-        let phase = std::mem::replace(&mut self.run_mut(id).phase, Phase::Applying);
-        let Phase::LoadingValues { job, .. } = phase else { return };
+        let phase = std::mem::replace(&mut self.run_mut(id).phase, RunPhase::Applying);
+        let RunPhase::LoadingValues { job, .. } = phase else { return };
         let values = job.blocks.into_iter().map(|mut block| {
             block.values.sort();
             (block.id, block.values)
@@ -430,7 +430,7 @@ impl Pipeline {
         if completion.result.is_err() {
             return;
         }
-        let Phase::Writing { pending } = &mut self.run_mut(id).phase else { return };
+        let RunPhase::Writing { pending } = &mut self.run_mut(id).phase else { return };
         *pending -= 1;
         if *pending == 0 {
             self.run_written(base, id);
@@ -439,18 +439,18 @@ impl Pipeline {
 
     pub(super) fn run_written(&mut self, base: &mut Base, id: RunId) {
         if broken::is(Fault::ChangeBeforeFlush) {
-            self.run_mut(id).phase = Phase::Logging { refused: false };
+            self.run_mut(id).phase = RunPhase::Logging { refused: false };
             return;
         }
-        self.run_mut(id).phase = Phase::Flushing;
+        self.run_mut(id).phase = RunPhase::Flushing;
         base.flushes.wait(Flushing::Run(id));
     }
 
     /// What the run has written is stable.
     pub(in crate::engine) fn flushed(&mut self, base: &mut Base, id: RunId) {
-        let is_written = matches!(self.run_mut(id).phase, Phase::Flushing);
+        let is_written = matches!(self.run_mut(id).phase, RunPhase::Flushing);
         assert!(is_written, "a flush covers what was completely written");
-        self.run_mut(id).phase = Phase::Logging { refused: false };
+        self.run_mut(id).phase = RunPhase::Logging { refused: false };
         self.log_run(base, id);
     }
 
@@ -465,14 +465,14 @@ impl Pipeline {
         match base.journal.append_change(&payload, Publish::Run(id), base.now_us) {
             Ok(seq) => {
                 let run = self.run_mut(id);
-                run.phase = Phase::Committing;
+                run.phase = RunPhase::Committing;
                 let quarantined = std::mem::take(&mut run.quarantined);
                 base.quarantine.take(seq, &quarantined, &mut base.index, &mut base.journal);
                 base.metrics.quarantined_updates_total.add(quarantined.len() as u64);
             }
             // A block whose damage sends all its updates to the quarantine may exceed a record.
             Err(AppendError::Full | AppendError::TooLong { .. }) => {
-                self.run_mut(id).phase = Phase::Logging { refused: true };
+                self.run_mut(id).phase = RunPhase::Logging { refused: true };
             }
             // The log's pipeline is full for a moment, or a failed write has closed the store.
             Err(_) => {}

@@ -6,7 +6,7 @@
 
 use super::Pipeline;
 use super::block::RunBlock;
-use super::run::{Phase, Run};
+use super::run::{Run, RunPhase};
 use crate::device::Completion;
 use crate::engine::base::Base;
 use crate::engine::directory::BlockTable;
@@ -25,8 +25,8 @@ impl Pipeline {
         if self.renew_owners(base, id) {
             return self.send_job(base, id, Vec::new(), jobs);
         }
-        let phase = std::mem::replace(&mut self.run_mut(id).phase, Phase::Applying);
-        let Phase::NeedsValues(mut job) = phase else { return };
+        let phase = std::mem::replace(&mut self.run_mut(id).phase, RunPhase::Applying);
+        let RunPhase::NeedsValues(mut job) = phase else { return };
         let mut extents: Vec<Extent> = Vec::new();
         let mut bytes = 0;
         let mut position = 0;
@@ -36,7 +36,7 @@ impl Pipeline {
                 let block = job.blocks[position].id;
                 self.condemn(id, block, "a large value of it is not in the directory".to_owned());
                 job.blocks.iter_mut().for_each(|block| block.values.clear());
-                self.run_mut(id).phase = Phase::LoadingValues { pending: 0, job };
+                self.run_mut(id).phase = RunPhase::LoadingValues { pending: 0, job };
                 return;
             };
             let more: usize = found.iter().map(|extent| extent.bytes as usize).sum();
@@ -57,7 +57,7 @@ impl Pipeline {
         }
         let run = self.run_mut(id);
         run.values_bytes = bytes;
-        run.phase = Phase::LoadingValues { pending: extents.len(), job };
+        run.phase = RunPhase::LoadingValues { pending: extents.len(), job };
     }
 
     /// Takes the blocks from this position of its job on out of a run, into one that asks for their
@@ -78,8 +78,8 @@ impl Pipeline {
         index: usize,
         completion: Completion,
     ) {
-        let phase = std::mem::replace(&mut self.run_mut(id).phase, Phase::Applying);
-        let Phase::LoadingValues { pending, mut job } = phase else { return };
+        let phase = std::mem::replace(&mut self.run_mut(id).phase, RunPhase::Applying);
+        let RunPhase::LoadingValues { pending, mut job } = phase else { return };
         let (position, value) = job.value_position(index);
         let (space, key) =
             (job.blocks[position].companion, job.blocks[position].values[value].0.clone());
@@ -90,7 +90,7 @@ impl Pipeline {
             Err(_) if self.renew_owners(base, id) => {}
             Err(reason) => self.condemn(id, job.blocks[position].id, reason),
         }
-        self.run_mut(id).phase = Phase::LoadingValues { pending: pending - 1, job };
+        self.run_mut(id).phase = RunPhase::LoadingValues { pending: pending - 1, job };
     }
 }
 
@@ -138,7 +138,7 @@ impl Run {
             frontier: self.frontier,
             block_bytes: self.block_bytes,
             may_split_shared: self.may_split_shared,
-            ..Self::of(rest, Phase::NeedsValues(Box::new(job)))
+            ..Self::of(rest, RunPhase::NeedsValues(Box::new(job)))
         };
         for block in &run.blocks {
             let Some(id) = table.find(block.reference()) else { continue };

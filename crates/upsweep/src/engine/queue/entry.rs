@@ -58,7 +58,7 @@ pub(super) fn encode<'a>(
 const SHORT: usize = 256;
 
 /// An entry whose key and operand are still in parts.
-pub(super) struct Entry<'a> {
+pub(super) struct QueueEntry<'a> {
     pub(super) seq: Seq,
     pub(super) modifier: ModifierId,
     shared: usize,
@@ -68,7 +68,7 @@ pub(super) struct Entry<'a> {
     zeros: usize,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> QueueEntry<'a> {
     /// Reads what [`encode`] wrote.
     pub(super) fn read(
         reader: &mut Reader<'a>,

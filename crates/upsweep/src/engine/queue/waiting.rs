@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::copied::Copied;
-use super::entry::Entry;
+use super::entry::QueueEntry;
 use super::tails::TailTable;
 use crate::engine::block_format::UpdateRef;
 use crate::engine::format::codec_format::{Malformed, Reader, put_bytes, put_varint, varint_len};
@@ -132,7 +132,7 @@ impl<'a> Section<'a> {
     pub fn check(self) -> Result<Self, Malformed> {
         let mut reader = Reader::new(self.bytes);
         for _ in 0..self.count {
-            Entry::read(&mut reader, &self.tails, self.first_seq)?.check(self.low)?;
+            QueueEntry::read(&mut reader, &self.tails, self.first_seq)?.check(self.low)?;
         }
         if reader.is_empty() { Ok(self) } else { Err(Malformed("section end")) }
     }
@@ -173,10 +173,10 @@ impl<'a> Section<'a> {
         found
     }
 
-    fn for_each(&self, mut visit: impl FnMut(Entry<'a>)) {
+    fn for_each(&self, mut visit: impl FnMut(QueueEntry<'a>)) {
         let mut reader = Reader::new(self.bytes);
         for _ in 0..self.count {
-            let entry = Entry::read(&mut reader, &self.tails, self.first_seq);
+            let entry = QueueEntry::read(&mut reader, &self.tails, self.first_seq);
             visit(entry.expect("a queue holds what was encoded for it"));
         }
     }
@@ -226,7 +226,7 @@ impl<'a> Waiting<'a> {
         self.note(update.seq, update.modifier, start, update.key.len(), update.operand.len());
     }
 
-    fn push_entry(&mut self, entry: &Entry<'a>, low: &[u8]) {
+    fn push_entry(&mut self, entry: &QueueEntry<'a>, low: &[u8]) {
         let start = self.bytes.len();
         let key_bytes = entry.put_key(low, &mut self.bytes);
         let long = entry.whole_operand().filter(|operand| operand.len() >= LONG_BYTES_MIN);

@@ -37,7 +37,7 @@ pub(super) struct Search {
 }
 
 /// Neighbouring blocks whose queues fill a spill segment.
-pub(super) struct Found {
+pub(super) struct Candidate {
     space: SpaceId,
     blocks: Vec<BlockId>,
     bytes: usize,
@@ -49,7 +49,7 @@ impl Spiller {
     pub(super) fn take_spill_segment(
         &mut self,
         base: &mut Base,
-        found: &Found,
+        found: &Candidate,
         spill: &mut Spill,
     ) -> Option<NewSpillSegment> {
         let (Some(first), Some(last)) = (found.blocks.first(), found.blocks.last()) else {
@@ -101,7 +101,11 @@ impl Spiller {
 
     /// Goes on with the round to the next blocks that fill a spill segment; `None` when it is
     /// complete.
-    pub(super) fn next_spill_segment(&mut self, base: &Base, looked: &mut usize) -> Option<Found> {
+    pub(super) fn next_spill_segment(
+        &mut self,
+        base: &Base,
+        looked: &mut usize,
+    ) -> Option<Candidate> {
         let spaces =
             base.index.directory().spaces_of(SnapshotId::NONE).filter(|space| may_spill(space));
         let mut search = std::mem::take(&mut self.search);
@@ -110,7 +114,7 @@ impl Spiller {
             if space > search.space {
                 (search.space, search.from) = (space, Box::default());
             }
-            let mut found = Found { space, blocks: Vec::new(), bytes: 0, first_seq: Seq::MAX };
+            let mut found = Candidate { space, blocks: Vec::new(), bytes: 0, first_seq: Seq::MAX };
             self.fill_spill_segment(base, &mut found, &mut search, looked);
             found
         });
@@ -123,7 +127,7 @@ impl Spiller {
     fn fill_spill_segment(
         &self,
         base: &Base,
-        found: &mut Found,
+        found: &mut Candidate,
         search: &mut Search,
         looked: &mut usize,
     ) {
@@ -179,7 +183,7 @@ impl Spiller {
     }
 
     /// Whether enough is in it, or what is old.
-    fn is_worth_a_spill_segment(&self, base: &Base, found: &Found) -> bool {
+    fn is_worth_a_spill_segment(&self, base: &Base, found: &Candidate) -> bool {
         let is_old = self.search.began.is_some_and(|began| found.first_seq <= began);
         policy::is_worth_a_spill_segment(found.bytes, base.config.spill_segment_bytes, is_old)
     }

@@ -57,7 +57,7 @@ struct Spill {
     growth_bytes: u64,
     /// Memory that its spill segments will take.
     spill_segments_memory_bytes: usize,
-    phase: Phase,
+    phase: SpillPhase,
     began_us: u64,
     /// Its spill segments, from the time at which they have places.
     spill_segments: Vec<Prepared>,
@@ -69,7 +69,7 @@ struct Prepared {
     filter: Filter,
 }
 
-enum Phase {
+enum SpillPhase {
     Gathering {
         spill_segments: Vec<NewSpillSegment>,
         /// Blocks that were looked at for them.
@@ -91,12 +91,12 @@ enum Phase {
 impl Spill {
     /// Whether spill segments are added, which only the youngest spill has.
     fn is_gathering(&self) -> bool {
-        matches!(self.phase, Phase::Gathering { .. })
+        matches!(self.phase, SpillPhase::Gathering { .. })
     }
 
     /// Whether it is written and the log has no room for its record.
     fn waits_for_log(&self) -> bool {
-        matches!(self.phase, Phase::Logging { refused: true })
+        matches!(self.phase, SpillPhase::Logging { refused: true })
     }
 
     /// Whether it has what waited for a block.
@@ -227,9 +227,9 @@ impl Spiller {
         let ids: Vec<SpillId> = self.spills.keys().copied().collect();
         for id in ids {
             match self.spills[&id].phase {
-                Phase::Gathering { .. } => gathers = true,
-                Phase::Placing(_) => self.write_spill(base, id),
-                Phase::Logging { .. } => self.log_spill(base, id),
+                SpillPhase::Gathering { .. } => gathers = true,
+                SpillPhase::Placing(_) => self.write_spill(base, id),
+                SpillPhase::Logging { .. } => self.log_spill(base, id),
                 _ => {}
             }
         }
@@ -278,7 +278,7 @@ impl Spiller {
             frozen_bytes: 0,
             growth_bytes: 0,
             spill_segments_memory_bytes: 0,
-            phase: Phase::Gathering { spill_segments: Vec::new(), looked: 0 },
+            phase: SpillPhase::Gathering { spill_segments: Vec::new(), looked: 0 },
             began_us: base.now_us,
             spill_segments: Vec::new(),
         };
@@ -289,8 +289,8 @@ impl Spiller {
     fn gather(&mut self, base: &mut Base, growth: &Growth, jobs: &mut Vec<Job>) {
         let mut is_complete = !self.can_spill(base, growth);
         let Some((id, mut spill)) = self.spills.pop_last() else { return };
-        let phase = std::mem::replace(&mut spill.phase, Phase::Encoding);
-        let Phase::Gathering { mut spill_segments, mut looked } = phase else { return };
+        let phase = std::mem::replace(&mut spill.phase, SpillPhase::Encoding);
+        let SpillPhase::Gathering { mut spill_segments, mut looked } = phase else { return };
         if !is_complete {
             match self.next_spill_segment(base, &mut looked) {
                 Some(found) => {
@@ -314,7 +314,7 @@ impl Spiller {
             let job = SpillJob { spill: id, store: base.config.store, spill_segments };
             jobs.push(Job::Spill(job));
         } else {
-            spill.phase = Phase::Gathering { spill_segments, looked };
+            spill.phase = SpillPhase::Gathering { spill_segments, looked };
         }
         self.spills.insert(id, spill);
     }
@@ -328,13 +328,13 @@ impl Spiller {
 
     pub(super) fn encoded(&mut self, output: SpillOutput) {
         let id = output.spill;
-        self.spill_mut(id).phase = Phase::Placing(Box::new(output));
+        self.spill_mut(id).phase = SpillPhase::Placing(Box::new(output));
     }
 
     /// Writes what is encoded, if there is room.
     fn write_spill(&mut self, base: &mut Base, id: SpillId) {
-        let phase = std::mem::replace(&mut self.spill_mut(id).phase, Phase::Encoding);
-        let Phase::Placing(output) = phase else { return };
+        let phase = std::mem::replace(&mut self.spill_mut(id).phase, SpillPhase::Encoding);
+        let SpillPhase::Placing(output) = phase else { return };
         let SpillOutput { spill_segments, buffer, .. } = *output;
         let lengths: Vec<u32> = spill_segments.iter().map(|segment| segment.bytes).collect();
         let Some(extents) = base.index.space_map.allocate_run(&lengths) else {
@@ -347,7 +347,7 @@ impl Spiller {
         };
         let spill = self.spill_mut(id);
         spill.spill_segments = spill_segments.into_iter().zip(&extents).map(place).collect();
-        spill.phase = Phase::Writing { pending: writes.len() };
+        spill.phase = SpillPhase::Writing { pending: writes.len() };
         let owner =
             owner_of(spill.spill_segments.iter().map(|segment| segment.spilled.record.space));
         for (extent, buffer) in writes {
@@ -361,12 +361,12 @@ impl Spiller {
             return;
         }
         let spill = self.spill_mut(id);
-        let Phase::Writing { pending } = &mut spill.phase else { return };
+        let SpillPhase::Writing { pending } = &mut spill.phase else { return };
         *pending -= 1;
         if *pending == 0 && broken::is(Fault::SpillBeforeFlush) {
-            spill.phase = Phase::Logging { refused: false };
+            spill.phase = SpillPhase::Logging { refused: false };
         } else if *pending == 0 {
-            spill.phase = Phase::Flushing;
+            spill.phase = SpillPhase::Flushing;
             base.flushes.wait(Flushing::Spill(id));
         }
     }
@@ -377,9 +377,9 @@ impl Spiller {
 
     pub(super) fn flushed(&mut self, base: &mut Base, id: SpillId) {
         let spill = self.spill_mut(id);
-        let is_written = matches!(spill.phase, Phase::Flushing);
+        let is_written = matches!(spill.phase, SpillPhase::Flushing);
         assert!(is_written, "a flush covers what was completely written");
-        spill.phase = Phase::Logging { refused: false };
+        spill.phase = SpillPhase::Logging { refused: false };
         self.log_spill(base, id);
     }
 
@@ -393,9 +393,9 @@ impl Spiller {
         let mut payload = Vec::new();
         encode_spill(spill.spill_segments.iter().map(|segment| &segment.spilled), &mut payload);
         match base.journal.append_change(&payload, Publish::Spill(id), base.now_us) {
-            Ok(_) => self.spill_mut(id).phase = Phase::Committing,
+            Ok(_) => self.spill_mut(id).phase = SpillPhase::Committing,
             Err(AppendError::Full | AppendError::TooLong { .. }) => {
-                self.spill_mut(id).phase = Phase::Logging { refused: true };
+                self.spill_mut(id).phase = SpillPhase::Logging { refused: true };
             }
             // The log's pipeline is full for a moment, or a failed write has closed the store.
             Err(_) => {}
@@ -405,7 +405,7 @@ impl Spiller {
     /// The record of the spill is durable, or a checkpoint carries it.
     pub(super) fn publish(&mut self, base: &mut Base, id: SpillId, seq: Seq, release: Release) {
         let spill = self.spills.remove(&id).expect("a spill lives until it is published");
-        let is_logged = matches!(spill.phase, Phase::Committing);
+        let is_logged = matches!(spill.phase, SpillPhase::Committing);
         assert!(
             is_logged || spill.waits_for_log(),
             "it is written, flushed, and logged or carried"

@@ -10,7 +10,7 @@ use crate::device::DeviceId;
 use crate::engine::base::Base;
 use crate::engine::directory::BlockId;
 use crate::engine::ids::SpaceId;
-use crate::engine::key::Key;
+use crate::engine::key::BlockKey;
 use crate::engine::pipeline::Pipeline;
 use crate::engine::policy::RunLimits;
 use crate::engine::spiller::Spiller;
@@ -25,7 +25,7 @@ pub(super) struct Cycle {
     images: u64,
     passed: u64,
     /// Where the pass over blocks without image is; `None` when done.
-    unplaced: Option<(SpaceId, Key, BlockId)>,
+    unplaced: Option<(SpaceId, BlockKey, BlockId)>,
 }
 
 /// What a cycle goes on with.
@@ -50,7 +50,7 @@ impl Cycle {
             left: (0..base.config.data_devices).map(stretches).collect(),
             images: base.index.placed().len() as u64,
             passed: 0,
-            unplaced: Some((SpaceId::NONE, Key::default(), BlockId(0))),
+            unplaced: Some((SpaceId::NONE, BlockKey::default(), BlockId(0))),
         }
     }
 

@@ -60,7 +60,7 @@ impl Trees {
         from: &[u8],
     ) -> Difference<'t, I> {
         let side =
-            |root| Side { parts: vec![Part { low: Box::default(), child: Child::Node(root) }] };
+            |root| Side { parts: vec![Subtree { low: Box::default(), child: Child::Node(root) }] };
         Difference { trees: self, items, from: from.into(), sides: [side(left), side(right)] }
     }
 }
@@ -98,14 +98,14 @@ enum Child {
 }
 
 /// A subtree or item that is still to be compared.
-struct Part {
+struct Subtree {
     low: Box<[u8]>,
     child: Child,
 }
 
 /// What is left of one tree, the next part last.
 struct Side {
-    parts: Vec<Part>,
+    parts: Vec<Subtree>,
 }
 
 impl Side {
@@ -135,7 +135,7 @@ pub struct Difference<'t, I> {
 impl<I: Items> Difference<'_, I> {
     /// Replaces the next part of a side, a node, by its children.
     fn expand(&mut self, side: usize) {
-        let Some(Part { low, child: Child::Node(id) }) = self.sides[side].parts.pop() else {
+        let Some(Subtree { low, child: Child::Node(id) }) = self.sides[side].parts.pop() else {
             return;
         };
         let node = self.trees.node(id);
@@ -150,7 +150,7 @@ impl<I: Items> Difference<'_, I> {
                 if node.level == 0 { Child::Item(child) } else { Child::Node(NodeId(child)) };
             // A part that is cut short begins where it was cut.
             let low = low.clone().max(node.key(self.items, slot).into());
-            self.sides[side].parts.push(Part { low, child });
+            self.sides[side].parts.push(Subtree { low, child });
         }
     }
 

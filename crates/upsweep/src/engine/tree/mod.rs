@@ -59,7 +59,7 @@ pub trait Items {
 
 /// What a search found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundItem {
     /// The item.
     pub item: u32,
     /// Whether any other tree may see a change of it: the item, or a node above it, has more than
@@ -268,7 +268,7 @@ impl Trees {
 
     /// The last item whose key is at most `key`. Cost: a binary search per level, twice at worst.
     #[must_use]
-    pub fn floor(&self, root: NodeId, items: &impl Items, key: &[u8]) -> Option<Found> {
+    pub fn floor(&self, root: NodeId, items: &impl Items, key: &[u8]) -> Option<FoundItem> {
         self.last_before(root, |node| node.upper(items, key))
     }
 
@@ -276,7 +276,7 @@ impl Trees {
     ///
     /// A bound may be lower than all keys below it. So if the last node has nothing, it is the last
     /// item of the subtree before that is wanted.
-    fn last_before(&self, root: NodeId, search: impl Fn(&Node) -> usize) -> Option<Found> {
+    fn last_before(&self, root: NodeId, search: impl Fn(&Node) -> usize) -> Option<FoundItem> {
         let (mut at, mut shared) = (root, false);
         let mut before: Option<(NodeId, bool)> = None;
         loop {
@@ -298,7 +298,7 @@ impl Trees {
     }
 
     /// The last item below a node, whose parents are shared or not.
-    fn last(&self, mut at: NodeId, mut shared: bool) -> Option<Found> {
+    fn last(&self, mut at: NodeId, mut shared: bool) -> Option<FoundItem> {
         loop {
             let node = self.node(at);
             shared |= node.refs > 1;
@@ -310,14 +310,14 @@ impl Trees {
         }
     }
 
-    fn found(&self, item: u32, shared: bool) -> Found {
+    fn found(&self, item: u32, shared: bool) -> FoundItem {
         let is_shared = |item: u32| self.has_sharing() && self.item_refs[item as usize] > 1;
-        Found { item, shared: shared || is_shared(item) }
+        FoundItem { item, shared: shared || is_shared(item) }
     }
 
     /// The item with exactly this key.
     #[must_use]
-    pub fn exact(&self, root: NodeId, items: &impl Items, key: &[u8]) -> Option<Found> {
+    pub fn exact(&self, root: NodeId, items: &impl Items, key: &[u8]) -> Option<FoundItem> {
         self.floor(root, items, key).filter(|found| items.key(found.item) == key)
     }
 

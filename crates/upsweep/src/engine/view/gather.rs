@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Gathered, Part, PendingView, ReadImage, View, Wanted};
+use super::{Gathered, PendingView, ReadImage, ReadTarget, View, Wanted};
 use crate::broken::{self, Fault};
 use crate::device::DeviceId;
 use crate::engine::base::Base;
@@ -79,7 +79,7 @@ pub(in crate::engine) fn gather(base: &mut Base, view: &PendingView) -> Result<G
             }
             Spilled::NeedsRead(segment) => {
                 let extent = segment.record.extent;
-                return Ok(Gathered::NeedsRead(Part::SpillSegment(segment), extent));
+                return Ok(Gathered::NeedsRead(ReadTarget::SpillSegment(segment), extent));
             }
         }
     }
@@ -89,7 +89,7 @@ pub(in crate::engine) fn gather(base: &mut Base, view: &PendingView) -> Result<G
         None => None,
         Some(extent) => match image_at(base, view, extent, placement.image_seq) {
             Some(image) => Some(image),
-            None => return Ok(Gathered::NeedsRead(Part::Block(id), extent)),
+            None => return Ok(Gathered::NeedsRead(ReadTarget::Block(id), extent)),
         },
     };
     let image_seq = placement.image_seq;

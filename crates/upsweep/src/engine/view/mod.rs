@@ -109,14 +109,14 @@ pub(super) struct PendingView {
 
 /// What is to be read.
 #[derive(Clone)]
-pub(super) enum Part {
+pub(super) enum ReadTarget {
     /// The image of a block.
     Block(BlockId),
     SpillSegment(Arc<SpillSegment>),
 }
 
 struct PendingRead {
-    part: Part,
+    target: ReadTarget,
     extent: Extent,
     expected: Arc<Expected>,
     waiters: Vec<ViewId>,
@@ -178,13 +178,13 @@ pub(super) struct Views {
     reads: BTreeMap<Token, PendingRead>,
     by_extent: BTreeMap<Extent, Token>,
     /// Reads to submit at the next pump.
-    wanted: Vec<(Part, Extent, ViewId)>,
+    wanted: Vec<(ReadTarget, Extent, ViewId)>,
     answered: Vec<(ViewId, ViewAnswer)>,
 }
 
 pub(super) enum Gathered {
     Complete(View),
-    NeedsRead(Part, Extent),
+    NeedsRead(ReadTarget, Extent),
 }
 
 impl Views {
@@ -203,11 +203,11 @@ impl Views {
         let view = PendingView { space, wanted, images: Vec::new() };
         match gather(base, &view)? {
             Gathered::Complete(view) => Ok(ViewPoll::Ready(view)),
-            Gathered::NeedsRead(part, extent) => {
+            Gathered::NeedsRead(target, extent) => {
                 self.next += 1;
                 let id = ViewId(self.next);
                 self.pending.insert(id, view);
-                self.wanted.push((part, extent, id));
+                self.wanted.push((target, extent, id));
                 Ok(ViewPoll::Pending(id))
             }
         }
@@ -215,8 +215,8 @@ impl Views {
 
     /// Submits the reads that views need, one per block, and hands out the answers.
     pub(super) fn pump(&mut self, base: &mut Base, answers: &mut Vec<(ViewId, ViewAnswer)>) {
-        for (part, extent, id) in std::mem::take(&mut self.wanted) {
-            if let Some(read) = self.begin_read(base, part, extent, id) {
+        for (target, extent, id) in std::mem::take(&mut self.wanted) {
+            if let Some(read) = self.begin_read(base, target, extent, id) {
                 base.io.send(read.request);
             }
         }
@@ -227,8 +227,8 @@ impl Views {
     /// [`Views::complete_read`]; `None` if that read is on its way already.
     pub(super) fn take_read(&mut self, base: &mut Base, id: ViewId) -> Option<ViewRead> {
         let position = self.wanted.iter().position(|wanted| wanted.2 == id)?;
-        let (part, extent, id) = self.wanted.remove(position);
-        self.begin_read(base, part, extent, id)
+        let (target, extent, id) = self.wanted.remove(position);
+        self.begin_read(base, target, extent, id)
     }
 
     /// Takes the outcome of a read, and answers the view that it was done for; `None` if it needs
@@ -254,7 +254,7 @@ impl Views {
     fn begin_read(
         &mut self,
         base: &mut Base,
-        part: Part,
+        target: ReadTarget,
         extent: Extent,
         id: ViewId,
     ) -> Option<ViewRead> {
@@ -264,14 +264,14 @@ impl Views {
             return None;
         }
         let store = base.config.store;
-        let (owner, expected) = match &part {
-            Part::Block(block) => {
+        let (owner, expected) = match &target {
+            ReadTarget::Block(block) => {
                 let block = base.index.directory().block(*block);
                 let Placement { image_space: space, image_seq: seq, .. } = block.placement();
                 let (kind, number, key) = (ImageKind::Block, space.get(), Box::from(&*block.key));
                 (space, Expected { store, kind, number, key, seq })
             }
-            Part::SpillSegment(segment) => {
+            ReadTarget::SpillSegment(segment) => {
                 let Identity { kind, number, seq, key, .. } =
                     spill_segments::identity(store, &segment.record);
                 let key = key.into();
@@ -282,7 +282,7 @@ impl Views {
         let request = base.io.read_request(IoKind::View, Some(owner), extent);
         self.by_extent.insert(extent, request.token);
         let (waiters, check) = (vec![id], Arc::clone(&expected));
-        let read = PendingRead { part, extent, expected: check, waiters };
+        let read = PendingRead { target, extent, expected: check, waiters };
         self.reads.insert(request.token, read);
         base.metrics.query_reads_total.add(1);
         Some(ViewRead { request, expected })
@@ -305,12 +305,12 @@ impl Views {
             let found = (image_space.get(), &*block.key, image_seq, extent);
             found == (number, &**key, seq, Some(read.extent))
         };
-        let (name, stayed) = match &read.part {
+        let (name, stayed) = match &read.target {
             // A block that shares the image may be left when the one that was asked for has moved.
-            Part::Block(block) => {
+            ReadTarget::Block(block) => {
                 ("block", is_there(*block) || base.index.blocks_at(read.extent).any(is_there))
             }
-            Part::SpillSegment(segment) => {
+            ReadTarget::SpillSegment(segment) => {
                 ("spill segment", base.index.spill_segments.has(&segment.record))
             }
         };
@@ -345,8 +345,8 @@ impl Views {
             Some(damage) => Err(damage.clone().into()),
             None => match gather(base, &pending) {
                 Ok(Gathered::Complete(view)) => Ok(view),
-                Ok(Gathered::NeedsRead(part, extent)) => {
-                    self.wanted.push((part, extent, id));
+                Ok(Gathered::NeedsRead(target, extent)) => {
+                    self.wanted.push((target, extent, id));
                     self.pending.insert(id, pending);
                     return;
                 }

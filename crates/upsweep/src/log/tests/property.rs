@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::world::{World, config};
-use crate::log::{AppendError, LogConfig, Seq, Space, Urgency};
+use crate::log::{AppendError, LogConfig, Quota, Seq, Urgency};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -71,9 +71,9 @@ fn run(world: &mut World, steps: &[Step]) {
         match step {
             Step::Append { stream, bytes, fill, urgent, internal } => {
                 let urgency = if *urgent { Urgency::Now } else { Urgency::Relaxed };
-                let space = if *internal { Space::Internal } else { Space::User };
+                let quota = if *internal { Quota::Internal } else { Quota::User };
                 let payload = vec![*fill; *bytes];
-                match world.append(*stream, &payload, urgency, space) {
+                match world.append(*stream, &payload, urgency, quota) {
                     Ok(_) | Err(AppendError::Full | AppendError::Busy) => {}
                     Err(AppendError::TooLong { limit }) => assert!(payload.len() > limit),
                     Err(AppendError::Failed) => panic!("no write has failed"),
@@ -152,7 +152,7 @@ proptest! {
         let released = world.log.last().get() + 1;
         world.release(Seq::new(released.max(4) - 3));
         // The last batch attests all before, and is not touched.
-        world.append(5, b"x", Urgency::Now, Space::Internal).expect("there is room");
+        world.append(5, b"x", Urgency::Now, Quota::Internal).expect("there is room");
         world.dispatch();
         let crate::device::Operation::Write { offset, ref buffer, .. } =
             world.flights[0].operation else { panic!("a write") };

@@ -7,7 +7,7 @@ use crate::device::{Buffer, DeviceError, DeviceId, Operation, Request};
 use crate::error::{Error, RequestError};
 use crate::log::format::{self, BATCH_HEADER_BYTES, BatchHeader, Invalid, RECORD_HEADER_BYTES};
 use crate::log::{
-    AppendError, LOG_TOKEN_BIT, Log, LogConfig, LogFailure, Seq, Space, StreamId, Urgency, recover,
+    AppendError, LOG_TOKEN_BIT, Log, LogConfig, LogFailure, Quota, Seq, StreamId, Urgency, recover,
 };
 use crate::metrics::LogRefusal;
 
@@ -124,7 +124,7 @@ fn a_record_stays_in_the_batch_that_it_was_appended_to() {
 fn relaxed_records_wait_for_a_full_batch_time_or_an_urgent_one() {
     let mut world = World::new(config(1, 4, 8, 1));
     world.now_us = 1000;
-    let relaxed = (Urgency::Relaxed, Space::User);
+    let relaxed = (Urgency::Relaxed, Quota::User);
     world.append(7, b"a", relaxed.0, relaxed.1).expect("room");
     world.dispatch();
     assert_eq!((world.flights.len(), world.log.deadline_us()), (0, Some(1200)));
@@ -246,9 +246,9 @@ fn a_long_record_gets_a_batch_of_its_own_of_up_to_a_segment() {
     let limit = world.log.record_bytes_max();
     assert_eq!(limit, 8 * 4096 - BATCH_HEADER_BYTES - RECORD_HEADER_BYTES);
     assert_eq!(world.put(limit + 1, 0), Err(AppendError::TooLong { limit }));
-    world.append(7, b"before", Urgency::Relaxed, Space::User).expect("room");
+    world.append(7, b"before", Urgency::Relaxed, Quota::User).expect("room");
     world.put(limit, 9).expect("room");
-    world.append(7, b"after", Urgency::Relaxed, Space::User).expect("room");
+    world.append(7, b"after", Urgency::Relaxed, Quota::User).expect("room");
     world.drain();
     assert_eq!(world.log.metrics().log_batches_total.get(), 3);
     assert_eq!(world.log.metrics().log_written_bytes_total.get(), 10 * 4096);
@@ -278,9 +278,9 @@ fn users_leave_a_reserve_and_release_makes_room() {
         }
         count
     };
-    assert_eq!(fill(&mut world, Space::User), 8, "two of four segments");
+    assert_eq!(fill(&mut world, Quota::User), 8, "two of four segments");
     assert_eq!(world.put(3900, 0), Err(AppendError::Full));
-    assert_eq!(fill(&mut world, Space::Internal), 8, "and the rest");
+    assert_eq!(fill(&mut world, Quota::Internal), 8, "and the rest");
     assert_eq!(world.log.used_bytes(), world.log.capacity_bytes());
     assert_eq!(world.log.oldest_segment_last_seq(), Some(Seq::new(4)));
     world.release(Seq::new(4));
@@ -289,7 +289,7 @@ fn users_leave_a_reserve_and_release_makes_room() {
     assert_eq!(world.log.used_bytes(), 3 * 4 * 4096);
     world.release(Seq::new(17));
     assert_eq!(world.log.used_bytes(), 4 * 4096, "the youngest stays");
-    assert_eq!(fill(&mut world, Space::User), 8, "now the youngest is another one");
+    assert_eq!(fill(&mut world, Quota::User), 8, "now the youngest is another one");
     world.reopen(Seq::new(17));
 }
 
@@ -384,13 +384,13 @@ fn batches_beyond_a_gap_never_come_back() {
 #[test]
 fn a_torn_batch_is_not_completed_by_a_later_one() {
     let mut world = World::new(config(1, 4, 8, 2));
-    world.append(7, b"lost", Urgency::Relaxed, Space::User).expect("room");
+    world.append(7, b"lost", Urgency::Relaxed, Quota::User).expect("room");
     world.put(6000, 0xaa).expect("room");
     world.dispatch();
     world.bank.tear(&world.flights[0], |sector| sector != 5);
     world.reopen(Seq::FIRST);
     assert_eq!(world.model.len(), 0);
-    world.append(7, b"next", Urgency::Relaxed, Space::User).expect("room");
+    world.append(7, b"next", Urgency::Relaxed, Quota::User).expect("room");
     world.put(6000, 0xaa).expect("room");
     world.dispatch();
     world.bank.tear(&world.flights[0], |sector| sector == 5);
@@ -526,7 +526,7 @@ fn a_ring_does_not_become_longer_while_something_leads_from_its_end_to_its_begin
     let mut world = World::new(config(1, 4, 4, 1));
     let fill = |world: &mut World, pages: usize| {
         for _ in 0..pages {
-            world.append(7, &[1; 3000], Urgency::Now, Space::Internal).expect("there is room");
+            world.append(7, &[1; 3000], Urgency::Now, Quota::Internal).expect("there is room");
             world.drain();
         }
     };

@@ -3,7 +3,7 @@
 use crate::device::{Completion, DeviceId, Devices, Geometry, Operation, Request};
 use crate::error::Error;
 use crate::log::{
-    AppendError, Log, LogConfig, LogReader, LogRegion, Record, Seq, Space, StreamId, Urgency,
+    AppendError, Log, LogConfig, LogReader, LogRegion, Quota, Record, Seq, StreamId, Urgency,
     recover,
 };
 
@@ -137,10 +137,10 @@ impl World {
         stream: u32,
         payload: &[u8],
         urgency: Urgency,
-        space: Space,
+        quota: Quota,
     ) -> Result<Seq, AppendError> {
         let stream = StreamId(stream);
-        let seq = self.log.append_parts(stream, &[payload], urgency, space, self.now_us)?;
+        let seq = self.log.append_parts(stream, &[payload], urgency, quota, self.now_us)?;
         assert_eq!(seq, Seq::FIRST.plus(self.model.len() as u64));
         self.model.push(Record { seq, stream, payload: payload.to_vec() });
         Ok(seq)
@@ -148,7 +148,7 @@ impl World {
 
     /// An urgent user record of `bytes` bytes of `fill`.
     pub(super) fn put(&mut self, bytes: usize, fill: u8) -> Result<Seq, AppendError> {
-        self.append(7, &vec![fill; bytes], Urgency::Now, Space::User)
+        self.append(7, &vec![fill; bytes], Urgency::Now, Quota::User)
     }
 
     pub(super) fn dispatch(&mut self) {

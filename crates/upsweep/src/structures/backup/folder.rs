@@ -9,8 +9,8 @@ use std::fs::{self, File};
 use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::{Component, Path, PathBuf};
 
-use super::frame_format::{self as frames, Entry, FrameBuilder, HEADER_BYTES};
-use super::manifest::{MANIFEST, Manifest, Part, checksum_text};
+use super::frame_format::{self as frames, BackupRecord, FrameBuilder, HEADER_BYTES};
+use super::manifest::{MANIFEST, Manifest, StructureFile, checksum_text};
 use crate::error::{Error, RequestError};
 use crate::structures::table::Value;
 
@@ -185,9 +185,9 @@ impl FrameWriter {
 /// The records of a file, in its order. Ends after the first error.
 pub(super) struct FrameReader<'a> {
     path: PathBuf,
-    part: &'a Part,
+    part: &'a StructureFile,
     file: BufReader<File>,
-    entries: std::vec::IntoIter<Entry>,
+    entries: std::vec::IntoIter<BackupRecord>,
     frames: u64,
     /// Bytes that were read.
     offset: u64,
@@ -201,7 +201,7 @@ impl<'a> FrameReader<'a> {
     /// Opens the file of `part` in `folder`. `on_frame` gets the records and bytes of each frame.
     pub(super) fn open(
         folder: &Path,
-        part: &'a Part,
+        part: &'a StructureFile,
         on_frame: &'a dyn Fn(u64, u64),
     ) -> Result<Self, Error> {
         let path = part_path(folder, part)?;
@@ -272,7 +272,7 @@ impl<'a> FrameReader<'a> {
 }
 
 impl Iterator for FrameReader<'_> {
-    type Item = Result<Entry, Error>;
+    type Item = Result<BackupRecord, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -292,7 +292,7 @@ impl Iterator for FrameReader<'_> {
 }
 
 /// The path of a file that a manifest names: a name in its folder and nothing else.
-fn part_path(folder: &Path, part: &Part) -> Result<PathBuf, Error> {
+fn part_path(folder: &Path, part: &StructureFile) -> Result<PathBuf, Error> {
     let mut names = Path::new(&part.file).components();
     match (names.next(), names.next()) {
         (Some(Component::Normal(name)), None) => Ok(folder.join(name)),
@@ -304,7 +304,7 @@ fn part_path(folder: &Path, part: &Part) -> Result<PathBuf, Error> {
 }
 
 /// Whether the file of a part is there with the length that the manifest says.
-pub(super) fn check_length(folder: &Path, part: &Part) -> Result<(), Error> {
+pub(super) fn check_length(folder: &Path, part: &StructureFile) -> Result<(), Error> {
     let path = part_path(folder, part)?;
     let found = match fs::metadata(&path) {
         Ok(found) => found.len(),

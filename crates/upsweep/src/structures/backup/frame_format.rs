@@ -38,7 +38,7 @@ const DELETION_BYTES: usize = 3;
 const DELETION: u8 = 4;
 
 /// A record of a backup: a key, and its value; `None` is a deletion.
-pub type Entry = (Vec<u8>, Option<Value>);
+pub type BackupRecord = (Vec<u8>, Option<Value>);
 
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +129,11 @@ pub fn decode_header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, String> {
 ///
 /// # Errors
 /// What is wrong with them.
-pub fn decode_records(number: u64, header: &Header, bytes: &[u8]) -> Result<Vec<Entry>, String> {
+pub fn decode_records(
+    number: u64,
+    header: &Header,
+    bytes: &[u8],
+) -> Result<Vec<BackupRecord>, String> {
     let length = u32::try_from(bytes.len()).map_err(|_| "a frame above 4 GiB".to_owned())?;
     let head = [length.to_le_bytes(), header.records.to_le_bytes()].concat();
     if bytes.len() != header.records_bytes || checksum(number, &head, bytes) != header.crc {
@@ -147,7 +151,7 @@ pub fn decode_records(number: u64, header: &Header, bytes: &[u8]) -> Result<Vec<
     Ok(entries)
 }
 
-fn take_record(rest: &mut &[u8]) -> Result<Entry, String> {
+fn take_record(rest: &mut &[u8]) -> Result<BackupRecord, String> {
     let kind = take(rest, 1)?[0];
     let key_bytes = usize::from(u16::from_le_bytes([take(rest, 1)?[0], take(rest, 1)?[0]]));
     if key_bytes > KEY_BYTES_MAX {
@@ -180,7 +184,7 @@ mod tests {
 
     use super::*;
 
-    fn entries() -> impl Strategy<Value = Vec<Entry>> {
+    fn entries() -> impl Strategy<Value = Vec<BackupRecord>> {
         let numbers = prop_oneof![Just(ValueKind::I64), Just(ValueKind::U64), Just(ValueKind::F64)];
         let value = prop_oneof![
             vec(any::<u8>(), 0..100).prop_map(|bytes| Value { kind: ValueKind::Bytes, bytes }),
@@ -189,7 +193,7 @@ mod tests {
         vec((vec(any::<u8>(), 0..40), proptest::option::of(value)), 1..40)
     }
 
-    fn frame(number: u64, entries: &[Entry]) -> Vec<u8> {
+    fn frame(number: u64, entries: &[BackupRecord]) -> Vec<u8> {
         let mut builder = FrameBuilder::default();
         entries.iter().for_each(|(key, value)| builder.push(key, value.as_ref()));
         let frame = builder.finish(number);
@@ -197,7 +201,7 @@ mod tests {
         frame
     }
 
-    fn decode(number: u64, frame: &[u8]) -> Result<Vec<Entry>, String> {
+    fn decode(number: u64, frame: &[u8]) -> Result<Vec<BackupRecord>, String> {
         let (header, records) = frame.split_first_chunk().ok_or("short")?;
         decode_records(number, &decode_header(header)?, records)
     }

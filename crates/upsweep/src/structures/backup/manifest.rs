@@ -36,7 +36,7 @@ pub(super) struct Manifest {
     /// The backup on which this one stands, if it is an increment.
     pub(super) parent: Option<Parent>,
     /// The structures, by order of creation.
-    pub(super) structures: Vec<Part>,
+    pub(super) structures: Vec<StructureFile>,
     /// Names of structures whose kinds were not registered, and which are not in the backup.
     pub(super) left_out: Vec<String>,
 }
@@ -56,7 +56,7 @@ pub(super) struct Parent {
 /// One structure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Part {
+pub(super) struct StructureFile {
     /// Its name.
     pub(super) name: String,
     /// Its block format, parameters included.
@@ -130,7 +130,7 @@ impl Manifest {
     }
 
     /// The structure of this name.
-    pub(super) fn part(&self, name: &str) -> Option<&Part> {
+    pub(super) fn part(&self, name: &str) -> Option<&StructureFile> {
         self.structures.iter().find(|part| part.name == name)
     }
 
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     fn manifest() -> Manifest {
-        let part = Part {
+        let part = StructureFile {
             name: "main".to_owned(),
             kind: "table".to_owned(),
             content: Content::Full,

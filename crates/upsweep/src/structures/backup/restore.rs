@@ -15,7 +15,7 @@ use super::folder::{
     FrameReader, Unfinished, check_is_free, check_length, damaged, parent_of, path_error,
     read_manifest, rename,
 };
-use super::manifest::{Content, MANIFEST, Manifest, Part};
+use super::manifest::{Content, MANIFEST, Manifest, StructureFile};
 use super::{CopyProgress, RestoreOptions, RestoreSummary};
 use crate::error::{Error, RequestError};
 use crate::runtime::{BlockStore, CreateOptions};
@@ -29,7 +29,7 @@ pub(crate) struct Chain {
 }
 
 /// Where the records of a structure are: folder and part, all records first, then increments.
-type Sources<'a> = Vec<(&'a Path, &'a Part)>;
+type Sources<'a> = Vec<(&'a Path, &'a StructureFile)>;
 
 impl Chain {
     /// Reads the manifests.
@@ -75,7 +75,9 @@ impl Chain {
         let mut sources = Vec::new();
         for (folder, manifest) in &self.backups {
             let part = manifest.part(name).filter(|part| {
-                sources.first().is_none_or(|(_, newest): &(_, &Part)| part.kind == newest.kind)
+                sources
+                    .first()
+                    .is_none_or(|(_, newest): &(_, &StructureFile)| part.kind == newest.kind)
             });
             let Some(part) = part else { break };
             sources.push((&**folder, part));
@@ -173,10 +175,10 @@ pub(crate) fn restore(
 fn fill(
     blocks: &BlockStore,
     kind: &Kind,
-    sources: &[(&Path, &Part)],
+    sources: &[(&Path, &StructureFile)],
     on_frame: &dyn Fn(u64, u64),
 ) -> Result<(), Error> {
-    let Some((_, Part { name, .. })) = sources.first() else { return Ok(()) };
+    let Some((_, StructureFile { name, .. })) = sources.first() else { return Ok(()) };
     let space = kind.create(blocks, name)?;
     for (folder, part) in sources {
         let mut reader = FrameReader::open(folder, part, on_frame)?;

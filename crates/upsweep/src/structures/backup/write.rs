@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use super::folder::{FrameWriter, Unfinished, read_manifest, way, write_manifest};
-use super::manifest::{Content, Manifest, Parent, Part};
+use super::manifest::{Content, Manifest, Parent, StructureFile};
 use super::{BackupSummary, CopyProgress};
 use crate::error::{Error, RequestError};
 use crate::runtime::BlockStore;
@@ -140,7 +140,7 @@ impl Backup<'_> {
         name: String,
         kind: &Kind,
         before: &BackupSummary,
-    ) -> Result<Part, Error> {
+    ) -> Result<StructureFile, Error> {
         let writer = FrameWriter::create(folder.join(&file))?;
         let mut copy = Copy { writer, before, progress: self.progress };
         let mut content = Content::Full;
@@ -163,7 +163,7 @@ impl Backup<'_> {
         copy.tell();
         let FrameWriter { puts, deletions, bytes, .. } = copy.writer;
         let kind = kind.format().to_owned();
-        Ok(Part { name, kind, content, records, puts, deletions, file, bytes, checksum })
+        Ok(StructureFile { name, kind, content, records, puts, deletions, file, bytes, checksum })
     }
 }
 

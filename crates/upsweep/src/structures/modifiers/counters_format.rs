@@ -18,7 +18,7 @@
 //! floats do not fold: rounding depends on the order.
 
 use super::check_length;
-use super::operand_format::Number;
+use super::operand_format::Arithmetic;
 use crate::engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
 
 /// How a change makes a new field of an old one.
@@ -103,23 +103,23 @@ impl CounterRule {
     }
 }
 
-fn number<N: Number>(word: u64) -> N {
+fn number<N: Arithmetic>(word: u64) -> N {
     N::decode(word.to_le_bytes())
 }
 
-fn word<N: Number>(number: N) -> u64 {
+fn word<N: Arithmetic>(number: N) -> u64 {
     u64::from_le_bytes(number.encode())
 }
 
-fn sum<N: Number>(earlier: u64, later: u64) -> u64 {
+fn sum<N: Arithmetic>(earlier: u64, later: u64) -> u64 {
     word(number::<N>(earlier).sum(number(later)))
 }
 
-fn larger<N: Number>(earlier: u64, later: u64) -> u64 {
+fn larger<N: Arithmetic>(earlier: u64, later: u64) -> u64 {
     if number::<N>(later).order(number(earlier)).is_gt() { later } else { earlier }
 }
 
-fn smaller<N: Number>(earlier: u64, later: u64) -> u64 {
+fn smaller<N: Arithmetic>(earlier: u64, later: u64) -> u64 {
     if number::<N>(later).order(number(earlier)).is_lt() { later } else { earlier }
 }
 

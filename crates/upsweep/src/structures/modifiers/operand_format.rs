@@ -52,7 +52,7 @@ pub(super) fn split_stored(operand: &[u8]) -> Result<(ValueKind, &[u8]), Refusal
 }
 
 /// A number as the built-in modifiers compute with it.
-pub(super) trait Number: Copy + Send + Sync + 'static {
+pub(super) trait Arithmetic: Copy + Send + Sync + 'static {
     const KIND: ValueKind;
     /// Whether addition is associative, so that operands may be summed up beforehand.
     const SUMS_FOLD: bool;
@@ -66,7 +66,7 @@ pub(super) trait Number: Copy + Send + Sync + 'static {
     }
 }
 
-impl Number for i64 {
+impl Arithmetic for i64 {
     const KIND: ValueKind = ValueKind::I64;
     const SUMS_FOLD: bool = true;
     const ZERO: Self = 0;
@@ -84,7 +84,7 @@ impl Number for i64 {
     }
 }
 
-impl Number for u64 {
+impl Arithmetic for u64 {
     const KIND: ValueKind = ValueKind::U64;
     const SUMS_FOLD: bool = true;
     const ZERO: Self = 0;
@@ -102,7 +102,7 @@ impl Number for u64 {
     }
 }
 
-impl Number for f64 {
+impl Arithmetic for f64 {
     const KIND: ValueKind = ValueKind::F64;
     const SUMS_FOLD: bool = false;
     const ZERO: Self = 0.0;
