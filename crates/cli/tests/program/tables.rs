@@ -19,6 +19,7 @@ fn every_kind_is_made_and_listed() {
     let made = [
         ("plain", None, "ordered", "an ordered table"),
         ("o", Some("ordered"), "ordered", "an ordered table"),
+        ("e", Some("expiring"), "expiring", "a table of expiring records"),
         ("h", Some("hash"), "hash", "a hash table"),
         ("a", Some("array"), "array:u64", "an array of u64"),
         ("a8", Some("array:u8"), "array:u8", "an array of u8"),
@@ -54,9 +55,9 @@ fn every_kind_is_made_and_listed() {
 fn a_kind_that_there_is_not_is_refused() {
     let world = World::new();
     for (kind, reason) in [
-        ("tree", "give ordered, hash, array, or array:TYPE"),
-        ("hash:u8", "give ordered, hash, array, or array:TYPE"),
-        ("", "give ordered, hash, array, or array:TYPE"),
+        ("tree", "give ordered, expiring, hash, array, or array:TYPE"),
+        ("hash:u8", "give ordered, expiring, hash, array, or array:TYPE"),
+        ("", "give ordered, expiring, hash, array, or array:TYPE"),
         ("array:bytes8", "\"bytes8\" is not a cell type: give u8, u16, u32, u64, i64 or f64"),
         ("array:", "\"\" is not a cell type"),
     ] {

@@ -11,8 +11,8 @@
 //! | `byte_patch` | offset (4), bytes | as if empty | overwritten, may extend | if joined |
 //! | `insert_if_absent` | kind byte, bytes | put | keep | yes, to the earlier |
 //! | `counters` | per field a rule and a number | each rule's first | by the rules | integers |
-//! | `expires_at` | moment, record | put | keep, unless it has expired | if it is clear which is put |
-//! | `expires_at` | moment, time | keep | expires then, unless it has expired | yes |
+//! | `expires_at` | moment, record | put | keep, if not expired | if one is put in any case |
+//! | `expires_at` | moment, time | keep | expires then, if not expired | yes |
 //!
 //! Rules:
 //! - Numbers are 8 bytes, little-endian. A modifier accepts values of its own kind only: those of

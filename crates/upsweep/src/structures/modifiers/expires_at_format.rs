@@ -15,9 +15,9 @@
 //! | 0..8 | the moment as of which it is declared |
 //! | 8.. | a record, whole or cut behind its time |
 //!
-//! A whole record is put where there is none, a time alone is given to the record that is there. One
-//! that has expired by the moment of the update is none: so the result does not depend on whether a
-//! sweep has dropped it. All integers are little-endian.
+//! A whole record is put where there is none, a time alone is given to the record that is there.
+//! One that has expired by the moment of the update is none: so the result does not depend on
+//! whether a sweep has dropped it. All integers are little-endian.
 
 use super::check_length;
 use super::operand_format::{split_stored, split_value};
@@ -75,8 +75,8 @@ pub fn touch_operand(moment_us: u64, expires_us: u64) -> Vec<u8> {
     [moment_us.to_le_bytes(), expires_us.to_le_bytes()].concat()
 }
 
-/// The operand of `expires_at` without its record, which the caller appends: that is put where there
-/// is none at `moment_us`.
+/// The operand of `expires_at` without its record, which the caller appends: that is put where
+/// there is none at `moment_us`.
 #[must_use]
 pub fn insert_operand(moment_us: u64) -> Vec<u8> {
     moment_us.to_le_bytes().to_vec()
