@@ -1,7 +1,5 @@
 //! Tables of records that expire, through the public interface and with a clock that the tests set.
 
-#![expect(clippy::disallowed_methods, reason = "stores are in folders")]
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,10 +8,11 @@ use std::time::{Duration, SystemTime};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use upsweep::layers::runtime::Wanted;
 use upsweep::modifiers::{ADD_I64, INSERT_IF_ABSENT, PUT, value_operand};
 use upsweep::{
     BackupOptions, CreateOptions, Durability, Error, ExpiringTable, Kind, LoadOptions,
-    RequestError, Store, StoreBuilder, TableDefinition, ValueKind,
+    RequestError, Store, StoreBuilder, Structure, TableDefinition, ValueKind,
 };
 
 const SESSIONS: TableDefinition<str, u64> = TableDefinition::new("sessions");
@@ -161,15 +160,16 @@ fn batches_and_futures_declare_as_of_their_commit() {
     });
     assert_eq!(sessions.expires_at("c").expect("readable"), Some(time(140)));
     // Asked for in time, and done when a sweep could have dropped the record.
-    let touched = sessions.touch_async("c", time(300));
+    let mut touched = sessions.touch_async("c", time(300));
     clock.set(141);
     sessions.put("beside", 7, time(300)).expect("durable");
     store.sweep().expect("swept");
-    futures::executor::block_on(touched).expect("durable");
+    futures::executor::block_on(&mut touched).expect("durable");
     assert_eq!(sessions.get("c").expect("readable"), Some(5));
     sessions.touch("c", time(141)).expect("durable");
     store.sweep().expect("swept");
     assert_eq!(stored(&store, "sessions"), 2, "nothing is kept for futures that are done");
+    drop(touched);
 }
 
 #[test]
@@ -320,6 +320,42 @@ fn what_is_shared_keeps_its_records_and_shows_them_to_nobody() {
     clone.put(b"d", b"new", time(400)).expect("durable");
     store.sweep().expect("swept");
     assert_eq!((stored(&store, "table"), stored(&store, "clone")), (1, 1));
+}
+
+#[test]
+fn a_shared_block_that_is_moved_keeps_its_records() {
+    let clock = Clock::at(100);
+    let store = clock.builder().in_memory().expect("a store");
+    let table = store.expiring_table("table").expect("a table");
+    let table = table.with_durability(Durability::Ticket);
+    let keys = || (0..3000u32).map(u32::to_be_bytes);
+    for key in keys() {
+        let at = if key[3] % 2 == 1 { time(110) } else { time(1000) };
+        table.put(&key, &[7; 100], at).expect("accepted");
+    }
+    store.sweep().expect("swept");
+    let low = |key: &[u8]| {
+        let view = store.blocks().view(table.space(), Wanted::Covering(key.to_vec()));
+        view.expect("a block").low
+    };
+    // All blocks but one become the table's own.
+    let snapshot = store.snapshot().expect("made");
+    let shared = low(&1500u32.to_be_bytes());
+    let is_in_shared: Vec<bool> = keys().map(|key| low(&key) == shared).collect();
+    let before = low(&0u32.to_be_bytes());
+    assert!(before != shared && low(&2999u32.to_be_bytes()) != shared, "in the middle");
+    clock.set(110);
+    for (key, _) in keys().zip(&is_in_shared).filter(|(key, shared)| key[3] % 2 == 0 && !**shared) {
+        table.touch(&key, time(2000)).expect("accepted");
+    }
+    store.sweep().expect("swept");
+    let found: Vec<_> = table.raw().iter().map(|record| record.expect("readable").0).collect();
+    let left = keys().zip(is_in_shared).filter(|(key, shared)| key[3] % 2 == 0 || *shared);
+    let left: Vec<_> = left.map(|(key, _)| key.to_vec()).collect();
+    assert!(left.len() > 1520, "{} records", left.len());
+    assert!(found == left, "{} records, not {}", found.len(), left.len());
+    assert_eq!((table.iter().count(), content(&table).len()), (1500, 1500));
+    drop(snapshot);
 }
 
 /// Keys and values that have not expired.

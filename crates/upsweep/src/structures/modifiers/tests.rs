@@ -364,6 +364,44 @@ fn records_that_expire_follow_their_rules() {
     }
 }
 
+/// All small times: of the record that is there, and moment and time of two changes.
+#[test]
+fn changes_of_records_that_expire_fold_exactly() {
+    let modifiers = builtins();
+    let modifier = modifiers.get(EXPIRES_AT).expect("built in");
+    let record = |expires_us: u64, text: &[u8]| {
+        let value = ValueRef { kind: ValueKind::Bytes, bytes: text };
+        let mut bytes = Vec::new();
+        Expiring { expires_us, value }.encode(&mut bytes);
+        bytes
+    };
+    let changes = |text| {
+        let of = move |number: u64| {
+            let (moment_us, expires_us) = (number / 5, number % 5);
+            let insert = [insert_operand(moment_us), record(expires_us, text)].concat();
+            [insert, touch_operand(moment_us, expires_us)]
+        };
+        (0..25).flat_map(of).collect::<Vec<_>>()
+    };
+    let there = (0..6).map(|expires_us| Some((ValueKind::Bytes, record(expires_us, b"old"))));
+    let there: Vec<Value> = there.chain([None]).collect();
+    let mut folded = 0;
+    for (earlier, later) in changes(b"a")
+        .iter()
+        .flat_map(|earlier| changes(b"b").into_iter().map(move |later| (earlier.clone(), later)))
+    {
+        let Some(both) = modifier.fold(&earlier, &later) else { continue };
+        folded += 1;
+        for value in &there {
+            let first = step(modifier, value, &earlier).expect("accepted");
+            let second = step(modifier, &first, &later).expect("accepted");
+            let once = step(modifier, value, &both).expect("accepted");
+            assert_eq!(second, once, "{earlier:?}, then {later:?}, of {value:?}");
+        }
+    }
+    assert!(folded > 500, "{folded} of 2500");
+}
+
 #[test]
 fn joined_patches_fold() {
     let modifiers = builtins();
