@@ -70,6 +70,7 @@ fuzz_target!(|data: &[u8]| {
         values: &[],
         body_bytes_max: 200,
         inline_value_bytes_max: 64,
+        expired_us: 0,
     };
     let Ok(applied) = format.apply(&input) else { return };
     let [piece] = applied.pieces.as_slice() else { panic!("an array never splits") };

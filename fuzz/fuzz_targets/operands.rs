@@ -15,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((&[id, kind, first, second], rest)) = data.split_first_chunk::<4>() else { return };
     let (first, rest) = rest.split_at(usize::from(first).min(rest.len()));
     let (second, value) = rest.split_at(usize::from(second).min(rest.len()));
-    let modifier = ModifierId(u16::from(id % 17));
+    let modifier = ModifierId(u16::from(id % 18));
     let kind = ValueKind::from_number(kind % 5).filter(|kind| check_value(*kind, value).is_ok());
     let current = kind.map(|kind| ValueRef { kind, bytes: value });
     let update = |seq, operand| UpdateRef { seq: Seq::new(seq), modifier, key: b"key", operand };

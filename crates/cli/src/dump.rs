@@ -8,7 +8,7 @@ use upsweep::{Error, Value};
 
 use crate::args::{DumpArgs, RecordFormat};
 use crate::failure::Failure;
-use crate::structure::{Moment, Structure};
+use crate::structure::{Moment, Structure, unless_expired};
 use crate::{output, record, text};
 
 /// How many records are written before the progress bar is brought up to date.
@@ -22,6 +22,12 @@ pub(crate) fn run(args: &DumpArgs) -> Result<(), Failure> {
     let name = &args.source.table;
     let records: Records<'_> = match moment.structure(name)? {
         Structure::Table(table) => Box::new(table.iter()),
+        Structure::ExpiringTable(table) => {
+            Box::new(table.raw().iter().filter_map(move |record| match record {
+                Ok((key, stored)) => unless_expired(&table, stored).map(|value| Ok((key, value))),
+                Err(error) => Some(Err(error)),
+            }))
+        }
         Structure::HashTable(table) => Box::new(table.iter()),
         Structure::Array(_) => {
             let advice = "which has no records; `upsweep scan` prints its cells";

@@ -9,7 +9,7 @@ use upsweep::{Error, Table, Value};
 
 use crate::args::{GetArgs, PrintArgs, ScanArgs};
 use crate::failure::Failure;
-use crate::structure::{Cells, Moment, Structure};
+use crate::structure::{Cells, Moment, Structure, unless_expired};
 use crate::{output, text};
 
 /// What names a record.
@@ -34,6 +34,10 @@ pub(crate) fn get(args: &GetArgs) -> Result<(), Failure> {
     let mut key = Key::Bytes(args.key.0.clone());
     let value = match moment.structure(&args.source.table)? {
         Structure::Table(table) => table.get(&args.key.0)?,
+        Structure::ExpiringTable(table) => {
+            let stored = table.raw().get(&args.key.0)?;
+            stored.and_then(|stored| unless_expired(&table, stored))
+        }
         Structure::HashTable(table) => table.get(&args.key.0)?,
         Structure::Array(cells) => {
             let table = &args.source.table;
@@ -65,6 +69,13 @@ pub(crate) fn scan(args: &ScanArgs) -> Result<(), Failure> {
     let moment = Moment::open(&args.open, args.source.at.as_deref())?;
     let mut records = match moment.structure(&args.source.table)? {
         Structure::Table(table) => records_of_table(&table, args),
+        Structure::ExpiringTable(table) => {
+            let records = records_of_table(table.raw(), args);
+            Box::new(records.filter_map(move |record| match record {
+                Ok((key, stored)) => unless_expired(&table, stored).map(|value| Ok((key, value))),
+                Err(error) => Some(Err(error)),
+            }))
+        }
         Structure::HashTable(table) => {
             refuse(args, "a hash table", "has no order of keys", &ordered_flags(args))?;
             let owned = |record: Result<(Vec<u8>, Value), Error>| {

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
+use upsweep::modifiers::Expiring;
 use upsweep::{
-    Array, CellKind, Error, HashTable, Kind, NumberCell, RequestError, Snapshot, SpaceId, Store,
-    Table, Value,
+    Array, CellKind, Error, ExpiringTable, HashTable, Kind, NumberCell, RequestError, Snapshot,
+    SpaceId, Store, Structure as _, Table, Value, ValueRef,
 };
 
 use crate::args::{KindChoice, OpenArgs};
@@ -36,6 +37,7 @@ macro_rules! with_number {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KnownKind {
     Table,
+    ExpiringTable,
     HashTable,
     Array(CellKind),
 }
@@ -44,7 +46,7 @@ impl KnownKind {
     /// Which of them this is.
     pub(crate) fn of(kind: &Kind) -> Option<Self> {
         let array = || kind.parameters().parse().ok().map(Self::Array);
-        let known = [Self::Table, Self::HashTable].into_iter().chain(array());
+        let known = [Self::Table, Self::ExpiringTable, Self::HashTable].into_iter().chain(array());
         known.into_iter().find(|known| known.kind() == *kind)
     }
 
@@ -52,6 +54,7 @@ impl KnownKind {
     pub(crate) fn kind(self) -> Kind {
         match self {
             Self::Table => Kind::table(),
+            Self::ExpiringTable => Kind::expiring_table(),
             Self::HashTable => Kind::hash_table(),
             Self::Array(cells) => Kind::array(cells),
         }
@@ -61,8 +64,17 @@ impl KnownKind {
 /// A structure to read.
 pub(crate) enum Structure {
     Table(Table),
+    ExpiringTable(ExpiringTable),
     HashTable(HashTable),
     Array(Box<dyn Cells>),
+}
+
+/// The value of a record of a table of expiring records, as it is stored; `None` if it has expired.
+pub(crate) fn unless_expired(table: &ExpiringTable, stored: Value) -> Option<Value> {
+    let Some(record) = Expiring::decode(&stored.bytes) else { return Some(stored) };
+    let is_there = record.expires_us > table.blocks().time_of_day_us();
+    let ValueRef { kind, bytes } = record.value;
+    is_there.then(|| Value { kind, bytes: bytes.to_vec() })
 }
 
 /// Cells with their indices, from both ends.
@@ -146,6 +158,12 @@ impl Moment {
         Ok(match (self.known_kind(name)?, self) {
             (KnownKind::Table, Self::Now(store)) => Structure::Table(store.existing_table(name)?),
             (KnownKind::Table, Self::Then(snapshot)) => Structure::Table(snapshot.table(name)?),
+            (KnownKind::ExpiringTable, Self::Now(store)) => {
+                Structure::ExpiringTable(store.existing_expiring_table(name)?)
+            }
+            (KnownKind::ExpiringTable, Self::Then(snapshot)) => {
+                Structure::ExpiringTable(snapshot.expiring_table(name)?)
+            }
             (KnownKind::HashTable, Self::Now(store)) => {
                 Structure::HashTable(store.existing_hash_table(name)?)
             }
@@ -179,6 +197,7 @@ pub(crate) fn known(name: &str, kind: &Kind) -> Result<KnownKind, Failure> {
 pub(crate) fn create(store: &Store, name: &str, kind: KnownKind) -> Result<(), Failure> {
     match kind {
         KnownKind::Table => drop(store.table(name)?),
+        KnownKind::ExpiringTable => drop(store.expiring_table(name)?),
         KnownKind::HashTable => drop(store.hash_table(name)?),
         KnownKind::Array(cells) => {
             let array = with_number!(cells, T => store.array::<T>(name).map(drop));

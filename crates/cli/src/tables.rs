@@ -67,7 +67,7 @@ pub(crate) fn clone(args: &CloneArgs) -> Result<(), Failure> {
 pub(crate) fn compact(args: &CompactArgs) -> Result<(), Failure> {
     let (store, name) = (output::open_for_upkeep(&args.open)?, &args.table);
     let order = match Moment::Now(store.clone()).known_kind(name)? {
-        KnownKind::Table => "key order",
+        KnownKind::Table | KnownKind::ExpiringTable => "key order",
         KnownKind::HashTable => "the order of hashes",
         KnownKind::Array(_) => "the order of indexes",
     };
@@ -105,13 +105,17 @@ pub(crate) fn remove_range(args: &RemoveRangeArgs) -> Result<(), Failure> {
     }
     let (store, name) = (output::open_for_upkeep(&args.open)?, &args.table);
     let kind = Moment::Now(store.clone()).kind(name)?;
-    if kind != Kind::table() {
+    let table = if kind == Kind::table() {
+        store.existing_table(name)?
+    } else if kind == Kind::expiring_table() {
+        store.existing_expiring_table(name)?.raw().clone()
+    } else {
         let kind = describe(&kind);
         let advice = "which has no ranges of keys; `upsweep apply` deletes single ones";
         return Err(Failure::Refused(format!("{name:?} is {kind}, {advice}")));
-    }
+    };
     let before = store.status().data_bytes;
-    store.existing_table(name)?.remove_range(from.unwrap_or_default(), to)?;
+    table.remove_range(from.unwrap_or_default(), to)?;
     let range = match (from.map(text::quote), to.map(text::quote)) {
         (None, None) => "all records".to_owned(),
         (Some(from), None) => format!("the keys from {from} on"),

@@ -287,6 +287,7 @@ impl World {
             values: &[],
             body_bytes_max: usize::MAX,
             inline_value_bytes_max: usize::MAX,
+            expired_us: 0,
         };
         let body = format.read(&input).map_err(|error| format!("{error:?}"))?;
         format.for_each(&view.low, &body, &mut |key, value| {

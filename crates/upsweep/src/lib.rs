@@ -75,6 +75,11 @@
 //! # }
 //! ```
 //!
+//! # Records that expire
+//!
+//! In an [`ExpiringTable`] each record has a time, from which on it is absent. The sweep drops it
+//! when it writes that block anyway.
+//!
 //! # Several changes together
 //!
 //! The changes of a [`Batch`] take effect all or none, whatever crashes. They may be of several
@@ -427,6 +432,7 @@ pub use error::{ClosedError, Damage, Error, RequestError, RetryError};
 pub use log::Seq;
 pub use runtime::{
     CompactionProgress, CreateOptions, Durability, LoadSummary, OpenOptions, Status, Ticket,
+    WallClock,
 };
 pub use store::{QuarantinedUpdate, Retried, Store, StoreBuilder};
 pub use structures::array::{Array, ArrayScan, BlockCells, Cell, CellKind, NumberCell};
@@ -434,6 +440,7 @@ pub use structures::backup::{
     BackupOptions, BackupSummary, CopyProgress, RestoreOptions, RestoreSummary,
 };
 pub use structures::batch::{Batch, PendingCommit, Structure, Sums};
+pub use structures::expiring::{ExpiringScan, ExpiringTable};
 pub use structures::hash::{HashTable, TypedHashTable};
 pub use structures::kind::{Kind, StructureKind};
 pub use structures::modifiers;

@@ -19,6 +19,7 @@ use crate::runtime::{
 };
 use crate::structures::array::{Array, Cell};
 use crate::structures::batch::Batch;
+use crate::structures::expiring::ExpiringTable;
 use crate::structures::hash::{HashTable, TypedHashTable};
 use crate::structures::kind::{Kind, Kinds};
 use crate::structures::modifiers as builtin;
@@ -134,6 +135,25 @@ impl Store {
     /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`].
     pub fn existing_table(&self, name: &str) -> Result<Table, Error> {
         Ok(self.existing_space(name, &Kind::table())?.table())
+    }
+
+    /// The table of records that expire of this name (1 to 255 bytes without control characters),
+    /// made if it is not there, with keys and values of bytes. Cost: making it waits for the log.
+    ///
+    /// # Errors
+    /// [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if the name belongs to
+    /// something else, also to a table of records that do not expire: take another;
+    /// [`Error::Closed`].
+    pub fn expiring_table(&self, name: &str) -> Result<ExpiringTable, Error> {
+        Ok(ExpiringTable::new(self.space(name, &Kind::expiring_table())?.table()))
+    }
+
+    /// The table of records that expire of this name.
+    ///
+    /// # Errors
+    /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`].
+    pub fn existing_expiring_table(&self, name: &str) -> Result<ExpiringTable, Error> {
+        Ok(ExpiringTable::new(self.existing_space(name, &Kind::expiring_table())?.table()))
     }
 
     /// The hash table of this name (1 to 255 bytes without control characters), made if it is not
@@ -259,6 +279,28 @@ impl Store {
         definition: TableDefinition<K, V>,
     ) -> Result<TypedHashTable<K, V>, Error> {
         Ok(TypedHashTable::new(self.hash_table(definition.name())?))
+    }
+
+    /// The table of records that expire that `definition` describes, made if it is not there.
+    ///
+    /// # Errors
+    /// As [`Store::expiring_table`].
+    pub fn typed_expiring_table<K: Key + ?Sized, V: Value + ?Sized>(
+        &self,
+        definition: TableDefinition<K, V>,
+    ) -> Result<ExpiringTable<K, V>, Error> {
+        Ok(ExpiringTable::new(self.expiring_table(definition.name())?.raw().clone()))
+    }
+
+    /// The table of records that expire that `definition` describes, which must be there.
+    ///
+    /// # Errors
+    /// As [`Store::existing_expiring_table`].
+    pub fn existing_typed_expiring_table<K: Key + ?Sized, V: Value + ?Sized>(
+        &self,
+        definition: TableDefinition<K, V>,
+    ) -> Result<ExpiringTable<K, V>, Error> {
+        Ok(ExpiringTable::new(self.existing_expiring_table(definition.name())?.raw().clone()))
     }
 
     /// Names and sizes of all ordered tables, by order of creation. Cost: a pass over the
@@ -553,7 +595,12 @@ impl Store {
             let removed = update(QUARANTINE_SPACE, builtin::DELETE, id, &[]);
             return self.blocks.modify(&[removed], Durability::Wait).map(|_| retried);
         }
-        let declared = update(entry.space, entry.modifier, &entry.key, &entry.operand);
+        // An update that carries a moment is declared as of this one.
+        let (mut operand, moment) = (entry.operand, self.blocks.moment());
+        if entry.modifier == builtin::EXPIRES_AT {
+            builtin::set_moment(&mut operand, moment.us());
+        }
+        let declared = update(entry.space, entry.modifier, &entry.key, &operand);
         let removed = update(QUARANTINE_SPACE, builtin::DELETE, id, &[]);
         match self.blocks.modify(&[declared, removed], Durability::Wait) {
             Ok(_) => Ok(Retried::Declared),

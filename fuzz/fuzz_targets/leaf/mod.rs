@@ -31,8 +31,8 @@ pub fn check<O: Order>(format: &impl BlockFormat, data: &[u8]) {
     let Some((&[low, high], data)) = data.split_first_chunk::<2>() else { return };
     let split = usize::from(u16::from_le_bytes([low, high])).min(data.len());
     let (body, rest) = data.split_at(split);
-    // The last one removes a range of keys.
-    let waiting = updates(rest, if format.keeps_key_order() { 16 } else { 15 });
+    // Number 15 removes a range of keys.
+    let waiting = updates(rest, if format.keeps_key_order() { 18 } else { 15 });
     let mut in_order = waiting.clone();
     sort::<O>(&mut in_order);
     let sound = format.check(body, &[], None).is_ok();
@@ -60,6 +60,7 @@ pub fn check<O: Order>(format: &impl BlockFormat, data: &[u8]) {
         values: &[],
         body_bytes_max: 200,
         inline_value_bytes_max: 64,
+        expired_us: 1 << 40,
     };
     let Ok(applied) = format.apply(&input) else { return };
     let pieces = &applied.pieces;

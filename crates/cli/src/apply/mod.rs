@@ -120,6 +120,11 @@ fn target(store: &Store, name: &str) -> Result<(SpaceId, Option<CellKind>), Fail
     let kind = store.kind(name).map(|kind| structure::known(name, &kind)).transpose()?;
     Ok(match kind {
         None | Some(KnownKind::Table) => (store.table(name)?.space(), None),
+        Some(KnownKind::ExpiringTable) => {
+            let only = "the lines have no times; only an application can change it";
+            let kind = "a table of expiring records";
+            return Err(Failure::Refused(format!("{name:?} is {kind}, and {only}")));
+        }
         Some(KnownKind::HashTable) => (store.existing_hash_table(name)?.space(), None),
         Some(KnownKind::Array(cells)) => {
             (structure::space_of_numbers(store, name, cells)?, Some(cells))

@@ -17,7 +17,8 @@ pub(crate) enum RecordFormat {
 
 /// Write all records of a table or hash table as lines
 ///
-/// Records are in key order; those of a hash table are in the order of the hashes of their keys.
+/// Records are in key order; those of a hash table are in the order of the hashes of their keys. Of
+/// a table of expiring records, those that have expired and the times of the others are left out.
 ///
 /// A line is KEY<TAB>VALUE[<TAB>KIND] or, with --format jsonl, a JSON object of these as strings:
 /// {"key":"KEY","value":"VALUE","kind":"KIND"}.

@@ -21,6 +21,7 @@ impl FromStr for KindChoice {
         let (name, cells) = text.split_once(':').map_or((text, None), |(a, b)| (a, Some(b)));
         Ok(Self(match (name, cells) {
             ("ordered", None) => KnownKind::Table,
+            ("expiring", None) => KnownKind::ExpiringTable,
             ("hash", None) => KnownKind::HashTable,
             ("array", cells) => {
                 let cells = cells.unwrap_or("u64");
@@ -29,7 +30,7 @@ impl FromStr for KindChoice {
                     format!("{cells:?} is not a cell type: give u8, u16, u32, u64, i64 or f64")
                 })?)
             }
-            _ => return Err("give ordered, hash, array, or array:TYPE".to_owned()),
+            _ => return Err("give ordered, expiring, hash, array, or array:TYPE".to_owned()),
         }))
     }
 }
@@ -39,6 +40,7 @@ impl Display for KindChoice {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         match self.0 {
             KnownKind::Table => formatter.write_str("ordered"),
+            KnownKind::ExpiringTable => formatter.write_str("expiring"),
             KnownKind::HashTable => formatter.write_str("hash"),
             KnownKind::Array(cells) => write!(formatter, "array:{cells}"),
         }
@@ -48,10 +50,12 @@ impl Display for KindChoice {
 /// Create an empty table, hash table or array
 ///
 /// An ordered table keeps its records in key order, so ranges of keys can be printed and removed. A
-/// hash table spreads records evenly whatever the keys are, for queries and updates of single keys.
-/// An array has a number at every index from 0 to 2^48-1, which is 0 until it is changed; only
-/// numbers that are not 0 take space. In cells of 8 to 32 bits, an addition whose sum does not fit
-/// goes to the quarantine and the cell keeps its value; in cells of 64 bits, sums wrap around.
+/// table of expiring records does so too, and each record is gone after a time of its own, which
+/// only applications set. A hash table spreads records evenly whatever the keys are, for queries
+/// and updates of single keys. An array has a number at every index from 0 to 2^48-1, which is 0
+/// until it is changed; only numbers that are not 0 take space. In cells of 8 to 32 bits, an
+/// addition whose sum does not fit goes to the quarantine and the cell keeps its value; in cells of
+/// 64 bits, sums wrap around.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

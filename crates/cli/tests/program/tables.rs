@@ -19,6 +19,7 @@ fn every_kind_is_made_and_listed() {
     let made = [
         ("plain", None, "ordered", "an ordered table"),
         ("o", Some("ordered"), "ordered", "an ordered table"),
+        ("e", Some("expiring"), "expiring", "a table of expiring records"),
         ("h", Some("hash"), "hash", "a hash table"),
         ("a", Some("array"), "array:u64", "an array of u64"),
         ("a8", Some("array:u8"), "array:u8", "an array of u8"),
@@ -54,9 +55,9 @@ fn every_kind_is_made_and_listed() {
 fn a_kind_that_there_is_not_is_refused() {
     let world = World::new();
     for (kind, reason) in [
-        ("tree", "give ordered, hash, array, or array:TYPE"),
-        ("hash:u8", "give ordered, hash, array, or array:TYPE"),
-        ("", "give ordered, hash, array, or array:TYPE"),
+        ("tree", "give ordered, expiring, hash, array, or array:TYPE"),
+        ("hash:u8", "give ordered, expiring, hash, array, or array:TYPE"),
+        ("", "give ordered, expiring, hash, array, or array:TYPE"),
         ("array:bytes8", "\"bytes8\" is not a cell type: give u8, u16, u32, u64, i64 or f64"),
         ("array:", "\"\" is not a cell type"),
     ] {
@@ -279,4 +280,39 @@ fn space_is_back_in_the_file_system_when_the_command_ends() {
     world.ok("compact", &[]);
     world.ok("verify", &[]);
     assert!(device()[0] > 140 * MIB);
+}
+
+#[test]
+fn expiring_records_are_shown_until_their_time() {
+    let world = World::new();
+    world.ok("create-table", &["sessions", "--kind", "expiring"]);
+    let store = upsweep::Store::open(world.store()).expect("opens");
+    let numbers: upsweep::TableDefinition<str, u64> = upsweep::TableDefinition::new("sessions");
+    let sessions = store.existing_typed_expiring_table(numbers).expect("a table");
+    let now = std::time::SystemTime::now();
+    let later = now + std::time::Duration::from_secs(3600);
+    for (key, number, expires_at) in [("a", 1, later), ("b", 2, now), ("c", 3, later)] {
+        sessions.put(key, number, expires_at).expect("durable");
+    }
+    drop(sessions);
+    store.close().expect("durable");
+    let of = ["--table", "sessions"];
+    let of_key = |key| [key, "--table", "sessions"];
+    assert_eq!(world.ok("get", &of_key("a")), "1\n");
+    refused_absent(&world.run("get", &of_key("b")));
+    assert_eq!(world.ok("scan", &of), "a\t1\nc\t3\n");
+    assert_eq!(world.ok("scan", &["--table", "sessions", "--prefix", "c", "--reverse"]), "c\t3\n");
+    assert_eq!(world.ok("dump", &["--table", "sessions", "-"]), "a\t1\tu64\nc\t3\tu64\n");
+    world.ok("snapshot create", &["then"]);
+    let run = world.apply("put\ta\tx\n", &of);
+    refused(&run, "\"sessions\" is a table of expiring records, and the lines have no times");
+    world.ok("remove-range", &["--table", "sessions", "--to", "b"]);
+    assert_eq!(world.ok("scan", &of), "c\t3\n");
+    assert_eq!(world.ok("scan", &["--table", "sessions", "--at", "then"]), "a\t1\nc\t3\n");
+    world.ok("verify", &[]);
+}
+
+/// The key is not there.
+fn refused_absent(run: &Run) {
+    assert_eq!((run.status, run.out.as_str()), (Some(1), ""), "{}", run.errors);
 }

@@ -51,6 +51,9 @@ pub struct ApplyInput<'i, 'a> {
     pub body_bytes_max: usize,
     /// Values above this many bytes live outside the block.
     pub inline_value_bytes_max: usize,
+    /// Records that expire at this time or before are absent for every later query and update, and
+    /// a format that knows such may leave them out. Microseconds since the Unix epoch; 0: none are.
+    pub expired_us: u64,
 }
 
 /// One block of the result.

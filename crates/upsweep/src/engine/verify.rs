@@ -140,6 +140,7 @@ impl Verifier<'_> {
                 values: &[],
                 body_bytes_max: usize::MAX,
                 inline_value_bytes_max: usize::MAX,
+                expired_us: 0,
             };
             let body = space.format.read(&input).map_err(|error| format!("{error:?}"))?;
             space.format.for_each(&block.key, &body, &mut |key, value| {

@@ -12,7 +12,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::clock::Clock;
+use super::clock::{Clock, TimeOfDay};
 use super::description::{self, Description, Names};
 use super::layout::{self, CreateOptions, Folder};
 use super::load::BlockLimits;
@@ -226,7 +226,8 @@ impl BlockStore {
         let waiter = devices.waiter();
         let (job_sender, jobs) = std::sync::mpsc::channel();
         let (call_sender, calls) = std::sync::mpsc::channel();
-        let shared = Arc::new(Shared::new(core, devices, job_sender, call_sender));
+        let time_of_day = TimeOfDay::new(options.wall_clock.clone());
+        let shared = Arc::new(Shared::new(core, devices, job_sender, call_sender, time_of_day));
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = policy::workers(options.workers, processors);
         let mut threads = Threads::default();
@@ -405,6 +406,7 @@ impl BlockStore {
             values: &[],
             body_bytes_max: usize::MAX,
             inline_value_bytes_max: usize::MAX,
+            expired_us: 0,
         };
         format.read(&input).map_err(|error| match error {
             ApplyError::Corrupt(reason) => reason,
@@ -527,8 +529,10 @@ impl BlockStore {
     /// no room.
     pub fn sweep(&self) -> Result<(), Error> {
         let mut target = None;
+        let time_of_day = &self.inner.shared.time_of_day;
         self.inner.shared.wait_until(move |core| {
             let target = *target.get_or_insert_with(|| {
+                core.expire_through(time_of_day.expired_us());
                 core.request_sweep();
                 core.accepted()
             });

@@ -35,6 +35,7 @@ pub use crate::engine::{
     Seen, SpaceRecord, SpaceSize, View, VisitedBlock, Waiting, Wanted,
 };
 pub use block_store::BlockStore;
+pub use clock::{Moment, WallClock, unix_us};
 pub use layout::CreateOptions;
 pub use load::{BlockLimits, LoadSummary};
 pub use options::{Durability, OpenOptions};

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use super::clock::WallClock;
 use super::layout::CreateOptions;
 use crate::engine::Config;
 use crate::engine::policy::{self, Scale, Shape};
@@ -55,6 +56,8 @@ pub struct OpenOptions {
     /// Batches in flight per log device (1 to 16; paper: 2). A new log is short and has room for 6;
     /// after it has grown, the next open allows more.
     pub log_depth: u8,
+    /// Where the time of day comes from: the system, unless a test brings a clock of its own.
+    pub wall_clock: WallClock,
 }
 
 impl Default for OpenOptions {
@@ -66,7 +69,15 @@ impl Default for OpenOptions {
             log_depth,
             ..
         } = policy::Options::default();
-        Self { memory_bytes, workers: 0, run_blocks_max, run_density_percent_min, log_depth }
+        let wall_clock = WallClock::default();
+        Self {
+            memory_bytes,
+            workers: 0,
+            run_blocks_max,
+            run_density_percent_min,
+            log_depth,
+            wall_clock,
+        }
     }
 }
 
@@ -118,6 +129,13 @@ impl OpenOptions {
     #[must_use]
     pub fn log_depth(mut self, batches: u8) -> Self {
         self.log_depth = batches;
+        self
+    }
+
+    /// Sets [`OpenOptions::wall_clock`].
+    #[must_use]
+    pub fn wall_clock(mut self, clock: WallClock) -> Self {
+        self.wall_clock = clock;
         self
     }
 }

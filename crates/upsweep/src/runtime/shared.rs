@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::clock::Clock;
+use super::clock::{Clock, TimeOfDay};
 use super::commit::{self, Call, Groups, Woken};
 use super::parked::ParkedChanges;
 use super::stall::Stall;
@@ -58,6 +58,10 @@ impl Signal {
     }
 }
 
+/// The core is told what has expired as often as this, in microseconds: to read the clock at every
+/// pump would cost more than what is dropped sooner is worth.
+const EXPIRED_AGE_US_MAX: u64 = 10_000;
+
 thread_local! {
     /// The store whose core this thread is in, or whose job it does: code of the application that
     /// is called there must not wait for it. By address; 0: none.
@@ -92,6 +96,8 @@ pub(super) struct State {
     pub(super) parked: ParkedChanges,
     /// When the driver will pump by itself.
     pub(super) driver_deadline_us: u64,
+    /// When the core is told next what has expired.
+    expired_due_us: u64,
     /// How often the core has said that there may be room, and how often it had when callers who
     /// wait for room were last woken.
     room_events: (u64, u64),
@@ -199,6 +205,7 @@ pub(super) struct Shared {
     /// The process that opened it.
     process: Process,
     pub(super) clock: Clock,
+    pub(super) time_of_day: Arc<TimeOfDay>,
     waker: Box<dyn Waker>,
     pub(super) performer: Box<dyn Performer>,
     /// Those of the core, which do not change while a store is open.
@@ -216,6 +223,7 @@ impl Shared {
         devices: Box<dyn Bank>,
         jobs: Sender<Job>,
         calls: Sender<Call>,
+        time_of_day: TimeOfDay,
     ) -> Self {
         let durable = AtomicU64::new(core.durable().get());
         let (waker, performer) = (devices.waker(), devices.performer());
@@ -228,6 +236,7 @@ impl Shared {
             view_waiters: BTreeMap::new(),
             parked: ParkedChanges::default(),
             driver_deadline_us: 0,
+            expired_due_us: 0,
             room_events: (0, 0),
             sample: None,
         };
@@ -245,6 +254,7 @@ impl Shared {
             ended: AtomicBool::new(false),
             process: Process::current(),
             clock: Clock::start(),
+            time_of_day: Arc::new(time_of_day),
             waker,
             performer,
             modifiers,
@@ -384,6 +394,10 @@ impl Shared {
     #[must_use]
     fn pump_locked(&self, state: &mut State) -> Outbox {
         let now_us = self.clock.now_us();
+        if now_us >= state.expired_due_us {
+            state.expired_due_us = now_us + EXPIRED_AGE_US_MAX;
+            state.core.expire_through(self.time_of_day.expired_us());
+        }
         let mut actions = std::mem::take(&mut state.actions);
         state.core.pump(now_us, &mut actions);
         state.room_events.0 += u64::from(std::mem::take(&mut actions.room));

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::Store;
 use crate::device::{Bank, MemoryDevices, ThreadedDevices};
@@ -9,7 +10,7 @@ use crate::engine::block_format::BlockFormat;
 use crate::engine::modifier::{Modifier, check_name};
 use crate::engine::{Registry, Report};
 use crate::error::{Error, RequestError};
-use crate::runtime::{BlockStore, CreateOptions, OpenOptions};
+use crate::runtime::{BlockStore, CreateOptions, OpenOptions, WallClock};
 use crate::structures::kind::{Kinds, StructureKind};
 use crate::structures::registry;
 
@@ -32,6 +33,15 @@ impl StoreBuilder {
     #[must_use]
     pub fn memory_bytes(mut self, bytes: usize) -> Self {
         self.options.memory_bytes = bytes;
+        self
+    }
+
+    /// Where the time of day comes from that decides what has expired: see
+    /// [`ExpiringTable`](crate::ExpiringTable). By default from the system; a test brings a clock
+    /// that it can set. It is read from any thread, and must not call the store.
+    #[must_use]
+    pub fn wall_clock(mut self, read: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
+        self.options.wall_clock = WallClock::new(read);
         self
     }
 

@@ -8,7 +8,7 @@ use crate::engine::ids::SpaceId;
 use crate::engine::modifier::Modifier;
 use crate::engine::registry::ModifierId;
 use crate::error::{Error, RequestError};
-use crate::runtime::{BlockStore, Durability, OwnedUpdate, PendingChange, Ticket};
+use crate::runtime::{BlockStore, Durability, Moment, OwnedUpdate, PendingChange, Ticket};
 
 /// A named part of a store that takes updates of its records: a [`Table`](crate::Table), a
 /// [`HashTable`](crate::HashTable), an [`Array`](crate::Array) or a structure of another crate. Its
@@ -129,13 +129,15 @@ pub struct Batch {
     updates: Vec<OwnedUpdate>,
     /// The names of the structures, in the order of the numbers of their spaces.
     names: Vec<(SpaceId, String)>,
+    /// The updates that carry the moment as of which they are declared.
+    declared: Vec<usize>,
     /// What is wrong with the first update that is.
     fault: Option<Error>,
 }
 
 impl Batch {
     pub(crate) fn new(blocks: BlockStore) -> Self {
-        Self { blocks, updates: Vec::new(), names: Vec::new(), fault: None }
+        Self { blocks, updates: Vec::new(), names: Vec::new(), declared: Vec::new(), fault: None }
     }
 
     /// Adds an update by the number of its modifier. [`Batch::commit`] refuses the batch if
@@ -150,7 +152,7 @@ impl Batch {
         self.push(structure, key, modifier, operand.to_vec())
     }
 
-    fn push<S: Structure>(
+    pub(super) fn push<S: Structure>(
         &mut self,
         structure: &S,
         key: &S::Key,
@@ -169,11 +171,23 @@ impl Batch {
         if let Err(place) = self.names.binary_search_by_key(&space, |(known, _)| *known) {
             self.names.insert(place, (space, structure.name().to_owned()));
         }
+        if modifier == builtin::EXPIRES_AT {
+            self.declared.push(self.updates.len());
+        }
         self.updates.push(OwnedUpdate { space, modifier, key, operand });
         self
     }
 
-    fn refuse(&mut self, error: Error) {
+    /// Has updates that carry a moment declared as of now: who offers them keeps it meanwhile.
+    fn declare(&mut self) -> Option<Moment> {
+        let moment = (!self.declared.is_empty()).then(|| self.blocks.moment())?;
+        for position in &self.declared {
+            builtin::set_moment(&mut self.updates[*position].operand, moment.us());
+        }
+        Some(moment)
+    }
+
+    pub(super) fn refuse(&mut self, error: Error) {
         self.fault.get_or_insert(error);
     }
 
@@ -232,22 +246,24 @@ impl Batch {
     /// As [`Table::modify`](crate::Table::modify); [`RequestError::BatchTooLong`] when the record
     /// exceeds a log segment: split the batch; [`RequestError::WrongStore`] if a structure is of
     /// another store; what an [`Array`](crate::Array) refuses; all with nothing changed.
-    pub fn commit(self, durability: Durability) -> Result<Ticket, Error> {
+    pub fn commit(mut self, durability: Durability) -> Result<Ticket, Error> {
         if let Some(fault) = self.fault {
             return Err(fault);
         }
+        let _moment = self.declare();
         let updates: Vec<_> = self.updates.iter().map(OwnedUpdate::borrow).collect();
         let ticket = self.blocks.modify(&updates, durability);
         ticket.map_err(|error| named(error, &self.names, &self.blocks))
     }
 
     /// As [`Batch::commit`], without blocking the thread: see [`PendingCommit`].
-    pub fn commit_async(self, durability: Durability) -> PendingCommit {
+    pub fn commit_async(mut self, durability: Durability) -> PendingCommit {
+        let moment = self.declare();
         let change = match self.fault {
             Some(fault) => Err(Some(fault)),
             None => Ok(self.blocks.modify_async(self.updates, durability)),
         };
-        PendingCommit { change, names: self.names, blocks: self.blocks }
+        PendingCommit { change, moment, names: self.names, blocks: self.blocks }
     }
 }
 
@@ -281,6 +297,8 @@ impl Batch {
 pub struct PendingCommit {
     /// The change, or why there is none.
     change: Result<PendingChange, Option<Error>>,
+    /// There until they are accepted.
+    moment: Option<Moment>,
     names: Vec<(SpaceId, String)>,
     blocks: BlockStore,
 }
@@ -293,9 +311,13 @@ impl Future for PendingCommit {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let pending = &mut *self;
         match &mut pending.change {
-            Ok(change) => Pin::new(change)
-                .poll(context)
-                .map_err(|error| named(error, &pending.names, &pending.blocks)),
+            Ok(change) => {
+                let polled = Pin::new(change).poll(context);
+                if polled.is_ready() {
+                    pending.moment = None;
+                }
+                polled.map_err(|error| named(error, &pending.names, &pending.blocks))
+            }
             Err(fault) => Poll::Ready(Err(fault.take().expect("polled before its end"))),
         }
     }

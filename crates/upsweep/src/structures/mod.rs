@@ -8,6 +8,7 @@
 pub mod array;
 pub mod backup;
 pub mod batch;
+pub mod expiring;
 pub mod hash;
 pub mod kind;
 pub mod modifiers;

@@ -11,6 +11,8 @@
 //! | `byte_patch` | offset (4), bytes | as if empty | overwritten, may extend | if joined |
 //! | `insert_if_absent` | kind byte, bytes | put | keep | yes, to the earlier |
 //! | `counters` | per field a rule and a number | each rule's first | by the rules | integers |
+//! | `expires_at` | moment, record | put | keep, if not expired | if one is put in any case |
+//! | `expires_at` | moment, time | keep | expires then, if not expired | yes |
 //!
 //! Rules:
 //! - Numbers are 8 bytes, little-endian. A modifier accepts values of its own kind only: those of
@@ -33,6 +35,7 @@ use crate::engine::registry::{ModifierId, Modifiers};
 
 mod bytes;
 mod counters_format;
+mod expires_at_format;
 mod operand_format;
 mod resolve;
 #[cfg(test)]
@@ -40,6 +43,8 @@ mod tests;
 
 pub use counters_format::{CounterRule, counters_operand};
 pub use counters_format::{decode_words, encode_words};
+pub use expires_at_format::{EXPIRING_VALUE_BYTES_MAX, Expiring, encode_head, expires_us_of};
+pub use expires_at_format::{insert_operand, record_of, set_moment, touch_operand};
 use operand_format::Arithmetic;
 pub use operand_format::{patch_operand, value_operand};
 pub use resolve::{Resolved, is_decided, resolve};
@@ -81,6 +86,9 @@ pub const INSERT_IF_ABSENT: ModifierId = ModifierId(14);
 /// Number of `counters`; 15 is that of the removal of a range, which is no modifier.
 pub const COUNTERS: ModifierId = ModifierId(16);
 
+/// Number of `expires_at`.
+pub const EXPIRES_AT: ModifierId = ModifierId(17);
+
 /// Binds all built-in modifiers to their numbers. Every store does so before anything else.
 pub fn bind_builtins(modifiers: &mut Modifiers) {
     modifiers.bind(PUT, Arc::new(bytes::Put));
@@ -99,6 +107,7 @@ pub fn bind_builtins(modifiers: &mut Modifiers) {
     modifiers.bind(BYTE_PATCH, Arc::new(bytes::BytePatch));
     modifiers.bind(INSERT_IF_ABSENT, Arc::new(bytes::InsertIfAbsent));
     modifiers.bind(COUNTERS, Arc::new(counters_format::Counters));
+    modifiers.bind(EXPIRES_AT, Arc::new(expires_at_format::ExpiresAt));
 }
 
 #[derive(Clone, Copy)]

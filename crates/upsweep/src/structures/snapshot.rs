@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use super::array::{Array, Cell};
 use super::batch::Structure;
+use super::expiring::ExpiringTable;
 use super::hash::HashTable;
 use super::kind::{Kind, Kinds};
 use super::space::OpenSpace;
@@ -82,6 +83,15 @@ impl Snapshot {
     /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`] for a structure of another kind.
     pub fn table(&self, name: &str) -> Result<Table, Error> {
         Ok(self.space(name, &Kind::table())?.table())
+    }
+
+    /// The table of records that expire of this name, as it was, but for what has expired by the
+    /// time at which it is looked at.
+    ///
+    /// # Errors
+    /// As [`Snapshot::table`].
+    pub fn expiring_table(&self, name: &str) -> Result<ExpiringTable, Error> {
+        Ok(ExpiringTable::new(self.space(name, &Kind::expiring_table())?.table()))
     }
 
     /// The hash table of this name, as it was.

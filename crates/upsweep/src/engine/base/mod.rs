@@ -55,6 +55,9 @@ pub(super) struct Base {
     pub(super) metrics: Arc<Metrics>,
     pub(super) measured: Measured,
     pub(super) now_us: u64,
+    /// Up to this time of day everything that expires has: see
+    /// [`ApplyInput::expired_us`](super::block_format::ApplyInput).
+    pub(super) expired_us: u64,
     /// Target size of a block, in bytes, as of the last pump.
     pub(super) block_bytes: u32,
 }
@@ -75,6 +78,7 @@ impl Base {
             metrics: Arc::clone(journal.log().metrics()),
             journal,
             now_us: 0,
+            expired_us: 0,
             block_bytes: config.block_bytes,
             config,
         }

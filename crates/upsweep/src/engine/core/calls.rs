@@ -60,6 +60,13 @@ impl Core {
         self.sweep.request(&mut self.base);
     }
 
+    /// Lets the sweep leave out what has expired by this time of day, in microseconds since the
+    /// Unix epoch. Whoever says so sees to it that no update that is accepted later counts on such
+    /// a record.
+    pub fn expire_through(&mut self, us: u64) {
+        self.base.expired_us = self.base.expired_us.max(us);
+    }
+
     /// Asks for a checkpoint.
     pub fn request_checkpoint(&mut self) {
         self.checkpointer.request();

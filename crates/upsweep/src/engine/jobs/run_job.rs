@@ -90,6 +90,8 @@ pub struct RunJob {
     pub(in crate::engine) run: RunId,
     pub(in crate::engine) store: [u8; 16],
     pub(in crate::engine) frontier: Seq,
+    /// What has expired by this time need not be kept.
+    pub(in crate::engine) expired_us: u64,
     pub(in crate::engine) block_bytes: usize,
     pub(in crate::engine) inline_value_bytes_max: usize,
     pub(in crate::engine) modifiers: Arc<Modifiers>,
@@ -244,6 +246,8 @@ impl RunJob {
             values: &block.values,
             body_bytes_max: self.body_bytes_max(block),
             inline_value_bytes_max: self.inline_value_bytes_max,
+            // What is shared stays so: to free a large value would part those who share the block.
+            expired_us: if block.keep_whole { 0 } else { self.expired_us },
         })
     }
 

@@ -62,6 +62,8 @@ pub(super) struct Run {
     pub(super) applied_spill_segments: Vec<Arc<SpillSegment>>,
     pub(super) phase: RunPhase,
     pub(super) frontier: Seq,
+    /// The time of day through which records had expired when its updates were frozen.
+    pub(super) expired_us: u64,
     pub(super) frozen_bytes: usize,
     /// Bytes of the large values that it has in memory.
     pub(super) values_bytes: usize,
@@ -101,6 +103,7 @@ impl Run {
             applied_spill_segments: Vec::new(),
             phase,
             frontier: Seq::NONE,
+            expired_us: 0,
             frozen_bytes: 0,
             values_bytes: 0,
             excess_bytes: 0,
@@ -296,6 +299,7 @@ impl Pipeline {
             return;
         }
         run.frontier = base.index.accepted();
+        run.expired_us = base.expired_us;
         let table = &base.index.directory().table;
         run.blocks.sort_by(|left, right| {
             let key = |block: &RunBlock| (block.is_gone, block.owner, &table.get(block.id).key);
@@ -372,6 +376,7 @@ impl Pipeline {
             run: id,
             store: base.config.store,
             frontier: run.frontier,
+            expired_us: run.expired_us,
             block_bytes: run.block_bytes as usize,
             inline_value_bytes_max: base.config.inline_value_bytes_max(),
             modifiers: Arc::clone(base.index.bindings.modifiers()),

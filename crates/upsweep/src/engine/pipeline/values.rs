@@ -136,6 +136,7 @@ impl Run {
         let mut run = Self {
             spill_segments: self.spill_segments.clone(),
             frontier: self.frontier,
+            expired_us: self.expired_us,
             block_bytes: self.block_bytes,
             may_split_shared: self.may_split_shared,
             ..Self::of(rest, RunPhase::NeedsValues(Box::new(job)))

@@ -210,6 +210,7 @@ impl World {
             values: &[],
             body_bytes_max: usize::MAX,
             inline_value_bytes_max: usize::MAX,
+            expired_us: 0,
         };
         format::value_of(&input, key)
     }

@@ -94,6 +94,7 @@ pub(super) fn body_of(
         values: &[],
         body_bytes_max: usize::MAX,
         inline_value_bytes_max: usize::MAX,
+        expired_us: 0,
     };
     ArrayFormat::new(kind).read(&input).map_err(|error| match error {
         ApplyError::Corrupt(reason) => reason,

@@ -94,6 +94,7 @@ fn apply<'a>(
         values: &[],
         body_bytes_max: 16 << 10,
         inline_value_bytes_max: 4 << 10,
+        expired_us: 0,
     })
 }
 

@@ -22,7 +22,7 @@
 use std::borrow::Cow;
 
 use super::sealed::Sealed;
-use super::table::{Order, Table, leaf};
+use super::table::{Lifetime, Order, Table, leaf};
 use super::typed::TypedTable;
 use crate::engine::block_format::{Applied, ApplyError, ApplyInput, BlockFormat, Checked, Routing};
 use crate::engine::modifier::ValueRef;
@@ -84,7 +84,7 @@ impl BlockFormat for HashFormat {
     }
 
     fn apply<'a>(&self, input: &ApplyInput<'_, 'a>) -> Result<Applied<'a>, ApplyError> {
-        leaf::apply::<ByHash>(input)
+        leaf::apply::<ByHash>(input, Lifetime::Endless)
     }
 
     fn for_each(
@@ -101,6 +101,6 @@ impl BlockFormat for HashFormat {
     }
 
     fn check(&self, body: &[u8], low: &[u8], high: Option<&[u8]>) -> Result<Checked, String> {
-        leaf::check::<ByHash>(body, low, high)
+        leaf::check::<ByHash>(body, low, high, Lifetime::Endless)
     }
 }

@@ -32,6 +32,7 @@ fn apply<'a>(body: Option<&'a [u8]>, updates: &'a [(Vec<u8>, ModifierId, Vec<u8>
         values: &[],
         body_bytes_max: BODY_BYTES_MAX,
         inline_value_bytes_max: 4096,
+        expired_us: 0,
     };
     HashFormat.apply(&input).expect("sound")
 }

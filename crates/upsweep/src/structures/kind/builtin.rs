@@ -1,17 +1,20 @@
-//! The built-in kinds: the ordered table, the hash table and the array.
+//! The built-in kinds: the ordered table, the table of records that expire, the hash table and the
+//! array.
 
 use std::sync::Arc;
 
 use super::{Record, RecordChanges, Records, StructureKind};
 use crate::engine::block_format::BlockFormat;
-use crate::engine::modifier::ValueRef;
+use crate::engine::modifier::{ValueKind, ValueRef};
 use crate::error::Error;
 use crate::structures::array::body_format::index_of;
 use crate::structures::array::{ArrayFormat, CellKind};
+use crate::structures::expiring::ExpiringFormat;
 use crate::structures::hash::{ByHash, HashFormat};
+use crate::structures::modifiers::Expiring;
 use crate::structures::snapshot::Changes;
 use crate::structures::space::OpenSpace;
-use crate::structures::table::{ByKey, LoadOptions, TableFormat, Value};
+use crate::structures::table::{ByKey, Lifetime, LoadOptions, TableFormat, Value};
 
 pub(super) struct TableKind;
 
@@ -42,6 +45,46 @@ impl StructureKind for TableKind {
         records: &mut dyn Iterator<Item = Result<Record, Error>>,
     ) -> Result<(), Error> {
         space.table::<ByKey>().load(records, LoadOptions::default()).map(drop)
+    }
+}
+
+pub(super) struct ExpiringKind;
+
+impl StructureKind for ExpiringKind {
+    fn format(&self) -> Arc<dyn BlockFormat> {
+        Arc::new(ExpiringFormat)
+    }
+
+    fn describe(&self, _parameters: &str) -> String {
+        "a table of expiring records".to_owned()
+    }
+
+    fn has_large_values(&self) -> bool {
+        true
+    }
+
+    /// With their times, and with those that have expired and are still there.
+    fn records(&self, space: &OpenSpace) -> Records {
+        Box::new(space.table::<ByKey>().iter())
+    }
+
+    fn changes(&self, earlier: &OpenSpace, later: &OpenSpace) -> Option<RecordChanges> {
+        Some(Box::new(Changes::new(Some(earlier.table()), Some(later.table()))))
+    }
+
+    fn check_record(&self, _parameters: &str, _key: &[u8], value: &Value) -> Result<(), String> {
+        let record = Expiring::decode(&value.bytes).filter(|_| value.kind == ValueKind::Bytes);
+        let missing = || format!("{} bytes that are no record that expires", value.bytes.len());
+        record.ok_or_else(missing).map(drop)
+    }
+
+    fn restore(
+        &self,
+        space: &OpenSpace,
+        records: &mut dyn Iterator<Item = Result<Record, Error>>,
+    ) -> Result<(), Error> {
+        let table = space.table::<ByKey>();
+        table.load_records(records, LoadOptions::default(), Lifetime::Limited).map(drop)
     }
 }
 

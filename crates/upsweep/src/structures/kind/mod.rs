@@ -108,6 +108,12 @@ impl Kind {
         Self::new(builtin::TableKind, "")
     }
 
+    /// The [`ExpiringTable`](crate::ExpiringTable).
+    #[must_use]
+    pub fn expiring_table() -> Self {
+        Self::new(builtin::ExpiringKind, "")
+    }
+
     /// The [`HashTable`](crate::HashTable).
     #[must_use]
     pub fn hash_table() -> Self {
@@ -230,8 +236,13 @@ pub(crate) struct Kinds(BTreeMap<String, Arc<dyn StructureKind>>);
 
 impl Kinds {
     /// The built-in kinds.
-    pub(crate) fn builtin() -> [Arc<dyn StructureKind>; 3] {
-        [Arc::new(builtin::TableKind), Arc::new(builtin::HashKind), Arc::new(builtin::ArrayKind)]
+    pub(crate) fn builtin() -> [Arc<dyn StructureKind>; 4] {
+        [
+            Arc::new(builtin::TableKind),
+            Arc::new(builtin::ExpiringKind),
+            Arc::new(builtin::HashKind),
+            Arc::new(builtin::ArrayKind),
+        ]
     }
 
     /// Adds a kind, in place of one with the same name.

@@ -17,7 +17,7 @@ fn builtins() -> Modifiers {
 }
 
 fn all_ids() -> impl Iterator<Item = ModifierId> {
-    (PUT.0..=INSERT_IF_ABSENT.0).map(ModifierId).chain([COUNTERS])
+    (PUT.0..=INSERT_IF_ABSENT.0).map(ModifierId).chain([COUNTERS, EXPIRES_AT])
 }
 
 type Value = Option<(ValueKind, Vec<u8>)>;
@@ -60,6 +60,33 @@ fn values() -> impl Strategy<Value = Value> {
         vec(any::<u8>(), 0..20).prop_map(|bytes| Some((ValueKind::Bytes, bytes))),
         vec(numbers(), 1..3).prop_map(|fields| Some((ValueKind::Bytes, fields.concat()))),
         (0usize..12).prop_map(|room| Some((ValueKind::Bytes, vec![7; VALUE_BYTES_MAX - room]))),
+        records().prop_map(|record| Some((ValueKind::Bytes, record))),
+    ]
+}
+
+/// Few, so that many are equal or next to each other.
+fn times() -> impl Strategy<Value = u64> {
+    0u64..6
+}
+
+/// Records that expire.
+fn records() -> impl Strategy<Value = Vec<u8>> {
+    (times(), kinds(), numbers()).prop_map(|(expires_us, kind, bytes)| {
+        let mut record = Vec::new();
+        Expiring { expires_us, value: ValueRef { kind, bytes: &bytes } }.encode(&mut record);
+        record
+    })
+}
+
+/// Operands of `expires_at`.
+fn changes() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        (times(), records()).prop_map(|(moment_us, record)| [
+            &moment_us.to_le_bytes()[..],
+            &record
+        ]
+        .concat()),
+        (times(), times()).prop_map(|(moment_us, expires_us)| touch_operand(moment_us, expires_us)),
     ]
 }
 
@@ -81,6 +108,13 @@ fn counters() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn operands() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        2 => changes(),
+        5 => operands_of_others(),
+    ]
+}
+
+fn operands_of_others() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         counters(),
         numbers(),
@@ -130,11 +164,39 @@ proptest! {
         }
     }
 
+    /// Whatever has expired may be dropped before any update that is declared no sooner.
+    #[test]
+    fn expired_records_may_be_dropped_at_any_time(
+        value in records(),
+        updates in vec((changes(), 0u64..3, any::<bool>()), 0..8),
+    ) {
+        let modifiers = builtins();
+        let modifier = modifiers.get(EXPIRES_AT).expect("built in");
+        let value = Some((ValueKind::Bytes, value));
+        let (mut kept, mut swept, mut now_us) = (value.clone(), value, 0);
+        let is_there = |value: &Value, now_us| {
+            value.as_ref().is_some_and(|(_, bytes)| expires_us_of(bytes) > now_us)
+        };
+        for (mut operand, passes_us, is_swept) in updates {
+            now_us += passes_us;
+            set_moment(&mut operand, now_us);
+            if is_swept {
+                swept = swept.filter(|value| expires_us_of(&value.1) > now_us);
+            }
+            kept = step(modifier, &kept, &operand).expect("not refused");
+            swept = step(modifier, &swept, &operand).expect("not refused");
+            prop_assert_eq!(is_there(&kept, now_us), is_there(&swept, now_us));
+            if is_there(&kept, now_us) {
+                prop_assert_eq!(&kept, &swept);
+            }
+        }
+    }
+
     /// Folding as a queue does it, at any point, changes no value.
     #[test]
     fn a_folded_sequence_has_the_same_value(
         value in values(),
-        updates in vec((0u16..15, operands()), 1..12),
+        updates in vec((0u16..18, operands()), 1..12),
         cut in 0usize..12,
     ) {
         let modifiers = builtins();
@@ -258,6 +320,87 @@ fn byte_strings_follow_their_rules() {
     assert_eq!(run(PUT, Some(b"old"), &[9, 1]), None, "no such kind");
     assert_eq!(run(PUT, Some(b"old"), &[1, 1]), None, "a number of 1 byte");
     assert_eq!(run(DELETE, Some(b"old"), b""), Some(None));
+}
+
+#[test]
+fn records_that_expire_follow_their_rules() {
+    let modifiers = builtins();
+    let modifier = modifiers.get(EXPIRES_AT).expect("built in");
+    let record = |expires_us, text: &[u8]| {
+        let mut bytes = Vec::new();
+        let value = ValueRef { kind: ValueKind::Bytes, bytes: text };
+        Expiring { expires_us, value }.encode(&mut bytes);
+        bytes
+    };
+    let value = |expires_us, text| Some((ValueKind::Bytes, record(expires_us, text)));
+    let insert = |moment_us, expires_us, text: &[u8]| {
+        [insert_operand(moment_us), record(expires_us, text)].concat()
+    };
+    let run = |value: &Value, operand: &[u8]| step(modifier, value, operand).expect("accepted");
+    assert_eq!(run(&None, &insert(5, 9, b"new")), value(9, b"new"));
+    assert_eq!(run(&value(6, b"old"), &insert(5, 9, b"new")), value(6, b"old"));
+    assert_eq!(run(&value(5, b"old"), &insert(5, 9, b"new")), value(9, b"new"), "expired");
+    assert_eq!(run(&None, &touch_operand(5, 9)), None);
+    assert_eq!(run(&value(6, b"old"), &touch_operand(5, 9)), value(9, b"old"));
+    assert_eq!(run(&value(6, b"old"), &touch_operand(5, 2)), value(2, b"old"), "sooner");
+    assert_eq!(run(&value(5, b"old"), &touch_operand(5, 9)), value(5, b"old"), "expired");
+    for other in [(ValueKind::I64, vec![0; 8]), (ValueKind::Bytes, vec![0; 8])] {
+        assert_eq!(step(modifier, &Some(other), &touch_operand(5, 9)), None, "has no time");
+    }
+    let fold = |earlier: &[u8], later: &[u8]| modifier.fold(earlier, later);
+    assert_eq!(fold(&touch_operand(1, 9), &touch_operand(2, 7)), Some(touch_operand(1, 7)));
+    assert_eq!(fold(&touch_operand(1, 2), &touch_operand(2, 7)), Some(touch_operand(1, 2)));
+    assert_eq!(fold(&insert(1, 2, b"a"), &insert(2, 9, b"b")), Some(insert(2, 9, b"b")));
+    assert_eq!(fold(&insert(2, 9, b"a"), &insert(2, 9, b"b")), Some(insert(2, 9, b"a")));
+    assert_eq!(fold(&insert(1, 9, b"a"), &insert(3, 9, b"b")), None, "of one that expires at 2");
+    assert_eq!(fold(&insert(1, 9, b"a"), &touch_operand(1, 9)), None, "of another record");
+    let longest = vec![0; EXPIRING_VALUE_BYTES_MAX];
+    assert!(modifier.check_operand(&insert(1, 2, &longest)).is_ok());
+    let longer = [&longest[..], b"0"].concat();
+    for operand in
+        [&insert(1, 2, &longer)[..], &[0; 15], &[0; 17][..16], &[&[0; 16][..], &[9]].concat()]
+    {
+        let is_touch = operand.len() == 16;
+        assert_eq!(modifier.check_operand(operand).is_ok(), is_touch, "{} bytes", operand.len());
+    }
+}
+
+/// All small times: of the record that is there, and moment and time of two changes.
+#[test]
+fn changes_of_records_that_expire_fold_exactly() {
+    let modifiers = builtins();
+    let modifier = modifiers.get(EXPIRES_AT).expect("built in");
+    let record = |expires_us: u64, text: &[u8]| {
+        let value = ValueRef { kind: ValueKind::Bytes, bytes: text };
+        let mut bytes = Vec::new();
+        Expiring { expires_us, value }.encode(&mut bytes);
+        bytes
+    };
+    let changes = |text| {
+        let of = move |number: u64| {
+            let (moment_us, expires_us) = (number / 5, number % 5);
+            let insert = [insert_operand(moment_us), record(expires_us, text)].concat();
+            [insert, touch_operand(moment_us, expires_us)]
+        };
+        (0..25).flat_map(of).collect::<Vec<_>>()
+    };
+    let there = (0..6).map(|expires_us| Some((ValueKind::Bytes, record(expires_us, b"old"))));
+    let there: Vec<Value> = there.chain([None]).collect();
+    let mut folded = 0;
+    for (earlier, later) in changes(b"a")
+        .iter()
+        .flat_map(|earlier| changes(b"b").into_iter().map(move |later| (earlier.clone(), later)))
+    {
+        let Some(both) = modifier.fold(&earlier, &later) else { continue };
+        folded += 1;
+        for value in &there {
+            let first = step(modifier, value, &earlier).expect("accepted");
+            let second = step(modifier, &first, &later).expect("accepted");
+            let once = step(modifier, value, &both).expect("accepted");
+            assert_eq!(second, once, "{earlier:?}, then {later:?}, of {value:?}");
+        }
+    }
+    assert!(folded > 500, "{folded} of 2500");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! 1. Bring the updates into the order of the records. Walk them key by key; between two keys that
 //!    change, copy the old records as one stretch; resolve each key's updates and append the record
 //!    that they make.
+//!    Where records expire, those that have are left out of both.
 //! 2. If the leaf has too much, cut it into pieces and name each by the shortest separator of
 //!    positions.
 //!
@@ -22,7 +23,9 @@ use crate::engine::block_format::{
     ValueBody,
 };
 use crate::engine::modifier::{ValueKind, ValueRef};
-use crate::structures::modifiers::{KEY_BYTES_MAX, Resolved, check_stored, is_decided, resolve};
+use crate::structures::modifiers::{
+    KEY_BYTES_MAX, Resolved, check_stored, expires_us_of, is_decided, resolve,
+};
 
 /// Bytes of the large values of one leaf together, unless it holds a single record: what a visit of
 /// it may have to hold in memory.
@@ -49,13 +52,7 @@ impl BlockFormat for TableFormat {
     }
 
     fn apply<'a>(&self, input: &ApplyInput<'_, 'a>) -> Result<Applied<'a>, ApplyError> {
-        let leaf = Leaf::parse(input.body.unwrap_or_default()).map_err(ApplyError::Corrupt)?;
-        let expanded = ranges::expand(&leaf, input.updates).map_err(ApplyError::Corrupt)?;
-        let mut applied = apply::<ByKey>(&ApplyInput { updates: &expanded.updates, ..*input })?;
-        for refused in &mut applied.refused {
-            refused.index = expanded.position(refused.index);
-        }
-        Ok(applied)
+        apply_with_ranges(input, Lifetime::Endless)
     }
 
     fn for_each(
@@ -72,16 +69,42 @@ impl BlockFormat for TableFormat {
     }
 
     fn check(&self, body: &[u8], low: &[u8], high: Option<&[u8]>) -> Result<Checked, String> {
-        check::<ByKey>(body, low, high)
+        check::<ByKey>(body, low, high, Lifetime::Endless)
     }
+}
+
+/// How long the records of a table are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifetime {
+    /// Until they are deleted.
+    Endless,
+    /// Until they expire, at a time that stands at the beginning of their values.
+    Limited,
+}
+
+/// [`BlockFormat::apply`] for the leaves of ordered tables, for updates of single keys and removals
+/// of ranges.
+pub(in crate::structures) fn apply_with_ranges<'a>(
+    input: &ApplyInput<'_, 'a>,
+    lifetime: Lifetime,
+) -> Result<Applied<'a>, ApplyError> {
+    let leaf = Leaf::parse(input.body.unwrap_or_default()).map_err(ApplyError::Corrupt)?;
+    let expanded = ranges::expand(&leaf, input.updates).map_err(ApplyError::Corrupt)?;
+    let of_keys = ApplyInput { updates: &expanded.updates, ..*input };
+    let mut applied = apply::<ByKey>(&of_keys, lifetime)?;
+    for refused in &mut applied.refused {
+        refused.index = expanded.position(refused.index);
+    }
+    Ok(applied)
 }
 
 /// [`BlockFormat::apply`] for leaves, for updates of single keys.
 pub(in crate::structures) fn apply<'a, O: Order>(
     input: &ApplyInput<'_, 'a>,
+    lifetime: Lifetime,
 ) -> Result<Applied<'a>, ApplyError> {
     let leaf = Leaf::parse(input.body.unwrap_or_default()).map_err(ApplyError::Corrupt)?;
-    let mut merge = Merge::new(input, leaf);
+    let mut merge = Merge::new(input, leaf, lifetime);
     merge.run::<O>().map_err(ApplyError::Corrupt)?;
     let Merge { builder, mut values, refused, mut needed, .. } = merge;
     // The engine names large values by key alone, whatever the order here.
@@ -149,6 +172,7 @@ pub(in crate::structures) fn check<O: Order>(
     body: &[u8],
     low: &[u8],
     high: Option<&[u8]>,
+    lifetime: Lifetime,
 ) -> Result<Checked, String> {
     let leaf = Leaf::parse(body)?;
     let mut checked = Checked::default();
@@ -176,7 +200,10 @@ pub(in crate::structures) fn check<O: Order>(
         }
         check_record_value(&record.value)
             .map_err(|reason| bad(&format!("is malformed: {reason}")))?;
-        if let Stored::Large { bytes, .. } = record.value {
+        if let Stored::Large { bytes, expires_us, .. } = record.value {
+            if expires_us.is_some() != (lifetime == Lifetime::Limited) {
+                return Err(bad("has a large value with a time where none belongs, or without"));
+            }
             checked.values.push((key.to_vec(), bytes));
         }
         previous = Some(position);
@@ -197,10 +224,11 @@ fn check_record_value(value: &Stored<'_>) -> Result<(), String> {
 
 /// What a leaf stores of a value that lives apart: length and checksum are those of the body of its
 /// companion block.
-pub(super) fn stored_apart(kind: ValueKind, bytes: &[u8]) -> Stored<'static> {
+pub(super) fn stored_apart(kind: ValueKind, bytes: &[u8], lifetime: Lifetime) -> Stored<'static> {
     let length = u32::try_from(1 + bytes.len()).expect("values are far below 4 GiB");
     let crc = crc32c::crc32c_append(crc32c::crc32c(&[kind as u8]), bytes);
-    Stored::Large { kind, bytes: length, crc }
+    let expires_us = (lifetime == Lifetime::Limited).then(|| expires_us_of(bytes));
+    Stored::Large { kind, bytes: length, crc, expires_us }
 }
 
 /// The value in the companion block `body` to which a leaf refers by kind, length and checksum.
@@ -241,6 +269,7 @@ struct Group<'i, 'a, R> {
 struct Merge<'i, 'a> {
     input: &'i ApplyInput<'i, 'a>,
     leaf: Leaf<'a>,
+    lifetime: Lifetime,
     /// Old records below this one are dealt with.
     next: usize,
     builder: LeafBuilder,
@@ -250,7 +279,7 @@ struct Merge<'i, 'a> {
 }
 
 impl<'i, 'a> Merge<'i, 'a> {
-    fn new(input: &'i ApplyInput<'i, 'a>, leaf: Leaf<'a>) -> Self {
+    fn new(input: &'i ApplyInput<'i, 'a>, leaf: Leaf<'a>, lifetime: Lifetime) -> Self {
         let (updates, inline_max) = (input.updates, input.inline_value_bytes_max);
         let added = |update: &UpdateRef<'_>| {
             // The slot is 4 bytes while it grows.
@@ -260,6 +289,7 @@ impl<'i, 'a> Merge<'i, 'a> {
         Self {
             input,
             leaf,
+            lifetime,
             next: 0,
             builder: LeafBuilder::with_capacity(bytes, leaf.count() + updates.len()),
             values: Vec::new(),
@@ -284,7 +314,25 @@ impl<'i, 'a> Merge<'i, 'a> {
             groups.sort_by_key(|group| group.rank);
             groups.iter().try_for_each(|group| self.update::<O>(group))?;
         }
-        self.builder.copy(&self.leaf, self.next..self.leaf.count())
+        self.copy(self.next..self.leaf.count())
+    }
+
+    /// Copies old records, but for those that have expired.
+    fn copy(&mut self, range: Range<usize>) -> Result<(), String> {
+        let Range { mut start, end } = range;
+        if self.lifetime == Lifetime::Limited && self.input.expired_us > 0 {
+            while start < end {
+                let expired = self.leaf.first_expired(start..end, self.input.expired_us)?;
+                self.builder.copy(&self.leaf, start..expired)?;
+                start = expired + 1;
+                if expired < end {
+                    let record = self.leaf.record(expired)?;
+                    self.free(record.key, matches!(record.value, Stored::Large { .. }));
+                }
+            }
+            return Ok(());
+        }
+        self.builder.copy(&self.leaf, start..end)
     }
 
     fn update<O: Order>(&mut self, group: &Group<'i, 'a, O::Rank>) -> Result<(), String> {
@@ -296,7 +344,7 @@ impl<'i, 'a> Merge<'i, 'a> {
         let current = match old {
             None => None,
             Some(Stored::Inline(value)) => Some(value),
-            Some(Stored::Large { kind, bytes, crc }) => match self.loaded(key) {
+            Some(Stored::Large { kind, bytes, crc, .. }) => match self.loaded(key) {
                 Some(body) => Some(large_value(body, kind, bytes, crc)?),
                 None if is_decided(self.input.modifiers, key, updates) => None,
                 None => {
@@ -312,14 +360,20 @@ impl<'i, 'a> Merge<'i, 'a> {
         if resolved == Resolved::Unchanged {
             return Ok(());
         }
-        self.builder.copy(&self.leaf, self.next..position)?;
+        self.copy(self.next..position)?;
         self.next = position + usize::from(is_found);
         let was_large = matches!(old, Some(Stored::Large { .. }));
         match resolved {
+            Resolved::Put(_, bytes) if self.has_expired(&bytes) => self.free(key, was_large),
             Resolved::Put(kind, bytes) => self.put(key, kind, bytes, was_large),
             Resolved::Delete | Resolved::Unchanged => self.free(key, was_large),
         }
         Ok(())
+    }
+
+    /// Whether a record with this value is not to be kept.
+    fn has_expired(&self, value: &[u8]) -> bool {
+        self.lifetime == Lifetime::Limited && expires_us_of(value) <= self.input.expired_us
     }
 
     fn loaded(&self, key: &[u8]) -> Option<&'i [u8]> {
@@ -334,7 +388,7 @@ impl<'i, 'a> Merge<'i, 'a> {
             self.free(key, was_large);
             return;
         }
-        self.builder.push(key, &stored_apart(kind, &bytes));
+        self.builder.push(key, &stored_apart(kind, &bytes, self.lifetime));
         self.values.push((key.to_vec(), Some(ValueBody { head: kind as u8, rest: bytes })));
     }
 

@@ -15,6 +15,9 @@
 //! | then | key |
 //! | to its end | the value; or, if large, length (4) and crc32c (4) of the companion body |
 //!
+//! Where records expire, a value begins with its time (8), and before the length and checksum of a
+//! large one stands its time too: so what has expired is known from the leaf alone.
+//!
 //! A record ends where the next one begins, so a value needs no length, and gaps and overlaps
 //! cannot be expressed. All integers are little-endian. A leaf without records is an empty body.
 //!
@@ -25,6 +28,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use crate::engine::modifier::{ValueKind, ValueRef};
+use crate::structures::modifiers::expires_us_of;
 
 /// Bytes before the first record.
 pub const HEADER_BYTES: usize = 8;
@@ -32,6 +36,7 @@ pub const HEADER_BYTES: usize = 8;
 pub const RECORD_OVERHEAD_BYTES_MAX: usize = 3;
 const LARGE: u8 = 0x80;
 const LARGE_BYTES: usize = 8;
+const TIME_BYTES: usize = 8;
 const SHORT_KEY_BYTES_MAX: usize = 127;
 /// Longest key that the layout can hold.
 const KEY_BYTES_MAX: usize = (1 << 15) - 1;
@@ -50,7 +55,29 @@ pub enum Stored<'a> {
         bytes: u32,
         /// Crc32c of that body.
         crc: u32,
+        /// When the record expires, if it does, in microseconds since the Unix epoch.
+        expires_us: Option<u64>,
     },
+}
+
+impl Stored<'_> {
+    /// When the record expires, in a leaf of such records.
+    #[must_use]
+    pub fn expires_us(&self) -> u64 {
+        match self {
+            Self::Inline(value) => expires_us_of(value.bytes),
+            Self::Large { expires_us, .. } => expires_us.unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Bytes that it takes in a leaf.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Inline(value) => value.bytes.len(),
+            Self::Large { expires_us: None, .. } => LARGE_BYTES,
+            Self::Large { expires_us: Some(_), .. } => TIME_BYTES + LARGE_BYTES,
+        }
+    }
 }
 
 /// A decoded record.
@@ -126,6 +153,23 @@ impl<'a> Leaf<'a> {
         found.unwrap_or(self.records.len())
     }
 
+    /// The first of these records that has expired by `expired_us`, in a leaf of records that
+    /// expire; the end of `range` if there is none. Cost: a step per record.
+    ///
+    /// # Errors
+    /// What is wrong with a record on the way.
+    pub fn first_expired(&self, range: Range<usize>, expired_us: u64) -> Result<usize, String> {
+        let end = range.end;
+        for index in range {
+            let (_, _, value) = self.split(index).ok_or_else(|| self.bad(index))?;
+            // Of a large value too the time stands first.
+            if expires_us_of(value) <= expired_us {
+                return Ok(index);
+            }
+        }
+        Ok(end)
+    }
+
     /// Bytes that a leaf with only the records of `range` would have.
     #[must_use]
     pub fn body_bytes_of(&self, range: &Range<usize>) -> usize {
@@ -151,9 +195,15 @@ impl<'a> Leaf<'a> {
             let value = Stored::Inline(ValueRef { kind, bytes: value });
             return Ok(LeafRecord { key, value });
         }
+        let (expires_us, value) = match value.split_first_chunk() {
+            Some((time, rest)) if rest.len() == LARGE_BYTES => {
+                (Some(u64::from_le_bytes(*time)), rest)
+            }
+            _ => (None, value),
+        };
         match (value.len(), read_u32(value, 0), read_u32(value, 4)) {
             (LARGE_BYTES, Some(bytes), Some(crc)) => {
-                Ok(LeafRecord { key, value: Stored::Large { kind, bytes, crc } })
+                Ok(LeafRecord { key, value: Stored::Large { kind, bytes, crc, expires_us } })
             }
             _ => Err(self.bad(index)),
         }
@@ -293,13 +343,9 @@ impl LeafBuilder {
     /// Bytes that [`LeafBuilder::finish`] would return after one more [`LeafBuilder::push`].
     #[must_use]
     pub fn body_bytes_with(&self, key: &[u8], value: &Stored<'_>) -> usize {
-        let value_bytes = match value {
-            Stored::Inline(value) => value.bytes.len(),
-            Stored::Large { .. } => LARGE_BYTES,
-        };
         let overhead_bytes =
             RECORD_OVERHEAD_BYTES_MAX - usize::from(key.len() <= SHORT_KEY_BYTES_MAX);
-        let records = self.body.len() - HEADER_BYTES + overhead_bytes + key.len() + value_bytes;
+        let records = self.body.len() - HEADER_BYTES + overhead_bytes + key.len() + value.bytes();
         body_bytes(records, self.count() + 1)
     }
 
@@ -320,7 +366,10 @@ impl LeafBuilder {
         self.body.extend_from_slice(key);
         match value {
             Stored::Inline(value) => self.body.extend_from_slice(value.bytes),
-            Stored::Large { bytes, crc, .. } => {
+            Stored::Large { bytes, crc, expires_us, .. } => {
+                if let Some(time) = expires_us {
+                    self.body.extend_from_slice(&time.to_le_bytes());
+                }
                 self.body.extend_from_slice(&bytes.to_le_bytes());
                 self.body.extend_from_slice(&crc.to_le_bytes());
             }

@@ -11,7 +11,7 @@
 //! (Shadowed B-trees, section 7.4: append-only building.)
 
 use super::handle::{AsValue, Table};
-use super::leaf::{separator, stored_apart, weight};
+use super::leaf::{Lifetime, separator, stored_apart, weight};
 use super::leaf_format::{LeafBuilder, Stored};
 use super::order::is_below;
 use super::raw_format;
@@ -70,9 +70,23 @@ impl Table {
         K: AsRef<[u8]>,
         V: AsValue,
     {
+        self.load_records(records, options, Lifetime::Endless)
+    }
+
+    /// As [`Table::load`], of records that are there so long.
+    pub(in crate::structures) fn load_records<K, V>(
+        &self,
+        records: impl IntoIterator<Item = Result<(K, V), Error>>,
+        options: LoadOptions,
+        lifetime: Lifetime,
+    ) -> Result<LoadSummary, Error>
+    where
+        K: AsRef<[u8]>,
+        V: AsValue,
+    {
         let limits = self.blocks().limits();
-        let mut loader = TableLoader::new(records.into_iter(), limits, options)?;
-        self.blocks().load(self.space(), &mut loader)
+        let loader = TableLoader::new(records.into_iter(), limits, options)?;
+        self.blocks().load(self.space(), &mut loader.lifetime(lifetime))
     }
 }
 
@@ -82,6 +96,7 @@ pub struct TableLoader<I> {
     records: I,
     limits: BlockLimits,
     fill_percent: usize,
+    lifetime: Lifetime,
     /// Records taken so far.
     taken: u64,
     /// Bytes of the leaves before the open one, without large values.
@@ -128,11 +143,19 @@ impl<I> TableLoader<I> {
             records,
             limits,
             fill_percent,
+            lifetime: Lifetime::Endless,
             taken: 0,
             closed_bytes: 0,
             open,
             has_ended: false,
         })
+    }
+
+    /// The same for records that are there so long.
+    #[must_use]
+    pub fn lifetime(mut self, lifetime: Lifetime) -> Self {
+        self.lifetime = lifetime;
+        self
     }
 
     /// Takes one record; returns the leaf that it closes, if any.
@@ -147,7 +170,7 @@ impl<I> TableLoader<I> {
         let is_large = value.bytes.len() > self.limits.inline_value_bytes_max;
         let (stored, apart) = if is_large {
             let body = raw_format::encode(value.kind, value.bytes);
-            (stored_apart(value.kind, value.bytes), Some(body))
+            (stored_apart(value.kind, value.bytes, self.lifetime), Some(body))
         } else {
             (Stored::Inline(value), None)
         };

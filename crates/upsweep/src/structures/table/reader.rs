@@ -103,7 +103,7 @@ fn look_up<'a>(
         None => None,
         Some(Stored::Inline(value)) => Some(value),
         Some(Stored::Large { .. }) if is_decided(modifiers, key, updates) => None,
-        Some(Stored::Large { kind, bytes, crc }) => match loaded {
+        Some(Stored::Large { kind, bytes, crc, .. }) => match loaded {
             Some(body) => Some(large_value(body, kind, bytes, crc)?),
             None => return Ok(Lookup::NeedLarge { bytes, crc }),
         },

@@ -150,15 +150,16 @@ impl<O: Order> Table<O> {
             values: &[],
             body_bytes_max: self.body_bytes_max,
             inline_value_bytes_max: self.inline_value_bytes_max,
+            expired_us: 0,
         };
-        match leaf::apply::<O>(&input) {
+        match leaf::apply::<O>(&input, Lifetime::Endless) {
             Ok(applied) => applied,
             Err(ApplyError::NeedValues(keys)) => {
                 assert!(keys.is_sorted());
                 let load = |key: Vec<u8>| (key.clone(), self.companion[&key].clone());
                 let values: Vec<_> = keys.into_iter().map(load).collect();
                 input.values = &values;
-                leaf::apply::<O>(&input).expect("all values were loaded")
+                leaf::apply::<O>(&input, Lifetime::Endless).expect("all values were loaded")
             }
             Err(ApplyError::Corrupt(reason)) => panic!("{reason}"),
         }
@@ -199,7 +200,8 @@ impl<O: Order> Table<O> {
         let mut content = Oracle::new();
         let mut large = 0;
         for (low, body) in &self.blocks {
-            let checked = leaf::check::<O>(body, low, self.high_of(low).as_deref());
+            let checked =
+                leaf::check::<O>(body, low, self.high_of(low).as_deref(), Lifetime::Endless);
             let checked: Checked = checked.expect("a sound body");
             let leaf = Leaf::parse(body).expect("a sound body");
             assert_eq!(checked.records as usize, leaf.count());
@@ -466,7 +468,7 @@ fn survive(body: &[u8], updates: &[Update], key: &[u8]) {
 
 fn survive_in<O: Order>(body: &[u8], updates: &[UpdateRef<'_>], key: &[u8]) {
     let modifiers = builtins();
-    let _ = leaf::check::<O>(body, b"", None);
+    let _ = leaf::check::<O>(body, b"", None, Lifetime::Endless);
     let _ = leaf::merge::<O>(body, body, 1 << 20);
     let _ = get::<O>(Some(body), updates, &modifiers, key, Some(body));
     let mut in_order = updates.to_vec();
@@ -477,7 +479,10 @@ fn survive_in<O: Order>(body: &[u8], updates: &[UpdateRef<'_>], key: &[u8]) {
         let _ = page::<O>(Some(body), &in_order, &modifiers, &request);
     }
     for body_bytes_max in [0, 100, 1 << 20] {
-        let _ = leaf::apply::<O>(&input(body, updates, &modifiers, body_bytes_max));
+        let input = input(body, updates, &modifiers, body_bytes_max);
+        for lifetime in [Lifetime::Endless, Lifetime::Limited] {
+            let _ = leaf::apply::<O>(&ApplyInput { expired_us: 1 << 40, ..input }, lifetime);
+        }
     }
 }
 
@@ -488,7 +493,15 @@ fn input<'a>(
     body_bytes_max: usize,
 ) -> ApplyInput<'a, 'a> {
     let (body, inline_value_bytes_max) = (Some(body), 100);
-    ApplyInput { body, updates, modifiers, values: &[], body_bytes_max, inline_value_bytes_max }
+    ApplyInput {
+        body,
+        updates,
+        modifiers,
+        values: &[],
+        body_bytes_max,
+        inline_value_bytes_max,
+        expired_us: 0,
+    }
 }
 
 fn numbered(range: std::ops::Range<u32>) -> Vec<Update> {
@@ -538,7 +551,8 @@ fn large_values_of_a_leaf_are_bounded() {
     };
     let values_of = |table: &Table, low: &[u8]| {
         let high = table.high_of(low);
-        let checked = leaf::check::<ByKey>(&table.blocks[low], low, high.as_deref());
+        let checked =
+            leaf::check::<ByKey>(&table.blocks[low], low, high.as_deref(), Lifetime::Endless);
         checked.expect("a sound body").values
     };
     let mut table = Table::<ByKey>::new(16 << 10, 1024);
@@ -658,7 +672,7 @@ fn check_finds_what_is_wrong() {
     assert!(check(&body_of(&[(b"a", plain)])).is_err(), "below");
     assert!(check(&body_of(&[(b"d", plain)])).is_err(), "above");
     assert!(check(&body_of(&[(b"c", value(ValueKind::I64, b"1234567"))])).is_err(), "kind");
-    let large = Stored::Large { kind: ValueKind::Bytes, bytes: 0, crc: 0 };
+    let large = Stored::Large { kind: ValueKind::Bytes, bytes: 0, crc: 0, expires_us: None };
     assert!(check(&body_of(&[(b"c", large)])).is_err(), "no body has 0 bytes");
     let key = vec![b'c'; 4097];
     assert!(check(&body_of(&[(&key, plain)])).is_err(), "key length");
@@ -750,6 +764,7 @@ fn a_removed_range_takes_older_records_and_updates_alone() {
         values: &[],
         body_bytes_max: 4096,
         inline_value_bytes_max: 1024,
+        expired_us: 0,
     };
     let applied = TableFormat.apply(&input).expect("sound");
     let left = [(b"a".to_vec(), b"1".to_vec()), (b"c".to_vec(), b"younger".to_vec())];

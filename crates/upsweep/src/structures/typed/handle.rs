@@ -14,7 +14,9 @@ use crate::error::{Error, RequestError};
 use crate::runtime::{BlockStore, Durability, LoadSummary, Ticket};
 use crate::structures::batch::{Batch, Structure, Sums};
 use crate::structures::modifiers as builtin;
-use crate::structures::table::{self, ByKey, Compared, LoadOptions, Order, Table, Updated};
+use crate::structures::table::{
+    self, AsValue, ByKey, Compared, LoadOptions, Order, Table, Updated,
+};
 
 /// A table with typed keys and values, ordered by key unless it is a
 /// [`TypedHashTable`](crate::TypedHashTable). Cheap to clone; usable from any thread.
@@ -505,7 +507,11 @@ fn put_operand<V: Value + ?Sized>(value: V::Ref<'_>) -> Result<Vec<u8>, Error> {
     Ok(operand)
 }
 
-fn encode_value<V: Value + ?Sized>(value: V::Ref<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+/// Appends the bytes of a value.
+pub(in crate::structures) fn encode_value<V: Value + ?Sized>(
+    value: V::Ref<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), Error> {
     V::encode(value, out).map_err(|reason| {
         let reason = format!("{} cannot be written: {reason}", V::NAME);
         RequestError::BadOperand { modifier: "put".to_owned(), reason }.into()
@@ -513,15 +519,17 @@ fn encode_value<V: Value + ?Sized>(value: V::Ref<'_>, out: &mut Vec<u8>) -> Resu
 }
 
 fn decode_found<V: Value + ?Sized>(found: Option<table::Value>) -> Result<Option<V::Owned>, Error> {
-    found.map(|value| decode_value::<V>(&value)).transpose()
+    found.map(|value| decode_value::<V>(value.as_value())).transpose()
 }
 
 /// The value of these bytes.
-pub(super) fn decode_value<V: Value + ?Sized>(value: &table::Value) -> Result<V::Owned, Error> {
+pub(in crate::structures) fn decode_value<V: Value + ?Sized>(
+    value: ValueRef<'_>,
+) -> Result<V::Owned, Error> {
     let mismatch = || {
         let found = format!("{} bytes of kind {:?}", value.bytes.len(), value.kind);
         Error::from(RequestError::TypeMismatch { wanted: V::NAME, found })
     };
     let fits = value.kind == V::KIND;
-    V::decode(&value.bytes).filter(|_| fits).ok_or_else(mismatch)
+    V::decode(value.bytes).filter(|_| fits).ok_or_else(mismatch)
 }

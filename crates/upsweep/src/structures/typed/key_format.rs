@@ -67,7 +67,7 @@ pub trait KeyPrefix<'p, K: ?Sized> {
 }
 
 /// The bytes of a key.
-pub(super) fn bytes_of<K: Key + ?Sized>(key: K::Ref<'_>) -> Vec<u8> {
+pub(in crate::structures) fn bytes_of<K: Key + ?Sized>(key: K::Ref<'_>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(K::BYTES.unwrap_or(32));
     K::encode(key, &mut bytes);
     bytes

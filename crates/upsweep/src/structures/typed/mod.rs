@@ -28,10 +28,13 @@ use std::marker::PhantomData;
 pub use super::modifiers::CounterRule;
 pub use counters::{CounterField, Counters};
 pub use handle::TypedTable;
+pub(super) use handle::{decode_value, encode_value};
+pub(super) use key_format::bytes_of;
 pub use key_format::{Key, KeyPrefix};
 #[cfg(feature = "postcard")]
 pub use postcard_format::Postcard;
 pub use scan::TypedScan;
+pub(super) use scan::decode_key;
 pub use value_format::{Appends, Bits, ByteString, ModifierOf, Number, Value};
 
 /// What the code that is derived for [`Counters`] needs.

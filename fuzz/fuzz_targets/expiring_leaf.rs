@@ -1,0 +1,10 @@
+//! Leaves of tables of records that expire: any body is refused or sound; see `leaf`.
+#![no_main]
+
+mod leaf;
+
+use libfuzzer_sys::fuzz_target;
+use upsweep::layers::structures::expiring::ExpiringFormat;
+use upsweep::layers::structures::table::ByKey;
+
+fuzz_target!(|data: &[u8]| leaf::check::<ByKey>(&ExpiringFormat, data));
