@@ -16,6 +16,7 @@
 //! | [`loading`] | bulk loads, in steps |
 //! | [`steps`] | what a history does, step by step |
 //! | [`pressure`] | bursts and floods of records, power cuts at a bad time |
+//! | [`readers`] | callers that read the blocks they wait for themselves |
 //! | [`reading`] | reads through views, compared with the oracle |
 //! | [`reopen`] | power cuts, also during recovery; shutdown and open |
 //! | [`checker`] | what holds after every recovery and at the end |
@@ -33,6 +34,7 @@ pub mod oracle;
 pub mod plan;
 pub mod pressure;
 pub mod random;
+pub mod readers;
 pub mod reading;
 pub mod reopen;
 pub mod resting;

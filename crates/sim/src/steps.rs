@@ -237,6 +237,7 @@ impl World {
                     self.core().forget_view(id);
                 } else {
                     self.asked.insert(id, Asked::Compare(space, key));
+                    self.read_by_caller(id);
                 }
                 self.settle()
             }

@@ -24,6 +24,7 @@ use crate::modifiers::application;
 use crate::oracle::{Oracle, Update};
 use crate::plan::{Plan, Trouble};
 use crate::random::{Digest, Random};
+use crate::readers::Reader;
 use crate::resting::{self, FullWatch, Refused};
 use crate::semantics::{BUILTINS, Op};
 use crate::workload::Workload;
@@ -88,6 +89,10 @@ pub struct Tally {
     pub audits: u64,
     /// Answers without updates that damage had sent to the quarantine.
     pub set_aside: u64,
+    /// Views that were answered to callers that had read themselves.
+    pub caller_reads: u64,
+    /// Reads after which such a caller had to read again or wait for others.
+    pub caller_rereads: u64,
     /// Large values read to the end.
     pub large: u64,
     /// Clones and snapshots made.
@@ -124,6 +129,8 @@ impl Tally {
         self.refused += refused;
         self.large += large;
         self.audits += other.audits;
+        self.caller_reads += other.caller_reads;
+        self.caller_rereads += other.caller_rereads;
         self.clones += other.clones;
         self.ranges += other.ranges;
         self.loads += other.loads;
@@ -178,6 +185,10 @@ pub struct World {
     pub arrived: Vec<Completion>,
     /// Views that are pending.
     pub asked: BTreeMap<ViewId, Asked>,
+    /// Callers that read themselves what their views need.
+    pub readers: Vec<Reader>,
+    /// Decides which of them do, and how that goes.
+    pub reading: Random,
     /// Answers that somebody waits for.
     pub answers: BTreeMap<ViewId, Result<View, Error>>,
     /// A record that found no room, and since when it waits.
@@ -232,6 +243,8 @@ impl World {
             jobs: Vec::new(),
             arrived: Vec::new(),
             asked: BTreeMap::new(),
+            readers: Vec::new(),
+            reading: Random::new(plan.seed, "callers that read"),
             answers: BTreeMap::new(),
             waiting: None,
             room_events: 0,
@@ -278,15 +291,18 @@ impl World {
         self.bank.reap(&mut self.arrived);
         let now = self.bank.now_us();
         let due: Vec<usize> = (0..self.jobs.len()).filter(|&job| self.jobs[job].0 <= now).collect();
-        let ready = self.arrived.len() + due.len();
+        let (arrived, readers) = (self.arrived.len(), self.readers.len());
+        let ready = arrived + readers + due.len();
         let moved = if ready > 0 && !self.random.one_in(8) {
             let choice = self.random.index(ready);
-            if choice < self.arrived.len() {
+            if choice < arrived {
                 let completion = self.arrived.swap_remove(choice);
                 self.history.add(completion.token.0);
                 self.core().complete(completion);
+            } else if choice < arrived + readers {
+                self.go_on_reading(choice - arrived)?;
             } else {
-                let (_, job) = self.jobs.swap_remove(due[choice - self.arrived.len()]);
+                let (_, job) = self.jobs.swap_remove(due[choice - arrived - readers]);
                 let output = job.run(|| {});
                 self.core().job_done(output);
             }
@@ -295,7 +311,7 @@ impl World {
             self.pass_time() || ready > 0
         };
         self.settle()?;
-        let ready = !self.jobs.is_empty() || !self.arrived.is_empty();
+        let ready = !self.jobs.is_empty() || !self.arrived.is_empty() || !self.readers.is_empty();
         Ok(moved || ready || self.next_event_us().is_some())
     }
 
@@ -333,15 +349,24 @@ impl World {
             self.jobs.push((due, job));
         }
         for (id, answer) in actions.views {
-            match self.asked.remove(&id) {
-                Some(Asked::Compare(space, key)) => self.compare_answer(space, key, answer)?,
-                Some(Asked::Keep) => {
-                    self.answers.insert(id, answer);
-                }
-                None => return Err(format!("view {} was answered, but not asked for", id.0)),
-            }
+            self.take_answer(id, answer)?;
         }
         self.check_turn()
+    }
+
+    /// Takes the answer to a view that was pending.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn take_answer(&mut self, id: ViewId, answer: Result<View, Error>) -> Verdict {
+        match self.asked.remove(&id) {
+            Some(Asked::Compare(space, key)) => self.compare_answer(space, key, answer),
+            Some(Asked::Keep) => {
+                self.answers.insert(id, answer);
+                Ok(())
+            }
+            None => Err(format!("view {} was answered, but not asked for", id.0)),
+        }
     }
 
     fn note(&mut self, request: &Request) {

@@ -25,6 +25,7 @@ use super::format::record_format::Placement;
 use super::io::IoKind;
 use super::queue::Waiting;
 use super::spill_segments::{self, SpillSegment};
+use crate::broken::{self, Fault};
 use crate::device::{Completion, DeviceId, Request, Token};
 use crate::error::{Damage, Error};
 use crate::metrics::Finder;
@@ -238,6 +239,11 @@ impl Views {
         checked: CheckedRead,
     ) -> Option<ViewAnswer> {
         base.io.completed(checked.token);
+        if broken::is(Fault::LostReaders)
+            && let Some(read) = self.reads.get_mut(&checked.token)
+        {
+            read.waiters.retain(|waiter| *waiter == id);
+        }
         self.end_read(base, checked);
         let position = self.answered.iter().position(|answered| answered.0 == id)?;
         Some(self.answered.swap_remove(position).1)
@@ -311,7 +317,7 @@ impl Views {
         };
         let mut damage = None;
         match checked.image {
-            _ if !stayed => {}
+            _ if !stayed && !broken::is(Fault::ReadOfMoved) => {}
             Ok(image) => {
                 for id in &read.waiters {
                     if let Some(view) = self.pending.get_mut(id) {
