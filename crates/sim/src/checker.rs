@@ -120,7 +120,7 @@ impl World {
     }
 
     fn wait_for_the_waiting(&mut self) -> Verdict {
-        let waits = |world: &mut Self| world.waiting.is_some();
+        let waits = |world: &Self| world.waiting.is_some() || world.callers.wait_for_room();
         for _ in 0..crate::world::PATIENCE_TURNS {
             if !waits(self) {
                 return Ok(());
@@ -128,6 +128,7 @@ impl World {
             // Who waits offers again when this has changed, so it has not come to nothing.
             let room_events = self.room_events;
             self.try_waiting()?;
+            self.look_for_room(1)?;
             if waits(self) && !self.turn()? && self.room_events == room_events {
                 return Err(format!("an update waits, and nothing happens: {}", self.dump()));
             }

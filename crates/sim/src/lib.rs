@@ -13,6 +13,7 @@
 //! | [`world`] | the event loop: time, completions, jobs, views |
 //! | [`classes`] | the rule that requests are what their classes say |
 //! | [`resting`] | the rule that nobody rests while somebody waits |
+//! | [`callers`] | several callers at a time: threads with many records, and parked changes |
 //! | [`loading`] | bulk loads, in steps |
 //! | [`steps`] | what a history does, step by step |
 //! | [`pressure`] | bursts and floods of records, power cuts at a bad time |
@@ -24,6 +25,7 @@
 //! | [`history`] | one whole history, and its verdict |
 
 pub mod bank;
+pub mod callers;
 pub mod checker;
 pub mod classes;
 pub mod history;

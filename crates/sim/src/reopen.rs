@@ -114,6 +114,7 @@ impl World {
         self.readers.clear();
         self.answers.clear();
         self.waiting = None;
+        self.callers.forget();
         self.loading = None;
         self.follow_up.clear();
         self.unsettled.clear();

@@ -17,6 +17,7 @@ use upsweep::layers::engine::{Actions, Core, Job, Registry, View, ViewId};
 use upsweep::layers::structures;
 
 use crate::bank::Bank;
+use crate::callers::Callers;
 use crate::classes;
 use crate::load::LoadTally;
 use crate::loading::Load;
@@ -89,6 +90,12 @@ pub struct Tally {
     pub audits: u64,
     /// Answers without updates that damage had sent to the quarantine.
     pub set_aside: u64,
+    /// Threads that had their records accepted, or refused.
+    pub threads: u64,
+    /// Times that one of them had to wait for room.
+    pub thread_waits: u64,
+    /// Changes that waited for room without a thread.
+    pub parked: u64,
     /// Views that were answered to callers that had read themselves.
     pub caller_reads: u64,
     /// Reads after which such a caller had to read again or wait for others.
@@ -130,6 +137,9 @@ impl Tally {
         self.large += large;
         self.audits += other.audits;
         self.caller_reads += other.caller_reads;
+        self.threads += other.threads;
+        self.thread_waits += other.thread_waits;
+        self.parked += other.parked;
         self.caller_rereads += other.caller_rereads;
         self.clones += other.clones;
         self.ranges += other.ranges;
@@ -193,6 +203,8 @@ pub struct World {
     pub answers: BTreeMap<ViewId, Result<View, Error>>,
     /// A record that found no room, and since when it waits.
     pub waiting: Option<(Vec<Update>, Refused)>,
+    /// All other callers.
+    pub callers: Callers,
     /// How often the core has said that there may be room.
     pub room_events: u64,
     /// When the store was full.
@@ -247,6 +259,7 @@ impl World {
             reading: Random::new(plan.seed, "callers that read"),
             answers: BTreeMap::new(),
             waiting: None,
+            callers: Callers::new(&plan),
             room_events: 0,
             full: FullWatch::default(),
             loading: None,
@@ -351,6 +364,8 @@ impl World {
         for (id, answer) in actions.views {
             self.take_answer(id, answer)?;
         }
+        let core = self.core.as_ref().expect("the store is open");
+        self.callers.answer(core)?;
         self.check_turn()
     }
 
@@ -421,12 +436,15 @@ impl World {
         let now = self.bank.now_us();
         let Some(core) = &self.core else { return Ok(()) };
         self.full.look(core, now);
-        let Some((_, refused)) = &self.waiting else { return Ok(()) };
         let in_flight = self.bank.next_completion_us().is_some();
         if in_flight || !self.arrived.is_empty() || !self.jobs.is_empty() {
             return Ok(());
         }
-        match resting::fault(core, self.room_events, *refused, now, &self.full) {
+        let refused = self.waiting.iter().map(|(_, refused)| *refused);
+        let fault = refused
+            .chain(self.callers.refused())
+            .find_map(|refused| resting::fault(core, self.room_events, refused, now, &self.full));
+        match fault {
             Some(fault) => Err(format!("{fault}: {}", self.dump())),
             None => Ok(()),
         }

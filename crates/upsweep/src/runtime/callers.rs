@@ -143,6 +143,11 @@ impl<T> Parking<T> {
         self.changes.is_empty()
     }
 
+    /// The changes, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.changes.iter()
+    }
+
     /// Parks a change behind all others.
     pub fn push(&mut self, change: T) {
         self.changes.push_back(change);
