@@ -107,6 +107,7 @@ impl World {
             let core = world.core();
             !core.is_active() || (full && core.is_full() && core.durable() == core.last())
         })?;
+        self.check_answers()?;
         self.check_tables()?;
         for reverse in [false, true] {
             for space in self.oracle.state.keys().copied().collect::<Vec<_>>() {
@@ -117,6 +118,13 @@ impl World {
         self.check_directory()?;
         self.check_space(swept)?;
         self.restart_at_the_end()
+    }
+
+    /// At rest nobody waits for a view, nor to hear that something is durable.
+    fn check_answers(&mut self) -> Verdict {
+        self.turn_until("waiting for views", |world| {
+            world.asked.is_empty() && world.readers.is_empty()
+        })
     }
 
     fn wait_for_the_waiting(&mut self) -> Verdict {

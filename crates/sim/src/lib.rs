@@ -20,10 +20,12 @@
 //! | [`readers`] | callers that read the blocks they wait for themselves |
 //! | [`reading`] | reads through views, compared with the oracle |
 //! | [`reopen`] | power cuts, also during recovery; shutdown and open |
+//! | [`audits`] | what holds at any moment; whether the store would survive a power cut now |
 //! | [`checker`] | what holds after every recovery and at the end |
 //! | [`load`] | histories of another kind: how the engine keeps up with its callers |
 //! | [`history`] | one whole history, and its verdict |
 
+pub mod audits;
 pub mod bank;
 pub mod callers;
 pub mod checker;

@@ -132,6 +132,18 @@ impl World {
         }
     }
 
+    /// Recovers what a power cut has left, of which everything up to `durable` must be there.
+    /// Damage that was injected may be reported instead.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn recover_from_cut(&mut self, durable: u64) -> Verdict {
+        match self.recover(durable, true) {
+            Err(reason) if reason == DAMAGED && self.damaged => Ok(()),
+            recovered => recovered,
+        }
+    }
+
     /// Opens the store; everything up to `durable` must be there again. With `cuts`, the power
     /// may fail meanwhile.
     fn recover(&mut self, durable: u64, cuts: bool) -> Verdict {

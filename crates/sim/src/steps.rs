@@ -16,8 +16,6 @@ use crate::world::{Asked, Verdict, World};
 
 /// Places at which damage is tried, until one holds something.
 const PLACES_TRIED: usize = 64;
-/// About how many steps there are from one audit to the next.
-const STEPS_PER_AUDIT: u64 = 300;
 /// About how many steps there are from one time that free space is to go back to the next.
 const STEPS_PER_PUNCHING: u64 = 200;
 /// Most tables at one time.
@@ -75,21 +73,12 @@ impl World {
         if self.core().closed().is_some() {
             return self.after_write_error();
         }
-        if self.auditing.one_in(STEPS_PER_AUDIT) {
-            self.audit()?;
-        }
+        self.audit_now_and_then()?;
         self.compact()?;
         if self.punching.one_in(STEPS_PER_PUNCHING) {
             self.core().request_punching();
         }
         self.settle()
-    }
-
-    /// Compares one table and the quarantine with the oracle, in the middle of everything.
-    fn audit(&mut self) -> Verdict {
-        self.tally.audits += 1;
-        self.scan_one()?;
-        self.audit_conservation()
     }
 
     /// Tables that are there for the model and for the engine, those of snapshots included.
@@ -265,7 +254,11 @@ impl World {
         }
     }
 
-    fn scan_one(&mut self) -> Verdict {
+    /// Reads one table and compares it with the oracle.
+    ///
+    /// # Errors
+    /// The first difference.
+    pub fn scan_one(&mut self) -> Verdict {
         let tables = self.all_tables();
         if tables.is_empty() {
             return Ok(());

@@ -88,6 +88,8 @@ pub struct Tally {
     pub refused: u64,
     /// Comparisons with the oracle in the middle of a history.
     pub audits: u64,
+    /// Recoveries from power cuts that did not happen.
+    pub cuts_audited: u64,
     /// Answers without updates that damage had sent to the quarantine.
     pub set_aside: u64,
     /// Threads that had their records accepted, or refused.
@@ -136,6 +138,7 @@ impl Tally {
         self.refused += refused;
         self.large += large;
         self.audits += other.audits;
+        self.cuts_audited += other.cuts_audited;
         self.caller_reads += other.caller_reads;
         self.threads += other.threads;
         self.thread_waits += other.thread_waits;
@@ -175,6 +178,8 @@ pub struct World {
     pub cutting: Random,
     /// Decides on audits.
     pub auditing: Random,
+    /// Steps for which a log counts as one that has just become longer.
+    pub steps_of_growth: u64,
     /// Decides when free space is to go back.
     pub punching: Random,
     /// Decides when blocks are to be put into key order.
@@ -245,6 +250,7 @@ impl World {
             random: Random::new(plan.seed, "schedule"),
             cutting: Random::new(plan.seed, "cuts"),
             auditing: Random::new(plan.seed, "audits"),
+            steps_of_growth: 0,
             punching: Random::new(plan.seed, "punching"),
             compacting: Random::new(plan.seed, "compactions"),
             flooding: Random::new(plan.seed, "floods"),

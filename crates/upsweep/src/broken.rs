@@ -111,7 +111,7 @@ faults! {
     LateSpill,
 
     // What callers do themselves.
-    /// What a caller has read of a block that has moved meanwhile goes to the cache.
+    /// What was read of a block is its image, though it has another one meanwhile.
     ReadOfMoved,
     /// A caller that has read a block does not tell those who wait for the same one.
     LostReaders,

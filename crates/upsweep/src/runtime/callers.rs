@@ -93,7 +93,7 @@ impl<W: Default> Groups<W> {
     pub fn end(&mut self, core: &Core, mut answer: impl FnMut(W)) {
         let awaited = match core.closed() {
             Some(_) => u64::MAX,
-            None if broken::is(Fault::EarlyAnswer) => core.log().batch_of(core.last()),
+            None if broken::is(Fault::EarlyAnswer) => core.log().batch_of(core.last() + 1),
             None => core.log().batch_of(core.durable() + 1),
         };
         while let Some(first) = self.0.first_entry().filter(|first| *first.key() < awaited) {
@@ -192,5 +192,51 @@ impl<T> IntoIterator for Parking<T> {
 
     fn into_iter(self) -> Self::IntoIter {
         self.changes.into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parked(changes: &[u32]) -> Parking<u32> {
+        let mut parking = Parking::default();
+        changes.iter().for_each(|change| parking.push(*change));
+        parking
+    }
+
+    #[test]
+    fn parked_changes_are_offered_in_order_up_to_the_first_that_finds_no_room() {
+        let mut parking = parked(&[1, 2, 3, 4, 5]);
+        let mut offered = Vec::new();
+        let admitted = parking.admit(|change| {
+            offered.push(*change);
+            match change {
+                2 => Turn::TakenBack,
+                4 => Turn::Waits,
+                _ => Turn::Over,
+            }
+        });
+        assert_eq!(offered, [1, 2, 3, 4]);
+        assert_eq!(parking.iter().copied().collect::<Vec<_>>(), [4, 5]);
+        assert_eq!(admitted, Admitted { asks_again: false, hands_on: false }, "they took the room");
+    }
+
+    #[test]
+    fn room_that_parked_changes_leave_is_for_others() {
+        let all = |turn: Turn| parked(&[1, 2]).admit(|_| turn);
+        assert_eq!(all(Turn::Over), Admitted { asks_again: false, hands_on: true });
+        assert_eq!(all(Turn::Waits), Admitted { asks_again: false, hands_on: true });
+        let admitted = parked(&[0; PORTION + 1]).admit(|_| Turn::Over);
+        assert_eq!(admitted, Admitted { asks_again: true, hands_on: true });
+    }
+
+    #[test]
+    fn where_threads_wait_too_every_other_room_is_theirs() {
+        let mut parking = parked(&[1]);
+        let turns: Vec<bool> = (0..4).map(|_| parking.take_turn(true)).collect();
+        assert_eq!(turns, [true, false, true, false]);
+        assert!(parking.take_turn(false) && parking.take_turn(false), "nobody else waits");
+        assert!(!Parking::<u32>::default().take_turn(true), "nothing is parked");
     }
 }

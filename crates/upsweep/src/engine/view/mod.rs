@@ -319,9 +319,17 @@ impl Views {
         match checked.image {
             _ if !stayed && !broken::is(Fault::ReadOfMoved) => {}
             Ok(image) => {
+                let place = match &read.part {
+                    Part::Block(block) if broken::is(Fault::ReadOfMoved) => {
+                        let Placement { extent, image_seq, .. } =
+                            base.index.directory().block(*block).placement();
+                        (extent.unwrap_or(read.extent), image_seq)
+                    }
+                    _ => (read.extent, seq),
+                };
                 for id in &read.waiters {
                     if let Some(view) = self.pending.get_mut(id) {
-                        view.images.push((read.extent, seq, Arc::clone(&image)));
+                        view.images.push((place.0, place.1, Arc::clone(&image)));
                     }
                 }
                 base.index.cache.put(read.extent, image);
