@@ -123,7 +123,7 @@ impl World {
     /// At rest nobody waits for a view, nor to hear that something is durable.
     fn check_answers(&mut self) -> Verdict {
         self.turn_until("waiting for views", |world| {
-            world.asked.is_empty() && world.readers.is_empty()
+            world.asked.is_empty() && world.performers.is_empty()
         })
     }
 

@@ -17,7 +17,7 @@
 //! | [`loading`] | bulk loads, in steps |
 //! | [`steps`] | what a history does, step by step |
 //! | [`pressure`] | bursts and floods of records, power cuts at a bad time |
-//! | [`readers`] | callers that read the blocks they wait for themselves |
+//! | [`performers`] | callers that do I/O themselves: reads for their views, writes of the log |
 //! | [`reading`] | reads through views, compared with the oracle |
 //! | [`reopen`] | power cuts, also during recovery; shutdown and open |
 //! | [`audits`] | what holds at any moment; whether the store would survive a power cut now |
@@ -35,10 +35,10 @@ pub mod load;
 pub mod loading;
 pub mod modifiers;
 pub mod oracle;
+pub mod performers;
 pub mod plan;
 pub mod pressure;
 pub mod random;
-pub mod readers;
 pub mod reading;
 pub mod reopen;
 pub mod resting;

@@ -111,7 +111,7 @@ impl World {
         self.jobs.clear();
         self.arrived.clear();
         self.asked.clear();
-        self.readers.clear();
+        self.performers.clear();
         self.answers.clear();
         self.waiting = None;
         self.callers.forget();

@@ -23,9 +23,9 @@ use crate::load::LoadTally;
 use crate::loading::Load;
 use crate::modifiers::application;
 use crate::oracle::{Oracle, Update};
+use crate::performers::Performer;
 use crate::plan::{Plan, Trouble};
 use crate::random::{Digest, Random};
-use crate::readers::Reader;
 use crate::resting::{self, FullWatch, Refused};
 use crate::semantics::{BUILTINS, Op};
 use crate::workload::Workload;
@@ -100,6 +100,8 @@ pub struct Tally {
     pub parked: u64,
     /// Views that were answered to callers that had read themselves.
     pub caller_reads: u64,
+    /// Batches of the log that callers have written themselves.
+    pub caller_writes: u64,
     /// Reads after which such a caller had to read again or wait for others.
     pub caller_rereads: u64,
     /// Large values read to the end.
@@ -144,6 +146,7 @@ impl Tally {
         self.thread_waits += other.thread_waits;
         self.parked += other.parked;
         self.caller_rereads += other.caller_rereads;
+        self.caller_writes += other.caller_writes;
         self.clones += other.clones;
         self.ranges += other.ranges;
         self.loads += other.loads;
@@ -200,10 +203,10 @@ pub struct World {
     pub arrived: Vec<Completion>,
     /// Views that are pending.
     pub asked: BTreeMap<ViewId, Asked>,
-    /// Callers that read themselves what their views need.
-    pub readers: Vec<Reader>,
+    /// Callers that do I/O themselves.
+    pub performers: Vec<Performer>,
     /// Decides which of them do, and how that goes.
-    pub reading: Random,
+    pub performing: Random,
     /// Answers that somebody waits for.
     pub answers: BTreeMap<ViewId, Result<View, Error>>,
     /// A record that found no room, and since when it waits.
@@ -261,8 +264,8 @@ impl World {
             jobs: Vec::new(),
             arrived: Vec::new(),
             asked: BTreeMap::new(),
-            readers: Vec::new(),
-            reading: Random::new(plan.seed, "callers that read"),
+            performers: Vec::new(),
+            performing: Random::new(plan.seed, "performers"),
             answers: BTreeMap::new(),
             waiting: None,
             callers: Callers::new(&plan),
@@ -310,18 +313,18 @@ impl World {
         self.bank.reap(&mut self.arrived);
         let now = self.bank.now_us();
         let due: Vec<usize> = (0..self.jobs.len()).filter(|&job| self.jobs[job].0 <= now).collect();
-        let (arrived, readers) = (self.arrived.len(), self.readers.len());
-        let ready = arrived + readers + due.len();
+        let (arrived, performers) = (self.arrived.len(), self.performers.len());
+        let ready = arrived + performers + due.len();
         let moved = if ready > 0 && !self.random.one_in(8) {
             let choice = self.random.index(ready);
             if choice < arrived {
                 let completion = self.arrived.swap_remove(choice);
                 self.history.add(completion.token.0);
                 self.core().complete(completion);
-            } else if choice < arrived + readers {
-                self.go_on_reading(choice - arrived)?;
+            } else if choice < arrived + performers {
+                self.go_on_performing(choice - arrived)?;
             } else {
-                let (_, job) = self.jobs.swap_remove(due[choice - arrived - readers]);
+                let (_, job) = self.jobs.swap_remove(due[choice - arrived - performers]);
                 let output = job.run(|| {});
                 self.core().job_done(output);
             }
@@ -330,7 +333,8 @@ impl World {
             self.pass_time() || ready > 0
         };
         self.settle()?;
-        let ready = !self.jobs.is_empty() || !self.arrived.is_empty() || !self.readers.is_empty();
+        let has_more = !self.performers.is_empty();
+        let ready = has_more || !self.jobs.is_empty() || !self.arrived.is_empty();
         Ok(moved || ready || self.next_event_us().is_some())
     }
 
@@ -358,11 +362,12 @@ impl World {
         let mut actions = Actions::default();
         self.core().pump(now, &mut actions);
         self.room_events += u64::from(actions.room);
-        for request in actions.requests {
-            classes::check(&request, self.plan.config.data_devices)?;
-            self.note(&request);
-            self.bank.submit(request);
+        for request in &actions.requests {
+            classes::check(request, self.plan.config.data_devices)?;
+            self.note(request);
         }
+        self.write_by_caller(&mut actions.requests);
+        actions.requests.into_iter().for_each(|request| self.bank.submit(request));
         for job in actions.jobs {
             let due = now + self.random.below(self.plan.job_us_max + 1);
             self.jobs.push((due, job));
@@ -442,7 +447,8 @@ impl World {
         let now = self.bank.now_us();
         let Some(core) = &self.core else { return Ok(()) };
         self.full.look(core, now);
-        let in_flight = self.bank.next_completion_us().is_some();
+        let is_written = self.performers.iter().any(Performer::is_write);
+        let in_flight = self.bank.next_completion_us().is_some() || is_written;
         if in_flight || !self.arrived.is_empty() || !self.jobs.is_empty() {
             return Ok(());
         }
