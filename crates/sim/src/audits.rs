@@ -1,13 +1,16 @@
-//! Audits in the middle of a history, while everything is on its way.
+//! Audits in the middle of a history, while everything is on its way. Each says why it holds then.
 //!
-//! | audit | what it asks | why it is valid then |
-//! |---|---|---|
-//! | structure | [`Core::audit`](upsweep::layers::engine::Core::audit): trees, references, places, ages, what waits, what is durable | the core keeps all of it between any two calls; it leaves out by itself that used space is accounted for, which holds at rest alone |
-//! | content | one table and the quarantine are as the oracle has them | queries see what was accepted at once, and the model knows from which sequence on an update has to be in the quarantine |
-//! | power cut | if the power went now, everything durable would be there again | it is asked of a copy of the devices; so it can be asked more often than the power can go |
+//! - *Structure*: [`Core::audit`](upsweep::layers::engine::Core::audit) looks at trees, references,
+//!   places, ages, what waits, and what is durable. The core keeps all of that between any two
+//!   calls. It leaves out by itself that used space is accounted for, which holds at rest alone.
+//! - *Content*: one table and the quarantine are as the oracle has them. Queries see what was
+//!   accepted at once, and by the frontier of the sweep the model knows what has to be in the
+//!   quarantine by now.
+//! - *Power cut*: everything durable would be there again if the power went now. That is asked of a
+//!   copy of the devices, so it can be asked more often than the power may go.
 //!
-//! Not valid then: that used space is accounted for, and that nothing waits. Those are checked at
-//! the end ([`checker`](crate::checker)).
+//! What holds at rest alone is left to the end (see [`checker`](crate::checker)): that used space
+//! is accounted for, and that nobody waits.
 
 use crate::bank::Bank;
 use crate::random::Random;

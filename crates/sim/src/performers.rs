@@ -2,11 +2,11 @@
 //! and write the batch of the log that they wait for.
 //!
 //! Steps of a read: it is taken out of the core right after the view was asked for, without a pump
-//! between; it is done on the devices, and what came is checked, without the core; the core is given
-//! the outcome. A write comes out of a pump, is done, and its completion is handed over. Each step
-//! is a turn of the [world](crate::world) of its own, so anything may happen between two of them:
-//! the block moves, its table is dropped, later batches are written, the power goes. If the view
-//! needs another read then, its caller does that as well, unless somebody else does.
+//! between; it is done on the devices, and what came is checked, without the core; then the core
+//! has the outcome. A write comes out of a pump, is done, and its completion is handed over. Each
+//! step is a turn of the [world](crate::world) of its own, so anything may happen between two of
+//! them: the block moves, its table is dropped, later batches are written, the power goes. If the
+//! view needs another read then, its caller does that as well, unless somebody else does.
 
 use upsweep::layers::device::{Class, Completion, DeviceError, Request};
 use upsweep::layers::engine::{CheckedRead, ViewId, ViewRead};

@@ -1,9 +1,9 @@
 //! What becomes of callers, without the threads and locks around it: the runtime and the simulator
 //! go by the same.
 //!
-//! A caller with many records [offers](Offers) them one after another, under one lock but for waits.
-//! Whoever waits until something is durable is in the [group](Groups) of its batch, and is answered
-//! with it. What waits for room without a thread is [parked](Parking).
+//! A caller with many records [offers](Offers) them one after another, under one lock but for
+//! waits. Whoever waits until something is durable is in the [group](Groups) of its batch, and is
+//! answered with it. What waits for room without a thread is [parked](Parking).
 //!
 //! Invariants: each of the records is accepted once, in order; a group is answered when its batch
 //! is durable or the store is closed, and not before; what is parked is accepted in the order in
