@@ -67,6 +67,29 @@ impl Bank {
         self.devices.bank_mut().advance_to(us);
     }
 
+    /// Does one request to its end, as a thread does that waits for the device. What else completes
+    /// meanwhile goes to `others`.
+    ///
+    /// # Panics
+    /// If the devices lose the request.
+    #[must_use]
+    pub fn perform(&mut self, request: Request, others: &mut Vec<Completion>) -> Completion {
+        let asked = (request.hint.class, request.token);
+        self.submit(request);
+        loop {
+            let mut completions = Vec::new();
+            self.wait(&mut completions);
+            assert!(!completions.is_empty(), "a request in flight completes");
+            let is_asked = |one: &Completion| (one.class, one.token) == asked;
+            let done = completions.iter().position(is_asked);
+            let done = done.map(|position| completions.swap_remove(position));
+            others.append(&mut completions);
+            if let Some(done) = done {
+                return done;
+            }
+        }
+    }
+
     /// A hash of the content of all devices.
     #[must_use]
     pub fn digest(&self) -> u64 {

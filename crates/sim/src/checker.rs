@@ -109,6 +109,7 @@ impl World {
             let core = world.core();
             !core.is_active() || (full && core.is_full() && core.durable() == core.last())
         })?;
+        self.check_answers()?;
         self.check_tables()?;
         for reverse in [false, true] {
             for space in self.oracle.state.keys().copied().collect::<Vec<_>>() {
@@ -121,8 +122,15 @@ impl World {
         self.restart_at_the_end()
     }
 
+    /// At rest nobody waits for a view, nor to hear that something is durable.
+    fn check_answers(&mut self) -> Verdict {
+        self.turn_until("waiting for views", |world| {
+            world.asked.is_empty() && world.performers.is_empty()
+        })
+    }
+
     fn wait_for_the_waiting(&mut self) -> Verdict {
-        let waits = |world: &mut Self| world.waiting.is_some();
+        let waits = |world: &Self| world.waiting.is_some() || world.callers.wait_for_room();
         for _ in 0..crate::world::PATIENCE_TURNS {
             if !waits(self) {
                 return Ok(());
@@ -130,6 +138,7 @@ impl World {
             // Who waits offers again when this has changed, so it has not come to nothing.
             let room_events = self.room_events;
             self.try_waiting()?;
+            self.look_for_room(1)?;
             if waits(self) && !self.turn()? && self.room_events == room_events {
                 return Err(format!("an update waits, and nothing happens: {}", self.dump()));
             }

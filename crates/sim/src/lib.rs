@@ -13,16 +13,21 @@
 //! | [`world`] | the event loop: time, completions, jobs, views |
 //! | [`classes`] | the rule that requests are what their classes say |
 //! | [`resting`] | the rule that nobody rests while somebody waits |
+//! | [`callers`] | several callers at a time: threads with many records, and parked changes |
 //! | [`loading`] | bulk loads, in steps |
 //! | [`steps`] | what a history does, step by step |
 //! | [`pressure`] | bursts and floods of records, power cuts at a bad time |
+//! | [`performers`] | callers that do I/O themselves: reads for their views, writes of the log |
 //! | [`reading`] | reads through views, compared with the oracle |
 //! | [`reopen`] | power cuts, also during recovery; shutdown and open |
+//! | [`audits`] | what holds at any moment; whether the store would survive a power cut now |
 //! | [`checker`] | what holds after every recovery and at the end |
 //! | [`load`] | histories of another kind: how the engine keeps up with its callers |
 //! | [`history`] | one whole history, and its verdict |
 
+pub mod audits;
 pub mod bank;
+pub mod callers;
 pub mod checker;
 pub mod classes;
 pub mod history;
@@ -30,6 +35,7 @@ pub mod load;
 pub mod loading;
 pub mod modifiers;
 pub mod oracle;
+pub mod performers;
 pub mod plan;
 pub mod pressure;
 pub mod random;

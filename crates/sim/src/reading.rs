@@ -91,6 +91,9 @@ impl World {
     /// That it does not come.
     pub fn view(&mut self, space: SpaceId, wanted: Wanted) -> Verdict<Result<View, Error>> {
         let polled = self.core().view(space, wanted);
+        if let Ok(ViewPoll::Pending(id)) = polled {
+            self.read_by_caller(id);
+        }
         self.settle()?;
         match polled {
             Err(error) => Ok(Err(error)),

@@ -111,8 +111,10 @@ impl World {
         self.jobs.clear();
         self.arrived.clear();
         self.asked.clear();
+        self.performers.clear();
         self.answers.clear();
         self.waiting = None;
+        self.callers.forget();
         self.loading = None;
         self.follow_up.clear();
         self.unsettled.clear();
@@ -127,6 +129,18 @@ impl World {
             self.tally.punches += core.metrics().holes_punched_total.get();
             self.tally.holes_filled += core.metrics().holes_filled_total.get();
             self.tally.log_growths += core.log().metrics().log_growths_total.get();
+        }
+    }
+
+    /// Recovers what a power cut has left, of which everything up to `durable` must be there.
+    /// Damage that was injected may be reported instead.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn recover_from_cut(&mut self, durable: Seq) -> Verdict {
+        match self.recover(durable, true) {
+            Err(reason) if reason == DAMAGED && self.damaged => Ok(()),
+            recovered => recovered,
         }
     }
 

@@ -1,22 +1,21 @@
 //! What a history does, step by step, chosen by the seed.
 
-use upsweep::layers::engine::{Accept, LoggedUpdate, SnapshotId, ViewPoll, Wanted};
-use upsweep::layers::log::Urgency;
+use upsweep::layers::engine::{Accept, SnapshotId, ViewPoll, Wanted};
+use upsweep::layers::log::{Seq, Urgency};
 use upsweep::{Error, RequestError, RetryError, SpaceId};
 
 use upsweep::layers::device::{DeviceId, FailureKind, Simulated};
 
+use crate::callers::logged;
 use crate::loading::Load;
 use crate::oracle::{Layout, Record, Update};
 use crate::plan::Trouble;
 use crate::resting::Refused;
 use crate::semantics::{self, Op};
-use crate::world::{Asked, PATIENCE_US, Verdict, World};
+use crate::world::{Asked, Verdict, World};
 
 /// Places at which damage is tried, until one holds something.
 const PLACES_TRIED: usize = 64;
-/// About how many steps there are from one audit to the next.
-const STEPS_PER_AUDIT: u64 = 300;
 /// About how many steps there are from one time that free space is to go back to the next.
 const STEPS_PER_PUNCHING: u64 = 200;
 /// Most tables at one time.
@@ -44,6 +43,7 @@ impl World {
         self.unsettled.retain(|(_, seq)| *seq > published);
         self.try_waiting()?;
         self.flood()?;
+        self.go_on_calling()?;
         let patience = if self.loading.is_some() { 4 } else { 100 };
         if self.plan.loads && self.random.one_in(patience) {
             self.load()?;
@@ -73,21 +73,12 @@ impl World {
         if self.core().closed().is_some() {
             return self.after_write_error();
         }
-        if self.auditing.one_in(STEPS_PER_AUDIT) {
-            self.audit()?;
-        }
+        self.audit_now_and_then()?;
         self.compact()?;
         if self.punching.one_in(STEPS_PER_PUNCHING) {
             self.core().request_punching();
         }
         self.settle()
-    }
-
-    /// Compares one table and the quarantine with the oracle, in the middle of everything.
-    fn audit(&mut self) -> Verdict {
-        self.tally.audits += 1;
-        self.scan_one()?;
-        self.audit_conservation()
     }
 
     /// Tables that are there for the model and for the engine, those of snapshots included.
@@ -132,9 +123,7 @@ impl World {
         if self.random.one_in(500) {
             return Ok(());
         }
-        if self.bank.now_us() > refused.since_us + PATIENCE_US {
-            return Err(format!("an update waits for ever: {}", self.dump()));
-        }
+        self.check_patience(refused)?;
         self.modify(updates, Some(refused))
     }
 
@@ -147,32 +136,14 @@ impl World {
             updates.iter_mut().for_each(|update| self.fit(update));
         }
         let urgency = if self.random.percent(50) { Urgency::Now } else { Urgency::Relaxed };
-        let logged: Vec<LoggedUpdate<'_>> = updates
-            .iter()
-            .map(|update| LoggedUpdate {
-                space: update.space,
-                modifier: self.modifier_ids[&update.op],
-                key: &update.key,
-                operand: &update.operand,
-            })
-            .collect();
+        let logged = logged(&self.modifier_ids, &updates);
         let now = self.bank.now_us();
         let rooms = self.room_events;
         let core = self.core.as_mut().expect("the store is open");
-        let answer = core.modify(&logged, urgency, now);
-        let accepted = core.accepted();
-        match answer {
+        match core.modify(&logged, urgency, now) {
             Ok(Accept::Accepted(seq)) => {
-                self.history.add(seq.get());
-                if let Some(fault) =
-                    refused.and_then(|refused| refused.wake_fault(core, rooms, now))
-                {
-                    return Err(format!("{fault}: {}", self.dump()));
-                }
-                if seq != accepted {
-                    return Err(format!("a record was accepted at {seq}, but {accepted} is last"));
-                }
-                self.oracle.accept(seq, Record::Updates(updates));
+                let latest = core.accepted();
+                self.note_accepted(seq, latest, updates, refused)?;
             }
             Ok(Accept::Wait) => {
                 self.waiting = Some((updates, Refused::now(core, rooms, refused, now)));
@@ -183,8 +154,33 @@ impl World {
         self.settle()
     }
 
+    /// The engine has accepted a record, perhaps after it was refused, and said that `latest` was
+    /// the last one then.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn note_accepted(
+        &mut self,
+        seq: Seq,
+        latest: Seq,
+        updates: Vec<Update>,
+        refused: Option<Refused>,
+    ) -> Verdict {
+        let (now, rooms) = (self.bank.now_us(), self.room_events);
+        self.history.add(seq.get());
+        let core = self.core.as_ref().expect("the store is open");
+        if let Some(fault) = refused.and_then(|refused| refused.wake_fault(core, rooms, now)) {
+            return Err(format!("{fault}: {}", self.dump()));
+        }
+        if seq != latest {
+            return Err(format!("a record was accepted at {seq}, but {latest} is last"));
+        }
+        self.oracle.accept(seq, Record::Updates(updates));
+        Ok(())
+    }
+
     /// Not every update is one for an array.
-    fn fit(&self, update: &mut Update) {
+    pub fn fit(&self, update: &mut Update) {
         let table = self.oracle.state.get(&update.space);
         if table.is_some_and(|table| table.layout == Layout::Array) {
             self.workload.fit_to_array(update);
@@ -192,7 +188,10 @@ impl World {
     }
 
     /// Whether the engine may refuse these updates with this error.
-    fn check_refusal(&mut self, updates: &[Update], error: &Error) -> Verdict {
+    ///
+    /// # Errors
+    /// That it may not.
+    pub fn check_refusal(&mut self, updates: &[Update], error: &Error) -> Verdict {
         let bytes: usize = updates.iter().map(|u| u.key.len() + u.operand.len() + 16).sum();
         let refused = |update: &Update| {
             let is_float = matches!(update.op, Op::AddF64 | Op::MaxF64 | Op::MinF64);
@@ -237,6 +236,7 @@ impl World {
                     self.core().forget_view(id);
                 } else {
                     self.asked.insert(id, Asked::Compare(space, key));
+                    self.read_by_caller(id);
                 }
                 self.settle()
             }
@@ -254,7 +254,11 @@ impl World {
         }
     }
 
-    fn scan_one(&mut self) -> Verdict {
+    /// Reads one table and compares it with the oracle.
+    ///
+    /// # Errors
+    /// The first difference.
+    pub fn scan_one(&mut self) -> Verdict {
         let tables = self.all_tables();
         if tables.is_empty() {
             return Ok(());

@@ -18,11 +18,13 @@ use upsweep::layers::structures;
 use upsweep::{Error, SpaceId};
 
 use crate::bank::Bank;
+use crate::callers::Callers;
 use crate::classes;
 use crate::load::LoadTally;
 use crate::loading::Load;
 use crate::modifiers::application;
 use crate::oracle::{Oracle, Update};
+use crate::performers::Performer;
 use crate::plan::{Plan, Trouble};
 use crate::random::{Digest, Random};
 use crate::resting::{self, FullWatch, Refused};
@@ -87,8 +89,22 @@ pub struct Tally {
     pub refused: u64,
     /// Comparisons with the oracle in the middle of a history.
     pub audits: u64,
+    /// Recoveries from power cuts that did not happen.
+    pub cuts_audited: u64,
     /// Answers without updates that damage had sent to the quarantine.
     pub set_aside: u64,
+    /// Threads that had their records accepted, or refused.
+    pub threads: u64,
+    /// Times that one of them had to wait for room.
+    pub thread_waits: u64,
+    /// Changes that waited for room without a thread.
+    pub parked: u64,
+    /// Views that were answered to callers that had read themselves.
+    pub caller_reads: u64,
+    /// Batches of the log that callers have written themselves.
+    pub caller_writes: u64,
+    /// Reads after which such a caller had to read again or wait for others.
+    pub caller_rereads: u64,
     /// Large values read to the end.
     pub large: u64,
     /// Clones and snapshots made.
@@ -125,6 +141,13 @@ impl Tally {
         self.refused += refused;
         self.large += large;
         self.audits += other.audits;
+        self.cuts_audited += other.cuts_audited;
+        self.caller_reads += other.caller_reads;
+        self.threads += other.threads;
+        self.thread_waits += other.thread_waits;
+        self.parked += other.parked;
+        self.caller_rereads += other.caller_rereads;
+        self.caller_writes += other.caller_writes;
         self.clones += other.clones;
         self.ranges += other.ranges;
         self.loads += other.loads;
@@ -159,6 +182,8 @@ pub struct World {
     pub cutting: Random,
     /// Decides on audits.
     pub auditing: Random,
+    /// Steps for which a log counts as one that has just become longer.
+    pub steps_of_growth: u64,
     /// Decides when free space is to go back.
     pub punching: Random,
     /// Decides when blocks are to be put into key order.
@@ -179,10 +204,16 @@ pub struct World {
     pub arrived: Vec<Completion>,
     /// Views that are pending.
     pub asked: BTreeMap<ViewId, Asked>,
+    /// Callers that do I/O themselves.
+    pub performers: Vec<Performer>,
+    /// Decides which of them do, and how that goes.
+    pub performing: Random,
     /// Answers that somebody waits for.
     pub answers: BTreeMap<ViewId, Result<View, Error>>,
     /// A record that found no room, and since when it waits.
     pub waiting: Option<(Vec<Update>, Refused)>,
+    /// All other callers.
+    pub callers: Callers,
     /// How often the core has said that there may be room.
     pub room_events: u64,
     /// When the store was full.
@@ -223,6 +254,7 @@ impl World {
             random: Random::new(plan.seed, "schedule"),
             cutting: Random::new(plan.seed, "cuts"),
             auditing: Random::new(plan.seed, "audits"),
+            steps_of_growth: 0,
             punching: Random::new(plan.seed, "punching"),
             compacting: Random::new(plan.seed, "compactions"),
             flooding: Random::new(plan.seed, "floods"),
@@ -233,8 +265,11 @@ impl World {
             jobs: Vec::new(),
             arrived: Vec::new(),
             asked: BTreeMap::new(),
+            performers: Vec::new(),
+            performing: Random::new(plan.seed, "performers"),
             answers: BTreeMap::new(),
             waiting: None,
+            callers: Callers::new(&plan),
             room_events: 0,
             full: FullWatch::default(),
             loading: None,
@@ -279,15 +314,18 @@ impl World {
         self.bank.reap(&mut self.arrived);
         let now = self.bank.now_us();
         let due: Vec<usize> = (0..self.jobs.len()).filter(|&job| self.jobs[job].0 <= now).collect();
-        let ready = self.arrived.len() + due.len();
+        let (arrived, performers) = (self.arrived.len(), self.performers.len());
+        let ready = arrived + performers + due.len();
         let moved = if ready > 0 && !self.random.one_in(8) {
             let choice = self.random.index(ready);
-            if choice < self.arrived.len() {
+            if choice < arrived {
                 let completion = self.arrived.swap_remove(choice);
                 self.history.add(completion.token.0);
                 self.core().complete(completion);
+            } else if choice < arrived + performers {
+                self.go_on_performing(choice - arrived)?;
             } else {
-                let (_, job) = self.jobs.swap_remove(due[choice - self.arrived.len()]);
+                let (_, job) = self.jobs.swap_remove(due[choice - arrived - performers]);
                 let output = job.run(|| {});
                 self.core().job_done(output);
             }
@@ -296,7 +334,8 @@ impl World {
             self.pass_time() || ready > 0
         };
         self.settle()?;
-        let ready = !self.jobs.is_empty() || !self.arrived.is_empty();
+        let has_more = !self.performers.is_empty();
+        let ready = has_more || !self.jobs.is_empty() || !self.arrived.is_empty();
         Ok(moved || ready || self.next_event_us().is_some())
     }
 
@@ -324,25 +363,37 @@ impl World {
         let mut actions = Actions::default();
         self.core().pump(now, &mut actions);
         self.room_events += u64::from(actions.room);
-        for request in actions.requests {
-            classes::check(&request, self.plan.config.data_devices)?;
-            self.note(&request);
-            self.bank.submit(request);
+        for request in &actions.requests {
+            classes::check(request, self.plan.config.data_devices)?;
+            self.note(request);
         }
+        self.write_by_caller(&mut actions.requests);
+        actions.requests.into_iter().for_each(|request| self.bank.submit(request));
         for job in actions.jobs {
             let due = now + self.random.below(self.plan.job_us_max + 1);
             self.jobs.push((due, job));
         }
         for (id, answer) in actions.views {
-            match self.asked.remove(&id) {
-                Some(Asked::Compare(space, key)) => self.compare_answer(space, key, answer)?,
-                Some(Asked::Keep) => {
-                    self.answers.insert(id, answer);
-                }
-                None => return Err(format!("view {} was answered, but not asked for", id.0)),
-            }
+            self.take_answer(id, answer)?;
         }
+        let core = self.core.as_ref().expect("the store is open");
+        self.callers.answer(core)?;
         self.check_turn()
+    }
+
+    /// Takes the answer to a view that was pending.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn take_answer(&mut self, id: ViewId, answer: Result<View, Error>) -> Verdict {
+        match self.asked.remove(&id) {
+            Some(Asked::Compare(space, key)) => self.compare_answer(space, key, answer),
+            Some(Asked::Keep) => {
+                self.answers.insert(id, answer);
+                Ok(())
+            }
+            None => Err(format!("view {} was answered, but not asked for", id.0)),
+        }
     }
 
     fn note(&mut self, request: &Request) {
@@ -397,12 +448,16 @@ impl World {
         let now = self.bank.now_us();
         let Some(core) = &self.core else { return Ok(()) };
         self.full.look(core, now);
-        let Some((_, refused)) = &self.waiting else { return Ok(()) };
-        let in_flight = self.bank.next_completion_us().is_some();
+        let is_written = self.performers.iter().any(Performer::is_write);
+        let in_flight = self.bank.next_completion_us().is_some() || is_written;
         if in_flight || !self.arrived.is_empty() || !self.jobs.is_empty() {
             return Ok(());
         }
-        match resting::fault(core, self.room_events, *refused, now, &self.full) {
+        let refused = self.waiting.iter().map(|(_, refused)| *refused);
+        let fault = refused
+            .chain(self.callers.refused())
+            .find_map(|refused| resting::fault(core, self.room_events, refused, now, &self.full));
+        match fault {
             Some(fault) => Err(format!("{fault}: {}", self.dump())),
             None => Ok(()),
         }

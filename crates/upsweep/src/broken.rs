@@ -109,6 +109,20 @@ faults! {
     RestWhileOneWaits,
     /// Spills begin when what they relieve is full.
     LateSpill,
+
+    // What callers do themselves.
+    /// What was read of a block is its image, though it has another one meanwhile.
+    ReadOfMoved,
+    /// A caller that has read a block does not tell those who wait for the same one.
+    LostReaders,
+    /// Updates go to where others were expected to go.
+    StaleAnticipation,
+    /// Callers whose record is to be durable are answered when its batch is on its way.
+    EarlyAnswer,
+    /// A caller that had to wait offers its records again from the first.
+    OffersBeginAnew,
+    /// Changes that wait for room are passed by those that came later.
+    ParkedOvertakes,
 }
 
 /// Whether this fault was chosen.

@@ -504,6 +504,12 @@ impl Log {
         }
     }
 
+    /// What was released ends below this sequence.
+    #[must_use]
+    pub fn kept_from(&self) -> Seq {
+        self.released
+    }
+
     fn reclaim(&mut self) {
         let released = self.reclaimable();
         self.rings.iter_mut().for_each(|ring| ring.reclaim(released));

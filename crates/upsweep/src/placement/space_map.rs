@@ -238,6 +238,17 @@ impl SpaceMap {
         self.devices.iter().map(|device| ranges(device) * 24).sum()
     }
 
+    /// Whether no byte of this place is free or in a hole.
+    #[must_use]
+    pub fn is_used(&self, extent: Extent) -> bool {
+        let DeviceSpace { free, holes, .. } = &self.devices[usize::from(extent.device.0)];
+        let touches = |ranges: &Ranges| {
+            let last = ranges.by_start.range(..extent.end()).next_back();
+            last.is_some_and(|(start, length)| start + length > extent.offset)
+        };
+        !touches(free) && !touches(holes)
+    }
+
     /// The free extents of one device, in order, as (offset, bytes).
     pub fn free_extents(&self, device: DeviceId) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.devices[usize::from(device.0)].free.starting_at(0)

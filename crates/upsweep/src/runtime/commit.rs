@@ -13,7 +13,6 @@
 
 #![expect(clippy::disallowed_types, reason = "the runtime is where threads meet")]
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, PoisonError};
@@ -23,7 +22,6 @@ use parking_lot::Mutex;
 
 use super::shared::{Locked, Shared, State};
 use crate::device::{Class, Request};
-use crate::engine::Core;
 use crate::error::{ClosedError, Error};
 use crate::log::Seq;
 use crate::metrics::LockCause;
@@ -56,14 +54,10 @@ impl Group {
 
 /// Who waits for one batch.
 #[derive(Default)]
-struct Waiting {
+pub(super) struct Waiting {
     sleepers: Arc<Group>,
     calls: Vec<Call>,
 }
-
-/// Who waits for the log, by the number of the batch.
-#[derive(Default)]
-pub(super) struct Groups(BTreeMap<u64, Waiting>);
 
 /// Who is to be woken.
 #[derive(Default)]
@@ -73,18 +67,20 @@ pub(super) struct Woken {
     calls: Vec<Call>,
 }
 
-impl Groups {
-    /// Takes out who waits for a batch below this one.
-    pub(super) fn take_below(&mut self, batch: u64, woken: &mut Woken) {
-        while let Some(first) = self.0.first_entry().filter(|first| *first.key() < batch) {
-            let waiting = first.remove();
-            woken.groups.push(waiting.sleepers);
-            woken.calls.extend(waiting.calls);
-        }
+impl Waiting {
+    /// The calls that are made when the batch is durable.
+    pub(super) fn calls(&mut self) -> &mut Vec<Call> {
+        &mut self.calls
     }
 }
 
 impl Woken {
+    /// All who waited for a batch that is durable.
+    pub(super) fn group(&mut self, waiting: Waiting) {
+        self.groups.push(waiting.sleepers);
+        self.calls.extend(waiting.calls);
+    }
+
     pub(super) fn thread(&mut self, thread: Thread) {
         self.threads.push(thread);
     }
@@ -186,20 +182,6 @@ impl Shared {
     }
 }
 
-/// The calls that are made once the update with this sequence is durable.
-pub(super) fn calls_at(state: &mut State, seq: Seq) -> &mut Vec<Call> {
-    &mut waiting_for(state, seq).calls
-}
-
 fn waiting_for(state: &mut State, seq: Seq) -> &mut Waiting {
-    let batch = state.core.log().batch_of(seq);
-    state.groups.0.entry(batch).or_default()
-}
-
-/// The batches below this one are durable.
-pub(super) fn first_awaited(core: &Core) -> u64 {
-    match core.closed() {
-        Some(_) => u64::MAX,
-        None => core.log().batch_of(core.durable().next()),
-    }
+    state.groups.of(&state.core, seq)
 }

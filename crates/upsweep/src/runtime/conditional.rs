@@ -47,7 +47,7 @@ impl Shared {
             let now_us = self.clock.now_us();
             match guard.core.modify_if(seen, updates, urgency, now_us)? {
                 Conditional::Holds(Accept::Accepted(seq)) => {
-                    guard.note_accepted(seq, began_us);
+                    guard.sample.note_accepted(seq, began_us);
                     stall.end();
                     self.pump_and_wait(guard, waits.then_some(seq))?;
                     return Ok(Some(seq));

@@ -9,6 +9,7 @@
 //! log files; see [`layout`].
 
 mod block_store;
+pub mod callers;
 mod clock;
 mod commit;
 mod conditional;

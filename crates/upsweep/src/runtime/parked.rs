@@ -9,7 +9,6 @@
 //! where threads wait for room too, every other time that there may be room is theirs, so neither
 //! starves. The driver also looks when it was idle, so a wake-up that a bank loses is made up for.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,18 +17,16 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 
 use super::block_store::Inner;
-use super::commit::{Call, Woken, calls_at};
+use super::callers::Turn;
+use super::commit::{Call, Woken};
 use super::options::Durability;
-use super::shared::{Shared, State};
+use super::shared::{Sampling, Shared, State};
 use super::stall::Wait;
 use super::ticket::Ticket;
 use crate::engine::registry::ModifierId;
-use crate::engine::{Accept, LoggedUpdate, SpaceId};
+use crate::engine::{Accept, Core, LoggedUpdate, SpaceId};
 use crate::error::{ClosedError, Error};
 use crate::log::{Seq, Urgency};
-
-/// Changes that are offered under one lock.
-const PORTION: usize = 64;
 
 /// A [`LoggedUpdate`] that owns its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -225,7 +222,12 @@ impl Parked {
     }
 
     /// Offers it; `None` if it still waits for room, else how it ended, unless it was taken back.
-    fn offer(&self, state: &mut State, now_us: u64) -> Option<Option<Result<Seq, Error>>> {
+    fn offer(
+        &self,
+        core: &mut Core,
+        sample: &mut Sampling,
+        now_us: u64,
+    ) -> Option<Option<Result<Seq, Error>>> {
         let mut slot = self.slot.lock();
         if slot.is_taken_back {
             return Some(None);
@@ -233,7 +235,7 @@ impl Parked {
         let updates = std::mem::take(&mut slot.updates);
         drop(slot);
         let borrowed: Vec<_> = updates.iter().map(OwnedUpdate::borrow).collect();
-        match state.core.modify(&borrowed, self.urgency, now_us) {
+        match core.modify(&borrowed, self.urgency, now_us) {
             Ok(Accept::Wait) => {
                 let mut slot = self.slot.lock();
                 if slot.is_taken_back {
@@ -243,7 +245,7 @@ impl Parked {
                 None
             }
             Ok(Accept::Accepted(seq)) => {
-                state.note_accepted(seq, self.began_us);
+                sample.note_accepted(seq, self.began_us);
                 Some(Some(Ok(seq)))
             }
             Err(error) => Some(Some(Err(error))),
@@ -262,39 +264,11 @@ impl Parked {
         let waker = waker?;
         Some(Box::new(move || waker.wake()))
     }
-}
 
-/// All changes that are parked, in the order in which they came.
-#[derive(Default)]
-pub(super) struct ParkedChanges {
-    changes: VecDeque<Arc<Parked>>,
-    /// Whether the last room, where threads waited too, was for changes.
-    had_turn: bool,
-}
-
-impl ParkedChanges {
-    pub(super) fn is_empty(&self) -> bool {
-        self.changes.is_empty()
-    }
-
-    /// Whether room that may be there is for parked changes. Where threads wait too, they have it
-    /// by turns.
-    pub(super) fn take_turn(&mut self, threads_wait: bool) -> bool {
-        if self.is_empty() {
-            return false;
-        }
-        self.had_turn = !(threads_wait && self.had_turn);
-        self.had_turn
-    }
-
-    /// Ends all of them, for the store has ended.
-    pub(super) fn end(self, shared: &Shared, woken: &mut Woken) {
-        for change in self.changes {
-            change
-                .end(shared, Err(ClosedError::Closed.into()))
-                .into_iter()
-                .for_each(|call| woken.call(call));
-        }
+    /// Ends it, for the store has ended.
+    pub(super) fn end_closed(&self, shared: &Shared, woken: &mut Woken) {
+        let call = self.end(shared, Err(ClosedError::Closed.into()));
+        call.into_iter().for_each(|call| woken.call(call));
     }
 }
 
@@ -306,8 +280,9 @@ impl Shared {
         if let Some(reason) = guard.core.closed() {
             return Err(reason.clone().into());
         }
-        if guard.parked.is_empty()
-            && let Some(Some(outcome)) = change.offer(&mut guard, change.began_us)
+        let State { core, sample, parked, .. } = &mut *guard;
+        if parked.is_empty()
+            && let Some(Some(outcome)) = change.offer(core, sample, change.began_us)
         {
             let ended = outcome?;
             self.pump(guard);
@@ -315,7 +290,7 @@ impl Shared {
         }
         change.slot.lock().wait = Some(Wait::begin(self, guard.core.wait_cause()));
         let change = Arc::new(change);
-        guard.parked.changes.push_back(Arc::clone(&change));
+        guard.parked.push(Arc::clone(&change));
         self.pump(guard);
         Ok(Err(change))
     }
@@ -336,29 +311,23 @@ impl Shared {
     pub(super) fn admit(&self) {
         let mut guard = self.lock();
         let now_us = self.clock.now_us();
-        let (mut has_room, mut is_taken) = (true, false);
-        for _ in 0..PORTION {
-            let Some(first) = guard.parked.changes.front().cloned() else { break };
-            let Some(ended) = first.offer(&mut guard, now_us) else {
-                has_room = false;
-                break;
-            };
-            guard.parked.changes.pop_front();
-            let Some(outcome) = ended else { continue };
-            is_taken = true;
+        let State { core, sample, parked, groups, woken, .. } = &mut *guard;
+        let admitted = parked.admit(|first| {
+            let Some(ended) = first.offer(core, sample, now_us) else { return Turn::Waits };
+            let Some(outcome) = ended else { return Turn::TakenBack };
             let durable = outcome.as_ref().ok().filter(|_| first.waits_until_durable).copied();
-            let Some(call) = first.end(self, outcome) else { continue };
-            match durable {
-                Some(seq) => calls_at(&mut guard, seq).push(call),
-                None => guard.woken.call(call),
+            match (first.end(self, outcome), durable) {
+                (Some(call), Some(seq)) => groups.of(core, seq).calls().push(call),
+                (Some(call), None) => woken.call(call),
+                (None, _) => {}
             }
-        }
-        let asks_again = has_room && !guard.parked.is_empty();
+            Turn::Over
+        });
         self.pump(guard);
-        if has_room || !is_taken {
+        if admitted.hands_on {
             self.hand_room_on();
         }
-        if asks_again {
+        if admitted.asks_again {
             self.ask_to_admit();
         }
     }

@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use super::callers::{Groups, Offered, Offers, Parking};
 use super::clock::{Clock, TimeOfDay};
-use super::commit::{self, Call, Groups, Woken};
-use super::parked::ParkedChanges;
+use super::commit::{Call, Waiting, Woken};
+use super::parked::Parked;
 use super::stall::Stall;
 use super::views::ViewWaiter;
 use crate::device::{Bank, Performer, Process, Request, Waker};
@@ -24,6 +25,18 @@ use crate::engine::{Accept, Actions, Core, Job, LoggedUpdate, ViewId};
 use crate::error::{ClosedError, Error, RequestError};
 use crate::log::{Seq, Urgency};
 use crate::metrics::{Histogram, LockCause, Metrics};
+
+/// The one record whose latency is measured at this time: one after the other are enough to know
+/// the distribution, and cost nothing per record.
+#[derive(Default)]
+pub(super) struct Sampling(Option<Sample>);
+
+impl Sampling {
+    /// Measures the record just accepted, unless another is on its way.
+    pub(super) fn note_accepted(&mut self, seq: Seq, began_us: u64) {
+        self.0.get_or_insert(Sample { seq, began_us });
+    }
+}
 
 /// An accepted record that is watched until it is durable.
 struct Sample {
@@ -89,11 +102,11 @@ impl Drop for Inside {
 pub(super) struct State {
     pub(super) core: Core,
     actions: Actions,
-    pub(super) groups: Groups,
+    pub(super) groups: Groups<Waiting>,
     pub(super) woken: Woken,
     pub(super) view_waiters: BTreeMap<ViewId, Arc<ViewWaiter>>,
     /// Changes that wait for room without a thread.
-    pub(super) parked: ParkedChanges,
+    pub(super) parked: Parking<Arc<Parked>>,
     /// When the driver will pump by itself.
     pub(super) driver_deadline_us: u64,
     /// When the core is told next what has expired.
@@ -101,16 +114,7 @@ pub(super) struct State {
     /// How often the core has said that there may be room, and how often it had when callers who
     /// wait for room were last woken.
     room_events: (u64, u64),
-    /// The one record whose latency is measured at this time: one after the other are enough to
-    /// know the distribution, and cost nothing per record.
-    sample: Option<Sample>,
-}
-
-impl State {
-    /// Measures the record just accepted, unless another is on its way.
-    pub(super) fn note_accepted(&mut self, seq: Seq, began_us: u64) {
-        self.sample.get_or_insert(Sample { seq, began_us });
-    }
+    pub(super) sample: Sampling,
 }
 
 /// Why [`BlockStore::modify_each`](super::BlockStore::modify_each) ended early.
@@ -214,9 +218,6 @@ pub(super) struct Shared {
     pub(super) metrics: Arc<Metrics>,
 }
 
-/// Records whose places are looked up together.
-const ANTICIPATED: usize = 64;
-
 impl Shared {
     pub(super) fn new(
         core: Core,
@@ -234,11 +235,11 @@ impl Shared {
             groups: Groups::default(),
             woken: Woken::default(),
             view_waiters: BTreeMap::new(),
-            parked: ParkedChanges::default(),
+            parked: Parking::default(),
             driver_deadline_us: 0,
             expired_due_us: 0,
             room_events: (0, 0),
-            sample: None,
+            sample: Sampling::default(),
         };
         Self {
             state: Mutex::new(state),
@@ -326,7 +327,7 @@ impl Shared {
         for waiter in waiters.into_values() {
             waiter.answer(Err(ClosedError::Closed.into()), &mut woken);
         }
-        parked.end(self, &mut woken);
+        parked.into_iter().for_each(|change| change.end_closed(self, &mut woken));
         woken.wake(&self.calls);
         *self.calls.lock() = None;
     }
@@ -426,12 +427,12 @@ impl Shared {
         }
         if durable > self.durable() || closed {
             self.durable.store(durable.get(), Ordering::Release);
-            if let Some(sample) = state.sample.take_if(|sample| sample.seq <= durable) {
+            if let Some(sample) = state.sample.0.take_if(|sample| sample.seq <= durable) {
                 let us = self.clock.now_us() - sample.began_us;
                 self.metrics.acknowledge_seconds.record(Duration::from_micros(us));
             }
-            let awaited = commit::first_awaited(&state.core);
-            state.groups.take_below(awaited, &mut state.woken);
+            let State { core, groups, woken, .. } = state;
+            groups.end(core, |waiting| woken.group(waiting));
         }
     }
 
@@ -457,7 +458,7 @@ impl Shared {
             match guard.core.modify(updates, urgency, now_us)? {
                 Accept::Accepted(seq) => {
                     stall.end();
-                    guard.note_accepted(seq, began_us);
+                    guard.sample.note_accepted(seq, began_us);
                     self.pump_and_wait(guard, waits.then_some(seq))?;
                     return Ok(seq);
                 }
@@ -481,29 +482,30 @@ impl Shared {
         let (mut last, mut accepted) = (Seq::NONE, 0);
         let mut now_us = self.clock.now_us();
         loop {
-            let group: Vec<_> = Iterator::take(&mut records, ANTICIPATED).collect();
-            if group.is_empty() {
+            let some: Vec<_> = Iterator::take(&mut records, Offers::RECORDS_MAX).collect();
+            if some.is_empty() {
                 let ended = self.pump_and_wait(guard, waits.then_some(last));
                 return ended.map(|()| last).map_err(|error| PartlyAccepted { accepted, error });
             }
-            guard.core.anticipate(group.iter().copied().flatten());
-            for updates in group {
-                last = loop {
-                    match guard.core.modify(updates, urgency, now_us) {
-                        Ok(Accept::Accepted(seq)) => break seq,
-                        Ok(Accept::Wait) => {
-                            guard = self.wait_for_room(guard, &mut stall);
-                            now_us = self.clock.now_us();
-                        }
-                        Err(error) => {
-                            self.pump(guard);
-                            return Err(PartlyAccepted { accepted, error });
-                        }
+            let mut offers = Offers::default();
+            loop {
+                match offers.offer(&mut guard.core, &some, urgency, now_us) {
+                    Ok(Offered::Accepted(seq)) => {
+                        last = seq;
+                        stall.end();
+                        accepted += 1;
+                        guard.sample.note_accepted(seq, began_us);
                     }
-                };
-                stall.end();
-                accepted += 1;
-                guard.note_accepted(last, began_us);
+                    Ok(Offered::Wait) => {
+                        guard = self.wait_for_room(guard, &mut stall);
+                        now_us = self.clock.now_us();
+                    }
+                    Ok(Offered::Over) => break,
+                    Err(error) => {
+                        self.pump(guard);
+                        return Err(PartlyAccepted { accepted, error });
+                    }
+                }
             }
         }
     }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 /// Ranges as first byte and the byte after the last.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Holes(BTreeMap<u64, u64>);
 
 impl Holes {

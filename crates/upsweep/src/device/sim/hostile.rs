@@ -182,6 +182,39 @@ impl HostileDevices<MemoryDevices> {
         bank.set_latency(LatencyModel { base_us: 20, bytes_per_us: 1000, jitter_us: 500 });
         Self::new(bank, seed)
     }
+
+    /// What a power cut at this moment would leave, which does not happen to these devices; `seed`
+    /// decides what survives. The copy has the same unreadable sectors and capacities, and no other
+    /// fault was chosen for it. Cost: a copy of all that was ever written.
+    #[must_use]
+    pub fn copy_after_power_cut(&self, seed: u64) -> Self {
+        let mut copy = Self::new(self.bank.copy(), seed);
+        copy.volatile = self.volatile.clone();
+        copy.tickets = self.tickets;
+        copy.unreadable.clone_from(&self.unreadable);
+        copy.capacity_bytes.clone_from(&self.capacity_bytes);
+        let in_flight = self.in_flight.iter();
+        copy.in_flight = in_flight.filter_map(|(at, one)| Some((*at, one.at_risk()?))).collect();
+        copy.power_cut();
+        copy
+    }
+}
+
+impl InFlight {
+    /// The request as far as it may have had an effect when the power goes.
+    fn at_risk(&self) -> Option<Self> {
+        let &Self { device, token, class, ref action } = self;
+        let action = match *action {
+            Action::Write(ref write)
+            | Action::Replaced { fails: Some(Failure::Write(ref write)), .. } => {
+                Action::Write(write.clone())
+            }
+            Action::Discard { offset, bytes } => Action::Discard { offset, bytes },
+            Action::Allocate { offset, bytes } => Action::Allocate { offset, bytes },
+            _ => return None,
+        };
+        Some(Self { device, token, class, action })
+    }
 }
 
 impl<D: Simulated> HostileDevices<D> {

@@ -117,7 +117,7 @@ pub struct MemoryDevices {
     in_flight: BTreeMap<(u64, u64), InFlight>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct MemoryDevice {
     geometry: Geometry,
     pages: Pages,
@@ -169,6 +169,20 @@ impl MemoryDevices {
             growable: true,
         };
         Self::new(sizes.iter().map(geometry).collect(), seed)
+    }
+
+    /// Devices with the content and the time of these, and nothing in flight. Cost: a copy of all
+    /// that was ever written.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        Self {
+            devices: self.devices.clone(),
+            latency: self.latency,
+            random: self.random.clone(),
+            clock: VirtualClock(Arc::new(AtomicU64::new(self.now_us()))),
+            submitted: self.submitted,
+            in_flight: BTreeMap::new(),
+        }
     }
 
     /// Replaces the latency model; requests in flight keep their times.

@@ -11,13 +11,13 @@ use crate::device::random::{SplitMix64, mix};
 const PAGE_BYTES: usize = 64 * 1024;
 
 /// Sparse content of one device.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Pages {
     pages: BTreeMap<u64, Page>,
 }
 
 /// One page that is not all zero by construction.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Page {
     /// The sequence of this seed, until something is written into the page.
     Garbage(u64),

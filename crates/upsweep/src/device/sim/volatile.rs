@@ -33,7 +33,7 @@ pub struct PowerCut {
 }
 
 /// A write that is at risk until it is stable.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Write {
     /// Unique, increasing with submission.
     pub(super) ticket: u64,
@@ -45,21 +45,21 @@ pub(super) struct Write {
 }
 
 /// The sectors at risk.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Volatile {
     sectors: BTreeMap<(DeviceId, u64), Sector>,
     /// Number of the latest completion of a write.
     completed: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Sector {
     stable: Vec<u8>,
     versions: Vec<Version>,
     writes_in_flight: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Version {
     completed: u64,
     ticket: u64,

@@ -35,13 +35,14 @@ enum Step {
     Flush,
     Wait,
     Cut,
+    Copy,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let write = (0..SECTORS - 8, 1..8_u64, any::<bool>());
     let write = write.prop_map(|(sector, sectors, stable)| Step::Write { sector, sectors, stable });
     let step = prop_oneof![8 => write, 2 => Just(Step::Flush), 8 => Just(Step::Wait),
-        1 => Just(Step::Cut)];
+        1 => Just(Step::Cut), 1 => Just(Step::Copy)];
     prop::collection::vec(step, 1..120)
 }
 
@@ -154,18 +155,36 @@ fn power_cut_keeps_its_promises(seed: u64, steps: Vec<Step>) {
                 completions.iter().for_each(|done| oracle.complete(done.token.0));
             }
             Step::Cut => cut_and_compare(&mut devices, &mut oracle),
+            Step::Copy => copy_and_compare(&devices, seed, &oracle),
         }
     }
+}
+
+/// The stamps of all sectors, each of which may be there.
+fn stamps(devices: &mut HostileDevices, oracle: &Oracle) -> Vec<(u64, u64)> {
+    let content = read_alone(devices, DEVICE, 0, (SECTORS * SECTOR) as usize).expect("works again");
+    let stamps = (0..).zip(content.chunks(SECTOR as usize)).map(|(sector, bytes)| {
+        let stamp = stamp_of(bytes);
+        let allowed = oracle.allowed(sector);
+        assert!(allowed.contains(&stamp), "sector {sector} holds {stamp}, not of {allowed:?}");
+        (sector, stamp)
+    });
+    stamps.collect()
+}
+
+/// What a power cut would leave is what one may leave, and nothing has happened.
+fn copy_and_compare(devices: &HostileDevices, seed: u64, oracle: &Oracle) {
+    let (before, in_flight) = (devices.bank().digest(), devices.in_flight());
+    let mut copy = devices.copy_after_power_cut(seed ^ 1);
+    assert_eq!((copy.in_flight(), copy.bank().now_us()), (0, devices.bank().now_us()));
+    stamps(&mut copy, oracle);
+    assert_eq!((devices.bank().digest(), devices.in_flight()), (before, in_flight));
 }
 
 fn cut_and_compare(devices: &mut HostileDevices, oracle: &mut Oracle) {
     devices.power_cut();
     assert_eq!(devices.in_flight(), 0);
-    let content = read_alone(devices, DEVICE, 0, (SECTORS * SECTOR) as usize).expect("works again");
-    for (sector, bytes) in (0..).zip(content.chunks(SECTOR as usize)) {
-        let stamp = stamp_of(bytes);
-        let allowed = oracle.allowed(sector);
-        assert!(allowed.contains(&stamp), "sector {sector} holds {stamp}, not of {allowed:?}");
+    for (sector, stamp) in stamps(devices, oracle) {
         oracle.completions += 1;
         oracle.certain.insert(sector, (stamp, oracle.completions));
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Core;
+use crate::engine::base::Base;
 use crate::engine::config::Config;
 use crate::engine::directory::Block;
 use crate::engine::format::record_format::SpaceRecord;
@@ -11,11 +12,12 @@ use crate::engine::held::Held;
 use crate::engine::ids::SpaceId;
 use crate::engine::measure::TreeCounters;
 use crate::engine::policy::Costs;
+use crate::engine::quarantine::QUARANTINE_SPACE;
 use crate::engine::registry::Modifiers;
 use crate::engine::sweep::LOADING;
 use crate::error::{ClosedError, Error};
 use crate::log::{Log, Seq};
-use crate::placement::SpaceMap;
+use crate::placement::{Extent, SpaceMap};
 
 impl Core {
     /// The settings.
@@ -297,13 +299,55 @@ impl Core {
         self.spaces_of(LOADING).map(|record| record.space).collect()
     }
 
-    /// What is wrong with the directory: its trees, its references, and the places of its blocks.
-    /// Cost: a pass over the directory.
+    /// What is wrong with the directory: its trees, its references, the places of its blocks, what
+    /// waits for them, and what is durable of it. All but the sum of the space that is used holds
+    /// between any two calls, whatever is on its way. Cost: a pass over the directory.
     #[must_use]
     pub fn audit(&self) -> Vec<String> {
         let (mut faults, _) = self.base.index.directory().audit();
         faults.extend(self.audit_places());
         faults.extend(self.audit_ages());
+        faults.extend(self.audit_waiting());
+        faults.extend(self.audit_durable());
+        faults
+    }
+
+    /// What waits for a block is younger than its image; what is pending is counted.
+    fn audit_waiting(&self) -> Vec<String> {
+        let Base { index, .. } = &self.base;
+        let mut faults = Vec::new();
+        for block in index.directory().table.from(0).filter(|block| block.waits()) {
+            let (first, frontier) = (block.queue.first_seq(), block.placement().frontier);
+            let Block { space, key, .. } = block;
+            // What a checkpoint carries to the quarantine may be as old as the image there.
+            let is_carried = *space == QUARANTINE_SPACE && first == frontier;
+            if first <= frontier && !is_carried {
+                faults.push(format!(
+                    "update {first} waits for block {key:02x?} of space {space}, whose image has \
+                     all up to {frontier}"
+                ));
+            }
+        }
+        let pending: usize = index.directory().spaces().map(|space| space.pending.bytes()).sum();
+        if pending != index.pending_bytes() {
+            let counted = index.pending_bytes();
+            faults.push(format!("{counted} pending bytes are counted, and {pending} are pending"));
+        }
+        faults
+    }
+
+    /// What has taken effect is durable, and the log has all that the next open needs of it.
+    fn audit_durable(&self) -> Vec<String> {
+        let Base { journal, .. } = &self.base;
+        let (published, durable) = (journal.published(), journal.durable());
+        let (kept, needed) = (journal.log().kept_from(), self.replay_from());
+        let mut faults = Vec::new();
+        if published > durable {
+            faults.push(format!("{published} has taken effect, and {durable} is durable"));
+        }
+        if kept > needed.max(Seq::FIRST) {
+            faults.push(format!("the log is kept from {kept} on, and needed from {needed} on"));
+        }
         faults
     }
 
@@ -335,9 +379,6 @@ impl Core {
         {
             faults.push("the index of places names blocks that are not there".to_owned());
         }
-        if self.is_active() {
-            return faults; // Runs and checkpoints on their way have space of their own.
-        }
         let images = self.checkpointer.listed().images().map(|(_, image)| image.extent);
         let carried =
             self.base.index.outdated().iter().chain(self.checkpointer.outdated()).copied();
@@ -348,9 +389,16 @@ impl Core {
             .chain(images)
             .chain(self.checkpointer.superblock().root)
             .chain(carried);
-        let all = all.chain(spill_segments);
-        let referenced: u64 = all.map(|extent| u64::from(extent.bytes)).sum();
-        let used = self.base.index.space_map.used_bytes();
+        let all: Vec<Extent> = all.chain(spill_segments).collect();
+        let map = &self.base.index.space_map;
+        for extent in all.iter().filter(|extent| !map.is_used(**extent)) {
+            faults.push(format!("{extent:?} is free, and referred to"));
+        }
+        if self.is_active() {
+            return faults; // Runs and checkpoints on their way have space of their own.
+        }
+        let referenced: u64 = all.iter().map(|extent| u64::from(extent.bytes)).sum();
+        let used = map.used_bytes();
         if referenced != used {
             faults.push(format!("{used} bytes are used, and {referenced} are referred to"));
         }

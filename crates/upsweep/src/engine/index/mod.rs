@@ -87,7 +87,7 @@ pub(super) struct Index {
     removed_ranges: Vec<(Seq, RangeRecord)>,
     /// A block whose queue reaches this many bytes is swept out of turn.
     oversized_queue_bytes: usize,
-    /// Memory for where the updates of a record go.
+    /// Memory for where the updates of a record go; empty between uses.
     targets: Vec<Option<Target>>,
 }
 
@@ -266,7 +266,8 @@ impl Index {
     }
 
     /// Gives the memory of [`Index::route`] back.
-    pub(super) fn keep_targets(&mut self, targets: Vec<Option<Target>>) {
+    pub(super) fn keep_targets(&mut self, mut targets: Vec<Option<Target>>) {
+        targets.clear();
         self.targets = targets;
     }
 

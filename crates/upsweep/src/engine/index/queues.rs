@@ -49,7 +49,6 @@ impl Index {
             let space = self.directory.space(update.space)?;
             Some(self.directory.target(space, &space.format.position(update.key)))
         };
-        targets.clear();
         targets.extend(updates.into_iter().map(target));
         targets
     }
@@ -63,7 +62,11 @@ impl Index {
     ) {
         let targets = self.route(updates);
         self.touch_queues(&targets);
-        self.targets = targets;
+        if broken::is(Fault::StaleAnticipation) {
+            self.targets = targets;
+        } else {
+            self.keep_targets(targets);
+        }
     }
 
     pub(in crate::engine) fn touch_queues(&self, targets: &[Option<Target>]) {
@@ -117,7 +120,7 @@ impl Index {
         if !later.is_empty() {
             journal.publish_at(seq, Publish::Event(Event::Blocks(later)));
         }
-        self.targets = targets;
+        self.keep_targets(targets);
     }
 
     /// Puts one update on the queue of this block.

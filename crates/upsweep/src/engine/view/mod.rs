@@ -25,6 +25,7 @@ use super::format::record_format::Placement;
 use super::io::IoKind;
 use super::queue::Waiting;
 use super::spill_segments::{self, SpillSegment};
+use crate::broken::{self, Fault};
 use crate::device::{Completion, DeviceId, Request, Token};
 use crate::engine::ids::SpaceId;
 use crate::error::{Damage, Error};
@@ -240,6 +241,11 @@ impl Views {
         checked: CheckedRead,
     ) -> Option<ViewAnswer> {
         base.io.completed(checked.token);
+        if broken::is(Fault::LostReaders)
+            && let Some(read) = self.reads.get_mut(&checked.token)
+        {
+            read.waiters.retain(|waiter| *waiter == id);
+        }
         self.end_read(base, checked);
         let position = self.answered.iter().position(|answered| answered.0 == id)?;
         Some(self.answered.swap_remove(position).1)
@@ -316,11 +322,19 @@ impl Views {
         };
         let mut damage = None;
         match checked.image {
-            _ if !stayed => {}
+            _ if !stayed && !broken::is(Fault::ReadOfMoved) => {}
             Ok(image) => {
+                let place = match &read.target {
+                    ReadTarget::Block(block) if broken::is(Fault::ReadOfMoved) => {
+                        let Placement { extent, image_seq, .. } =
+                            base.index.directory().block(*block).placement();
+                        (extent.unwrap_or(read.extent), image_seq)
+                    }
+                    _ => (read.extent, seq),
+                };
                 for id in &read.waiters {
                     if let Some(view) = self.pending.get_mut(id) {
-                        view.images.push((read.extent, seq, Arc::clone(&image)));
+                        view.images.push((place.0, place.1, Arc::clone(&image)));
                     }
                 }
                 base.index.cache.put(read.extent, image);
