@@ -4,7 +4,13 @@
 mod accept;
 mod checkpoint;
 mod format;
+mod ground;
+mod growth;
+mod journal;
+mod log_growth;
 mod publish;
+mod reclaim;
+mod replay;
 mod sweep;
 
 use crate::device::{Devices, Geometry, MemoryDevices};
