@@ -41,7 +41,7 @@ fn leave_free_from(world: &mut World, hole: Extent) -> Vec<Extent> {
 /// wait that are older than that. More waits for all than a small memory has room for.
 fn with_a_young_image_among_old_ones() -> (World, String) {
     let mut config = Config { block_bytes: 8192, memory_bytes: 16 << 20, ..config() };
-    config.log_regions[0].bytes = 64 * super::SEGMENT;
+    config.log_regions[0].bytes = 128 * super::SEGMENT;
     let mut world = World::with(config, 4 << 20);
     let map = &mut world.core.base.index.space_map;
     let low = map.allocate_run(&[4096; 128]).expect("an empty device");
@@ -68,7 +68,7 @@ fn with_a_young_image_among_old_ones() -> (World, String) {
     world.add(&left, 1);
     world.add(&right, 1);
     let value = vec![b'v'; 600];
-    for number in (1500..4000).step_by(20) {
+    for number in (1500..4000).step_by(3) {
         world.accept(world.space, PUT, format!("k{number:06}+").as_bytes(), &value);
     }
     world.add(&middle, 1);
