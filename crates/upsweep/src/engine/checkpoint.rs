@@ -227,7 +227,7 @@ impl Checkpointer {
         self.requested = false;
         self.phase = Phase::Pages;
         self.begin = base.journal.published();
-        debug_assert!(self.begin >= self.root_begin, "checkpoints go forward");
+        assert!(self.begin >= self.root_begin, "checkpoints go forward");
         self.bytes_at_last = base.metrics.log_written_bytes_total.get();
         self.next.clone_from(&self.listed);
         let trees = &base.index.directory().trees;
@@ -337,6 +337,8 @@ impl Checkpointer {
 
     /// Gives this checkpoint up for lack of room. Its places are free once its writes are done.
     fn abandon(&mut self, base: &mut Base, growth: &Growth) {
+        let was_writing = matches!(self.phase, Phase::Pages | Phase::Root);
+        assert!(was_writing, "a superblock names only what has its place");
         self.requested = growth.is_under_way();
         base.index.set_full(base.index.is_full() || !growth.is_under_way());
         base.waiters.tell();
@@ -363,6 +365,7 @@ impl Checkpointer {
     }
 
     fn write_root(&mut self, base: &mut Base, growth: &mut Growth) {
+        assert!(self.pending == 0, "a root lists what is stable");
         let mut root = std::mem::take(&mut self.next_root);
         root.nodes = self.next.nodes.values().copied().collect();
         root.pages = self.next.pages.values().copied().collect();
@@ -386,6 +389,11 @@ impl Checkpointer {
         if completion.result.is_err() {
             return;
         }
+        debug_assert!(
+            matches!(self.phase, Phase::Pages | Phase::RootFlush | Phase::Abandoned),
+            "nothing is written in {:?}",
+            self.phase
+        );
         if self.phase == Phase::RootFlush && broken::is(Fault::SuperblockBeforeFlush) {
             self.phase = Phase::Superblock;
         } else if self.phase == Phase::RootFlush {
@@ -396,10 +404,11 @@ impl Checkpointer {
 
     /// What was written before the flush began is stable.
     pub(super) fn flushed(&mut self) {
+        assert!(self.pending == 0, "a flush covers what was completely written");
         self.phase = match self.phase {
             Phase::PagesFlush => Phase::Root,
             Phase::RootFlush => Phase::Superblock,
-            other => other,
+            other => unreachable!("nobody waits for a flush in {other:?}"),
         };
     }
 
@@ -419,6 +428,10 @@ impl Checkpointer {
         let waits_behind =
             if broken::is(Fault::ReleaseOfWaiting) { begin } else { base.index.frontier() };
         let replay_from = (begin.min(waits_behind) + 1).max(self.superblock.replay_from);
+        assert!(
+            begin <= base.journal.published() && replay_from <= base.journal.published() + 1,
+            "the log is kept from what is published on"
+        );
         let superblock = Superblock {
             generation: self.superblock.generation + 1,
             replay_from,
@@ -455,6 +468,7 @@ impl Checkpointer {
         }
         assert!(superblock.replay_from >= self.superblock.replay_from, "the log is released once");
         assert!(superblock.durable >= self.superblock.durable, "what is stable stays so");
+        assert!(superblock.generation == self.superblock.generation, "one is written at a time");
         let before = std::mem::replace(&mut self.superblock, superblock);
         if self.phase == Phase::Superblock {
             self.end(base, before.root);
@@ -465,7 +479,12 @@ impl Checkpointer {
 
     /// The checkpoint is complete. Free is what the root before it lists and this one does not.
     fn end(&mut self, base: &mut Base, root_before: Option<Extent>) {
-        debug_assert_eq!(self.superblock.root, self.root, "the superblock names the root");
+        let superblock = &self.superblock;
+        assert!(
+            superblock.root == self.root && superblock.root_seq == self.begin,
+            "the superblock names the root"
+        );
+        assert!(self.pending == 0, "what it lists is stable");
         self.phase = Phase::Idle;
         base.journal.caught_up();
         self.root_begin = self.begin;
