@@ -14,9 +14,14 @@ use crate::engine::catalog::{
 use crate::engine::config::DATA_START;
 use crate::engine::directory::BlockId;
 use crate::engine::event::Event;
-use crate::engine::format::record_format::{LoggedUpdate, SpaceRecord};
+use crate::engine::flush::Flushing;
+use crate::engine::format::record_format::{LoggedUpdate, Placement, SpaceRecord};
+use crate::engine::growth::Growth;
 use crate::engine::index::{Index, Release};
+use crate::engine::io::IoKind;
+use crate::engine::jobs::JobOutput;
 use crate::engine::journal::{Journal, Publish};
+use crate::engine::pipeline::Pipeline;
 use crate::engine::registry::{ADD_I64, ModifierId, PUT};
 use crate::log::{self, Log, LogConfig, LogRegion, Urgency};
 use crate::placement::SpaceMap;
@@ -180,6 +185,103 @@ impl Ground {
         let seq = self.base.journal.append(b"blocks", publish, 0).expect("the log has room");
         self.publish();
         seq
+    }
+
+    /// Moves runs on by one step of everything; those that are durable are published.
+    pub(super) fn step_runs(&mut self, pipeline: &mut Pipeline, growth: &mut Growth) {
+        self.pump_runs(pipeline, growth);
+        for request in self.requests() {
+            let kind = self.base.io.completed(request.token).kind;
+            let completion = self.perform(request);
+            self.complete(pipeline, kind, completion);
+        }
+        for (seq, publish) in self.publish() {
+            if let Publish::Run(run) = publish {
+                pipeline.publish(&mut self.base, run, seq, Release::Now);
+            }
+        }
+    }
+
+    /// Moves runs on as far as they go without a device; returns how many jobs were done.
+    pub(super) fn pump_runs(&mut self, pipeline: &mut Pipeline, growth: &mut Growth) -> usize {
+        let mut jobs = Vec::new();
+        pipeline.pump(&mut self.base, growth, 0, &mut jobs);
+        let count = jobs.len();
+        for job in jobs {
+            let JobOutput::Run(output) = job.run(|| {}) else { panic!("nothing is spilled") };
+            pipeline.applied(output);
+        }
+        self.pump_flushes();
+        count
+    }
+
+    /// Starts a flush for everybody who waits for one.
+    pub(super) fn pump_flushes(&mut self) {
+        let Base { flushes, io, .. } = &mut self.base;
+        flushes.pump(1, 0, io);
+    }
+
+    /// Tells runs that a request of this kind has ended.
+    pub(super) fn complete(&mut self, pipeline: &mut Pipeline, kind: IoKind, done: Completion) {
+        let base = &mut self.base;
+        match kind {
+            IoKind::RunRead(run) => pipeline.read_done(base, run, done),
+            IoKind::BlockRead(run, block) => pipeline.block_read_done(base, run, block, done),
+            IoKind::ValueRead(run, value) => pipeline.value_read_done(base, run, value, done),
+            IoKind::SpillSegmentRead => pipeline.spill_segment_read_done(base, done),
+            IoKind::RunWrite(run) => pipeline.write_done(base, run, &done),
+            IoKind::Flush => {
+                for who in base.flushes.device_done(done.result.is_ok()) {
+                    let Flushing::Run(run) = who else { panic!("{who:?} is no run") };
+                    pipeline.flushed(base, run);
+                }
+            }
+            other => panic!("{other:?} is not of a run"),
+        }
+    }
+
+    /// Has blocks swept in one run.
+    pub(super) fn sweep(&mut self, blocks: &[BlockId]) {
+        let (mut pipeline, mut growth) = (Pipeline::default(), Growth::new(&[false]));
+        pipeline.start(&mut self.base, blocks);
+        for _ in 0..100 {
+            if pipeline.is_empty() {
+                return;
+            }
+            self.step_runs(&mut pipeline, &mut growth);
+        }
+        panic!("a run never ends");
+    }
+
+    /// Puts so many records into the ordered space and sweeps them; returns its blocks, by key.
+    pub(super) fn fill(&mut self, records: usize) -> Vec<BlockId> {
+        for number in 0..records {
+            self.put(&format!("k{number:04}"), number as i64);
+        }
+        let first = self.block_of("");
+        self.sweep(&[first]);
+        self.blocks()
+    }
+
+    /// The blocks of the ordered space, by key.
+    pub(super) fn blocks(&self) -> Vec<BlockId> {
+        let directory = self.base.index.directory();
+        directory.blocks_of(directory.space(space()).expect("it is there")).collect()
+    }
+
+    /// The key of a block.
+    pub(super) fn key_of(&self, block: BlockId) -> String {
+        String::from_utf8_lossy(&self.base.index.directory().block(block).key).into_owned()
+    }
+
+    /// Updates that wait in the queue of a block.
+    pub(super) fn queued(&self, block: BlockId) -> u32 {
+        self.base.index.directory().block(block).queue.count()
+    }
+
+    /// Where and what a block is.
+    pub(super) fn placement(&self, block: BlockId) -> Placement {
+        self.base.index.directory().block(block).placement()
     }
 
     /// Takes all free space but so many bytes.

@@ -3,15 +3,25 @@
 
 mod accept;
 mod checkpoint;
+mod conditional;
 mod format;
 mod ground;
 mod growth;
+mod index;
+mod jobs;
 mod journal;
 mod log_growth;
+mod pipeline;
 mod publish;
+mod quarantine;
 mod reclaim;
+mod recovery;
 mod replay;
+mod spaces;
+mod spiller;
 mod sweep;
+mod verification;
+mod view;
 
 use crate::device::{Devices, Geometry, MemoryDevices};
 use crate::engine::block_format::{ApplyInput, UpdateRef};
