@@ -714,9 +714,9 @@ mod tests {
     /// Whether all of a payload can be read.
     fn is_whole(payload: &[u8]) -> bool {
         let left = match decode(payload) {
-            Ok(Payload::Updates(left) | Payload::Change(_, left) | Payload::DeferredCounts(left)) => {
-                Some(left)
-            }
+            Ok(
+                Payload::Updates(left) | Payload::Change(_, left) | Payload::DeferredCounts(left),
+            ) => Some(left),
             Ok(_) => None,
             Err(_) => return false,
         };

@@ -351,7 +351,8 @@ mod tests {
         let range = KeyRange { from: b"b", to: Some(b"d") };
         let operand = range.operand();
         let removal = UpdateRef { seq: 2, modifier: DELETE_RANGE, key: b"b", operand: &operand };
-        let updates = [update(1, b"x", b"1"), removal, update(3, b"c", b"2"), update(4, b"d", b"3")];
+        let updates =
+            [update(1, b"x", b"1"), removal, update(3, b"c", b"2"), update(4, b"d", b"3")];
         let packed = packed(b"", &updates);
         let of = |key: &[u8]| -> Vec<(u64, ModifierId)> {
             packed.of_key(key).updates().map(|update| (update.seq, update.modifier)).collect()

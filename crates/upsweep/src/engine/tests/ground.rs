@@ -22,7 +22,7 @@ use crate::engine::io::IoKind;
 use crate::engine::jobs::JobOutput;
 use crate::engine::journal::{Journal, Publish};
 use crate::engine::pipeline::Pipeline;
-use crate::engine::registry::{ADD_I64, ModifierId, PUT};
+use crate::engine::registry::{ADD_I64, ModifierId, PUT, Registry};
 use crate::log::{self, Log, LogConfig, LogRegion, Urgency};
 use crate::placement::SpaceMap;
 
@@ -67,6 +67,16 @@ impl Ground {
 
     /// On one data device and one for the log, which may be shorter than the configuration has it.
     pub(super) fn with(config: Config, data: Geometry, log: Geometry) -> Self {
+        Self::with_formats(config, data, log, &format::registry())
+    }
+
+    /// The same with other formats and modifiers.
+    pub(super) fn with_formats(
+        config: Config,
+        data: Geometry,
+        log: Geometry,
+        registry: &Registry,
+    ) -> Self {
         let data_bytes = data.size_bytes;
         let mut devices = MemoryDevices::new(vec![data, log], 1);
         let present = |region: &LogRegion| region.present(&devices, config.log_segment_bytes);
@@ -80,7 +90,7 @@ impl Ground {
         let log = reader.to_log(&mut devices, log_config).expect("an empty log");
         let space_map = SpaceMap::new(&[(DATA_START, data_bytes)]);
         let first = (0, FIRST_USER_SPACE);
-        let mut index = Index::new(&config, &format::registry(), space_map, first);
+        let mut index = Index::new(&config, registry, space_map, first);
         let quarantine = SpaceRecord {
             companion: QUARANTINE_COMPANION,
             ..record(QUARANTINE_SPACE, "table", "(quarantine)")
@@ -159,8 +169,7 @@ impl Ground {
     pub(super) fn accept(&mut self, space: u32, modifier: ModifierId, key: &str, to: &[u8]) -> u64 {
         let updates = [LoggedUpdate { space, modifier, key: key.as_bytes(), operand: to }];
         let offer = accept::check(&self.base.index, &updates).expect("a sound update");
-        let appended =
-            Admission::new().append(&mut self.base, &updates, &offer, Urgency::Now, 0);
+        let appended = Admission::new().append(&mut self.base, &updates, &offer, Urgency::Now, 0);
         appended.expect("the log has room")
     }
 

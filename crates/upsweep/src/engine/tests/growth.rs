@@ -21,8 +21,7 @@ fn on_a_file(bytes: u64) -> (Ground, Growth) {
         window_us: 1000,
     };
     let config = Config { file_space, ..config() };
-    let (data, log) =
-        (geometry(DATA_START + bytes, true), geometry(4096 + 16 * SEGMENT, false));
+    let (data, log) = (geometry(DATA_START + bytes, true), geometry(4096 + 16 * SEGMENT, false));
     (Ground::with(config, data, log), Growth::new(&[true]))
 }
 

@@ -125,11 +125,7 @@ fn what_is_in_spill_segments_is_not_swept() {
 }
 
 /// Adds a spill segment whose oldest update has this sequence.
-fn add_segment(
-    ground: &mut Ground,
-    first_seq: u64,
-    blocks: &[BlockId],
-) -> bool {
+fn add_segment(ground: &mut Ground, first_seq: u64, blocks: &[BlockId]) -> bool {
     let extent = ground.base.index.space_map.allocate_high(4096).expect("there is room");
     let seq = ground.base.journal.last();
     let record = SpillSegmentRecord {
@@ -197,8 +193,7 @@ fn an_image_that_several_blocks_share_is_given_back_by_the_last_of_them() {
     ground.base.index.cache.put(old, image());
     ground.sweep(&[own]);
     let is_used = |ground: &Ground| {
-        let free: Vec<(u64, u64)> =
-            ground.base.index.space_map.free_extents(old.device).collect();
+        let free: Vec<(u64, u64)> = ground.base.index.space_map.free_extents(old.device).collect();
         !free.iter().any(|(start, bytes)| (*start..start + bytes).contains(&old.offset))
     };
     assert!(is_used(&ground), "another block is there");

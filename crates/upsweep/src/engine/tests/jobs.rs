@@ -38,7 +38,8 @@ fn frozen(updates: &[(u64, ModifierId, &str, Vec<u8>)]) -> Arc<Packed> {
 }
 
 fn puts(keys: std::ops::Range<u64>) -> Arc<Packed> {
-    let keys: Vec<(u64, String)> = keys.map(|number| (number + 1, format!("k{number:04}"))).collect();
+    let keys: Vec<(u64, String)> =
+        keys.map(|number| (number + 1, format!("k{number:04}"))).collect();
     let puts = keys.iter().map(|(seq, key)| (*seq, PUT, &**key, format::number(1)));
     frozen(&puts.collect::<Vec<_>>())
 }
@@ -167,16 +168,15 @@ fn what_spill_segments_have_comes_first_but_for_what_a_range_removed_meanwhile()
         high: Some(Box::from(&b"m"[..])),
         removed: vec![(9, range)],
     };
-    let block = JobBlock { spill_segments: segments, ..block("", frozen(&[(8, PUT, "a", vec![2])])) };
+    let block =
+        JobBlock { spill_segments: segments, ..block("", frozen(&[(8, PUT, "a", vec![2])])) };
     let waiting = block.waiting().expect("a sound segment");
-    let found: Vec<(u64, &[u8])> = waiting
-        .iter()
-        .flat_map(Waiting::updates)
-        .map(|update| (update.seq, update.key))
-        .collect();
+    let found: Vec<(u64, &[u8])> =
+        waiting.iter().flat_map(Waiting::updates).map(|update| (update.seq, update.key)).collect();
     // "b" may never have been in this block, and "x" is beyond it.
     assert_eq!(found, [(1, &b"a"[..]), (8, b"a")]);
-    let torn = JobSpillSegments { images: image_of(&body[1..]).into_iter().collect(), ..<_>::default() };
+    let torn =
+        JobSpillSegments { images: image_of(&body[1..]).into_iter().collect(), ..<_>::default() };
     let block = JobBlock { spill_segments: torn, ..block_of_nothing() };
     assert!(block.waiting().is_err());
 }

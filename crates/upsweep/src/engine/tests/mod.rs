@@ -2,6 +2,7 @@
 //! for the tests of parts that need all the others to move.
 
 mod accept;
+mod base;
 mod checkpoint;
 mod conditional;
 mod format;
@@ -20,6 +21,7 @@ mod replay;
 mod spaces;
 mod spiller;
 mod sweep;
+mod values;
 mod verification;
 mod view;
 

@@ -17,29 +17,32 @@ use crate::engine::sweep::Sweep;
 use crate::engine::{Chunk, LoadTarget, LoadedBlock};
 
 /// The ground, the runs on it, and devices that do not grow.
-struct Line {
-    ground: Ground,
-    pipeline: Pipeline,
+pub(super) struct Line {
+    pub(super) ground: Ground,
+    pub(super) pipeline: Pipeline,
     growth: Growth,
 }
 
 impl Line {
     fn new() -> Self {
-        let (ground, pipeline) = (Ground::new(), Pipeline::default());
-        Self { ground, pipeline, growth: Growth::new(&[false]) }
+        Self::on(Ground::new())
     }
 
-    fn start(&mut self, blocks: &[BlockId]) {
+    pub(super) fn on(ground: Ground) -> Self {
+        Self { ground, pipeline: Pipeline::default(), growth: Growth::new(&[false]) }
+    }
+
+    pub(super) fn start(&mut self, blocks: &[BlockId]) {
         self.pipeline.start(&mut self.ground.base, blocks);
     }
 
     /// Pumps; returns how many jobs were done.
-    fn pump(&mut self) -> usize {
+    pub(super) fn pump(&mut self) -> usize {
         self.ground.pump_runs(&mut self.pipeline, &mut self.growth)
     }
 
     /// The kinds of the requests that are to be submitted, which then end as devices end them.
-    fn end_requests(&mut self) -> Vec<IoKind> {
+    pub(super) fn end_requests(&mut self) -> Vec<IoKind> {
         let requests = self.ground.requests();
         let ended = requests.into_iter().map(|request| {
             let kind = self.ground.base.io.completed(request.token).kind;
@@ -50,7 +53,7 @@ impl Line {
         ended.collect()
     }
 
-    fn fail_requests(&mut self) -> usize {
+    pub(super) fn fail_requests(&mut self) -> usize {
         let requests = self.ground.requests();
         let count = requests.len();
         for request in requests {
@@ -73,7 +76,7 @@ impl Line {
         panic!("nothing is ever flushed");
     }
 
-    fn finish(&mut self) {
+    pub(super) fn finish(&mut self) {
         for _ in 0..100 {
             self.ground.step_runs(&mut self.pipeline, &mut self.growth);
         }
@@ -84,7 +87,7 @@ impl Line {
         self.ground.base.journal.last()
     }
 
-    fn waiting(&self) -> u64 {
+    pub(super) fn waiting(&self) -> u64 {
         self.ground.base.index.waiting_entries()
     }
 }
@@ -182,15 +185,9 @@ fn an_image_of_another_sequence_is_no_image_of_the_block() {
     line.pump();
     line.pump();
     let mut write = line.ground.request();
-    let stale = device::read_alone(
-        &mut line.ground.devices,
-        old.device,
-        old.offset,
-        old.bytes as usize,
-    );
-    let Operation::Write { buffer, .. } = &mut write.operation else {
-        panic!("{write:?}")
-    };
+    let stale =
+        device::read_alone(&mut line.ground.devices, old.device, old.offset, old.bytes as usize);
+    let Operation::Write { buffer, .. } = &mut write.operation else { panic!("{write:?}") };
     buffer.copy_from_slice(&stale.expect("a sound device"));
     let kind = line.ground.base.io.completed(write.token).kind;
     let done = line.ground.perform(write);

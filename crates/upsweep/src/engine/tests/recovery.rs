@@ -91,7 +91,9 @@ fn a_log_that_has_lost_what_was_stable_is_damaged() {
     let (mut devices, config) = killed();
     let region = config.log_regions[0];
     devices.poke(region.device, region.offset, &vec![0; region.bytes as usize]);
-    let Err(Error::Damaged(damage)) = reopened(&mut devices, &config) else { panic!("it is empty") };
+    let Err(Error::Damaged(damage)) = reopened(&mut devices, &config) else {
+        panic!("it is empty")
+    };
     assert_eq!((damage.device, &damage.what[..10]), (region.device, "log record"));
 }
 
@@ -194,11 +196,7 @@ fn in_upkeep_updates_of_the_application_are_refused_while_something_is_missing()
     let mut world = World::new();
     world.add("k", 1);
     assert!(world.core.base.missing_modifier().is_none());
-    let record = ModifierRecord {
-        id: ModifierId(300),
-        version: 1,
-        name: "gone".to_owned(),
-    };
+    let record = ModifierRecord { id: ModifierId(300), version: 1, name: "gone".to_owned() };
     world.core.base.index.bindings.bind(record);
     world.core.base.held = Some(Held::default());
     let refused = world.offer(world.space, PUT, b"k", b"v");

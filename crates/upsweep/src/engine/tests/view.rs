@@ -205,8 +205,7 @@ fn a_space_that_is_not_there_has_no_views_and_a_block_that_is_not_there_an_empty
     let refused = looks.views.view(base, space() + 90, point("k"));
     assert!(matches!(refused, Err(Error::Request(RequestError::NoTable(_)))), "{refused:?}");
     let exact = exact_space();
-    let ViewPoll::Ready(view) =
-        looks.views.view(base, exact, point("k")).expect("a sound view")
+    let ViewPoll::Ready(view) = looks.views.view(base, exact, point("k")).expect("a sound view")
     else {
         panic!("nothing is there to read")
     };
