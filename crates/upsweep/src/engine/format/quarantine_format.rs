@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn keys_are_in_the_order_of_sequence_space_and_position() {
-        let keys = [(1, 900, 9), (2, 5, 0), (2, 5, 1), (2, 6, 0), (256, 1, 0)]
+        let keys = [(1, 900, 9), (2, 5, 0), (2, 5, 1), (2, 256, 0), (256, 1, 0)]
             .map(|(seq, space, position)| encode_key(seq, space, position, b"k"));
         assert!(keys.is_sorted());
         assert!(keys.iter().all(|key| key.len() == 20));

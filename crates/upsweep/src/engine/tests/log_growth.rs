@@ -65,6 +65,8 @@ fn the_device_is_extended_then_filled_with_zeros_and_then_the_log_is_longer() {
         let Operation::Write { ref buffer, .. } = request.operation else { panic!("{request:?}") };
         assert!(buffer.iter().all(|byte| *byte == 0));
         zeros += buffer.len() as u64;
+        growth.pump(&mut ground.base);
+        assert!(ground.requests().is_empty(), "one part after the other");
         end(&mut ground, &mut growth, request);
     }
     assert_eq!(log_bytes(&ground) - before, zeros, "all of what is new was written once");

@@ -48,6 +48,9 @@ fn one_of_the_two_superblocks_is_enough_and_the_younger_one_counts() {
     };
     let [first, second] = SUPERBLOCK_SLOTS.map(|offset| generation(&devices, offset));
     assert_eq!(first.abs_diff(second), 1, "{first} and {second}");
+    let core = reopened(&mut devices, &config).expect("both are there");
+    assert_eq!(core.checkpointer.superblock().generation, first.max(second) + 1);
+    let (mut devices, config) = killed();
     let older = SUPERBLOCK_SLOTS[usize::from(first > second)];
     devices.poke(data(), older, &[0; 4096]);
     let core = reopened(&mut devices, &config).expect("the younger one is there");

@@ -117,9 +117,11 @@ fn what_was_read_of_a_block_that_has_moved_is_not_used() {
     let id = looks.pending(point(&key));
     let (mut requests, _) = looks.pump();
     let request = requests.pop().expect("one");
+    let old = looks.ground.placement(block).extent.expect("it was swept");
     looks.ground.add(&key, 100);
     looks.ground.sweep(&[block]);
     looks.end(request);
+    assert!(looks.ground.base.index.cache.get(old).is_none(), "another block may come there");
     let view = looks.answer(id).expect("a sound block");
     let placement = looks.ground.placement(block);
     assert_eq!((view.extent, view.image_seq), (placement.extent, placement.image_seq));
