@@ -292,6 +292,7 @@ fn records(pages: &[Box<[Block]>], page: u32) -> Vec<BlockRecord> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::format::checkpoint_format::decode_page;
 
     #[test]
     fn extents_up_to_the_bounds_come_back() {
@@ -306,5 +307,48 @@ mod tests {
             }
         }
         assert_eq!(unpack_extent(pack_extent(None)), None);
+    }
+
+    #[test]
+    fn the_lowest_free_number_is_given_next_and_its_birth_tells_who_has_it() {
+        let mut table = BlockTable::default();
+        let add = |table: &mut BlockTable, key: &[u8], birth| {
+            table.add(SpaceId::new(1000), key, birth, Placement::default())
+        };
+        let ids = [1, 2, 3].map(|birth| add(&mut table, b"a key", Seq::new(birth)));
+        assert_eq!(ids.map(|id| id.0), [0, 1, 2]);
+        let gone = table.reference(ids[1]);
+        assert_eq!(table.remove(ids[1]).birth, Seq::new(2));
+        assert_eq!(table.find(gone), None);
+        assert_eq!(add(&mut table, b"another", Seq::new(9)), ids[1]);
+        assert_eq!(table.find(gone), None, "the number is used again, the birth is not");
+        assert_eq!(table.find(BlockRef { birth: Seq::new(9), ..gone }), Some(ids[1]));
+        assert_eq!((table.len(), table.key_bytes()), (3, 5 + 7 + 5));
+    }
+
+    #[test]
+    fn a_page_comes_back_with_all_blocks_of_it_and_is_written_again_when_one_changes() {
+        let mut table = BlockTable::default();
+        for birth in 1..=100u64 {
+            table.add(SpaceId::new(1000), &[birth as u8], Seq::new(birth), Placement::default());
+        }
+        assert_eq!(table.pages(), 2);
+        let pages = [0, 1].map(|page| table.encode_page(page));
+        let mut restored = BlockTable::default();
+        for page in &pages {
+            let records = decode_page(page);
+            for record in records.expect("as it was encoded") {
+                restored.restore(record);
+            }
+        }
+        assert_eq!([0, 1].map(|page| restored.encode_page(page)), pages);
+        assert_eq!((restored.len(), restored.get(BlockId(70)).birth), (100, Seq::new(71)));
+        table.changes().mark_clean();
+        let placement =
+            Placement { frontier: Seq::new(5), image_seq: Seq::new(5), ..Placement::default() };
+        assert_eq!(table.place(BlockId(70), placement), Placement::default());
+        table.changes().begin_checkpoint();
+        assert_eq!(table.changes().next_unwritten(), Some(1), "the page of the block");
+        assert_eq!(table.changes().next_unwritten(), None);
     }
 }

@@ -99,3 +99,70 @@ impl Cache {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DeviceId;
+
+    fn extent(number: u64) -> Extent {
+        Extent { device: DeviceId(0), offset: number * 4096, bytes: 4096 }
+    }
+
+    fn image(byte: u8) -> Arc<Image> {
+        Arc::new(Image::new(Arc::new(Buffer::copy_of(&[byte; 8])), 2..4))
+    }
+
+    fn has(cache: &mut Cache, numbers: impl Iterator<Item = u64>) -> Vec<u64> {
+        numbers.filter(|number| cache.entries.contains_key(&extent(*number))).collect()
+    }
+
+    #[test]
+    fn images_stay_within_the_limit_and_one_that_was_used_has_a_second_chance() {
+        let mut cache = Cache::new(3 * 4096);
+        (0..3).for_each(|number| cache.put(extent(number), image(number as u8)));
+        assert!(cache.get(extent(0)).is_some_and(|found| found.body() == [0, 0]));
+        cache.put(extent(3), image(3));
+        assert_eq!(has(&mut cache, 0..4), [0, 2, 3], "1 was the oldest that nobody used");
+        assert_eq!(cache.bytes(), 3 * 4096);
+        cache.put(extent(4), image(4));
+        cache.put(extent(5), image(5));
+        assert_eq!(has(&mut cache, 0..6), [3, 4, 5], "a second chance is not a third");
+    }
+
+    #[test]
+    fn what_is_larger_than_the_cache_is_not_kept_nor_is_anything_without_one() {
+        let mut cache = Cache::new(4096);
+        cache.put(extent(0), image(0));
+        let large = Extent { bytes: 8192, ..extent(1) };
+        cache.put(large, image(1));
+        assert!(cache.get(large).is_none() && cache.get(extent(0)).is_some());
+        let mut none = Cache::new(0);
+        none.put(extent(0), image(0));
+        assert!(none.get(extent(0)).is_none());
+        assert_eq!(none.bytes(), 0);
+    }
+
+    #[test]
+    fn an_extent_that_is_given_back_has_no_image_any_more() {
+        let mut cache = Cache::new(4 * 4096);
+        cache.put(extent(0), image(0));
+        cache.put(extent(0), image(9));
+        assert_eq!(cache.bytes(), 4096, "the one in its place is counted alone");
+        assert!(cache.get(extent(0)).is_some_and(|found| found.body() == [9, 9]));
+        cache.remove(extent(0));
+        cache.remove(extent(0));
+        assert!(cache.get(extent(0)).is_none());
+        assert_eq!(cache.bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_kept_of_images_that_are_gone_is_bounded() {
+        let mut cache = Cache::new(4 * 4096);
+        for number in 0..10_000 {
+            cache.put(extent(number), image(0));
+            cache.remove(extent(number));
+        }
+        assert!(cache.ring.len() <= 17, "{} places", cache.ring.len());
+    }
+}

@@ -228,7 +228,7 @@ impl Checkpointer {
         self.requested = false;
         self.phase = CheckpointPhase::Pages;
         self.begin = base.journal.published();
-        debug_assert!(self.begin >= self.root_begin, "checkpoints go forward");
+        assert!(self.begin >= self.root_begin, "checkpoints go forward");
         self.bytes_at_last = base.metrics.log_written_bytes_total.get();
         self.next.clone_from(&self.listed);
         let trees = &base.index.directory().trees;
@@ -338,6 +338,8 @@ impl Checkpointer {
 
     /// Gives this checkpoint up for lack of room. Its places are free once its writes are done.
     fn abandon(&mut self, base: &mut Base, growth: &Growth) {
+        let was_writing = matches!(self.phase, CheckpointPhase::Pages | CheckpointPhase::Root);
+        assert!(was_writing, "a superblock names only what has its place");
         self.requested = growth.is_under_way();
         base.index.set_full(base.index.is_full() || !growth.is_under_way());
         base.waiters.tell();
@@ -364,6 +366,7 @@ impl Checkpointer {
     }
 
     fn write_root(&mut self, base: &mut Base, growth: &mut Growth) {
+        assert!(self.pending == 0, "a root lists what is stable");
         let mut root = std::mem::take(&mut self.next_root);
         root.nodes = self.next.nodes.values().copied().collect();
         root.pages = self.next.pages.values().copied().collect();
@@ -387,6 +390,14 @@ impl Checkpointer {
         if completion.result.is_err() {
             return;
         }
+        debug_assert!(
+            matches!(
+                self.phase,
+                CheckpointPhase::Pages | CheckpointPhase::RootFlush | CheckpointPhase::Abandoned
+            ),
+            "nothing is written in {:?}",
+            self.phase
+        );
         if self.phase == CheckpointPhase::RootFlush && broken::is(Fault::SuperblockBeforeFlush) {
             self.phase = CheckpointPhase::Superblock;
         } else if self.phase == CheckpointPhase::RootFlush {
@@ -397,10 +408,11 @@ impl Checkpointer {
 
     /// What was written before the flush began is stable.
     pub(super) fn flushed(&mut self) {
+        assert!(self.pending == 0, "a flush covers what was completely written");
         self.phase = match self.phase {
             CheckpointPhase::PagesFlush => CheckpointPhase::Root,
             CheckpointPhase::RootFlush => CheckpointPhase::Superblock,
-            other => other,
+            other => unreachable!("nobody waits for a flush in {other:?}"),
         };
     }
 
@@ -420,6 +432,8 @@ impl Checkpointer {
         let waits_behind =
             if broken::is(Fault::ReleaseOfWaiting) { begin } else { base.index.frontier() };
         let replay_from = begin.min(waits_behind).next().max(self.superblock.replay_from);
+        let end = base.journal.published().next();
+        assert!(begin < end && replay_from <= end, "the log is kept from what is published on");
         let superblock = Superblock {
             generation: self.superblock.generation + 1,
             replay_from,
@@ -456,6 +470,7 @@ impl Checkpointer {
         }
         assert!(superblock.replay_from >= self.superblock.replay_from, "the log is released once");
         assert!(superblock.durable >= self.superblock.durable, "what is stable stays so");
+        assert!(superblock.generation == self.superblock.generation, "one is written at a time");
         let before = std::mem::replace(&mut self.superblock, superblock);
         if self.phase == CheckpointPhase::Superblock {
             self.end(base, before.root);
@@ -466,7 +481,12 @@ impl Checkpointer {
 
     /// The checkpoint is complete. Free is what the root before it lists and this one does not.
     fn end(&mut self, base: &mut Base, root_before: Option<Extent>) {
-        debug_assert_eq!(self.superblock.root, self.root, "the superblock names the root");
+        let superblock = &self.superblock;
+        assert!(
+            superblock.root == self.root && superblock.root_seq == self.begin,
+            "the superblock names the root"
+        );
+        assert!(self.pending == 0, "what it lists is stable");
         self.phase = CheckpointPhase::Idle;
         base.journal.caught_up();
         self.root_begin = self.begin;

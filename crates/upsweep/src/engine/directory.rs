@@ -360,3 +360,174 @@ impl Directory {
 fn reference(extent: Extent) -> Reference {
     Reference::Image(extent.device.0, extent.offset / UNIT_BYTES)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DeviceId;
+    use crate::engine::block_format::UpdateRef;
+    use crate::engine::unregistered::Unregistered;
+
+    fn space() -> SpaceId {
+        SpaceId::new(1000)
+    }
+
+    fn record(space: SpaceId) -> SpaceRecord {
+        let (format, name) = (String::new(), format!("t{space}"));
+        SpaceRecord {
+            space,
+            companion: SpaceId::new(0),
+            snapshot: SnapshotId::new(0),
+            format,
+            name,
+        }
+    }
+
+    fn add_space(directory: &mut Directory, space: SpaceId) {
+        let root = directory.trees.create();
+        directory.add_space(record(space), Arc::new(Unregistered), root);
+    }
+
+    /// A directory of an ordered space with blocks at these keys.
+    fn directory(keys: &[&str]) -> Directory {
+        let mut directory = Directory::new(6);
+        add_space(&mut directory, space());
+        for key in keys {
+            directory.insert(space(), key.as_bytes(), Seq::new(1), Placement::default());
+        }
+        directory
+    }
+
+    /// Another space that has the same tree.
+    fn clone(directory: &mut Directory) -> SpaceId {
+        let root = directory.space(space()).expect("it is there").root;
+        directory.trees.share(root);
+        directory.add_space(record(space().plus(2)), Arc::new(Unregistered), root);
+        space().plus(2)
+    }
+
+    fn target(directory: &Directory, position: &[u8]) -> Target {
+        directory.target(directory.space(space()).expect("it is there"), position)
+    }
+
+    fn placed(directory: &mut Directory, id: BlockId, extent: Extent) {
+        let placement = Placement { extent: Some(extent), ..Placement::default() };
+        directory.table.place(id, placement);
+    }
+
+    fn extent() -> Extent {
+        Extent { device: DeviceId(0), offset: 1 << 20, bytes: 4096 }
+    }
+
+    #[test]
+    fn a_position_is_covered_by_the_last_block_that_does_not_begin_behind_it() {
+        let directory = directory(&["", "f", "m"]);
+        let key = |id: Option<BlockId>| id.map(|id| directory.block(id).key.to_vec());
+        assert_eq!(key(directory.covering(space(), b"a")), Some(b"".to_vec()));
+        assert_eq!(key(directory.covering(space(), b"f")), Some(b"f".to_vec()));
+        assert_eq!(key(directory.covering(space(), b"zz")), Some(b"m".to_vec()));
+        assert_eq!(key(directory.above(space(), b"f")), Some(b"m".to_vec()));
+        assert_eq!(key(directory.above(space(), b"m")), None);
+        assert_eq!(key(directory.below(space(), Some(b"f"))), Some(b"".to_vec()));
+        assert_eq!(key(directory.below(space(), None)), Some(b"m".to_vec()));
+        assert_eq!(key(directory.exact(space(), b"g")), None);
+        assert_eq!(key(directory.covering(space().plus(90), b"a")), None);
+    }
+
+    #[test]
+    fn an_update_goes_to_a_block_that_is_its_spaces_alone_and_waits_for_any_other() {
+        let mut directory = directory(&["", "m"]);
+        let block = directory.covering(space(), b"a").expect("it covers all");
+        assert_eq!(target(&directory, b"a"), Target::Block(block));
+        let copy = clone(&mut directory);
+        assert_eq!(target(&directory, b"a"), Target::Later(Some(block)), "it is shared");
+        directory.replace(space(), b"", Seq::new(5), Placement::default());
+        assert!(matches!(target(&directory, b"a"), Target::Block(own) if own != block));
+        assert!(matches!(target(&directory, b"n"), Target::Later(Some(_))), "that one still is");
+        directory.remove_space(copy);
+    }
+
+    #[test]
+    fn an_update_waits_behind_a_change_of_the_whole_space_and_behind_what_waits_already() {
+        let mut directory = directory(&["", "m"]);
+        let found = directory.space_mut(space()).expect("it is there");
+        found.fences.push_back(Seq::new(7));
+        assert_eq!(target(&directory, b"a"), Target::Later(None));
+        let found = directory.space_mut(space()).expect("it is there");
+        found.fences.clear();
+        found.pending.push(
+            b"c",
+            0,
+            &UpdateRef { seq: Seq::new(8), key: b"c", ..UpdateRef::default() },
+        );
+        assert_eq!(target(&directory, b"a"), Target::Later(None), "of the same block");
+        assert!(matches!(target(&directory, b"n"), Target::Block(_)), "of another");
+    }
+
+    #[test]
+    fn an_image_is_left_by_all_who_share_it_and_the_last_one_is_told() {
+        let mut directory = directory(&["", "m"]);
+        assert!(!directory.is_image_shared(extent()));
+        directory.share_image(extent());
+        directory.share_image(extent());
+        assert_eq!(directory.trees.deferred().values().sum::<i64>(), 2, "two besides the first");
+        assert!(directory.leave_image(extent()) && directory.is_image_shared(extent()));
+        assert!(directory.leave_image(extent()) && !directory.is_image_shared(extent()));
+        assert!(!directory.leave_image(extent()), "nobody else has it");
+        assert_eq!(directory.trees.deferred().len(), 0, "what cancels out is owed to nobody");
+    }
+
+    #[test]
+    fn what_is_shared_is_learned_from_the_blocks_again() {
+        let mut directory = directory(&["", "m", "s"]);
+        let ids: Vec<BlockId> = directory.table.ids().collect();
+        ids.iter().for_each(|id| placed(&mut directory, *id, extent()));
+        directory.restore_images();
+        assert_eq!(directory.count_images(), BTreeMap::from([(extent(), 2)]));
+        assert!(directory.audit().0.is_empty(), "{:?}", directory.audit().0);
+        directory.leave_image(extent());
+        assert_eq!(directory.audit().0.len(), 1, "it is counted anew");
+    }
+
+    #[test]
+    fn a_block_that_no_space_has_is_a_leak_until_it_is_given_back() {
+        let mut directory = directory(&["", "m"]);
+        let leaked = directory.table.add(space(), b"z", Seq::new(5), Placement::default());
+        assert!(directory.audit().0[0].contains("a leak"));
+        directory.table.remove(leaked);
+        directory.remove(space(), b"m");
+        let freed = directory.take_freed();
+        assert_eq!(freed.len(), 1);
+        assert_eq!(&*freed[0].1.key, b"m");
+        assert!(directory.take_freed().is_empty());
+        assert!(directory.audit().0.is_empty());
+    }
+
+    #[test]
+    fn two_spaces_change_their_blocks_and_nothing_else() {
+        let mut directory = directory(&["", "m"]);
+        add_space(&mut directory, space().plus(2));
+        directory.insert(space().plus(2), b"", Seq::new(1), Placement::default());
+        directory.swap_trees(space(), space().plus(2));
+        let blocks = |space| directory.blocks_of(directory.space(space).expect("there")).count();
+        assert_eq!([space(), space().plus(2)].map(blocks), [1, 2]);
+        assert_eq!(directory.space_named("t1000").map(|found| found.record.space), Some(space()));
+    }
+
+    #[test]
+    fn a_block_is_seen_through_the_space_that_it_names_or_any_that_has_it() {
+        let mut directory = directory(&["", "m"]);
+        let block = directory.covering(space(), b"a").expect("it covers all");
+        let owner = |directory: &Directory| {
+            directory.owner(block).map(|(space, shared)| (space.record.space, shared))
+        };
+        assert_eq!(owner(&directory), Some((space(), false)));
+        let copy = clone(&mut directory);
+        assert_eq!(owner(&directory), Some((space(), true)));
+        directory.remove_space(space());
+        directory.trees.release(100);
+        assert_eq!(owner(&directory), Some((copy, false)));
+        directory.remove_space(copy);
+        assert_eq!(owner(&directory), None);
+    }
+}

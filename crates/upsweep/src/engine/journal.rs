@@ -122,7 +122,7 @@ impl Journal {
         publish: Publish,
         now_us: u64,
     ) -> Result<Seq, AppendError> {
-        debug_assert!(!self.is_ahead, "what is carried comes before what is logged");
+        assert!(!self.is_ahead, "what is carried comes before what is logged");
         let (urgency, quota) = (Urgency::Now, Quota::Internal);
         let seq = self.log.append_parts(self.changes, &[payload], urgency, quota, now_us)?;
         self.publish_at(seq, publish);
@@ -145,8 +145,9 @@ impl Journal {
 
     /// Has something take effect when the record of this sequence is durable.
     pub(super) fn publish_at(&mut self, seq: Seq, publish: Publish) {
-        debug_assert!(seq > self.published, "what is published is over");
-        debug_assert!(self.waiting.back().is_none_or(|last| last.0 <= seq), "in log order");
+        assert!(seq > self.published, "what is published is over");
+        assert!(self.waiting.back().is_none_or(|last| last.0 <= seq), "in log order");
+        debug_assert!(seq <= self.log.last(), "it has a record");
         self.waiting.push_back((seq, publish));
     }
 
@@ -156,6 +157,7 @@ impl Journal {
         let (seq, publish) = self.waiting.pop_front_if(|next| next.0 <= durable)?;
         assert!(self.published <= seq && seq <= durable, "in log order, and not too early");
         self.published = seq;
+        debug_assert!(self.waiting.front().is_none_or(|next| next.0 >= seq), "in log order");
         Some((seq, publish))
     }
 
@@ -169,11 +171,16 @@ impl Journal {
         if self.waiting.is_empty() {
             self.published = self.published.max(self.takes_effect());
         }
+        debug_assert!(self.published <= self.takes_effect(), "only what is durable is in effect");
     }
 
     /// Recovery has put everything up to this sequence into effect.
     pub(super) fn recovered_through(&mut self, seq: Seq) {
         assert!(self.waiting.is_empty(), "recovery publishes at once");
+        assert!(
+            self.published <= seq && seq <= self.log.durable(),
+            "recovery puts into effect what it has found"
+        );
         self.published = seq;
     }
 
@@ -202,6 +209,7 @@ impl Journal {
 
     /// A checkpoint carries changes from now on.
     pub(super) fn run_ahead(&mut self) {
+        assert!(!self.is_ahead, "one checkpoint carries at a time");
         self.is_ahead = true;
     }
 

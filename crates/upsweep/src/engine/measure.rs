@@ -132,3 +132,65 @@ impl Measured {
         ended.map(|(what, began_us)| (what, time(began_us))).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DeviceId;
+
+    fn extent(offset: u64) -> Option<Extent> {
+        Some(Extent { device: DeviceId(0), offset, bytes: 4096 })
+    }
+
+    #[test]
+    fn damage_that_is_met_again_is_counted_again_and_listed_once() {
+        let metrics = Arc::new(Metrics::default());
+        let mut measured = Measured::new(Arc::clone(&metrics));
+        for _ in 0..3 {
+            measured.note_damage(Finder::Query, extent(4096), "torn");
+        }
+        measured.note_damage(Finder::Sweep, extent(8192), "torn");
+        assert_eq!(metrics.damage_total[Finder::Query].get(), 3);
+        assert_eq!(metrics.damage_total[Finder::Sweep].get(), 1);
+        assert_eq!(measured.damage().count(), 2, "one for each place");
+        (0..1000).for_each(|at| measured.note_damage(Finder::Query, extent(at * 4096), "bad"));
+        assert_eq!(measured.damage().count(), DAMAGE_KEPT_MAX);
+        assert_eq!(measured.damage().next(), Some("torn"), "the first is what is remembered");
+    }
+
+    #[test]
+    fn what_has_ended_is_timed_once_by_the_next_who_knows_the_time() {
+        let mut measured = Measured::new(Arc::new(Metrics::default()));
+        measured.note_ended(Timed::Flush, 100);
+        measured.note_ended(Timed::Spill, 900);
+        let ended: Vec<u128> =
+            measured.take_ended(600).iter().map(|(_, time)| time.as_micros()).collect();
+        assert_eq!(ended, [500, 0], "a clock that stands still takes nothing back");
+        assert!(measured.take_ended(700).is_empty());
+    }
+
+    #[test]
+    fn a_refusal_is_counted_by_its_cause_and_the_last_cause_is_remembered() {
+        let metrics = Arc::new(Metrics::default());
+        let mut measured = Measured::new(Arc::clone(&metrics));
+        measured.note_refusal(WaitCause::Log);
+        measured.note_refusal(WaitCause::Memory);
+        assert_eq!(measured.wait_cause(), WaitCause::Memory);
+        assert_eq!(metrics.admission_refusals_total[WaitCause::Log].get(), 1);
+    }
+
+    #[test]
+    fn a_run_counts_its_blocks_its_updates_and_what_it_found_damaged() {
+        let metrics = Arc::new(Metrics::default());
+        let mut measured = Measured::new(Arc::clone(&metrics));
+        let damaged = vec![(extent(4096), "torn".to_owned())];
+        measured.note_run(RunSummary { blocks: 3, updates: 40, damaged });
+        let counted = [
+            metrics.sweep_runs_total.get(),
+            metrics.swept_blocks_total.get(),
+            metrics.swept_entries_total.get(),
+            metrics.damage_total[Finder::Sweep].get(),
+        ];
+        assert_eq!(counted, [1, 3, 40, 1]);
+    }
+}

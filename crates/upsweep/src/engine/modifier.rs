@@ -167,3 +167,54 @@ fn check_below(length: usize, limit: usize) -> Result<(), Refusal> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_cut_between_characters_and_says_how_long_it_was() {
+        let short = "x".repeat(REASON_BYTES_MAX);
+        assert_eq!(Refusal(short.clone()).into_reason(), short);
+        for long in ["y".repeat(REASON_BYTES_MAX + 1), "\u{e4}\u{20ac}".repeat(1000)] {
+            let (bytes, cut) = (long.len(), Refusal(long.clone()).into_reason());
+            assert!(cut.len() <= REASON_BYTES_MAX, "{} bytes", cut.len());
+            assert!(cut.ends_with(&format!("... ({bytes} bytes in all)")), "{cut}");
+            let kept = cut.split("...").next().expect("the beginning");
+            assert!(long.starts_with(kept) && kept.len() > REASON_BYTES_MAX / 2);
+        }
+    }
+
+    #[test]
+    fn a_name_has_1_to_64_bytes_and_no_control_characters() {
+        for sound in ["a", &"n".repeat(64), "with space", "\u{e4}"] {
+            assert_eq!(check_name(sound), Ok(()), "{sound:?}");
+        }
+        for bad in ["", &"n".repeat(65), "line\nfeed", "\u{7f}"] {
+            let refused = check_name(bad);
+            assert_eq!(refused, Err(RequestError::BadModifierName(bad.to_owned())));
+        }
+    }
+
+    #[test]
+    fn numbers_have_8_bytes_and_values_a_limit() {
+        for kind in [ValueKind::I64, ValueKind::U64, ValueKind::F64] {
+            assert_eq!(check_value(kind, &[0; 8]), Ok(()));
+            assert!(check_value(kind, &[0; 7]).is_err());
+            assert!(check_value(kind, &[0; 9]).is_err());
+        }
+        assert_eq!(check_value(ValueKind::Bytes, &[]), Ok(()));
+        assert_eq!(check_length(VALUE_BYTES_MAX), Ok(()));
+        assert!(check_length(VALUE_BYTES_MAX + 1).is_err());
+        assert_eq!(check_stored(ValueKind::Bytes, STORED_BYTES_MAX), Ok(()), "the quarantine's");
+        assert!(check_stored(ValueKind::Bytes, STORED_BYTES_MAX + 1).is_err());
+    }
+
+    #[test]
+    fn a_kind_is_found_by_its_number_on_disk_and_other_numbers_are_none() {
+        for kind in [ValueKind::Bytes, ValueKind::I64, ValueKind::U64, ValueKind::F64] {
+            assert_eq!(ValueKind::from_number(kind as u8), Some(kind));
+        }
+        assert_eq!(ValueKind::from_number(4), None);
+    }
+}

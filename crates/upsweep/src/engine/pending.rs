@@ -128,3 +128,72 @@ impl Pending {
         waiting
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::registry::PUT;
+
+    fn push(pending: &mut Pending, position: &str, seq: Seq, order: u32) {
+        let (key, operand) = (position.as_bytes(), &[order as u8][..]);
+        pending.push(key, order, &UpdateRef { seq, modifier: PUT, key, operand });
+    }
+
+    fn pending(of: &[(&str, u64, u32)]) -> Pending {
+        let mut pending = Pending::default();
+        of.iter().for_each(|(position, seq, order)| {
+            push(&mut pending, position, Seq::new(*seq), *order);
+        });
+        pending
+    }
+
+    fn keys(waiting: &Waiting<'_>) -> Vec<(Seq, String)> {
+        let key = |update: UpdateRef<'_>| String::from_utf8_lossy(update.key).into_owned();
+        waiting.updates().map(|update| (update.seq, key(update))).collect()
+    }
+
+    #[test]
+    fn updates_come_out_in_the_order_of_their_sequences_whatever_their_positions() {
+        let mut pending = pending(&[("c", 1, 0), ("a", 3, 0), ("b", 2, 1), ("a", 2, 0)]);
+        let seen = pending.in_range(b"a", None, |_| true);
+        let taken = pending.take(b"a", None, Seq::new(u64::MAX));
+        assert_eq!(seen, taken, "who looks sees what is taken later");
+        let expected = [(1, "c"), (2, "a"), (2, "b"), (3, "a")];
+        assert_eq!(keys(&taken), expected.map(|(seq, key)| (Seq::new(seq), key.to_owned())));
+        assert_eq!((pending.len(), pending.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn only_what_is_below_a_sequence_and_in_the_range_is_taken() {
+        let mut pending = pending(&[("a", 1, 0), ("b", 1, 1), ("b", 5, 0), ("c", 1, 2)]);
+        let taken = pending.take(b"b", Some(b"c"), Seq::new(5));
+        assert_eq!(keys(&taken), [(Seq::new(1), "b".to_owned())]);
+        assert_eq!(pending.len(), 3);
+        let left = pending.in_range(b"", None, |key| key == b"b");
+        assert_eq!(keys(&left), [(Seq::new(5), "b".to_owned())]);
+    }
+
+    #[test]
+    fn memory_is_that_of_what_is_there() {
+        let mut pending = pending(&[("a", 1, 0), ("long position", 2, 0)]);
+        let of = |position: &[u8]| {
+            let update = UpdateRef { key: position, operand: &[0], ..UpdateRef::default() };
+            Pending::bytes_of(position, &update)
+        };
+        assert_eq!(pending.bytes(), of(b"a") + of(b"long position"));
+        pending.take(b"b", None, Seq::new(u64::MAX));
+        assert_eq!(pending.bytes(), of(b"a"));
+    }
+
+    #[test]
+    fn the_neighbours_of_a_position_are_found() {
+        let pending = pending(&[("b", 1, 0), ("d", 2, 0)]);
+        assert_eq!(pending.first_from(b"a"), Some(&b"b"[..]));
+        assert_eq!(pending.first_from(b"b"), Some(&b"b"[..]));
+        assert_eq!(pending.first_from(b"d\0"), None);
+        assert_eq!(pending.last_below(None), Some(&b"d"[..]));
+        assert_eq!(pending.last_below(Some(b"d")), Some(&b"b"[..]));
+        assert_eq!(pending.last_below(Some(b"b")), None);
+        assert_eq!(Pending::default().last_below(None), None);
+    }
+}

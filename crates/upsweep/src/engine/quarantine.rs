@@ -110,6 +110,7 @@ impl Quarantine {
     pub(super) fn replay_carried(&mut self, seq: Seq, index: &mut Index, journal: &mut Journal) {
         while let Some(put) = self.to_replay.pop_front_if(|put| put.barrier < seq) {
             if is_carried(&put, index) {
+                index.accept_through(put.barrier);
                 index.enqueue_all(put.barrier, &[put_update(&put.key, &put.operand)], journal);
             }
         }

@@ -260,3 +260,173 @@ impl Bindings {
         RequestError::UnknownModifier { name, version }.into()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::ids::Seq;
+    use crate::engine::modifier::{ValueKind, ValueRef};
+
+    /// A modifier of an application, with what it does.
+    #[derive(Clone, Copy)]
+    enum Does {
+        PutItsOperand,
+        PutNoNumber,
+        KeepThoughBlind,
+        Panic,
+        FoldToo(usize),
+    }
+
+    struct Named(&'static str, u16, Does);
+
+    impl Modifier for Named {
+        fn name(&self) -> &str {
+            self.0
+        }
+
+        fn version(&self) -> u16 {
+            self.1
+        }
+
+        fn apply(
+            &self,
+            _: &[u8],
+            _: Option<ValueRef<'_>>,
+            operand: &[u8],
+        ) -> Result<Outcome, Refusal> {
+            match self.2 {
+                Does::PutNoNumber => Ok(Outcome::Put(ValueKind::I64, vec![1])),
+                Does::KeepThoughBlind => Ok(Outcome::Keep),
+                Does::Panic => panic!("on purpose"),
+                _ => Ok(Outcome::Put(ValueKind::Bytes, operand.to_vec())),
+            }
+        }
+
+        fn fold(&self, _: &[u8], _: &[u8]) -> Option<Vec<u8>> {
+            match self.2 {
+                Does::Panic => panic!("on purpose"),
+                Does::FoldToo(bytes) => Some(vec![0; bytes]),
+                _ => None,
+            }
+        }
+
+        fn blind(&self) -> bool {
+            true
+        }
+    }
+
+    fn named(name: &'static str, version: u16, does: Does) -> Arc<dyn Modifier> {
+        Arc::new(Named(name, version, does))
+    }
+
+    fn bound(does: Does) -> Modifiers {
+        let mut modifiers = Modifiers::default();
+        modifiers.bind(user_id(), named("m", 1, does));
+        modifiers
+    }
+
+    fn user_id() -> ModifierId {
+        ModifierId(FIRST_USER_ID)
+    }
+
+    fn record(id: u16, name: &str, version: u16) -> ModifierRecord {
+        ModifierRecord { id: ModifierId(id), version, name: name.to_owned() }
+    }
+
+    #[test]
+    fn a_modifier_is_found_by_its_number_and_by_name_and_version_together() {
+        let modifiers = bound(Does::PutItsOperand);
+        assert!(modifiers.get(user_id()).is_some());
+        assert!(modifiers.get(PUT).is_none(), "the numbers below are not bound");
+        assert!(modifiers.get(ModifierId(u16::MAX)).is_none());
+        assert_eq!(modifiers.id_of("m", 1), Some(user_id()));
+        assert_eq!(modifiers.id_of("m", 2), None, "another version does something else");
+        assert_eq!(modifiers.id_of("n", 1), None);
+    }
+
+    #[test]
+    fn operands_that_are_too_long_or_made_in_a_panic_are_not_folded() {
+        let folded = |does| bound(does).fold(user_id(), b"1", b"2").map(|operand| operand.len());
+        assert_eq!(folded(Does::FoldToo(OPERAND_BYTES_MAX)), Some(OPERAND_BYTES_MAX));
+        assert_eq!(folded(Does::FoldToo(OPERAND_BYTES_MAX + 1)), None);
+        assert_eq!(folded(Does::Panic), None);
+        assert_eq!(Modifiers::default().fold(PUT, b"1", b"2"), None);
+    }
+
+    #[test]
+    fn a_blind_modifier_of_the_application_is_tried_out_before_its_update_is_logged() {
+        let admitted = |does| bound(does).admit(user_id(), b"k", b"operand");
+        assert_eq!(admitted(Does::PutItsOperand), Ok(()));
+        for does in [Does::PutNoNumber, Does::KeepThoughBlind, Does::Panic] {
+            assert!(admitted(does).is_err(), "it would be refused later");
+        }
+        assert!(Modifiers::default().admit(PUT, b"k", b"").is_err(), "an unknown number");
+    }
+
+    #[test]
+    fn only_a_blind_update_that_puts_nothing_is_a_deletion() {
+        let modifiers = bound(Does::PutItsOperand);
+        assert!(modifiers.is_deletion(user_id(), b""));
+        assert!(!modifiers.is_deletion(user_id(), b"v"));
+        assert!(!modifiers.is_deletion(PUT, b""), "nobody knows what an unbound one does");
+    }
+
+    #[test]
+    fn a_range_comes_back_from_the_update_that_removes_it() {
+        for to in [None, Some(&b""[..]), Some(b"m")] {
+            let range = KeyRange { from: b"c", to };
+            let operand = range.operand();
+            let (modifier, key) = (DELETE_RANGE, range.from);
+            let update = UpdateRef { seq: Seq::new(1), modifier, key, operand: &operand };
+            assert_eq!(KeyRange::of(&update), Some(range));
+            assert_eq!(KeyRange::of(&UpdateRef { modifier: DELETE, ..update }), None);
+        }
+        let range = KeyRange { from: b"c", to: Some(b"m") };
+        let inside = ["b", "c", "lzz", "m"].map(|key| range.contains(key.as_bytes()));
+        assert_eq!(inside, [false, true, true, false]);
+        assert!(KeyRange { to: None, ..range }.contains(b"zzz"));
+    }
+
+    #[test]
+    fn a_number_is_given_once_whether_its_modifier_is_registered_or_not() {
+        let mut registry = Registry::default();
+        registry.modifiers.push(named("m", 1, Does::PutItsOperand));
+        let mut bindings = Bindings::new(&registry);
+        assert_eq!((bindings.next_id(), bindings.missing()), (user_id(), None));
+        bindings.bind(record(FIRST_USER_ID, "m", 1));
+        assert_eq!(bindings.missing(), None);
+        bindings.bind(record(FIRST_USER_ID + 1, "m", 2));
+        assert_eq!(bindings.missing(), Some(ModifierId(FIRST_USER_ID + 1)));
+        assert_eq!(bindings.next_id(), ModifierId(FIRST_USER_ID + 2));
+        bindings.bind(record(FIRST_USER_ID + 1, "m", 2));
+        assert_eq!(bindings.records().len(), 2, "replay may say it again");
+        bindings.bind_new(record(FIRST_USER_ID + 2, "n", 1), named("n", 1, Does::Panic));
+        assert!(bindings.modifiers().get(ModifierId(FIRST_USER_ID + 2)).is_some());
+    }
+
+    #[test]
+    fn a_missing_modifier_is_named_as_the_store_knows_it() {
+        let mut bindings = Bindings::new(&Registry::default());
+        bindings.bind(record(FIRST_USER_ID, "gone", 3));
+        let named = |id| match bindings.unknown(id) {
+            Error::Request(RequestError::UnknownModifier { name, version }) => (name, version),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(named(user_id()), ("gone".to_owned(), 3));
+        assert_eq!(named(ModifierId(7)), ("number 7".to_owned(), 0));
+    }
+
+    #[test]
+    fn a_format_that_is_not_registered_is_an_error_or_has_a_stand_in() {
+        let bindings = Bindings::new(&Registry::default());
+        let found = bindings.format("array:u32").err();
+        assert!(
+            matches!(&found, Some(Error::Request(RequestError::UnknownFormat(name)))
+                if name == "array:u32"),
+            "{found:?}"
+        );
+        let stand_in = bindings.format_or_stand_in("array:u32").expect("it is listed all the same");
+        assert_eq!(stand_in.name(), "", "no registered format is without a name");
+        assert!(stand_in.check(&[], &[], None).is_err(), "nobody can look into its blocks");
+    }
+}

@@ -78,3 +78,56 @@ impl Visitors {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Counts its visits, and panics at one of them.
+    #[derive(Default)]
+    struct Counting {
+        visits: AtomicUsize,
+        panics_at: Option<usize>,
+    }
+
+    impl BlockVisitor for Counting {
+        fn visit(&self, _: &VisitedBlock<'_>) {
+            let visit = self.visits.fetch_add(1, Ordering::Relaxed);
+            assert!(self.panics_at != Some(visit), "visit {visit} fails");
+        }
+    }
+
+    fn block(space: u32) -> VisitedBlock<'static> {
+        VisitedBlock { space: SpaceId::new(space), key: b"k", body: b"body" }
+    }
+
+    #[test]
+    fn a_visitor_sees_the_blocks_of_its_space_until_it_is_taken_away() {
+        let (mut visitors, counting) = (Visitors::default(), Arc::new(Counting::default()));
+        visitors.visit(&block(7));
+        visitors.set(SpaceId::new(7), Some(counting.clone()));
+        visitors.visit(&block(7));
+        visitors.visit(&block(8));
+        assert_eq!(counting.visits.load(Ordering::Relaxed), 1);
+        visitors.set(SpaceId::new(7), None);
+        visitors.visit(&block(7));
+        assert_eq!(counting.visits.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_visitor_that_panics_harms_nobody_and_is_called_no_more() {
+        let mut visitors = Visitors::default();
+        let failing = Arc::new(Counting { panics_at: Some(1), ..Counting::default() });
+        visitors.set(SpaceId::new(7), Some(failing.clone()));
+        let copy = visitors.clone();
+        (0..4).for_each(|_| visitors.visit(&block(7)));
+        assert_eq!(failing.visits.load(Ordering::Relaxed), 2);
+        assert_eq!(visitors.panic(SpaceId::new(7)), Some("visit 1 fails"));
+        copy.visit(&block(7));
+        assert_eq!(failing.visits.load(Ordering::Relaxed), 2, "nor by the jobs under way");
+        visitors.set(SpaceId::new(7), Some(Arc::new(Counting::default())));
+        assert_eq!(visitors.panic(SpaceId::new(7)), None, "another one begins anew");
+        assert_eq!(visitors.panic(SpaceId::new(8)), None);
+    }
+}

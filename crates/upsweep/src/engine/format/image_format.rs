@@ -165,3 +165,71 @@ pub fn parse(bytes: &[u8]) -> Result<(Identity<'_>, std::ops::Range<usize>), Mal
     let key = &bytes[HEADER_BYTES..body_start];
     Ok((Identity { store, kind, number, seq, key }, body_start..end))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity() -> Identity<'static> {
+        let (store, kind) = (*b"a store of tests", ImageKind::Block);
+        Identity { store, kind, number: 7, seq: Seq::new(9), key: b"key" }
+    }
+
+    fn image(body: &[u8]) -> Vec<u8> {
+        let mut image = vec![0xff; 4096];
+        encode(&identity(), body, &mut image);
+        image
+    }
+
+    #[test]
+    fn a_body_comes_back_and_the_rest_of_the_unit_is_zero() {
+        let image = image(b"the body");
+        let body = decode(&image, &identity()).expect("as it was written");
+        assert_eq!(&image[body.clone()], b"the body");
+        assert_eq!(body.end, image_bytes(b"key", 8));
+        assert!(image[body.end..].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn a_body_in_two_parts_is_the_same_as_in_one() {
+        let mut parts = vec![0; 4096];
+        encode_parts(&identity(), [b"the ", b"body"], &mut parts);
+        assert_eq!(parts, image(b"the body"));
+    }
+
+    #[test]
+    fn an_image_of_anything_else_is_not_the_one_that_is_expected() {
+        let image = image(b"the body");
+        let expected = identity();
+        let others = [
+            Identity { store: [0; 16], ..expected },
+            Identity { kind: ImageKind::Node, ..expected },
+            Identity { number: 8, ..expected },
+            Identity { seq: Seq::new(8), ..expected },
+            Identity { key: b"kez", ..expected },
+        ];
+        for other in others {
+            assert!(decode(&image, &other).is_err(), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn any_bit_that_flips_before_the_end_of_the_body_is_noticed() {
+        let image = image(b"the body");
+        let end = image_bytes(b"key", 8);
+        for bit in 0..end * 8 {
+            let mut torn = image.clone();
+            torn[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(&torn, &identity()).is_err(), "bit {bit}");
+        }
+        assert!(parse(&image[..end - 1]).is_err(), "cut");
+        assert!(parse(&[]).is_err());
+        assert!(parse(&[0; 4096]).is_err(), "never written");
+    }
+
+    #[test]
+    fn a_body_fills_its_block_and_has_half_of_it_whatever_the_key() {
+        assert_eq!(image_bytes(b"key", body_bytes_max(4096, b"key")), 4096);
+        assert_eq!(body_bytes_max(4096, &[0; 4096]), 2048);
+    }
+}

@@ -73,3 +73,52 @@ pub fn decode_entry(value: &[u8]) -> Result<QuarantineEntry, Malformed> {
         reason: reader.text()?.to_owned(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::registry::{DELETE_RANGE, PUT};
+
+    fn entry() -> QuarantineEntry {
+        QuarantineEntry {
+            space: SpaceId::new(300),
+            modifier: PUT,
+            key: b"a key".to_vec(),
+            operand: vec![0, 255],
+            reason: "no number".to_owned(),
+        }
+    }
+
+    #[test]
+    fn keys_are_in_the_order_of_sequence_space_and_position() {
+        let keys = [(1, 900, 9), (2, 5, 0), (2, 5, 1), (2, 256, 0), (256, 1, 0)].map(
+            |(seq, space, position)| encode_key(Seq::new(seq), SpaceId::new(space), position, b"k"),
+        );
+        assert!(keys.is_sorted());
+        assert!(keys.iter().all(|key| key.len() == 20));
+        assert_ne!(
+            encode_key(Seq::new(1), SpaceId::new(1), 0, b"k"),
+            encode_key(Seq::new(1), SpaceId::new(1), 0, b"l"),
+            "of other keys"
+        );
+    }
+
+    #[test]
+    fn an_entry_comes_back_behind_the_byte_of_its_kind_and_not_if_it_is_cut() {
+        let encoded = encode_entry(&entry());
+        assert_eq!(encoded[0], ValueKind::Bytes as u8);
+        assert_eq!(decode_entry(&encoded[1..]), Ok(entry()));
+        for end in 1..encoded.len() {
+            assert!(decode_entry(&encoded[1..end]).is_err(), "{end} bytes");
+        }
+    }
+
+    #[test]
+    fn the_removal_of_a_range_is_told_as_one() {
+        let removal =
+            QuarantineEntry { modifier: DELETE_RANGE, operand: b"\x01m".to_vec(), ..entry() };
+        let range = removal.range().expect("it is one");
+        assert_eq!((range.from, range.to), (&b"a key"[..], Some(&b"m"[..])));
+        assert_eq!(entry().range(), None);
+    }
+}

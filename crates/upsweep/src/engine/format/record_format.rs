@@ -601,3 +601,202 @@ fn read_updates(mut reader: Reader<'_>) -> Result<Updates<'_>, Malformed> {
     let left = reader.count(4)?;
     Ok(Updates { left, reader })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::registry::PUT;
+
+    fn updates() -> [LoggedUpdate<'static>; 2] {
+        let first = LoggedUpdate {
+            space: SpaceId::new(300),
+            modifier: PUT,
+            key: b"key",
+            operand: b"operand",
+        };
+        [
+            first,
+            LoggedUpdate {
+                space: SpaceId::new(1),
+                modifier: ModifierId(700),
+                key: b"",
+                operand: b"",
+            },
+        ]
+    }
+
+    fn placement() -> Placement {
+        let extent = Extent { device: DeviceId(1), offset: 8 * UNIT_BYTES, bytes: 8192 };
+        Placement {
+            frontier: Seq::new(90),
+            image_seq: Seq::new(80),
+            image_space: SpaceId::new(7),
+            records: 6,
+            extent: Some(extent),
+        }
+    }
+
+    fn change() -> DirectoryChange {
+        let (block, empty) =
+            (BlockRef { number: 3, birth: Seq::new(1 << 63 | 5) }, Placement::default());
+        let rebuilt = Rebuilt {
+            space: SpaceId::new(9),
+            olds: vec![block, BlockRef { number: 4, birth: Seq::new(2) }],
+            news: vec![(Box::from(&b""[..]), placement()), (Box::from(&b"k"[..]), empty)],
+            values: vec![(Box::from(&b"v"[..]), Some(placement())), (Box::from(&b"w"[..]), None)],
+        };
+        DirectoryChange { moved: vec![(block, placement())], rebuilt: vec![rebuilt] }
+    }
+
+    fn all(mut updates: Updates<'_>) -> Vec<LoggedUpdate<'_>> {
+        let next = || updates.next_update().expect("as it was encoded");
+        std::iter::from_fn(next).collect()
+    }
+
+    #[test]
+    fn a_record_of_updates_is_as_long_as_was_said_and_the_same_wherever_it_is_written() {
+        let bytes: usize = updates().iter().map(update_len).sum();
+        let mut room = vec![0xff; updates_len(2, bytes)];
+        fill_updates(&updates(), &mut room);
+        let mut out = Vec::new();
+        encode_updates(&updates(), &mut out);
+        assert_eq!(room, out);
+        let Ok(Payload::Updates(found)) = decode(&out) else { panic!("updates") };
+        assert_eq!(all(found), updates());
+    }
+
+    #[test]
+    fn a_change_comes_back_with_what_it_sends_to_the_quarantine() {
+        let mut out = Vec::new();
+        encode_change(&change(), &updates(), &mut out);
+        let Ok(Payload::Change(found, quarantined)) = decode(&out) else { panic!("a change") };
+        assert_eq!(found, change());
+        assert_eq!(all(quarantined), updates());
+    }
+
+    #[test]
+    fn a_clone_comes_back_with_or_without_a_snapshot() {
+        let space = SpaceRecord {
+            space: SpaceId::new(1000),
+            companion: SpaceId::new(1001),
+            snapshot: SnapshotId::new(998),
+            format: "table".to_owned(),
+            name: "t".to_owned(),
+        };
+        let snapshot = |temporary, identity, name: &str| SnapshotRecord {
+            number: SnapshotId::new(998),
+            temporary,
+            identity,
+            name: name.to_owned(),
+        };
+        let snapshots =
+            [None, Some(snapshot(true, [0; 16], "")), Some(snapshot(false, [7; 16], "monday"))];
+        for snapshot in snapshots {
+            let clone = CloneRecord { snapshot, pairs: vec![(SpaceId::new(5), space.clone())] };
+            let mut out = Vec::new();
+            encode_clone(&clone, &mut out);
+            let Ok(Payload::Clone(found)) = decode(&out) else { panic!("a clone") };
+            assert_eq!(found, clone);
+        }
+    }
+
+    #[test]
+    fn a_range_with_an_empty_end_is_not_one_without_an_end() {
+        for to in [None, Some(Vec::new()), Some(b"m".to_vec())] {
+            let range = RangeRecord { space: SpaceId::new(5), from: b"c".to_vec(), to };
+            let mut out = Vec::new();
+            encode_remove_range(&range, &mut out);
+            let Ok(Payload::RemoveRange(found)) = decode(&out) else { panic!("a range") };
+            assert_eq!(found, range);
+        }
+    }
+
+    /// One record of each kind.
+    fn records() -> Vec<Vec<u8>> {
+        let space = SpaceRecord {
+            space: SpaceId::new(1000),
+            companion: SpaceId::new(0),
+            snapshot: SnapshotId::new(0),
+            format: "raw".to_owned(),
+            name: "t".to_owned(),
+        };
+        let modifier = ModifierRecord { id: ModifierId(300), version: 2, name: "m".to_owned() };
+        let clone = CloneRecord { snapshot: None, pairs: vec![(SpaceId::new(5), space.clone())] };
+        let range = RangeRecord { space: SpaceId::new(5), from: b"c".to_vec(), to: None };
+        let mut records = vec![Vec::new(); 11];
+        encode_updates(&updates(), &mut records[0]);
+        encode_change(&change(), &[], &mut records[1]);
+        encode_create_space(&space, &mut records[2]);
+        encode_drop_space(SpaceId::new(1000), &mut records[3]);
+        encode_modifier(&modifier, &mut records[4]);
+        encode_clone(&clone, &mut records[5]);
+        encode_release(256, &mut records[6]);
+        encode_remove_range(&range, &mut records[7]);
+        encode_deferred_counts(&updates(), &mut records[8]);
+        encode_drop_snapshot(SnapshotId::new(998), &mut records[9]);
+        encode_adopt(SpaceId::new(1000), SpaceId::new(1002), &mut records[10]);
+        records
+    }
+
+    /// Whether all of a payload can be read.
+    fn is_whole(payload: &[u8]) -> bool {
+        let left = match decode(payload) {
+            Ok(
+                Payload::Updates(left) | Payload::Change(_, left) | Payload::DeferredCounts(left),
+            ) => Some(left),
+            Ok(_) => None,
+            Err(_) => return false,
+        };
+        let mut is_sound = true;
+        if let Some(mut left) = left {
+            while let Some(next) = left.next_update().transpose() {
+                is_sound = next.is_ok();
+                if !is_sound {
+                    break;
+                }
+            }
+        }
+        is_sound
+    }
+
+    #[test]
+    fn every_record_is_read_to_its_end_and_not_beyond() {
+        for (kind, record) in records().into_iter().enumerate() {
+            assert!(is_whole(&record), "record {kind}");
+            for end in 0..record.len() {
+                assert!(!is_whole(&record[..end]), "{end} bytes of record {kind}");
+            }
+            assert!(!is_whole(&[&record[..], &[0]].concat()), "one byte more than record {kind}");
+        }
+        assert!(!is_whole(&[99]), "no kind");
+    }
+
+    #[test]
+    fn a_place_outside_of_all_devices_is_malformed() {
+        let read = |extent| {
+            let mut out = Vec::new();
+            put_extent(Some(extent), &mut out);
+            read_extent(&mut Reader::new(&out))
+        };
+        let extent = placement().extent.expect("it has one");
+        assert_eq!(read(extent), Ok(Some(extent)));
+        let beyond = Extent { offset: DEVICE_BYTES_MAX, ..extent };
+        assert!(read(beyond).is_err());
+        assert!(read(Extent { device: DeviceId(u16::MAX), ..extent }).is_err());
+    }
+
+    #[test]
+    fn an_image_that_is_younger_than_its_frontier_is_malformed() {
+        let mut out = Vec::new();
+        put_varint(&mut out, 5);
+        put_varint(&mut out, 6);
+        assert!(read_placement(&mut Reader::new(&out)).is_err());
+    }
+
+    #[test]
+    fn lost_updates_are_told_by_an_image_without_a_sequence() {
+        assert!(!placement().has_lost_updates());
+        assert!(Placement { image_seq: Seq::new(0), ..placement() }.has_lost_updates());
+        assert!(!Placement::default().has_lost_updates(), "an empty block has lost nothing");
+    }
+}

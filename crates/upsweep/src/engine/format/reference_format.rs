@@ -15,3 +15,24 @@ pub fn decode_cell(key: &[u8], number: &[u8]) -> Option<(u64, i64)> {
     let (key, number) = (key.try_into().ok()?, number.try_into().ok()?);
     Some((u64::from_be_bytes(key), i64::from_le_bytes(number)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_come_back_and_lie_in_the_order_of_their_indexes() {
+        for (index, amount) in [(0, 0), (1, -1), (u64::MAX, i64::MIN)] {
+            let (key, number) = encode_cell(index, amount);
+            assert_eq!(decode_cell(&key, &number), Some((index, amount)));
+        }
+        assert!(encode_cell(255, 0).0 < encode_cell(256, 0).0);
+    }
+
+    #[test]
+    fn what_has_not_8_bytes_is_no_cell() {
+        let (key, number) = encode_cell(7, 1);
+        assert_eq!(decode_cell(&key[1..], &number), None);
+        assert_eq!(decode_cell(&key, &[&number[..], &[0]].concat()), None);
+    }
+}

@@ -138,3 +138,47 @@ impl Growth {
         rest
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_back_is_the_least_that_was_in_excess_in_a_whole_window() {
+        let mut punching = Punching::new(&[true]);
+        punching.begin_window(1000);
+        for (excess, now_us) in [(80, 1000), (30, 1400), (90, 1999)] {
+            punching.look(excess, now_us, 1000);
+            assert_eq!(punching.left, 0, "the window is not over at {now_us}");
+        }
+        punching.look(70, 2000, 1000);
+        assert_eq!(punching.left, 30);
+        assert!(punching.is_rest_due, "and what may have been holes at open");
+        punching.look(20, 2100, 1000);
+        assert_eq!(punching.left, 20, "never more than is in excess now");
+    }
+
+    #[test]
+    fn a_window_begins_anew_when_devices_grow_and_nothing_goes_back_then() {
+        let mut punching = Punching::new(&[true]);
+        punching.begin_window(0);
+        punching.look(50, 900, 1000);
+        punching.begin_window(900);
+        punching.stop();
+        punching.look(50, 1000, 1000);
+        assert_eq!((punching.left, punching.is_rest_due), (0, false));
+        punching.look(60, 1900, 1000);
+        assert_eq!(punching.left, 50);
+    }
+
+    #[test]
+    fn a_device_that_cannot_grow_or_has_refused_takes_no_discards() {
+        let mut punching = Punching::new(&[true, false]);
+        let punches = |punching: &Punching| -> Vec<bool> {
+            punching.devices.iter().map(|device| device.punches).collect()
+        };
+        assert_eq!(punches(&punching), [true, false]);
+        punching.refused(DeviceId(0));
+        assert_eq!(punches(&punching), [false, false]);
+    }
+}

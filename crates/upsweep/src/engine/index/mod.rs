@@ -240,6 +240,7 @@ impl Index {
 
     /// The second pass of recovery begins.
     pub(super) fn begin_replay(&mut self) {
+        debug_assert!(!self.replaying, "replay begins once");
         self.replaying = true;
     }
 
@@ -311,11 +312,14 @@ impl Index {
     /// first such sequence, `last` that of the last record.
     pub(super) fn find_frontier(&mut self, next: Option<Seq>, last: Seq) {
         let next = next.unwrap_or(Seq::MAX);
+        let before = self.frontier;
+        assert!(before < next, "what is not in effect yet is beyond the frontier");
         let waiting = self.arena.oldest().unwrap_or(Seq::MAX).min(next);
         // Records that are not updates need no sweep, and replay has not seen all of them.
         let seen = if self.replaying { self.accepted } else { last };
         let frontier = waiting.previous().min(seen);
-        self.frontier = self.frontier.max(frontier);
+        self.frontier = before.max(frontier);
+        assert!(self.frontier < next && self.frontier <= last, "nor does it pass the log");
         debug_assert!(self.swept() <= self.frontier, "what is in images is out of queues");
     }
 

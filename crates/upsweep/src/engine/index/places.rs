@@ -25,6 +25,10 @@ impl Index {
     /// Says where a block is from now on.
     pub(super) fn place(&mut self, id: BlockId, placement: Placement, release: Release) {
         let before = self.directory.table.place(id, placement);
+        assert!(
+            before.frontier <= placement.frontier,
+            "the frontier of a block never moves back: replay goes by it"
+        );
         let block = self.directory.block_mut(id);
         block.spilled = 0; // A run applies what spill segments have with what waits in memory.
         let copied = std::mem::take(&mut block.copied_bytes);

@@ -165,3 +165,49 @@ pub(in crate::engine) fn write_requests(
     }
     writes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DeviceId;
+
+    fn extents(of: &[(u16, u64, u32)]) -> Vec<Extent> {
+        let extent = |&(device, unit, units): &(u16, u64, u32)| Extent {
+            device: DeviceId(device),
+            offset: unit * UNIT_BYTES,
+            bytes: units * UNIT_BYTES as u32,
+        };
+        of.iter().map(extent).collect()
+    }
+
+    /// The writes of a buffer in which every unit is full of its number.
+    fn writes(of: &[(u16, u64, u32)]) -> Vec<(Extent, Vec<u8>)> {
+        let extents = extents(of);
+        let units = extents.iter().map(|extent| u64::from(extent.bytes) / UNIT_BYTES).sum::<u64>();
+        let bytes: Vec<u8> =
+            (0..units).flat_map(|unit| [unit as u8; UNIT_BYTES as usize]).collect();
+        let writes = write_requests(&extents, Buffer::copy_of(&bytes));
+        let first =
+            |buffer: &Buffer| buffer.chunks(UNIT_BYTES as usize).map(|unit| unit[0]).collect();
+        writes.into_iter().map(|(extent, buffer)| (extent, first(&buffer))).collect()
+    }
+
+    #[test]
+    fn neighbours_are_written_with_one_request() {
+        let found = writes(&[(0, 10, 1), (0, 11, 2), (0, 13, 1)]);
+        assert_eq!(found, [(extents(&[(0, 10, 4)])[0], vec![0, 1, 2, 3])]);
+    }
+
+    #[test]
+    fn each_stretch_has_the_bytes_of_its_own_images() {
+        let found = writes(&[(0, 10, 1), (0, 11, 1), (0, 20, 2), (1, 22, 1)]);
+        let wanted = extents(&[(0, 10, 2), (0, 20, 2), (1, 22, 1)]);
+        let bytes = [vec![0, 1], vec![2, 3], vec![4]];
+        assert_eq!(found, wanted.into_iter().zip(bytes).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_run_without_images_writes_nothing() {
+        assert!(write_requests(&[], Buffer::zeroed(0)).is_empty());
+    }
+}

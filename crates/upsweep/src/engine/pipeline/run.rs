@@ -185,6 +185,8 @@ impl Pipeline {
     pub(in crate::engine) fn read_done(&mut self, base: &Base, id: RunId, completion: Completion) {
         let store = base.config.store;
         let run = self.runs.get_mut(&id).expect("a run lives until it is published");
+        let is_read = matches!(run.phase, RunPhase::Reading { pending: 1 });
+        debug_assert!(is_read, "a read that ends has begun");
         let Some(buffer) = completion.buffer.filter(|_| completion.result.is_ok()) else {
             // One bad sector must not condemn the whole stretch: read block by block.
             run.phase = RunPhase::Scattered;
@@ -218,9 +220,11 @@ impl Pipeline {
                 block.damage = Some(result.err().map_or_else(String::new, |e| e.to_string()));
             }
         }
-        if let RunPhase::Reading { pending } = &mut run.phase {
-            *pending -= 1;
-        }
+        let RunPhase::Reading { pending } = &mut run.phase else {
+            unreachable!("a run waits for all its reads")
+        };
+        assert!(*pending > 0, "a read that ends has begun");
+        *pending -= 1;
     }
 
     /// Moves every run on that waits for the engine and not for a device or a worker.
@@ -279,6 +283,7 @@ impl Pipeline {
     /// has any more concerns nobody, and must not pin the log until the block is given back.
     fn freeze(&mut self, base: &mut Base, id: RunId, jobs: &mut Vec<Job>) {
         let mut run = self.runs.remove(&id).expect("a run lives until it is published");
+        debug_assert!(run.frozen_bytes == 0 && run.frontier == Seq::NONE, "a run freezes once");
         let mut expects = false;
         for block in &mut run.blocks {
             let found = base.index.directory().table.find(block.reference());
@@ -309,6 +314,7 @@ impl Pipeline {
             run.blocks.iter().filter(|block| !block.is_gone).map(|block| block.id).collect();
         for (id, frozen) in blocks.iter().zip(base.index.freeze(&blocks)) {
             let block = base.index.directory().block(*id);
+            assert!(block.placement().frontier <= run.frontier, "a run goes beyond its images");
             run.frozen_bytes += frozen.memory_bytes();
             run.excess_bytes +=
                 excess_bytes(frozen.memory_bytes(), base.config.oversized_queue_bytes());
@@ -390,6 +396,7 @@ impl Pipeline {
     pub(in crate::engine) fn applied(&mut self, output: RunOutput) {
         let id = output.job.run;
         let RunOutput { mut job, result } = output;
+        debug_assert!(matches!(self.run_mut(id).phase, RunPhase::Applying), "it was to be applied");
         self.run_mut(id).values_bytes = values::values_bytes(&result);
         match result {
             JobResult::Done(done) => self.run_mut(id).phase = RunPhase::Placing(done),
@@ -436,6 +443,7 @@ impl Pipeline {
             return;
         }
         let RunPhase::Writing { pending } = &mut self.run_mut(id).phase else { return };
+        assert!(*pending > 0, "a write that ends has begun");
         *pending -= 1;
         if *pending == 0 {
             self.run_written(base, id);
@@ -443,6 +451,8 @@ impl Pipeline {
     }
 
     pub(super) fn run_written(&mut self, base: &mut Base, id: RunId) {
+        let is_written = matches!(self.run_mut(id).phase, RunPhase::Writing { pending: 0 });
+        debug_assert!(is_written, "every image is written");
         if broken::is(Fault::ChangeBeforeFlush) {
             self.run_mut(id).phase = RunPhase::Logging { refused: false };
             return;
@@ -466,6 +476,7 @@ impl Pipeline {
             return;
         }
         let run = &self.runs[&id];
+        debug_assert!(matches!(run.phase, RunPhase::Logging { .. }), "it is written and flushed");
         let payload = quarantine::encode_with_change(&run.change, &run.quarantined);
         match base.journal.append_change(&payload, Publish::Run(id), base.now_us) {
             Ok(seq) => {
@@ -496,6 +507,7 @@ impl Pipeline {
             run.may_be_published(),
             "what is published is written, flushed, and logged or carried"
         );
+        assert!(run.frontier < seq, "a change comes after what it has applied");
         base.index.end_freeze(run.frozen_bytes);
         base.measured.note_run(run.summary());
         if !broken::is(Fault::LostWake) {

@@ -57,3 +57,28 @@ impl Deref for Copied {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_bytes_and_many_are_what_was_appended() {
+        for bytes in [0, 1, LARGE_BYTES_MIN - 1, LARGE_BYTES_MIN, LARGE_BYTES_MIN + 100] {
+            let mut copied = Copied::with_capacity(bytes);
+            let all: Vec<u8> = (0..bytes).map(|index| index as u8).collect();
+            all.chunks(1000).for_each(|part| copied.extend(part));
+            assert_eq!(&*copied, all, "{bytes} bytes");
+            assert!(copied.memory_bytes() >= bytes);
+            assert_eq!(matches!(copied, Copied::Many { .. }), bytes >= LARGE_BYTES_MIN);
+        }
+    }
+
+    #[test]
+    fn room_that_is_not_filled_is_no_content() {
+        let mut copied = Copied::with_capacity(LARGE_BYTES_MIN);
+        copied.extend(b"abc");
+        assert_eq!(&*copied, b"abc");
+        assert_eq!(&*Copied::default(), b"");
+    }
+}

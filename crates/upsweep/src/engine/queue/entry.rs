@@ -141,3 +141,94 @@ fn read_lengths(reader: &mut Reader<'_>) -> Result<(usize, usize), Malformed> {
     };
     Ok((whole(both >> 4)?, whole(both & LONG)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::registry::{ADD_I64, PUT};
+    use proptest::prelude::*;
+
+    /// The bytes of an entry with its operand, of a queue whose first sequence is 100.
+    fn encoded(update: &UpdateRef<'_>, low: &[u8]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let left_out = encode(update, low, None, Seq::new(100), &mut out);
+        out.extend_from_slice(left_out);
+        out
+    }
+
+    fn decoded(bytes: &[u8], low: &[u8]) -> Result<(Seq, Vec<u8>, Vec<u8>), Malformed> {
+        let mut reader = Reader::new(bytes);
+        let entry = QueueEntry::read(&mut reader, &TailTable::of(&[]), Seq::new(100))?;
+        entry.check(low)?;
+        let (mut key, mut operand) = (Vec::new(), Vec::new());
+        entry.put_key(low, &mut key);
+        entry.put_operand(&mut operand);
+        assert!(entry.has_key(low, &key));
+        Ok((entry.seq, key, operand))
+    }
+
+    #[test]
+    fn a_small_counter_under_a_short_key_takes_few_bytes() {
+        let operand = [1, 0, 0, 0, 0, 0, 0, 0];
+        let update = UpdateRef {
+            seq: Seq::new(101),
+            modifier: ADD_I64,
+            key: b"low+1234",
+            operand: &operand,
+        };
+        assert!(encoded(&update, b"low+").len() <= 10);
+    }
+
+    #[test]
+    fn only_an_operand_that_is_short_is_copied_with_its_entry() {
+        for (bytes, is_copied) in [(0, true), (SHORT, true), (SHORT + 1, false)] {
+            let operand = vec![1; bytes];
+            let update =
+                UpdateRef { seq: Seq::new(100), modifier: PUT, key: b"k", operand: &operand };
+            let left_out = encode(&update, b"", None, Seq::new(100), &mut Vec::new()).len();
+            assert_eq!(left_out, if is_copied { 0 } else { bytes });
+        }
+    }
+
+    #[test]
+    fn an_entry_that_no_queue_writes_is_refused() {
+        let long = vec![b'k'; KEY_BYTES_MAX];
+        let update = |key| UpdateRef { seq: Seq::new(100), modifier: PUT, key, operand: b"" };
+        let of_block = encoded(&update(&long), &long[..100]);
+        assert!(decoded(&of_block, &long[..100]).is_ok());
+        assert!(decoded(&of_block, &long[..99]).is_err(), "it shares more than the block has");
+        let too_long = [&long[..], b"k"].concat();
+        assert!(decoded(&encoded(&update(&too_long), b""), b"").is_err());
+        let zeros = vec![0; OPERAND_BYTES_MAX + 1];
+        let of_zeros = UpdateRef { operand: &zeros, ..update(b"k") };
+        assert!(decoded(&encoded(&of_zeros, b""), b"").is_err());
+    }
+
+    #[test]
+    #[should_panic(expected = "in the order of their sequences")]
+    fn an_update_that_is_older_than_its_queue_is_a_bug() {
+        let update = UpdateRef { seq: Seq::new(99), modifier: PUT, key: b"k", operand: b"" };
+        let _ = encoded(&update, b"");
+    }
+
+    proptest! {
+        #[test]
+        fn entries_come_back_whatever_they_share_with_their_block(
+            low in prop::collection::vec(0..2u8, 0..40),
+            key in prop::collection::vec(0..2u8, 0..40),
+            operand in prop::collection::vec(0..2u8, 0..600),
+            distance: u32,
+        ) {
+            let before = Seq::new(100);
+            let seq = before.plus(distance.into());
+            let update = UpdateRef { seq, modifier: PUT, key: &key, operand: &operand };
+            let bytes = encoded(&update, &low);
+            prop_assert_eq!(decoded(&bytes, &low), Ok((seq, key, operand)));
+            for end in 0..bytes.len() {
+                let mut reader = Reader::new(&bytes[..end]);
+                let cut = QueueEntry::read(&mut reader, &TailTable::of(&[]), before);
+                prop_assert!(cut.is_err(), "{} bytes", end);
+            }
+        }
+    }
+}

@@ -306,3 +306,92 @@ impl PartialEq for Waiting<'_> {
         self.updates().eq(other.updates())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::queue::{Arena, Queue};
+    use crate::engine::registry::{Modifiers, PUT};
+
+    fn update<'a>(seq: u64, key: &'a [u8], operand: &'a [u8]) -> UpdateRef<'a> {
+        UpdateRef { seq: Seq::new(seq), modifier: PUT, key, operand }
+    }
+
+    /// The updates as a queue of the block at `low` has them.
+    fn packed(low: &[u8], updates: &[UpdateRef<'_>]) -> Packed {
+        let (mut arena, mut queue) = (Arena::new(1 << 20, 1 << 20), Queue::default());
+        for update in updates {
+            arena.push(&mut queue, low, update, &Modifiers::default());
+        }
+        arena.snapshot(&queue, low)
+    }
+
+    #[test]
+    fn a_section_comes_back_and_a_cut_one_is_refused_before_its_updates_are_read() {
+        let long = vec![7; LONG_BYTES_MIN + 1];
+        let updates = [update(5, b"low key", &long), update(9, b"low", b""), update(9, b"z", b"1")];
+        let packed = packed(b"low", &updates);
+        let (section, mut encoded) = (packed.as_section(), Vec::new());
+        section.encode(&mut encoded);
+        assert_eq!(encoded.len(), section.encoded_bytes());
+        let read = Section::read(&mut Reader::new(&encoded), section.tails()).expect("as encoded");
+        assert_eq!((read.low(), read.count()), (&b"low"[..], 3));
+        let found = read.check().expect("as encoded").unpack();
+        assert_eq!(found.updates().collect::<Vec<_>>(), updates);
+        let missing = Section { count: 2, ..section };
+        assert!(missing.check().is_err(), "bytes are left over");
+        let cut = Section { bytes: &section.bytes[..section.bytes.len() - 1], ..section };
+        assert!(cut.check().is_err());
+        let elsewhere = Section { low: b"l", ..section };
+        assert!(elsewhere.check().is_err(), "its keys share more than the block has");
+    }
+
+    #[test]
+    fn the_updates_of_a_key_are_its_own_and_the_removals_that_cover_it() {
+        let range = KeyRange { from: b"b", to: Some(b"d") };
+        let operand = range.operand();
+        let removal =
+            UpdateRef { seq: Seq::new(2), modifier: DELETE_RANGE, key: b"b", operand: &operand };
+        let updates =
+            [update(1, b"x", b"1"), removal, update(3, b"c", b"2"), update(4, b"d", b"3")];
+        let packed = packed(b"", &updates);
+        let of = |key: &[u8]| -> Vec<(Seq, ModifierId)> {
+            packed.of_key(key).updates().map(|update| (update.seq, update.modifier)).collect()
+        };
+        assert_eq!(of(b"c"), [(Seq::new(2), DELETE), (Seq::new(3), PUT)]);
+        assert_eq!(of(b"b"), [(Seq::new(2), DELETE)]);
+        assert_eq!(of(b"d"), [(Seq::new(4), PUT)], "the end is not in the range");
+        assert_eq!(of(b"cc"), [(Seq::new(2), DELETE)]);
+        assert_eq!(of(b"a"), []);
+    }
+
+    #[test]
+    fn long_operands_stay_where_they_lie_until_somebody_owns_them() {
+        let long = vec![7; LONG_BYTES_MIN];
+        let packed = packed(b"", &[update(1, b"a", &long), update(2, b"b", b"short")]);
+        let unpacked = packed.unpack();
+        assert!(matches!(unpacked.long[..], [Cow::Borrowed(_)]));
+        let owned = unpacked.clone().into_owned();
+        assert!(matches!(owned.long[..], [Cow::Owned(_)]));
+        assert_eq!(owned, unpacked);
+    }
+
+    #[test]
+    fn what_a_younger_removal_covers_is_left_out_and_nothing_else() {
+        let mut waiting = Waiting::default();
+        for seq in 1..=3 {
+            waiting.push(&update(seq, b"in", b""));
+            waiting.push(&update(seq, b"out", b""));
+        }
+        let range = KeyRange { from: b"i", to: Some(b"j") };
+        let left = waiting.without_removed(&[(Seq::new(3), range)]);
+        let found: Vec<(Seq, &[u8])> =
+            left.updates().map(|update| (update.seq, update.key)).collect();
+        assert_eq!(
+            found,
+            [(1, &b"out"[..]), (2, b"out"), (3, b"in"), (3, b"out")]
+                .map(|(seq, key)| (Seq::new(seq), key))
+        );
+        assert_eq!(left.only(|update| update.key == b"in").count(), 1);
+    }
+}

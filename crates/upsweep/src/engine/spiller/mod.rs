@@ -328,6 +328,10 @@ impl Spiller {
 
     pub(super) fn encoded(&mut self, output: SpillOutput) {
         let id = output.spill;
+        debug_assert!(
+            matches!(self.spill_mut(id).phase, SpillPhase::Encoding),
+            "it was to be encoded"
+        );
         self.spill_mut(id).phase = SpillPhase::Placing(Box::new(output));
     }
 
@@ -337,6 +341,11 @@ impl Spiller {
         let SpillPhase::Placing(output) = phase else { return };
         let SpillOutput { spill_segments, buffer, .. } = *output;
         let lengths: Vec<u32> = spill_segments.iter().map(|segment| segment.bytes).collect();
+        debug_assert_eq!(
+            lengths.iter().map(|bytes| *bytes as usize).sum::<usize>(),
+            buffer.len(),
+            "the images lie one behind the other"
+        );
         let Some(extents) = base.index.space_map.allocate_run(&lengths) else {
             return self.give_spill_up(base, id);
         };
@@ -362,6 +371,7 @@ impl Spiller {
         }
         let spill = self.spill_mut(id);
         let SpillPhase::Writing { pending } = &mut spill.phase else { return };
+        assert!(*pending > 0, "a write that ends has begun");
         *pending -= 1;
         if *pending == 0 && broken::is(Fault::SpillBeforeFlush) {
             spill.phase = SpillPhase::Logging { refused: false };
@@ -390,6 +400,10 @@ impl Spiller {
             return;
         }
         let spill = &self.spills[&id];
+        debug_assert!(
+            matches!(spill.phase, SpillPhase::Logging { .. }),
+            "it is written and flushed"
+        );
         let mut payload = Vec::new();
         encode_spill(spill.spill_segments.iter().map(|segment| &segment.spilled), &mut payload);
         match base.journal.append_change(&payload, Publish::Spill(id), base.now_us) {
@@ -410,6 +424,8 @@ impl Spiller {
             is_logged || spill.waits_for_log(),
             "it is written, flushed, and logged or carried"
         );
+        let ends = spill.spill_segments.iter().map(|segment| segment.spilled.record.through);
+        assert!(!is_logged || ends.max() < Some(seq), "a spill comes after what is in it");
         base.index.end_freeze(spill.frozen_bytes);
         base.waiters.tell();
         base.metrics.spills_total.add(1);

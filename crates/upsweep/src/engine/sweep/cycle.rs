@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::device::DeviceId;
 use crate::engine::base::Base;
-use crate::engine::directory::BlockId;
+use crate::engine::directory::{Block, BlockId};
 use crate::engine::ids::SpaceId;
 use crate::engine::key::BlockKey;
 use crate::engine::pipeline::Pipeline;
@@ -121,9 +121,8 @@ impl Cycle {
                 break;
             }
             passed += u64::from(is_of_before);
-            let shares = |extent| base.index.directory().is_image_shared(extent);
-            if !waits && block.extent().is_some_and(shares) {
-                continue; // Moved by itself it would share its image no longer.
+            if !waits && stays(base, block) {
+                continue;
             }
             run.push(id);
             if waits {
@@ -157,4 +156,12 @@ impl Cycle {
         }
         (!run.is_empty()).then_some(run)
     }
+}
+
+/// Whether a block for which nothing waits stays where it is though a run reads what lies around
+/// it. Moved by itself it would share its image no longer. And an image that replay has not come to
+/// would say less of itself than it has, so that replay would apply the rest twice.
+fn stays(base: &Base, block: &Block) -> bool {
+    let shares = |extent| base.index.directory().is_image_shared(extent);
+    block.extent().is_some_and(shares) || block.placement().frontier > base.index.accepted()
 }

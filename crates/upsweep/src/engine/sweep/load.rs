@@ -155,6 +155,8 @@ impl Sweep {
         encode_create_space(&record, &mut payload);
         let seq = base.append_or_make_room(&payload, Publish::Event(Event::Create(record)))?;
         base.index.take_spaces(1);
+        // The images of the load say that they have everything up to here: no run may say less.
+        base.index.accept_through(seq);
         self.loads.filling.insert(number, (space, false));
         let store = base.config.store;
         Ok((LoadTarget { store, space: number, companion, seq }, seq))

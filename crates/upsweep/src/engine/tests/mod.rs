@@ -2,10 +2,28 @@
 //! for the tests of parts that need all the others to move.
 
 mod accept;
+mod base;
 mod checkpoint;
+mod conditional;
 mod format;
+mod ground;
+mod growth;
+mod index;
+mod jobs;
+mod journal;
+mod log_growth;
+mod pipeline;
 mod publish;
+mod quarantine;
+mod reclaim;
+mod recovery;
+mod replay;
+mod spaces;
+mod spiller;
 mod sweep;
+mod values;
+mod verification;
+mod view;
 
 use crate::device::{Devices, Geometry, MemoryDevices};
 use crate::engine::block_format::{ApplyInput, UpdateRef};
