@@ -2,7 +2,7 @@
 
 use super::{Core, World, config};
 use crate::engine::registry::PUT;
-use crate::engine::{Config, Spilling};
+use crate::engine::{Chunk, Config, LoadedBlock, Spilling};
 
 #[test]
 fn a_cycle_brings_every_waiting_update_into_an_image_and_moves_the_frontier() {
@@ -139,5 +139,36 @@ fn what_is_spilled_is_found_by_queries_and_applied_by_the_next_sweep() {
     assert_eq!(world.core.spilled_entries(), 0);
     assert_eq!(world.core.spill_segments_size(), (0, 0), "nobody needs them any more");
     assert_eq!(world.get(world.space, "k000007"), Some(8));
+    world.check();
+}
+
+#[test]
+fn a_loaded_block_never_says_less_of_itself_than_its_load_did() {
+    let mut world = World::new();
+    let loaded = world.create("loaded");
+    world.put(world.space, "k", 1);
+    let (target, _) = world.core.begin_load(loaded).expect("it is empty");
+    world.until_published();
+    let block = LoadedBlock { key: Vec::new(), body: Vec::new(), records: 0, values: Vec::new() };
+    let id = world.core.load(Chunk::new(&target, &[block]));
+    for _ in 0..super::STEPS_MAX {
+        if world.core.load_ended(id).is_some() {
+            break;
+        }
+        world.step();
+    }
+    world.core.finish_load(&target, loaded).expect("nothing was accepted for it");
+    world.until_published();
+    let frontier = |world: &World| {
+        let directory = world.core.base.index.directory();
+        let block = directory.covering(loaded, b"").expect("it has a block");
+        (block, directory.block(block).placement().frontier)
+    };
+    let (block, before) = frontier(&world);
+    assert_eq!(before, target.seq);
+    let Core { base, pipeline, .. } = &mut world.core;
+    pipeline.start(base, &[block]);
+    world.until("the run is published", |core| core.pipeline.is_empty());
+    assert!(frontier(&world).1 >= before, "though no update was accepted since");
     world.check();
 }
