@@ -64,6 +64,19 @@ fn a_sweep_costs_another_look_though_the_value_is_the_same() {
 }
 
 #[test]
+fn a_change_that_was_swept_in_between_is_noticed_though_nothing_waits_before_or_after() {
+    let mut world = World::new();
+    world.put(world.space, "k", 1);
+    world.sweep();
+    let view = world.view(world.space, "k");
+    assert_eq!(view.updates().len(), 0);
+    world.add("k", 1);
+    world.sweep();
+    assert_eq!(world.view(world.space, "k").updates().len(), 0);
+    assert!(!holds(put_if(&mut world, "k", &view)));
+}
+
+#[test]
 fn nothing_is_said_while_a_range_is_on_its_way_out() {
     let mut world = World::new();
     world.add("k", 1);
