@@ -53,8 +53,9 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
 }
 
 fn to_json(damage: &Damage) -> serde_json::Value {
-    let Damage { device, offset, what, reason } = damage;
-    json!({"device": device.0, "offset": offset, "what": what, "reason": reason})
+    let Damage { location, what, reason } = damage;
+    let (device, offset) = location.map(|at| (at.device.0, at.offset)).unzip();
+    json!({"device": device, "offset": offset, "what": what, "reason": reason})
 }
 
 pub(crate) fn repair(args: &RepairArgs) -> Result<(), Failure> {

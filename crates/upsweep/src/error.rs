@@ -1,5 +1,6 @@
 //! Errors, grouped by what the caller does next; the precise reason is within.
 
+use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;
 
 use crate::device::{DeviceError, DeviceId};
@@ -307,14 +308,27 @@ pub enum ClosedError {
     Forked,
 }
 
-/// One place on a device whose content is not what was written, or cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what} on device {} at offset {offset}: {reason}", .device.0)]
-pub struct Damage {
+/// A position on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Location {
     /// The device.
     pub device: DeviceId,
     /// Offset in bytes.
     pub offset: u64,
+}
+
+impl Display for Location {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        write!(formatter, "device {} at offset {}", self.device.0, self.offset)
+    }
+}
+
+/// Something whose content is not what was written, or cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}{}: {reason}", .location.map_or(String::new(), |found| format!(" on {found}")))]
+pub struct Damage {
+    /// Where it begins; `None` if it has no place on a device, such as a block without an image.
+    pub location: Option<Location>,
     /// What was expected there, such as `block "k17" of space 3` or `log batch 42`.
     pub what: String,
     /// How it differs, such as `checksum mismatch`.
@@ -324,9 +338,7 @@ pub struct Damage {
 /// What has failed, and where.
 fn failed_write(device: DeviceId, offset: Option<u64>) -> String {
     match offset {
-        Some(offset) => {
-            format!("a durable write failed on device {} at offset {offset}", device.0)
-        }
+        Some(offset) => format!("a durable write failed on {}", Location { device, offset }),
         None => format!("a flush failed on device {}", device.0),
     }
 }
@@ -434,11 +446,17 @@ mod tests {
     #[test]
     fn damage_is_the_source_of_its_error() {
         let (what, reason) = ("block \"k17\"".to_owned(), "checksum mismatch".to_owned());
-        let damage = Damage { device: DeviceId(2), offset: 16384, what, reason };
+        let damage = Damage {
+            location: Some(Location { device: DeviceId(2), offset: 16384 }),
+            what,
+            reason,
+        };
         let error = Error::from(damage.clone());
         let text = "block \"k17\" on device 2 at offset 16384: checksum mismatch";
         assert_eq!(error.to_string(), format!("damaged: {text}"));
         let source = error.source().and_then(|source| source.downcast_ref::<Damage>());
         assert_eq!((source, error.code()), (Some(&damage), "damaged"));
+        let nowhere = Damage { location: None, ..damage };
+        assert_eq!(nowhere.to_string(), "block \"k17\": checksum mismatch");
     }
 }

@@ -428,7 +428,7 @@ pub mod structures;
 pub use engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
 pub use engine::registry::ModifierId;
 pub use engine::{Report, SpaceId, SpaceSize};
-pub use error::{ClosedError, Damage, Error, RequestError, RetryError};
+pub use error::{ClosedError, Damage, Error, Location, RequestError, RetryError};
 pub use log::Seq;
 pub use runtime::{
     CompactionProgress, CreateOptions, Durability, LoadSummary, OpenOptions, Status, Ticket,

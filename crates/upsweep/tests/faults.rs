@@ -10,13 +10,13 @@ mod spills;
 mod support;
 
 use support::{DATA, KEYS, LOG, LOG_START, PAGE, SEGMENT, SEGMENTS, World};
-use upsweep::layers::device::{DeviceError, FailureKind, Simulated};
+use upsweep::layers::device::{DeviceError, DeviceId, FailureKind, Simulated};
 use upsweep::layers::engine::DATA_START;
 use upsweep::layers::engine::format::checkpoint_format::{SLOT_BYTES, decode_superblock};
 use upsweep::layers::engine::format::image_format::ImageKind;
 use upsweep::layers::log::Seq;
 use upsweep::layers::log::format::BatchHeader;
-use upsweep::{ClosedError, Damage, Error, RetryError};
+use upsweep::{ClosedError, Damage, Error, Location, RetryError};
 
 /// Offsets of the superblock slots on the first data device.
 const SLOTS: [u64; 2] = [4096, 8192];
@@ -64,6 +64,15 @@ fn damage(error: Error) -> Damage {
         Error::Damaged(damage) => damage,
         other => panic!("damage was expected: {other}"),
     }
+}
+
+/// The device that is damaged.
+fn device_of(damage: &Damage) -> DeviceId {
+    damage.location.expect("it is on a device").device
+}
+
+fn at(device: DeviceId, offset: u64) -> Option<Location> {
+    Some(Location { device, offset })
 }
 
 #[test]
@@ -183,7 +192,7 @@ fn a_misdirected_block_is_reported_with_its_place_and_the_others_answer() {
         assert!(!errors.is_empty(), "the block is nowhere");
         for error in errors {
             let damage = damage(error);
-            assert_eq!(damage.device, DATA);
+            assert_eq!(device_of(&damage), DATA);
             assert!(damage.what.starts_with("block \"key "), "{damage}");
             assert!(damage.what.ends_with(&format!("of space {}", world.space)), "{damage}");
         }
@@ -202,7 +211,7 @@ fn a_misdirected_log_batch_is_missed_as_soon_as_a_later_one_attests_it() {
     world.check();
     world.stop();
     let found = damage(world.open().expect_err("a batch is missing"));
-    assert_eq!(found.device, LOG);
+    assert_eq!(device_of(&found), LOG);
     assert!(found.what.starts_with("log batch "), "{found}");
     let report = world.verify().expect("verified");
     assert_eq!(report.damage, [found]);
@@ -216,7 +225,7 @@ fn a_bit_flip_in_a_block_is_reported_and_its_updates_are_kept_apart() {
     world.devices.bank.flip_bit(DATA, block.offset + 100, 3);
     world.open().expect("opens: blocks are read when they are needed");
     let found = damage(world.get(number).expect_err("damaged"));
-    assert_eq!((found.device, found.offset), (DATA, block.offset));
+    assert_eq!(found.location, at(DATA, block.offset));
     let what = format!("block {:?} of space {}", String::from_utf8_lossy(&block.key), world.space);
     assert_eq!((found.what.as_str(), found.reason.as_str()), (&*what, "malformed checksum"));
     let damaged = world.check_or_damaged().len();
@@ -244,7 +253,7 @@ fn a_bit_flip_in_a_page_node_or_root_of_the_checkpoint_keeps_the_store_closed() 
         world.stop();
         world.devices.bank.flip_bit(DATA, offset + 48, 0);
         let found = damage(world.open().expect_err("the directory is damaged"));
-        assert_eq!((found.device, found.offset), (DATA, offset));
+        assert_eq!(found.location, at(DATA, offset));
         assert!(found.what.starts_with(&format!("{kind:?} ")), "{found}");
         assert_eq!(found.reason, "malformed checksum");
         let report = world.verify().expect("verified");
@@ -272,7 +281,7 @@ fn a_bit_flip_in_one_superblock_is_survived_or_reported_and_in_both_reported() {
     world.stop();
     SLOTS.iter().for_each(|slot| world.devices.bank.flip_bit(DATA, slot + 50, 7));
     let found = damage(world.open().expect_err("no superblock"));
-    assert_eq!((found.device, found.offset, &*found.what), (DATA, 4096, "both superblocks"));
+    assert_eq!((found.location, &*found.what), (at(DATA, 4096), "both superblocks"));
     assert_eq!(world.verify().expect("verified").damage, [found]);
 }
 
@@ -329,7 +338,7 @@ fn a_bit_flip_in_the_log_is_reported_if_the_record_is_needed_and_harmless_if_not
             }
             Err(error) => {
                 let found = damage(error);
-                assert_eq!(found.device, LOG);
+                assert_eq!(device_of(&found), LOG);
                 assert!(found.what.starts_with("log "), "{found}");
                 assert_eq!(world.verify().expect("verified").damage, [found]);
                 reported += 1;
@@ -348,7 +357,7 @@ fn an_unreadable_sector_of_a_block_is_reported_and_the_others_answer() {
     world.open().expect("opens");
     world.add_all(1).expect("accepted");
     let found = damage(world.get(number).expect_err("unreadable"));
-    assert_eq!((found.device, found.offset), (DATA, block.offset));
+    assert_eq!(found.location, at(DATA, block.offset));
     // The sweep reads the whole stretch, fails, and reads block by block.
     world.sweep().expect("swept");
     let damaged = world.check_or_damaged().len();
@@ -368,7 +377,7 @@ fn an_unreadable_sector_of_the_log_is_reported() {
     match world.open() {
         // The batch is not needed any more, and its page is not the first of a segment.
         Ok(()) => world.check(),
-        Err(error) => assert_eq!(damage(error).device, LOG),
+        Err(error) => assert_eq!(device_of(&damage(error)), LOG),
     }
     let mut world = World::swept(14);
     world.add_all(2).expect("accepted");
@@ -376,7 +385,7 @@ fn an_unreadable_sector_of_the_log_is_reported() {
     let (offset, _) = batches(&world).pop().expect("batches");
     world.devices.bank.make_unreadable(LOG, offset, 1);
     let found = damage(world.open().expect_err("the tail cannot be read"));
-    assert_eq!(found.device, LOG);
+    assert_eq!(device_of(&found), LOG);
     assert!(found.reason.starts_with("read failed: "), "{found}");
     assert_eq!(world.verify().expect("verified").damage, [found]);
 }

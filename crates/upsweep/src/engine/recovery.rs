@@ -38,7 +38,7 @@ use super::quarantine::{
 };
 use super::registry::{OwnFormats, Registry};
 use crate::device::{self, Buffer, DeviceId, Devices};
-use crate::error::{ClosedError, Damage, Error, RequestError};
+use crate::error::{ClosedError, Damage, Error, Location, RequestError};
 use crate::events::event;
 use crate::log::{self, Log, LogConfig, LogRegion, Seq};
 use crate::placement::{DEVICE_BYTES_MAX, Extent, SpaceMap, UNIT_BYTES};
@@ -118,8 +118,8 @@ fn read_superblock(devices: &mut dyn Devices, store: [u8; 16]) -> Result<Superbl
         }
     }
     found.ok_or_else(|| {
-        let (device, offset) = (DeviceId(0), SUPERBLOCK_SLOTS[0]);
-        Damage { device, offset, what: "both superblocks".to_owned(), reason }.into()
+        let location = Some(Location { device: DeviceId(0), offset: SUPERBLOCK_SLOTS[0] });
+        Damage { location, what: "both superblocks".to_owned(), reason }.into()
     })
 }
 
@@ -142,7 +142,7 @@ pub fn open(
     let last = reader.last_seq();
     let wanted = superblock.root_seq.max(superblock.durable);
     if last < wanted {
-        return Err(lost_log(&config, wanted, last));
+        return Err(lost_log(wanted, last));
     }
     superblock.epoch = superblock.epoch.max(reader.epoch_seen()) + 1;
     let epoch = superblock.epoch;
@@ -203,19 +203,18 @@ pub fn open(
 fn check_length(found: &LogConfig) -> Result<(), Error> {
     let is_short = |region: &&LogRegion| region.bytes < found.region_bytes_min();
     let Some(region) = found.regions.iter().find(is_short) else { return Ok(()) };
-    let (device, offset) = (region.device, region.offset + region.bytes);
+    let end = Location { device: region.device, offset: region.offset + region.bytes };
     let reason = "the device ends here: what was behind it is lost; restore a backup".to_owned();
-    Err(Damage { device, offset, what: "the log".to_owned(), reason }.into())
+    Err(Damage { location: Some(end), what: "the log".to_owned(), reason }.into())
 }
 
-fn lost_log(config: &Config, wanted: Seq, last: Seq) -> Error {
-    let region = config.log_regions[0];
+fn lost_log(wanted: Seq, last: Seq) -> Error {
     let what = format!("log record {wanted}");
     let reason = format!(
         "the log ends at record {last}, but was on stable media up to there: what came between is \
          lost; restore a backup"
     );
-    Damage { device: region.device, offset: region.offset, what, reason }.into()
+    Damage { location: None, what, reason }.into()
 }
 
 fn read_root(
@@ -247,7 +246,7 @@ fn read_image<T>(
         .map_err(|reason| {
             let key = String::from_utf8_lossy(identity.key);
             let what = format!("{:?} {key:?} of space {}", identity.kind, identity.number);
-            Damage { device: extent.device, offset: extent.offset, what, reason }.into()
+            Damage { location: Some(extent.location()), what, reason }.into()
         })
 }
 
@@ -296,9 +295,9 @@ impl Core {
 
     fn claim(&mut self, extent: Extent, what: &str) -> Result<(), Error> {
         self.base.index.space_map.claim(extent).map_err(|_| {
-            let (device, offset) = (extent.device, extent.offset);
+            let location = Some(extent.location());
             let reason = format!("its {} bytes overlap another image or the end", extent.bytes);
-            Damage { device, offset, what: what.to_owned(), reason }.into()
+            Damage { location, what: what.to_owned(), reason }.into()
         })
     }
 }
@@ -354,10 +353,9 @@ fn load_checkpoint(
 fn restore_spaces(base: &mut Base, root: &Root, root_extent: Option<Extent>) -> Result<(), Error> {
     let restored = base.index.restore(root)?;
     restored.map_err(|reason| {
-        let extent = root_extent.unwrap_or(Extent { device: DeviceId(0), offset: 0, bytes: 0 });
-        let (device, offset) = (extent.device, extent.offset);
+        let location = root_extent.map(Extent::location);
         let what = "the trees of the checkpoint".to_owned();
-        Damage { device, offset, what, reason }.into()
+        Damage { location, what, reason }.into()
     })
 }
 
@@ -372,10 +370,10 @@ fn check_number(base: &Base, number: u32, image: &ImageRecord) -> Result<(), Err
     if u64::from(number) < units + NUMBERS_BEYOND_UNITS {
         return Ok(());
     }
-    let (device, offset) = (image.extent.device, image.extent.offset);
+    let location = Some(image.extent.location());
     let what = "the directory".to_owned();
     let reason = format!("number {number} is out of all proportion");
-    Err(Damage { device, offset, what, reason }.into())
+    Err(Damage { location, what, reason }.into())
 }
 
 /// The spaces that the engine keeps for itself.

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 
 use super::block_format::{Routing, UpdateRef};
 use super::blocks::BlockId;
-use super::config::Config;
 use super::core::Core;
 use super::directory::Target;
 use super::drive;
@@ -25,8 +24,8 @@ use super::queue::Waiting;
 use super::spill_segments::{self, Filter, SpillSegment};
 use crate::broken::{self, Fault};
 use crate::device::{self, Devices};
-use crate::error::{Damage, Error};
-use crate::log::{LogReader, RecordRef, Seq};
+use crate::error::{Damage, Error, Location};
+use crate::log::{BatchRecords, LogReader, RecordRef, Seq};
 use crate::placement::Extent;
 
 /// Replay looks updates up together once it has gathered so many, or a batch ends.
@@ -40,20 +39,21 @@ impl Core {
         reader: &mut LogReader,
     ) -> Result<(), Error> {
         while let Some(batch) = reader.next_batch(devices)? {
-            batch.iter().try_for_each(|record| self.replay_change(record))?;
+            let BatchRecords { location, records } = batch;
+            records.iter().try_for_each(|record| self.replay_change(location, record))?;
         }
         reader.rewind();
         self.base.index.index_places();
         Ok(())
     }
 
-    fn replay_change(&mut self, record: &RecordRef<'_>) -> Result<(), Error> {
+    fn replay_change(&mut self, batch: Location, record: &RecordRef<'_>) -> Result<(), Error> {
         let (seq, begin) = (record.seq, self.checkpointer.superblock().root_seq);
         if seq <= begin && !self.base.journal.is_of_changes(record.stream) {
             return Ok(());
         }
         let payload = record_format::decode(record.payload)
-            .map_err(|malformed| malformed_record(&self.base.config, seq, malformed))?;
+            .map_err(|malformed| malformed_record(batch, seq, malformed))?;
         if let Payload::RemoveRange(range) = &payload {
             self.base.index.will_remove(seq, range.clone());
         }
@@ -69,11 +69,11 @@ impl Core {
                 self.base.index.bindings.bind(record);
                 return Ok(());
             }
-            Payload::Updates(updates) => self.blocks_for(seq, updates)?,
+            Payload::Updates(updates) => self.blocks_for(batch, seq, updates)?,
             Payload::DeferredCounts(updates) => {
-                let blocks = self.blocks_for(seq, updates.clone())?;
+                let blocks = self.blocks_for(batch, seq, updates.clone())?;
                 self.base.index.apply_event(seq, blocks, Release::Never);
-                Event::DeferredCounts(deferred_counts(&self.base.config, seq, updates)?)
+                Event::DeferredCounts(deferred_counts(batch, seq, updates)?)
             }
             Payload::CreateSpace(record) => {
                 self.base.index.bindings.format(&record.format)?;
@@ -100,13 +100,18 @@ impl Core {
     }
 
     /// The blocks that updates needed when they were accepted.
-    fn blocks_for(&self, seq: Seq, mut updates: Updates<'_>) -> Result<Event, Error> {
+    fn blocks_for(
+        &self,
+        batch: Location,
+        seq: Seq,
+        mut updates: Updates<'_>,
+    ) -> Result<Event, Error> {
         let mut wanted = Vec::new();
         let has_sharing = self.base.index.directory().trees.has_sharing();
         loop {
             let next = updates
                 .next_update()
-                .map_err(|malformed| malformed_record(&self.base.config, seq, malformed))?;
+                .map_err(|malformed| malformed_record(batch, seq, malformed))?;
             let Some(update) = next else { return Ok(Event::Blocks(wanted)) };
             let Some(space) = self.base.index.directory().space(update.space) else { continue };
             space.check_format()?;
@@ -127,19 +132,20 @@ impl Core {
         self.base.index.begin_replay();
         let mut told = self.accepted();
         while let Some(batch) = reader.next_batch(devices)? {
+            let BatchRecords { location: batch, records } = batch;
             let mut group = Vec::new();
-            for RecordRef { seq, payload, .. } in batch {
+            for RecordRef { seq, payload, .. } in records {
                 if group.len() >= GROUP_UPDATES || self.base.quarantine.has_to_replay() {
                     self.replay_group(devices, &mut group, access)?;
                     self.base.replay_carried(seq);
                 }
                 let payload = record_format::decode(payload)
-                    .map_err(|malformed| malformed_record(&self.base.config, seq, malformed))?;
+                    .map_err(|malformed| malformed_record(batch, seq, malformed))?;
                 match payload {
                     Payload::Updates(updates)
                     | Payload::Change(_, updates)
                     | Payload::DeferredCounts(updates) => {
-                        gather(&self.base.config, seq, updates, &mut group)?;
+                        gather(batch, seq, updates, &mut group)?;
                     }
                     Payload::RemoveRange(range) => {
                         self.replay_group(devices, &mut group, access)?;
@@ -432,12 +438,12 @@ impl Core {
 
 /// Adds the updates of a record to a group.
 fn gather<'a>(
-    config: &Config,
+    batch: Location,
     seq: Seq,
     mut updates: Updates<'a>,
     group: &mut Vec<(Seq, LoggedUpdate<'a>)>,
 ) -> Result<(), Error> {
-    let malformed = |malformed| malformed_record(config, seq, malformed);
+    let malformed = |malformed| malformed_record(batch, seq, malformed);
     while let Some(update) = updates.next_update().map_err(malformed)? {
         group.push((seq, update));
     }
@@ -446,12 +452,12 @@ fn gather<'a>(
 
 /// What cells of the reference array a record tells, and how much.
 fn deferred_counts(
-    config: &Config,
+    batch: Location,
     seq: Seq,
     mut updates: Updates<'_>,
 ) -> Result<Vec<(u64, i64)>, Error> {
     let mut cells = Vec::new();
-    let malformed = |malformed| malformed_record(config, seq, malformed);
+    let malformed = |malformed| malformed_record(batch, seq, malformed);
     while let Some(update) = updates.next_update().map_err(malformed)? {
         let cell = decode_cell(update.key, update.operand);
         cells.push(cell.ok_or_else(|| malformed(Malformed("cell of the reference array")))?);
@@ -459,9 +465,9 @@ fn deferred_counts(
     Ok(cells)
 }
 
-fn malformed_record(config: &Config, seq: Seq, malformed: Malformed) -> Error {
-    let region = config.log_regions[0];
+/// A record whose batch is whole, and whose content this version does not know.
+fn malformed_record(batch: Location, seq: Seq, malformed: Malformed) -> Error {
     let what = format!("log record {seq}");
     let reason = format!("checksum holds, but the content is not known here: {malformed}");
-    Damage { device: region.device, offset: region.offset, what, reason }.into()
+    Damage { location: Some(batch), what, reason }.into()
 }

@@ -29,7 +29,7 @@ use super::queue::Waiting;
 use super::recovery;
 use super::registry::Registry;
 use super::spill_segments;
-use crate::device::{self, Buffer, DeviceId, Devices};
+use crate::device::{self, Buffer, Devices};
 use crate::error::{Damage, Error};
 use crate::placement::Extent;
 
@@ -111,10 +111,9 @@ impl Verifier<'_> {
         }
         for reason in faults {
             let extent = self.core.checkpointer.superblock().root;
-            let (device, offset) =
-                extent.map_or((DeviceId(0), 0), |extent| (extent.device, extent.offset));
+            let location = extent.map(Extent::location);
             let what = "the directory".to_owned();
-            self.report.damage.push(Damage { device, offset, what, reason });
+            self.report.damage.push(Damage { location, what, reason });
         }
     }
 
@@ -235,18 +234,18 @@ impl Verifier<'_> {
         let key = String::from_utf8_lossy(&block.key);
         let what = format!("block {key:?} of space {}", block.space);
         let Some(extent) = block.extent() else { return };
-        let (device, offset) = (extent.device, extent.offset);
-        self.report.damage.push(Damage { device, offset, what, reason });
+        let location = Some(extent.location());
+        self.report.damage.push(Damage { location, what, reason });
     }
 
     fn check_spill_segments(&mut self) {
         for segment in self.core.base.index.spill_segments.iter() {
             self.report.spill_segments += 1;
             if let Err(reason) = self.check_spill_segment(&segment.record) {
-                let Extent { device, offset, .. } = segment.record.extent;
+                let location = Some(segment.record.extent.location());
                 let low = String::from_utf8_lossy(&segment.record.low);
                 let what = format!("spill segment {low:?} of space {}", segment.record.space);
-                self.report.damage.push(Damage { device, offset, what, reason });
+                self.report.damage.push(Damage { location, what, reason });
             }
         }
     }

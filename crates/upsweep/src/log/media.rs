@@ -5,7 +5,7 @@ use super::writer::Link;
 use super::{LogConfig, Seq};
 use crate::broken::{self, Fault};
 use crate::device::{self, Buffer, Devices};
-use crate::error::{Damage, Error};
+use crate::error::{Damage, Error, Location};
 
 /// Bytes that a window reads ahead.
 const WINDOW_BYTES: u64 = 1 << 20;
@@ -158,7 +158,8 @@ impl Media {
     pub(super) fn damage(&self, device: usize, offset: u64, what: &str, reason: &str) -> Error {
         let region = self.config.regions[device];
         let (what, reason) = (what.to_owned(), reason.to_owned());
-        Damage { device: region.device, offset: region.offset + offset, what, reason }.into()
+        let location = Location { device: region.device, offset: region.offset + offset };
+        Damage { location: Some(location), what, reason }.into()
     }
 
     /// The `bytes` at `offset` of a ring, within one segment, through the window of the device.

@@ -44,13 +44,13 @@ mod seq;
 mod writer;
 
 pub use format::RecordRef;
-pub use reader::{LogReader, Record, read_back};
+pub use reader::{BatchRecords, LogReader, Record, read_back};
 pub use recover::recover;
 pub use seq::Seq;
 pub use writer::Log;
 
 use crate::device::{DeviceError, DeviceId, Devices};
-use crate::error::RequestError;
+use crate::error::{Location, RequestError};
 use format::{
     BATCH_HEADER_BYTES, DEVICES_MAX, PAGE_BYTES_MAX, PAGE_BYTES_MIN, RECORD_HEADER_BYTES,
 };
@@ -137,9 +137,10 @@ impl LogConfig {
     }
 
     /// Where the batch with this header lies: device, and offset in bytes there.
-    fn place_of(&self, header: &format::BatchHeader) -> (DeviceId, u64) {
+    fn location_of(&self, header: &format::BatchHeader) -> Location {
         let region = self.regions[usize::from(header.device)];
-        (region.device, region.offset + u64::from(header.page) * u64::from(self.page_bytes))
+        let offset = region.offset + u64::from(header.page) * u64::from(self.page_bytes);
+        Location { device: region.device, offset }
     }
 
     /// Checks every field.

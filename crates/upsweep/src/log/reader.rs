@@ -4,9 +4,9 @@ use super::format::{self, BATCH_HEADER_BYTES, BatchHeader, RecordRef};
 use super::media::{Media, Tip};
 use super::recover::recover;
 use super::writer::{Link, Log};
-use super::{LogConfig, Seq, StreamId};
-use crate::device::{self, Buffer, DeviceId, Devices};
-use crate::error::{ClosedError, Damage, Error, RequestError};
+use super::{LogConfig, LogRegion, Seq, StreamId};
+use crate::device::{self, Buffer, Devices};
+use crate::error::{ClosedError, Damage, Error, Location, RequestError};
 
 /// One record, copied out of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,15 @@ pub struct Record {
     pub stream: StreamId,
     /// What was appended.
     pub payload: Vec<u8>,
+}
+
+/// The records of one batch, in sequence order.
+#[derive(Debug)]
+pub struct BatchRecords<'a> {
+    /// Where the batch is.
+    pub location: Location,
+    /// Its records from the first sequence to replay on.
+    pub records: Vec<RecordRef<'a>>,
 }
 
 /// A recovered log: yields the records from `replay_from` to the end, as often as wanted, and makes
@@ -81,22 +90,22 @@ impl LogReader {
     pub fn next_batch(
         &mut self,
         devices: &mut dyn Devices,
-    ) -> Result<Option<Vec<RecordRef<'_>>>, Error> {
+    ) -> Result<Option<BatchRecords<'_>>, Error> {
         let Some(header) = self.step(devices)? else { return Ok(None) };
-        let place = self.media.config.place_of(&header);
+        let location = self.media.config.location_of(&header);
         let batch = self.media.batch(devices, &header)?;
         let (seed, end) = (format::record_seed(&header.store, header.epoch), header.records_end());
         let (mut records, mut at) = (Vec::new(), BATCH_HEADER_BYTES);
         while at < end {
             let record = format::decode_record(&batch[at..end], seed);
             let record =
-                record.map_err(|invalid| damage(place, header.number, invalid.reason()))?;
+                record.map_err(|invalid| damage(location, header.number, invalid.reason()))?;
             at += record.bytes();
             if record.valid && record.seq >= self.replay_from {
                 records.push(record);
             }
         }
-        Ok(Some(records))
+        Ok(Some(BatchRecords { location, records }))
     }
 
     /// Moves to the next batch; `None` at the end of the log.
@@ -118,9 +127,10 @@ impl LogReader {
 
     /// Damage of the batch with this number, at or behind the position.
     fn damage(&self, number: u64, reason: &str) -> Error {
-        let first = self.media.config.regions[0];
-        let place = self.position.map(|header| self.media.config.place_of(&header));
-        damage(place.unwrap_or((first.device, first.offset)), number, reason)
+        let LogRegion { device, offset, .. } = self.media.config.regions[0];
+        let first = Location { device, offset };
+        let location = self.position.map(|header| self.media.config.location_of(&header));
+        damage(location.unwrap_or(first), number, reason)
     }
 
     /// The youngest `count` records of `stream`, newest first, by the back pointers from batch to
@@ -231,9 +241,9 @@ impl LogReader {
     }
 }
 
-fn damage((device, offset): (DeviceId, u64), number: u64, reason: &str) -> Error {
+fn damage(location: Location, number: u64, reason: &str) -> Error {
     let (what, reason) = (format!("log batch {number}"), reason.to_owned());
-    Damage { device, offset, what, reason }.into()
+    Damage { location: Some(location), what, reason }.into()
 }
 
 fn write_in_place(
@@ -242,7 +252,7 @@ fn write_in_place(
     header: &BatchHeader,
     bytes: Buffer,
 ) -> Result<(), ClosedError> {
-    let (device, offset) = config.place_of(header);
+    let Location { device, offset } = config.location_of(header);
     device::write_alone(devices, device, offset, bytes).map_err(|error| ClosedError::WriteFailed {
         device,
         offset: Some(offset),

@@ -19,6 +19,7 @@
 use std::collections::BTreeMap;
 
 use crate::device::DeviceId;
+use crate::error::Location;
 
 /// Allocation unit in bytes: the largest sector of the devices that Upsweep supports.
 pub const UNIT_BYTES: u64 = 4096;
@@ -45,6 +46,12 @@ impl Extent {
     #[must_use]
     pub fn is_in_bounds(&self) -> bool {
         self.device.0 < DEVICES_MAX && self.end() <= DEVICE_BYTES_MAX
+    }
+
+    /// Where it begins.
+    #[must_use]
+    pub fn location(self) -> Location {
+        Location { device: self.device, offset: self.offset }
     }
 
     /// The byte after the last.

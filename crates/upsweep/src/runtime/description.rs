@@ -16,7 +16,7 @@ use crate::device::{self, Bank, Buffer, DeviceError, DeviceId, DeviceProfile, Sc
 use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::policy::{self, Options, Scale, Shape};
 use crate::engine::{self, Config, DATA_START};
-use crate::error::{ClosedError, Damage, Error, RequestError};
+use crate::error::{ClosedError, Damage, Error, Location, RequestError};
 use crate::log::{LogRegion, Seq};
 
 /// Latest version of a description.
@@ -218,7 +218,8 @@ pub(super) fn check_labels(devices: &mut dyn Bank, description: &Description) ->
             });
         if let Err(reason) = checked {
             let what = format!("label of {}", devices.description(device).name);
-            return Err(Damage { device, offset: 0, what, reason }.into());
+            let location = Some(Location { device, offset: 0 });
+            return Err(Damage { location, what, reason }.into());
         }
     }
     Ok(())

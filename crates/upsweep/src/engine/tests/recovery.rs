@@ -12,7 +12,7 @@ use crate::engine::ids::{Seq, SpaceId};
 use crate::engine::modifier::{Modifier, Outcome, Refusal, ValueRef};
 use crate::engine::registry::{ModifierId, PUT, Registry};
 use crate::engine::{Access, Config, Core, create, open};
-use crate::error::{Error, RequestError};
+use crate::error::{Error, Location, RequestError};
 
 fn data() -> DeviceId {
     DeviceId(0)
@@ -69,7 +69,8 @@ fn a_store_without_a_superblock_is_damaged_and_one_of_another_store_is_not_opene
         devices.poke(data(), offset + 8, &[0xff; 8]);
     }
     let Err(Error::Damaged(damage)) = reopened(&mut devices, &config) else { panic!("both torn") };
-    assert_eq!((damage.offset, &*damage.what), (SUPERBLOCK_SLOTS[0], "both superblocks"));
+    let at = Location { device: data(), offset: SUPERBLOCK_SLOTS[0] };
+    assert_eq!((damage.location, &*damage.what), (Some(at), "both superblocks"));
 }
 
 #[test]
@@ -86,7 +87,7 @@ fn a_damaged_root_page_or_node_is_named_and_the_store_does_not_open() {
         let Err(Error::Damaged(damage)) = reopened(&mut devices, &config) else {
             panic!("{extent:?} is torn")
         };
-        assert_eq!((damage.device, damage.offset), (extent.device, extent.offset));
+        assert_eq!(damage.location, Some(extent.location()));
     }
 }
 
@@ -98,7 +99,7 @@ fn a_log_that_has_lost_what_was_stable_is_damaged() {
     let Err(Error::Damaged(damage)) = reopened(&mut devices, &config) else {
         panic!("it is empty")
     };
-    assert_eq!((damage.device, &damage.what[..10]), (region.device, "log record"));
+    assert_eq!((damage.location, &damage.what[..10]), (None, "log record"));
 }
 
 #[test]

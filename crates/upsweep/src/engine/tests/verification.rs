@@ -41,7 +41,8 @@ fn every_torn_block_is_named_and_the_others_are_looked_at_all_the_same() {
     }
     let report = verify(&mut world.devices, world.config.clone(), &format::registry());
     let report = report.expect("it opens");
-    let mut found: Vec<u64> = report.damage.iter().map(|damage| damage.offset).collect();
+    let mut found: Vec<u64> =
+        report.damage.iter().filter_map(|damage| Some(damage.location?.offset)).collect();
     found.sort_unstable();
     let mut expected: Vec<u64> = extents[1..3].iter().map(|extent| extent.offset).collect();
     expected.sort_unstable();

@@ -138,7 +138,7 @@ fn damage_is_an_error_that_names_the_place_and_is_never_kept() {
     looks.ground.devices.poke(extent.device, extent.offset, &torn);
     let id = looks.pending(point("k0000"));
     let Err(Error::Damaged(damage)) = looks.answer(id) else { panic!("it is torn") };
-    assert_eq!((damage.device, damage.offset), (extent.device, extent.offset));
+    assert_eq!(damage.location, Some(extent.location()));
     assert_eq!(looks.ground.base.measured.damage().count(), 1);
     looks.ground.devices.poke(extent.device, extent.offset, &sound);
     let id = looks.pending(point("k0000"));

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::{Gathered, PendingView, ReadImage, ReadTarget, View, Wanted};
 use crate::broken::{self, Fault};
-use crate::device::DeviceId;
 use crate::engine::base::Base;
 use crate::engine::block_format::{Routing, UpdateRef};
 use crate::engine::cache::Image;
@@ -140,8 +139,8 @@ fn gather_spilled(base: &mut Base, view: &PendingView, id: BlockId) -> Result<Sp
         };
         let what = || format!("spill segment {:?}", String::from_utf8_lossy(&segment.record.low));
         let waiting = waiting.map_err(|malformed| {
-            let (device, offset) = (extent.device, extent.offset);
-            Damage { device, offset, what: what(), reason: malformed.to_string() }
+            let location = Some(extent.location());
+            Damage { location, what: what(), reason: malformed.to_string() }
         })?;
         found.extend(waiting.into_iter().map(Waiting::into_owned));
         read.push((extent, through, image));
@@ -196,13 +195,11 @@ fn set_aside(base: &Base, id: BlockId) -> Damage {
     let block = base.index.directory().block(id);
     let key = String::from_utf8_lossy(&block.key);
     let what = format!("block {key:?} of space {}", block.space);
-    let extent = block.extent();
-    let (device, offset) = extent.map_or((DeviceId(0), 0), |extent| (extent.device, extent.offset));
     let set_aside = "it could not be read when it was swept, and updates of it are in the \
                      quarantine: retry them";
     let is_lost = block.placement().has_lost_updates();
     let reason = if is_lost { LOST_UPDATES } else { set_aside }.to_owned();
-    Damage { device, offset, what, reason }
+    Damage { location: block.extent().map(Extent::location), what, reason }
 }
 
 /// Whether all that waits can be applied. In a store that is open for reading only modifiers may be

@@ -26,7 +26,7 @@ use super::io::IoKind;
 use super::queue::Waiting;
 use super::spill_segments::{self, SpillSegment};
 use crate::broken::{self, Fault};
-use crate::device::{Completion, DeviceId, Request, Token};
+use crate::device::{Completion, Request, Token};
 use crate::engine::ids::SpaceId;
 use crate::error::{Damage, Error};
 use crate::log::Seq;
@@ -83,9 +83,7 @@ impl View {
     /// The error that says that `what` in this block is not what was written there.
     #[must_use]
     pub fn damage(&self, what: String, reason: String) -> Error {
-        let (device, offset) =
-            self.extent.map_or((DeviceId(0), 0), |extent| (extent.device, extent.offset));
-        Damage { device, offset, what, reason }.into()
+        Damage { location: self.extent.map(Extent::location), what, reason }.into()
     }
 }
 
@@ -342,10 +340,10 @@ impl Views {
             Err(reason) => {
                 let key = String::from_utf8_lossy(key);
                 let what = format!("{name} {key:?} of space {number}");
-                let (device, offset) = (read.extent.device, read.extent.offset);
+                let location = Some(read.extent.location());
                 let (extent, met) = (Some(read.extent), format!("{what}: {reason}"));
                 base.measured.note_damage(Finder::Query, extent, &met);
-                damage = Some(Damage { device, offset, what, reason });
+                damage = Some(Damage { location, what, reason });
             }
         }
         for id in read.waiters {

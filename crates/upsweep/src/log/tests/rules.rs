@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::world::{STORE, World, config, in_small_pages};
 use crate::device::{Buffer, DeviceError, DeviceId, Operation, Request};
-use crate::error::{Error, RequestError};
+use crate::error::{Error, Location, RequestError};
 use crate::log::format::{self, BATCH_HEADER_BYTES, BatchHeader, Invalid, RECORD_HEADER_BYTES};
 use crate::log::{
     AppendError, LOG_TOKEN_BIT, Log, LogConfig, LogFailure, Quota, Seq, StreamId, Urgency, recover,
@@ -408,7 +408,7 @@ fn a_missing_batch_that_a_later_one_attests_is_damage() {
     world.bank.media[0][8192 + 200] ^= 1;
     match world.replay(Seq::FIRST) {
         Err(Error::Damaged(damage)) => {
-            assert_eq!((damage.device, damage.offset), (DeviceId(0), 8192));
+            assert_eq!(damage.location, Some(Location { device: DeviceId(0), offset: 8192 }));
             assert_eq!(damage.what, "log batch 2");
         }
         other => panic!("{other:?}"),

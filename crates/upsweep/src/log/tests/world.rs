@@ -230,7 +230,7 @@ impl World {
         let mut records = Vec::new();
         reader.rewind();
         while let Some(batch) = reader.next_batch(&mut self.bank)? {
-            records.extend(batch.into_iter().map(|record| Record {
+            records.extend(batch.records.into_iter().map(|record| Record {
                 seq: record.seq,
                 stream: record.stream,
                 payload: record.payload.to_vec(),
