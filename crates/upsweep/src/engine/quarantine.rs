@@ -32,7 +32,8 @@ pub(super) struct Quarantine {
     carried: Vec<CarriedPut>,
     /// Those of the checkpoint that replay has not come to yet, by barrier.
     to_replay: VecDeque<CarriedPut>,
-    /// Those of sweeps during replay: sequence, key, operand.
+    /// Those of sweeps during replay: sequence, key, operand. The block that they go to may have an
+    /// image from after what replay has come to, and would seem to have got them.
     deferred: Vec<(Seq, Vec<u8>, Vec<u8>)>,
 }
 
@@ -63,16 +64,21 @@ impl Quarantine {
     }
 
     /// The same for a change that no log record holds: checkpoints carry the puts until they are
-    /// inside their block.
+    /// inside their block. In replay they come after all that the log has.
     pub(super) fn carry(
         &mut self,
         quarantined: &[Quarantined],
         index: &mut Index,
         journal: &mut Journal,
     ) {
-        let (barrier, before) = (index.accepted(), index.arena().used_bytes());
+        let before = index.arena().used_bytes();
+        let barrier = if index.is_replaying() { journal.last() } else { index.accepted() };
         for (key, operand) in puts(quarantined) {
-            index.enqueue_all(barrier, &[put_update(&key, &operand)], journal);
+            if index.is_replaying() {
+                self.deferred.push((barrier, key.clone(), operand.clone()));
+            } else {
+                index.enqueue_all(barrier, &[put_update(&key, &operand)], journal);
+            }
             self.carried.push(CarriedPut { barrier, key, operand });
         }
         self.overdraft_bytes += index.arena().used_bytes().saturating_sub(before);
@@ -109,17 +115,19 @@ impl Quarantine {
     /// In replay, before the record `seq`: puts that a checkpoint carried and that are older.
     pub(super) fn replay_carried(&mut self, seq: Seq, index: &mut Index, journal: &mut Journal) {
         while let Some(put) = self.to_replay.pop_front_if(|put| put.barrier < seq) {
+            index.accept_through(put.barrier);
             if is_carried(&put, index) {
-                index.accept_through(put.barrier);
                 index.enqueue_all(put.barrier, &[put_update(&put.key, &put.operand)], journal);
             }
         }
     }
 
-    /// What [`Quarantine::take`] has put off.
+    /// What replay has put off.
     pub(super) fn enqueue_deferred(&mut self, index: &mut Index, journal: &mut Journal) {
         debug_assert!(!index.is_replaying(), "it was put off until replay is over");
-        for (seq, key, operand) in std::mem::take(&mut self.deferred) {
+        let mut deferred = std::mem::take(&mut self.deferred);
+        deferred.sort_by_key(|(seq, _, _)| *seq);
+        for (seq, key, operand) in deferred {
             index.accept_through(seq);
             index.enqueue_all(seq, &[put_update(&key, &operand)], journal);
         }
