@@ -4,7 +4,7 @@
 use upsweep_sim::history;
 
 /// Seed, steps, and what it once found.
-const FOUND: [(u64, u64, &str); 35] = [
+const FOUND: [(u64, u64, &str); 37] = [
     (2, 2000, "a log full of updates had no room for the changes that would release it"),
     (36, 2000, "a store that was opened to look at was written to"),
     (50, 2000, "pages of a dropped space, listed in the root on its way, were given to others"),
@@ -40,6 +40,8 @@ const FOUND: [(u64, u64, &str); 35] = [
     (35, 2000, "what a checkpoint was to give free that had no room counted as leaked"),
     (127, 2000, "a sweep of replay moved a block back to before updates that its image had"),
     (296, 2000, "the same of the quarantine, for what replay sends there waited as of too early"),
+    (314, 2000, "a run took a large value along, and put it back after the run of its leaf"),
+    (100_201, 2000, "the same, where two runs wrote images of the same sequence"),
 ];
 
 #[test]

@@ -232,6 +232,12 @@ impl Clones {
 }
 
 impl Space {
+    /// Whether its blocks are the large values of another space.
+    #[must_use]
+    pub fn has_large_values(&self) -> bool {
+        self.record.name.is_empty()
+    }
+
     /// Whether its block format is registered.
     pub(super) fn is_registered(&self) -> bool {
         !self.format.name().is_empty()

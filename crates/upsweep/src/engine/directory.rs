@@ -275,6 +275,15 @@ impl Directory {
         likely.chain(self.spaces.iter()).find_map(|space| Some((space, in_space(space)?)))
     }
 
+    /// Whether a block is a large value. Cost: a look-up of its space, and one in a tree if that was
+    /// dropped and others have the block.
+    #[must_use]
+    pub fn is_large_value(&self, id: BlockId) -> bool {
+        let named = self.spaces.get(self.block(id).space);
+        let space = named.or_else(|| self.owner(id).map(|(space, _)| space));
+        space.is_some_and(Space::has_large_values)
+    }
+
     /// Adds a block to a space.
     pub fn insert(
         &mut self,
@@ -366,6 +375,7 @@ mod tests {
     use super::*;
     use crate::device::DeviceId;
     use crate::engine::block_format::UpdateRef;
+    use crate::engine::catalog::companion_record;
     use crate::engine::unregistered::Unregistered;
 
     fn space() -> SpaceId {
@@ -417,6 +427,24 @@ mod tests {
 
     fn extent() -> Extent {
         Extent { device: DeviceId(0), offset: 1 << 20, bytes: 4096 }
+    }
+
+    #[test]
+    fn a_block_is_a_large_value_if_its_space_has_those_of_another_dropped_or_not() {
+        let (companion, copy) = (space().next(), space().plus(3));
+        let mut directory = directory(&["a"]);
+        let root = directory.trees.create();
+        let record = companion_record(companion, SnapshotId::NONE);
+        directory.add_space(record, Arc::new(Unregistered), root);
+        let leaf = directory.exact(space(), b"a").expect("it was inserted");
+        let value = directory.insert(companion, b"a", Seq::FIRST, Placement::default());
+        assert!(!directory.is_large_value(leaf) && directory.is_large_value(value));
+        let root = directory.space(companion).expect("it is there").root;
+        directory.trees.share(root);
+        let record = companion_record(copy, SnapshotId::NONE);
+        directory.add_space(record, Arc::new(Unregistered), root);
+        directory.remove_space(companion);
+        assert!(directory.is_large_value(value), "the copy has it");
     }
 
     #[test]

@@ -354,7 +354,12 @@ impl Index {
                 let id = self.directory.replace(companion, key, seq, placement);
                 self.enter(id, placement.extent, release);
             }
-            (Some(placement), Some(found)) => self.place(BlockId(found.item), placement, release),
+            (Some(placement), Some(found)) => {
+                let id = BlockId(found.item);
+                let is_pinned = release != Release::Never && self.directory.block(id).pinned;
+                assert!(!is_pinned, "a large value is moved by the run of its leaf alone");
+                self.place(id, placement, release);
+            }
             (Some(placement), None) => {
                 let id = self.directory.insert(companion, key, seq, placement);
                 self.enter(id, placement.extent, release);

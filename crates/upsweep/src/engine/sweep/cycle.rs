@@ -121,7 +121,7 @@ impl Cycle {
                 break;
             }
             passed += u64::from(is_of_before);
-            if !waits && stays(base, block) {
+            if !waits && stays(base, id, block) {
                 continue;
             }
             run.push(id);
@@ -158,10 +158,14 @@ impl Cycle {
     }
 }
 
-/// Whether a block for which nothing waits stays where it is though a run reads what lies around
-/// it. Moved by itself it would share its image no longer. And an image that replay has not come to
-/// would say less of itself than it has, so that replay would apply the rest twice.
-fn stays(base: &Base, block: &Block) -> bool {
-    let shares = |extent| base.index.directory().is_image_shared(extent);
-    block.extent().is_some_and(shares) || block.placement().frontier > base.index.accepted()
+/// Whether a block for which nothing waits stays in place although a run reads its neighbours:
+/// - Moved alone, it would no longer share its image.
+/// - An image that is younger than what was replayed so far would get an older frontier, and replay
+///   would apply updates twice.
+/// - A large value is written by the run of its leaf, which pins the leaf and not the value.
+fn stays(base: &Base, id: BlockId, block: &Block) -> bool {
+    let directory = base.index.directory();
+    block.extent().is_some_and(|extent| directory.is_image_shared(extent))
+        || block.placement().frontier > base.index.accepted()
+        || directory.is_large_value(id)
 }
