@@ -39,7 +39,7 @@ impl Core {
         }
     }
 
-    /// Makes the caller wait for room, unless none may ever be made.
+    /// Makes the caller wait for room, unless a missing modifier may prevent it from being made.
     fn wait(&mut self, shortage: Shortage) -> Result<Accept, Error> {
         if let Some(missing) = self.base.missing_modifier() {
             return Err(missing);
