@@ -5,7 +5,7 @@
 //!
 //! | file | what it decides |
 //! |---|---|
-//! | `creation` | the properties that a store has from creation: blocks, segments and pages of the log |
+//! | `creation` | what is fixed at creation: blocks, segments and pages of the log |
 //! | `configure` | the configuration of one open, from memory and the user's options |
 //! | `limits` | how the memory of a configuration is divided, and its other limits |
 //! | `admission` | which updates are refused |
