@@ -1,28 +1,28 @@
-//! Every invariant of the trees, checked; and all references, counted anew from the roots.
+//! Checks of every invariant of the trees, and a recount of all references from the roots.
 
 use std::collections::BTreeMap;
 
 use super::{Items, NodeId, Reference, Trees};
 
-/// References as they are found from the roots.
+/// References as counted from the roots.
 #[derive(Clone, Debug, Default)]
 pub struct Audit {
     /// References of every node that is reached.
     pub nodes: BTreeMap<u32, u32>,
     /// References of every item that is reached.
     pub items: BTreeMap<u32, u32>,
-    /// What is wrong; empty if nothing is.
+    /// Descriptions of all faults; empty if there are none.
     pub faults: Vec<String>,
 }
 
 impl Audit {
-    /// References beyond the first, of everything.
+    /// References beyond the first, in total.
     #[must_use]
     pub fn extra(&self) -> u64 {
         self.nodes.values().chain(self.items.values()).map(|refs| u64::from(refs - 1)).sum()
     }
 
-    /// What the reference array has to say: cells that are not zero.
+    /// The expected content of the reference array: nonzero cells.
     #[must_use]
     pub fn cells(&self) -> BTreeMap<u64, i64> {
         let nodes = self.nodes.iter().map(|(node, refs)| (Reference::Node(*node), refs));
