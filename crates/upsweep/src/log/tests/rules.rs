@@ -1,4 +1,4 @@
-//! Each rule of the log by itself.
+//! Each rule of the log individually.
 
 use proptest::prelude::*;
 
@@ -142,7 +142,7 @@ fn relaxed_records_wait_for_a_full_batch_time_or_an_urgent_one() {
     assert_eq!(world.flights.len(), 2);
 }
 
-/// Puts urgent records, dispatches, and gives the devices that are writing.
+/// Puts urgent records, dispatches, and returns the devices that are writing.
 fn put_and_dispatch(world: &mut World, records: usize) -> Vec<u16> {
     for _ in 0..records {
         world.put(8, 1).expect("room");
@@ -380,7 +380,7 @@ fn batches_beyond_a_gap_never_come_back() {
     world.reopen(Seq::FIRST);
 }
 
-/// The sector that a torn batch lacks arrives as part of another batch with the same bytes there.
+/// The sector missing from a torn batch arrives as part of another batch with the same bytes there.
 #[test]
 fn a_torn_batch_is_not_completed_by_a_later_one() {
     let mut world = World::new(config(1, 4, 8, 2));
@@ -493,7 +493,7 @@ proptest! {
     }
 }
 
-/// The ring of a device is made longer until all steps of that are done.
+/// Extends the ring of a device until all steps are done.
 fn grow(world: &mut World, more: u64) {
     world.grow(more);
     while world.log.is_growing() {
