@@ -25,7 +25,7 @@ impl World {
     /// Makes the store and opens it.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn create(&mut self) -> Verdict {
         let config = self.plan.config.clone();
         engine::create(&mut self.bank, &config).map_err(|error| format!("create: {error}"))?;
@@ -37,7 +37,7 @@ impl World {
     /// Cuts the power and recovers.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn crash(&mut self) -> Verdict {
         self.tally.cuts += 1;
         let durable = self.core().durable();
@@ -50,7 +50,7 @@ impl World {
     /// Waits until everything is durable, closes the store and opens it again.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn restart(&mut self) -> Verdict {
         if self.random.percent(50) {
             self.core().request_sweep();
@@ -74,7 +74,7 @@ impl World {
     /// After a failed write the store has to be opened again.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn after_write_error(&mut self) -> Verdict {
         let durable = self.core().durable();
         let refused = self.core().drop_space(SpaceId::new(1));
@@ -136,7 +136,7 @@ impl World {
     /// Damage that was injected may be reported instead.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn recover_from_cut(&mut self, durable: Seq) -> Verdict {
         match self.recover(durable, true) {
             Err(reason) if reason == DAMAGED && self.damaged => Ok(()),

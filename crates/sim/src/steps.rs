@@ -33,7 +33,7 @@ impl World {
     /// One step.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn step(&mut self) -> Verdict {
         let cuts = self.cuts_now();
         if self.cutting.below(10_000) < cuts {
@@ -117,7 +117,7 @@ impl World {
     /// Offers the record that waits once more.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn try_waiting(&mut self) -> Verdict {
         let Some((updates, refused)) = self.waiting.take() else { return Ok(()) };
         if self.random.one_in(500) {
@@ -130,7 +130,7 @@ impl World {
     /// Offers a record, which has been refused before or not.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn modify(&mut self, mut updates: Vec<Update>, refused: Option<Refused>) -> Verdict {
         if refused.is_none() {
             updates.iter_mut().for_each(|update| self.fit(update));
@@ -158,7 +158,7 @@ impl World {
     /// the last one then.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn note_accepted(
         &mut self,
         seq: Seq,
@@ -285,7 +285,7 @@ impl World {
     /// Creates a table, if the log has room.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn create_table(&mut self) -> Verdict {
         let number = self.random.below(6);
         let name = format!("table {number}");

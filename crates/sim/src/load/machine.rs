@@ -66,7 +66,7 @@ impl Machine {
     /// The store of a plan with the data that it begins with, swept and at rest.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn create(plan: &LoadPlan) -> Verdict<Self> {
         let mut devices = plan.devices();
         devices.set_latency(LatencyModel { base_us: 1, bytes_per_us: 1 << 30, jitter_us: 0 });
