@@ -10,8 +10,6 @@
 //! order of arrival, and none that was withdrawn; answered callers have durable records, and
 //! callers with durable records are answered at once; room is passed on to a caller; every caller
 //! finishes.
-//! they came, and none that was taken back; who is answered has a durable record, and who has one
-//! is answered at once; room goes to somebody; everybody comes to an end.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -188,10 +186,14 @@ impl Callers {
             }
         });
         if let Some(seq) = early {
-            return Err(format!("who waits for {seq} is answered, but {durable} is durable"));
+            return Err(format!(
+                "the caller waiting for {seq} is answered, but {durable} is durable"
+            ));
         }
         match awaited.first().filter(|seq| **seq <= durable || is_closed) {
-            Some(seq) => Err(format!("{durable} is durable, but who waits for {seq} still does")),
+            Some(seq) => Err(format!(
+                "{durable} is durable, but the caller waiting for {seq} is not answered"
+            )),
             None => Ok(()),
         }
     }
@@ -439,7 +441,7 @@ impl World {
     /// A caller does.
     pub fn check_patience(&mut self, refused: Refused) -> Verdict {
         if self.bank.now_us() > refused.since_us + PATIENCE_US {
-            return Err(format!("an update waits for ever: {}", self.dump()));
+            return Err(format!("an update waits indefinitely: {}", self.dump()));
         }
         Ok(())
     }

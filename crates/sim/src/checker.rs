@@ -143,7 +143,7 @@ impl World {
                 return Err(format!("an update waits, and nothing happens: {}", self.dump()));
             }
         }
-        Err(format!("an update waits for ever: {}", self.dump()))
+        Err(format!("an update waits indefinitely: {}", self.dump()))
     }
 
     /// Checks that used space is exactly what a fresh read of the devices finds in use, and that

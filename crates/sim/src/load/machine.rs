@@ -153,7 +153,7 @@ impl Machine {
                 Err(error) => return Err(format!("filling the store: {error}")),
             }
         }
-        Err(format!("filling the store takes for ever: {}", self.dump()))
+        Err(format!("filling the store does not end: {}", self.dump()))
     }
 
     fn step(&mut self) {
@@ -169,7 +169,7 @@ impl Machine {
             }
             self.step();
         }
-        Err(format!("waiting for ever until {what}: {}", self.dump()))
+        Err(format!("waiting indefinitely until {what}: {}", self.dump()))
     }
 
     /// The virtual time, in microseconds.

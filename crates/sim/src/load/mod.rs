@@ -220,7 +220,7 @@ impl Load {
             }
             let since_us = callers.waiting_since_us().unwrap_or(u64::MAX);
             if since_us.saturating_add(PATIENCE_US) < machine.now_us() {
-                return Err(format!("a record waits for ever: {}", machine.dump()));
+                return Err(format!("a record waits indefinitely: {}", machine.dump()));
             }
         }
         callers.end_phase(machine, &mut journal);

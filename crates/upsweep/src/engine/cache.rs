@@ -123,7 +123,7 @@ mod tests {
         (0..3).for_each(|number| cache.put(extent(number), image(number as u8)));
         assert!(cache.get(extent(0)).is_some_and(|found| found.body() == [0, 0]));
         cache.put(extent(3), image(3));
-        assert_eq!(has(&mut cache, 0..4), [0, 2, 3], "1 was the oldest that nobody used");
+        assert_eq!(has(&mut cache, 0..4), [0, 2, 3], "1 was the oldest unused one");
         assert_eq!(cache.bytes(), 3 * 4096);
         cache.put(extent(4), image(4));
         cache.put(extent(5), image(5));

@@ -339,7 +339,7 @@ impl Checkpointer {
     /// Abandons this checkpoint for lack of room. Its places are free once its writes are done.
     fn abandon(&mut self, base: &mut Base, growth: &Growth) {
         let was_writing = matches!(self.phase, CheckpointPhase::Pages | CheckpointPhase::Root);
-        assert!(was_writing, "a superblock names only what has its place");
+        assert!(was_writing, "a superblock names only images with a place");
         self.requested = growth.is_under_way();
         base.index.set_full(base.index.is_full() || !growth.is_under_way());
         base.waiters.tell();
@@ -366,7 +366,7 @@ impl Checkpointer {
     }
 
     fn write_root(&mut self, base: &mut Base, growth: &mut Growth) {
-        assert!(self.pending == 0, "a root lists what is stable");
+        assert!(self.pending == 0, "a root lists only stable images");
         let mut root = std::mem::take(&mut self.next_root);
         root.nodes = self.next.nodes.values().copied().collect();
         root.pages = self.next.pages.values().copied().collect();
@@ -385,7 +385,7 @@ impl Checkpointer {
     }
 
     pub(super) fn write_done(&mut self, base: &mut Base, completion: &Completion) {
-        assert!(self.pending > 0, "a write that ends has begun");
+        assert!(self.pending > 0, "a write must begin before it ends");
         self.pending -= 1;
         if completion.result.is_err() {
             return;
@@ -408,11 +408,11 @@ impl Checkpointer {
 
     /// What was written before the flush began is stable.
     pub(super) fn flushed(&mut self) {
-        assert!(self.pending == 0, "a flush covers what was completely written");
+        assert!(self.pending == 0, "a flush covers only completed writes");
         self.phase = match self.phase {
             CheckpointPhase::PagesFlush => CheckpointPhase::Root,
             CheckpointPhase::RootFlush => CheckpointPhase::Superblock,
-            other => unreachable!("nobody waits for a flush in {other:?}"),
+            other => unreachable!("no flush is awaited in {other:?}"),
         };
     }
 
@@ -433,7 +433,10 @@ impl Checkpointer {
             if broken::is(Fault::ReleaseOfWaiting) { begin } else { base.index.frontier() };
         let replay_from = begin.min(waits_behind).next().max(self.superblock.replay_from);
         let end = base.journal.published().next();
-        assert!(begin < end && replay_from <= end, "the log is kept from what is published on");
+        assert!(
+            begin < end && replay_from <= end,
+            "the log is kept from the published sequence on"
+        );
         let superblock = Superblock {
             generation: self.superblock.generation + 1,
             replay_from,
@@ -469,7 +472,7 @@ impl Checkpointer {
             return;
         }
         assert!(superblock.replay_from >= self.superblock.replay_from, "the log is released once");
-        assert!(superblock.durable >= self.superblock.durable, "what is stable stays so");
+        assert!(superblock.durable >= self.superblock.durable, "stable records stay stable");
         assert!(superblock.generation == self.superblock.generation, "one is written at a time");
         let before = std::mem::replace(&mut self.superblock, superblock);
         if self.phase == CheckpointPhase::Superblock {

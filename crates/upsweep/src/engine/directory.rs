@@ -114,11 +114,11 @@ impl Directory {
         }
         for item in audit.items.keys().filter(|item| self.block(BlockId(**item)).birth == Seq::NONE)
         {
-            faults.push(format!("block {item} is in a space, and does not exist"));
+            faults.push(format!("block {item} is in a space, but does not exist"));
         }
         let images = self.count_images();
         if images != self.shared_images {
-            faults.push("images are shared by other numbers of blocks than it says".to_owned());
+            faults.push("the counts of blocks that share images are wrong".to_owned());
         }
         let images = images.into_iter();
         cells.extend(images.map(|(image, more)| (reference(image).index(), i64::from(more))));
@@ -472,8 +472,8 @@ mod tests {
         assert_eq!(directory.trees.deferred().values().sum::<i64>(), 2, "two besides the first");
         assert!(directory.leave_image(extent()) && directory.is_image_shared(extent()));
         assert!(directory.leave_image(extent()) && !directory.is_image_shared(extent()));
-        assert!(!directory.leave_image(extent()), "nobody else has it");
-        assert_eq!(directory.trees.deferred().len(), 0, "what cancels out is owed to nobody");
+        assert!(!directory.leave_image(extent()), "no other block has it");
+        assert_eq!(directory.trees.deferred().len(), 0, "counts that cancel out are not deferred");
     }
 
     #[test]

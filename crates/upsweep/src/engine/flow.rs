@@ -11,7 +11,6 @@
 //! Where the pace is unbounded they never rest: a resource is nearly full, or a caller waits for
 //! room. A caller that finds no room waits for the next publication, that is for one run: read,
 //! apply, write, flush and log of at most 32 blocks. No caller waits for a whole cycle.
-//! apply, write, flush and log of at most 32 blocks. No caller waits for a cycle.
 
 use super::policy::{self, RETRY_US};
 

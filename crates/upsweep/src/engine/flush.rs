@@ -30,8 +30,8 @@ pub(super) struct Flushes {
 impl Flushes {
     /// Adds a waiter for the next flush, whose writes are complete.
     pub(super) fn wait(&mut self, who: Flushing) {
-        debug_assert!(!self.waiting.contains(&who), "nobody waits for two flushes");
-        debug_assert!(!self.covered.contains(&who), "nobody waits for two flushes");
+        debug_assert!(!self.waiting.contains(&who), "a waiter waits for one flush only");
+        debug_assert!(!self.covered.contains(&who), "a waiter waits for one flush only");
         self.waiting.push(who);
     }
 
@@ -40,7 +40,7 @@ impl Flushes {
         if self.in_flight > 0 || self.waiting.is_empty() {
             return;
         }
-        assert!(self.covered.is_empty(), "who was covered went on when the flush ended");
+        assert!(self.covered.is_empty(), "covered waiters continued when the flush ended");
         self.began_us = now_us;
         self.covered = std::mem::take(&mut self.waiting);
         let devices = if broken::is(Fault::FlushOfOneDevice) { 1 } else { devices };
@@ -59,7 +59,7 @@ impl Flushes {
     /// flush covers, once it was the last device. After a failure the store accepts nothing any
     /// more.
     pub(super) fn device_done(&mut self, is_stable: bool) -> Vec<Flushing> {
-        assert!(self.in_flight > 0, "a flush that ends has begun");
+        assert!(self.in_flight > 0, "a flush must begin before it ends");
         self.in_flight -= 1;
         if self.in_flight > 0 || !is_stable {
             return Vec::new();
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(flushes.device_done(true), [], "the other device is not stable yet");
         assert_eq!(flushes.device_done(true), [Flushing::Run(RunId(1)), Flushing::Checkpoint]);
         flushes.pump(2, 7, &mut io);
-        assert_eq!(io.outgoing().len(), 4, "who came too late has the next one");
+        assert_eq!(io.outgoing().len(), 4, "late waiters get the next flush");
         flushes.device_done(true);
         assert_eq!(flushes.device_done(true), [Flushing::Spill(SpillId(1))]);
     }

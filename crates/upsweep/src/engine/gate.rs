@@ -56,7 +56,7 @@ impl Gate {
     }
 
     pub(super) fn resume(&mut self) {
-        debug_assert!(!self.is_closing, "who closes begins nothing any more");
+        debug_assert!(!self.is_closing, "a closing store starts no work");
         self.is_paused = false;
     }
 

@@ -196,7 +196,7 @@ mod tests {
         io.write(IoKind::SpillWrite(SpillId(3)), None, extent, Buffer::zeroed(4096));
         let kept = io.read_request(IoKind::View, None, extent);
         let sent: Vec<Request> = io.outgoing().drain(..).collect();
-        assert_eq!(sent.len(), 2, "who makes a request for somebody else does not submit it");
+        assert_eq!(sent.len(), 2, "a request made for another part is not submitted");
         assert_eq!((sent[0].token, sent[0].hint.owner), (read, Some(9)));
         assert_eq!(sent[0].hint.class, Class::SweepRead);
         assert_eq!(sent[1].hint.class, Class::Spill);

@@ -172,7 +172,7 @@ impl Journal {
         if self.waiting.is_empty() {
             self.published = self.published.max(self.takes_effect());
         }
-        debug_assert!(self.published <= self.takes_effect(), "only what is durable is in effect");
+        debug_assert!(self.published <= self.takes_effect(), "only durable records are in effect");
     }
 
     /// Recovery has put everything up to this sequence into effect.

@@ -157,7 +157,7 @@ mod tests {
         let mut pending = pending(&[("c", 1, 0), ("a", 3, 0), ("b", 2, 1), ("a", 2, 0)]);
         let seen = pending.in_range(b"a", None, |_| true);
         let taken = pending.take(b"a", None, Seq::new(u64::MAX));
-        assert_eq!(seen, taken, "who looks sees what is taken later");
+        assert_eq!(seen, taken, "a look sees what is taken later");
         let expected = [(1, "c"), (2, "a"), (2, "b"), (3, "a")];
         assert_eq!(keys(&taken), expected.map(|(seq, key)| (Seq::new(seq), key.to_owned())));
         assert_eq!((pending.len(), pending.bytes()), (0, 0));

@@ -372,7 +372,7 @@ fn check_number(base: &Base, number: u32, image: &ImageRecord) -> Result<(), Err
     }
     let location = Some(image.extent.location());
     let what = "the directory".to_owned();
-    let reason = format!("number {number} is out of all proportion");
+    let reason = format!("number {number} is implausibly large");
     Err(Damage { location, what, reason }.into())
 }
 

@@ -367,7 +367,7 @@ mod tests {
         let modifiers = bound(Does::PutItsOperand);
         assert!(modifiers.is_deletion(user_id(), b""));
         assert!(!modifiers.is_deletion(user_id(), b"v"));
-        assert!(!modifiers.is_deletion(PUT, b""), "nobody knows what an unbound one does");
+        assert!(!modifiers.is_deletion(PUT, b""), "the effect of an unbound one is unknown");
     }
 
     #[test]
@@ -426,6 +426,6 @@ mod tests {
         );
         let stand_in = bindings.format_or_stand_in("array:u32").expect("it is listed all the same");
         assert_eq!(stand_in.name(), "", "no registered format is without a name");
-        assert!(stand_in.check(&[], &[], None).is_err(), "nobody can look into its blocks");
+        assert!(stand_in.check(&[], &[], None).is_err(), "its blocks cannot be read");
     }
 }

@@ -278,7 +278,10 @@ impl Verifier<'_> {
             });
             if !is_inside || !ages.contains(&update.seq) {
                 let key = String::from_utf8_lossy(update.key);
-                return Err(format!("an update of {key:?} at {} is none of its own", update.seq));
+                return Err(format!(
+                    "an update of {key:?} at {} does not belong to it",
+                    update.seq
+                ));
             }
         }
         Ok(())

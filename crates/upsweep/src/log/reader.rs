@@ -118,7 +118,7 @@ impl LogReader {
                     return Ok(None);
                 }
                 let next = self.media.known_child(devices, &tip)?;
-                next.ok_or_else(|| self.damage(tip.number + 1, "was whole a moment ago"))?
+                next.ok_or_else(|| self.damage(tip.number + 1, "was whole in the previous read"))?
             }
         };
         self.position = Some(next);
@@ -156,7 +156,7 @@ impl LogReader {
             let found = match header {
                 Some(header) if self.media.is_whole(devices, &header)? => header,
                 _ if self.first.is_some_and(|first| number < first.number) => break,
-                _ => return Err(self.damage(number, "was whole a moment ago")),
+                _ => return Err(self.damage(number, "was whole in the previous read")),
             };
             let seed = format::record_seed(&found.store, found.epoch);
             let batch = &self.media.batch(devices, &found)?[..found.records_end()];

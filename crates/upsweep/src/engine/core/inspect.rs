@@ -334,7 +334,7 @@ impl Core {
         let pending: usize = index.directory().spaces().map(|space| space.pending.bytes()).sum();
         if pending != index.pending_bytes() {
             let counted = index.pending_bytes();
-            faults.push(format!("{counted} pending bytes are counted, and {pending} are pending"));
+            faults.push(format!("{counted} pending bytes are counted, but {pending} are pending"));
         }
         faults
     }
@@ -347,10 +347,10 @@ impl Core {
         let (kept, needed) = (journal.log().kept_from(), self.replay_from());
         let mut faults = Vec::new();
         if published > durable {
-            faults.push(format!("{published} has taken effect, and {durable} is durable"));
+            faults.push(format!("{published} has taken effect, but only {durable} is durable"));
         }
         if kept > needed.max(Seq::FIRST) {
-            faults.push(format!("the log is kept from {kept} on, and needed from {needed} on"));
+            faults.push(format!("the log is kept from {kept} on, but needed from {needed} on"));
         }
         faults
     }
@@ -363,7 +363,7 @@ impl Core {
         };
         let waiting: u64 = self.base.index.directory().table.from(0).map(waits).sum();
         let held = self.base.index.arena().held();
-        (waiting != held).then(|| format!("{held} queues are counted by age, and {waiting} wait"))
+        (waiting != held).then(|| format!("{held} queues are counted by age, but {waiting} wait"))
     }
 
     /// Checks that used space is exactly that of blocks, nodes, pages, spill segments and the root.
@@ -381,7 +381,7 @@ impl Core {
         if self.base.index.placed().len()
             != table.ids().filter(|id| table.get(*id).extent().is_some()).count()
         {
-            faults.push("the index of places names blocks that are not there".to_owned());
+            faults.push("the index of places names blocks that do not exist".to_owned());
         }
         let images = self.checkpointer.listed().images().map(|(_, image)| image.extent);
         let carried =
@@ -396,7 +396,7 @@ impl Core {
         let all: Vec<Extent> = all.chain(spill_segments).collect();
         let map = &self.base.index.space_map;
         for extent in all.iter().filter(|extent| !map.is_used(**extent)) {
-            faults.push(format!("{extent:?} is free, and referred to"));
+            faults.push(format!("{extent:?} is free, but referred to"));
         }
         if self.is_active() {
             return faults; // Runs and checkpoints in progress use other space.
@@ -404,7 +404,7 @@ impl Core {
         let referenced: u64 = all.iter().map(|extent| u64::from(extent.bytes)).sum();
         let used = map.used_bytes();
         if referenced != used {
-            faults.push(format!("{used} bytes are used, and {referenced} are referred to"));
+            faults.push(format!("{used} bytes are used, but {referenced} are referred to"));
         }
         faults
     }

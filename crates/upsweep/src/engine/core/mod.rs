@@ -13,7 +13,6 @@
 //!
 //! Invariants: what is published is durable; what is free is referenced by nothing durable; a
 //! pinned block is split or moved only by its run.
-//! pinned block is neither split nor moved by anyone but its run.
 
 mod calls;
 mod figures;
@@ -155,7 +154,10 @@ impl Core {
         self.views.pump(&mut self.base, &mut actions.views);
         actions.requests.append(self.base.io.outgoing());
         actions.room |= self.base.waiters.take_news();
-        debug_assert!(!self.rests_while_somebody_waits(), "nothing makes the room that is wanted");
+        debug_assert!(
+            !self.rests_while_somebody_waits(),
+            "nothing makes the room that a caller waits for"
+        );
     }
 
     /// Handles one completion of a device.

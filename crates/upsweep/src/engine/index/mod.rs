@@ -248,7 +248,7 @@ impl Index {
 
     /// Everything of the log is in images, queues and spill segments.
     pub(super) fn end_replay(&mut self) {
-        debug_assert!(self.replaying, "what ends has begun");
+        debug_assert!(self.replaying, "replay must begin before it ends");
         self.replaying = false;
         self.removed_ranges.clear();
     }
@@ -315,14 +315,14 @@ impl Index {
     pub(super) fn find_frontier(&mut self, next: Option<Seq>, last: Seq) {
         let next = next.unwrap_or(Seq::MAX);
         let before = self.frontier;
-        assert!(before < next, "what is not in effect yet is beyond the frontier");
+        assert!(before < next, "records not in effect yet are beyond the frontier");
         let waiting = self.arena.oldest().unwrap_or(Seq::MAX).min(next);
         // Records that are not updates need no sweep, and replay has not seen all of them.
         let seen = if self.replaying { self.accepted } else { last };
         let frontier = waiting.previous().min(seen);
         self.frontier = before.max(frontier);
         assert!(self.frontier < next && self.frontier <= last, "nor does it pass the log");
-        debug_assert!(self.swept() <= self.frontier, "what is in images is out of queues");
+        debug_assert!(self.swept() <= self.frontier, "swept updates are no longer queued");
     }
 
     /// Every update up to this sequence is inside a published image.

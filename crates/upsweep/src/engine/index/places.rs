@@ -27,7 +27,7 @@ impl Index {
         let before = self.directory.table.place(id, placement);
         assert!(
             before.frontier <= placement.frontier,
-            "the frontier of a block never moves back: replay goes by it"
+            "the frontier of a block never moves back: replay relies on it"
         );
         let block = self.directory.block_mut(id);
         block.spilled = 0; // A run applies the updates of spill segments too.

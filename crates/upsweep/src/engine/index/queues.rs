@@ -246,7 +246,7 @@ impl Index {
             self.arena.snapshots(queues).into_iter().map(Arc::new).collect();
         for (id, packed) in blocks.iter().zip(&packed) {
             let block = self.directory.block_mut(*id);
-            debug_assert!(block.pinned, "who freezes a block has it in hand");
+            debug_assert!(block.pinned, "only a pinned block is frozen");
             self.arena.clear(&mut block.queue);
             self.arena.hold(packed);
             let before = block.frozen.replace(Arc::clone(packed));

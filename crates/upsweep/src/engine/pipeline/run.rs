@@ -186,7 +186,7 @@ impl Pipeline {
         let store = base.config.store;
         let run = self.runs.get_mut(&id).expect("a run lives until it is published");
         let is_read = matches!(run.phase, RunPhase::Reading { pending: 1 });
-        debug_assert!(is_read, "a read that ends has begun");
+        debug_assert!(is_read, "a read must begin before it ends");
         let Some(buffer) = completion.buffer.filter(|_| completion.result.is_ok()) else {
             // One bad sector must not condemn the whole stretch: read block by block.
             run.phase = RunPhase::Scattered;
@@ -223,7 +223,7 @@ impl Pipeline {
         let RunPhase::Reading { pending } = &mut run.phase else {
             unreachable!("a run waits for all its reads")
         };
-        assert!(*pending > 0, "a read that ends has begun");
+        assert!(*pending > 0, "a read must begin before it ends");
         *pending -= 1;
     }
 
@@ -443,7 +443,7 @@ impl Pipeline {
             return;
         }
         let RunPhase::Writing { pending } = &mut self.run_mut(id).phase else { return };
-        assert!(*pending > 0, "a write that ends has begun");
+        assert!(*pending > 0, "a write must begin before it ends");
         *pending -= 1;
         if *pending == 0 {
             self.run_written(base, id);
@@ -464,7 +464,7 @@ impl Pipeline {
     /// The writes of the run are stable.
     pub(in crate::engine) fn flushed(&mut self, base: &mut Base, id: RunId) {
         let is_written = matches!(self.run_mut(id).phase, RunPhase::Flushing);
-        assert!(is_written, "a flush covers what was completely written");
+        assert!(is_written, "a flush covers only completed writes");
         self.run_mut(id).phase = RunPhase::Logging { refused: false };
         self.log_run(base, id);
     }
@@ -507,7 +507,7 @@ impl Pipeline {
             run.may_be_published(),
             "what is published is written, flushed, and logged or carried"
         );
-        assert!(run.frontier < seq, "a change comes after what it has applied");
+        assert!(run.frontier < seq, "a change comes after the updates that it has applied");
         base.index.end_freeze(run.frozen_bytes);
         base.measured.note_run(run.summary());
         if !broken::is(Fault::LostWake) {

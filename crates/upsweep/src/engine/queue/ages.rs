@@ -47,13 +47,13 @@ impl Ages {
     /// A counted queue waits no more.
     pub fn forget(&mut self, seq: Seq) {
         let (_, count) = self.count_of(seq);
-        *count = count.checked_sub(1).expect("what is forgotten was noted");
+        *count = count.checked_sub(1).expect("only counted queues are forgotten");
     }
 
     fn count_of(&mut self, seq: Seq) -> &mut (Seq, u32) {
         let after = self.stretches.partition_point(|(start, _)| *start <= seq);
         let found = after.checked_sub(1).and_then(|index| self.stretches.get_mut(index));
-        found.expect("what waits is inside a stretch")
+        found.expect("every waiting queue is inside a stretch")
     }
 
     /// A stretch begins here, so that anything older is distinguished exactly.

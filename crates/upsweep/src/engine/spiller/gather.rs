@@ -76,7 +76,7 @@ impl Spiller {
             blocks,
             frozen,
         };
-        debug_assert!(segment.first_seq <= segment.through, "what is in it was accepted");
+        debug_assert!(segment.first_seq <= segment.through, "its updates were accepted");
         debug_assert_eq!(segment.blocks.len(), segment.frozen.len(), "each block has its updates");
         let bytes = segment.memory_bytes();
         self.search.spilled_bytes += bytes as u64;

@@ -373,7 +373,7 @@ impl Spiller {
         }
         let spill = self.spill_mut(id);
         let SpillPhase::Writing { pending } = &mut spill.phase else { return };
-        assert!(*pending > 0, "a write that ends has begun");
+        assert!(*pending > 0, "a write must begin before it ends");
         *pending -= 1;
         if *pending == 0 && broken::is(Fault::SpillBeforeFlush) {
             spill.phase = SpillPhase::Logging { refused: false };
@@ -390,7 +390,7 @@ impl Spiller {
     pub(super) fn flushed(&mut self, base: &mut Base, id: SpillId) {
         let spill = self.spill_mut(id);
         let is_written = matches!(spill.phase, SpillPhase::Flushing);
-        assert!(is_written, "a flush covers what was completely written");
+        assert!(is_written, "a flush covers only completed writes");
         spill.phase = SpillPhase::Logging { refused: false };
         self.log_spill(base, id);
     }
@@ -427,7 +427,7 @@ impl Spiller {
             "it is written, flushed, and logged or carried"
         );
         let ends = spill.spill_segments.iter().map(|segment| segment.spilled.record.through);
-        assert!(!is_logged || ends.max() < Some(seq), "a spill comes after what is in it");
+        assert!(!is_logged || ends.max() < Some(seq), "a spill comes after its updates");
         base.index.end_freeze(spill.frozen_bytes);
         base.waiters.tell();
         base.metrics.spills_total.add(1);

@@ -1,4 +1,4 @@
-//! The base: how budgets are shared, and what is held in a store that is open for upkeep.
+//! The base: division of budgets, and held blocks in a store that is open for upkeep.
 
 use super::format;
 use super::ground::{Ground, exact_space, space};
@@ -115,7 +115,7 @@ fn missing() -> ModifierId {
     ModifierId(FIRST_USER_ID)
 }
 
-/// A store that is open for upkeep, of which a modifier is missing.
+/// A store that is open for upkeep, with a missing modifier.
 fn in_upkeep() -> Ground {
     let mut ground = Ground::new();
     let record = ModifierRecord { id: missing(), version: 1, name: "gone".to_owned() };

@@ -1,4 +1,4 @@
-//! Checkpoints: what they hold, what they release, and what becomes of one that finds no room.
+//! Checkpoints: what they hold, what they release, and the outcome of one that finds no room.
 
 use super::{Core, World, config};
 use crate::engine::Config;
@@ -99,7 +99,7 @@ fn one_that_finds_no_room_gives_back_what_it_has_written() {
     (0..4000).for_each(|number| world.put(world.space, &format!("k{number:06}"), number));
     world.sweep();
     world.until("it rests", |core| !core.is_active());
-    // All space but a few units goes to nobody, in pieces.
+    // Allocates all space except a few units, in pieces.
     let map = &mut world.core.base.index.space_map;
     let mut taken = Vec::new();
     while map.free_bytes() > 3 * 4096 {

@@ -1,4 +1,4 @@
-//! The index: an update waits in one place, and a place is in use if somebody is there.
+//! The index: an update waits in one place, and a place is in use if something is there.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

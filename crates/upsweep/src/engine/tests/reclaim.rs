@@ -1,4 +1,4 @@
-//! What was dropped comes back in portions, one record each, and one at a time.
+//! What was dropped is released in portions, one record each, and one at a time.
 
 use super::ground::{Ground, exact_space};
 use crate::engine::event::Event;
@@ -10,7 +10,7 @@ use crate::engine::quarantine::REFERENCES_SPACE;
 use crate::engine::reclaim::Reclaimer;
 use crate::engine::registry::PUT;
 
-/// Has the reclaimer take one step and its record take effect; whether there was one.
+/// Makes the reclaimer take one step and its record take effect; returns whether there was one.
 fn step(ground: &mut Ground, reclaimer: &mut Reclaimer) -> bool {
     let before = ground.base.journal.last();
     reclaimer.pump(&mut ground.base);

@@ -1,4 +1,4 @@
-//! Verification and driving: everything is read, nothing is written, and it comes to an end.
+//! Verification and driving: everything is read, nothing is written, and it terminates.
 
 use super::{World, format};
 use crate::device::Simulated;

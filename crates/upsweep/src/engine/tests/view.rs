@@ -1,4 +1,4 @@
-//! Views: image and waiting updates belong together, and damage is an error and never an answer.
+//! Views: image and waiting updates belong together, and damage is always reported as an error.
 
 use super::format;
 use super::ground::{Ground, exact_space, space};
@@ -12,7 +12,7 @@ fn point(key: &str) -> Wanted {
     Wanted::Point(key.into())
 }
 
-/// The ground and the views of it.
+/// The base and the views of it.
 struct Looks {
     ground: Ground,
     views: Views,
@@ -45,7 +45,7 @@ impl Looks {
         }
     }
 
-    /// Submits what views need; returns the requests, and the answers that are there.
+    /// Submits the reads of views; returns the requests, and the answers available.
     fn pump(&mut self) -> (Vec<Request>, Vec<(ViewId, ViewAnswer)>) {
         let mut answers = Vec::new();
         self.views.pump(&mut self.ground.base, &mut answers);
@@ -57,7 +57,7 @@ impl Looks {
         self.views.read_done(&mut self.ground.base, completion);
     }
 
-    /// Has a pending view read what it needs; its answer.
+    /// Makes a pending view perform its read; returns its answer.
     fn answer(&mut self, id: ViewId) -> ViewAnswer {
         for _ in 0..10 {
             let (requests, answers) = self.pump();

@@ -66,13 +66,13 @@ impl Trees {
         for (&number, &refs) in &audit.nodes {
             let said = self.nodes[number as usize].refs;
             if said != refs {
-                faults.push(format!("node {number} has {refs} references, and says {said}"));
+                faults.push(format!("node {number} has {refs} references, but records {said}"));
             }
         }
         for (&item, &refs) in &audit.items {
             let said = self.item_refs(item);
             if said != refs {
-                faults.push(format!("item {item} has {refs} references, and says {said}"));
+                faults.push(format!("item {item} has {refs} references, but records {said}"));
             }
         }
         if audit.nodes.len() != self.node_count() {
@@ -85,7 +85,11 @@ impl Trees {
             faults.push(format!("{counted} items, of which {reached} are reached: a leak"));
         }
         if audit.extra() != self.extra {
-            faults.push(format!("{} extra references, and says {}", audit.extra(), self.extra));
+            faults.push(format!(
+                "{} extra references, but {} are recorded",
+                audit.extra(),
+                self.extra
+            ));
         }
         for &root in roots {
             self.check_below(root, items, true, None, None, &mut faults);
