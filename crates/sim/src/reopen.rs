@@ -151,7 +151,9 @@ impl World {
         for attempt in 0.. {
             let Some(last) = self.survived()? else { return Err(DAMAGED.to_owned()) };
             if last < least && !self.may_lose_records() {
-                return Err(format!("records up to {least} were durable; up to {last} are there"));
+                return Err(format!(
+                    "records up to {least} were durable; only up to {last} are found"
+                ));
             }
             let attested = self.superblock().map_or(Seq::NONE, |superblock| superblock.durable);
             if attempt == 0 {

@@ -57,7 +57,7 @@ impl Refused {
         (!is_told && made > 0).then(|| {
             let waits_us = now_us - self.since_us;
             format!(
-                "{made} runs and spills made room, and the waiting caller was not told for {waits_us} us"
+                "{made} runs and spills made room, a waiting caller was not told for {waits_us} us"
             )
         })
     }

@@ -392,7 +392,7 @@ impl World {
                 self.answers.insert(id, answer);
                 Ok(())
             }
-            None => Err(format!("view {} was answered, but not asked for", id.0)),
+            None => Err(format!("view {} was answered, but not requested", id.0)),
         }
     }
 

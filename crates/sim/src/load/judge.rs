@@ -230,7 +230,7 @@ impl Scale {
             }
         };
         judge(Oracle::Wait, "a wait of", &journal.wait, self.most_us(self.callers));
-        judge(Oracle::Standstill, "nobody accepted for", &journal.standstill, self.most_us(1));
+        judge(Oracle::Standstill, "no caller accepted for", &journal.standstill, self.most_us(1));
     }
 
     /// Faults of a phase below the capacity, which ended at this time; returns the percentage of

@@ -467,7 +467,7 @@ impl Checkpointer {
 
     /// The superblock is stable, and takes effect.
     pub(super) fn superblock_done(&mut self, base: &mut Base, completion: &Completion) {
-        let superblock = self.next_superblock.take().expect("a superblock is on its way");
+        let superblock = self.next_superblock.take().expect("a superblock is being written");
         if completion.result.is_err() {
             return;
         }

@@ -324,7 +324,7 @@ impl Directory {
         space: SpaceId,
         change: impl FnOnce(&mut Trees, &BlockTable, NodeId) -> NodeId,
     ) {
-        let space = self.spaces.get_mut(space).expect("the space that changes is there");
+        let space = self.spaces.get_mut(space).expect("the changed space exists");
         space.root = change(&mut self.trees, &self.table, space.root);
     }
 

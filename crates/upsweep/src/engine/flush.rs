@@ -79,7 +79,7 @@ mod tests {
     fn one_flush_serves_all_who_waited_when_it_began_and_nobody_else() {
         let (mut flushes, mut io) = (Flushes::default(), Io::default());
         flushes.pump(2, 7, &mut io);
-        assert!(io.outgoing().is_empty(), "nobody waits");
+        assert!(io.outgoing().is_empty(), "there are no waiters");
         flushes.wait(Flushing::Run(RunId(1)));
         flushes.wait(Flushing::Checkpoint);
         flushes.pump(2, 7, &mut io);

@@ -23,7 +23,7 @@ use crate::log::Seq;
 /// The broken engine that loses refusals loses those longer than this, in bytes.
 const LOST_BYTES: usize = 4096;
 
-/// Refused updates on their way to the quarantine table.
+/// Refused updates that are being put into the quarantine table.
 #[derive(Default)]
 pub(super) struct Quarantine {
     /// Bytes that they have added to the queues since those were last within their limit.
@@ -84,8 +84,8 @@ impl Quarantine {
         self.overdraft_bytes += index.arena().used_bytes().saturating_sub(before);
     }
 
-    /// By how much quarantined updates may currently exceed the memory for queues, in bytes. No
-    /// caller is there to hold them back. Callers wait for them.
+    /// By how much quarantined updates may currently exceed the memory for queues, in bytes. They
+    /// have no caller that could be made to wait; other callers wait for them.
     pub(super) fn overdraft_bytes(&self) -> usize {
         self.overdraft_bytes
     }

@@ -34,7 +34,7 @@ const DEFERRED_COUNTS_PORTION: usize = 256;
 pub(super) struct Reclaimer {
     /// A portion of what was dropped.
     release_in_flight: bool,
-    /// Deferred reference counts, on their way to the reference array.
+    /// Deferred reference counts, being added to the reference array.
     deferred_counts_in_flight: bool,
     /// Space and key from which the next search for empty blocks starts.
     forget_from: (SpaceId, Box<[u8]>),

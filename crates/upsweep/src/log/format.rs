@@ -73,7 +73,7 @@ const _: () = assert!(BATCH_HEADER_BYTES + RECORD_HEADER_BYTES < PAGE_BYTES_MIN 
 const _: () =
     assert!(84 + 4 * DEVICES_MAX == 116 && 116 + 8 == CRC_AT && CRC_AT + 4 == BATCH_HEADER_BYTES);
 
-/// Why bytes are not what was asked for.
+/// Why bytes are not the requested structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalid {
     /// Fewer bytes than the structure needs.

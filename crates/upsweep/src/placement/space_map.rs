@@ -533,7 +533,7 @@ mod tests {
         assert_eq!((map.used_bytes(), map.hole_bytes()), (units(1), units(8)));
         assert_eq!((map.capacity_bytes(), map.free_bytes()), (units(7), units(6)));
         assert!(map.allocate_run(&[4 * UNIT]).is_none());
-        // What is asked for may lie in two holes, with used space between.
+        // The requested space may be in two holes, with used space between.
         assert_eq!(map.holes_from(device, 0, units(6)), Some((units(4), units(10), units(6))));
         assert_eq!(
             map.holes_from(device, units(8), units(6)),

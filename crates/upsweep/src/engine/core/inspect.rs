@@ -166,8 +166,8 @@ impl Core {
         self.base.queue_limit_bytes()
     }
 
-    /// By how much quarantined updates may currently exceed the memory for queues, in bytes. No
-    /// caller is there to hold them back. Callers wait for them.
+    /// By how much quarantined updates may currently exceed the memory for queues, in bytes. They
+    /// have no caller that could be made to wait; other callers wait for them.
     #[must_use]
     pub fn queue_overdraft_bytes(&self) -> usize {
         self.base.quarantine.overdraft_bytes()

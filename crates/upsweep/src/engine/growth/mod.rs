@@ -252,7 +252,7 @@ impl Growth {
     pub(super) fn file_space_done(&mut self, base: &mut Base, completion: &Completion) {
         base.waiters.tell();
         let (device, is_done) = (completion.device, completion.result.is_ok());
-        match self.asked.take().expect("one request is on its way") {
+        match self.asked.take().expect("one request is in flight") {
             Asked::Allocation(allocation) => self.allocated(base, device, allocation, is_done),
             Asked::Hole if is_done => {}
             Asked::Hole => self.punching.refused(device),

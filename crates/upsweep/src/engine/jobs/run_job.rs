@@ -164,7 +164,7 @@ impl RunJob {
             }
             left -= block.values.len();
         }
-        unreachable!("the index of a value that was asked for")
+        unreachable!("the index of a requested value")
     }
 
     /// Bytes of the images that it works on and of their updates waiting in memory.

@@ -65,7 +65,7 @@ fn who_finds_no_memory_waits_is_told_and_is_accepted_then() {
                     world.step();
                 }
             }
-            assert_ne!(world.room_events, told, "nobody tells who waits");
+            assert_ne!(world.room_events, told, "the waiting caller is not notified");
         }
         assert!(world.core.queue_bytes() <= world.core.queue_limit_bytes(), "inside the budget");
     }
@@ -103,7 +103,7 @@ fn full_devices_refuse_what_grows_and_take_deletions() {
                 Err(error) => return Some((number, error)),
             }
         }
-        panic!("an update waits for ever");
+        panic!("an update waits indefinitely");
     });
     let (count, error) = full.expect("a megabyte is full some time");
     assert!(matches!(error, Error::Retry(RetryError::Full { .. })), "{error:?}");

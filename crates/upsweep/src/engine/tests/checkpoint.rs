@@ -10,7 +10,7 @@ fn a_checkpoint_holds_the_directory_of_its_begin_and_releases_the_log() {
     world.sweep();
     let before = world.core.replay_from();
     world.checkpoint();
-    assert!(world.core.replay_from() > before, "the log is needed no more");
+    assert!(world.core.replay_from() > before, "the log is no longer needed");
     assert_eq!(world.core.metrics().checkpoints_total.get(), 1);
     let waits = world.core.accepted();
     world.add("k000001", 10);
@@ -110,7 +110,7 @@ fn one_that_finds_no_room_gives_back_what_it_has_written() {
     world.until("it gives up", |core| !core.is_checkpointing());
     assert_eq!(world.core.metrics().checkpoints_total.get(), 0);
     assert!(world.core.is_full());
-    assert_eq!(world.core.space_map().used_bytes(), used, "all is given back");
+    assert_eq!(world.core.space_map().used_bytes(), used, "all of it is released");
     let map = &mut world.core.base.index.space_map;
     taken.into_iter().for_each(|extent| map.free(extent));
     world.checkpoint();

@@ -23,7 +23,7 @@ fn holds(answer: Result<Conditional, Error>) -> bool {
             true
         }
         Conditional::Changed => false,
-        Conditional::Unsettled => panic!("nothing is on its way"),
+        Conditional::Unsettled => panic!("no change is in progress"),
     }
 }
 

@@ -57,7 +57,7 @@ fn an_update_without_room_has_a_device_grow_and_then_has_the_room() {
     assert!(growth.has_room_for(&ground.base, &put(&value), bytes, 0));
     let reserved = growth.reserved_bytes(&ground.base, bytes, 1);
     assert!(ground.base.index.space_map.free_bytes() >= reserved, "the invariant");
-    assert!(!growth.grows_for_room(&ground.base), "nobody waits");
+    assert!(!growth.grows_for_room(&ground.base), "no caller waits");
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_device_that_refuses_is_asked_for_less_and_then_for_nothing_until_some_time_
     ground.base.now_us += REFUSAL_US;
     growth.pump(&mut ground.base);
     let request = ground.request();
-    assert!(allocation(&request).1 > before, "somebody may have made room");
+    assert!(allocation(&request).1 > before, "room may have become available");
 }
 
 #[test]

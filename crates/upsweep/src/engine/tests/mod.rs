@@ -178,7 +178,7 @@ impl World {
                 Accept::Wait => self.step(),
             }
         }
-        panic!("an update waits for ever");
+        panic!("an update waits indefinitely");
     }
 
     fn add(&mut self, key: &str, amount: i64) {
@@ -211,7 +211,7 @@ impl World {
                         }
                     }
                 }
-                panic!("a view waits for ever");
+                panic!("a view waits indefinitely");
             }
         }
     }

@@ -233,7 +233,7 @@ fn a_run_of_blocks_that_no_space_has_any_more_changes_nothing() {
     assert_eq!(line.pump(), 0);
     assert!(line.pipeline.is_empty());
     assert_eq!(line.last(), last);
-    assert_eq!(line.waiting(), 0, "what waited concerns nobody, and does not hold the log");
+    assert_eq!(line.waiting(), 0, "what waited is irrelevant, and does not hold the log");
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn what_a_logged_change_refuses_is_queued_at_its_sequence_and_accepted_with_it()
     let seq = ground.put("k", 1).next();
     with(&mut ground, |quarantine, index, journal| {
         quarantine.take(seq, &[refused(Seq::new(1), b"a")], index, journal);
-        assert!(quarantine.overdraft_bytes() > 0, "nobody is there to wait for room");
+        assert!(quarantine.overdraft_bytes() > 0, "no caller can be made to wait for room");
     });
     assert_eq!(ground.base.index.accepted(), seq, "no sweep of the table passes it by");
     assert_eq!(queued(&ground), 1);

@@ -40,7 +40,7 @@ fn a_dropped_space_comes_back_in_portions_and_the_next_follows_when_one_has_take
     reclaimer.pump(&mut ground.base);
     let last = ground.base.journal.last();
     reclaimer.pump(&mut ground.base);
-    assert_eq!(ground.base.journal.last(), last, "one portion is on its way");
+    assert_eq!(ground.base.journal.last(), last, "one portion is in progress");
     let mut portions = 0;
     let mut left = blocks(&ground);
     while reclaimer.is_releasing(&ground.base) {
@@ -87,7 +87,7 @@ fn deferred_counts_become_updates_of_the_reference_array_with_the_record_that_se
     assert_eq!(pending(&ground), 2, "accepted, and not yet in effect");
     assert_eq!(ground.base.index.directory().trees.deferred().len(), 2);
     assert_eq!(ground.base.index.accepted(), ground.base.journal.last());
-    assert!(!step(&mut ground, &mut reclaimer), "the same cells are not told twice");
+    assert!(!step(&mut ground, &mut reclaimer), "the same cells are not updated twice");
     assert_eq!(pending(&ground), 0);
     assert_eq!(ground.base.index.directory().trees.deferred().len(), 0);
     assert_eq!(ground.base.index.waiting_entries(), 2, "on the queues of their blocks");

@@ -153,7 +153,7 @@ fn updates_wait_again_when_there_is_no_room_for_their_spill_segments() {
     assert!(spills.ground.requests().is_empty());
     assert_eq!((spills.waiting(), spills.ground.base.index.queue_bytes()), before);
     assert!(!spills.is_any_pinned(&blocks));
-    assert!(spills.gather().is_none(), "a search is in vain until something happens");
+    assert!(spills.gather().is_none(), "a search finds nothing until something happens");
 }
 
 #[test]

@@ -164,8 +164,8 @@ fn a_read_that_fails_is_told_to_all_who_wait_for_it() {
 fn who_waits_may_read_alone_and_who_has_gone_is_not_answered() {
     let mut looks = Looks::new();
     let id = looks.pending(point("k0000"));
-    let read = looks.views.take_read(&mut looks.ground.base, id).expect("nobody reads it yet");
-    assert!(looks.views.take_read(&mut looks.ground.base, id).is_none(), "it is on its way");
+    let read = looks.views.take_read(&mut looks.ground.base, id).expect("it is not being read yet");
+    assert!(looks.views.take_read(&mut looks.ground.base, id).is_none(), "it is in flight");
     let checked = read.run(|request| request.end(Err(DeviceError::InvalidRange)));
     let answer = looks.views.complete_read(&mut looks.ground.base, id, checked);
     assert!(matches!(answer, Some(Err(Error::Damaged(_)))), "it could not be read");

@@ -183,7 +183,7 @@ impl<I: Items> Difference<'_, I> {
         if ends {
             return self.sides[side].parts.pop().map(|part| part.low).unwrap_or_default();
         }
-        let part = self.sides[side].parts.last_mut().expect("a part that is skipped is there");
+        let part = self.sides[side].parts.last_mut().expect("a skipped part exists");
         std::mem::replace(&mut part.low, high.map(Box::from).unwrap_or_default())
     }
 }

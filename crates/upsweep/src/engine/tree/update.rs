@@ -110,7 +110,7 @@ impl Trees {
         }
         let slot = self.node(at).upper(items, key) - 1;
         let item = self.node(at).children[slot];
-        assert_eq!(items.key(item), key, "a key that is removed is there");
+        assert_eq!(items.key(item), key, "a removed key exists");
         self.node_mut(at).remove(slot);
         self.drop_item_ref(item);
         self.check_bound(2 * depth);

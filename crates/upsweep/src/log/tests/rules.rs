@@ -156,7 +156,7 @@ fn a_batch_waits_for_those_who_are_expected_back_while_its_device_writes() {
     let mut world = World::new(config(1, 4, 8, 1));
     put_and_dispatch(&mut world, 1);
     world.complete(0);
-    assert_eq!(put_and_dispatch(&mut world, 1), [0], "nothing is on its way");
+    assert_eq!(put_and_dispatch(&mut world, 1), [0], "nothing is in flight");
     for _ in 0..7 {
         world.put(8, 1).expect("room");
     }
@@ -164,8 +164,8 @@ fn a_batch_waits_for_those_who_are_expected_back_while_its_device_writes() {
     assert_eq!(put_and_dispatch(&mut world, 0), [0], "seven of the eight that have waited");
     assert_eq!(put_and_dispatch(&mut world, 1), [0, 0], "all eight are here");
     world.complete(0);
-    assert_eq!(put_and_dispatch(&mut world, 1), [0], "more are expected than the one on its way");
-    assert_eq!(put_and_dispatch(&mut world, 1), [0, 0], "twice as many as are on their way");
+    assert_eq!(put_and_dispatch(&mut world, 1), [0], "more are expected than the one in flight");
+    assert_eq!(put_and_dispatch(&mut world, 1), [0, 0], "twice as many as are in flight");
     world.complete(0);
     assert_eq!(put_and_dispatch(&mut world, 1), [0]);
     world.complete(0);
@@ -186,7 +186,7 @@ fn a_batch_that_expects_more_records_goes_to_an_idle_device() {
     world.complete(0);
     // Places came free in the order 0, 0, 1, 1; one of the first was taken and came free again.
     assert_eq!(put_and_dispatch(&mut world, 2), [0]);
-    assert_eq!(put_and_dispatch(&mut world, 1), [0, 1], "a place of the busy device is passed by");
+    assert_eq!(put_and_dispatch(&mut world, 1), [0, 1], "a place of the busy device is skipped");
 }
 
 #[test]
