@@ -45,7 +45,7 @@ use crate::placement::{DEVICE_BYTES_MAX, Extent, SpaceMap, UNIT_BYTES};
 
 /// Name of the reference array.
 const REFERENCES_NAME: &str = "(references)";
-/// Numbers of nodes and blocks that exceed the number of units on the devices by more are damage.
+/// Numbers of nodes and blocks that exceed the units of the devices by more than this are damage.
 const NUMBERS_BEYOND_UNITS: u64 = 1 << 20;
 /// Name of the quarantine table.
 pub const QUARANTINE_NAME: &str = "(quarantine)";

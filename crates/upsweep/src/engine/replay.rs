@@ -171,7 +171,7 @@ impl Core {
         Ok(())
     }
 
-    /// Finishes everything in flight, so that only the caller's own completions arrive afterwards.
+    /// Finishes everything in flight, so that no other completions interleave.
     fn come_to_rest(&mut self, devices: &mut dyn Devices) {
         self.base.gate.pause();
         drive::until(self, devices, |core| core.is_quiet() || core.base.gate.is_closed());
