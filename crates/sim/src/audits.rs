@@ -1,40 +1,40 @@
-//! Audits in the middle of a history, while everything is on its way. Each says why it holds then.
+//! Audits in the middle of a history, with everything in progress. Each states why it holds then.
 //!
-//! - *Structure*: [`Core::audit`](upsweep::layers::engine::Core::audit) looks at trees, references,
-//!   places, ages, what waits, and what is durable. The core keeps all of that between any two
-//!   calls. It leaves out by itself that used space is accounted for, which holds at rest alone.
-//! - *Content*: one table and the quarantine are as the oracle has them. Queries see what was
-//!   accepted at once, and by the frontier of the sweep the model knows what has to be in the
-//!   quarantine by now.
-//! - *Power cut*: everything durable would be there again if the power went now. That is asked of a
-//!   copy of the devices, so it can be asked more often than the power may go.
+//! - *Structure*: [`Core::audit`](upsweep::layers::engine::Core::audit) examines trees, references,
+//!   places, ages, what waits, and what is durable. The core maintains all of that between any two
+//!   calls. The audit omits the accounting of used space, which holds only at rest.
+//! - *Content*: one table and the quarantine match the oracle. Queries see accepted updates at
+//!   once, and from the frontier of the sweep the model knows what the quarantine must contain by
+//!   now.
+//! - *Power cut*: everything durable would survive a power cut now. This is checked on a copy of
+//!   the devices, so it can be done more often than actual power cuts.
 //!
-//! What holds at rest alone is left to the end (see [`checker`](crate::checker)): that used space
-//! is accounted for, and that nobody waits.
+//! What holds only at rest is left to the end (see [`checker`](crate::checker)): that used space is
+//! accounted for, and that no caller waits.
 
 use crate::bank::Bank;
 use crate::random::Random;
 use crate::world::{Verdict, World};
 
-/// About how many steps there are from one audit of the content to the next.
+/// Average number of steps between audits of the content.
 const STEPS_PER_CONTENT: u64 = 300;
 /// The same for audits of the structure.
 const STEPS_PER_STRUCTURE: u64 = 10;
-/// The same for power cuts that do not happen.
+/// The same for hypothetical power cuts.
 const STEPS_PER_CUT: u64 = 200;
-/// The same while a checkpoint is on its way.
+/// The same while a checkpoint is in progress.
 const STEPS_PER_CUT_OF_CHECKPOINT: u64 = 50;
-/// The same while a log becomes longer, and for some time afterwards: it is recovered as long as it
-/// is by then, though the records that are needed were written when it was shorter.
+/// The same while a log is extended, and for some time afterwards: recovery uses its present
+/// length, though the records needed were written when it was shorter.
 const STEPS_PER_CUT_OF_GROWTH: u64 = 8;
-/// For so many steps.
+/// For this many steps.
 const STEPS_AFTER_GROWTH: u64 = 60;
 
 impl World {
-    /// Audits what it is time for.
+    /// Performs the audits that are due.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn audit_now_and_then(&mut self) -> Verdict {
         if self.auditing.one_in(STEPS_PER_CONTENT) {
             self.tally.audits += 1;
@@ -64,7 +64,7 @@ impl World {
         Ok(())
     }
 
-    /// Recovers from what a power cut at this moment would leave.
+    /// Recovers from what a power cut now would leave.
     fn audit_power_cut(&mut self) -> Verdict {
         self.tally.cuts_audited += 1;
         let seed = self.auditing.word();

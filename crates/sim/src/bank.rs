@@ -1,8 +1,8 @@
 //! The devices of a world: a hostile bank with a fuse.
 //!
-//! When the fuse blows, which is after a number of operations, nothing reaches the devices any
-//! more and every request fails: how the power goes away in the middle of code that runs to its
-//! end, such as recovery. A power cut puts in a new fuse.
+//! When the fuse blows, after a number of operations, nothing reaches the devices any more and
+//! every request fails: this simulates a power cut in the middle of code that runs to completion,
+//! such as recovery. A power cut inserts a new fuse.
 
 use upsweep::layers::device::{
     Completion, DeviceError, DeviceId, Devices, Geometry, HostileDevices, MemoryDevices, PowerCut,
@@ -39,7 +39,7 @@ impl Bank {
         self.fuse == Some(0)
     }
 
-    /// Cuts the power and puts in a new fuse.
+    /// Cuts the power and inserts a new fuse.
     pub fn power_cut(&mut self) -> PowerCut {
         self.fuse = None;
         self.dead.clear();
@@ -62,13 +62,13 @@ impl Bank {
         }
     }
 
-    /// Moves the time on.
+    /// Advances the time.
     pub fn advance_to(&mut self, us: u64) {
         self.devices.bank_mut().advance_to(us);
     }
 
-    /// Does one request to its end, as a thread does that waits for the device. What else completes
-    /// meanwhile goes to `others`.
+    /// Performs one request to completion, as a thread does that waits for the device. Other
+    /// requests that complete in the meantime go to `others`.
     ///
     /// # Panics
     /// If the devices lose the request.

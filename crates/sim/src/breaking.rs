@@ -1,4 +1,4 @@
-//! The flags that break the engine of this process on purpose: whether the simulator notices.
+//! The flags that break the engine of this process on purpose, to test the simulator.
 
 #![expect(clippy::print_stdout, reason = "lists names for people and for tests")]
 
@@ -10,13 +10,13 @@ pub struct Breaking {
     /// Break the engine on purpose.
     #[arg(long = "break", value_name = "NAME", value_parser = fault_named)]
     fault: Option<Fault>,
-    /// List the names for `--break`, each with what is broken then, and do nothing else.
+    /// List the names for `--break`, each with what it breaks, and do nothing else.
     #[arg(long)]
     list_faults: bool,
 }
 
 impl Breaking {
-    /// Breaks what is to be broken. Returns whether that was not all that was asked for.
+    /// Applies the requested breakage. Returns whether there is anything else to do.
     pub fn goes_on(&self) -> bool {
         if self.list_faults {
             FAULTS.iter().for_each(|(fault, what)| println!("{fault:?}:{what}"));

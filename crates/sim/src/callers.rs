@@ -1,14 +1,15 @@
-//! Several callers at a time, as the product has them: the state machines that its threads go by
-//! (`callers.rs` of the runtime), under an interleaving that the seed chooses.
+//! Concurrent callers, as in the product: the state machines that its threads follow (`callers.rs`
+//! of the runtime), under an interleaving that the seed chooses.
 //!
-//! A *thread* offers many records one after another, without a pump between; where there is no room
-//! it sleeps, others go on, and it offers the rest when it is told or looks again. A *parked*
-//! change waits for room in a queue, and may be taken back. Whoever wants to know when a record is
-//! durable is in the group of its batch, at once or some time later.
+//! A *thread* offers many records in succession, without a pump in between; if there is no room it
+//! sleeps, others continue, and it offers the rest when it is notified or looks again. A *parked*
+//! change waits for room in a queue, and may be withdrawn. A caller that needs to know when a
+//! record is durable joins the group of its batch, at once or some time later.
 //!
-//! Checked: a record is accepted where the core says, once; parked changes in the order in which
-//! they came, and none that was taken back; who is answered has a durable record, and who has one
-//! is answered at once; room goes to somebody; everybody comes to an end.
+//! Checked: each record is accepted once, at the sequence that the core reports; parked changes in
+//! order of arrival, and none that was withdrawn; answered callers have durable records, and
+//! callers with durable records are answered at once; room is passed on to a caller; every caller
+//! finishes.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,14 +28,15 @@ use crate::resting::Refused;
 use crate::semantics::Op;
 use crate::world::{PATIENCE_US, Verdict, World};
 
-/// One of so many who wait for room looks though it was not told, as the product does now and then.
+/// One in this many callers that wait for room looks without being notified, as happens in the
+/// product.
 const LOOKS_AGAIN: u64 = 40;
-/// About how many steps there are from one change that is taken back to the next.
+/// Average number of steps between withdrawals of changes.
 const STEPS_PER_TAKING_BACK: u64 = 50;
-/// Most parked changes at one time.
+/// Most parked changes at a time.
 const PARKED_MAX: usize = 100;
 
-/// A thread that has records to offer.
+/// A thread with records to offer.
 struct Thread {
     records: Vec<Vec<Update>>,
     accepted: usize,
@@ -47,7 +49,7 @@ struct Thread {
 #[derive(Clone, Copy)]
 struct Asleep {
     refused: Refused,
-    /// How often threads had been told of room when it fell asleep.
+    /// How often threads had been notified of room when it fell asleep.
     told: u64,
 }
 
@@ -60,27 +62,27 @@ struct Parked {
     is_taken_back: Cell<bool>,
 }
 
-/// All callers of a world but the one that has a single record.
+/// All callers of a world except the one with a single record.
 pub struct Callers {
     random: Random,
-    /// Most threads at one time; 0 in histories without any.
+    /// Most threads at a time; 0 in histories without any.
     threads_max: usize,
     threads: BTreeMap<u64, Thread>,
     parked: Parking<Parked>,
-    /// Threads and parked changes that have come so far.
+    /// Number of threads and parked changes so far.
     came: u64,
     /// The number of the last parked change that was accepted.
     last_parked: u64,
-    /// What the core has said of room was handed on up to here.
+    /// The core's notifications of room up to this one were passed on.
     room_events_seen: u64,
-    /// How often threads were told that there may be room.
+    /// How often threads were notified that there may be room.
     threads_told: u64,
-    /// What is parked is to be offered.
+    /// Parked changes are to be offered.
     admits: bool,
     groups: Groups<Vec<Seq>>,
-    /// The sequences of those who wait in groups.
+    /// The sequences awaited in groups.
     awaited: BTreeSet<Seq>,
-    /// Accepted records of which somebody will ask whether they are durable.
+    /// Accepted records whose durability will be queried.
     tickets: Vec<Seq>,
 }
 
@@ -105,7 +107,7 @@ impl Callers {
         }
     }
 
-    /// All callers have gone with their process.
+    /// All callers have ended with their process.
     pub fn forget(&mut self) {
         self.threads.clear();
         self.parked = Parking::default();
@@ -115,19 +117,19 @@ impl Callers {
         self.tickets.clear();
     }
 
-    /// Whether anybody waits for room.
+    /// Whether any caller waits for room.
     #[must_use]
     pub fn wait_for_room(&self) -> bool {
         !self.threads.is_empty() || !self.parked.is_empty()
     }
 
-    /// Those whose last offer found no room. Of parked changes the first alone is offered.
+    /// The callers whose last offer found no room. Of parked changes only the first is offered.
     pub fn refused(&self) -> impl Iterator<Item = Refused> {
         let threads = self.threads.values().filter_map(|thread| Some(thread.asleep?.refused));
         threads.chain(self.parked.iter().next().map(|first| first.refused.get()))
     }
 
-    /// Hands it on, as the product does, that there may be room.
+    /// Passes on, as the product does, that there may be room.
     fn hand_on(&mut self, room_events: u64) {
         if self.room_events_seen == room_events {
             return;
@@ -159,7 +161,7 @@ impl Callers {
         if self.random.percent(50) { Urgency::Now } else { Urgency::Relaxed }
     }
 
-    /// Somebody waits until this sequence is durable, or will ask for it later.
+    /// A caller waits until this sequence is durable, or will query it later.
     fn await_durable(&mut self, core: &Core, seq: Seq) {
         if self.random.percent(50) {
             self.groups.of(core, seq).push(seq);
@@ -169,10 +171,10 @@ impl Callers {
         }
     }
 
-    /// Answers those whose record is durable, after the core was pumped.
+    /// Answers the callers whose record is durable, after the core was pumped.
     ///
     /// # Errors
-    /// Who was answered too early, or was not.
+    /// A caller that was answered too early, or was not answered.
     pub fn answer(&mut self, core: &Core) -> Verdict {
         let (durable, is_closed) = (core.durable(), core.closed().is_some());
         let (groups, awaited) = (&mut self.groups, &mut self.awaited);
@@ -184,16 +186,20 @@ impl Callers {
             }
         });
         if let Some(seq) = early {
-            return Err(format!("who waits for {seq} is answered, but {durable} is durable"));
+            return Err(format!(
+                "the caller waiting for {seq} is answered, but {durable} is durable"
+            ));
         }
         match awaited.first().filter(|seq| **seq <= durable || is_closed) {
-            Some(seq) => Err(format!("{durable} is durable, but who waits for {seq} still does")),
+            Some(seq) => Err(format!(
+                "{durable} is durable, but the caller waiting for {seq} is not answered"
+            )),
             None => Ok(()),
         }
     }
 }
 
-/// Updates as the core takes them.
+/// Updates in the form that the core takes.
 #[must_use]
 pub fn logged<'a>(ids: &BTreeMap<Op, ModifierId>, updates: &'a [Update]) -> Vec<LoggedUpdate<'a>> {
     let logged = |update: &'a Update| LoggedUpdate {
@@ -206,10 +212,10 @@ pub fn logged<'a>(ids: &BTreeMap<Op, ModifierId>, updates: &'a [Update]) -> Vec<
 }
 
 impl World {
-    /// Somebody comes, or goes on.
+    /// A caller arrives, or continues.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn go_on_calling(&mut self) -> Verdict {
         if self.callers.threads_max == 0 {
             return Ok(());
@@ -227,7 +233,7 @@ impl World {
         Ok(())
     }
 
-    /// A thread comes with records, or a change that has none.
+    /// A thread arrives with records, or a change without a thread.
     fn come(&mut self) -> Verdict {
         let mut tables = self.tables();
         let loading = self.loading.as_ref().map(Load::space);
@@ -261,10 +267,10 @@ impl World {
         updates
     }
 
-    /// Who waits for room looks for it: those who were told, and of the others one in `many`.
+    /// Callers that wait for room look for it: the notified ones, and one in `many` of the others.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn look_for_room(&mut self, many: u64) -> Verdict {
         let room_events = self.room_events;
         self.callers.hand_on(room_events);
@@ -359,19 +365,19 @@ impl World {
         self.settle()
     }
 
-    /// One of the parked changes is taken back.
+    /// Withdraws one of the parked changes.
     fn take_back(&mut self) {
         let callers = &mut self.callers;
         let count = callers.parked.iter().count();
         if count > 0 {
             let which = callers.random.index(count);
             callers.parked.iter().skip(which).take(1).for_each(|one| one.is_taken_back.set(true));
-            // Those behind it may have room.
+            // Those after it may have room.
             callers.admits = true;
         }
     }
 
-    /// Offers a portion of what is parked.
+    /// Offers a portion of the parked changes.
     fn admit(&mut self) -> Verdict {
         let (now, rooms) = (self.bank.now_us(), self.room_events);
         let core = self.core.as_mut().expect("the store is open");
@@ -417,7 +423,7 @@ impl World {
         self.settle()
     }
 
-    /// Somebody asks whether a record is durable, and waits for it if it is not.
+    /// A caller queries whether a record is durable, and waits for it if it is not.
     fn ask_for_durability(&mut self) -> Verdict {
         let callers = &mut self.callers;
         let Some(seq) = callers.tickets.pop() else { return Ok(()) };
@@ -429,13 +435,13 @@ impl World {
         self.settle()
     }
 
-    /// Nobody waits for ever.
+    /// Checks that no caller waits indefinitely.
     ///
     /// # Errors
-    /// Somebody does.
+    /// A caller does.
     pub fn check_patience(&mut self, refused: Refused) -> Verdict {
         if self.bank.now_us() > refused.since_us + PATIENCE_US {
-            return Err(format!("an update waits for ever: {}", self.dump()));
+            return Err(format!("an update waits indefinitely: {}", self.dump()));
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use crate::reading::Answer;
 use crate::world::{Verdict, World};
 
 impl World {
-    /// The state is that of the oracle: every row of every table, and the quarantine.
+    /// Checks that the state is that of the oracle: every row of every table, and the quarantine.
     ///
     /// # Errors
     /// The first difference.
@@ -26,18 +26,18 @@ impl World {
         self.audit_conservation()
     }
 
-    /// Whatever was accepted is in an image, a queue, a spill segment, or the quarantine: at any
-    /// moment all values are those of the oracle, and what was refused and waits no more is in the
-    /// quarantine.
+    /// Checks that whatever was accepted is in an image, a queue, a spill segment, or the
+    /// quarantine: at any time all values are those of the oracle, and refused updates that no
+    /// longer wait are in the quarantine.
     ///
     /// # Errors
-    /// What is missing, or is there and should not be.
+    /// Missing or unexpected content.
     pub fn audit_conservation(&mut self) -> Verdict {
         let swept = self.core().sweep_frontier();
         self.check_quarantine(swept)
     }
 
-    /// The tables are those of the oracle, by number and name.
+    /// Checks that the tables are those of the oracle, by number and name.
     fn check_tables(&mut self) -> Verdict {
         let found: Vec<(SpaceId, String)> = self
             .core()
@@ -54,11 +54,11 @@ impl World {
         }
     }
 
-    /// The directory is sound: its trees, its references, the places of its blocks; nothing is
-    /// leaked and nothing is freed that is referred to.
+    /// Checks that the directory is sound: its trees, its references, the places of its blocks;
+    /// nothing is leaked and nothing is freed that is referred to.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn check_directory(&mut self) -> Verdict {
         match self.core().audit().first() {
             Some(fault) => Err(format!("directory: {fault}")),
@@ -72,7 +72,7 @@ impl World {
             Answer::Damaged(_) => return Ok(()),
         };
         if self.damaged {
-            // What was set aside because of damage changes what is refused later.
+            // Updates set aside because of damage change what is refused later.
             return Ok(());
         }
         self.oracle.check_quarantine(&found, swept).map_err(|reason| {
@@ -81,11 +81,11 @@ impl World {
         })
     }
 
-    /// Faults stop, and everything that waits is done within bounded time; then everything is
-    /// compared, and space is accounted for.
+    /// Stops faults, and checks that all waiting work is done within bounded time; then compares
+    /// everything, and checks that space is accounted for.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn finish(&mut self) -> Verdict {
         if self.failing {
             self.crash()?;
@@ -101,7 +101,7 @@ impl World {
         })?;
         let swept = self.core().is_swept(last);
         if swept {
-            // What the sweep has refused waits in the quarantine's own queue.
+            // Updates that the sweep has refused wait in the quarantine's own queue.
             self.core().request_sweep();
         }
         self.core().request_checkpoint();
@@ -122,7 +122,7 @@ impl World {
         self.restart_at_the_end()
     }
 
-    /// At rest nobody waits for a view, nor to hear that something is durable.
+    /// Checks that at rest no caller waits for a view or for durability.
     fn check_answers(&mut self) -> Verdict {
         self.turn_until("waiting for views", |world| {
             world.asked.is_empty() && world.performers.is_empty()
@@ -135,7 +135,7 @@ impl World {
             if !waits(self) {
                 return Ok(());
             }
-            // Who waits offers again when this has changed, so it has not come to nothing.
+            // A waiting caller retries when this changes, so it has not stalled.
             let room_events = self.room_events;
             self.try_waiting()?;
             self.look_for_room(1)?;
@@ -143,13 +143,13 @@ impl World {
                 return Err(format!("an update waits, and nothing happens: {}", self.dump()));
             }
         }
-        Err(format!("an update waits for ever: {}", self.dump()))
+        Err(format!("an update waits indefinitely: {}", self.dump()))
     }
 
-    /// Space that is used is used by something that a fresh look at the devices finds, and the
-    /// other way round; every image checks.
+    /// Checks that used space is exactly what a fresh read of the devices finds in use, and that
+    /// every image is valid.
     fn check_space(&mut self, swept: bool) -> Verdict {
-        // A full store goes on trying; its requests would come back to the reader of the devices.
+        // A full store keeps trying; its requests would interfere with the reader of the devices.
         let busy = self.bank.devices.in_flight() > 0;
         if busy || self.damaged || self.plan.trouble == Trouble::LogDamage {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Whether a request is what its class says: whoever orders requests goes by that.
+//! Whether a request matches its class, which determines the ordering of requests.
 
 use upsweep::layers::device::{Class, Operation, Request, WriteMode};
 
@@ -7,7 +7,7 @@ use crate::world::Verdict;
 /// Checks a request of a running store, whose first devices are for data.
 ///
 /// # Errors
-/// What is wrong.
+/// A description of the problem.
 pub fn check(request: &Request, data_devices: u16) -> Verdict {
     let is_data = request.device.0 < data_devices;
     let stable = |mode| mode == WriteMode::Stable;
@@ -24,7 +24,7 @@ pub fn check(request: &Request, data_devices: u16) -> Verdict {
         Operation::Write { mode, .. } => {
             stable(*mode) && matches!(class, Class::Log | Class::FileSpace)
         }
-        // The broken engine that forgets to allocate asks for a flush in place of that.
+        // The broken engine that forgets to allocate requests a flush instead.
         Operation::Flush => is_data && matches!(class, Class::Flush | Class::FileSpace),
         Operation::Discard { .. } | Operation::Allocate { .. } => class == Class::FileSpace,
     };

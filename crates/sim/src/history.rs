@@ -10,7 +10,7 @@ use crate::random::mix;
 use crate::reopen::DAMAGED;
 use crate::world::{Tally, Verdict, World};
 
-/// What came of one seed.
+/// The outcome of one seed.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The seed.
@@ -25,7 +25,7 @@ pub struct Outcome {
     pub accepted: u64,
     /// Counters.
     pub tally: Tally,
-    /// What the load history was about.
+    /// Description of the load history.
     pub load: String,
 }
 
@@ -42,7 +42,7 @@ pub fn run(seed: u64, steps: u64) -> Outcome {
     outcome
 }
 
-/// What came of a seed of which only the load history was run.
+/// The outcome of a seed of which only the load history was run.
 #[must_use]
 pub fn of_load(seed: u64, load: LoadOutcome) -> Outcome {
     let mut tally = Tally::default();
@@ -95,12 +95,12 @@ fn live(world: &mut World, steps: u64) -> Verdict {
 }
 
 thread_local! {
-    /// The last panic that was no expected one: its message and its place.
+    /// The last unexpected panic: its message and its place.
     static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Silences panics: those that modifiers make on purpose are none of our business, and all others
-/// become the verdict of their history. With `show`, the latter are shown as well.
+/// Silences panics: intentional panics of modifiers are ignored, and all others become the verdict
+/// of their history. With `show`, the latter are shown as well.
 pub fn catch_panics(show: bool) {
     let shown = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -1,26 +1,26 @@
 //! The simulator of Upsweep: the whole engine, unchanged, in one thread and in virtual time, on
-//! hostile devices, against an oracle; and under load, on devices that have a speed. One seed, one
-//! history of each kind.
+//! hostile devices, compared with an oracle; and under load, on devices with a modelled speed. Each
+//! seed gives one history of each kind.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`random`] | the generator; sub-seeds by purpose |
-//! | [`plan`] | what a seed stands for: devices, settings, kind of trouble |
+//! | [`plan`] | the meaning of a seed: devices, settings, kind of trouble |
 //! | [`workload`] | random updates |
-//! | [`semantics`], [`modifiers`] | what modifiers mean; those of the application |
+//! | [`semantics`], [`modifiers`] | the semantics of modifiers; those of the application |
 //! | [`oracle`] | the model: state after any prefix of the records that may survive |
 //! | [`bank`] | hostile devices behind a fuse |
 //! | [`world`] | the event loop: time, completions, jobs, views |
-//! | [`classes`] | the rule that requests are what their classes say |
-//! | [`resting`] | the rule that nobody rests while somebody waits |
-//! | [`callers`] | several callers at a time: threads with many records, and parked changes |
+//! | [`classes`] | the rule that requests match their classes |
+//! | [`resting`] | the rule that nothing rests while a caller waits |
+//! | [`callers`] | concurrent callers: threads with many records, and parked changes |
 //! | [`loading`] | bulk loads, in steps |
-//! | [`steps`] | what a history does, step by step |
+//! | [`steps`] | the steps of a history |
 //! | [`pressure`] | bursts and floods of records, power cuts at a bad time |
 //! | [`performers`] | callers that do I/O themselves: reads for their views, writes of the log |
 //! | [`reading`] | reads through views, compared with the oracle |
 //! | [`reopen`] | power cuts, also during recovery; shutdown and open |
-//! | [`audits`] | what holds at any moment; whether the store would survive a power cut now |
+//! | [`audits`] | what always holds; whether the store would survive a power cut now |
 //! | [`checker`] | what holds after every recovery and at the end |
 //! | [`load`] | histories of another kind: how the engine keeps up with its callers |
 //! | [`history`] | one whole history, and its verdict |

@@ -1,8 +1,8 @@
-//! Bulk loads as the product does them, in steps, so that everything else happens meanwhile.
+//! Bulk loads as in the product, in steps, so that other events interleave.
 //!
-//! Steps: choose an empty ordered table and its rows; begin, once the table is durable; chunk after
-//! chunk, several on their way at one time; finish, and only then the model has the rows. Instead
-//! of the end a load may be given up; a power cut gives it up in any case.
+//! Steps: choose an empty ordered table and its rows; begin, once the table is durable; write the
+//! chunks, several at a time; finish, and only then does the model have the rows. A load may be
+//! abandoned instead; a power cut abandons it in any case.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,14 +16,14 @@ use crate::oracle::{Layout, Record};
 use crate::semantics::Value;
 use crate::world::{Verdict, World};
 
-/// Chunks on their way at one time.
+/// Most chunks in progress.
 const CHUNKS_MAX: usize = 4;
 
 /// A load in progress.
 pub struct Load {
     space: SpaceId,
     rows: BTreeMap<Vec<u8>, Value>,
-    /// Its hidden space, and the sequence from which on that is there.
+    /// Its hidden space, and the sequence from which on that exists.
     begun: Option<(LoadTarget, Seq)>,
     blocks: VecDeque<LoadedBlock>,
     on_their_way: Vec<RunId>,
@@ -31,7 +31,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// The table that is filled.
+    /// The table to be filled.
     #[must_use]
     pub fn space(&self) -> SpaceId {
         self.space
@@ -39,10 +39,10 @@ impl Load {
 }
 
 impl World {
-    /// Begins a load, or takes the next step of the one that there is.
+    /// Begins a load, or takes the next step of the present one.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn load(&mut self) -> Verdict {
         match self.loading.take() {
             Some(load) => self.go_on_loading(load)?,
@@ -51,10 +51,10 @@ impl World {
         self.settle()
     }
 
-    /// Gives up the load that there is, and waits until it is no more.
+    /// Abandons the present load, and waits until it has ended.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn end_loading(&mut self) -> Verdict {
         self.turn_until("waiting for the end of a load", |world| {
             let Some(mut load) = world.loading.take() else { return true };
@@ -63,7 +63,7 @@ impl World {
         })
     }
 
-    /// Chooses one of the empty tables, if there are any, and what comes into it.
+    /// Chooses one of the empty tables, if there are any, and its new content.
     fn choose_to_load(&mut self) -> Verdict {
         let empty = |(space, table): (&SpaceId, &crate::oracle::Table)| {
             let fits = table.layout == Layout::Table && table.snapshot == SnapshotId::NONE;
@@ -181,10 +181,10 @@ impl World {
         }
     }
 
-    /// Gives up what the last process was loading, as the product does when it opens a store.
+    /// Abandons what the last process was loading, as the product does when it opens a store.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn end_abandoned_loads(&mut self) -> Verdict {
         for space in self.core().abandoned_loads() {
             if let Err(error) = self.core().abandon_load(space) {

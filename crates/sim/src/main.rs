@@ -1,4 +1,4 @@
-//! The simulator as a program: runs seeds one after the other and says which failed.
+//! The simulator as a program: runs seeds in succession and reports those that failed.
 //!
 //! Standard output has one line per failed seed, with the command that replays it, and the verdict
 //! `N passed, N failed` as its last line. Progress goes to standard error.
@@ -17,7 +17,7 @@ use upsweep_sim::history::{self, Outcome};
 use upsweep_sim::world::Tally;
 
 /// Runs the whole engine in virtual time: on hostile devices, compared with an oracle, and under
-/// load, to see how it keeps up.
+/// load, to measure how it keeps up.
 #[derive(Parser)]
 struct Arguments {
     /// The first seed.
@@ -26,16 +26,16 @@ struct Arguments {
     /// Steps of each history.
     #[arg(long, default_value_t = 2000)]
     steps: u64,
-    /// How many seeds, one after the other.
+    /// How many consecutive seeds.
     #[arg(long, default_value_t = 1)]
     runs: u64,
-    /// Stop at this many failed seeds.
+    /// Stop after this many failed seeds.
     #[arg(long)]
     failures_max: Option<u64>,
     /// Run one of the two histories of each seed only.
     #[arg(long)]
     only: Option<Only>,
-    /// Show what every history did.
+    /// Show a summary of every history.
     #[arg(long)]
     verbose: bool,
     #[cfg(feature = "broken")]

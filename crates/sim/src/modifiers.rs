@@ -6,17 +6,17 @@ use upsweep::layers::engine::modifier::{Modifier, Outcome, Refusal, ValueKind, V
 
 use crate::semantics::{self, Op, Value};
 
-/// What the message of an expected panic begins with: the hook of the panics is silent on it.
+/// The message prefix of an expected panic: the panic hook ignores it.
 pub const EXPECTED_PANIC: &str = "this modifier panics on purpose";
 
-/// How often a long reason says the same.
+/// Repetitions in a long reason.
 const LONG_REASON_TIMES: usize = 20_000;
 
-/// A modifier of the application. What it computes is defined in [`semantics`], because there is
-/// no second definition to compare it with.
+/// A modifier of the application. Its function is defined in [`semantics`], because there is no
+/// second definition to compare it with.
 struct Application(Op, &'static str);
 
-/// The application's modifiers, with the operations that stand for them in the model.
+/// The application's modifiers, with the corresponding operations of the model.
 #[must_use]
 pub fn application() -> Vec<(Op, Arc<dyn Modifier>)> {
     let listed = [(Op::Stir, "sim.stir"), (Op::Fussy, "sim.fussy"), (Op::Bomb, "sim.bomb")];
@@ -55,7 +55,7 @@ impl Modifier for Application {
     }
 }
 
-/// Why the fussy modifier refuses: sometimes at a length that nobody wants to keep.
+/// The reason for a refusal by the fussy modifier: sometimes excessively long.
 fn reason(operand: &[u8]) -> String {
     let times = if operand.len().is_multiple_of(5) { LONG_REASON_TIMES } else { 1 };
     "fussy ".repeat(times)

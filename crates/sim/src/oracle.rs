@@ -1,8 +1,8 @@
-//! The oracle: what the store must hold, kept without any code of the engine.
+//! The oracle: the expected content of the store, kept without any code of the engine.
 //!
 //! It knows every accepted record with its sequence. The state at the durable sequence is kept
-//! apart from the present one, so that after a crash the state after any prefix of the records
-//! from there on can be had: [`Oracle::crash`].
+//! separately from the present one, so that after a crash the state after any prefix of the records
+//! from there on can be computed: [`Oracle::crash`].
 //!
 //! Invariant: `state` is `durable_state` with all of `recent` applied, in order.
 
@@ -13,7 +13,7 @@ use upsweep::SpaceId;
 use upsweep::layers::engine::SnapshotId;
 use upsweep::layers::log::Seq;
 
-/// How a table lays its blocks out.
+/// The layout of the blocks of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// The ordered table.
@@ -31,11 +31,11 @@ pub enum Layout {
 pub struct Update {
     /// Number of the table.
     pub space: SpaceId,
-    /// What to do.
+    /// The operation.
     pub op: Op,
-    /// To which key.
+    /// Its key.
     pub key: Vec<u8>,
-    /// With which operand.
+    /// Its operand.
     pub operand: Vec<u8>,
 }
 
@@ -46,15 +46,15 @@ pub enum Record {
     Updates(Vec<Update>),
     /// A new table.
     Create(SpaceId, String, Layout),
-    /// The end of a table.
+    /// A table is dropped.
     Drop(SpaceId),
     /// New tables that are clones of others: source, number, name, snapshot (0: none).
     Clone(Vec<(SpaceId, SpaceId, String, SnapshotId)>),
-    /// The end of all tables of a snapshot.
+    /// All tables of a snapshot are dropped.
     DropSnapshot(SnapshotId),
-    /// All rows of a table from one key to below another go.
+    /// All rows of a table from one key to below another are removed.
     RemoveRange(SpaceId, Vec<u8>, Option<Vec<u8>>),
-    /// An empty table has all these rows.
+    /// An empty table gets all these rows.
     Load(SpaceId, BTreeMap<Vec<u8>, Value>),
 }
 
@@ -63,7 +63,7 @@ pub enum Record {
 pub struct Table {
     /// Its name.
     pub name: String,
-    /// How its blocks are laid out.
+    /// The layout of its blocks.
     pub layout: Layout,
     /// The snapshot that it belongs to, or 0.
     pub snapshot: SnapshotId,
@@ -96,11 +96,11 @@ struct Removed {
 #[derive(Clone, Debug, Default)]
 pub struct Refusals {
     by_place: ByPlace,
-    /// Sequence of the last blind update of each key, which may have superseded those before.
+    /// Sequence of the last blind update of each key, which may have superseded earlier ones.
     last_blind: BTreeMap<Place, BTreeSet<Seq>>,
-    /// Ranges that were removed, which supersede all before.
+    /// Ranges that were removed, which supersede all earlier updates.
     ranges: Vec<Removed>,
-    /// Clones: source, clone, sequence. What waited then may be refused for each of them.
+    /// Clones: source, clone, sequence. Updates that waited then may be refused for each of them.
     clones: Vec<(SpaceId, SpaceId, Seq)>,
 }
 
@@ -117,7 +117,7 @@ pub struct Found {
     pub key: Vec<u8>,
     /// Its operand, folded ones excepted.
     pub operand: Vec<u8>,
-    /// Whether it removes all keys from its own on, up to one that is not looked at.
+    /// Whether it removes all keys from its own on, up to one that is not checked.
     pub is_range: bool,
     /// Whether it is there because its block is damaged.
     pub damaged: bool,
@@ -142,7 +142,7 @@ impl Refusals {
     }
 
     /// The tables for which an update that is refused for `space` at `seq` may have been declared:
-    /// this one, and those that it was cloned from afterwards, also by way of others.
+    /// this one, and those that it was cloned from afterwards, also indirectly.
     fn origins(&self, space: SpaceId, seq: Seq) -> Vec<SpaceId> {
         let mut origins = vec![space];
         let mut next = 0;
@@ -154,7 +154,7 @@ impl Refusals {
         origins
     }
 
-    /// The tables that have what waited for `space` at `seq`.
+    /// The tables that share what waited for `space` at `seq`.
     fn holders(&self, space: SpaceId, seq: Seq) -> Vec<SpaceId> {
         let mut holders = vec![space];
         let mut next = 0;
@@ -166,23 +166,23 @@ impl Refusals {
         holders
     }
 
-    /// How many refusals there are.
+    /// Number of refusals.
     #[must_use]
     pub fn count(&self) -> usize {
         self.by_place.values().flat_map(BTreeMap::values).map(Vec::len).sum()
     }
 }
 
-/// The model and what it has seen.
+/// The model and its record of events.
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
     durable_state: State,
     recent: VecDeque<(Seq, Record)>,
     /// The state with everything that was accepted.
     pub state: State,
-    /// What was refused.
+    /// The refused updates.
     pub refusals: Refusals,
-    /// Records accepted, for people.
+    /// Number of accepted records, for reports.
     pub accepted: u64,
 }
 
@@ -219,7 +219,7 @@ fn play(state: &mut State, record: &Record, mut refused: impl FnMut(&Update)) {
         Record::Updates(updates) => {
             for update in updates {
                 let Some(table) = state.get_mut(&update.space) else {
-                    // Accepted while the end of its table was on its way: a sweep may refuse it.
+                    // Accepted while its table was being dropped: a sweep may refuse it.
                     refused(update);
                     continue;
                 };
@@ -268,16 +268,16 @@ impl Oracle {
         self.recent.push_back((seq, record));
     }
 
-    /// Takes note that everything up to `seq` is durable.
+    /// Records that everything up to `seq` is durable.
     pub fn durable(&mut self, seq: Seq) {
         while let Some((_, record)) = self.recent.pop_front_if(|(at, _)| *at <= seq) {
             play(&mut self.durable_state, &record, |_| {});
         }
     }
 
-    /// Goes back to the state after the last record at or below `seq`, which is not below what was
-    /// said to be durable. (Where the log gets damaged nothing is: a record that has survived one
-    /// crash may be lost in the next.)
+    /// Returns to the state after the last record at or below `seq`, which is not below what was
+    /// reported as durable. (Where the log gets damaged nothing is durable: a record that has
+    /// survived one crash may be lost in the next.)
     pub fn crash(&mut self, seq: Seq) {
         self.recent.retain(|(at, _)| *at <= seq);
         self.state.clone_from(&self.durable_state);
@@ -293,7 +293,7 @@ impl Oracle {
         self.state.get(&space)?.rows.get(key)
     }
 
-    /// Compares the quarantine with what was refused. No update up to the sequence `swept` waits
+    /// Compares the quarantine with the refused updates. No update up to the sequence `swept` waits
     /// any more: it is in an image, in a spill segment that a sweep has applied, or in the
     /// quarantine.
     ///
@@ -302,7 +302,7 @@ impl Oracle {
     /// modifier does not fold.
     ///
     /// # Errors
-    /// What is there and should not be, or the other way round.
+    /// Unexpected or missing entries.
     pub fn check_quarantine(&self, found: &[Found], swept: Seq) -> Result<(), String> {
         let mut left = self.refusals.by_place.clone();
         let mut seen: BTreeSet<(SpaceId, Vec<u8>, Seq)> = BTreeSet::new();
@@ -340,8 +340,9 @@ impl Oracle {
         self.check_conservation(&left, &seen, swept)
     }
 
-    /// What was refused up to the sequence `swept` and is not superseded is in the quarantine, of
-    /// which `seen` has the entries; `left` are the refusals that those do not account for.
+    /// Checks that refused updates up to the sequence `swept` that are not superseded are in the
+    /// quarantine, of which `seen` has the entries; `left` are the refusals that those do not
+    /// account for.
     fn check_conservation(
         &self,
         left: &ByPlace,

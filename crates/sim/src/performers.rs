@@ -1,12 +1,12 @@
-//! Callers that do I/O themselves, as the product has them: they read the block that they wait for,
-//! and write the batch of the log that they wait for.
+//! Callers that do I/O themselves, as in the product: they read the block or write the batch of the
+//! log that they wait for.
 //!
-//! Steps of a read: it is taken out of the core right after the view was asked for, without a pump
-//! between; it is done on the devices, and what came is checked, without the core; then the core
-//! has the outcome. A write comes out of a pump, is done, and its completion is handed over. Each
-//! step is a turn of the [world](crate::world) of its own, so anything may happen between two of
-//! them: the block moves, its table is dropped, later batches are written, the power goes. If the
-//! view needs another read then, its caller does that as well, unless somebody else does.
+//! Steps of a read: it is taken out of the core right after the view was requested, without a pump
+//! in between; it is performed on the devices, and the result is checked, without the core; then
+//! the core gets the outcome. A write comes out of a pump, is performed, and its completion is
+//! handed over. Each step is a separate turn of the [world](crate::world), so anything may happen
+//! between two of them: the block moves, its table is dropped, later batches are written, the power
+//! fails. If the view then needs another read, its caller does that as well, unless another does.
 
 use upsweep::layers::device::{Class, Completion, DeviceError, Request};
 use upsweep::layers::engine::{CheckedRead, ViewId, ViewRead};
@@ -15,24 +15,24 @@ use crate::classes;
 use crate::plan::Trouble;
 use crate::world::{Verdict, World};
 
-/// Chance in per cent of a view whose caller reads.
+/// Chance in per cent that a view is read by its caller.
 const READS_PERCENT: u64 = 50;
-/// Chance in per cent of a pump of which a caller does a write of the log.
+/// Chance in per cent that a caller does a write of the log after a pump.
 const WRITES_PERCENT: u64 = 30;
-/// Of so many reads of callers, one fails where data gets damaged.
+/// One in this many reads of callers fails where data gets damaged.
 const READS_PER_FAILURE: u64 = 100;
-/// The errno of those.
+/// The errno of such failures.
 const EIO: i32 = 5;
 
-/// What a caller has in hand.
+/// The operation that a caller is performing.
 pub enum Performer {
     /// A read for a view, to be done on the devices.
     Reads(ViewId, ViewRead),
-    /// What it has read, to be given to the core.
+    /// The result of its read, to be given to the core.
     HasRead(ViewId, CheckedRead),
     /// A write of the log, to be done on the devices.
     Writes(Request),
-    /// The completion of that, to be handed over.
+    /// The completion of the write, to be handed over.
     HasWritten(Completion),
 }
 
@@ -58,7 +58,7 @@ impl World {
         }
     }
 
-    /// Lets a caller do the youngest write of the log among `requests`, now and then.
+    /// Occasionally lets a caller do the youngest write of the log among `requests`.
     pub fn write_by_caller(&mut self, requests: &mut Vec<Request>) {
         let is_log = |request: &Request| request.hint.class == Class::Log;
         if let Some(youngest) = requests.iter().rposition(is_log)
@@ -68,10 +68,10 @@ impl World {
         }
     }
 
-    /// One of the callers that do I/O goes a step on.
+    /// One of the callers that do I/O takes its next step.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn go_on_performing(&mut self, which: usize) -> Verdict {
         match self.performers.swap_remove(which) {
             Performer::Reads(id, read) => {
@@ -117,7 +117,7 @@ impl World {
     }
 }
 
-/// Makes a read one that failed, or that brought something else.
+/// Makes a read fail, or return wrong data.
 fn spoil(completion: &mut Completion, fails: bool) {
     if fails {
         completion.result = Err(DeviceError::Failed { errno: EIO });

@@ -1,4 +1,4 @@
-//! What a seed stands for: the devices, the settings of the store and the faults of one history.
+//! The meaning of a seed: the devices, the settings of the store and the faults of one history.
 
 use upsweep::layers::device::{DeviceId, Geometry, HostileDevices, LatencyModel, MemoryDevices};
 use upsweep::layers::engine::policy::{self, Options, Scale, Shape};
@@ -9,11 +9,11 @@ use crate::bank::Bank;
 use crate::random::Random;
 use crate::settings::Settings;
 
-/// How many times shorter, for their data, logs are than in production; with the last they stay as
-/// they are.
+/// Divisors of the length of logs relative to their data in production; with the last one they keep
+/// their length.
 const LOG_TIMES_DATA: [u32; 4] = [1, 1, 4, 8];
 
-/// What kind of trouble a history has, besides power cuts.
+/// The kind of trouble in a history, besides power cuts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// Power cuts only.
@@ -26,12 +26,12 @@ pub enum Trouble {
     LogDamage,
 }
 
-/// One history, as far as it is decided beforehand.
+/// One history, as far as it is determined in advance.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The seed of everything.
     pub seed: u64,
-    /// What the configuration follows from, at the first open.
+    /// The inputs of the configuration, at the first open.
     settings: Settings,
     /// Settings of the store at its first open.
     pub config: Config,
@@ -41,33 +41,33 @@ pub struct Plan {
     pub data_bytes: Vec<u64>,
     /// Bytes of a logical block of the log devices, at most a page of the log.
     pub log_block_bytes: u32,
-    /// Whether the log is short at the beginning.
+    /// Whether the log is initially short.
     pub log_grows: bool,
     /// Whether data devices can grow.
     pub growable: bool,
     /// Size beyond which growth fails, in bytes.
     pub capacity_bytes: Option<u64>,
-    /// How fast the devices are.
+    /// The speed of the devices.
     pub latency: LatencyModel,
     /// Distinct keys that the workload scatters over.
     pub keys: u64,
     /// Longest ordinary key, in bytes.
     pub key_bytes_max: u64,
-    /// Whether sweeps and checkpoints are asked for, or left to the engine.
+    /// Whether sweeps and checkpoints are requested, or left to the engine.
     pub sweeps: bool,
     /// Power cuts in 10,000 steps.
     pub cuts: u64,
-    /// Whether there are more of them while a checkpoint is on its way.
+    /// Whether there are more of them while a checkpoint is in progress.
     pub cuts_of_checkpoints: bool,
     /// Longest time that a job takes, in microseconds.
     pub job_us_max: u64,
-    /// Whether tables are cloned and kept in snapshots.
+    /// Whether tables are cloned and preserved in snapshots.
     pub clones: bool,
     /// Whether empty tables are filled by bulk loads.
     pub loads: bool,
     /// Whether ranges of keys are removed.
     pub ranges: bool,
-    /// Whether additions to the same few keys come in bursts, also beside a running sweep.
+    /// Whether additions to the same few keys come in bursts, also during a running sweep.
     pub bursts: bool,
     /// Whether long records come in floods, which fill the log.
     pub floods: bool,
@@ -176,11 +176,11 @@ impl Plan {
         !self.growable || self.capacity_bytes.is_some()
     }
 
-    /// The settings at a later open: what may differ between two opens differs.
+    /// The settings at a later open: everything that may differ between two opens is varied.
     #[must_use]
     pub fn reopened(&self, random: &mut Random) -> Config {
         let mut settings = self.settings.clone();
-        // So logs are made longer in any lap of theirs.
+        // So logs are extended in any of their laps.
         settings.scale.log_times_data = random.pick(&LOG_TIMES_DATA);
         draw_options(&mut settings, random);
         settings.config()
@@ -203,14 +203,14 @@ const SMALLEST_LOG: u32 = 128;
 /// A log that floods fill.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flooded {
-    /// Of the smallest size: what a run logs takes much of it, so that checkpoints have to carry
-    /// changes.
+    /// Of the smallest size: the log records of runs take much of it, so that checkpoints have to
+    /// carry changes.
     Tight,
-    /// Short at the beginning.
+    /// Initially short.
     Growing,
 }
 
-/// A store and how it is opened, and whether its log is short at the beginning.
+/// A store and the settings of its open, and whether its log is initially short.
 fn settings(seed: u64, flooded: Option<Flooded>) -> (Settings, bool) {
     let mut random = Random::new(seed, "settings");
     let mut scale = scale(&mut random);
@@ -238,7 +238,7 @@ fn settings(seed: u64, flooded: Option<Flooded>) -> (Settings, bool) {
         },
     };
     let mut options = Options::default();
-    // Half of the stores spill what waits, whatever the size of the data.
+    // Half of the stores spill waiting updates, whatever the size of the data.
     if random.percent(50) {
         options.spilling = Spilling::Always;
         options.spill_fill_percent = random.pick(&[0, 0, 20, 60]);
@@ -249,8 +249,8 @@ fn settings(seed: u64, flooded: Option<Flooded>) -> (Settings, bool) {
 }
 
 /// Small enough for much to happen in a short history: blocks of 4 KiB mostly, nodes of a few
-/// entries, segments of 8 to 64 KiB, files that give space back often. Where the directory may
-/// have hardly any memory, blocks become larger.
+/// entries, segments of 8 to 64 KiB, files that return space often. Where the directory may take
+/// hardly any memory, blocks become larger.
 fn scale(random: &mut Random) -> Scale {
     Scale {
         blocks: random.pick(&[4, 16, 64]),
@@ -263,7 +263,7 @@ fn scale(random: &mut Random) -> Scale {
     }
 }
 
-/// The rings of the log, and whether they begin short.
+/// The rings of the log, and whether they are initially short.
 fn log_regions(
     random: &mut Random,
     first: u16,
@@ -272,7 +272,7 @@ fn log_regions(
 ) -> (Vec<LogRegion>, bool) {
     let devices = random.pick(&[1, 1, 2, 3]);
     let segment = policy::log_segment_bytes(&[policy::LOG_BYTES_MIN], scale);
-    // Some logs are the smallest that there are, most of the others begin short.
+    // Some logs have the minimum size, most of the others are initially short.
     let (is_smallest, log_grows) = match (flooded, random.below(8)) {
         (Some(Flooded::Tight), _) | (None, 0 | 1) => (true, false),
         (Some(Flooded::Growing), _) | (None, 2..6) => (false, true),
@@ -280,10 +280,10 @@ fn log_regions(
     };
     let region = |index| {
         let segments = match (is_smallest, log_grows) {
-            // Fewer than production begins with: the least that the deepest pipeline takes.
+            // Fewer than the initial number in production: the minimum for the deepest pipeline.
             _ if flooded == Some(Flooded::Tight) => 6,
             (true, _) => 8,
-            // As long as it may become in production, so that it grows in many of its laps.
+            // As long as its maximum in production, so that it grows in many of its laps.
             (_, true) => 8 * random.pick(&[2, 4, 8, 8, 8]),
             _ => random.between(8, 16),
         };

@@ -1,28 +1,28 @@
-//! What puts the engine under pressure: bursts and floods of records, compactions and power cuts at
-//! times at which the engine has much on its way.
+//! Pressure on the engine: bursts and floods of records, compactions, and power cuts at times when
+//! the engine has much in progress.
 
 use crate::world::{Verdict, World};
 use upsweep::SpaceId;
 
 /// Records in a burst.
 const BURST_RECORDS: u64 = 60;
-/// About how many steps there are from the end of one flood to the next.
+/// Average number of steps from the end of one flood to the next.
 const STEPS_PER_FLOOD: u64 = 200;
-/// Steps that a flood lasts at most.
+/// Most steps of a flood.
 const FLOOD_STEPS_MAX: u64 = 200;
 /// Most records of a flood in one step.
 const FLOOD_RECORDS: u64 = 20;
-/// About how many steps there are from one compaction to the next, besides those after spills.
+/// Average number of steps between compactions, besides those after spills.
 const STEPS_PER_COMPACTION: u64 = 100;
-/// Power cuts in 10,000 steps, at least, while a log becomes longer.
+/// Least number of power cuts in 10,000 steps while a log is extended.
 const CUTS_OF_LOG_GROWTH: u64 = 1500;
-/// The same of a session in which one has become longer.
+/// The same for a session in which one was extended.
 const CUTS_AFTER_LOG_GROWTH: u64 = 200;
-/// The same while a checkpoint is on its way, in histories that have such cuts.
+/// The same while a checkpoint is in progress, in histories with such cuts.
 const CUTS_OF_CHECKPOINTS: u64 = 300;
 
 impl World {
-    /// Power cuts in 10,000 steps such as this one.
+    /// Rate of power cuts at this step, per 10,000 steps.
     pub fn cuts_now(&mut self) -> u64 {
         let of_checkpoints = self.plan.cuts_of_checkpoints;
         let core = self.core();
@@ -40,7 +40,7 @@ impl World {
     /// Many small records at once, while nothing else moves.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn burst(&mut self, tables: &[SpaceId]) -> Verdict {
         let mut left = BURST_RECORDS;
         while left > 0 && self.waiting.is_none() && self.core().closed().is_none() {
@@ -51,11 +51,11 @@ impl World {
         Ok(())
     }
 
-    /// Now and then, and often when something was spilled: has the blocks of a table put into key
-    /// order. A table of one block is in order, so half of the time it is the longest.
+    /// Occasionally, and often after a spill, puts the blocks of a table into key order. A table of
+    /// one block is in order, so half of the time the longest table is chosen.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn compact(&mut self) -> Verdict {
         let spills = self.core().metrics().spills_total.get();
         let has_spilled = std::mem::replace(&mut self.spills_seen, spills) != spills;
@@ -73,11 +73,11 @@ impl World {
         }
     }
 
-    /// In a flood: long records until one has to wait, so that the log is full and stays full. All
+    /// In a flood: long records until one has to wait, so that the log becomes and stays full. All
     /// are for a few keys, for which little waits in memory.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn flood(&mut self) -> Verdict {
         if self.plan.floods && self.flood_steps == 0 && self.flooding.one_in(STEPS_PER_FLOOD) {
             self.flood_steps = self.flooding.between(1, FLOOD_STEPS_MAX);

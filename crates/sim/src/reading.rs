@@ -20,19 +20,19 @@ use crate::oracle::{Found, Layout};
 use crate::semantics::{Op, Value, kind};
 use crate::world::{Asked, Verdict, World};
 
-/// Attempts at a large value that the sweep moves meanwhile.
+/// Attempts to read a large value that the sweep moves in the meantime.
 const ATTEMPTS_MAX: u32 = 16;
 
-/// What a read gives.
+/// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<T> {
-    /// This.
+    /// This value.
     Is(T),
     /// An error, because something on the devices is damaged; its text.
     Damaged(String),
 }
 
-/// The waiting updates of a view, as the readers want them.
+/// The waiting updates of a view, in the form that readers need.
 fn updates(view: &View) -> Vec<UpdateRef<'_>> {
     let mut updates = view.updates();
     updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
@@ -43,7 +43,7 @@ fn body(view: &View) -> Option<&[u8]> {
     view.image.as_ref().map(|image| image.body())
 }
 
-/// What a lookup came to.
+/// The result of a lookup.
 enum Row {
     Has(Option<Value>),
     NeedsLarge,
@@ -85,10 +85,10 @@ fn point(
 type Rows = BTreeMap<Vec<u8>, Option<Value>>;
 
 impl World {
-    /// Asks for a view and waits for it.
+    /// Requests a view and waits for it.
     ///
     /// # Errors
-    /// That it does not come.
+    /// The view does not arrive.
     pub fn view(&mut self, space: SpaceId, wanted: Wanted) -> Verdict<Result<View, Error>> {
         let polled = self.core().view(space, wanted);
         if let Ok(ViewPoll::Pending(id)) = polled {
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// A view, or the damage that keeps it away.
+    /// A view, or the damage that prevents it.
     fn sound_view(&mut self, space: SpaceId, wanted: Wanted) -> Verdict<Answer<View>> {
         match self.view(space, wanted)? {
             Ok(view) => Ok(Answer::Is(view)),
@@ -120,7 +120,7 @@ impl World {
     /// The value of a key, read to the end.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn read(
         &mut self,
         space: SpaceId,
@@ -159,10 +159,10 @@ impl World {
         }
     }
 
-    /// Takes the answer to a view that was asked for in passing.
+    /// Takes the answer to a view that was requested asynchronously.
     ///
     /// # Errors
-    /// That it differs from the oracle.
+    /// It differs from the oracle.
     pub fn compare_answer(
         &mut self,
         space: SpaceId,
@@ -193,7 +193,7 @@ impl World {
     /// Compares a value with the oracle's.
     ///
     /// # Errors
-    /// That they differ.
+    /// They differ.
     pub fn compare(&mut self, space: SpaceId, key: &[u8], found: Option<&Value>) -> Verdict {
         self.tally.compared += 1;
         self.history.add(found.map_or(0, |value| 1 + value.bytes.len() as u64));
@@ -213,22 +213,22 @@ impl World {
         ))
     }
 
-    /// Whether a range of the table is being removed, or was when the step began, which the model
-    /// has done already.
+    /// Whether a range of the table is being removed, or was when the step began; the model has
+    /// already removed it.
     fn is_unsettled(&self, space: SpaceId) -> bool {
         self.unsettled.iter().any(|(of, _)| *of == space)
     }
 
     /// Whether updates of the key are in the quarantine because of damage, or the quarantine itself
-    /// is damaged. The block answers with an error until a sweep can read all that it needs: where
-    /// it was a large value that could not be read, that is once the value has been replaced. From
-    /// then on it answers, without the updates that are in the quarantine.
+    /// is damaged. The block answers with an error until a sweep can read everything that it needs:
+    /// in the case of an unreadable large value, once the value has been replaced. From then on it
+    /// answers, without the updates that are in the quarantine.
     fn was_set_aside(&mut self, key: &[u8]) -> Verdict<bool> {
         self.tally.set_aside += 1;
         Ok(match self.quarantine()? {
             Answer::Damaged(_) => true,
             Answer::Is(found) => {
-                // What several tables share is set aside in the name of one of them.
+                // A block shared by several tables is set aside in the name of one of them.
                 let concerns = |entry: &Found| {
                     entry.key == key || (entry.is_range && entry.key.as_slice() <= key)
                 };
@@ -332,7 +332,7 @@ impl World {
     /// Reads one key to the end and compares it with the oracle.
     ///
     /// # Errors
-    /// That they differ.
+    /// They differ.
     pub fn compare_read(&mut self, space: SpaceId, layout: Layout, key: &[u8]) -> Verdict {
         match self.read(space, layout, key)? {
             Answer::Is(value) => self.compare(space, key, value.as_ref()),
@@ -346,7 +346,7 @@ impl World {
     /// Everything in the quarantine.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the problem.
     pub fn quarantine(&mut self) -> Verdict<Answer<Vec<Found>>> {
         let rows = match self.rows(QUARANTINE_SPACE, Layout::Table, false)? {
             Answer::Is(rows) => rows,
@@ -380,10 +380,10 @@ impl World {
     }
 }
 
-/// From where on, up to where, and whether in reverse.
+/// The start, the end, and whether in reverse.
 type Cursor<'a> = (&'a [u8], Option<&'a [u8]>, bool);
 
-/// What of the answer to a view has not been read yet: a block may have grown since the last one.
+/// The part of the answer to a view that has not been read yet: a block may have grown since.
 fn cursor_of(asked: &Wanted) -> Cursor<'_> {
     match asked {
         Wanted::Covering(key) | Wanted::Point(key) | Wanted::AtOrAbove(key) => (key, None, false),

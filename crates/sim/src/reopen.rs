@@ -1,4 +1,4 @@
-//! The ends of a store and its next beginning: shutdown, power cuts, also during recovery.
+//! Closing and reopening a store: shutdown, power cuts, also during recovery.
 
 use upsweep::layers::device::{DeviceId, Devices, Simulated};
 use upsweep::layers::engine::format::checkpoint_format::{
@@ -14,18 +14,18 @@ use crate::world::{Verdict, World};
 
 /// Offsets of the superblock slots.
 const SLOTS: [u64; 2] = [4096, 8192];
-/// Power cuts in a row during recovery.
+/// Consecutive power cuts during recovery.
 const CUTS_IN_A_ROW_MAX: u32 = 4;
-/// A sweep without the modifiers of the application ends within so many steps.
+/// A sweep without the modifiers of the application ends within this many steps.
 const UPKEEP_STEPS_MAX: u64 = 20_000;
-/// How much time passes in each of them: more than any rest of the sweep.
+/// Duration of each of them: longer than any rest of the sweep.
 const UPKEEP_STEP_US: u64 = 1_000_000;
 
 impl World {
-    /// Makes the store and opens it.
+    /// Creates the store and opens it.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn create(&mut self) -> Verdict {
         let config = self.plan.config.clone();
         engine::create(&mut self.bank, &config).map_err(|error| format!("create: {error}"))?;
@@ -37,7 +37,7 @@ impl World {
     /// Cuts the power and recovers.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn crash(&mut self) -> Verdict {
         self.tally.cuts += 1;
         let durable = self.core().durable();
@@ -50,14 +50,14 @@ impl World {
     /// Waits until everything is durable, closes the store and opens it again.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn restart(&mut self) -> Verdict {
         if self.random.percent(50) {
             self.core().request_sweep();
         }
         self.turn_until("waiting for a quiet moment", |world| {
             let core = world.core();
-            // A full store goes on trying, and is never quiet.
+            // A full store keeps trying, and is never quiet.
             let quiet = !core.is_active() || core.is_full();
             core.closed().is_some() || (core.durable() == core.last() && quiet)
         })?;
@@ -74,7 +74,7 @@ impl World {
     /// After a failed write the store has to be opened again.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn after_write_error(&mut self) -> Verdict {
         let durable = self.core().durable();
         let refused = self.core().drop_space(SpaceId::new(1));
@@ -86,8 +86,8 @@ impl World {
         if cut {
             self.bank.power_cut();
         } else {
-            // The process goes on. What the failed writes left can be read, and is not stable; so
-            // a power cut during recovery may bring back less than what recovery has seen.
+            // The process continues. What the failed writes left can be read, but is not stable; so
+            // a power cut during recovery may restore less than what recovery has seen.
             let mut ended = Vec::new();
             while self.bank.devices.in_flight() > 0 {
                 self.bank.wait(&mut ended);
@@ -132,11 +132,11 @@ impl World {
         }
     }
 
-    /// Recovers what a power cut has left, of which everything up to `durable` must be there.
-    /// Damage that was injected may be reported instead.
+    /// Recovers after a power cut; everything up to `durable` must be there. Injected damage may be
+    /// reported instead.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn recover_from_cut(&mut self, durable: Seq) -> Verdict {
         match self.recover(durable, true) {
             Err(reason) if reason == DAMAGED && self.damaged => Ok(()),
@@ -144,14 +144,16 @@ impl World {
         }
     }
 
-    /// Opens the store; everything up to `durable` must be there again. With `cuts`, the power
-    /// may fail meanwhile.
+    /// Opens the store; everything up to `durable` must be there again. With `cuts`, the power may
+    /// fail in the meantime.
     fn recover(&mut self, durable: Seq, cuts: bool) -> Verdict {
         let mut least = durable;
         for attempt in 0.. {
             let Some(last) = self.survived()? else { return Err(DAMAGED.to_owned()) };
             if last < least && !self.may_lose_records() {
-                return Err(format!("records up to {least} were durable; up to {last} are there"));
+                return Err(format!(
+                    "records up to {least} were durable; only up to {last} are found"
+                ));
             }
             let attested = self.superblock().map_or(Seq::NONE, |superblock| superblock.durable);
             if attempt == 0 {
@@ -201,8 +203,8 @@ impl World {
         engine::open(&mut self.bank, config, &self.registry, Access::ReadWrite)
     }
 
-    /// Sweeps without the modifiers of the application, until all is swept that needs none of them
-    /// or the power fails. Returns up to where all is durable.
+    /// Sweeps without the modifiers of the application, until everything is swept that needs none
+    /// of them or the power fails. Returns the sequence up to which everything is durable.
     fn keep_up(&mut self, config: Config) -> Verdict<Seq> {
         let mut registry = self.registry.clone();
         registry.modifiers.clear();
@@ -227,13 +229,14 @@ impl World {
         Err(format!("a sweep without all modifiers does not end: swept {}", core.sweep_frontier()))
     }
 
-    /// Damage of the log's end cannot always be told from a torn end; but what a superblock says
-    /// was stable is there, or damage.
+    /// Damage of the log's end cannot always be distinguished from a torn end; but what a
+    /// superblock records as stable is there, or damage is reported.
     fn may_lose_records(&self) -> bool {
         self.plan.trouble == Trouble::LogDamage && self.damaged
     }
 
-    /// Everything that the store refers to is sound; and looking at a store changes nothing.
+    /// Checks that everything the store refers to is sound, and that reading a store changes
+    /// nothing.
     fn check_read_only(&mut self) -> Verdict {
         let before = self.bank.digest();
         let config = self.plan.config.clone();
@@ -254,14 +257,14 @@ impl World {
     fn take(&mut self, core: Core) -> Verdict {
         self.tally.opens += 1;
         self.core = Some(core);
-        // It does not know who waits.
+        // It does not know the waiting callers.
         self.room_events += 1;
         self.learn_modifiers()?;
         self.end_abandoned_loads()?;
         self.settle()
     }
 
-    /// The last record that the log still has; `None` if it is damaged and may be.
+    /// The last record that the log still has; `None` if it is damaged and damage is permitted.
     fn survived(&mut self) -> Verdict<Option<Seq>> {
         let config = &self.plan.config;
         let regions = config.log_regions.iter();
@@ -292,5 +295,5 @@ impl World {
     }
 }
 
-/// The verdict of a history that ended early, as it may: what was damaged has been reported.
+/// The verdict of a history that ended early, which is permitted: damage has been reported.
 pub const DAMAGED: &str = "damage was reported";

@@ -1,31 +1,32 @@
-//! The rules that nobody rests while somebody waits for room, and that who waits is told of it.
+//! The rules that nothing rests while a caller waits for room, and that waiting callers are
+//! notified.
 //!
-//! A caller who was refused sleeps until the core says that there may be room. While it sleeps,
-//! something has to be on its way that will make room: a request, a job, or work that the core does
-//! as soon as it is pumped. If all there is is a deadline in the future, the store stands still by
-//! choice; if there is none, it does for good.
+//! A refused caller sleeps until the core reports that there may be room. While it sleeps,
+//! something must be in progress that will make room: a request, a job, or work that the core does
+//! as soon as it is pumped. If there is only a deadline in the future, the store stalls by choice;
+//! if there is none, permanently.
 //!
-//! Exceptions, each with its reason:
-//! - The open batch of the log may wait out its delay, as its deadline says: its records ask for no
-//!   more, and what they are about takes effect when it is out. Nothing else may be waited for.
-//! - A store that is full rests between its attempts, for only others can make room, and goes on
-//!   resting for as long when another attempt has just fitted.
-//! - A store that was closed takes nothing any more.
+//! Exceptions, with their reasons:
+//! - The open batch of the log may wait until its deadline: its records require no more, and their
+//!   effects come when it is written. Nothing else may be waited for.
+//! - A full store rests between its attempts, because only callers can make room, and may rest once
+//!   more for as long when another attempt has just succeeded.
+//! - A closed store accepts nothing any more.
 
 use upsweep::layers::engine::Core;
 
-/// How long a store that was full may go on resting, in microseconds: the engine tries a run that
-/// found no room again after 20 milliseconds.
+/// How long a store that was full may continue to rest, in microseconds: the engine retries a run
+/// that found no room after 20 milliseconds.
 const FULL_REST_US: u64 = 20_000;
 
-/// A caller who was refused.
+/// A refused caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// When it was refused for the first time, in microseconds.
     pub since_us: u64,
-    /// How often the core had said that there may be room when it was refused for the last time.
+    /// How often the core had reported that there may be room when it was last refused.
     pub room_events: u64,
-    /// Runs and spills that had been published then.
+    /// Number of runs and spills published by then.
     pub published: u64,
 }
 
@@ -46,9 +47,9 @@ impl Refused {
         published(core) > self.published
     }
 
-    /// What is wrong if it is accepted now: a run or a spill has made room since it was refused,
-    /// and it was not told. (That room comes without publication, as a cycle proceeds, is in order:
-    /// a publication will follow.)
+    /// The fault if it is accepted now: a run or a spill has made room since it was refused, and it
+    /// was not notified. (Room that appears without a publication, as a cycle proceeds, is
+    /// permitted: a publication will follow.)
     #[must_use]
     pub fn wake_fault(&self, core: &Core, room_events: u64, now_us: u64) -> Option<String> {
         let is_told = self.room_events != room_events;
@@ -56,7 +57,7 @@ impl Refused {
         (!is_told && made > 0).then(|| {
             let waits_us = now_us - self.since_us;
             format!(
-                "{made} runs and spills made room, and who waits was not told for {waits_us} us"
+                "{made} runs and spills made room, a waiting caller was not told for {waits_us} us"
             )
         })
     }
@@ -67,14 +68,14 @@ fn published(core: &Core) -> u64 {
     metrics.sweep_runs_total.get() + metrics.spills_total.get()
 }
 
-/// When the store was last seen to be full.
+/// When the store was last seen full.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FullWatch {
     last_us: Option<u64>,
 }
 
 impl FullWatch {
-    /// Looks at the store.
+    /// Observes the store.
     pub fn look(&mut self, core: &Core, now_us: u64) {
         if core.is_full() {
             self.last_us = Some(now_us);
@@ -88,12 +89,12 @@ impl FullWatch {
     }
 }
 
-/// What the core means to do by itself.
+/// What the core intends to do by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Intent {
-    /// When it wants to be pumped, in microseconds.
+    /// When it needs to be pumped, in microseconds.
     pub deadline_us: Option<u64>,
-    /// When its log wants to, for the sake of the open batch.
+    /// When its log needs to be, because of the open batch.
     pub log_deadline_us: Option<u64>,
     /// The longest that a batch may wait.
     pub log_delay_us: u64,
@@ -110,7 +111,7 @@ impl Intent {
         }
     }
 
-    /// Whether it is at rest, if nothing is on its way.
+    /// Whether it is at rest, if nothing is in progress.
     #[must_use]
     pub fn is_rest(&self, now_us: u64) -> bool {
         let Some(deadline) = self.deadline_us else { return true };
@@ -119,8 +120,8 @@ impl Intent {
     }
 }
 
-/// What is wrong if `refused` still sleeps and nothing is on its way, which the caller of this has
-/// found out; `None` if nothing is. The core has said `room_events` times that there may be room.
+/// The fault if `refused` still sleeps and nothing is in progress, which the caller has checked;
+/// `None` if there is none. The core has reported `room_events` times that there may be room.
 #[must_use]
 pub fn fault(
     core: &Core,

@@ -1,7 +1,7 @@
-//! What modifiers mean, written a second time: the oracle does not call the engine's.
+//! The semantics of modifiers, implemented a second time: the oracle does not call the engine's.
 //!
-//! The rules are those that `upsweep::modifiers` documents, in the plainest form: one update after
-//! the other, each on the value that the one before has left.
+//! The rules are those that `upsweep::modifiers` documents, in the simplest form: one update after
+//! the other, each on the result of the previous one.
 
 /// Kinds of values, as on disk.
 pub mod kind {
@@ -86,7 +86,7 @@ impl Op {
         matches!(self, Self::Put | Self::Delete)
     }
 
-    /// Whether a refused update is always refused as itself, never folded with another.
+    /// Whether a refused update is always refused alone, never folded with another.
     #[must_use]
     pub fn keeps_apart(self) -> bool {
         matches!(self, Self::Stir | Self::Fussy | Self::Bomb | Self::Append | Self::AddF64)

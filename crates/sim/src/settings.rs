@@ -1,16 +1,16 @@
-//! From what production computes a configuration, and simulated stores have theirs.
+//! The inputs from which production computes a configuration, for simulated stores.
 
 use upsweep::layers::engine::Config;
 use upsweep::layers::engine::policy::{self, Options, Scale, Shape};
 
-/// A store that is opened, small.
+/// Settings of a small store.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What it is from its creation on.
+    /// Its properties from creation.
     pub shape: Shape,
-    /// What whoever opens it chooses.
+    /// The options of the open.
     pub options: Options,
-    /// How small it is.
+    /// Its scale.
     pub scale: Scale,
 }
 
@@ -21,7 +21,7 @@ impl Settings {
         policy::configure(&self.shape, &self.options, &self.scale)
     }
 
-    /// Gives it a budget that leaves so many bytes beside the cache, or the least.
+    /// Sets a budget that leaves this many bytes beside the cache, or the minimum.
     pub fn leave_beside_cache(&mut self, bytes: usize) {
         let memory_bytes = bytes * policy::CACHE_PART / (policy::CACHE_PART - 1);
         self.options.memory_bytes = memory_bytes.max(self.memory_bytes_min());

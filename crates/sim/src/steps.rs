@@ -1,4 +1,4 @@
-//! What a history does, step by step, chosen by the seed.
+//! The steps of a history, chosen by the seed.
 
 use upsweep::layers::engine::{Accept, SnapshotId, ViewPoll, Wanted};
 use upsweep::layers::log::{Seq, Urgency};
@@ -14,26 +14,26 @@ use crate::resting::Refused;
 use crate::semantics::{self, Op};
 use crate::world::{Asked, Verdict, World};
 
-/// Places at which damage is tried, until one holds something.
+/// Places at which damage is tried, until one has content.
 const PLACES_TRIED: usize = 64;
-/// About how many steps there are from one time that free space is to go back to the next.
+/// Average number of steps between returns of free space.
 const STEPS_PER_PUNCHING: u64 = 200;
-/// Most tables at one time.
+/// Most tables at a time.
 const TABLES_MAX: usize = 4;
-/// Most snapshots at one time.
+/// Most snapshots at a time.
 const SNAPSHOTS_MAX: usize = 3;
 /// A record of at most this many bytes always fits.
 const SMALL_RECORD_BYTES: usize = 1024;
 /// And at most this many updates.
 const SMALL_RECORD_UPDATES: usize = 8;
-/// A directory of this many bytes never keeps updates out.
+/// A directory of this many bytes never causes updates to be refused.
 const DIRECTORY_PROMISED_BYTES: usize = 32 << 10;
 
 impl World {
     /// One step.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn step(&mut self) -> Verdict {
         let cuts = self.cuts_now();
         if self.cutting.below(10_000) < cuts {
@@ -81,7 +81,7 @@ impl World {
         self.settle()
     }
 
-    /// Tables that are there for the model and for the engine, those of snapshots included.
+    /// Tables that exist for the model and for the engine, those of snapshots included.
     pub fn all_tables(&mut self) -> Vec<SpaceId> {
         let known: Vec<SpaceId> = self.oracle.state.keys().copied().collect();
         let core = self.core();
@@ -100,7 +100,7 @@ impl World {
         if let Some(loading) = self.loading.as_ref().map(Load::space)
             && !self.random.one_in(20)
         {
-            // An update would keep the load from its end.
+            // An update would prevent the load from finishing.
             tables.retain(|space| *space != loading);
         }
         if self.waiting.is_some() || tables.is_empty() {
@@ -114,10 +114,10 @@ impl World {
         Ok(())
     }
 
-    /// Offers the record that waits once more.
+    /// Retries the waiting record.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn try_waiting(&mut self) -> Verdict {
         let Some((updates, refused)) = self.waiting.take() else { return Ok(()) };
         if self.random.one_in(500) {
@@ -127,10 +127,10 @@ impl World {
         self.modify(updates, Some(refused))
     }
 
-    /// Offers a record, which has been refused before or not.
+    /// Offers a record, which may have been refused before.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn modify(&mut self, mut updates: Vec<Update>, refused: Option<Refused>) -> Verdict {
         if refused.is_none() {
             updates.iter_mut().for_each(|update| self.fit(update));
@@ -154,11 +154,11 @@ impl World {
         self.settle()
     }
 
-    /// The engine has accepted a record, perhaps after it was refused, and said that `latest` was
-    /// the last one then.
+    /// The engine has accepted a record, perhaps after it was refused, and reported `latest` as the
+    /// last one at the time.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn note_accepted(
         &mut self,
         seq: Seq,
@@ -179,7 +179,7 @@ impl World {
         Ok(())
     }
 
-    /// Not every update is one for an array.
+    /// Adapts an update to its table: not every update is valid for an array.
     pub fn fit(&self, update: &mut Update) {
         let table = self.oracle.state.get(&update.space);
         if table.is_some_and(|table| table.layout == Layout::Array) {
@@ -190,7 +190,7 @@ impl World {
     /// Whether the engine may refuse these updates with this error.
     ///
     /// # Errors
-    /// That it may not.
+    /// It may not.
     pub fn check_refusal(&mut self, updates: &[Update], error: &Error) -> Verdict {
         let bytes: usize = updates.iter().map(|u| u.key.len() + u.operand.len() + 16).sum();
         let refused = |update: &Update| {
@@ -221,7 +221,7 @@ impl World {
         if justified { Ok(()) } else { Err(format!("an update was refused: {error}")) }
     }
 
-    /// Asks for one key; the answer is compared when it comes.
+    /// Requests one key; the answer is compared when it arrives.
     fn look_up(&mut self) -> Verdict {
         let tables = self.all_tables();
         if tables.is_empty() {
@@ -285,7 +285,7 @@ impl World {
     /// Creates a table, if the log has room.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn create_table(&mut self) -> Verdict {
         let number = self.random.below(6);
         let name = format!("table {number}");
@@ -317,7 +317,7 @@ impl World {
         }
     }
 
-    /// Clones a table, keeps some or all as they are, or drops a snapshot.
+    /// Clones a table, makes a snapshot of some or all tables, or drops a snapshot.
     fn clone_or_snapshot(&mut self) -> Verdict {
         let (all, tables) = (self.all_tables(), self.tables());
         let known: Vec<SnapshotId> =
@@ -368,7 +368,7 @@ impl World {
             Err(Error::Request(RequestError::SnapshotExists(_))) => return Ok(()),
             Err(error) => return self.check_busy(&error),
         };
-        // What is being dropped is gone by then.
+        // Tables being dropped are gone by then.
         let name = |space: &SpaceId| Some(self.oracle.state.get(space)?.name.clone());
         let clones = made.clones.iter();
         let named = clones
@@ -379,7 +379,7 @@ impl World {
         self.settle()
     }
 
-    /// Removes a range of keys. What reads see of it before it is durable is not compared.
+    /// Removes a range of keys. Reads of it are not compared until the removal is durable.
     fn remove_range(&mut self) -> Verdict {
         let mut tables = self.tables();
         tables.retain(|space| self.oracle.state[space].layout == Layout::Table);
@@ -406,7 +406,7 @@ impl World {
     /// Whether the engine may refuse a change of a table as a whole with this error.
     ///
     /// # Errors
-    /// That it may not.
+    /// It may not.
     pub fn check_busy(&mut self, error: &Error) -> Verdict {
         match error {
             Error::Retry(RetryError::Busy) => Ok(()),
@@ -434,7 +434,7 @@ impl World {
         self.restart()
     }
 
-    /// Injects a fault of the kind that this history has.
+    /// Injects a fault of this history's kind.
     fn do_harm(&mut self) -> Verdict {
         let device = DeviceId(self.random.below(u64::from(self.plan.config.data_devices)) as u16);
         match self.plan.trouble {
@@ -476,7 +476,7 @@ impl World {
         }
     }
 
-    /// A place in `start..end` of the device that holds something, if one is found.
+    /// A place in `start..end` of the device that has content, if one is found.
     fn written_place(&mut self, device: DeviceId, start: u64, end: u64) -> Option<u64> {
         let reach = self.random.pick(&[64 << 10, 1 << 20, end - start]).min(end - start);
         let low = if self.random.percent(70) { start } else { end - reach };

@@ -29,7 +29,7 @@ pub struct Workload {
     hostile_percent: u64,
     /// Chance in per cent of a large value.
     large_percent: u64,
-    /// What half of the keys end in, if any.
+    /// Common endings of half of the keys, if any.
     tails: Vec<Vec<u8>>,
 }
 
@@ -57,7 +57,7 @@ impl Workload {
         }
     }
 
-    /// Updates for one record over the given tables, which are not none.
+    /// Updates for one record over the given tables, at least one.
     pub fn record(&mut self, spaces: &[SpaceId]) -> Vec<Update> {
         let count =
             if self.random.percent(70) { 1 } else { self.random.between(2, self.updates_max) };
@@ -97,7 +97,7 @@ impl Workload {
         Update { space: spaces[0], op: Op::Put, key: self.numbered(number), operand }
     }
 
-    /// Makes an update one that an array of signed integers takes.
+    /// Turns an update into one that an array of signed integers accepts.
     pub fn fit_to_array(&self, update: &mut Update) {
         update.key = self.index(&update.key);
         let number: [u8; 8] =
@@ -115,7 +115,7 @@ impl Workload {
         };
     }
 
-    /// The index of an array that stands for a key: they spread over several blocks.
+    /// The array index that represents a key: they spread over several blocks.
     pub fn index(&self, key: &[u8]) -> Vec<u8> {
         let word = key.iter().fold(0, |word, byte| mix(word ^ u64::from(*byte)));
         (word % self.keys * 97).to_be_bytes().to_vec()
@@ -128,7 +128,7 @@ impl Workload {
         Update { space, op, key, operand }
     }
 
-    /// A key: hot, scattered, or with a prefix in common with many.
+    /// A key: hot, scattered, or with a common prefix.
     pub fn key(&mut self) -> Vec<u8> {
         let number = match self.random.below(10) {
             0..3 => self.random.below(self.keys.min(4)),
@@ -157,7 +157,7 @@ impl Workload {
         if number == 0 { Vec::new() } else { key }
     }
 
-    /// A key that is there, if any is, or one that may be.
+    /// A key that exists, if any does, or one that may.
     pub fn known_key(&mut self, oracle: &Oracle, space: SpaceId) -> Vec<u8> {
         let key = self.key();
         let Some(table) = oracle.state.get(&space) else { return key };
@@ -248,7 +248,7 @@ impl Workload {
     }
 }
 
-/// In three of ten histories a few tails of keys, more than the engine remembers in some of them.
+/// A few tails of keys in three of ten histories, in some of them more than the engine remembers.
 fn tails(random: &mut Random) -> Vec<Vec<u8>> {
     if !random.percent(30) {
         return Vec::new();

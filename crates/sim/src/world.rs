@@ -1,12 +1,12 @@
 //! The event loop of one history: virtual time, devices, jobs and views around one core.
 //!
-//! Steps of a turn: one of the things that may happen next happens, chosen by the seed: a request
-//! that the devices have finished is handed over (in any order), a job runs, or time passes. Then
-//! the core is pumped and its actions are carried out.
+//! Steps of a turn: one of the possible events, chosen by the seed, happens: a request that the
+//! devices have finished is handed over (in any order), a job runs, or time passes. Then the core
+//! is pumped and its actions are carried out.
 //!
 //! Invariants, checked after every turn: waiting updates stay within their memory; the core closes
-//! itself only where a fault was injected; nobody rests while somebody waits for room; requests are
-//! what their classes say.
+//! itself only where a fault was injected; nothing rests while a caller waits for room; requests
+//! match their classes.
 
 use std::collections::BTreeMap;
 
@@ -31,24 +31,24 @@ use crate::resting::{self, FullWatch, Refused};
 use crate::semantics::{BUILTINS, Op};
 use crate::workload::Workload;
 
-/// Virtual time within which everything that was asked for must have happened, in microseconds.
+/// Virtual time within which everything requested must have happened, in microseconds.
 pub const PATIENCE_US: u64 = 3_600_000_000;
 /// Turns within which the same must have happened.
 pub const PATIENCE_TURNS: u64 = 300_000;
 
-/// The reason for which a history failed.
+/// The reason why a history failed.
 pub type Verdict<T = ()> = Result<T, String>;
 
-/// What a view was asked for.
+/// The purpose of a view.
 #[derive(Clone, Debug)]
 pub enum Asked {
-    /// The value of a key, to be compared with the oracle when the answer is there.
+    /// The value of a key, to be compared with the oracle when the answer arrives.
     Compare(SpaceId, Vec<u8>),
-    /// The answer goes to whoever waits for it.
+    /// The answer goes to the waiting caller.
     Keep,
 }
 
-/// What a history did, for people.
+/// Counters of a history.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     /// Power cuts.
@@ -71,7 +71,7 @@ pub struct Tally {
     pub runs: u64,
     /// Spills published.
     pub spills: u64,
-    /// Those of them that a checkpoint carried.
+    /// Spills that a checkpoint carried.
     pub spills_carried: u64,
     /// Checkpoints completed.
     pub checkpoints: u64,
@@ -83,13 +83,13 @@ pub struct Tally {
     pub held: u64,
     /// Times that holes were allocated.
     pub holes_filled: u64,
-    /// Times that a ring of the log became longer.
+    /// Times that a ring of the log was extended.
     pub log_growths: u64,
     /// Updates that the model refused.
     pub refused: u64,
     /// Comparisons with the oracle in the middle of a history.
     pub audits: u64,
-    /// Recoveries from power cuts that did not happen.
+    /// Recoveries from hypothetical power cuts.
     pub cuts_audited: u64,
     /// Answers without updates that damage had sent to the quarantine.
     pub set_aside: u64,
@@ -99,7 +99,7 @@ pub struct Tally {
     pub thread_waits: u64,
     /// Changes that waited for room without a thread.
     pub parked: u64,
-    /// Views that were answered to callers that had read themselves.
+    /// Views that were answered to callers that had done the read themselves.
     pub caller_reads: u64,
     /// Batches of the log that callers have written themselves.
     pub caller_writes: u64,
@@ -113,16 +113,16 @@ pub struct Tally {
     pub ranges: u64,
     /// Bulk loads that were finished.
     pub loads: u64,
-    /// Most blocks at one time.
+    /// Most blocks at a time.
     pub blocks_max: u64,
-    /// Turns in which the target size of blocks was above the store's least.
+    /// Turns in which the target size of blocks was above the store's minimum.
     pub turns_of_larger_blocks: u64,
     /// Load histories.
     pub load: LoadTally,
 }
 
 impl Tally {
-    /// Adds what another history did.
+    /// Adds the counters of another history.
     pub fn add(&mut self, other: &Self) {
         let Self { cuts, recovery_cuts, opens, compared, waits, .. } = other;
         self.cuts += cuts;
@@ -166,7 +166,7 @@ impl Tally {
 
 /// One history in progress.
 pub struct World {
-    /// What the seed stands for.
+    /// The plan of the seed.
     pub plan: Plan,
     /// The devices.
     pub bank: Bank,
@@ -182,39 +182,39 @@ pub struct World {
     pub cutting: Random,
     /// Decides on audits.
     pub auditing: Random,
-    /// Steps for which a log counts as one that has just become longer.
+    /// Steps for which a log counts as recently extended.
     pub steps_of_growth: u64,
-    /// Decides when free space is to go back.
+    /// Decides when free space is to be returned.
     pub punching: Random,
     /// Decides when blocks are to be put into key order.
     pub compacting: Random,
-    /// Spills that were published by the last look.
+    /// Number of published spills at the last check.
     pub spills_seen: u64,
     /// Decides on floods of records.
     pub flooding: Random,
-    /// Steps that are left of a flood.
+    /// Remaining steps of a flood.
     pub flood_steps: u64,
     /// Draws updates.
     pub workload: Workload,
     /// Numbers of the modifiers in this store.
     pub modifier_ids: BTreeMap<Op, ModifierId>,
-    /// Jobs to run, with the time from which they may.
+    /// Jobs to run, with the earliest time of each.
     pub jobs: Vec<(u64, Job)>,
-    /// Requests that are done and not handed over yet.
+    /// Completed requests that are not handed over yet.
     pub arrived: Vec<Completion>,
     /// Views that are pending.
     pub asked: BTreeMap<ViewId, Asked>,
     /// Callers that do I/O themselves.
     pub performers: Vec<Performer>,
-    /// Decides which of them do, and how that goes.
+    /// Decides which callers do so, and the outcome.
     pub performing: Random,
-    /// Answers that somebody waits for.
+    /// Answers with a waiting caller.
     pub answers: BTreeMap<ViewId, Result<View, Error>>,
     /// A record that found no room, and since when it waits.
     pub waiting: Option<(Vec<Update>, Refused)>,
     /// All other callers.
     pub callers: Callers,
-    /// How often the core has said that there may be room.
+    /// How often the core has reported that there may be room.
     pub room_events: u64,
     /// When the store was full.
     pub full: FullWatch,
@@ -222,10 +222,10 @@ pub struct World {
     pub loading: Option<Load>,
     /// Large values to be read and compared.
     pub follow_up: Vec<(SpaceId, Vec<u8>)>,
-    /// Tables of which a range is being removed or that take over what was loaded, and the sequence
-    /// from which on they have.
+    /// Tables of which a range is being removed or that are taking over loaded blocks, and the
+    /// sequence from which on that is complete.
     pub unsettled: Vec<(SpaceId, Seq)>,
-    /// Whether writes fail at present.
+    /// Whether writes currently fail.
     pub failing: bool,
     /// Whether anything on the devices was damaged.
     pub damaged: bool,
@@ -291,10 +291,10 @@ impl World {
         self.core.as_mut().expect("the store is open")
     }
 
-    /// Learns the numbers that the store gives to modifiers.
+    /// Reads the numbers that the store assigns to modifiers.
     ///
     /// # Errors
-    /// One that has none.
+    /// A modifier has none.
     pub fn learn_modifiers(&mut self) -> Verdict {
         let modifiers = self.core().modifiers();
         self.modifier_ids =
@@ -306,10 +306,10 @@ impl World {
         Ok(())
     }
 
-    /// One thing happens; `false` if nothing can any more without further calls.
+    /// One event happens; `false` if none can without further calls.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn turn(&mut self) -> Verdict<bool> {
         self.bank.reap(&mut self.arrived);
         let now = self.bank.now_us();
@@ -339,7 +339,7 @@ impl World {
         Ok(moved || ready || self.next_event_us().is_some())
     }
 
-    /// When something happens next without further calls, in microseconds.
+    /// When the next event happens without further calls, in microseconds.
     fn next_event_us(&mut self) -> Option<u64> {
         let now = self.bank.now_us();
         let job = self.jobs.iter().map(|job| job.0).filter(|&due| due > now).min();
@@ -347,17 +347,17 @@ impl World {
         [self.bank.next_completion_us(), job, deadline].into_iter().flatten().min()
     }
 
-    /// Moves the time to the next event; `false` if there is none.
+    /// Advances the time to the next event; `false` if there is none.
     fn pass_time(&mut self) -> bool {
         let Some(next) = self.next_event_us() else { return false };
         self.bank.advance_to(next.max(self.bank.now_us() + 1));
         true
     }
 
-    /// Pumps the core and carries out what it says.
+    /// Pumps the core and carries out its actions.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn settle(&mut self) -> Verdict {
         let now = self.bank.now_us();
         let mut actions = Actions::default();
@@ -381,10 +381,10 @@ impl World {
         self.check_turn()
     }
 
-    /// Takes the answer to a view that was pending.
+    /// Takes the answer to a pending view.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the problem.
     pub fn take_answer(&mut self, id: ViewId, answer: Result<View, Error>) -> Verdict {
         match self.asked.remove(&id) {
             Some(Asked::Compare(space, key)) => self.compare_answer(space, key, answer),
@@ -392,7 +392,7 @@ impl World {
                 self.answers.insert(id, answer);
                 Ok(())
             }
-            None => Err(format!("view {} was answered, but not asked for", id.0)),
+            None => Err(format!("view {} was answered, but not requested", id.0)),
         }
     }
 
@@ -420,7 +420,7 @@ impl World {
     fn check_turn(&mut self) -> Verdict {
         let log_damage = self.plan.trouble == Trouble::LogDamage;
         let core = self.core();
-        // Large values that a run loads take room from updates that come, not from those there.
+        // Large values that a run loads take room from new updates, not from existing ones.
         let limit = core.queue_limit_bytes() + core.values_bytes() + core.queue_overdraft_bytes();
         let used = core.queue_bytes();
         let blocks = core.directory_size().0 as u64;
@@ -432,7 +432,7 @@ impl World {
         if let Some(closed) = closed.filter(|_| !self.failing) {
             return Err(format!("the store closed itself: {closed}"));
         }
-        // Refused updates are in their run and in the quarantine's queue at one time.
+        // Refused updates are in their run and in the quarantine's queue at the same time.
         let refused = self.damaged || self.oracle.refusals.count() > 0;
         if used > if refused { 2 * limit } else { limit } {
             return Err(format!("{used} bytes in queues, above the limit of {limit}"));
@@ -443,7 +443,7 @@ impl World {
         self.check_rest()
     }
 
-    /// Nobody rests while somebody waits for room.
+    /// Checks that nothing rests while a caller waits for room.
     fn check_rest(&mut self) -> Verdict {
         let now = self.bank.now_us();
         let Some(core) = &self.core else { return Ok(()) };
@@ -466,7 +466,7 @@ impl World {
     /// Turns until `done`.
     ///
     /// # Errors
-    /// What is wrong, or that it does not come to pass within [`PATIENCE_US`].
+    /// A description of the problem, or that `done` is not reached within [`PATIENCE_US`].
     pub fn turn_until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) -> Verdict {
         let until = self.bank.now_us().saturating_add(PATIENCE_US);
         for _ in 0..PATIENCE_TURNS {

@@ -1,10 +1,10 @@
-//! Callers as in production: each has one record under way at a time.
+//! Callers as in production: each has one record in progress at a time.
 //!
-//! Who is accepted goes on when the record is durable, or at once if it is relaxed. Who is refused
-//! sleeps until the core says that there may be room, or for 50 milliseconds, and offers the same
-//! record again. It also looks when a run or a spill has been published, as if woken by chance:
-//! were there room then, it should have been told. All offers take turns, for there is one lock;
-//! those who waited longest come first.
+//! An accepted caller continues when the record is durable, or at once if it is relaxed. A refused
+//! one sleeps until the core reports that there may be room, or for 50 milliseconds, and offers the
+//! same record again. It also looks when a run or a spill has been published, as if woken by
+//! chance: if there is room then, it should have been notified. Offers are serial, because there is
+//! one lock; the longest waiting callers come first.
 //!
 //! Invariant: every caller is free, waits for room, or waits for its record to be durable.
 
@@ -22,14 +22,15 @@ use crate::resting::Refused;
 use crate::semantics::{Op, kind};
 use crate::world::Verdict;
 
-/// Longest time between two looks of a caller that waits, as in production, in microseconds.
+/// Longest time between two looks of a waiting caller, as in production, in microseconds.
 const LOOK_AGAIN_US: u64 = 50_000;
-/// What an offer takes of the lock, in microseconds, and how many updates more take another one.
+/// Time that an offer holds the lock, in microseconds, and how many further updates add another
+/// one.
 const OFFER_US: u64 = 1;
 const UPDATES_PER_US: u64 = 4;
-/// Longest wait after which nobody waits any longer for it to end, in microseconds.
+/// Longest wait before the history is given up as stuck, in microseconds.
 pub const PATIENCE_US: u64 = 30_000_000;
-/// What an update costs in real time, about, in nanoseconds.
+/// Approximate real time of an update, in nanoseconds.
 const UPDATE_NS: u64 = 600;
 
 /// When records are offered.
@@ -37,13 +38,13 @@ const UPDATE_NS: u64 = 600;
 pub enum Source {
     /// By every caller as soon as it is free.
     Closed,
-    /// Record by record at a steady rate, to whoever is free.
+    /// Record by record at a steady rate, to free callers.
     Open {
         /// When the first is due, in microseconds.
         start_us: u64,
-        /// So many records...
+        /// This many records...
         records: u64,
-        /// ...in so many microseconds.
+        /// ...in this many microseconds.
         span_us: u64,
     },
 }
@@ -62,10 +63,10 @@ impl Source {
     }
 }
 
-/// One record: its keys. Operands are the same in all.
+/// One record: its keys. The operands of all records are equal.
 type Record = Vec<Vec<u8>>;
 
-/// A caller that was refused.
+/// A refused caller.
 struct Waiter {
     caller: usize,
     record: Record,
@@ -84,7 +85,7 @@ pub struct Callers {
     /// By first refusal.
     waiting: BTreeMap<u64, Waiter>,
     tickets: u64,
-    /// Who waits for a record to be durable, in the order of sequences.
+    /// Callers that wait for a record to be durable, in sequence order.
     awaiting: VecDeque<(Seq, usize)>,
     /// The lock is taken until then.
     busy_until_us: u64,
@@ -118,10 +119,10 @@ impl Callers {
         }
     }
 
-    /// The next thing happens: an event of the machine, or an offer. `false` if nothing can.
+    /// Executes the next event: one of the machine, or an offer. `false` if there is none.
     ///
     /// # Errors
-    /// An update that is refused for good.
+    /// An update that is refused permanently.
     pub fn turn(
         &mut self,
         machine: &mut Machine,
@@ -147,8 +148,8 @@ impl Callers {
         Ok(true)
     }
 
-    /// Ends a phase: what waits is judged as if it were accepted now, and counts as offered from
-    /// now on.
+    /// Ends a phase: waiting records are judged as if they were accepted now, and count as offered
+    /// from now on.
     pub fn end_phase(&mut self, machine: &Machine, journal: &mut Journal) {
         let now = machine.now_us();
         for waiter in self.waiting.values_mut() {
@@ -157,7 +158,7 @@ impl Callers {
         }
     }
 
-    /// Since when the one waits that has waited longest, in microseconds.
+    /// The start of the longest present wait, in microseconds.
     #[must_use]
     pub fn waiting_since_us(&self) -> Option<u64> {
         self.waiting.values().next().map(|waiter| waiter.refused.since_us)
@@ -202,7 +203,7 @@ impl Callers {
         (0..self.plan.batch).map(|_| self.plan.key(self.random.below(self.plan.keys))).collect()
     }
 
-    /// Offers one record; `known` are its ticket, when it was due, and its refusals so far.
+    /// Offers one record; `known` are its ticket, its due time, and its refusals so far.
     fn offer_record(
         &mut self,
         machine: &mut Machine,

@@ -1,15 +1,15 @@
-//! What is measured of a load, and what is wrong with it.
+//! The measurements of a load, and their faults.
 //!
 //! | oracle | what must hold |
 //! |---|---|
-//! | rest | nobody rests while somebody waits for room: see [`crate::resting`] |
-//! | wake | who waits is told of room: see there |
+//! | rest | nothing rests while a caller waits for room: see [`crate::resting`] |
+//! | wake | waiting callers are notified of room: see there |
 //! | wait | a record waits for room no longer than [`RUN_TIMES_MAX`] runs take, and its turn |
-//! | standstill | while somebody waits, somebody is accepted that often |
+//! | standstill | while callers wait, one is accepted at least that often |
 //! | late | under a load below the capacity no record is accepted much later than it is due |
 //! | load | under a load below the capacity as much is accepted as is offered |
 //!
-//! How evenly updates are accepted under a load above the capacity is measured and not judged.
+//! The evenness of acceptance under a load above the capacity is measured and not judged.
 
 use std::collections::BTreeMap;
 
@@ -17,26 +17,26 @@ use crate::load::machine::Machine;
 use crate::load::plan::Times;
 use crate::resting::Refused;
 
-/// Longest wait for room, in times of a run behind a full pipeline. Room comes back with every
-/// publication, so one such time would do, were it not that a record may need what several runs
-/// give back, and that a wait for a log of few segments also takes the last runs of a cycle, a
-/// frontier, and the rest of one checkpoint and another. In 2,000 histories nobody was accepted for
-/// 38 such times at most, and the longest wait, in turn with others, was of 88.
+/// Longest wait for room, in times of a run behind a full pipeline. Room is freed with every
+/// publication, so one such time would suffice, except that a record may need the room of several
+/// runs, and that a wait for a log of few segments also includes the last runs of a cycle, a
+/// frontier, and the rest of one checkpoint and another. In 2,000 histories the longest time
+/// without acceptance was 38 such times, and the longest wait, including turns of others, was 88.
 pub const RUN_TIMES_MAX: u64 = 24;
-/// And so many times what all who wait take at the rate of acceptance: who waits waits its turn.
+/// Plus this many times the service time of all waiting callers at the rate of acceptance.
 const TURNS_MAX: u64 = 4;
-/// Part of the capacity that is offered under a load below it, in per cent.
+/// Share of the capacity that is offered under a load below it, in per cent.
 pub const OPEN_PERCENT: u64 = 60;
-/// What must be accepted of that, in per cent.
+/// Share of it that must be accepted, in per cent.
 const ACCEPTED_PERCENT_MIN: u64 = 98;
-/// Fill of queue memory from which a record was refused for it, in per cent: the rest is kept.
+/// Fill of queue memory from which a record was refused for it, in per cent: the rest is reserved.
 const MEMORY_FULL_PERCENT: u32 = 85;
-/// Windows of a cycle for which acceptance is looked at.
+/// Windows of a cycle in which acceptance is measured.
 const WINDOWS: u64 = 10;
-/// Acceptances of a window, on average, below which it says nothing.
+/// Average number of acceptances of a window below which it is not significant.
 const WINDOW_RECORDS_MIN: u64 = 20;
 
-/// What is judged.
+/// The criteria of judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the table above has them")]
 pub enum Oracle {
@@ -48,7 +48,7 @@ pub enum Oracle {
     Load,
 }
 
-/// The longest time of some kind.
+/// The longest duration of some kind.
 #[derive(Clone, Debug, Default)]
 pub struct Longest {
     /// In microseconds.
@@ -59,7 +59,7 @@ pub struct Longest {
 
 impl Longest {
     fn note(&mut self, us: u64, machine: &Machine) {
-        // Longer by a little tells nothing new, and to describe each would take long.
+        // A slightly longer time gives no new information, and describing each would be slow.
         if us > self.us + self.us / 8 {
             self.dump = machine.dump();
         }
@@ -67,7 +67,7 @@ impl Longest {
     }
 }
 
-/// What happened in one phase of a load.
+/// The events of one phase of a load.
 #[derive(Debug, Default)]
 pub struct Journal {
     /// Records offered for the first time.
@@ -76,24 +76,24 @@ pub struct Journal {
     pub accepted_us: Vec<u64>,
     /// Records that were refused at first.
     pub waits: u64,
-    /// Those of them that found memory full.
+    /// Those that found memory full.
     pub memory_waits: u64,
     /// From the first refusal of a record to its acceptance.
     pub wait: Longest,
-    /// While somebody waits, from one acceptance to the next.
+    /// From one acceptance to the next while a caller waits.
     pub standstill: Longest,
-    /// From the time at which a record is due to its acceptance.
+    /// From the due time of a record to its acceptance.
     pub late: Longest,
-    /// The first rest while somebody waited.
+    /// The first rest while a caller waited.
     pub rest: Option<String>,
-    /// The first caller who was not told of the room that there was.
+    /// The first caller that was not notified of available room.
     pub wake: Option<String>,
-    /// Since when nobody was accepted though somebody waits.
+    /// Time since which no caller was accepted although one waits.
     stands_since_us: Option<u64>,
 }
 
 impl Journal {
-    /// A record was accepted that was due at this time; so many others wait.
+    /// A record that was due at this time was accepted; this many others wait.
     pub fn accepted(
         &mut self,
         machine: &Machine,
@@ -124,7 +124,7 @@ impl Journal {
         self.stands_since_us.get_or_insert(machine.now_us());
     }
 
-    /// The phase is over while a record waits for room that was due at `due_us`.
+    /// The phase is over while a record that was due at `due_us` waits for room.
     pub fn unfinished(&mut self, machine: &Machine, due_us: u64, refused: Refused) {
         let now = machine.now_us();
         self.late.note(now - due_us, machine);
@@ -134,7 +134,7 @@ impl Journal {
         }
     }
 
-    /// Looks whether the engine rests while this caller sleeps.
+    /// Checks whether the engine rests while this caller sleeps.
     pub fn look(&mut self, machine: &Machine, refused: Refused) {
         if self.rest.is_none()
             && let Some(fault) = machine.rest_fault(refused)
@@ -151,7 +151,7 @@ impl Journal {
     }
 }
 
-/// A stretch of time with what was accepted in it.
+/// A period with the number of records accepted in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stretch {
     /// Its begin, in microseconds.
@@ -160,12 +160,12 @@ pub struct Stretch {
     pub to_us: u64,
     /// Records accepted.
     pub records: u64,
-    /// Whole cycles of the sweep, if it is some.
+    /// Whole cycles of the sweep, if it consists of such.
     pub cycles: u64,
 }
 
 impl Stretch {
-    /// How long `records` take at its rate, in microseconds.
+    /// The time for `records` at its rate, in microseconds.
     #[must_use]
     pub fn time_us(&self, records: u64) -> u64 {
         records * (self.to_us - self.from_us) / self.records.max(1)
@@ -173,7 +173,7 @@ impl Stretch {
 }
 
 /// The least that was accepted in a tenth of a cycle, in per cent of the median; `None` if tenths
-/// are too short to say.
+/// are too short to be significant.
 #[must_use]
 pub fn worst_window_percent(accepted_us: &[u64], stretch: Stretch) -> Option<u64> {
     let windows = stretch.cycles * WINDOWS;
@@ -193,16 +193,16 @@ pub fn worst_window_percent(accepted_us: &[u64], stretch: Stretch) -> Option<u64
 /// Figures by which waits are judged.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// How long things take.
+    /// Durations of the steps.
     pub times: Times,
-    /// The rate of acceptance of the callers as fast as they can.
+    /// The rate of acceptance with callers at full speed.
     pub closed: Stretch,
-    /// Callers.
+    /// Number of callers.
     pub callers: u64,
 }
 
 impl Scale {
-    /// Longest time for so many records, in microseconds.
+    /// Longest permitted time for this many records, in microseconds.
     #[must_use]
     pub fn most_us(&self, records: u64) -> u64 {
         let Times { run_us, spill_us, portion_us, segment_us } = self.times;
@@ -230,11 +230,11 @@ impl Scale {
             }
         };
         judge(Oracle::Wait, "a wait of", &journal.wait, self.most_us(self.callers));
-        judge(Oracle::Standstill, "nobody accepted for", &journal.standstill, self.most_us(1));
+        judge(Oracle::Standstill, "no caller accepted for", &journal.standstill, self.most_us(1));
     }
 
-    /// Faults of a phase below the capacity, which ended at this time; returns what was accepted
-    /// in its second half of what was offered there, in per cent.
+    /// Faults of a phase below the capacity, which ended at this time; returns the percentage of
+    /// the records offered in its second half that was accepted.
     pub fn judge_open(
         &self,
         journal: &Journal,
@@ -243,7 +243,7 @@ impl Scale {
         faults: &mut BTreeMap<Oracle, String>,
     ) -> u64 {
         let (end_us, end) = machine;
-        // What comes up in a wait is worked off with what the load leaves of the capacity.
+        // The backlog of a wait is worked off with the capacity that the load leaves.
         let most_us = self.most_us(self.callers) * 100 / (100 - OPEN_PERCENT);
         let Longest { us, dump } = &journal.late;
         if *us > most_us {
@@ -259,7 +259,7 @@ impl Scale {
             }
             low
         };
-        // Of the last ones some may wait, for as long as they may.
+        // Some of the last records may still wait, within the permitted time.
         let last_us = end_us.saturating_sub(self.most_us(1));
         let offered = due_by(last_us.max(middle_us)) - due_by(middle_us);
         let accepted = journal.accepted_in(middle_us, end_us);
@@ -321,7 +321,7 @@ mod tests {
         let mut faults = BTreeMap::new();
         assert_eq!(scale().judge_open(&journal, due, (10_000, ""), &mut faults), 100);
         assert!(faults.is_empty());
-        journal.accepted_us.truncate(980); // What may still wait does not count.
+        journal.accepted_us.truncate(980); // Records that may still wait do not count.
         assert_eq!(scale().judge_open(&journal, due, (10_000, ""), &mut faults), 100);
         assert!(faults.is_empty());
         journal.accepted_us.truncate(780);

@@ -1,7 +1,7 @@
-//! One engine on devices that have a speed, with workers that do, in virtual time.
+//! One engine on devices and workers with a modelled speed, in virtual time.
 //!
-//! Completions and finished jobs are handed over in the order of time, and the core is pumped after
-//! each event, as in production. Nothing fails here.
+//! Completions and finished jobs are handed over in time order, and the core is pumped after each
+//! event, as in production. Nothing fails here.
 
 use std::collections::VecDeque;
 
@@ -28,9 +28,9 @@ const FILL_STEP_US: u64 = 1_000_000;
 const FILL_STEPS_MAX: u64 = 200_000;
 /// Updates of one record while the store is filled.
 const FILL_BATCH: usize = 16;
-/// Cells of an array that share a block, at most: one of so many is set to begin with.
+/// Most cells of an array that share a block: one in this many is set initially.
 const FILL_CELLS: u64 = 256;
-/// What a pump and a byte of a job cost in real time, about, in nanoseconds: see
+/// Approximate real time of a pump and of a byte of a job, in nanoseconds: see
 /// [`Machine::work_ns`].
 const PUMP_NS: u64 = 700;
 const JOB_BYTE_NS: u64 = 3;
@@ -46,32 +46,32 @@ pub fn builtin(op: Op) -> ModifierId {
 pub struct Machine {
     /// The engine.
     pub core: Core,
-    /// How often it has said that there may be room.
+    /// How often it has reported that there may be room.
     pub room_events: u64,
     /// The table, hash table or array.
     pub space: SpaceId,
     /// Everything that happened.
     pub history: Digest,
-    /// What this has cost in real time, about, in nanoseconds: decides how long a history is, the
-    /// same on every machine.
+    /// Approximate real time spent, in nanoseconds: determines the length of a history, the same on
+    /// every machine.
     pub work_ns: u64,
     devices: MemoryDevices,
     jobs: VecDeque<Job>,
-    /// Jobs that are being run, with the time at which they are done.
+    /// Jobs that are being run, with their completion times.
     working: Vec<(u64, JobOutput)>,
     full: FullWatch,
 }
 
 impl Machine {
-    /// The store of a plan with the data that it begins with, swept and at rest.
+    /// The store of a plan with its initial data, swept and at rest.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the problem.
     pub fn create(plan: &LoadPlan) -> Verdict<Self> {
         let mut devices = plan.devices();
         devices.set_latency(LatencyModel { base_us: 1, bytes_per_us: 1 << 30, jitter_us: 0 });
         engine::create(&mut devices, &plan.config).map_err(|error| format!("create: {error}"))?;
-        // What is not spilled may take all the memory that nothing else takes.
+        // Updates that are not spilled may take all the memory that is otherwise unused.
         let mut settings = plan.settings.clone();
         settings.options.spilling = Spilling::Never;
         let core = engine::open(&mut devices, settings.config(), &registry(), Access::ReadWrite)
@@ -96,8 +96,8 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Opens the store with the memory that leaves waiting updates what the plan says: only now it
-    /// is known what everything else takes.
+    /// Opens the store with the memory that leaves waiting updates the amount in the plan: only now
+    /// is the memory of everything else known.
     fn reopen(&mut self, plan: &LoadPlan) -> Verdict {
         let now = self.core.config();
         let beside_cache = now.memory_bytes - now.cache_bytes;
@@ -153,7 +153,7 @@ impl Machine {
                 Err(error) => return Err(format!("filling the store: {error}")),
             }
         }
-        Err(format!("filling the store takes for ever: {}", self.dump()))
+        Err(format!("filling the store does not end: {}", self.dump()))
     }
 
     fn step(&mut self) {
@@ -169,7 +169,7 @@ impl Machine {
             }
             self.step();
         }
-        Err(format!("waiting for ever until {what}: {}", self.dump()))
+        Err(format!("waiting indefinitely until {what}: {}", self.dump()))
     }
 
     /// The virtual time, in microseconds.
@@ -178,16 +178,16 @@ impl Machine {
         self.devices.now_us()
     }
 
-    /// When something happens next without calls, in microseconds.
+    /// When the next event happens without calls, in microseconds.
     #[must_use]
     pub fn next_event_us(&self) -> Option<u64> {
-        // The driver comes round again at once, which takes it some time.
+        // The driver returns at once, which takes it some time.
         let deadline = self.core.deadline_us().map(|at| at.max(self.now_us() + 1));
         let job = self.working.iter().map(|(due, _)| *due).min();
         [self.devices.next_completion_us(), job, deadline].into_iter().flatten().min()
     }
 
-    /// Moves the time to `us`, at most to the next event, and handles what is due then.
+    /// Advances the time to `us`, at most to the next event, and handles what is due then.
     pub fn advance_to(&mut self, us: u64) {
         self.devices.advance_to(us);
         let mut arrived: Vec<Completion> = Vec::new();
@@ -207,7 +207,7 @@ impl Machine {
         }
     }
 
-    /// Pumps the core and carries out what it says.
+    /// Pumps the core and carries out its actions.
     pub fn pump(&mut self) {
         let now = self.now_us();
         self.work_ns += PUMP_NS;
@@ -234,7 +234,7 @@ impl Machine {
         self.full.look(&self.core, now);
     }
 
-    /// What is wrong if nothing is on its way while this caller waits.
+    /// The fault if nothing is in progress while this caller waits.
     #[must_use]
     pub fn rest_fault(&self, refused: Refused) -> Option<String> {
         let idle = self.devices.in_flight() == 0 && self.jobs.is_empty() && self.working.is_empty();
@@ -243,7 +243,7 @@ impl Machine {
         if idle { fault() } else { None }
     }
 
-    /// What the engine is doing, for the report of a failure.
+    /// The state of the engine, for the report of a failure.
     #[must_use]
     pub fn dump(&self) -> String {
         let (core, metrics) = (&self.core, self.core.metrics().read());

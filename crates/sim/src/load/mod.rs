@@ -1,16 +1,16 @@
-//! Load histories: how the engine keeps up, in virtual time on devices that have a speed.
+//! Load histories: how the engine keeps up, in virtual time on devices with a modelled speed.
 //!
-//! Steps: a store is filled and swept; callers offer updates as fast as they can, until the sweep
-//! has gone round some times; then they offer a part of what was accepted, for some rounds more.
-//! Then waits, rests and rates are judged: see [`judge`]. No faults and no power cuts. Contents
-//! are not compared; the other histories do that.
+//! Steps: a store is filled and swept; callers offer updates at full speed for some cycles of the
+//! sweep; then they offer a part of what was accepted, for some more cycles. Then waits, rests and
+//! rates are judged: see [`judge`]. No faults and no power cuts. Contents are not compared; the
+//! other histories do that.
 //!
 //! | module | content |
 //! |---|---|
-//! | [`plan`] | what a seed stands for: store, devices, callers; the time of a run |
+//! | [`plan`] | the meaning of a seed: store, devices, callers; the time of a run |
 //! | [`machine`] | the engine, its devices and its workers, event by event |
-//! | [`callers`] | who offers what, when, and who waits |
-//! | [`judge`] | what is measured, and what is wrong |
+//! | [`callers`] | which callers offer what, when, and which wait |
+//! | [`judge`] | the measurements, and their faults |
 
 pub mod callers;
 pub mod judge;
@@ -28,40 +28,40 @@ use crate::world::Verdict;
 
 /// Cycles for which rates are measured, after a first one.
 const CYCLES: u64 = 3;
-/// Records that a phase has at least.
+/// Least number of records of a phase.
 const RECORDS_MIN: u64 = 200;
-/// Least length of a phase, in times of the longest wait that is in order.
+/// Least length of a phase, in times of the longest permitted wait.
 const WAITS_MIN: u64 = 10;
-/// How often a phase fills the log at least, in per cent of its capacity: what holds the log comes
-/// and goes as often as that.
+/// How often a phase fills the log at least, in per cent of its capacity: the holders of the log
+/// change that often.
 const LOG_PERCENT_MIN: u64 = 200;
-/// What a phase may cost in real time, about, in nanoseconds.
+/// Approximate limit of the real time of a phase, in nanoseconds.
 const WORK_NS_MAX: u64 = 70_000_000;
 
-/// What load histories did, for people.
+/// Counters of load histories.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoadTally {
     /// Records accepted.
     pub records: u64,
     /// Records that had to wait for room.
     pub waits: u64,
-    /// Those of them that found memory full.
+    /// Those that found memory full.
     pub memory_waits: u64,
     /// The longest wait, in microseconds.
     pub wait_us_max: u64,
     /// The longest wait, in times of a run.
     pub wait_runs_max: u64,
-    /// The longest time without acceptance while somebody waits, in times of a run.
+    /// The longest time without acceptance while a caller waits, in times of a run.
     pub standstill_runs_max: u64,
     /// Cycles of the sweep.
     pub cycles: u64,
     /// Spills.
     pub spills: u64,
-    /// Histories of too few cycles to measure a rate over whole ones.
+    /// Histories with too few cycles to measure a rate over whole ones.
     pub without_cycles: u64,
-    /// What was accepted of a load below the capacity, in per cent, at worst.
+    /// The least acceptance under a load below the capacity, in per cent.
     pub open_percent_min: Option<u64>,
-    /// What was accepted in the worst tenth of a cycle, in per cent of the median.
+    /// The acceptance in the worst tenth of a cycle, in per cent of the median.
     pub window_percent_min: Option<u64>,
     /// Histories in which that is less than half.
     pub uneven: u64,
@@ -70,7 +70,7 @@ pub struct LoadTally {
 }
 
 impl LoadTally {
-    /// Adds what another history did.
+    /// Adds the counters of another history.
     pub fn add(&mut self, other: &Self) {
         let Self { records, waits, cycles, spills, without_cycles, uneven, .. } = other;
         self.records += records;
@@ -100,10 +100,10 @@ impl LoadTally {
     }
 }
 
-/// What came of one load history.
+/// The outcome of one load history.
 #[derive(Clone, Debug, Default)]
 pub struct LoadOutcome {
-    /// The store, its callers, and what the engine was doing at the end.
+    /// The store, its callers, and the state of the engine at the end.
     pub about: String,
     /// The reason, if it failed.
     pub failure: Option<String>,
@@ -166,7 +166,8 @@ impl Load {
         let (journal, _) = self.phase(machine, callers, source, WAITS_MIN * scale.most_us(1))?;
         scale.judge("open loop", &journal, &mut self.faults);
         if closed.cycles == 0 || !self.plan.preloaded {
-            // What was measured may be how fast memory fills, or the capacity of a smaller table.
+            // The measurement may be the speed at which memory fills, or the capacity of a smaller
+            // table.
             return Ok(());
         }
         let due_us = |number| source.due_us(number);
@@ -180,9 +181,9 @@ impl Load {
         Ok(())
     }
 
-    /// Offers updates for some cycles, and for `least_us`; returns what happened, and the stretch
-    /// of it to measure by: whole cycles once half the log has been filled, or else what is behind
-    /// the first quarter.
+    /// Offers updates for some cycles, and for `least_us`; returns what happened, and the part of
+    /// it to measure: whole cycles once half the log has been filled, or else everything after the
+    /// first quarter.
     fn phase(
         &mut self,
         machine: &mut Machine,
@@ -219,7 +220,7 @@ impl Load {
             }
             let since_us = callers.waiting_since_us().unwrap_or(u64::MAX);
             if since_us.saturating_add(PATIENCE_US) < machine.now_us() {
-                return Err(format!("a record waits for ever: {}", machine.dump()));
+                return Err(format!("a record waits indefinitely: {}", machine.dump()));
             }
         }
         callers.end_phase(machine, &mut journal);

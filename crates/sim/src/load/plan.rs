@@ -1,9 +1,9 @@
-//! What a seed stands for in a load history: a store like those of production, scaled down, its
-//! devices, its data and its callers; and how long the steps of its sweep take there.
+//! The meaning of a seed in a load history: a store like those of production, scaled down, its
+//! devices, its data and its callers; and the duration of the steps of its sweep there.
 //!
-//! Scaled down are block, run, segment and spill segment, by 4 and more; the rules by which one
-//! follows from the other are those of production. So a whole cycle takes thousands of updates and
-//! not millions.
+//! Block, run, segment and spill segment are scaled down, by 4 and more; the rules by which one
+//! follows from the other are those of production. So a whole cycle takes thousands of updates
+//! instead of millions.
 
 use upsweep::layers::device::{DeviceId, Geometry, LatencyModel, MemoryDevices};
 use upsweep::layers::engine::policy::{self, Options, Scale, Shape};
@@ -17,52 +17,53 @@ use crate::settings::Settings;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// What applying updates to a run takes: bytes of images per microsecond and worker.
+/// Speed of applying updates to a run: bytes of images per microsecond and worker.
 pub const JOB_BYTES_PER_US: u64 = 200;
 /// Workers that run jobs.
 pub const WORKERS: usize = 2;
-/// Most bytes of data, so that several passes over them cost little real time.
+/// Most bytes of data, so that several passes over them take little real time.
 const DATA_BYTES_MAX: u64 = 4 * MIB;
-/// Smallest log: its batches are short as its segments are, but take some records of all callers.
+/// Smallest log: its batches are short because its segments are, but hold some records of all
+/// callers.
 const LOG_BYTES_MIN: u64 = 512 * KIB;
-/// Most records that a store begins with.
+/// Most initial records of a store.
 const RECORDS_MAX: u64 = 8000;
-/// Memory that the directory takes for each block beside two copies of a key, generously.
+/// Upper estimate of directory memory per block besides two copies of a key.
 const DIRECTORY_BYTES_PER_BLOCK: u64 = 250;
-/// Bytes of an update beside key and operand, in the log.
+/// Bytes of an update in the log besides key and operand.
 const UPDATE_BYTES: usize = 32;
-/// Writes of a checkpoint for which a publication waits, at most.
+/// Most writes of a checkpoint that a publication waits for.
 const CHECKPOINT_WRITES_MAX: u64 = 64;
-/// Writes of a checkpoint at one time.
+/// Concurrent writes of a checkpoint.
 const CHECKPOINT_WRITES: u64 = 4;
 
-/// How long things take, in microseconds, with nothing else on the devices but what is said.
+/// Durations in microseconds, with nothing else on the devices than stated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// A full run from its start to its publication, behind as many others as there may be.
+    /// A full run from its start to its publication, behind as many others as possible.
     pub run_us: u64,
     /// A spill, from its start to its publication.
     pub spill_us: u64,
-    /// What a publication may have to wait for a running checkpoint.
+    /// The time that a publication may have to wait for a running checkpoint.
     pub portion_us: u64,
-    /// The part of a cycle of the sweep that opens a segment of the log for updates, where no spill
-    /// can release it: a cycle opens 40 per cent of the log, and a log takes updates segment by
-    /// segment.
+    /// The part of a cycle of the sweep that admits updates to a segment of the log, where no spill
+    /// can release it: a cycle admits updates to 40 per cent of the log, and a log takes updates
+    /// segment by segment.
     pub segment_us: u64,
 }
 
-/// One load history, as far as it is decided beforehand.
+/// One load history, as far as it is determined in advance.
 #[derive(Clone, Debug)]
 pub struct LoadPlan {
     /// The seed of everything.
     pub seed: u64,
-    /// What the configuration follows from.
+    /// The inputs of the configuration.
     pub settings: Settings,
     /// Settings of the store.
     pub config: Config,
-    /// Memory for waiting updates beside everything else, when the data is there.
+    /// Memory for waiting updates besides everything else, once the data is loaded.
     pub waiting_bytes: u64,
-    /// How fast the devices are.
+    /// The speed of the devices.
     pub latency: LatencyModel,
     /// The structure that is updated.
     pub layout: Layout,
@@ -70,15 +71,15 @@ pub struct LoadPlan {
     pub keys: u64,
     /// Bytes of each key.
     pub key_bytes: usize,
-    /// Whether what keys have in common is at their beginning.
+    /// Whether the common part of keys is at their beginning.
     pub common_first: bool,
     /// Bytes of each value.
     pub value_bytes: usize,
-    /// Bytes of a value that an update replaces; 8 are added to if that is all there is.
+    /// Bytes of a value that an update replaces; if that is 8, they are a number to add to.
     pub patch_bytes: usize,
-    /// Whether the data is there when the load begins; if not, the table is new and empty.
+    /// Whether the data is present when the load begins; if not, the table is new and empty.
     pub preloaded: bool,
-    /// Bytes of the data when all keys are there, about.
+    /// Approximate bytes of the data when all keys are present.
     pub data_bytes: u64,
     /// Callers.
     pub callers: usize,
@@ -93,7 +94,7 @@ impl LoadPlan {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed, "load plan");
-        // Spill segments may take half of it, and the least that queues take is 64 KiB.
+        // Spill segments may take half of it, and queues take at least 64 KiB.
         let waiting_bytes = random.pick(&[224, 224, 256, 320, 448]) * KIB;
         let ratio_halves = random.pick(&[1, 2, 4, 8, 16, 32, 48]);
         let data_bytes = (waiting_bytes * ratio_halves / 2).min(DATA_BYTES_MAX);
@@ -167,7 +168,7 @@ impl LoadPlan {
         }
     }
 
-    /// How long the steps of the sweep take.
+    /// The durations of the steps of the sweep.
     #[must_use]
     pub fn times(&self) -> Times {
         let Config { block_bytes, run_blocks_max, runs_in_flight_max, .. } = self.config;
@@ -176,7 +177,7 @@ impl LoadPlan {
         let request = base_us + jitter_us;
         let behind = runs_in_flight_max as u64;
         let read = run_blocks_max as u64 * u64::from(block_bytes);
-        // What is written is what was read with what waited: for an oversized block most of all.
+        // A run writes what it read, with the waiting updates: most for an oversized block.
         let written = read + self.config.oversized_queue_bytes() as u64;
         let job = written / JOB_BYTES_PER_US;
         let batch = u64::from(self.config.log_batch_bytes) * u64::from(self.config.log_depth);
@@ -200,7 +201,7 @@ impl LoadPlan {
         }
     }
 
-    /// What this is, in one line.
+    /// A one-line description.
     #[must_use]
     pub fn describe(&self) -> String {
         let Self { layout, keys, key_bytes, value_bytes, callers, batch, urgency, .. } = self;
@@ -232,7 +233,7 @@ fn geometry(size_bytes: u64, growable: bool) -> Geometry {
     }
 }
 
-/// A store with room for so many bytes of waiting updates beside everything else.
+/// A store with room for this many bytes of waiting updates besides everything else.
 fn settings(random: &mut Random, waiting_bytes: u64, data_bytes: u64, key_bytes: u64) -> Settings {
     let mut store = [0; 16];
     store.copy_from_slice(&random.bytes(16));
@@ -241,7 +242,7 @@ fn settings(random: &mut Random, waiting_bytes: u64, data_bytes: u64, key_bytes:
     let log_bytes = match random.below(4) {
         0 => LOG_BYTES_MIN,
         1 => 2 * LOG_BYTES_MIN,
-        // So much that memory is what is full.
+        // So large that memory fills first.
         2 => 8 * waiting_bytes,
         _ => 24 * waiting_bytes,
     };
@@ -253,7 +254,7 @@ fn settings(random: &mut Random, waiting_bytes: u64, data_bytes: u64, key_bytes:
             bytes: ring_bytes - ring_bytes % 4096,
         })
         .collect();
-    // Where the directory may have little, blocks become larger.
+    // If the directory may take little, blocks become larger.
     let directory = random.pick(&[10, 1, 1]);
     let scale = Scale { blocks: 4, directory, log: 16, spill_segments: 4, ..Scale::FULL };
     let shape = Shape {

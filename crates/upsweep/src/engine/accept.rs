@@ -1,8 +1,8 @@
 //! Accepting updates: admission, routing, the log record and the queues.
 //!
 //! Invariants: an update is in its queue, or pending for it, if and only if its record is in the
-//! log; memory stays in the budget because an update that does not fit waits outside; updates of
-//! one record are accepted together. (Bosc paper, section 4.2.)
+//! log; memory stays within the budget because an update that does not fit waits outside; updates
+//! of one record are accepted together. (Bosc paper, section 4.2.)
 
 use super::base::Base;
 use super::catalog::REFERENCES_SPACE;
@@ -21,16 +21,15 @@ pub enum Accept {
     /// It is in the queues, and durable once [`Core::durable`](super::Core::durable) reaches this
     /// sequence.
     Accepted(Seq),
-    /// There is no room at this moment: offer it again after
-    /// [`Actions::room`](super::Actions::room).
+    /// There is no room at present: offer it again after [`Actions::room`](super::Actions::room).
     Wait,
 }
 
-/// A record that is offered, of updates that were checked.
+/// An offered record, whose updates were checked.
 pub(super) struct Offer {
     /// Bytes of its updates.
     pub(super) bytes: usize,
-    /// What blocks take that it makes separate ones.
+    /// Space needed by the blocks that it makes separate.
     separation: Separation,
 }
 
@@ -45,12 +44,12 @@ impl Admission {
         Self { log_percent_refused: 100.0 }
     }
 
-    /// From this fill of the log on, in per cent, updates are refused.
+    /// Refuses updates from this fill of the log on, in per cent.
     pub(super) fn refuse_from(&mut self, log_percent: f64) {
         self.log_percent_refused = log_percent;
     }
 
-    /// What there is too little of for an offer; `None` if it can be accepted.
+    /// The resource that is short for an offer; `None` if it can be accepted.
     ///
     /// # Errors
     /// [`RequestError::BatchTooLong`]; [`RetryError::Memory`] when the directory has outgrown the
@@ -69,7 +68,7 @@ impl Admission {
         Ok((!has_room).then_some(Shortage::Device).or(shortage))
     }
 
-    /// What there is too little of for a record of `bytes`, but for room on the data devices.
+    /// The resource that is short for a record of `bytes`, ignoring room on the data devices.
     fn shortage_for(&self, base: &Base, offer: &Offer) -> Result<Option<Shortage>, Error> {
         let bytes = offer.bytes;
         let limit = record_bytes_max(base);
@@ -89,7 +88,7 @@ impl Admission {
             return Err(RetryError::Memory { budget_bytes, needed_bytes }.into());
         }
         let queues = base.queues_gauge(base.resident_bytes());
-        // A sweep leaves less to copy, so copies never ask for too much for good.
+        // A sweep reduces what must be copied, so copies never make an offer permanently too large.
         let wanted = (needed + offer.separation.queue_bytes) as u64;
         let refused = self.log_percent_refused;
         let shortage = policy::shortage(wanted, queues, base.log_gauge(), refused);
@@ -101,7 +100,7 @@ impl Admission {
         }
     }
 
-    /// Puts an admitted record into the log and on the queues; returns its sequence.
+    /// Appends an admitted record to the log and its updates to the queues; returns its sequence.
     ///
     /// # Errors
     /// The log does not take it; nothing is accepted.
@@ -129,10 +128,10 @@ impl Admission {
     }
 }
 
-/// Checks the updates of a record, and weighs them.
+/// Checks the updates of a record, and computes their size.
 ///
 /// # Errors
-/// What is wrong with one of them: fix the call.
+/// The problem with one of them: fix the call.
 pub(super) fn check(index: &Index, updates: &[LoggedUpdate<'_>]) -> Result<Offer, Error> {
     let mut offer = Offer { bytes: 0, separation: Separation::default() };
     for update in updates {
@@ -169,8 +168,8 @@ fn check_update(index: &Index, update: &LoggedUpdate<'_>) -> Result<(), Error> {
     )
 }
 
-/// Longest record of updates, in bytes, that the store takes as it was opened: what the log
-/// takes, and what the queues of an empty store do.
+/// Longest record of updates, in bytes, that the store accepts with its present configuration: the
+/// limit of the log, and that of the queues of an empty store.
 pub(super) fn record_bytes_max(base: &Base) -> usize {
     let of_log = base.journal.log().record_bytes_max();
     policy::record_bytes_max(base.config.queue_bytes_max(), of_log)

@@ -17,7 +17,7 @@ use crate::log::Seq;
 pub struct UpdateRef<'a> {
     /// Sequence number of its log record; after folding, that of the earliest folded one.
     pub seq: Seq,
-    /// Which modifier.
+    /// The modifier.
     pub modifier: ModifierId,
     /// Key of the record that it targets.
     pub key: &'a [u8],
@@ -36,10 +36,10 @@ pub enum Routing {
     Exact,
 }
 
-/// What one block holds when its updates are applied.
+/// The content of one block when its updates are applied.
 #[derive(Clone, Copy)]
 pub struct ApplyInput<'i, 'a> {
-    /// The present body; `None` if the block has no image yet.
+    /// The current body; `None` if the block has no image yet.
     pub body: Option<&'a [u8]>,
     /// Waiting updates, sorted by key, and by `seq` (then position) within a key.
     pub updates: &'i [UpdateRef<'a>],
@@ -49,10 +49,10 @@ pub struct ApplyInput<'i, 'a> {
     pub values: &'i [(Vec<u8>, Vec<u8>)],
     /// A body above this many bytes is split, unless it holds a single record.
     pub body_bytes_max: usize,
-    /// Values above this many bytes live outside the block.
+    /// Values above this many bytes are stored outside the block.
     pub inline_value_bytes_max: usize,
     /// Records that expire at this time or before are absent for every later query and update, and
-    /// a format that knows such may leave them out. Microseconds since the Unix epoch; 0: none are.
+    /// a format that supports expiry may omit them. Microseconds since the Unix epoch; 0: none are.
     pub expired_us: u64,
 }
 
@@ -72,16 +72,16 @@ pub struct Piece {
 pub struct Refused {
     /// Position in [`ApplyInput::updates`].
     pub index: usize,
-    /// Why, for people.
+    /// The reason, as readable text.
     pub reason: String,
 }
 
-/// The body of a large value: a byte, and bytes that are not copied where they stand in an operand.
+/// The body of a large value: a byte, then bytes that are borrowed from an operand without a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueBody<'a> {
     /// The first byte.
     pub head: u8,
-    /// The others.
+    /// The remaining bytes.
     pub rest: Cow<'a, [u8]>,
 }
 
@@ -96,12 +96,12 @@ pub struct Applied<'a> {
     pub refused: Vec<Refused>,
 }
 
-/// Why updates could not be applied.
+/// The reason why updates could not be applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApplyError {
     /// Large values of these keys are needed: load them and call again.
     NeedValues(Vec<Vec<u8>>),
-    /// The body is not what this format writes; the text says where and how.
+    /// The body was not written by this format; the text says where and how.
     Corrupt(String),
 }
 
@@ -117,13 +117,13 @@ pub trait BlockFormat: Send + Sync {
     /// space (as in `array:u32`).
     ///
     /// # Errors
-    /// Which parameters there are, for people.
+    /// The parameters that exist, as readable text.
     fn configure(&self, parameters: &str) -> Result<Arc<dyn BlockFormat>, String> {
         Err(format!("format {:?} takes no parameters, but {parameters:?} is given", self.name()))
     }
 
-    /// Where `key` lies among the blocks of its space: what [`Routing`] compares with block keys.
-    /// The key itself, unless the format has a better idea.
+    /// The position of `key` among the blocks of its space: what [`Routing`] compares with block
+    /// keys. The key itself, unless the format overrides this.
     fn position<'a>(&self, key: &'a [u8]) -> Cow<'a, [u8]> {
         Cow::Borrowed(key)
     }
@@ -141,7 +141,7 @@ pub trait BlockFormat: Send + Sync {
     fn apply<'a>(&self, input: &ApplyInput<'_, 'a>) -> Result<Applied<'a>, ApplyError>;
 
     /// The whole block with its updates applied, as a caller of the block API reads it: the body,
-    /// unless the format has a better idea. `input.body_bytes_max` is without limit.
+    /// unless the format overrides this. `input.body_bytes_max` is unlimited.
     ///
     /// # Errors
     /// As [`BlockFormat::apply`].
@@ -150,11 +150,11 @@ pub trait BlockFormat: Send + Sync {
         Ok(pieces.into_iter().next().map(|piece| piece.body).unwrap_or_default())
     }
 
-    /// Calls `visit` for each record of a body with its key and value, in the order in which they
-    /// lie there. Large values are left out.
+    /// Calls `visit` for each record of a body with its key and value, in stored order. Large
+    /// values are skipped.
     ///
     /// # Errors
-    /// What is wrong with the body, for people.
+    /// A readable description of the problem with the body.
     fn for_each(
         &self,
         low: &[u8],
@@ -162,8 +162,8 @@ pub trait BlockFormat: Send + Sync {
         visit: &mut dyn FnMut(&[u8], ValueRef<'_>),
     ) -> Result<(), String>;
 
-    /// Joins two neighbouring bodies, `left` below `right` and either may be empty, if together
-    /// they are thin enough to be one block of at most `body_bytes_max`; `None` if not.
+    /// Joins two neighbouring bodies, `left` below `right`, either of which may be empty, if
+    /// together they are small enough for one block of at most `body_bytes_max`; `None` if not.
     fn merge(&self, left: &[u8], right: &[u8], body_bytes_max: usize) -> Option<Vec<u8>> {
         let _ = (left, right, body_bytes_max);
         None
@@ -173,7 +173,7 @@ pub trait BlockFormat: Send + Sync {
     /// and returns its number of records and the keys of its large values with their lengths.
     ///
     /// # Errors
-    /// What is wrong and where, for people.
+    /// A readable description of the problem and its location.
     fn check(&self, body: &[u8], low: &[u8], high: Option<&[u8]>) -> Result<Checked, String>;
 }
 

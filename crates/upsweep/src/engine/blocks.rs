@@ -1,10 +1,10 @@
-//! The block table: everything that is known of every block, by number.
+//! The block table: everything that is known about every block, by number.
 //!
-//! Trees name blocks by number and this table says where they are, so that a block that moves
-//! changes its page of the table and no tree. A page is the unit of the checkpoint.
+//! Trees refer to blocks by number and this table holds their places, so a block that moves changes
+//! its page of the table and no tree. A page is the unit of the checkpoint.
 //!
-//! Invariants: a number is given out lowest first, so that equal histories give equal numbers; a
-//! number that is used again has another birth.
+//! Invariants: the lowest free number is assigned first, so that equal histories give equal
+//! numbers; a reused number has another birth.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,39 +26,39 @@ pub struct BlockId(pub(super) u32);
 /// Blocks of a page of the table.
 const PAGE_BLOCKS: u32 = 64;
 
-/// Everything that is known of one block.
+/// Everything that is known about one block.
 #[derive(Debug, Default)]
 pub struct Block {
     /// Sequence at which it got its number; [`Seq::NONE`] if the number is not in use.
     pub birth: Seq,
-    /// A space that has it, as far as is known: others may share it, and this one may have gone.
+    /// A space that has it, as far as is known: others may share it, and this one may be gone.
     pub space: SpaceId,
     /// Its key: the lower bound of what it covers, or its exact key.
     pub key: BlockKey,
     place: Place,
-    /// Updates that wait, for all spaces that share it.
+    /// Waiting updates, for all spaces that share it.
     pub queue: Queue,
     /// Updates that a running sweep is applying; older than those in `queue`.
     pub frozen: Option<Arc<Packed>>,
-    /// Whether a run has it in hand.
+    /// Whether a run is working on it.
     pub pinned: bool,
     /// Bytes of its image if that was copied from another block and is still shared with it.
     pub copied_bytes: u32,
-    /// Updates that spill segments have for it.
+    /// Number of its updates in spill segments.
     pub spilled: u32,
 }
 
 const _: () = assert!(size_of::<Block>() == 112, "a directory has many blocks");
 
 impl Block {
-    /// Where it is, and what is in it.
+    /// Its place, and figures of its content.
     #[must_use]
     #[inline]
     pub fn placement(&self) -> Placement {
         self.place.unpack()
     }
 
-    /// Where its image is, if it has one.
+    /// The place of its image, if it has one.
     #[must_use]
     #[inline]
     pub fn extent(&self) -> Option<Extent> {
@@ -110,7 +110,7 @@ const _: () = assert!(
     "every extent has its own number"
 );
 
-/// An extent in 8 bytes; none is 0, for no image has no length.
+/// An extent in 8 bytes; 0 is none, because no image is empty.
 fn pack_extent(extent: Option<Extent>) -> u64 {
     let Some(extent) = extent else { return 0 };
     assert!(extent.is_in_bounds(), "the map of free space and the decoders have no others");
@@ -134,9 +134,9 @@ fn unpack_extent(packed: u64) -> Option<Extent> {
 /// All blocks.
 #[derive(Default)]
 pub struct BlockTable {
-    /// As many blocks as a page of the table has, so that nothing is moved and nothing is spare.
+    /// One allocation per page of the table, so that nothing is moved and nothing is spare.
     pages: Vec<Box<[Block]>>,
-    /// Numbers that were ever given out.
+    /// Numbers assigned so far.
     numbers: u32,
     unused: BTreeSet<u32>,
     key_bytes: usize,
@@ -158,19 +158,19 @@ impl BlockTable {
         &self.pages[(id.0 / PAGE_BLOCKS) as usize][(id.0 % PAGE_BLOCKS) as usize]
     }
 
-    /// The block with this number; for its queue only. Its placement changes in
-    /// [`BlockTable::place`].
+    /// The block with this number, for changes to its queue only. [`BlockTable::place`] changes its
+    /// placement.
     pub fn get_mut(&mut self, id: BlockId) -> &mut Block {
         &mut self.pages[(id.0 / PAGE_BLOCKS) as usize][(id.0 % PAGE_BLOCKS) as usize]
     }
 
-    /// What names the block for ever.
+    /// The permanent identity of the block.
     #[must_use]
     pub fn reference(&self, id: BlockId) -> BlockRef {
         BlockRef { number: id.0, birth: self.get(id).birth }
     }
 
-    /// The block that is meant, if it is still there.
+    /// The identified block, if it still exists.
     #[must_use]
     pub fn find(&self, block: BlockRef) -> Option<BlockId> {
         let id = BlockId(block.number);
@@ -187,7 +187,7 @@ impl BlockTable {
         (0..self.numbers).map(BlockId).filter(|id| self.get(*id).birth > Seq::NONE)
     }
 
-    /// Numbers below this one were ever in use.
+    /// All numbers ever assigned are below this one.
     #[must_use]
     pub fn numbers(&self) -> u32 {
         self.numbers
@@ -199,7 +199,7 @@ impl BlockTable {
         self.numbers as usize - self.unused.len()
     }
 
-    /// Number of pages, whether anything is in them or not.
+    /// Number of pages, empty ones included.
     #[must_use]
     pub fn pages(&self) -> usize {
         self.pages.len()
@@ -223,14 +223,14 @@ impl BlockTable {
         &mut self.changes
     }
 
-    /// Adds a block that no tree has yet.
+    /// Adds a block that is in no tree yet.
     pub fn add(&mut self, space: SpaceId, key: &[u8], birth: Seq, placement: Placement) -> BlockId {
         let number = self.unused.first().copied().unwrap_or(self.numbers);
         let (key, place) = (BlockKey::from(key), Place::pack(placement));
         self.put(number, Block { birth, space, key, place, ..Block::default() })
     }
 
-    /// Puts a block back that a checkpoint holds.
+    /// Restores a block from a checkpoint.
     pub fn restore(&mut self, record: BlockRecord) -> BlockId {
         let BlockRecord { block, key, placement } = record;
         let (key, place) = (BlockKey::from(&*key), Place::pack(placement));
@@ -254,7 +254,7 @@ impl BlockTable {
         id
     }
 
-    /// Frees a number, and returns what the block was.
+    /// Frees a number, and returns its block.
     pub fn remove(&mut self, id: BlockId) -> Block {
         self.touch(id);
         let block = std::mem::take(self.get_mut(id));
@@ -264,7 +264,7 @@ impl BlockTable {
         block
     }
 
-    /// Says where a block is from now on, and returns where it was.
+    /// Sets the place of a block, and returns the previous one.
     pub fn place(&mut self, id: BlockId, placement: Placement) -> Placement {
         self.touch(id);
         std::mem::replace(&mut self.get_mut(id).place, Place::pack(placement)).unpack()

@@ -1,7 +1,7 @@
 //! Images of blocks that were read, kept while there is room: CLOCK with a second chance.
 //!
-//! Invariants: an image is kept by the extent that it was read from, until that is given back;
-//! blocks that share an image share it here too. The bytes of all images stay within the limit.
+//! Invariants: an image is kept under the extent it was read from, until that is given back; blocks
+//! that share an image share it here too. The total bytes of images stay within the limit.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -57,14 +57,14 @@ impl Cache {
         self.bytes
     }
 
-    /// The image at `extent`, if it is here.
+    /// The image at `extent`, if cached.
     pub fn get(&mut self, extent: Extent) -> Option<Arc<Image>> {
         let entry = self.entries.get_mut(&extent)?;
         entry.used = true;
         Some(Arc::clone(&entry.image))
     }
 
-    /// Keeps an image, and drops others to make room.
+    /// Adds an image, and drops others to make room.
     pub fn put(&mut self, extent: Extent, image: Arc<Image>) {
         let bytes = extent.bytes as usize;
         self.remove(extent);
@@ -123,7 +123,7 @@ mod tests {
         (0..3).for_each(|number| cache.put(extent(number), image(number as u8)));
         assert!(cache.get(extent(0)).is_some_and(|found| found.body() == [0, 0]));
         cache.put(extent(3), image(3));
-        assert_eq!(has(&mut cache, 0..4), [0, 2, 3], "1 was the oldest that nobody used");
+        assert_eq!(has(&mut cache, 0..4), [0, 2, 3], "1 was the oldest unused one");
         assert_eq!(cache.bytes(), 3 * 4096);
         cache.put(extent(4), image(4));
         cache.put(extent(5), image(5));

@@ -1,10 +1,10 @@
-//! The catalog: which spaces and snapshots there are, by number and by name, and which space was
-//! cloned from which.
+//! The catalog: the existing spaces and snapshots, by number and by name, and the ancestry of
+//! clones.
 //!
 //! There may be a hundred thousand snapshots, each with the spaces of a store, so nothing that
-//! callers or runs wait for goes over all of them: every question has an index.
+//! callers or runs wait for iterates over all of them: every query has an index.
 //!
-//! Invariant: the indexes say what the spaces and snapshots themselves say.
+//! Invariant: the indexes agree with the spaces and snapshots themselves.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -27,16 +27,16 @@ pub const LARGE_VALUE_FORMAT: &str = "raw";
 
 /// A space: a table, the large values of one, or an application's own blocks.
 pub struct Space {
-    /// What the log says of it.
+    /// Its record in the log.
     pub record: SpaceRecord,
     /// How its blocks are laid out.
     pub format: Arc<dyn BlockFormat>,
     /// Its tree.
     pub root: NodeId,
     /// Updates that are accepted and wait for their record to be durable, because their block is
-    /// not this space's alone, or not there.
+    /// shared with another space or does not exist.
     pub pending: Pending,
-    /// Sequences of records on their way that will change the space as a whole.
+    /// Sequences of records in progress that will change the space as a whole.
     pub fences: VecDeque<Seq>,
 }
 
@@ -51,7 +51,7 @@ pub struct Spaces {
 }
 
 impl Spaces {
-    /// Adds a space with this tree, in place of one with the same number.
+    /// Adds a space with this tree, replacing one with the same number.
     pub fn add(&mut self, record: SpaceRecord, format: Arc<dyn BlockFormat>, root: NodeId) {
         let (number, snapshot) = (record.space, record.snapshot);
         drop(self.remove(number));
@@ -63,7 +63,7 @@ impl Spaces {
         self.by_number.insert(number, Space { record, format, root, pending, fences });
     }
 
-    /// Takes a space out.
+    /// Removes a space.
     pub fn remove(&mut self, number: SpaceId) -> Option<Space> {
         let space = self.by_number.remove(&number)?;
         self.by_snapshot.remove(&(space.record.snapshot, number));
@@ -79,7 +79,7 @@ impl Spaces {
         self.by_number.get(&number)
     }
 
-    /// The space with this number; its record stays as it is.
+    /// The space with this number; its record must not change.
     pub fn get_mut(&mut self, number: SpaceId) -> Option<&mut Space> {
         self.by_number.get_mut(&number)
     }
@@ -95,15 +95,15 @@ impl Spaces {
         self.by_number.values()
     }
 
-    /// Those that belong to this snapshot, companions included, by number;
-    /// [`SnapshotId::NONE`]: to none.
+    /// Those that belong to this snapshot, companions included, by number; [`SnapshotId::NONE`]:
+    /// those that belong to none.
     pub fn of_snapshot(&self, snapshot: SnapshotId) -> impl Iterator<Item = &Space> {
         let numbers = self.by_snapshot.range((snapshot, SpaceId::NONE)..=(snapshot, SpaceId::MAX));
         numbers.map(|(_, number)| &self.by_number[number])
     }
 }
 
-/// All snapshots, by number, which is the order in which they were made.
+/// All snapshots, by number, which is the order of their creation.
 #[derive(Default)]
 pub struct Snapshots {
     by_number: BTreeMap<SnapshotId, (SnapshotRecord, Seq)>,
@@ -125,7 +125,7 @@ impl Snapshots {
         self.by_number.insert(number, (record, seq));
     }
 
-    /// Takes a snapshot out.
+    /// Removes a snapshot.
     pub fn remove(&mut self, number: SnapshotId) {
         let Some((record, seq)) = self.by_number.remove(&number) else { return };
         self.by_seq.remove(&(seq, number));
@@ -168,7 +168,7 @@ pub struct Clones {
 }
 
 impl Clones {
-    /// Takes note of a clone; each is made once.
+    /// Records a clone; each is made once.
     pub fn add(&mut self, event: CloneEvent) {
         self.by_source.insert((event.source, event.seq, event.clone));
         self.by_clone.insert(event.clone, event);
@@ -192,8 +192,8 @@ impl Clones {
         self.by_clone.values().copied().collect()
     }
 
-    /// The spaces whose spill segments concern this one: itself, and what it was cloned from, each
-    /// with the sequence before which those spill segments came into being.
+    /// The spaces whose spill segments concern this one: itself, and its clone sources, each with
+    /// the sequence before which those spill segments were created.
     #[must_use]
     pub fn sources(&self, space: SpaceId) -> Vec<(SpaceId, Seq)> {
         let mut sources = vec![(space, Seq::MAX)];
@@ -205,7 +205,7 @@ impl Clones {
         sources
     }
 
-    /// Whether an update of `space` at `seq` concerns another one, or itself: see
+    /// Whether an update of `space` at `seq` concerns `other`, which may be `space`: see
     /// [`Clones::holders`]. Cost: that of the clones between the two.
     #[must_use]
     pub fn concerns(&self, space: SpaceId, seq: Seq, other: SpaceId) -> bool {
@@ -253,7 +253,7 @@ impl Space {
     }
 }
 
-/// The record of a companion space: it has no name of its own.
+/// The record of a companion space, which has no name.
 pub(super) fn companion_record(space: SpaceId, snapshot: SnapshotId) -> SpaceRecord {
     let format = LARGE_VALUE_FORMAT.to_owned();
     SpaceRecord { space, companion: SpaceId::NONE, snapshot, format, name: String::new() }

@@ -1,16 +1,16 @@
-//! Checkpoints: the directory goes to the data devices, a page at a time, so that the log holds a
-//! bounded amount.
+//! Checkpoints: the directory is written to the data devices, a page at a time, so that the log
+//! stays bounded.
 //!
-//! Steps: note the published sequence (*begin*); write each node and each page of the block table
-//! that has changed to free space; flush; write the root, which lists them all; flush; write the
-//! superblock, which names the root. What is written is the directory as it is at the begin,
-//! exactly: a node or page that is about to change is written before it changes, and publication
-//! waits while many such writes are under way. Only when the superblock is stable is free what the
-//! last root lists and this one does not, and is the log released.
+//! Steps: note the published sequence (*begin*); write each changed node and each changed page of
+//! the block table to free space; flush; write the root, which lists them all; flush; write the
+//! superblock, which names the root. A checkpoint holds the directory exactly as it is at its
+//! begin: a node or page that is about to change is written before it changes, and publication
+//! waits while many such writes are under way. What the last root lists and this one does not
+//! becomes free, and the log is released, only when the superblock is stable.
 //!
 //! When the log has no room for the changes of the sweep, which alone can release it, a checkpoint
 //! *carries* them: they are published in memory when it begins, and become durable with its
-//! superblock. (Bounded log space can therefore never bring the sweep to a stand.)
+//! superblock. (So bounded log space can never stall the sweep.)
 //!
 //! Recovery needs the log from `min(begin, global frontier) + 1` on. A frontier that moves without
 //! a checkpoint is published by a superblock alone.
@@ -37,7 +37,7 @@ use crate::placement::{Extent, UNIT_BYTES};
 /// Spill segments that are listed in one step, a few tens of microseconds.
 const SPILL_SEGMENTS_LISTED: usize = 256;
 
-/// Where the images of nodes and of pages of the block table are, by number.
+/// The places of the images of nodes and of pages of the block table, by number.
 #[derive(Clone, Default)]
 pub(super) struct Listing {
     pub(super) nodes: BTreeMap<u32, ImageRecord>,
@@ -51,7 +51,7 @@ impl Listing {
         nodes.chain(self.pages.values().map(|image| (ImageKind::Page, image)))
     }
 
-    /// The extents of those that another listing does not have.
+    /// The extents of those that another listing does not contain.
     fn missing_in<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = Extent> + 'a {
         let missing = self.images().filter(|(kind, image)| !other.has(*kind, image));
         missing.map(|(_, image)| image.extent)
@@ -79,7 +79,7 @@ enum CheckpointPhase {
 /// Writes checkpoints and superblocks.
 pub(super) struct Checkpointer {
     phase: CheckpointPhase,
-    /// What the superblock on the device says. The number of the next space is the index's.
+    /// The superblock on the device, except that the number of the next space is kept in the index.
     superblock: Superblock,
     /// The superblock that is being written.
     next_superblock: Option<Superblock>,
@@ -88,19 +88,19 @@ pub(super) struct Checkpointer {
     /// What the last root lists.
     listed: Listing,
     requested: bool,
-    /// Writes of nodes, pages and roots that are on their way.
+    /// Writes of nodes, pages and roots in flight.
     pending: usize,
     bytes_at_last: u64,
-    /// The begin of the checkpoint on its way.
+    /// The begin of the checkpoint in progress.
     begin: Seq,
     began_us: u64,
     /// What its root will list.
     next: Listing,
-    /// That root but for its images: the directory at the begin.
+    /// That root without its images: the directory at the begin.
     next_root: Root,
-    /// Where that root is.
+    /// The place of that root.
     root: Option<Extent>,
-    /// Places that it gives free, besides what it no longer lists.
+    /// Places that it frees, besides those that it no longer lists.
     outdated: Vec<Extent>,
 }
 
@@ -125,7 +125,7 @@ impl Checkpointer {
         }
     }
 
-    /// What the superblock on the device says.
+    /// The superblock on the device.
     pub(super) fn superblock(&self) -> &Superblock {
         &self.superblock
     }
@@ -140,7 +140,7 @@ impl Checkpointer {
         &self.listed
     }
 
-    /// Places that the checkpoint on its way gives free, besides what it no longer lists.
+    /// Places that the checkpoint in progress frees, besides those that it no longer lists.
     pub(super) fn outdated(&self) -> &[Extent] {
         &self.outdated
     }
@@ -150,17 +150,17 @@ impl Checkpointer {
         self.phase == CheckpointPhase::Pages
     }
 
-    /// Whether one is asked for or on its way. One that finds no room is given up.
+    /// Whether a checkpoint is requested or in progress. One that finds no room is abandoned.
     pub(super) fn is_under_way(&self) -> bool {
         self.requested || self.phase != CheckpointPhase::Idle
     }
 
-    /// Whether a checkpoint or a superblock is asked for or on its way.
+    /// Whether a checkpoint or a superblock is requested or in progress.
     pub(super) fn is_active(&self) -> bool {
         self.is_under_way() || self.next_superblock.is_some()
     }
 
-    /// Asks for a checkpoint.
+    /// Requests a checkpoint.
     pub(super) fn request(&mut self) {
         self.requested = true;
     }
@@ -170,8 +170,8 @@ impl Checkpointer {
         self.phase == CheckpointPhase::Idle && self.next_superblock.is_none()
     }
 
-    /// Writes a superblock alone if the store is about to be closed, and the last one does not say
-    /// that the whole log is durable; returns whether it does.
+    /// Writes a superblock alone if the store is about to be closed and the last one does not
+    /// record that the whole log is durable; returns whether it does.
     pub(super) fn attest(&mut self, base: &mut Base) -> bool {
         let is_due = base.gate.is_closing() && base.journal.durable() > self.superblock.durable;
         if is_due {
@@ -199,7 +199,7 @@ impl Checkpointer {
         }
     }
 
-    /// Moves a checkpoint on.
+    /// Advances a checkpoint.
     pub(super) fn pump(&mut self, base: &mut Base, growth: &mut Growth) {
         match self.phase {
             CheckpointPhase::Root if self.pending == 0 => self.write_root(base, growth),
@@ -266,12 +266,12 @@ impl Checkpointer {
         self.is_writing() && self.pending >= CHECKPOINT_WRITES_MAX
     }
 
-    /// Whether it goes on though nothing happens: there is more to list, and nothing on its way.
+    /// Whether it can proceed without an event: there is more to list, and nothing in flight.
     pub(super) fn is_ready(&self, base: &Base) -> bool {
         self.is_writing() && self.pending == 0 && base.index.spill_segments.is_listing()
     }
 
-    /// Writes what has changed since the begin, as it was, and then a part of all the rest.
+    /// Writes what has changed since the begin, in its state at the begin, then a part of the rest.
     fn write_pages(&mut self, base: &mut Base, growth: &mut Growth) {
         let most = policy::checkpoint_pages_in_flight(base.waiters.shortage());
         loop {
@@ -336,10 +336,10 @@ impl Checkpointer {
         Some(extent)
     }
 
-    /// Gives this checkpoint up for lack of room. Its places are free once its writes are done.
+    /// Abandons this checkpoint for lack of room. Its places are free once its writes are done.
     fn abandon(&mut self, base: &mut Base, growth: &Growth) {
         let was_writing = matches!(self.phase, CheckpointPhase::Pages | CheckpointPhase::Root);
-        assert!(was_writing, "a superblock names only what has its place");
+        assert!(was_writing, "a superblock names only images with a place");
         self.requested = growth.is_under_way();
         base.index.set_full(base.index.is_full() || !growth.is_under_way());
         base.waiters.tell();
@@ -349,13 +349,13 @@ impl Checkpointer {
         self.end_abandoned(base);
     }
 
-    /// Frees what an abandoned checkpoint has written, for no root will list it.
+    /// Frees what an abandoned checkpoint has written, because no root will list it.
     fn end_abandoned(&mut self, base: &mut Base) {
         if self.phase == CheckpointPhase::Abandoned && self.pending == 0 {
             let next = std::mem::take(&mut self.next);
             let unlisted: Vec<Extent> = next.missing_in(&self.listed).collect();
             unlisted.into_iter().for_each(|extent| base.index.space_map.free(extent));
-            // What was written is not in the root that counts.
+            // What was written is not in the current root.
             for (kind, image) in next.images() {
                 if !self.listed.has(kind, image) {
                     base.index.mark_unwritten(kind, image.number);
@@ -366,7 +366,7 @@ impl Checkpointer {
     }
 
     fn write_root(&mut self, base: &mut Base, growth: &mut Growth) {
-        assert!(self.pending == 0, "a root lists what is stable");
+        assert!(self.pending == 0, "a root lists only stable images");
         let mut root = std::mem::take(&mut self.next_root);
         root.nodes = self.next.nodes.values().copied().collect();
         root.pages = self.next.pages.values().copied().collect();
@@ -385,7 +385,7 @@ impl Checkpointer {
     }
 
     pub(super) fn write_done(&mut self, base: &mut Base, completion: &Completion) {
-        assert!(self.pending > 0, "a write that ends has begun");
+        assert!(self.pending > 0, "a write must begin before it ends");
         self.pending -= 1;
         if completion.result.is_err() {
             return;
@@ -408,15 +408,15 @@ impl Checkpointer {
 
     /// What was written before the flush began is stable.
     pub(super) fn flushed(&mut self) {
-        assert!(self.pending == 0, "a flush covers what was completely written");
+        assert!(self.pending == 0, "a flush covers only completed writes");
         self.phase = match self.phase {
             CheckpointPhase::PagesFlush => CheckpointPhase::Root,
             CheckpointPhase::RootFlush => CheckpointPhase::Superblock,
-            other => unreachable!("nobody waits for a flush in {other:?}"),
+            other => unreachable!("no flush is awaited in {other:?}"),
         };
     }
 
-    /// Writes a superblock with the root that counts already.
+    /// Writes a superblock with the current root.
     fn write_superblock_alone(&mut self, base: &mut Base) {
         let root = (self.superblock.root, self.superblock.root_seq);
         self.write_superblock(base, self.root_begin, root);
@@ -433,7 +433,10 @@ impl Checkpointer {
             if broken::is(Fault::ReleaseOfWaiting) { begin } else { base.index.frontier() };
         let replay_from = begin.min(waits_behind).next().max(self.superblock.replay_from);
         let end = base.journal.published().next();
-        assert!(begin < end && replay_from <= end, "the log is kept from what is published on");
+        assert!(
+            begin < end && replay_from <= end,
+            "the log is kept from the published sequence on"
+        );
         let superblock = Superblock {
             generation: self.superblock.generation + 1,
             replay_from,
@@ -443,7 +446,7 @@ impl Checkpointer {
             next_space: base.index.next_space(),
             ..self.superblock
         };
-        // A generation is never written twice, whatever becomes of the write.
+        // A generation is never written twice, whatever the outcome of the write.
         self.superblock.generation = superblock.generation;
         let mut buffer = Buffer::zeroed(SLOT_BYTES);
         let bytes = encode_superblock(&superblock);
@@ -454,7 +457,7 @@ impl Checkpointer {
         self.next_superblock = Some(superblock);
     }
 
-    /// From now on the next root counts: frees what only the last one lists.
+    /// The next root takes effect: frees what only the last one lists.
     fn free_unlisted(&mut self, base: &mut Base) {
         let next = std::mem::take(&mut self.next);
         let last = std::mem::replace(&mut self.listed, next);
@@ -462,14 +465,14 @@ impl Checkpointer {
         unlisted.for_each(|extent| base.index.space_map.free(extent));
     }
 
-    /// The superblock is stable, and what it says counts.
+    /// The superblock is stable, and takes effect.
     pub(super) fn superblock_done(&mut self, base: &mut Base, completion: &Completion) {
-        let superblock = self.next_superblock.take().expect("a superblock is on its way");
+        let superblock = self.next_superblock.take().expect("a superblock is being written");
         if completion.result.is_err() {
             return;
         }
         assert!(superblock.replay_from >= self.superblock.replay_from, "the log is released once");
-        assert!(superblock.durable >= self.superblock.durable, "what is stable stays so");
+        assert!(superblock.durable >= self.superblock.durable, "stable records stay stable");
         assert!(superblock.generation == self.superblock.generation, "one is written at a time");
         let before = std::mem::replace(&mut self.superblock, superblock);
         if self.phase == CheckpointPhase::Superblock {
@@ -479,7 +482,7 @@ impl Checkpointer {
         base.waiters.tell();
     }
 
-    /// The checkpoint is complete. Free is what the root before it lists and this one does not.
+    /// The checkpoint is complete. Frees what the previous root lists and this one does not.
     fn end(&mut self, base: &mut Base, root_before: Option<Extent>) {
         let superblock = &self.superblock;
         assert!(

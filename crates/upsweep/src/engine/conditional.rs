@@ -1,12 +1,12 @@
 //! Updates that are accepted only if what a view has shown still holds.
 //!
-//! What a key has follows from the image of its block, the spill segments that may have it, and the
-//! updates that wait for it. So a view that would come out the same again shows the same, and
-//! nothing has to be counted or remembered for it while updates are accepted: those who never ask
-//! pay nothing. A sweep of the block between the two makes them differ though the value is the
-//! same; that costs another look.
+//! The value of a key follows from the image of its block, the spill segments that may have it, and
+//! the updates that wait for it. So if a repeated view would find the same ones, its result is the
+//! same, and nothing has to be counted or remembered for it while updates are accepted: callers
+//! that never use conditions pay nothing. A sweep of the block in between makes the views differ
+//! although the value is unchanged; that costs another look.
 //!
-//! Invariant: between the comparison and the acceptance nothing is accepted.
+//! Invariant: nothing is accepted between the comparison and the acceptance.
 
 use super::Accept;
 use super::core::Core;
@@ -16,14 +16,14 @@ use super::view::{Gathered, PendingView, View, Wanted, gather};
 use crate::error::Error;
 use crate::log::Urgency;
 
-/// A view, and what was asked for.
+/// A view, and the request that it answered.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     /// The space.
     pub space: SpaceId,
     /// Which block, and what of it: of a [`Wanted::Point`] only what concerns the key counts.
     pub wanted: &'a Wanted,
-    /// What was shown.
+    /// The result that was shown.
     pub view: &'a View,
 }
 
@@ -34,14 +34,14 @@ pub enum Conditional {
     Holds(Accept),
     /// Something has changed: look again. Nothing was accepted.
     Changed,
-    /// A change of the whole space is on its way, such as the removal of a range: look again once
+    /// A change of the whole space is in progress, such as the removal of a range: look again once
     /// [`Core::is_settled`]. Nothing was accepted.
     Unsettled,
 }
 
 impl Core {
-    /// Accepts the updates of one record as [`Core::modify`] does, if each view would show now
-    /// what was seen. Cost: that of the views, without a read of the device.
+    /// Accepts the updates of one record as [`Core::modify`] does, if each view would now show what
+    /// was seen. Cost: that of the views, without device reads.
     ///
     /// # Errors
     /// As [`Core::modify`] and [`Core::view`], with nothing accepted.
@@ -64,7 +64,7 @@ impl Core {
         self.modify(updates, urgency, now_us).map(Conditional::Holds)
     }
 
-    /// Whether no change of a space as a whole is on its way.
+    /// Whether no change of a whole space is in progress.
     #[must_use]
     pub fn is_settled(&self, space: SpaceId) -> bool {
         self.base.index.directory().space(space).is_none_or(|space| space.fences.is_empty())

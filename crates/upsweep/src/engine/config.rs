@@ -1,6 +1,6 @@
-//! What the engine is told at open, and what is the same for all stores.
+//! The engine's configuration at open, and constants common to all stores.
 //!
-//! `policy` computes a configuration, and all that follows from one.
+//! `policy` computes a configuration, and everything that follows from one.
 
 use crate::log::LogRegion;
 
@@ -8,36 +8,36 @@ use crate::log::LogRegion;
 pub const KEY_BYTES_MAX: usize = 4096;
 /// Longest value, in bytes.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
-/// Longest operand: a value and the byte that tells its kind, or an offset.
+/// Longest operand: a value and the byte that gives its kind, or an offset.
 pub const OPERAND_BYTES_MAX: usize = VALUE_BYTES_MAX + 16;
-/// Longest text that is kept of why an update was refused, in bytes.
+/// Longest text of a refusal that is kept, in bytes.
 pub const REASON_BYTES_MAX: usize = 256;
-/// Longest value that is stored, in bytes. The application's are [`VALUE_BYTES_MAX`] long at most,
-/// and every update that they can be part of finds room in the quarantine, whose entries have its
+/// Longest value that is stored, in bytes. The application's are at most [`VALUE_BYTES_MAX`] long,
+/// and every update that they can be part of must fit in the quarantine, whose entries have its
 /// key, its operand, the reason, and some numbers.
 pub const STORED_BYTES_MAX: usize = OPERAND_BYTES_MAX + KEY_BYTES_MAX + REASON_BYTES_MAX + 64;
-/// Where the managed range of a data device starts: behind the label and the superblock slots.
+/// Start of the managed range of a data device: after the label and the superblock slots.
 pub const DATA_START: u64 = 4 * 4096;
 /// Offsets of the two superblock slots on the first data device.
 pub const SUPERBLOCK_SLOTS: [u64; 2] = [4096, 2 * 4096];
 
-/// Least number of entries of a node of the directory: the most, 192, with short keys take the
-/// space of one image.
+/// Least number of entries of a node of the directory: at the maximum, 192, with short keys, a node
+/// fills one image.
 pub const FANOUT_MIN: usize = 64;
 
-/// How files of data grow, and when free space of them goes back to their file system. Sizes are in
-/// bytes.
+/// How data files grow, and when their free space goes back to the file system. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSpace {
     /// Smallest step in which a data file grows, unless its file system has less.
     pub step_bytes_min: u64,
     /// Unit of holes and of all steps, a multiple of 4 KiB. A store that was opened with one is
-    /// never opened with a larger one: what it takes for a granule with space might have a hole.
+    /// never opened with a larger one: a granule that it assumes to be allocated might contain a
+    /// hole.
     pub granule_bytes: u64,
-    /// Least free space that a store keeps beyond what is reserved. It keeps a quarter of what is
-    /// used if that is more.
+    /// Least free space that a store keeps beyond what is reserved. It keeps a quarter of the used
+    /// space if that is more.
     pub kept_bytes_min: u64,
-    /// Only what was free for so long, in microseconds, goes back.
+    /// Only space that was free for this long, in microseconds, goes back.
     pub window_us: u64,
 }
 
@@ -48,26 +48,26 @@ pub enum Spilling {
     Never,
     /// For the log when that fills before memory does; for memory where it pays.
     WhenItPays,
-    /// Whenever memory or log are filled to the part that [`Config`] names.
+    /// Whenever memory or log is filled to the level that [`Config`] gives.
     Always,
 }
 
 /// Settings of one open store. Sizes are in bytes.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Which store.
+    /// Identity of the store.
     pub store: [u8; 16],
     /// Number of data devices; they are numbers 0.. of the bank.
     pub data_devices: u16,
-    /// The rings of the log, as long as they may become. A file that is shorter is made longer as
-    /// that is needed; with any other device the ring stays as long as that has room for.
+    /// The rings of the log at their maximum length. A shorter file is extended as needed; on any
+    /// other device the ring stays as long as the device permits.
     pub log_regions: Vec<LogRegion>,
-    /// The log is made longer up to so many times the data: see `engine/log_growth.rs`.
+    /// The log is extended up to this multiple of the data: see `engine/log_growth.rs`.
     pub log_times_data: u32,
     /// Bytes of a log segment.
     pub log_segment_bytes: u32,
-    /// Bytes of a page of the log, of which a batch takes whole ones (512 to 4096, a power of two).
-    /// The same at every open of a store.
+    /// Bytes of a page of the log; batches are whole pages (512 to 4096, a power of two). The same
+    /// at every open of a store.
     pub log_page_bytes: u32,
     /// Capacity of a log batch (4 KiB to 4 MiB).
     pub log_batch_bytes: u32,
@@ -76,36 +76,35 @@ pub struct Config {
     /// How long a relaxed update may wait for its batch to fill, in microseconds.
     pub log_delay_us_max: u64,
     /// Least target size of a block (4 KiB to 1 MiB, a multiple of 4 KiB): the engine makes larger
-    /// ones where the directory would have too much of the memory.
+    /// ones where the directory would take too much of the memory.
     pub block_bytes: u32,
-    /// Part of the memory that the directory may have before blocks are made larger, in per cent.
+    /// Share of the memory that the directory may take before blocks are made larger, in per cent.
     pub directory_percent: u32,
     /// Memory for queues, directory, cache and buffers together.
     pub memory_bytes: usize,
-    /// Part of the memory for images that were read.
+    /// Share of the memory for cached images, in bytes.
     pub cache_bytes: usize,
     /// A queue that reaches this many bytes is folded for the first time.
     pub fold_bytes_min: u32,
     /// Most blocks of a run (paper: 32).
     pub run_blocks_max: usize,
-    /// Bytes of queues, and of large values, that a run takes in hand, unless a single block has
-    /// more.
+    /// Bytes of queues, and of large values, that a run processes, unless a single block has more.
     pub run_bytes_max: usize,
     /// Smallest part of a run that must have waiting updates, in per cent of its bytes (paper: 50).
     pub run_density_percent_min: u32,
-    /// Runs at one time that hold buffers: that are read, applied or written.
+    /// Concurrent runs that hold buffers: that are read, applied or written.
     pub runs_in_flight_max: usize,
-    /// Least number of entries of a node of the directory; the most are three times as many. The
+    /// Least number of entries of a node of the directory; the maximum is three times that. The
     /// same at every open of a store.
     pub fanout_min: usize,
     /// When updates are spilled to the data devices.
     pub spilling: Spilling,
-    /// How full queue memory has to be before updates are spilled for it, and how full spills keep
-    /// the log, in per cent; 0 to spill at once whatever can be spilled.
+    /// How full queue memory has to be before updates are spilled for it, and the fill at which
+    /// spills keep the log, in per cent; 0 to spill everything possible at once.
     pub spill_fill_percent: u32,
     /// Target size of a spill segment of spilled updates.
     pub spill_segment_bytes: u32,
-    /// Sweep whenever anything waits, instead of when memory or log space calls for it.
+    /// Sweep whenever anything waits, instead of only when memory or log space requires it.
     pub sweep_always: bool,
     /// How data files grow and shrink.
     pub file_space: FileSpace,

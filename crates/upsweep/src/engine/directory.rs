@@ -1,12 +1,11 @@
 //! The ordered directory of blocks, resident in memory: spaces, their trees, and the block table.
 //!
-//! The directory is a function of the log: it changes when a record is durable, in log order, by
-//! the functions of `index/publish.rs`, and in no other way. Recovery runs the same records through
-//! the same functions. So numbers, nodes and references come out equal after any crash.
+//! The directory is a function of the log: it changes only when a record is durable, in log order,
+//! through the functions of `index/publish.rs`. Recovery runs the same records through the same
+//! functions. So numbers, nodes and references are the same after any crash.
 //!
 //! Invariants: those of [`super::tree`] and [`super::blocks`]; the blocks of an ordered space cover
-//! all keys, the first from the empty key.
-//! Cost of a search: a binary search per level of the tree.
+//! all keys, the first from the empty key. Cost of a search: a binary search per level of the tree.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +21,7 @@ use crate::broken::{self, Fault};
 use crate::log::Seq;
 use crate::placement::{Extent, UNIT_BYTES};
 
-/// Where an update goes.
+/// The destination of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// On the queue of this block, which belongs to the space alone.
@@ -41,7 +40,7 @@ pub struct Directory {
     pub table: BlockTable,
     /// All snapshots.
     pub snapshots: Snapshots,
-    /// Images that several blocks share, and how many besides the first.
+    /// Images that several blocks share, with the number of blocks beyond the first.
     shared_images: BTreeMap<Extent, u32>,
     /// Which space was cloned from which.
     pub clones: Clones,
@@ -67,7 +66,7 @@ impl Directory {
         self.trees.owe(reference(extent).index(), 1);
     }
 
-    /// A block has left this image; returns whether others have it still.
+    /// A block has left this image; returns whether others still have it.
     pub fn leave_image(&mut self, extent: Extent) -> bool {
         let Some(others) = self.shared_images.get_mut(&extent) else { return false };
         *others -= 1;
@@ -84,7 +83,7 @@ impl Directory {
         self.shared_images.contains_key(&extent)
     }
 
-    /// Counts anew how many blocks share each image.
+    /// Recounts how many blocks share each image.
     #[must_use]
     pub fn count_images(&self) -> BTreeMap<Extent, u32> {
         let mut counted: BTreeMap<Extent, u32> = BTreeMap::new();
@@ -98,13 +97,13 @@ impl Directory {
         counted
     }
 
-    /// Learns from the blocks of a checkpoint which images are shared.
+    /// Finds out from the blocks of a checkpoint which images are shared.
     pub fn restore_images(&mut self) {
         self.shared_images = self.count_images();
     }
 
-    /// What is wrong with the directory, and what the reference array has to say: every cell that
-    /// is not zero. Cost: a pass over the directory.
+    /// Faults of the directory, and the expected content of the reference array: every nonzero
+    /// cell. Cost: a pass over the directory.
     #[must_use]
     pub fn audit(&self) -> (Vec<String>, BTreeMap<u64, i64>) {
         let audit = self.trees.audit(&self.roots(), &self.table);
@@ -115,11 +114,11 @@ impl Directory {
         }
         for item in audit.items.keys().filter(|item| self.block(BlockId(**item)).birth == Seq::NONE)
         {
-            faults.push(format!("block {item} is in a space, and does not exist"));
+            faults.push(format!("block {item} is in a space, but does not exist"));
         }
         let images = self.count_images();
         if images != self.shared_images {
-            faults.push("images are shared by other numbers of blocks than it says".to_owned());
+            faults.push("the counts of blocks that share images are wrong".to_owned());
         }
         let images = images.into_iter();
         cells.extend(images.map(|(image, more)| (reference(image).index(), i64::from(more))));
@@ -131,7 +130,7 @@ impl Directory {
         self.spaces.add(record, format, root);
     }
 
-    /// Takes a space out and condemns its tree; [`Trees::release`] gives its blocks back.
+    /// Removes a space and condemns its tree; [`Trees::release`] releases its blocks.
     pub fn remove_space(&mut self, space: SpaceId) -> Option<Space> {
         let space = self.spaces.remove(space)?;
         self.trees.condemn(space.root);
@@ -150,7 +149,7 @@ impl Directory {
         self.spaces.named(name)
     }
 
-    /// All spaces, by number: those of all snapshots, too.
+    /// All spaces, by number, including those of snapshots.
     pub fn spaces(&self) -> impl Iterator<Item = &Space> {
         self.spaces.iter()
     }
@@ -200,7 +199,7 @@ impl Directory {
         self.trees.iter(space.root).map(BlockId)
     }
 
-    /// The block that covers `position`, and whether other spaces have it too.
+    /// The block that covers `position`, and whether other spaces share it.
     #[must_use]
     pub fn find(&self, space: &Space, position: &[u8]) -> Option<FoundItem> {
         match space.format.routing() {
@@ -236,7 +235,7 @@ impl Directory {
         self.trees.below(root, &self.table, key).map(BlockId)
     }
 
-    /// Where an update of `space` at `position` goes.
+    /// The destination of an update of `space` at `position`.
     #[must_use]
     pub fn target(&self, space: &Space, position: &[u8]) -> Target {
         let found = self.find(space, position);
@@ -269,7 +268,7 @@ impl Directory {
             (found.item == id.0).then_some(found.shared)
         };
         let named = self.spaces.get(block.space).into_iter();
-        // What a snapshot has, its first one has that was made after the block.
+        // A block in any snapshot is in the first one that was made after the block.
         let first = self.snapshots.first_from(block.birth).unwrap_or(SnapshotId::NONE);
         let likely = named.chain(self.spaces.of_snapshot(first));
         likely.chain(self.spaces.iter()).find_map(|space| Some((space, in_space(space)?)))
@@ -297,7 +296,7 @@ impl Directory {
         id
     }
 
-    /// Gives a space a block of its own in place of the one with the same key, which others keep.
+    /// Gives a space a separate block in place of the one with the same key, which others keep.
     pub fn replace(
         &mut self,
         space: SpaceId,
@@ -310,17 +309,17 @@ impl Directory {
         id
     }
 
-    /// Takes the block with this key out of a space.
+    /// Removes the block with this key from a space.
     pub fn remove(&mut self, space: SpaceId, key: &[u8]) {
         self.change_tree(space, |trees, table, root| trees.remove(root, table, key));
     }
 
-    /// Takes all blocks with keys in a range out of a space.
+    /// Removes all blocks with keys in a range from a space.
     pub fn remove_range(&mut self, space: SpaceId, from: &[u8], to: Option<&[u8]>) {
         self.change_tree(space, |trees, table, root| trees.remove_range(root, table, from, to));
     }
 
-    /// Gives each of two spaces the blocks of the other.
+    /// Exchanges the blocks of two spaces.
     pub fn swap_trees(&mut self, left: SpaceId, right: SpaceId) {
         let roots = [left, right].map(|space| self.spaces.get(space).map(|space| space.root));
         if let [Some(of_left), Some(of_right)] = roots {
@@ -334,17 +333,17 @@ impl Directory {
         space: SpaceId,
         change: impl FnOnce(&mut Trees, &BlockTable, NodeId) -> NodeId,
     ) {
-        let space = self.spaces.get_mut(space).expect("the space that changes is there");
+        let space = self.spaces.get_mut(space).expect("the changed space exists");
         space.root = change(&mut self.trees, &self.table, space.root);
     }
 
-    /// The blocks that no space has any more since the last call. Their numbers are free.
+    /// The blocks that left their last space since the last call. Their numbers are free.
     pub fn take_freed(&mut self) -> Vec<(BlockId, Block)> {
         let items = self.trees.take_freed_items();
         items.into_iter().map(|item| (BlockId(item), self.table.remove(BlockId(item)))).collect()
     }
 
-    /// Tells every block of a space that has it: what a checkpoint does not hold.
+    /// Sets in every block a space that has it, which a checkpoint does not hold.
     pub fn name_spaces(&mut self) {
         let mut seen = std::collections::BTreeSet::new();
         for space in self.spaces.iter() {
@@ -501,8 +500,8 @@ mod tests {
         assert_eq!(directory.trees.deferred().values().sum::<i64>(), 2, "two besides the first");
         assert!(directory.leave_image(extent()) && directory.is_image_shared(extent()));
         assert!(directory.leave_image(extent()) && !directory.is_image_shared(extent()));
-        assert!(!directory.leave_image(extent()), "nobody else has it");
-        assert_eq!(directory.trees.deferred().len(), 0, "what cancels out is owed to nobody");
+        assert!(!directory.leave_image(extent()), "no other block has it");
+        assert_eq!(directory.trees.deferred().len(), 0, "counts that cancel out are not deferred");
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Driving a core on one thread with nobody else around: recovery, verification, tests.
+//! Drives a core on a single thread: recovery, verification, tests.
 
 use super::core::{Actions, Core};
 use crate::device::Devices;
 
-/// One step: pump, run jobs at once, submit, and wait for completions if there is nothing else.
-/// Returns whether anything is left in flight.
+/// One step: pump, run jobs at once, submit, and wait for completions if there is nothing else to
+/// do. Returns whether anything is left in flight.
 pub fn step(core: &mut Core, devices: &mut dyn Devices, now_us: u64) -> bool {
     let mut actions = Actions::default();
     core.pump(now_us, &mut actions);
@@ -26,8 +26,8 @@ pub fn step(core: &mut Core, devices: &mut dyn Devices, now_us: u64) -> bool {
     worked || completed
 }
 
-/// Steps until `done`, or until nothing more can happen. Sweeps run at full speed: their time is
-/// taken from a counter that always is late enough.
+/// Steps until `done`, or until nothing more can happen. Sweeps run at full speed: they take their
+/// time from a counter that is always late enough.
 pub fn until(core: &mut Core, devices: &mut dyn Devices, done: impl Fn(&Core) -> bool) {
     let mut now_us = core.base.now_us;
     let mut idle_steps = 0;
@@ -38,7 +38,7 @@ pub fn until(core: &mut Core, devices: &mut dyn Devices, done: impl Fn(&Core) ->
     }
 }
 
-/// Pretended time between two steps: longer than any rest of the sweep or delay of the log.
+/// Simulated time between two steps: longer than any rest of the sweep or delay of the log.
 const STEP_US: u64 = 1_000_000;
-/// After this many steps in which nothing happened, nothing will.
+/// If nothing has happened in this many steps, nothing will.
 const IDLE_STEPS_MAX: u32 = 64;

@@ -1,40 +1,40 @@
-//! Changes of the directory, each of which a record of the log stands for.
+//! Changes of the directory, each represented by a log record.
 
 use super::format::record_format::{CloneRecord, DirectoryChange, RangeRecord, SpaceRecord};
 use super::ids::{SnapshotId, SpaceId};
 
-/// A change of the directory that is not a run's.
+/// A change of the directory that no run makes.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
-    /// Updates need blocks at these positions of these spaces, each for its space alone.
+    /// Updates need blocks at these positions of these spaces, each belonging to its space alone.
     Blocks(Vec<(SpaceId, Box<[u8]>)>),
-    /// Blocks that are empty go.
+    /// Empty blocks are removed.
     Forget(DirectoryChange),
     /// A new space.
     Create(SpaceRecord),
-    /// The end of a space.
+    /// A space is dropped.
     Drop(SpaceId),
     /// New spaces that are clones.
     Clone(CloneRecord),
-    /// The end of a snapshot.
+    /// A snapshot is dropped.
     DropSnapshot(SnapshotId),
-    /// A range of keys goes.
+    /// A range of keys is removed.
     RemoveRange(RangeRecord),
-    /// A space gets the blocks of another, which ends.
+    /// A space takes over the blocks of another, which is then removed.
     Adopt {
         /// The space, which is empty.
         space: SpaceId,
-        /// Where its blocks come from.
+        /// The source of its blocks.
         source: SpaceId,
     },
-    /// A portion of what was dropped is given back.
+    /// A portion of what was dropped is released.
     Release(usize),
-    /// Cells of the reference array were told of these references.
+    /// These references were added to cells of the reference array.
     DeferredCounts(Vec<(u64, i64)>),
 }
 
 impl Event {
-    /// Whether it gives memory or places of blocks back.
+    /// Whether it releases memory or places of blocks.
     pub(super) fn makes_room(&self) -> bool {
         matches!(self, Self::Forget(_) | Self::RemoveRange(_) | Self::Release(_))
     }

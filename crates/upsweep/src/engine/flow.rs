@@ -1,34 +1,34 @@
-//! How fast the sweep and spills go: as fast as updates come, and faster the fuller it is.
+//! Flow control of the sweep and of spills: both go as fast as updates arrive, and faster the
+//! fuller the resource.
 //!
-//! What waits is a stock between two flows. While it is filled to the part that the policy wants,
-//! the sweep applies an update for each that comes, and spills take one; the pace says how many
-//! more or fewer. So the stock settles there, and both go evenly, whatever updates, runs and
-//! devices cost. (Paced by time the sweep was slow below two thirds and fast above: a cycle took up
-//! to a minute more or less than the one before, and callers had the difference in their rate. In
-//! the manner of the gears of bLSM, which couple a merge to the inserts that it has to keep up
-//! with.)
+//! Waiting updates are a stock between two flows. While it is filled to the level that the policy
+//! wants, the sweep applies one update for each that arrives, and spills take one; the pace says
+//! how many more or fewer. So the stock settles there, and both run evenly, whatever updates, runs
+//! and devices cost. (When it was paced by time, the sweep was slow below two thirds and fast
+//! above: cycles differed by up to a minute, and callers saw the difference in their rate. This is
+//! similar to the gears of bLSM, which couple a merge to the inserts that it has to keep up with.)
 //!
-//! Where the pace is unbounded they never rest: a resource is nearly full, or somebody waits for
-//! the room. A caller that finds no room waits for the next publication, that is for one run: read,
-//! apply, write, flush and log of at most 32 blocks. No caller waits for a cycle.
+//! Where the pace is unbounded they never rest: a resource is nearly full, or a caller waits for
+//! room. A caller that finds no room waits for the next publication, that is for one run: read,
+//! apply, write, flush and log of at most 32 blocks. No caller waits for a whole cycle.
 
 use super::policy::{self, RETRY_US};
 
-/// What the sweep may apply, or spills may take.
+/// The allowance of the sweep or of spills.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
-    /// Updates that it may apply at once; negative if the last run has applied more.
+    /// Updates that may be applied at once; negative if the last run has applied more.
     credit: f64,
-    /// Updates that had come when it was told last.
+    /// Updates that had arrived at the last call of `note`.
     came: u64,
-    /// Updates of the last run. More than that is not saved up while no run can start.
+    /// Updates of the last run. No more credit than that accumulates while no run can start.
     of_run: f64,
     /// No run at all before this time: the last one found no room.
     rest_until: Option<u64>,
 }
 
 impl Flow {
-    /// `came` updates have come by now, and `pace` are to be applied or spilled for each.
+    /// `came` updates have arrived so far, and `pace` are to be applied or spilled for each.
     pub(super) fn note(&mut self, came: u64, pace: f64) {
         let new = came.saturating_sub(self.came) as f64;
         self.came = came;
@@ -40,12 +40,12 @@ impl Flow {
         self.credit > 0.0
     }
 
-    /// Asks to start a run at `now_us`.
+    /// Whether a run may start at `now_us`.
     pub(super) fn may_start(&self, now_us: u64) -> bool {
         self.goes_on() && self.rest_until.is_none_or(|until| until <= now_us)
     }
 
-    /// A run has started that applies so many updates.
+    /// A run has started that applies this many updates.
     pub(super) fn started(&mut self, updates: f64) {
         self.rest_until = None;
         self.credit -= updates;
@@ -57,7 +57,7 @@ impl Flow {
         self.rest_until = Some(now_us + RETRY_US);
     }
 
-    /// Until when the sweep rests though it may start a run, if it does.
+    /// Until when the sweep rests although it may start a run, if it does.
     pub(super) fn rests_until(&self) -> Option<u64> {
         self.rest_until.filter(|_| self.goes_on())
     }
@@ -67,7 +67,8 @@ impl Flow {
 mod tests {
     use super::*;
 
-    /// Applies what it may with runs of so many updates, while updates come one by one.
+    /// Applies the allowed updates with runs of `of_run` updates each, while updates arrive one by
+    /// one.
     fn applied(flow: &mut Flow, pace: f64, came: std::ops::Range<u64>, of_run: f64) -> f64 {
         let mut applied = 0.0;
         for came in came {

@@ -1,13 +1,13 @@
 //! Flushes of the data devices: one serves all runs, spills and checkpoint writes that wait for it.
 //!
-//! Invariant: what is *covered* by a flush was completely written when the flush began. What is
-//! written later waits for the next one.
+//! Invariant: what a flush *covers* was completely written when the flush began. Later writes wait
+//! for the next one.
 
 use super::io::{Io, IoKind, RunId, SpillId};
 use crate::broken::{self, Fault};
 use crate::device::{DeviceId, Operation};
 
-/// Who waits for a flush.
+/// The waiters for a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flushing {
     Run(RunId),
@@ -15,12 +15,12 @@ pub(super) enum Flushing {
     Checkpoint,
 }
 
-/// Who waits for a flush, and whom the present one covers.
+/// The waiters for a flush, and those that the present one covers.
 #[derive(Default)]
 pub(super) struct Flushes {
     /// Flush requests in flight, one for each device.
     in_flight: usize,
-    /// Written, and not covered by the flush in flight.
+    /// Written, but not covered by the flush in flight.
     waiting: Vec<Flushing>,
     covered: Vec<Flushing>,
     /// When the last flush began.
@@ -28,19 +28,19 @@ pub(super) struct Flushes {
 }
 
 impl Flushes {
-    /// Has somebody wait for the next flush, whose writes are complete.
+    /// Adds a waiter for the next flush, whose writes are complete.
     pub(super) fn wait(&mut self, who: Flushing) {
-        debug_assert!(!self.waiting.contains(&who), "nobody waits for two flushes");
-        debug_assert!(!self.covered.contains(&who), "nobody waits for two flushes");
+        debug_assert!(!self.waiting.contains(&who), "a waiter waits for one flush only");
+        debug_assert!(!self.covered.contains(&who), "a waiter waits for one flush only");
         self.waiting.push(who);
     }
 
-    /// Starts a flush of so many devices for everyone who waits, unless one is in flight.
+    /// Starts a flush of this many devices for all waiters, unless one is in flight.
     pub(super) fn pump(&mut self, devices: u16, now_us: u64, io: &mut Io) {
         if self.in_flight > 0 || self.waiting.is_empty() {
             return;
         }
-        assert!(self.covered.is_empty(), "who was covered went on when the flush ended");
+        assert!(self.covered.is_empty(), "covered waiters continued when the flush ended");
         self.began_us = now_us;
         self.covered = std::mem::take(&mut self.waiting);
         let devices = if broken::is(Fault::FlushOfOneDevice) { 1 } else { devices };
@@ -55,10 +55,11 @@ impl Flushes {
         self.began_us
     }
 
-    /// One device has flushed, or failed to. Returns who may go on: everybody whom the flush
-    /// covers, when it was the last device. After a failure the store takes nothing any more.
+    /// One device has flushed, or failed to. Returns the waiters that may continue: all that the
+    /// flush covers, once it was the last device. After a failure the store accepts nothing any
+    /// more.
     pub(super) fn device_done(&mut self, is_stable: bool) -> Vec<Flushing> {
-        assert!(self.in_flight > 0, "a flush that ends has begun");
+        assert!(self.in_flight > 0, "a flush must begin before it ends");
         self.in_flight -= 1;
         if self.in_flight > 0 || !is_stable {
             return Vec::new();
@@ -78,7 +79,7 @@ mod tests {
     fn one_flush_serves_all_who_waited_when_it_began_and_nobody_else() {
         let (mut flushes, mut io) = (Flushes::default(), Io::default());
         flushes.pump(2, 7, &mut io);
-        assert!(io.outgoing().is_empty(), "nobody waits");
+        assert!(io.outgoing().is_empty(), "there are no waiters");
         flushes.wait(Flushing::Run(RunId(1)));
         flushes.wait(Flushing::Checkpoint);
         flushes.pump(2, 7, &mut io);
@@ -89,7 +90,7 @@ mod tests {
         assert_eq!(flushes.device_done(true), [], "the other device is not stable yet");
         assert_eq!(flushes.device_done(true), [Flushing::Run(RunId(1)), Flushing::Checkpoint]);
         flushes.pump(2, 7, &mut io);
-        assert_eq!(io.outgoing().len(), 4, "who came too late has the next one");
+        assert_eq!(io.outgoing().len(), 4, "late waiters get the next flush");
         flushes.device_done(true);
         assert_eq!(flushes.device_done(true), [Flushing::Spill(SpillId(1))]);
     }

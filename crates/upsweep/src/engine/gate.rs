@@ -1,8 +1,8 @@
-//! Whether the store takes updates, and whether it begins anything by itself.
+//! Whether the store accepts updates, and whether it starts work by itself.
 
 use crate::error::{ClosedError, Error};
 
-/// Whether a store is opened to work on it or to look at it.
+/// Whether a store is opened for writing or only for reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Updates and sweeps are allowed.
@@ -11,26 +11,26 @@ pub enum Access {
     /// updates are refused, and blocks for which updates of such modifiers wait are not swept.
     /// Memory may exceed the budget.
     Upkeep,
-    /// Nothing is written, whatever happens; memory may exceed the budget. Modifiers of the
+    /// Nothing is written under any circumstances; memory may exceed the budget. Modifiers of the
     /// application may be missing.
     ReadOnly,
 }
 
-/// What is let in.
+/// What is admitted.
 #[derive(Default)]
 pub(super) struct Gate {
     closed: Option<ClosedError>,
     /// It is about to be closed: updates are refused.
     is_closing: bool,
-    /// Nothing new begins, no run, checkpoint or growth; what is on its way comes to its end.
+    /// No run, checkpoint or growth starts; those in progress finish.
     is_paused: bool,
 }
 
 impl Gate {
-    /// Whether calls are taken.
+    /// Whether calls are accepted.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why not.
     pub(super) fn check_open(&self) -> Result<(), Error> {
         match &self.closed {
             Some(closed) => Err(closed.clone().into()),
@@ -44,23 +44,23 @@ impl Gate {
         self.closed.get_or_insert(reason);
     }
 
-    /// Refuses updates from now on, and begins nothing else.
+    /// Refuses updates from now on, and starts no other work.
     pub(super) fn begin_close(&mut self) {
         self.is_closing = true;
         self.is_paused = true;
     }
 
-    /// Begins nothing until [`Gate::resume`].
+    /// Starts no work until [`Gate::resume`].
     pub(super) fn pause(&mut self) {
         self.is_paused = true;
     }
 
     pub(super) fn resume(&mut self) {
-        debug_assert!(!self.is_closing, "who closes begins nothing any more");
+        debug_assert!(!self.is_closing, "a closing store starts no work");
         self.is_paused = false;
     }
 
-    /// Why the store takes no more updates, if it does not.
+    /// Why the store accepts no more updates, if it does not.
     pub(super) fn closed(&self) -> Option<&ClosedError> {
         self.closed.as_ref()
     }

@@ -1,12 +1,12 @@
-//! Updates that nobody can apply, in a store that is open for upkeep: their modifier or the format
+//! Updates that cannot be applied, in a store that is open for upkeep: their modifier or the format
 //! of their space is not registered.
 //!
-//! A block for which one waits is *held*: it counts as pinned while the store is open, so that no
-//! run, spill or compaction takes it. What waits for it stays in the log and in spill segments, for
-//! the application that has both. All other blocks are swept.
+//! A block with such an update waiting is *held*: it counts as pinned while the store is open, so
+//! that no run, spill or compaction takes it. Its waiting updates stay in the log and in spill
+//! segments, for the application that has both. All other blocks are swept.
 //!
-//! Held blocks keep the log, so the application's updates are refused: nobody waits for room that
-//! only a held block could make.
+//! Held blocks keep the log from being released, so the application's updates are refused: no
+//! caller waits for room that only a held block could make.
 
 use std::collections::BTreeSet;
 
@@ -18,11 +18,11 @@ use super::registry::{DELETE_RANGE, ModifierId};
 use crate::error::Error;
 use crate::log::Seq;
 
-/// What is held.
+/// The held blocks.
 #[derive(Default)]
 pub(super) struct Held {
     blocks: BTreeSet<BlockRef>,
-    /// Everything up to this sequence is inside published images, but for what is held.
+    /// Everything up to this sequence is inside published images, except what is held.
     swept: Seq,
 }
 
@@ -41,12 +41,12 @@ impl Held {
         self.blocks.iter().filter(is_there).count() as u64
     }
 
-    /// Everything up to this sequence is inside published images, but for what is held.
+    /// Everything up to this sequence is inside published images, except what is held.
     pub(super) fn swept(&self) -> Seq {
         self.swept
     }
 
-    /// Takes note at the end of a cycle if nothing waits any more but for held blocks.
+    /// Records, at the end of a cycle, whether only updates of held blocks still wait.
     pub(super) fn note_swept(&mut self, index: &Index) {
         let waits = |id: BlockId| {
             let block = index.directory().block(id);

@@ -1,5 +1,6 @@
-//! Numbers of spaces and snapshots, each with a type of its own, so that none is taken for another
-//! or for a count; beside them the numbers of log records, for structures, which know no log.
+//! Numbers of spaces and snapshots, each of a separate type, so that they cannot be confused with
+//! each other or with a count; also the numbers of log records, for structures, which do not know
+//! the log.
 //!
 //! Spaces and snapshots draw their numbers from one sequence, and no number is used twice.
 
@@ -7,7 +8,7 @@ use std::fmt;
 
 pub use crate::log::Seq;
 
-/// A number of one kind, which is shown as a number.
+/// A number of one kind, displayed as a plain number.
 macro_rules! number {
     ($(#[$about:meta])+ $name:ident) => {
         $(#[$about])+
@@ -68,7 +69,7 @@ number! {
 }
 
 impl SnapshotId {
-    /// No snapshot: what belongs to none can be changed.
+    /// No snapshot: spaces that belong to none can be changed.
     pub const NONE: Self = Self(0);
 }
 

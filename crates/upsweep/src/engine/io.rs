@@ -1,8 +1,8 @@
-//! Requests to the devices: each has a token, and its completion finds by the token what it moves
-//! on.
+//! Requests to the devices: each has a token, and its completion is matched to its owner by the
+//! token.
 //!
-//! Invariants: a token is given once; a request is in flight from the moment at which it is made
-//! until its completion was taken. The log has requests of its own and keeps its own account.
+//! Invariants: a token is given once; a request is in flight from its creation until its completion
+//! has been handled. The log makes its own requests and tracks them itself.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub struct RunId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SpillId(pub(super) u64);
 
-/// What the completion of a request moves on.
+/// What the completion of a request concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IoKind {
     RunRead(RunId),
@@ -36,8 +36,8 @@ pub(super) enum IoKind {
 }
 
 impl IoKind {
-    /// Whether the store takes no more updates if the request fails: what it was to make stable may
-    /// never be, and trying again would prove nothing.
+    /// Whether the store accepts no more updates if the request fails: what it was to make stable
+    /// may never become so, and a retry would prove nothing.
     pub(super) fn must_succeed(self) -> bool {
         match self {
             Self::RunWrite(_)
@@ -45,7 +45,8 @@ impl IoKind {
             | Self::Flush
             | Self::CheckpointWrite
             | Self::Superblock => true,
-            // Who reads is told; without space nothing grows; the log's growth judges itself.
+            // Readers get the error; without space nothing grows; log growth handles its own
+            // failures.
             Self::RunRead(_)
             | Self::ValueRead(..)
             | Self::SpillSegmentRead
@@ -76,7 +77,7 @@ impl IoKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct InFlight {
     pub(super) kind: IoKind,
-    /// Where it begins on its device; `None` for a flush.
+    /// Its offset on its device; `None` for a flush.
     pub(super) offset: Option<u64>,
 }
 
@@ -90,8 +91,8 @@ pub(super) struct Io {
 }
 
 impl Io {
-    /// A new request, about the content of the space `owner` if that is one. It counts as in flight
-    /// from now on: [`Io::send`] it, or have somebody else submit it.
+    /// A new request, about the content of the space `owner` if that is a single one. It counts as
+    /// in flight from now on: [`Io::send`] it, or let another part submit it.
     pub(super) fn request(
         &mut self,
         kind: IoKind,
@@ -108,7 +109,7 @@ impl Io {
         Request { device, token, hint, operation }
     }
 
-    /// A new request that reads what lies at `extent`.
+    /// A new request that reads `extent`.
     pub(super) fn read_request(
         &mut self,
         kind: IoKind,
@@ -120,13 +121,13 @@ impl Io {
         self.request(kind, owner, extent.device, operation)
     }
 
-    /// Has a request submitted.
+    /// Queues a request for submission.
     pub(super) fn send(&mut self, request: Request) {
         debug_assert!(self.in_flight.contains_key(&request.token), "it was made here");
         self.outgoing.push(request);
     }
 
-    /// Makes a request and has it submitted.
+    /// Makes a request and queues it for submission.
     pub(super) fn submit(
         &mut self,
         kind: IoKind,
@@ -138,7 +139,7 @@ impl Io {
         self.send(request);
     }
 
-    /// Reads what lies at `extent`; returns the token of the request.
+    /// Reads `extent`; returns the token of the request.
     pub(super) fn read(&mut self, kind: IoKind, owner: Option<SpaceId>, extent: Extent) -> Token {
         let request = self.read_request(kind, owner, extent);
         let token = request.token;
@@ -160,7 +161,7 @@ impl Io {
         self.submit(kind, owner, extent.device, operation);
     }
 
-    /// Takes note that a request has completed; returns what it was.
+    /// Records that a request has completed; returns what it was.
     pub(super) fn completed(&mut self, token: Token) -> InFlight {
         self.in_flight.remove(&token).expect("a completion belongs to a request")
     }
@@ -170,13 +171,14 @@ impl Io {
         self.in_flight.is_empty()
     }
 
-    /// What is to be submitted, for the log to add its own in their turn, and to be taken out.
+    /// The requests to submit, for the log to add its own in order, and for the caller to take out.
     pub(super) fn outgoing(&mut self) -> &mut Vec<Request> {
         &mut self.outgoing
     }
 }
 
-/// The owner of a request about the content of these spaces: the one space that all of them are.
+/// The owner of a request about the content of these spaces: their common space, if they are all
+/// one.
 pub(super) fn owner_of(spaces: impl IntoIterator<Item = SpaceId>) -> Option<SpaceId> {
     let mut spaces = spaces.into_iter();
     spaces.next().filter(|first| spaces.all(|space| space == *first))
@@ -194,7 +196,7 @@ mod tests {
         io.write(IoKind::SpillWrite(SpillId(3)), None, extent, Buffer::zeroed(4096));
         let kept = io.read_request(IoKind::View, None, extent);
         let sent: Vec<Request> = io.outgoing().drain(..).collect();
-        assert_eq!(sent.len(), 2, "who makes a request for somebody else does not submit it");
+        assert_eq!(sent.len(), 2, "a request made for another part is not submitted");
         assert_eq!((sent[0].token, sent[0].hint.owner), (read, Some(9)));
         assert_eq!(sent[0].hint.class, Class::SweepRead);
         assert_eq!(sent[1].hint.class, Class::Spill);

@@ -1,13 +1,14 @@
 //! The journal: the log with its two streams, and what takes effect when its records are durable.
 //!
-//! Every change of the directory takes effect in the order of the log, when its record is durable.
-//! Until then it waits in a queue here. Records that are updates only have nothing in that queue:
-//! they reach the queues of blocks at once.
+//! Every change of the directory takes effect in log order, when its record is durable. Until then
+//! it waits in a queue here. Records that contain only updates are not queued here: they reach the
+//! queues of blocks at once.
 //!
 //! While a checkpoint *carries* changes, the directory is ahead of the log: no other record of the
-//! engine is appended until that checkpoint is complete, because it might build on one of these.
+//! engine is appended until that checkpoint is complete, because it might build on a carried
+//! change.
 //!
-//! Invariant: sequences in the queue grow, and everything up to `published` has taken effect.
+//! Invariant: sequences in the queue ascend, and everything up to `published` has taken effect.
 
 use std::collections::VecDeque;
 
@@ -36,7 +37,7 @@ pub(super) struct Journal {
     log: Log,
     updates: StreamId,
     changes: StreamId,
-    /// What is not in effect yet, by the sequence of its record.
+    /// Changes that are not in effect yet, by the sequence of their record.
     waiting: VecDeque<(Seq, Publish)>,
     published: Seq,
     is_ahead: bool,
@@ -66,7 +67,7 @@ impl Journal {
         &self.log
     }
 
-    /// The log, to make it longer or to release a part of it.
+    /// The log, to extend it or to release a part of it.
     pub(super) fn log_mut(&mut self) -> &mut Log {
         &mut self.log
     }
@@ -81,7 +82,7 @@ impl Journal {
         self.log.last()
     }
 
-    /// Whether no record is on its way to a device.
+    /// Whether no record is being written to a device.
     pub(super) fn is_idle(&self) -> bool {
         self.log.durable() == self.log.last()
     }
@@ -91,12 +92,12 @@ impl Journal {
         stream == self.changes
     }
 
-    /// Seals and writes batches as far as that is due.
+    /// Seals and writes batches that are due.
     pub(super) fn dispatch(&mut self, now_us: u64, requests: &mut Vec<Request>) {
         self.log.dispatch(now_us, requests);
     }
 
-    /// Takes the completion of a request of the log.
+    /// Handles the completion of a request of the log.
     ///
     /// # Errors
     /// A write failed.
@@ -104,7 +105,7 @@ impl Journal {
         self.log.complete(completion)
     }
 
-    /// Appends a record of updates of so many bytes, which `fill` writes where it is to be.
+    /// Appends a record of updates of this many bytes, which `fill` writes in place.
     pub(super) fn append_updates(
         &mut self,
         bytes: usize,
@@ -143,7 +144,7 @@ impl Journal {
         self.append(payload, publish, now_us)
     }
 
-    /// Has something take effect when the record of this sequence is durable.
+    /// Makes something take effect when the record of this sequence is durable.
     pub(super) fn publish_at(&mut self, seq: Seq, publish: Publish) {
         assert!(seq > self.published, "what is published is over");
         assert!(self.waiting.back().is_none_or(|last| last.0 <= seq), "in log order");
@@ -151,7 +152,7 @@ impl Journal {
         self.waiting.push_back((seq, publish));
     }
 
-    /// Takes out what takes effect next, if its record is durable.
+    /// Takes out the next change, if its record is durable.
     pub(super) fn next_durable(&mut self) -> Option<(Seq, Publish)> {
         let durable = self.takes_effect();
         let (seq, publish) = self.waiting.pop_front_if(|next| next.0 <= durable)?;
@@ -171,7 +172,7 @@ impl Journal {
         if self.waiting.is_empty() {
             self.published = self.published.max(self.takes_effect());
         }
-        debug_assert!(self.published <= self.takes_effect(), "only what is durable is in effect");
+        debug_assert!(self.published <= self.takes_effect(), "only durable records are in effect");
     }
 
     /// Recovery has put everything up to this sequence into effect.
@@ -184,22 +185,22 @@ impl Journal {
         self.published = seq;
     }
 
-    /// Every record up to this one has taken effect, where it is more than updates.
+    /// Every record up to this one, other than pure updates, has taken effect.
     pub(super) fn published(&self) -> Seq {
         self.published
     }
 
-    /// Whether everything has taken effect that is more than updates.
+    /// Whether everything other than pure updates has taken effect.
     pub(super) fn is_published(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// The sequence of what takes effect next.
+    /// The sequence of the next change to take effect.
     pub(super) fn next_waiting(&self) -> Option<Seq> {
         self.waiting.front().map(|(seq, _)| *seq)
     }
 
-    /// Changes that are logged and not in effect yet, but for those of runs and spills.
+    /// Changes that are logged and not in effect yet, except those of runs and spills.
     pub(super) fn events(&self) -> impl Iterator<Item = &Event> {
         self.waiting.iter().filter_map(|(_, publish)| match publish {
             Publish::Event(event) => Some(event),
@@ -219,13 +220,13 @@ impl Journal {
     }
 
     /// Whether the directory has changes that only the next checkpoint makes durable: until then
-    /// nothing of the engine may be appended.
+    /// the engine may not append a record.
     pub(super) fn is_ahead(&self) -> bool {
         self.is_ahead
     }
 
-    /// Whether checkpoints carry all runs and spills. A cycle alone can release the log, and opens
-    /// it to callers as it proceeds; its changes would take all of that.
+    /// Whether checkpoints carry all runs and spills. Only a cycle can release the log, and it
+    /// frees room for callers as it proceeds; its own changes would use up all of that.
     pub(super) fn leave_to_callers(&mut self, is_left: bool) {
         self.is_left_to_callers = is_left;
     }

@@ -1,12 +1,13 @@
-//! Keys of blocks, of which the directory holds one each: short ones take no memory of their own.
+//! //! Keys of blocks, one per block in the directory; short keys take no extra memory.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::ops::Deref;
 
-/// The longest key that is short, in bytes.
+/// The longest key that counts as short, in bytes.
 const SHORT_BYTES_MAX: usize = 14;
-/// What an allocator adds to the two pieces of memory of a long key, and the pointer between them.
+/// Memory that the allocator adds to the two allocations of a long key, and the pointer between
+/// them.
 const LONG_OVERHEAD_BYTES: usize = 48;
 
 /// The key of a block, in 16 bytes if it is short.
@@ -22,7 +23,7 @@ enum Form {
 const _: () = assert!(size_of::<BlockKey>() == 16, "a directory has many keys");
 
 impl BlockKey {
-    /// Memory beyond its own 16 bytes.
+    /// Memory beyond the 16 bytes of the value itself.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {

@@ -1,14 +1,14 @@
-//! How the log becomes longer: it begins short, so that a small store takes little space, and is
-//! made longer while its data is large for it.
+//! Growth of the log: it starts short, so that a small store takes little space, and is extended
+//! while it is short for the amount of data.
 //!
-//! What a longer log buys is fewer sweeps. All data is written once for each log that fills, so a
-//! log of four times the data makes sweeps write a quarter of what the log does, or less; longer
-//! than that ([`Config::log_times_data`](super::config::Config::log_times_data)) it hardly buys
-//! anything. Policy goes by the length that the log will have before anything must be released,
-//! so nothing is swept for lack of space that growth will make.
+//! A longer log saves sweeps. All data is written once each time the log fills, so with a log of
+//! four times the data, sweeps write at most a quarter of what the log does; growth beyond that
+//! ([`Config::log_times_data`](super::config::Config::log_times_data)) gains hardly anything.
+//! Policy uses the length that the log will have before anything must be released, so nothing is
+//! swept for lack of space that growth will provide.
 //!
 //! Steps: the device is extended; zeros are written to the new part, one request at a time; the log
-//! goes on there. Invariant: at most one such request is in flight.
+//! continues there. Invariant: at most one such request is in flight.
 
 use super::base::Base;
 use super::io::IoKind;
@@ -17,14 +17,14 @@ use super::policy::{self, REFUSAL_US};
 use crate::device::{Buffer, Completion, DeviceError, Operation, WriteMode};
 use crate::metrics::GrowthOf;
 
-/// Whether and how the log is to become longer.
+/// Whether and how the log is to be extended.
 pub(super) struct LogGrowth {
     /// Per log device.
     growable: Vec<bool>,
     is_under_way: bool,
-    /// When the log began to become longer.
+    /// When the extension of the log began.
     began_us: u64,
-    /// A device had no room: not to be asked again before this time.
+    /// A device had no room: do not ask again before this time.
     refused_until: u64,
 }
 
@@ -55,7 +55,7 @@ impl LogGrowth {
         self.is_under_way = true;
     }
 
-    /// Tells the log how long it is to be.
+    /// Sets the target length of the log.
     fn want(&self, base: &mut Base) {
         let waiting = base.index.arena().growth_bytes() + base.in_hand.growth_bytes;
         let data =
@@ -85,7 +85,7 @@ impl LogGrowth {
                 base.journal.log_mut().extended(false);
                 self.refused_until = base.now_us + REFUSAL_US;
             }
-            // It has the space, so its device is broken; or nobody knows how long it is.
+            // It has the space, so its device has failed; or its length is unknown.
             Err(_) => base.close_if_failed(completion, offset),
         }
         if !base.journal.log().is_growing() {

@@ -1,5 +1,5 @@
-//! What is measured beside what is counted where it happens: times and damage. Levels, which are
-//! the whole core's, are in `core/levels.rs`.
+//! Measurements other than the counters kept where things happen: times and damage. Levels, which
+//! concern the whole core, are in `core/levels.rs`.
 //!
 //! The engine has no clock. What ends at the completion of a request is noted then, and timed by
 //! the next pump, which knows the time and follows at once.
@@ -11,19 +11,19 @@ use crate::events::event;
 use crate::metrics::{Finder, GrowthOf, Metrics, WaitCause};
 use crate::placement::Extent;
 
-/// Damage that is remembered for `stat`; more is only counted.
+/// Damage that is remembered for `stat`; any more is only counted.
 const DAMAGE_KEPT_MAX: usize = 64;
 
-/// What changes of the trees of the directory have cost, without what gives dropped room back.
+/// The cost of changes to the trees of the directory, without the release of dropped spaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TreeCounters {
-    /// Nodes changed: the different ones of each operation on a tree, added up.
+    /// Nodes changed: the distinct ones of each operation on a tree, added up.
     pub nodes_changed: u64,
     /// Those of removals of ranges alone.
     pub range_nodes_changed: u64,
 }
 
-/// What is counted of a run that was published.
+/// Figures of a published run.
 pub(super) struct RunSummary {
     pub(super) blocks: u64,
     /// Queue entries that it applied.
@@ -31,7 +31,7 @@ pub(super) struct RunSummary {
     pub(super) damaged: Vec<(Option<Extent>, String)>,
 }
 
-/// Something that has a length in time.
+/// Something with a duration.
 #[derive(Clone, Copy)]
 pub(super) enum Timed {
     Flush,
@@ -40,15 +40,15 @@ pub(super) enum Timed {
     Growth(GrowthOf),
 }
 
-/// What is to be measured yet, and what is remembered beside the metrics.
+/// What is still to be measured, and what is kept besides the metrics.
 pub(super) struct Measured {
     metrics: Arc<Metrics>,
     /// What has ended since the last pump, and when it began.
     ended: Vec<(Timed, u64)>,
     cycle_began_us: u64,
-    /// The first damage that was met: where, and how.
+    /// The first damage found: location and description.
     damage: Vec<(Option<Extent>, String)>,
-    /// What the last update that was refused has to wait for.
+    /// What the last refused update has to wait for.
     wait_cause: WaitCause,
 }
 
@@ -63,12 +63,12 @@ impl Measured {
         }
     }
 
-    /// The first damage that was met since the store was opened.
+    /// The first damage found since the store was opened.
     pub(super) fn damage(&self) -> impl Iterator<Item = &str> {
         self.damage.iter().map(|(_, reason)| reason.as_str())
     }
 
-    /// What the update that was refused last has to wait for; [`WaitCause::Pipeline`] before any.
+    /// What the last refused update has to wait for; [`WaitCause::Pipeline`] if none was refused.
     pub(super) fn wait_cause(&self) -> WaitCause {
         self.wait_cause
     }
@@ -103,7 +103,7 @@ impl Measured {
         }
     }
 
-    /// Damage that is met again is counted again, and listed once.
+    /// Damage that is found again is counted again, and listed once.
     pub(super) fn note_damage(&mut self, finder: Finder, extent: Option<Extent>, reason: &str) {
         self.metrics.damage_total[finder].add(1);
         event!(
@@ -120,12 +120,12 @@ impl Measured {
         }
     }
 
-    /// What began then has ended; the next pump will know when.
+    /// Something that began at `began_us` has ended; the next pump knows the time.
     pub(super) fn note_ended(&mut self, what: Timed, began_us: u64) {
         self.ended.push((what, began_us));
     }
 
-    /// What has ended since the last pump, and how long it took, now that the time is known.
+    /// What has ended since the last pump, with its duration, now that the time is known.
     pub(super) fn take_ended(&mut self, now_us: u64) -> Vec<(Timed, Duration)> {
         let ended = std::mem::take(&mut self.ended).into_iter();
         let time = |began_us| Duration::from_micros(now_us.saturating_sub(began_us));

@@ -1,13 +1,14 @@
 //! Modifiers: the named, deterministic, pure functions that updates are made of.
 //!
 //! Invariants: a modifier is logged by [`Modifier::name`] and [`Modifier::version`], never by
-//! address; equal inputs give equal outputs, on every machine, for ever; a modifier has no access
+//! address; equal inputs give equal outputs on every machine, permanently; a modifier has no access
 //! to the store. (Bosc paper, section 3.1.)
 
 use super::config::{REASON_BYTES_MAX, STORED_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::error::RequestError;
 
-/// What the bytes of a value are, as far as the engine knows: chosen by the modifier that made it.
+/// The type of the bytes of a value, as far as the engine knows: chosen by the modifier that made
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum ValueKind {
@@ -34,13 +35,13 @@ impl ValueKind {
 /// A value as a modifier sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueRef<'a> {
-    /// What the bytes are.
+    /// The type of the bytes.
     pub kind: ValueKind,
     /// The bytes.
     pub bytes: &'a [u8],
 }
 
-/// What a modifier makes of a key.
+/// The result of a modifier for a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The key has this value from now on.
@@ -51,14 +52,14 @@ pub enum Outcome {
     Delete,
 }
 
-/// Why a modifier refuses an update; shown to people in the quarantine list. Of a text of more than
-/// 256 bytes only the beginning is kept.
+/// The reason why a modifier refuses an update, shown in the quarantine list. Texts of more than
+/// 256 bytes are truncated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal(pub String);
 
 impl Refusal {
-    /// The text, cut to [`REASON_BYTES_MAX`]: one that a modifier makes of whatever it was given
-    /// may be of any length, and is kept with each update that it refuses.
+    /// The text, truncated to [`REASON_BYTES_MAX`]: one that a modifier builds from its input may
+    /// have any length, and is kept with each update that it refuses.
     #[must_use]
     pub fn into_reason(self) -> String {
         let bytes = self.0.len();
@@ -74,11 +75,11 @@ impl Refusal {
 /// A named, deterministic, pure function from (key, current value, operand) to an [`Outcome`].
 ///
 /// A modifier that returns [`Refusal`] or panics sends its update to the quarantine; all other
-/// updates of the block go on.
+/// updates of the block proceed.
 pub trait Modifier: Send + Sync {
     /// Stable name, 1 to 64 bytes without control characters; written to the log. Opening a store
-    /// refuses others. It stays the same while the modifier lives, which may own it: one that comes
-    /// from another language does.
+    /// refuses others. It must not change during the life of the modifier, which may own the
+    /// string, as one from another language does.
     fn name(&self) -> &str;
 
     /// Version of the behaviour; raise it whenever equal inputs give other outputs than before.
@@ -96,7 +97,7 @@ pub trait Modifier: Send + Sync {
     ) -> Result<Outcome, Refusal>;
 
     /// Combines two operands of this modifier for one key, `earlier` before `later`, into one that
-    /// has the same effect on every value, refusals included; `None` where that cannot be done.
+    /// has the same effect on every value, refusals included; `None` if that is impossible.
     fn fold(&self, earlier: &[u8], later: &[u8]) -> Option<Vec<u8>> {
         let _ = (earlier, later);
         None
@@ -111,15 +112,15 @@ pub trait Modifier: Send + Sync {
     /// Refuses a malformed operand at the call, before anything is logged.
     ///
     /// # Errors
-    /// [`Refusal`] with what is wrong and what would be right.
+    /// [`Refusal`] with the problem and what would be correct.
     fn check_operand(&self, operand: &[u8]) -> Result<(), Refusal> {
         let _ = operand;
         Ok(())
     }
 }
 
-/// Checks the name of a modifier by the rule of [`Modifier::name`]: it stands in the log and in
-/// messages.
+/// Checks the name of a modifier against the rule of [`Modifier::name`]: it appears in the log and
+/// in messages.
 ///
 /// # Errors
 /// [`RequestError::BadModifierName`].
@@ -133,7 +134,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), RequestError> {
 /// Checks a value for its kind: numbers have 8 bytes, nothing exceeds [`VALUE_BYTES_MAX`].
 ///
 /// # Errors
-/// [`Refusal`] with what is wrong.
+/// [`Refusal`] with the problem.
 pub fn check_value(kind: ValueKind, bytes: &[u8]) -> Result<(), Refusal> {
     check_stored(kind, bytes.len())?;
     check_length(bytes.len())
@@ -143,7 +144,7 @@ pub fn check_value(kind: ValueKind, bytes: &[u8]) -> Result<(), Refusal> {
 /// exceeds [`STORED_BYTES_MAX`].
 ///
 /// # Errors
-/// [`Refusal`] with what is wrong.
+/// [`Refusal`] with the problem.
 pub fn check_stored(kind: ValueKind, length: usize) -> Result<(), Refusal> {
     if kind != ValueKind::Bytes && length != 8 {
         return Err(Refusal(format!("a value of kind {kind:?} has 8 bytes, not {length}")));

@@ -1,8 +1,8 @@
 //! Updates that wait for their log record before they reach a queue.
 //!
-//! The directory changes in log order, when a record is durable. An update whose block is shared
-//! with another space, or not there, needs such a change first: until its record is durable it
-//! waits here, where queries see it. That is the latency of one log batch, and once per block.
+//! The directory changes in log order, when a record is durable. An update whose block does not
+//! exist or is shared with another space needs such a change first: until its record is durable it
+//! waits here, where queries see it. This costs the latency of one log batch, once per block.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::queue::Waiting;
 use super::registry::ModifierId;
 use crate::log::Seq;
 
-/// Position, sequence, place in the record.
+/// Position, sequence, index in the record.
 type Place = (Box<[u8]>, Seq, u32);
 
 struct Update {
@@ -20,7 +20,7 @@ struct Update {
     operand: Box<[u8]>,
 }
 
-/// What an entry takes besides its bytes.
+/// Memory of an entry besides its bytes.
 const ENTRY_BYTES: usize = 112;
 
 /// The pending updates of one space, by position.
@@ -49,7 +49,7 @@ impl Pending {
         self.updates.len()
     }
 
-    /// Adds an update; `order` tells those of one record apart.
+    /// Adds an update; `order` distinguishes those of one record.
     pub fn push(&mut self, position: &[u8], order: u32, update: &UpdateRef<'_>) {
         self.bytes += Self::bytes_of(position, update);
         let place = (position.into(), update.seq, order);
@@ -57,7 +57,7 @@ impl Pending {
         self.updates.insert(place, Update { modifier: update.modifier, key, operand });
     }
 
-    /// The first position at or behind `low` for which anything is pending.
+    /// The first position at or after `low` that has pending updates.
     #[must_use]
     pub fn first_from(&self, low: &[u8]) -> Option<&[u8]> {
         if self.updates.is_empty() {
@@ -67,7 +67,7 @@ impl Pending {
         self.updates.range(from..).next().map(|((position, _, _), _)| &**position)
     }
 
-    /// The last position below `high` (`None`: the last) for which anything is pending.
+    /// The last position below `high` (`None`: the last) that has pending updates.
     #[must_use]
     pub fn last_below(&self, high: Option<&[u8]>) -> Option<&[u8]> {
         let below = match high {
@@ -77,7 +77,7 @@ impl Pending {
         below.map(|((position, _, _), _)| &**position)
     }
 
-    /// Those of a range of positions that are wanted, in the order of their sequences.
+    /// Wanted updates of a range of positions, in sequence order.
     #[must_use]
     pub fn in_range(
         &self,
@@ -104,7 +104,7 @@ impl Pending {
         waiting
     }
 
-    /// Takes those of a range of positions below a sequence out, in the order of their sequences.
+    /// Removes updates of a range of positions below a sequence, in sequence order.
     pub fn take(&mut self, low: &[u8], high: Option<&[u8]>, below_seq: Seq) -> Waiting<'static> {
         let mut places = Vec::new();
         let from: Place = (low.into(), Seq::NONE, 0);
@@ -157,7 +157,7 @@ mod tests {
         let mut pending = pending(&[("c", 1, 0), ("a", 3, 0), ("b", 2, 1), ("a", 2, 0)]);
         let seen = pending.in_range(b"a", None, |_| true);
         let taken = pending.take(b"a", None, Seq::new(u64::MAX));
-        assert_eq!(seen, taken, "who looks sees what is taken later");
+        assert_eq!(seen, taken, "a look sees what is taken later");
         let expected = [(1, "c"), (2, "a"), (2, "b"), (3, "a")];
         assert_eq!(keys(&taken), expected.map(|(seq, key)| (Seq::new(seq), key.to_owned())));
         assert_eq!((pending.len(), pending.bytes()), (0, 0));

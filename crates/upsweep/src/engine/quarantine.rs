@@ -1,8 +1,8 @@
 //! The quarantine: updates that their modifier refused, or whose block is damaged.
 //!
 //! They are records of an ordinary table, [`QUARANTINE_SPACE`], put there by the same log record
-//! that publishes the run which refused them: so they are never lost and never there twice. The
-//! table is never cloned, so what is put there reaches its queue at once.
+//! that publishes the run which refused them: so none is ever lost or duplicated. The table is
+//! never cloned, so what is put there reaches its queue at once.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,27 +20,27 @@ use super::registry::PUT;
 use crate::broken::{self, Fault};
 use crate::log::Seq;
 
-/// The broken engine that loses refusals loses those that are longer than this, in bytes.
+/// The broken engine that loses refusals loses those longer than this, in bytes.
 const LOST_BYTES: usize = 4096;
 
-/// Refused updates on their way to the quarantine table.
+/// Refused updates that are being put into the quarantine table.
 #[derive(Default)]
 pub(super) struct Quarantine {
-    /// What they have added to the queues since those were last inside their limit, in bytes.
+    /// Bytes that they have added to the queues since those were last within their limit.
     overdraft_bytes: usize,
     /// Those that only checkpoints hold.
     carried: Vec<CarriedPut>,
-    /// Those of the checkpoint that replay has not come to yet, by barrier.
+    /// Those of the checkpoint that replay has not reached yet, by barrier.
     to_replay: VecDeque<CarriedPut>,
-    /// Those of sweeps during replay: sequence, key, operand. The block that they go to may have an
-    /// image from after what replay has come to, and would seem to have got them.
+    /// Those of sweeps during replay: sequence, key, operand. The image of their block may be
+    /// younger than the position of replay, and would then seem to contain them.
     deferred: Vec<(Seq, Vec<u8>, Vec<u8>)>,
 }
 
 impl Quarantine {
-    /// Puts what a logged change quarantines on the queue of the quarantine table, at the sequence
-    /// of the change; in replay, when that is over. Like any update it is accepted when it is
-    /// appended: a later sweep of the table must not pass it by.
+    /// Puts the updates that a logged change quarantines on the queue of the quarantine table, at
+    /// the sequence of the change; during replay, once that has ended. Like any update it is
+    /// accepted when it is appended: a later sweep of the table must not miss it.
     pub(super) fn take(
         &mut self,
         seq: Seq,
@@ -64,7 +64,7 @@ impl Quarantine {
     }
 
     /// The same for a change that no log record holds: checkpoints carry the puts until they are
-    /// inside their block. In replay they come after all that the log has.
+    /// inside their block. In replay they come after everything in the log.
     pub(super) fn carry(
         &mut self,
         quarantined: &[Quarantined],
@@ -84,35 +84,35 @@ impl Quarantine {
         self.overdraft_bytes += index.arena().used_bytes().saturating_sub(before);
     }
 
-    /// By how much quarantined updates may exceed the memory for queues at this moment, in bytes.
-    /// They cannot wait outside as callers do: nobody is there to wait. Callers wait for them.
+    /// By how much quarantined updates may currently exceed the memory for queues, in bytes. They
+    /// have no caller that could be made to wait; other callers wait for them.
     pub(super) fn overdraft_bytes(&self) -> usize {
         self.overdraft_bytes
     }
 
-    /// The queues exceed their limit by so much.
+    /// The queues exceed their limit by this many bytes.
     pub(super) fn set_overdraft(&mut self, bytes: usize) {
         self.overdraft_bytes = bytes;
     }
 
-    /// Forgets carried puts that are inside their block by now, and returns the others.
+    /// Drops carried puts that are inside their block by now, and returns the others.
     pub(super) fn still_carried(&mut self, index: &Index) -> Vec<CarriedPut> {
         self.carried.retain(|put| is_carried(put, index));
         self.carried.clone()
     }
 
-    /// Recovery has found these in its checkpoint, by barrier.
+    /// Restores what recovery has found in the checkpoint, by barrier.
     pub(super) fn restore(&mut self, carried: &[CarriedPut]) {
         self.carried = carried.to_vec();
         self.to_replay = carried.iter().cloned().collect();
     }
 
-    /// Whether replay has not come to all puts of the checkpoint yet.
+    /// Whether some puts of the checkpoint have not been replayed yet.
     pub(super) fn has_to_replay(&self) -> bool {
         !self.to_replay.is_empty()
     }
 
-    /// In replay, before the record `seq`: puts that a checkpoint carried and that are older.
+    /// During replay, before the record `seq`: replays older puts that a checkpoint carried.
     pub(super) fn replay_carried(&mut self, seq: Seq, index: &mut Index, journal: &mut Journal) {
         while let Some(put) = self.to_replay.pop_front_if(|put| put.barrier < seq) {
             index.accept_through(put.barrier);
@@ -122,7 +122,7 @@ impl Quarantine {
         }
     }
 
-    /// What replay has put off.
+    /// Enqueues what replay has postponed.
     pub(super) fn enqueue_deferred(&mut self, index: &mut Index, journal: &mut Journal) {
         debug_assert!(!index.is_replaying(), "it was put off until replay is over");
         let mut deferred = std::mem::take(&mut self.deferred);
@@ -134,7 +134,7 @@ impl Quarantine {
     }
 }
 
-/// Whether a checkpoint has to carry a put: its block has not got it yet.
+/// Whether a checkpoint has to carry a put: its block does not contain it yet.
 fn is_carried(put: &CarriedPut, index: &Index) -> bool {
     let block = index.directory().covering(QUARANTINE_SPACE, &put.key);
     block.is_some_and(|id| index.directory().block(id).placement().frontier <= put.barrier)

@@ -1,8 +1,8 @@
-//! What was dropped comes back in the background: nodes and blocks of dropped spaces, empty blocks,
+//! Background reclamation of what was dropped: nodes and blocks of dropped spaces, empty blocks,
 //! and the references that the reference array counts.
 //!
-//! Each step is one log record for a portion, and the next follows when that has taken effect. So
-//! a drop costs nobody anything but its own record, whatever its size.
+//! Each step is one log record for a portion, and the next follows when that has taken effect. So a
+//! drop costs only its own record, whatever its size.
 
 use super::base::Base;
 use super::block_format::Routing;
@@ -20,28 +20,28 @@ use super::policy;
 use super::registry::ADD_I64;
 use crate::log::Seq;
 
-/// Nodes and blocks of what was dropped that one record gives back.
+/// Nodes and blocks of dropped spaces that one record releases.
 const RELEASE_PORTION: usize = 256;
-/// Empty blocks that one record takes out of the directory.
+/// Empty blocks that one record removes from the directory.
 const FORGET_PORTION: usize = 256;
-/// Blocks that are looked at for that at once, in a millisecond or two.
+/// Blocks that one step examines for this, in a millisecond or two.
 const FORGET_LOOK: usize = 8192;
-/// Cells of the reference array that one record tells.
+/// Cells of the reference array that one record updates.
 const DEFERRED_COUNTS_PORTION: usize = 256;
 
-/// What is on its way to be given back.
+/// What is about to be released.
 #[derive(Default)]
 pub(super) struct Reclaimer {
     /// A portion of what was dropped.
     release_in_flight: bool,
-    /// Deferred reference counts, to the reference array.
+    /// Deferred reference counts, being added to the reference array.
     deferred_counts_in_flight: bool,
-    /// Space and key from which on empty blocks are looked for next.
+    /// Space and key from which the next search for empty blocks starts.
     forget_from: (SpaceId, Box<[u8]>),
 }
 
 impl Reclaimer {
-    /// Takes note of a step that has taken effect.
+    /// Records a step that has taken effect.
     pub(super) fn note(&mut self, event: &Event) {
         match event {
             Event::Release(_) => self.release_in_flight = false,
@@ -50,15 +50,15 @@ impl Reclaimer {
         }
     }
 
-    /// Whether anything that was dropped is still to be given back.
+    /// Whether anything that was dropped is still to be released.
     pub(super) fn is_releasing(&self, base: &Base) -> bool {
         self.release_in_flight || !base.index.directory().trees.condemned().is_empty()
     }
 
-    /// Gives back a portion of what was dropped, and adds a portion of the deferred reference
-    /// counts to the reference array, if that is not under way.
+    /// Releases a portion of what was dropped, and adds a portion of the deferred reference counts
+    /// to the reference array, if that is not under way.
     pub(super) fn pump(&mut self, base: &mut Base) {
-        // Replay puts older updates on queues: what is new has to wait for its end.
+        // Replay puts older updates on queues: new ones have to wait until it ends.
         if base.gate.is_paused() || base.index.is_replaying() || base.journal.is_ahead() {
             return;
         }
@@ -73,7 +73,7 @@ impl Reclaimer {
         }
     }
 
-    /// Adds deferred reference counts to the reference array: blind additions, as any other
+    /// Adds deferred reference counts to the reference array: blind additions, like any other
     /// updates.
     fn write_deferred_counts(&mut self, base: &mut Base) {
         if !policy::may_add_deferred_counts(base.queue_fill_percent()) {
@@ -102,9 +102,9 @@ impl Reclaimer {
         }
     }
 
-    /// Takes blocks of exact routing out of the directory that hold nothing, and whose deletion no
-    /// replay from `replay_from` on can see any more. Cost: a look at [`FORGET_LOOK`] blocks; the
-    /// next call goes on.
+    /// Removes blocks of exact routing from the directory that are empty and whose deletion no
+    /// replay from `replay_from` on can still see. Cost: examines [`FORGET_LOOK`] blocks; the next
+    /// call continues from there.
     pub(super) fn forget_empty_blocks(&mut self, base: &mut Base, replay_from: Seq) {
         if base.index.is_replaying() || base.journal.is_ahead() {
             return;
@@ -113,7 +113,7 @@ impl Reclaimer {
         if empty.is_empty() {
             return;
         }
-        // Each by itself: they are no neighbours.
+        // Each on its own: they are not neighbours.
         let group = |(space, old): &(SpaceId, _)| Rebuilt {
             space: *space,
             olds: vec![*old],
@@ -167,7 +167,7 @@ impl Reclaimer {
     }
 }
 
-/// Whether a block holds nothing, and no replay from `replay_from` on comes to what it held.
+/// Whether a block is empty, and no replay from `replay_from` on reaches what it held.
 fn is_forgettable(base: &Base, id: BlockId, replay_from: Seq) -> bool {
     let block = base.index.directory().block(id);
     let Some((space, shared)) = base.index.directory().owner(id) else { return false };

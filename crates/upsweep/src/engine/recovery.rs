@@ -2,13 +2,13 @@
 //!
 //! Steps of recovery: choose the younger valid superblock; load the directory from its checkpoint;
 //! find the end of the log; first pass over the log: everything that changes the directory, through
-//! the same functions that changed it then (see `index/publish.rs`); claim the space of everything
-//! that the directory names; read the spill segments, for the filters of their keys; raise the
-//! epoch durably; second pass: every update that is younger than the frontier of its block and not
-//! in a spill segment goes to the queue of its block, and to those of the clones that were made
-//! later. Two passes, because a frontier must be known before updates are queued and folded.
-//! Recovery rebuilds queues and stops there: the next sweep does the writing. (Bosc paper, section
-//! 4.3.)
+//! the same functions that changed it originally (see `index/publish.rs`); claim the space of
+//! everything that the directory names; read the spill segments, for the filters of their keys;
+//! raise the epoch durably; second pass: every update that is younger than the frontier of its
+//! block and not in a spill segment goes to the queue of its block, and to those of the clones that
+//! were made later. Two passes, because a frontier must be known before updates are queued and
+//! folded. Recovery rebuilds queues and stops there: the next sweep does the writing. (Bosc paper,
+//! section 4.3.)
 //!
 //! If the queues outgrow the memory budget, which happens when a store is opened with less memory
 //! than before, the second pass waits for sweeps as any caller would.
@@ -43,14 +43,14 @@ use crate::events::event;
 use crate::log::{self, Log, LogConfig, LogRegion, Seq};
 use crate::placement::{DEVICE_BYTES_MAX, Extent, SpaceMap, UNIT_BYTES};
 
-/// What the reference array is called.
+/// Name of the reference array.
 const REFERENCES_NAME: &str = "(references)";
-/// Numbers of nodes and blocks beyond what the devices have units are damage.
+/// Numbers of nodes and blocks that exceed the units of the devices by more than this are damage.
 const NUMBERS_BEYOND_UNITS: u64 = 1 << 20;
-/// What the quarantine table is called.
+/// Name of the quarantine table.
 pub const QUARANTINE_NAME: &str = "(quarantine)";
 
-/// The log as long as it is on these devices.
+/// The configuration of the log with the present lengths of these devices.
 fn log_config(config: &Config, devices: &dyn Devices, epoch: u64) -> LogConfig {
     let regions = config.log_regions.iter();
     let regions = regions.map(|region| region.present(devices, config.log_segment_bytes));
@@ -199,7 +199,7 @@ pub fn open(
     Ok(core)
 }
 
-/// A log that is shorter than any can be has lost its end.
+/// A log below the minimum length has lost its end.
 fn check_length(found: &LogConfig) -> Result<(), Error> {
     let is_short = |region: &&LogRegion| region.bytes < found.region_bytes_min();
     let Some(region) = found.regions.iter().find(is_short) else { return Ok(()) };
@@ -250,7 +250,7 @@ fn read_image<T>(
         })
 }
 
-/// The store's own spaces need these.
+/// Checks that the formats of the store's own spaces are registered.
 fn check_formats(registry: &Registry) -> Result<(), Error> {
     let OwnFormats { quarantine, references } = &registry.own;
     for needed in [quarantine, references, LARGE_VALUE_FORMAT] {
@@ -264,7 +264,7 @@ fn check_formats(registry: &Registry) -> Result<(), Error> {
 
 impl Core {
     /// Marks the space of all blocks, nodes, pages and spill segments and of the root as used, and
-    /// what may be holes of the rest.
+    /// the possible holes in the rest.
     fn claim_space(&mut self) -> Result<(), Error> {
         let mut claims: Vec<(Extent, String)> = Vec::new();
         if let Some(extent) = self.checkpointer.superblock().root {
@@ -302,7 +302,7 @@ impl Core {
     }
 }
 
-/// Loads the directory of a checkpoint; returns which images its root lists.
+/// Loads the directory of a checkpoint; returns the images that its root lists.
 fn load_checkpoint(
     base: &mut Base,
     devices: &mut dyn Devices,
@@ -349,7 +349,7 @@ fn load_checkpoint(
     Ok(listing)
 }
 
-/// Takes over the spaces of a checkpoint.
+/// Restores the spaces of a checkpoint.
 fn restore_spaces(base: &mut Base, root: &Root, root_extent: Option<Extent>) -> Result<(), Error> {
     let restored = base.index.restore(root)?;
     restored.map_err(|reason| {
@@ -364,7 +364,7 @@ fn identity_of(base: &Base, kind: ImageKind, image: &ImageRecord) -> Identity<'s
     Identity { store, kind, number: image.number, seq: image.image_seq, key: &[] }
 }
 
-/// Whether a number may be one of this store: it decides on how much memory is taken.
+/// Whether a number is plausible for this store: memory is allocated in proportion to it.
 fn check_number(base: &Base, number: u32, image: &ImageRecord) -> Result<(), Error> {
     let units = base.index.space_map.capacity_bytes() / UNIT_BYTES;
     if u64::from(number) < units + NUMBERS_BEYOND_UNITS {
@@ -372,7 +372,7 @@ fn check_number(base: &Base, number: u32, image: &ImageRecord) -> Result<(), Err
     }
     let location = Some(image.extent.location());
     let what = "the directory".to_owned();
-    let reason = format!("number {number} is out of all proportion");
+    let reason = format!("number {number} is implausibly large");
     Err(Damage { location, what, reason }.into())
 }
 

@@ -1,8 +1,8 @@
-//! What is registered with one open store: block formats by name, modifiers by number and by name.
+//! The registry of one open store: block formats by name, modifiers by number and by name.
 //!
-//! On the log a modifier is a small number. Numbers below [`FIRST_USER_ID`] belong to the built-in
-//! modifiers for ever; others are given out by the store, which records (number, name, version)
-//! before their first use.
+//! In the log a modifier is a small number. Numbers below [`FIRST_USER_ID`] are permanently
+//! reserved for the built-in modifiers; others are assigned by the store, which records (number,
+//! name, version) before their first use.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,21 +25,21 @@ pub const PUT: ModifierId = ModifierId(0);
 pub const DELETE: ModifierId = ModifierId(1);
 /// Number of the built-in modifier that adds to a signed integer.
 pub const ADD_I64: ModifierId = ModifierId(2);
-/// Number of what removes a range of keys. It is no modifier, for it concerns many records: the
-/// engine makes such updates, callers cannot.
+/// Number of the removal of a range of keys. It is not a modifier, because it concerns many
+/// records: the engine makes such updates, callers cannot.
 pub const DELETE_RANGE: ModifierId = ModifierId(15);
 
 /// The keys that an update with [`DELETE_RANGE`] removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyRange<'a> {
-    /// The first one.
+    /// The first key.
     pub from: &'a [u8],
-    /// The first one beyond; `None` for no bound.
+    /// The first key beyond; `None` for no bound.
     pub to: Option<&'a [u8]>,
 }
 
 impl<'a> KeyRange<'a> {
-    /// The range that an update removes, if it does.
+    /// The range that an update removes, if it removes one.
     #[must_use]
     #[inline]
     pub fn of(update: &UpdateRef<'a>) -> Option<Self> {
@@ -50,33 +50,33 @@ impl<'a> KeyRange<'a> {
         Some(Self { from: update.key, to })
     }
 
-    /// The operand of an update that removes the range; its key is the first one.
+    /// The operand of an update that removes the range; the key of the update is the first one.
     #[must_use]
     pub fn operand(&self) -> Vec<u8> {
         self.to.map(|to| [&[1], to].concat()).unwrap_or_default()
     }
 
-    /// Whether the range has this key.
+    /// Whether the range contains this key.
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         key >= self.from && self.to.is_none_or(|to| key < to)
     }
 }
 
-/// First number that is given to modifiers of the application.
+/// First number that is assigned to modifiers of the application.
 pub const FIRST_USER_ID: u16 = 256;
 
-/// The block formats of the spaces that the store keeps for itself, parameters included. They are
-/// for whoever lays out blocks to choose; each has to be registered.
+/// The block formats of the spaces that the store keeps for itself, parameters included. The layer
+/// that lays out blocks chooses them; each has to be registered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnFormats {
     /// Of the quarantine: records by key, with values of any length.
     pub quarantine: String,
-    /// Of the reference array: a signed integer of 8 bytes for each key of 8 bytes, 0 at first.
+    /// Of the reference array: a signed integer of 8 bytes for each key of 8 bytes, initially 0.
     pub references: String,
 }
 
-/// What the layers above bring to a store: formats and modifiers.
+/// What the layers above supply to a store: formats and modifiers.
 #[derive(Clone, Default)]
 pub struct Registry {
     /// The formats of the store's own spaces.
@@ -89,14 +89,14 @@ pub struct Registry {
     pub modifiers: Vec<Arc<dyn Modifier>>,
 }
 
-/// The modifiers that this process knows under their numbers in this store.
+/// The modifiers known to this process under their numbers in this store.
 #[derive(Clone, Default)]
 pub struct Modifiers {
     by_id: Vec<Option<Arc<dyn Modifier>>>,
 }
 
 impl Modifiers {
-    /// Binds `id` to `modifier`, replacing what was bound before.
+    /// Binds `id` to `modifier`, replacing a previous binding.
     pub fn bind(&mut self, id: ModifierId, modifier: Arc<dyn Modifier>) {
         let index = usize::from(id.0);
         if self.by_id.len() <= index {
@@ -111,9 +111,9 @@ impl Modifiers {
         self.by_id.get(usize::from(id.0))?.as_deref()
     }
 
-    /// Two operands of the modifier with this number as one, if it folds them: see
-    /// [`Modifier::fold`]. One that panics, or makes an operand of more than [`OPERAND_BYTES_MAX`],
-    /// does not fold.
+    /// Combines two operands of the modifier with this number into one, if it folds them: see
+    /// [`Modifier::fold`]. A modifier that panics, or makes an operand of more than
+    /// [`OPERAND_BYTES_MAX`], does not fold.
     #[must_use]
     pub fn fold(&self, id: ModifierId, earlier: &[u8], later: &[u8]) -> Option<Vec<u8>> {
         let modifier = self.get(id)?;
@@ -141,7 +141,7 @@ impl Modifiers {
     /// out: an update that supersedes others in the queue must not be refused later.
     ///
     /// # Errors
-    /// [`Refusal`] with what is wrong: fix the call. An unknown number is refused too.
+    /// [`Refusal`] with the problem: fix the call. An unknown number is refused too.
     pub fn admit(&self, id: ModifierId, key: &[u8], operand: &[u8]) -> Result<(), Refusal> {
         let unknown = || Refusal(format!("modifier number {} is not registered", id.0));
         let modifier = self.get(id).ok_or_else(unknown)?;
@@ -160,7 +160,7 @@ impl Modifiers {
     }
 }
 
-/// What the application has brought, under the names and numbers that it has in one open store.
+/// What the application has registered, under its names and numbers in one open store.
 pub(super) struct Bindings {
     formats: BTreeMap<String, Arc<dyn BlockFormat>>,
     modifiers: Arc<Modifiers>,
@@ -195,7 +195,7 @@ impl Bindings {
         Ok(format.configure(parameters).map_err(bad)?)
     }
 
-    /// The format of a space that a checkpoint names; if it is not registered, what stands for it.
+    /// The format of a space that a checkpoint names, or a stand-in if it is not registered.
     ///
     /// # Errors
     /// [`RequestError::BadFormat`] for parameters that the format does not have.
@@ -222,8 +222,7 @@ impl Bindings {
         ModifierId(last.map_or(FIRST_USER_ID, |last| last + 1))
     }
 
-    /// A modifier has this number, as the store says. If the application has brought it, it can be
-    /// applied.
+    /// Binds a modifier to its number in the store. If it is registered, it can be applied.
     pub(super) fn bind(&mut self, record: ModifierRecord) {
         let known = self.application.iter().find(|modifier| {
             modifier.name() == record.name && modifier.version() == record.version
@@ -237,7 +236,7 @@ impl Bindings {
         }
     }
 
-    /// A modifier that the application has just brought has this number.
+    /// Binds a newly registered modifier to its number.
     pub(super) fn bind_new(&mut self, record: ModifierRecord, modifier: Arc<dyn Modifier>) {
         debug_assert!(self.modifiers.get(record.id).is_none(), "a number is given once");
         Arc::make_mut(&mut self.modifiers).bind(record.id, modifier);
@@ -267,7 +266,7 @@ mod tests {
     use crate::engine::ids::Seq;
     use crate::engine::modifier::{ValueKind, ValueRef};
 
-    /// A modifier of an application, with what it does.
+    /// A modifier of an application, with its behaviour.
     #[derive(Clone, Copy)]
     enum Does {
         PutItsOperand,
@@ -368,7 +367,7 @@ mod tests {
         let modifiers = bound(Does::PutItsOperand);
         assert!(modifiers.is_deletion(user_id(), b""));
         assert!(!modifiers.is_deletion(user_id(), b"v"));
-        assert!(!modifiers.is_deletion(PUT, b""), "nobody knows what an unbound one does");
+        assert!(!modifiers.is_deletion(PUT, b""), "the effect of an unbound one is unknown");
     }
 
     #[test]
@@ -427,6 +426,6 @@ mod tests {
         );
         let stand_in = bindings.format_or_stand_in("array:u32").expect("it is listed all the same");
         assert_eq!(stand_in.name(), "", "no registered format is without a name");
-        assert!(stand_in.check(&[], &[], None).is_err(), "nobody can look into its blocks");
+        assert!(stand_in.check(&[], &[], None).is_err(), "its blocks cannot be read");
     }
 }

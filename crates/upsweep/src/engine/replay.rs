@@ -1,8 +1,8 @@
-//! Replay: the log a second and a third time, through the functions that it went through at first.
+//! Replay: two passes over the log, through the same functions that processed it originally.
 //!
 //! First pass: events change the directory, as they did when their records became durable. Second
-//! pass: updates that no image holds go to the queues, those of a space also to the clones that
-//! were made of it later. Between the two the places of all blocks are indexed and claimed.
+//! pass: updates that no image holds go to the queues, including those of clones made of their
+//! space later. Between the two passes the places of all blocks are indexed and claimed.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ use crate::error::{Damage, Error, Location};
 use crate::log::{BatchRecords, LogReader, RecordRef, Seq};
 use crate::placement::Extent;
 
-/// Replay looks updates up together once it has gathered so many, or a batch ends.
+/// Replay looks updates up together once it has gathered this many, or a batch ends.
 const GROUP_UPDATES: usize = 64;
 
 impl Core {
@@ -160,7 +160,7 @@ impl Core {
         }
         self.base.replay_carried(Seq::MAX);
         if access == Access::ReadWrite {
-            // Runs that replay has started must not be in flight when callers come in: their
+            // Runs that replay has started must not be in flight when callers arrive: their
             // requests belong to this function's use of the devices.
             self.come_to_rest(devices);
         }
@@ -171,14 +171,14 @@ impl Core {
         Ok(())
     }
 
-    /// Ends all that is on its way, so that nobody else's completions come in between.
+    /// Finishes everything in flight, so that no other completions interleave.
     fn come_to_rest(&mut self, devices: &mut dyn Devices) {
         self.base.gate.pause();
         drive::until(self, devices, |core| core.is_quiet() || core.base.gate.is_closed());
         self.base.gate.resume();
     }
 
-    /// Updates of records that follow each other, each with its sequence; takes them out.
+    /// Takes out updates of consecutive records, each with its sequence, and replays them.
     fn replay_group(
         &mut self,
         devices: &mut dyn Devices,
@@ -206,8 +206,8 @@ impl Core {
         if access == Access::ReadWrite
             && self.base.index.queue_bytes() > self.base.queue_limit_bytes()
         {
-            // The log is read with nothing else in flight. A full store is opened all the same,
-            // with more memory than it was given: else nothing could be deleted from it.
+            // The log is read with nothing else in flight. A full store is opened nevertheless,
+            // with more memory than it was given: otherwise nothing could be deleted from it.
             drive::until(self, devices, |core| {
                 let fits = core.base.index.queue_bytes() <= core.base.queue_limit_bytes() / 2;
                 fits || core.base.index.is_full() || core.base.gate.is_closed()
@@ -220,9 +220,9 @@ impl Core {
         Ok(())
     }
 
-    /// The blocks for which updates have to wait again; `Later` if that may be several, or others
-    /// than the one that covers the key. In steps over all updates, so that these wait for memory
-    /// together and not one by one.
+    /// The blocks for which updates have to wait again; `Later` if there may be several, or other
+    /// ones than the block that covers the key. Each step covers all updates, so that their memory
+    /// accesses overlap.
     fn targets_of(&mut self, group: &[(Seq, LoggedUpdate<'_>)]) -> Vec<Option<Target>> {
         if !self.base.index.directory().clones.is_empty() {
             return vec![Some(Target::Later(None)); group.len()];
@@ -240,7 +240,7 @@ impl Core {
         targets
     }
 
-    /// An update for its space, and for the clones that were made of that later.
+    /// Replays an update for its space, and for clones made of that later.
     fn replay_for_holders(
         &mut self,
         seq: Seq,
@@ -273,8 +273,8 @@ impl Core {
         Ok(())
     }
 
-    /// Replays an update of a space whose format is not registered: it may be inside an image
-    /// already, but nobody can tell, so it waits again. It keeps the log from wherever it waits.
+    /// Replays an update of a space whose format is not registered. Whether it is inside an image
+    /// cannot be determined, so it waits again. It keeps the log from the place where it waits.
     ///
     /// # Errors
     /// [`UnknownFormat`](crate::RequestError::UnknownFormat) in a store that is open for more than
@@ -290,7 +290,7 @@ impl Core {
             let directory = self.base.index.directory();
             let Some(space) = directory.space(number) else { continue };
             let first = || directory.blocks_of(space).next();
-            // Without any block there is none for which it could wait.
+            // Without any block there is none that it could wait for.
             let found = directory.covering(number, update.key).or_else(first);
             let Some(id) = found else { continue };
             if access == Access::ReadWrite {
@@ -308,7 +308,7 @@ impl Core {
     }
 
     /// Whether an update for this block of a space has to wait for it again: it is neither inside
-    /// its image nor in a spill segment, and nothing that comes later removes it.
+    /// the image nor in a spill segment, and nothing later removes it.
     fn is_missing(&self, seq: Seq, update: &LoggedUpdate<'_>, space: SpaceId, id: BlockId) -> bool {
         let frontier = self.base.index.directory().block(id).placement().frontier;
         let inside = frontier >= seq || self.base.index.is_in_spill_segment(space, seq, update.key);
@@ -317,9 +317,9 @@ impl Core {
         (!inside || again) && !self.base.index.is_removed(space, seq, update.key)
     }
 
-    /// Reads every spill segment, for the filter of its keys and to tell the blocks for which it
-    /// has updates. One that cannot be read may have any key, and concerns every block that it
-    /// covers: queries and sweeps of these will say what is wrong.
+    /// Reads every spill segment, to build the filter of its keys and to count its updates in their
+    /// blocks. One that cannot be read may have any key, and concerns every block that it covers:
+    /// queries and sweeps of these will report the error.
     ///
     /// # Errors
     /// As `Base::note_waiting`.
@@ -345,7 +345,7 @@ impl Core {
             let missing = self.base.index.missing_format_of(record.space, seq);
             let filter = match waiting {
                 _ if missing.is_some() => {
-                    // Nobody can tell which blocks cover its keys.
+                    // The blocks that cover its keys cannot be determined.
                     if let (Some(missing), Access::ReadWrite) = (missing, access) {
                         return Err(missing);
                     }
@@ -368,7 +368,7 @@ impl Core {
         Ok(())
     }
 
-    /// Tells blocks how many updates a spill segment has for them.
+    /// Adds the updates of a spill segment to the counts of their blocks.
     fn count_spilled(
         &mut self,
         record: &SpillSegmentRecord,
@@ -395,7 +395,7 @@ impl Core {
         Ok(())
     }
 
-    /// The removal of a range, for all that share what it concerns.
+    /// Replays the removal of a range, for all spaces that share its blocks.
     fn replay_range(
         &mut self,
         seq: Seq,
@@ -410,8 +410,9 @@ impl Core {
         self.hold_range(seq, record, told, access)
     }
 
-    /// Has the removal of a range of a space wait whose format is not registered. Where ranges can
-    /// be removed a key is its own position, so any process knows the blocks for which it waits.
+    /// Makes the removal of a range wait in a space whose format is not registered. Where ranges
+    /// can be removed a key is its own position, so the blocks for which it waits are known to any
+    /// process.
     ///
     /// # Errors
     /// As [`Core::replay_unregistered`].
@@ -450,7 +451,7 @@ fn gather<'a>(
     Ok(())
 }
 
-/// What cells of the reference array a record tells, and how much.
+/// The cells of the reference array that a record changes, and by how much.
 fn deferred_counts(
     batch: Location,
     seq: Seq,
@@ -465,7 +466,7 @@ fn deferred_counts(
     Ok(cells)
 }
 
-/// A record whose batch is whole, and whose content this version does not know.
+/// A record whose batch is intact, but whose content this version does not know.
 fn malformed_record(batch: Location, seq: Seq, malformed: Malformed) -> Error {
     let what = format!("log record {seq}");
     let reason = format!("checksum holds, but the content is not known here: {malformed}");

@@ -1,21 +1,21 @@
-//! Spill segments: waiting updates on the data devices, when memory or the log holds too few of
-//! them for each visit of their block.
+//! Spill segments: waiting updates on the data devices, for when memory or the log holds too few of
+//! them per visit of their block.
 //!
-//! A *spill segment* is the queues of neighbouring blocks of one space as they were at one moment,
-//! written one behind the other. It is a sorted part of the log: what is in it is durable, so the
-//! log may be released, and each update keeps its sequence. It never changes, whatever becomes of
-//! the blocks. A block *has* an update of a spill segment if its key is the block's and the
-//! frontier of the block is below the end of the spill segment; so an image that holds an update is
-//! never given it again, and splits, merges, clones and removals need no word about spill segments.
+//! A *spill segment* holds the queues of neighbouring blocks of one space as they were at one time,
+//! written consecutively. It is a sorted part of the log: its content is durable, so the log may be
+//! released, and each update keeps its sequence. It never changes, whatever happens to the blocks.
+//! A block *has* an update of a spill segment if its key is the block's and the frontier of the
+//! block is below the end of the spill segment; so an image that holds an update is never given it
+//! again, and splits, merges, clones and removals need not consider spill segments.
 //!
-//! Invariants: a spill segment concerns its space and what is cloned from it after the spill
-//! segment has come into being, because the blocks in it belonged to that space alone then; all
-//! updates of its keys up to its end are in it, in an older spill segment, or in an image; its
-//! space on the device is given back only after a checkpoint that does not list it.
+//! Invariants: a spill segment concerns its space and clones made of it after the creation of the
+//! spill segment, because its blocks belonged to that space alone at the time; all updates of its
+//! keys up to its end are in it, in an older spill segment, or in an image; its space on the device
+//! is released only after a checkpoint that does not list it.
 //!
-//! Spill segments may overlap. In memory they lie in levels within which they do not, and each has
-//! a filter of its keys, so that a query reads few that have nothing for it. (One level of a buffer
-//! tree: Arge, 1995; Bloom, 1970.)
+//! Spill segments may overlap. In memory they are arranged in levels within which they do not, and
+//! each has a filter of its keys, so that a query rarely reads one that has nothing for it. (One
+//! level of a buffer tree: Arge, 1995; Bloom, 1970.)
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -36,7 +36,8 @@ use crate::log::Seq;
 /// Bits of a filter for each update: a false-positive rate of 2 % by Bloom's formula.
 const FILTER_BITS: usize = 8;
 
-/// Memory that an update in a spill segment takes, about: its part of the filter and of all else.
+/// Approximate memory of an update in a spill segment: its share of the filter and of everything
+/// else.
 pub const MEMORY_BYTES_PER_UPDATE: f64 = 1.25;
 
 /// Which keys a spill segment may have.
@@ -58,9 +59,9 @@ impl Filter {
     }
 }
 
-/// A spill segment that is there.
+/// An existing spill segment.
 pub struct SpillSegment {
-    /// What the log says of it.
+    /// Its record in the log.
     pub record: SpillSegmentRecord,
     /// Sequence of the log record.
     pub seq: Seq,
@@ -89,45 +90,45 @@ impl SpillSegment {
     }
 }
 
-/// Memory of a spill segment between these keys with a filter of so many bytes.
+/// Memory of a spill segment between these keys with a filter of this many bytes.
 fn memory_bytes(low: &[u8], high: Option<&[u8]>, filter_bytes: usize) -> usize {
     let keys = 2 * low.len() + high.map_or(0, <[u8]>::len);
     // Twice the pointer and the key in the tree, which is half full at worst.
     size_of::<SpillSegment>() + filter_bytes + keys + 64
 }
 
-/// Memory that a spill segment between these keys with so many updates will take, in bytes.
+/// Memory that a spill segment between these keys with this many updates will take, in bytes.
 #[must_use]
 pub fn memory_bytes_with(low: &[u8], high: Option<&[u8]>, updates: u32) -> usize {
     memory_bytes(low, high, updates as usize * FILTER_BITS / 8)
 }
 
-/// What the image of a spill segment says of itself.
+/// The identity in the image of a spill segment.
 #[must_use]
 pub fn identity(store: [u8; 16], record: &SpillSegmentRecord) -> Identity<'_> {
     identity_of(store, record.space, &record.low, record.through)
 }
 
-/// As [`identity`], for a spill segment of which there is no record yet.
+/// As [`identity`], for a spill segment without a record yet.
 #[must_use]
 pub fn identity_of(store: [u8; 16], space: SpaceId, low: &[u8], through: Seq) -> Identity<'_> {
     Identity { store, kind: ImageKind::SpillSegment, number: space.get(), seq: through, key: low }
 }
 
-/// Everything that the body of a spill segment has.
+/// All updates in the body of a spill segment.
 ///
 /// # Errors
-/// [`Malformed`] when the body is none.
+/// [`Malformed`] when it is not the body of a spill segment.
 pub fn waiting_all(body: &[u8]) -> Result<Vec<Waiting<'_>>, Malformed> {
     let sections = Sections::of(body)?;
     (0..sections.count()).map(|index| Ok(sections.get(index)?.check()?.unpack())).collect()
 }
 
-/// What the body of a spill segment has for positions from `low` to below `high` of a space with
-/// this format.
+/// The updates in the body of a spill segment for positions from `low` to below `high` of a space
+/// with this format.
 ///
 /// # Errors
-/// [`Malformed`] when the body is none.
+/// [`Malformed`] when it is not the body of a spill segment.
 pub fn waiting_in<'a>(
     body: &'a [u8],
     low: &[u8],
@@ -153,10 +154,10 @@ pub fn waiting_in<'a>(
     Ok(found)
 }
 
-/// What the body of a spill segment has for one key, which is at this position.
+/// The updates in the body of a spill segment for one key, which is at this position.
 ///
 /// # Errors
-/// [`Malformed`] when the body is none.
+/// [`Malformed`] when it is not the body of a spill segment.
 pub fn waiting_of<'a>(
     body: &'a [u8],
     key: &[u8],
@@ -202,8 +203,8 @@ impl Level {
     }
 }
 
-/// Where a spill segment is, or was. The default is before all of them, for no spill segment is of
-/// space 0.
+/// The place of a present or former spill segment. The default precedes all of them, because no
+/// spill segment is of space 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     space: SpaceId,
@@ -211,12 +212,12 @@ pub struct Place {
     low: Box<[u8]>,
 }
 
-/// A list of all spill segments as they were when it was begun, made a portion at a time.
+/// A list of all spill segments as they were when it was begun, made in portions.
 struct Listing {
     list: SpillSegmentList,
-    /// Younger spill segments came later.
+    /// Younger spill segments were added later.
     through: Seq,
-    /// The last place that was looked at.
+    /// The last place that was examined.
     last: Place,
     is_complete: bool,
 }
@@ -233,16 +234,17 @@ impl Listing {
 #[derive(Default)]
 pub struct SpillSegments {
     spaces: BTreeMap<SpaceId, Vec<Level>>,
-    /// The most of a space.
+    /// The most levels of any space.
     levels: usize,
     count: usize,
     memory_bytes: usize,
     disk_bytes: u64,
     growth_bytes: u64,
     entries: u64,
-    /// Sequences of the oldest updates of spill segments, and of how many.
+    /// Sequences of the oldest updates of spill segments, with the number of spill segments for
+    /// each.
     first_seqs: BTreeMap<Seq, u32>,
-    /// Sequences of their log records, and of how many.
+    /// Sequences of their log records, with the number of spill segments for each.
     seqs: BTreeMap<Seq, u32>,
     listing: Option<Listing>,
 }
@@ -252,7 +254,7 @@ fn note(seqs: &mut BTreeMap<Seq, u32>, seq: Seq) {
     *seqs.entry(seq).or_default() += 1;
 }
 
-/// Notes that one less has it.
+/// Notes that one spill segment fewer has this sequence.
 fn forget(seqs: &mut BTreeMap<Seq, u32>, seq: Seq) {
     if let Some(others) = seqs.get_mut(&seq) {
         *others -= 1;
@@ -287,15 +289,15 @@ impl SpillSegments {
         self.count
     }
 
-    /// How many levels have a spill segment of the space that covers positions from `low` to below
-    /// `high`.
+    /// The number of levels with a spill segment of the space that covers positions from `low` to
+    /// below `high`.
     #[must_use]
     pub fn depth(&self, space: SpaceId, low: &[u8], high: Option<&[u8]>) -> usize {
         let levels = self.spaces.get(&space).into_iter().flatten();
         levels.filter(|level| level.overlapping(low, high).next().is_some()).count()
     }
 
-    /// The most levels of a space.
+    /// The most levels of any space.
     #[must_use]
     pub fn levels(&self) -> usize {
         self.levels
@@ -313,13 +315,13 @@ impl SpillSegments {
         self.disk_bytes
     }
 
-    /// How much blocks grow if every update makes a record, about.
+    /// Approximately how much blocks grow if every update makes a record.
     #[must_use]
     pub fn growth_bytes(&self) -> u64 {
         self.growth_bytes
     }
 
-    /// Queue entries that came into them.
+    /// Queue entries that were written to them.
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.entries
@@ -347,7 +349,7 @@ impl SpillSegments {
         level.spill_segments.insert(low, Arc::new(segment));
     }
 
-    /// Takes a spill segment out.
+    /// Removes a spill segment.
     pub fn remove(&mut self, segment: &SpillSegmentRecord) {
         let Some(levels) = self.spaces.get_mut(&segment.space) else { return };
         let found = (0..).zip(levels.iter_mut()).find_map(|(index, level)| {
@@ -392,14 +394,14 @@ impl SpillSegments {
         self.listing = Some(Listing { list, through, last, is_complete: false });
     }
 
-    /// Whether there is more to do for the list.
+    /// Whether the list is unfinished.
     #[must_use]
     pub fn is_listing(&self) -> bool {
         self.listing.as_ref().is_some_and(|listing| !listing.is_complete)
     }
 
-    /// Goes on with the list, if it is not complete, by so many spill segments at most. Those that
-    /// are removed before their turn are in it already.
+    /// Extends the list, if it is not complete, by at most `most` spill segments. Those that are
+    /// removed before their turn are in it already.
     pub fn list_some(&mut self, most: usize) {
         let Some(mut listing) = self.listing.take() else { return };
         let portion = self.behind(&listing.last, most);
@@ -411,12 +413,12 @@ impl SpillSegments {
         self.listing = Some(listing);
     }
 
-    /// The list, which is complete.
+    /// The completed list.
     pub fn take_list(&mut self) -> SpillSegmentList {
         self.listing.take().map(|listing| listing.list).unwrap_or_default()
     }
 
-    /// The next spill segments behind a place, at most so many, by place.
+    /// The next spill segments after a place, at most `most`, by place.
     #[must_use]
     pub fn behind(&self, last: &Place, most: usize) -> Vec<(Place, Arc<SpillSegment>)> {
         let mut found = Vec::new();
@@ -437,7 +439,7 @@ impl SpillSegments {
         found
     }
 
-    /// Whether it is there.
+    /// Whether the spill segment exists.
     #[must_use]
     pub fn has(&self, segment: &SpillSegmentRecord) -> bool {
         let levels = self.spaces.get(&segment.space);
@@ -446,7 +448,7 @@ impl SpillSegments {
         found.any(|found| found.record == *segment)
     }
 
-    /// Where the first spill segment of the lowest level ends that ends above this position.
+    /// The end of the first spill segment of the lowest level that ends above this position.
     #[must_use]
     pub fn end_above<'a>(&'a self, space: SpaceId, position: &'a [u8]) -> Option<&'a [u8]> {
         let level = self.spaces.get(&space)?.first()?;
@@ -458,7 +460,7 @@ impl SpillSegments {
         self.spaces.values().flatten().flat_map(|level| level.spill_segments.values())
     }
 
-    /// Takes all of them out.
+    /// Removes and returns all spill segments.
     pub fn take(&mut self) -> Vec<Arc<SpillSegment>> {
         let all = self.iter().map(Arc::clone).collect();
         *self = Self::default();
@@ -470,7 +472,7 @@ impl SpillSegments {
     #[must_use]
     pub fn hold(&self, sources: &[(SpaceId, Seq)], position: &[u8], seq: Seq) -> bool {
         sources.iter().any(|(space, below)| {
-            // As a rule the last level has the youngest ones, and so the most.
+            // Usually the last level has the youngest ones, and so the most.
             let levels = self.spaces.get(space).into_iter().flatten().rev();
             let mut late = levels.filter(|level| level.through_max >= seq);
             late.any(|level| {
@@ -480,9 +482,9 @@ impl SpillSegments {
         })
     }
 
-    /// Those that cover positions from `low` to below `high` and concern a space, in the order in
-    /// which they came into being. `sources` are the space and those that it was cloned from, each
-    /// with the sequence below which spill segments of it concern the space.
+    /// Those that cover positions from `low` to below `high` and concern a space, in order of
+    /// creation. `sources` are the space and those that it was cloned from, each with the sequence
+    /// below which its spill segments concern the space.
     #[must_use]
     pub fn concerning(
         &self,

@@ -1,15 +1,15 @@
-//! What stands for a block format that is not registered in this process.
+//! Stand-in for a block format that is not registered in this process.
 //!
-//! A space of such a format is there, with its name and its format, and can be listed, cloned, kept
-//! in snapshots, verified as far as checksums go, and dropped. None of that looks into a block.
-//! Whatever would is refused with the name of the format: see `index/unregistered.rs`.
+//! A space of such a format exists, with its name and its format, and can be listed, cloned, kept
+//! in snapshots, verified as far as checksums go, and dropped. None of that looks into a block. Any
+//! operation that would is refused with the name of the format: see `index/unregistered.rs`.
 
 use std::borrow::Cow;
 
 use super::block_format::{Applied, ApplyError, ApplyInput, BlockFormat, Checked, Routing};
 use super::modifier::ValueRef;
 
-/// Stands for a block format that is not registered. No registered one is without a name.
+/// Stand-in for a block format that is not registered. Registered formats always have a name.
 pub(super) struct Unregistered;
 
 impl Unregistered {

@@ -3,12 +3,12 @@
 //! Checked: superblock, checkpoint root, nodes and pages, the log from the replay point on, the
 //! shape of the trees and all references, counted from the roots; the directory against the map of
 //! free space (no two images overlap, all lie inside their devices); every block: readable,
-//! checksum, names itself as the directory does, layout, order, keys inside the block's range in
-//! every space that has it, number of records; every large value: there, of the right length, and
-//! referred to; every spill segment: readable, checksum, names itself as the directory does, its
-//! sections in order, its updates as many and as old as it says, in its range of positions. Blocks
-//! that several spaces share are read once. Of a space whose format is not registered, everything
-//! is checked but the layout of its blocks and what they refer to. Nothing is written. Memory: the
+//! checksum, identity as in the directory, layout, order, keys inside the block's range in every
+//! space that has it, number of records; every large value: present, of the right length, and
+//! referred to; every spill segment: readable, checksum, identity as in the directory, sections in
+//! order, number and age of updates as recorded, positions within its range. Blocks that several
+//! spaces share are read once. Of a space whose format is not registered, everything is checked
+//! except the layout of its blocks and what they refer to. Nothing is written. Memory: the
 //! directory and the waiting updates, whatever the budget.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +33,7 @@ use crate::device::{self, Buffer, Devices};
 use crate::error::{Damage, Error};
 use crate::placement::Extent;
 
-/// What verification found.
+/// The result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
@@ -43,20 +43,20 @@ pub struct Report {
     pub bytes: u64,
     /// Records in them.
     pub records: u64,
-    /// Updates of the application that wait in the log or in spill segments for a sweep. What the
-    /// store itself declares is not counted.
+    /// Updates of the application that wait in the log or in spill segments for a sweep. The
+    /// store's own are not counted.
     pub waiting: u64,
     /// Spill segments of spilled updates.
     pub spill_segments: u64,
-    /// Everything that is wrong; empty if the store is sound.
+    /// All damage found; empty if the store is sound.
     pub damage: Vec<Damage>,
 }
 
 /// Verifies a store. Cost: reads everything once.
 ///
 /// # Errors
-/// What keeps the store from being read at all, other than damage: unregistered formats, a setting
-/// out of range.
+/// Reasons other than damage that prevent reading the store: unregistered formats, a setting out of
+/// range.
 pub fn verify(
     devices: &mut dyn Devices,
     config: Config,
@@ -117,8 +117,8 @@ impl Verifier<'_> {
         }
     }
 
-    /// The cells of the reference array that are not zero, with all that waits for them and what
-    /// they are still deferred.
+    /// The nonzero cells of the reference array, with all updates that wait for them and their
+    /// deferred counts.
     fn references(&mut self) -> Result<BTreeMap<u64, i64>, String> {
         let core = self.core;
         let mut cells = core.base.index.directory().trees.deferred().clone();
@@ -169,7 +169,7 @@ impl Verifier<'_> {
             }
             if let Some(values) = directory.space(space.record.companion) {
                 if !space.is_registered() {
-                    // Nobody can tell which it refers to.
+                    // What it refers to is unknown.
                     let keys =
                         directory.blocks_of(values).map(|id| directory.block(id).key.to_vec());
                     referred.extend(keys);
@@ -263,7 +263,7 @@ impl Verifier<'_> {
             return Err(format!("{} updates, not {}", updates().count(), record.updates));
         }
         let ages = record.first_seq..=record.through;
-        // Of a space that was dropped, and lives on in clones, the format is theirs.
+        // Blocks of a dropped space that live on in clones have the format of the clones.
         let holders =
             self.core.base.index.directory().clones.holders(record.space, record.first_seq);
         let mut spaces =
@@ -278,7 +278,10 @@ impl Verifier<'_> {
             });
             if !is_inside || !ages.contains(&update.seq) {
                 let key = String::from_utf8_lossy(update.key);
-                return Err(format!("an update of {key:?} at {} is none of its own", update.seq));
+                return Err(format!(
+                    "an update of {key:?} at {} does not belong to it",
+                    update.seq
+                ));
             }
         }
         Ok(())

@@ -1,11 +1,11 @@
-//! Visitors: code of the application that sees each block while the sweep has it in memory anyway.
+//! Visitors: application code that sees each block while the sweep has it in memory anyway.
 //!
-//! A garbage collector that looks for counts of zero, or whoever keeps a summary of every block,
-//! needs no reads of its own. (Sungem thesis, section 3.3.2: the collector scans the entries of a
-//! chunk when the chunk is brought in.)
+//! A garbage collector that looks for counts of zero, or an application that keeps a summary of
+//! every block, needs no extra reads. (Sungem thesis, section 3.3.2: the collector scans the
+//! entries of a chunk when the chunk is brought in.)
 //!
-//! Invariants: visits to one block follow one another, in the order of its images; what a visitor
-//! does, panics included, has no effect on the blocks.
+//! Invariants: visits to one block are sequential, in the order of its images; nothing a visitor
+//! does, including a panic, affects the blocks.
 
 use super::ids::SpaceId;
 use std::collections::BTreeMap;
@@ -27,28 +27,28 @@ pub struct VisitedBlock<'a> {
 pub trait BlockVisitor: Send + Sync {
     /// Called for every block of a run after its updates were applied, on a worker thread.
     ///
-    /// - It holds its run up, so it should take microseconds, and never wait for the store.
+    /// - It delays its run, so it should take microseconds, and must never wait for the store.
     /// - The block is not durable yet, and may never be: after a crash, or when there is no room
-    ///   for it, its updates are applied anew and the block is visited again. So what a visit does
-    ///   must be right when it happens twice.
-    /// - Different blocks may be visited at one time, one block never.
+    ///   for it, its updates are applied again and the block is visited again. So visits must be
+    ///   idempotent.
+    /// - Different blocks may be visited concurrently, the same block never.
     fn visit(&self, block: &VisitedBlock<'_>);
 }
 
-/// A visitor, and the message of the panic that has ended its visits.
+/// A visitor, and the message of the panic that stopped its visits.
 struct Registered {
     visitor: Arc<dyn BlockVisitor>,
     panic: OnceLock<String>,
 }
 
-/// The visitors of one open store, by the number of their space.
+/// The visitors of one open store, by space number.
 #[derive(Clone, Default)]
 pub(super) struct Visitors {
     by_space: BTreeMap<SpaceId, Arc<Registered>>,
 }
 
 impl Visitors {
-    /// Registers the visitor of a space in place of the one before, or takes that away.
+    /// Registers the visitor of a space in place of the previous one, or removes that.
     pub(super) fn set(&mut self, space: SpaceId, visitor: Option<Arc<dyn BlockVisitor>>) {
         match visitor {
             Some(visitor) => {
@@ -59,7 +59,7 @@ impl Visitors {
         }
     }
 
-    /// The message of the panic that has ended the visits to a space, if one has.
+    /// The message of the panic that stopped the visits to a space, if any.
     pub(super) fn panic(&self, space: SpaceId) -> Option<&str> {
         self.by_space.get(&space)?.panic.get().map(String::as_str)
     }

@@ -1,35 +1,36 @@
-//! Callers who were refused, and the news that there may be room for them.
+//! Callers that were refused, and the notification that there may be room for them.
 //!
-//! Invariant: from a refusal to the next news there is a shortage, and whatever can help works at
-//! full speed. So nobody rests while somebody waits.
+//! Invariant: from a refusal to the next notification there is a shortage, and everything that can
+//! relieve it works at full speed. So nothing rests while a caller waits.
 
 use super::policy::Shortage;
 use crate::broken::{self, Fault};
 
-/// Who waits outside.
+/// The callers that wait outside.
 #[derive(Default)]
 pub(super) struct Waiters {
-    /// What the last refused update was refused for, until somebody is told that there may be room.
+    /// What the last refused update was refused for, until callers are notified that there may be
+    /// room.
     refused: Option<Shortage>,
     /// An update had to wait for the pipeline of the log.
     for_pipeline: bool,
-    /// Nobody was told yet of the last news.
+    /// The last notification has not been passed on yet.
     has_news: bool,
 }
 
 impl Waiters {
-    /// Somebody waits, whatever the fill: a long record may not fit though the thresholds at which
-    /// sweeps, spills and checkpoints start by themselves are far.
+    /// A caller waits, whatever the fill: a long record may not fit although the thresholds at
+    /// which sweeps, spills and checkpoints start by themselves are far away.
     pub(super) fn refuse(&mut self, shortage: Shortage) {
         self.refused = Some(shortage);
     }
 
-    /// Somebody waits until a batch of the log has ended, which it will by itself.
+    /// A caller waits for the end of a log batch, which needs no help.
     pub(super) fn refuse_for_pipeline(&mut self) {
         self.for_pipeline = true;
     }
 
-    /// There may be room, or a reason to refuse for good: whoever waits is to ask again.
+    /// There may be room, or a reason for permanent refusal: waiting callers should retry.
     pub(super) fn tell(&mut self) {
         self.refused = None;
         self.has_news = true;
@@ -42,12 +43,12 @@ impl Waiters {
         }
     }
 
-    /// What somebody waits for who was refused and not told since that there may be room.
+    /// What the callers wait for that were refused and not yet notified.
     pub(super) fn shortage(&self) -> Option<Shortage> {
         self.refused.filter(|_| !broken::is(Fault::RestWhileOneWaits))
     }
 
-    /// Whether there is news to be passed on. Says so once.
+    /// Returns once whether there is a notification to pass on.
     pub(super) fn take_news(&mut self) -> bool {
         std::mem::take(&mut self.has_news)
     }

@@ -13,7 +13,7 @@ pub(super) struct Assembly {
     pub(super) used: usize,
     pub(super) records: u32,
     pub(super) first_seq: Seq,
-    /// Somebody waits for it: no delay.
+    /// A caller waits for it: no delay.
     pub(super) urgent: bool,
     /// When its first record was appended.
     pub(super) since_us: u64,
@@ -50,7 +50,7 @@ impl Assembly {
     }
 }
 
-/// Free buffers, each of which has a full batch at least.
+/// Free buffers, each with at least the capacity of a full batch.
 #[derive(Debug)]
 pub(super) struct Pool {
     batch_bytes: usize,

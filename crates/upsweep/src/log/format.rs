@@ -73,7 +73,7 @@ const _: () = assert!(BATCH_HEADER_BYTES + RECORD_HEADER_BYTES < PAGE_BYTES_MIN 
 const _: () =
     assert!(84 + 4 * DEVICES_MAX == 116 && 116 + 8 == CRC_AT && CRC_AT + 4 == BATCH_HEADER_BYTES);
 
-/// Why bytes are not what was asked for.
+/// Why bytes are not the requested structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalid {
     /// Fewer bytes than the structure needs.
@@ -303,7 +303,7 @@ pub fn decode_record(bytes: &[u8], seed: u32) -> Result<RecordRef<'_>, Invalid> 
 /// Checks every record of a batch, whose bytes start with its header. Cost: one checksum pass.
 ///
 /// # Errors
-/// What is wrong with the first bad record.
+/// A description of the first bad record.
 pub fn check_records(header: &BatchHeader, batch: &[u8]) -> Result<(), Invalid> {
     let seed = record_seed(&header.store, header.epoch);
     let mut rest = batch.get(BATCH_HEADER_BYTES..header.records_end()).ok_or(Invalid::Short)?;

@@ -34,8 +34,8 @@ impl Tip {
         }
     }
 
-    /// Whether `header` says that it follows this batch: this one by number, place and epoch, not
-    /// another that may have had its number. Pages have `page_bytes`.
+    /// Whether `header` names this batch as its predecessor: this one by number, place and epoch,
+    /// not another that may have had its number. Pages have `page_bytes`.
     fn precedes(&self, header: &BatchHeader, page_bytes: u32) -> bool {
         let Link { device, page, epoch } = self.link;
         let end = u64::from(header.page) + header.bytes(page_bytes) / u64::from(page_bytes);
@@ -69,7 +69,7 @@ struct Window {
 }
 
 impl Window {
-    /// The `bytes` at `offset` of the ring, if they are here.
+    /// The `bytes` at `offset` of the ring, if they are in the window.
     fn part(&self, offset: u64, bytes: u64) -> Option<&[u8]> {
         let at = offset.checked_sub(self.start)? as usize;
         self.buffer.get(at..at + bytes as usize)
@@ -129,13 +129,13 @@ impl Media {
         u64::from(self.config.page_bytes)
     }
 
-    /// Where this page is in its ring, in bytes.
+    /// The offset of this page in its ring, in bytes.
     pub(super) fn offset_of(&self, page: u32) -> u64 {
         u64::from(page) * self.page_bytes()
     }
 
-    /// Reads at least these bytes of a segment: whole blocks of the device, of which a segment has
-    /// whole ones, as it is whole units of 4096 bytes.
+    /// Reads at least these bytes of a segment: whole blocks of the device, which divide a segment,
+    /// as it is a multiple of 4096 bytes.
     fn read(
         &self,
         devices: &mut dyn Devices,
@@ -204,8 +204,8 @@ impl Media {
             && (previous < self.config.regions.len()) == (header.number > 1)
     }
 
-    /// For the ring: a sequence at its start. What came before that is known only while nothing
-    /// did.
+    /// For the ring: a sequence at its start. Whether anything came before it is known only if
+    /// nothing did.
     pub(super) fn lap_start(&self, device: usize) -> Option<Seq> {
         match &self.heads[device][0] {
             Head::Batch(header) if header.number == 1 => Some(Seq::NONE),
@@ -247,8 +247,8 @@ impl Media {
         Ok(format::check_records(header, batch).is_ok() || broken::is(Fault::ReplayOfTornBatch))
     }
 
-    /// The headers that name `tip` as the batch before them, at the places where a run whose
-    /// youngest batch is `tip` puts the next one. Whole or torn: the records are not checked.
+    /// The headers that name `tip` as their predecessor, at the places where a run whose youngest
+    /// batch is `tip` puts the next one. Whole or torn: the records are not checked.
     pub(super) fn children(
         &mut self,
         devices: &mut dyn Devices,
@@ -270,8 +270,8 @@ impl Media {
         Ok(children)
     }
 
-    /// The batch that follows `tip`, of which a search has shown that it is there: records are
-    /// checked only where several batches claim to be it.
+    /// The batch that follows `tip`, which a search has found to exist: records are checked only
+    /// where several batches claim to be it.
     pub(super) fn known_child(
         &mut self,
         devices: &mut dyn Devices,

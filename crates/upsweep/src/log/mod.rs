@@ -5,19 +5,19 @@
 //! [`Request`](crate::device::Request)s and return as [`Completion`](crate::device::Completion)s.
 //!
 //! Steps of a record:
-//! 1. [`Log::append`] copies it once, into the open batch (*accumulate*). A batch that the next
-//!    record does not fit into is sealed and queued.
+//! 1. [`Log::append`] copies it once, into the open batch (*accumulate*). If the next record does
+//!    not fit into that batch, it is sealed and queued.
 //! 2. [`Log::dispatch`] gives batches to devices (*submit*): the batch's number, device and address
-//!    are bound here, as late as can be. Each device has `depth` places in its pipeline, in use
-//!    until a write completes; free places queue first in, first out, so whichever device completed
+//!    are bound here, as late as possible. Each device has `depth` places in its pipeline, in use
+//!    until a write completes; free places queue first in, first out, so the device that completed
 //!    first takes the next batch. A device has one place until its first completion, which staggers
-//!    several devices. While its device writes, an open batch waits for those who are
-//!    expected back.
+//!    several devices. While its device writes, an open batch waits until recently active
+//!    committers have queued again.
 //! 3. [`Log::complete`] frees the place and advances [`Log::durable`], strictly in batch order.
-//! 4. [`Log::release`] says what is no longer needed; whole segments become free.
+//! 4. [`Log::release`] sets what is no longer needed; whole segments become free.
 //! 5. [`recover`] finds the end after a crash; [`LogReader`] replays, then becomes the new [`Log`].
 //!
-//! A ring becomes longer while it is used, where its owner wants that and its device can be
+//! A ring can be extended while it is in use, if its owner requests that and its device can be
 //! extended ([`Log::want`]).
 //!
 //! Invariants:
@@ -25,13 +25,13 @@
 //! - A segment is entered only if every sequence in it is below both the released sequence and the
 //!   youngest durable one: what recovery needs, and the youngest durable batch, are never
 //!   overwritten.
-//! - Every record that was accepted can be dispatched without any further release: see `Quota`.
+//! - Every accepted record can be dispatched without any further release: see `Quota`.
 //! - At most `8 * devices * depth` batches are beyond the youngest durable one.
 //!
-//! Deviation from the thesis: batches are cut, not of one fixed size. A lone record is written as
-//! one page, not as a padded 128 KiB batch. The thesis pads because only fixed strides keep a disk
-//! head's position known; on solid-state devices padding would only cost bandwidth. How large a
-//! page is, a logical block of the device or 4096 bytes, is fixed when the log is created.
+//! Deviation from the thesis: batches have variable sizes. A lone record is written as one page,
+//! not as a padded 128 KiB batch. The thesis pads because only fixed strides keep a disk head's
+//! position known; on solid-state devices padding would only cost bandwidth. The size of a page, a
+//! logical block of the device or 4096 bytes, is fixed when the log is created.
 
 mod assembly;
 #[doc(hidden)]
@@ -55,15 +55,15 @@ use format::{
     BATCH_HEADER_BYTES, DEVICES_MAX, PAGE_BYTES_MAX, PAGE_BYTES_MIN, RECORD_HEADER_BYTES,
 };
 
-/// The bit that is set in every token of the log; other users of the bank keep it clear, but for
+/// The bit that is set in every token of the log; other users of the bank keep it clear, except for
 /// `u64::MAX`, the token of [`run_alone`](crate::device::run_alone), which the log never uses.
 pub const LOG_TOKEN_BIT: u64 = 1 << 63;
 
-/// Regions, segments and batches are whole units of this many bytes, whatever a page is.
+/// Regions, segments and batches are multiples of this many bytes, whatever the page size.
 const UNIT_BYTES: u64 = PAGE_BYTES_MAX as u64;
 /// Most batches in flight per device.
 pub const DEPTH_MAX: u8 = 16;
-/// Segments that a region has at least, beside one for each batch in flight.
+/// Least number of segments of a region, besides one for each batch in flight.
 pub const SPARE_SEGMENTS: u64 = 2;
 
 /// One stream of records: the crc32c of its name. Nothing about streams is stored.
@@ -78,8 +78,8 @@ impl StreamId {
     }
 }
 
-/// Part of a device that the log uses as a ring, in bytes: multiples of 4096. Bytes behind the
-/// last whole segment stay unused.
+/// Part of a device that the log uses as a ring, in bytes: multiples of 4096. Bytes after the last
+/// whole segment stay unused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogRegion {
     /// The device.
@@ -91,8 +91,8 @@ pub struct LogRegion {
 }
 
 impl LogRegion {
-    /// The region as long as it is at present, which the length of its device says: `self` is as
-    /// long as it may become, in segments of `segment_bytes`.
+    /// The region with its present length, given by the length of its device: `self` has the
+    /// maximum length, in segments of `segment_bytes`.
     #[must_use]
     pub fn present(self, devices: &dyn Devices, segment_bytes: u32) -> Self {
         let room = devices.geometry(self.device).size_bytes.saturating_sub(self.offset);
@@ -101,13 +101,14 @@ impl LogRegion {
     }
 }
 
-/// What a log is. Where regions begin, segment size, page size and store are fixed when it is
-/// created; the rest may differ at every open. Regions are as long as [`LogRegion::present`] says.
+/// Configuration of a log. Offsets of regions, segment size, page size and store are fixed when it
+/// is created; the rest may differ at every open. For the length of regions see
+/// [`LogRegion::present`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogConfig {
     /// Identity of the store, in every batch.
     pub store: [u8; 16],
-    /// Higher, at every open, than at any open before, and durable elsewhere before the first
+    /// Higher, at every open, than at any previous open, and durable elsewhere before the first
     /// append; from 1.
     pub epoch: u64,
     /// Capacity of a batch in bytes, header included: a multiple of 4096, at most a segment.
@@ -121,8 +122,8 @@ pub struct LogConfig {
     /// Length of a segment in bytes: a multiple of 4096, at most 1 GiB. Each region has at least
     /// `max(4, depth + 2)` segments; about 64 is good: opening reads the first page of each.
     pub segment_bytes: u32,
-    /// What batches take whole ones of, in bytes: a power of two from 512 to 4096, and no less than
-    /// a logical block of any of the devices. A region has less than `2^32` of them.
+    /// Batches are whole pages of this many bytes: a power of two from 512 to 4096, and no less
+    /// than a logical block of any of the devices. A region has less than `2^32` of them.
     pub page_bytes: u32,
 }
 
@@ -136,7 +137,7 @@ impl LogConfig {
         Self { store, epoch, batch_bytes, depth, delay_us_max, regions, segment_bytes, page_bytes }
     }
 
-    /// Where the batch with this header lies: device, and offset in bytes there.
+    /// The location of the batch with this header: device, and offset in bytes there.
     fn location_of(&self, header: &format::BatchHeader) -> Location {
         let region = self.regions[usize::from(header.device)];
         let offset = region.offset + u64::from(header.page) * u64::from(self.page_bytes);
@@ -184,7 +185,7 @@ impl LogConfig {
         Ok(())
     }
 
-    /// Least segments of a region.
+    /// Least number of segments of a region.
     fn segments_min(&self) -> u64 {
         (u64::from(self.depth) + SPARE_SEGMENTS).max(4)
     }
@@ -238,7 +239,7 @@ impl LogConfig {
         Ok(())
     }
 
-    /// Longest payload in bytes that one record can have: what fills a segment.
+    /// Longest payload in bytes that one record can have: it fills a segment.
     #[must_use]
     pub fn record_bytes_max(&self) -> usize {
         let room = self.segment_bytes as usize - BATCH_HEADER_BYTES - RECORD_HEADER_BYTES;
@@ -246,23 +247,22 @@ impl LogConfig {
     }
 }
 
-/// Whether somebody waits for a record to be durable.
+/// Whether a caller waits for a record to be durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// Goes out as soon as a device has a free place.
+    /// Written as soon as a device has a free place.
     Now,
-    /// Goes out when its batch is full, or urgent for another record's sake, or after
-    /// `delay_us_max`.
+    /// Written when its batch is full, or urgent for another record, or after `delay_us_max`.
     Relaxed,
 }
 
 /// How much of the ring an append may use.
 ///
-/// Batches are given their addresses late, so what an append will take is bounded from above:
-/// `k` waiting batches of `P` bytes together enter at most `min(k, devices whose present segment
-/// has less than P bytes left + floor(2 P / segment_bytes))` further segments, because the bytes of
-/// a segment and of the batch that did not fit into it exceed `segment_bytes`. An append is refused
-/// unless that many segments are free, beyond the reserve for [`Quota::User`].
+/// Batches get their addresses late, so the space of an append is bounded from above: `k` waiting
+/// batches of `P` bytes together enter at most `min(k, devices whose present segment has less than
+/// P bytes left + floor(2 P / segment_bytes))` further segments, because the bytes of a segment and
+/// of the batch that did not fit into it exceed `segment_bytes`. An append is refused unless that
+/// many segments are free, beyond the reserve for [`Quota::User`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quota {
     /// Leaves a reserve of `max(segments / 8, 2)` free segments over all devices.
@@ -271,7 +271,7 @@ pub enum Quota {
     Internal,
 }
 
-/// Why an append was refused. Nothing was appended.
+/// The reason why an append was refused. Nothing was appended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AppendError {
     /// No space in the ring: release up to [`Log::oldest_segment_last_seq`], then try again.
@@ -283,7 +283,7 @@ pub enum AppendError {
         /// Longest payload in bytes.
         limit: usize,
     },
-    /// A write failed earlier; the log takes nothing more. Close the store and open it again.
+    /// A write failed earlier; the log accepts nothing more. Close the store and open it again.
     Failed,
 }
 

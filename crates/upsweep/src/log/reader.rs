@@ -29,8 +29,8 @@ pub struct BatchRecords<'a> {
 }
 
 /// A recovered log: yields the records from `replay_from` to the end, as often as wanted, and makes
-/// the running [`Log`]. Memory: one window of 1 MiB, or a segment where a record is longer,
-/// per log device.
+/// the running [`Log`]. Memory: one window of 1 MiB, or a segment where a record is longer, per log
+/// device.
 #[derive(Debug)]
 pub struct LogReader {
     media: Media,
@@ -41,7 +41,7 @@ pub struct LogReader {
     end: Tip,
     /// Per device and segment, the last sequence from the first batch on.
     last_seqs: Vec<Vec<Seq>>,
-    /// The youngest batches: those of which no later one says that they are durable.
+    /// The youngest batches: those that no later one attests as durable.
     unattested: Vec<BatchHeader>,
     epoch_seen: u64,
     /// The batch that was read last.
@@ -62,7 +62,7 @@ impl LogReader {
         Self { media, first, replay_from, end, last_seqs, unattested, epoch_seen, position }
     }
 
-    /// Goes back to before the first record, for another pass.
+    /// Returns to the position before the first record, for another pass.
     pub fn rewind(&mut self) {
         self.position = None;
     }
@@ -73,17 +73,17 @@ impl LogReader {
         self.end.last_seq
     }
 
-    /// The highest epoch in anything of this log that was seen, cut-off tails included.
+    /// The highest epoch found anywhere in this log, cut-off tails included.
     #[must_use]
     pub fn epoch_seen(&self) -> u64 {
         self.epoch_seen
     }
 
-    /// The records of the next batch, in sequence order over all streams and devices;
-    /// `None` after the last.
+    /// The records of the next batch, in sequence order over all streams and devices; `None` after
+    /// the last.
     ///
-    /// Cost: reads ahead by 1 MiB per device; no copy of what was appended. Memory: 32 bytes for
-    /// each record of a batch.
+    /// Cost: reads ahead by 1 MiB per device; payloads are not copied. Memory: 32 bytes for each
+    /// record of a batch.
     ///
     /// # Errors
     /// [`Error::Damaged`] if what recovery found cannot be read again.
@@ -118,14 +118,14 @@ impl LogReader {
                     return Ok(None);
                 }
                 let next = self.media.known_child(devices, &tip)?;
-                next.ok_or_else(|| self.damage(tip.number + 1, "was whole a moment ago"))?
+                next.ok_or_else(|| self.damage(tip.number + 1, "was whole in the previous read"))?
             }
         };
         self.position = Some(next);
         Ok(Some(next))
     }
 
-    /// Damage of the batch with this number, at or behind the position.
+    /// Damage of the batch with this number, at or after the position.
     fn damage(&self, number: u64, reason: &str) -> Error {
         let LogRegion { device, offset, .. } = self.media.config.regions[0];
         let first = Location { device, offset };
@@ -134,8 +134,8 @@ impl LogReader {
     }
 
     /// The youngest `count` records of `stream`, newest first, by the back pointers from batch to
-    /// batch. Ends early where the ring has been overwritten, and at damage to what is below
-    /// `replay_from`. Does not move the position of [`LogReader::next_batch`].
+    /// batch. Ends early where the ring has been overwritten, and at damage below `replay_from`.
+    /// Does not move the position of [`LogReader::next_batch`].
     ///
     /// # Errors
     /// [`Error::Damaged`] if a batch from `replay_from` on is bad.
@@ -156,7 +156,7 @@ impl LogReader {
             let found = match header {
                 Some(header) if self.media.is_whole(devices, &header)? => header,
                 _ if self.first.is_some_and(|first| number < first.number) => break,
-                _ => return Err(self.damage(number, "was whole a moment ago")),
+                _ => return Err(self.damage(number, "was whole in the previous read")),
             };
             let seed = format::record_seed(&found.store, found.epoch);
             let batch = &self.media.batch(devices, &found)?[..found.records_end()];
@@ -178,12 +178,11 @@ impl LogReader {
         Ok(records)
     }
 
-    /// The running log, ready to append behind the last record. Segments from `replay_from` on
-    /// count as used. Makes what was found certain: writes the youngest batches again where they
-    /// are, those that may not be stable (at most `8 * devices * depth`; one or two as a rule). And
-    /// wipes the header of a torn batch where the next one would go, if there is one: at most two
-    /// pages per device. What the reader yields stays as it is until the log releases it.
-    ///
+    /// The running log, ready to append after the last record. Segments from `replay_from` on count
+    /// as used. Makes what was found stable: rewrites the youngest batches in place, those that may
+    /// not be stable (at most `8 * devices * depth`; usually one or two). Also wipes the header of
+    /// a torn batch at the place of the next one, if there is one: at most two pages per device.
+    /// What the reader yields stays in place until the log releases it.
     /// # Errors
     /// [`RequestError::BadConfig`] if `config` is not of this log, or its epoch is not higher than
     /// every epoch seen, or if a device has larger blocks than the log has pages;
@@ -202,7 +201,7 @@ impl LogReader {
         Ok(self.resume(config))
     }
 
-    /// The log for looking at: nothing is wiped, so nothing must be appended.
+    /// The log for reading only: nothing is wiped, so nothing must be appended.
     ///
     /// # Errors
     /// [`RequestError::BadConfig`] as for [`LogReader::to_log`].

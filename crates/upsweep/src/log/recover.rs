@@ -7,41 +7,40 @@
 //! at the cursor, or at the start of the next segment. Recovery walks from the batch that holds
 //! `replay_from` to successors that are whole, until there is none: the *tip*.
 //!
-//! **Why nothing stale comes back.** When a run takes over at a tip, the tip has no whole
-//! successor. A successor whose header made it to the device but whose records did not is wiped
-//! then ([`LogReader::to_log`](super::LogReader::to_log)), before anything is written, so later
-//! writes cannot complete it by accident: no run writes a header of an older epoch again. Hence a
+//! **Why stale batches never reappear.** When a run takes over at a tip, the tip has no whole
+//! successor. A successor whose header reached the device but whose records did not is wiped then
+//! ([`LogReader::to_log`](super::LogReader::to_log)), before anything is written, so later writes
+//! cannot complete it by accident: no run writes a header of an older epoch again. Hence a
 //! successor of that tip that is whole later was written by a later run, and a batch of the cut-off
 //! tail descends from one that never becomes whole. By induction every recovery finds a
-//! continuation of what the one before found, after any number of crashes, however many batches of
-//! cut-off tails lie around. The rule that epochs do not fall follows: the header check has it.
-//! What must hold outside: a write that a power cut lost does not land later, and `config.epoch` is
-//! durable before the first append. Payloads that imitate batches on purpose are not defended
-//! against.
+//! continuation of what the previous one found, after any number of crashes, and whatever batches
+//! of cut-off tails remain. It follows that epochs do not fall along the chain: the header check
+//! tests it. External requirements: a write that a power cut lost does not land later, and
+//! `config.epoch` is durable before the first append. Payloads that deliberately imitate batches
+//! are not defended against.
 //!
-//! **Why what was found stays.** A whole batch that no later one attests may be there to read and
-//! yet not be stable: its write, or a flush, failed, and the process goes on without a power cut.
-//! [`LogReader::to_log`](super::LogReader::to_log) writes these batches again before anything
-//! else, each in its place and with the same bytes, so that a power cut in between does no harm.
-//! Else the next batches would attest what a later power cut may take away.
+//! **Why recovered batches are kept.** A whole batch that no later one attests may be readable and
+//! yet not be stable: its write, or a flush, failed, and the process continues without a power cut.
+//! [`LogReader::to_log`](super::LogReader::to_log) rewrites these batches before anything else,
+//! each in its place and with the same bytes, so that a power cut in between does no harm.
+//! Otherwise the next batches would attest what a later power cut may destroy.
 //!
 //! **The beginning.** `replay_from = 1` starts before batch 1. Otherwise the record before it was
-//! durable once, and is in the ring unless a record from `replay_from` on took its place. The
-//! first pages of all segments (few) are read one by one. A binary search over them would need
-//! numbers that rise around the ring, and cut-off tails break that. Every segment is searched
-//! that may hold the record: its first batch is not younger, and the next segment does not prove
-//! that the record is not here. That proof is a first batch which is *attested*: one of the same
-//! epoch says that it is durable. This leaves one or two segments as a rule. Of the batches found
-//! with this sequence, the one of the highest epoch is true: the others were cut off before that
-//! epoch began.
+//! durable once, and is in the ring unless a record from `replay_from` on took its place. The first
+//! pages of all segments (few) are read one by one. A binary search over them would need numbers
+//! that rise around the ring, and cut-off tails break that. Every segment is searched that may hold
+//! the record: its first batch is not younger, and the next segment does not prove that the record
+//! is not here. That proof is a first batch which is *attested*: one of the same epoch states that
+//! it is durable. This usually leaves one or two segments. Of the batches found with this sequence,
+//! the one of the highest epoch is valid: the others were cut off before that epoch began.
 //!
-//! **Damage.** A missing batch is the end, unless a batch exists that says it was durable, or that
-//! was written by a later run over a number which the chain has: then it is an error. Evidence is
-//! looked for in all first pages, and behind the cursor of each device in every page of the rest of
-//! the segment, of the next one, and on up to a segment that the chain cannot have reached by what
-//! its first page says. (The next one is read whatever it says, for the sake of a device that lost
-//! a write which it had confirmed.) Without evidence, damage to the youngest batches, those whose
-//! durability no later batch attests, is not distinguishable from a torn tail, and ends the log.
+//! **Damage.** A missing batch is the end, unless a batch exists that attests it as durable, or
+//! that was written by a later run over a number which the chain has: then it is an error. Evidence
+//! is searched in all first pages, and after the cursor of each device in every page of the rest of
+//! the segment, of the next one, and on up to a segment that the chain cannot have reached
+//! according to its first page. (The next one is read in any case, for a device that lost a write
+//! which it had confirmed.) Without evidence, damage to the youngest batches, those whose
+//! durability no later batch attests, cannot be distinguished from a torn tail, and ends the log.
 
 use std::collections::VecDeque;
 
@@ -52,16 +51,15 @@ use super::{LogConfig, Seq};
 use crate::device::Devices;
 use crate::error::Error;
 
-/// Finds the end of the log and returns a reader that stands before the record `replay_from`.
+/// Finds the end of the log and returns a reader positioned before the record `replay_from`.
 ///
-/// `replay_from` is the first sequence that the caller needs: at least what was last given to
+/// `replay_from` is the first sequence that the caller needs: at least the last argument of
 /// [`Log::release`](super::Log::release), at most one more than what was durable; 1 for a fresh
-/// log.
-/// `config` may have any epoch.
+/// log. `config` may have any epoch.
 ///
-/// Cost: the first page of every segment, the segment or two where `replay_from` is, everything
-/// behind it, and one to two segments per device. Memory: the windows of the reader, and the
-/// headers in the segments that are searched.
+/// Cost: the first page of every segment, the one or two segments where `replay_from` is,
+/// everything after it, and one to two segments per device. Memory: the windows of the reader, and
+/// the headers in the segments that are searched.
 ///
 /// # Errors
 /// [`Error::Damaged`] if a batch that was durable is missing or bad, or if `replay_from` is not
@@ -167,7 +165,7 @@ fn is_attested(media: &Media, head: &BatchHeader) -> bool {
 }
 
 /// Adds the headers in the segment to `seen`. Steps from batch to batch; over anything else page by
-/// page, so that damage to batches that nobody needs any more does no harm.
+/// page, so that damage to batches that are no longer needed does no harm.
 fn search_segment(
     media: &mut Media,
     devices: &mut dyn Devices,
@@ -189,7 +187,7 @@ fn search_segment(
 }
 
 /// Looks for evidence that the chain does not really end at `tip`, in `seen` and elsewhere; returns
-/// the highest epoch of all.
+/// the highest epoch found.
 fn check_end(
     media: &mut Media,
     devices: &mut dyn Devices,
@@ -225,7 +223,7 @@ fn check_end(
     }
 }
 
-/// Whether the chain, had it gone on behind `tip`, could have come to a segment with this head.
+/// Whether the chain, had it continued after `tip`, could have reached a segment with this head.
 fn may_be_reached(head: &Head, tip: &Tip) -> bool {
     match head {
         Head::Blank => false,

@@ -1,12 +1,12 @@
-//! The ring of one log device: where the next batch goes, and which segments are free.
+//! The ring of one log device: the place of the next batch, and the free segments.
 //!
-//! A ring can be made longer while it is in use: its device is extended, the new segments are
-//! filled with zeros, as all are when a ring is made, and then they are the next to be entered.
+//! A ring can be extended while it is in use: its device is extended, the new segments are filled
+//! with zeros, as all are when a ring is made, and then they are the next to be entered.
 //!
 //! Invariants: a batch never crosses a segment's end; a segment is entered at its first byte, and
 //! only when free; in ring order from the cursor, the free segments come first. The length of the
-//! device says how long the ring is, so nothing that recovery may read goes from the end of the
-//! ring to its beginning from the moment at which the device may be longer: see
+//! device determines the length of the ring, so from the time at which the device may be longer,
+//! nothing that recovery may read wraps from the end of the ring to its beginning: see
 //! [`Ring::can_grow`].
 
 use super::{LogRegion, Seq};
@@ -15,12 +15,12 @@ use crate::broken::{self, Fault};
 /// Bytes of one write of zeros into new segments.
 const BLANK_BYTES: u64 = 1 << 20;
 
-/// How far a ring is on its way to be longer.
+/// The progress of the extension of a ring.
 #[derive(Clone, Copy, Debug)]
 enum Growth {
-    /// Its device is being extended for so many segments.
+    /// Its device is being extended for this many segments.
     Extending(u32),
-    /// Segments from `first` on are new. Zeros are there up to `blank`, an offset in the ring.
+    /// Segments from `first` on are new. Zeros are written up to `blank`, an offset in the ring.
     Blanking { first: u32, blank: u64 },
 }
 
@@ -29,16 +29,17 @@ pub(super) struct Ring {
     pub(super) region: LogRegion,
     segment_bytes: u64,
     page_bytes: u64,
-    /// Where the next batch goes if it fits there. At a segment's first byte: that segment is not
+    /// The place of the next batch if it fits there. At a segment's first byte: that segment is not
     /// entered yet.
     cursor: u64,
     /// Per segment, the last sequence in it; [`Seq::NONE`] if it holds nothing that is needed.
     last_seqs: Vec<Seq>,
     free: u32,
-    /// A sequence in the batch at the start of the ring; whatever came before that batch may be at
-    /// the end of the ring. [`Seq::NONE`] if nothing did; `None` if the ring never had a batch.
+    /// A sequence in the batch at the start of the ring; the batch before that one may be at the
+    /// end of the ring. [`Seq::NONE`] if there was none before; `None` if the ring never had a
+    /// batch.
     lap_start: Option<Seq>,
-    /// How many segments there should be. It has no effect below the present number.
+    /// The target number of segments. It has no effect below the present number.
     pub(super) wanted: u32,
     growth: Option<Growth>,
 }
@@ -63,7 +64,7 @@ impl Ring {
         }
     }
 
-    /// Takes over what recovery found.
+    /// Takes over the state that recovery found.
     pub(super) fn resume(
         &mut self,
         cursor_page: u32,
@@ -98,7 +99,7 @@ impl Ring {
         (offset / self.page_bytes) as u32
     }
 
-    /// Bytes left in the segment that the cursor is in.
+    /// Bytes left in the segment at the cursor.
     pub(super) fn rest(&self) -> u64 {
         match self.cursor % self.segment_bytes {
             0 => 0,
@@ -114,7 +115,7 @@ impl Ring {
         (self.rest() > 0).then(|| self.segment_of(self.cursor))
     }
 
-    /// Where a batch of `bytes` would go, as an offset in the ring; `None` if there is no room.
+    /// The place for a batch of `bytes`, as an offset in the ring; `None` if there is no room.
     pub(super) fn place(&self, bytes: u64) -> Option<u64> {
         debug_assert!(bytes <= self.segment_bytes, "append refuses longer batches");
         if bytes <= self.rest() {
@@ -124,8 +125,8 @@ impl Ring {
         (self.free > 0 && self.may_enter(next)).then_some(next)
     }
 
-    /// Whether growth lets a batch in at the start of this segment. A batch at the end of the ring
-    /// would have to say where the next one goes.
+    /// Whether growth permits a batch at the start of this segment. A batch at the end of the ring
+    /// would have to record the place of the next one.
     fn may_enter(&self, place: u64) -> bool {
         let segment = self.segment_of(place) as u32;
         match self.growth {
@@ -135,7 +136,7 @@ impl Ring {
         }
     }
 
-    /// Puts a batch of `bytes` at `place`, which [`Ring::place`] gave.
+    /// Puts a batch of `bytes` at `place`, which [`Ring::place`] returned.
     pub(super) fn take(&mut self, place: u64, bytes: u64, last_seq: Seq) {
         if place.is_multiple_of(self.segment_bytes) {
             self.free -= 1;
@@ -148,7 +149,7 @@ impl Ring {
         self.cursor = (place + bytes) % self.bytes();
     }
 
-    /// Counts the segments free whose sequences are all below `released` (at least 1).
+    /// Marks the segments as free whose sequences are all below `released` (at least 1).
     pub(super) fn reclaim(&mut self, released: Seq) {
         let current = self.current();
         let free = |(segment, last): (usize, &Seq)| *last < released && Some(segment) != current;
@@ -169,14 +170,14 @@ impl Ring {
         if grows { self.wanted.max(self.segments()) } else { self.segments() }
     }
 
-    /// Whether the ring can be made longer at this moment, and is to be.
+    /// Whether the ring is to be extended and can be at present.
     ///
-    /// Whoever recovers takes the ring to be as long as its device is by then, and looks for the
-    /// batch behind the last segment in the next one, no longer in the first. So from the batch on
-    /// with which a recovery may begin, that of the record before the released ones, no batch may
-    /// be in the first segment whose predecessor is in the last one: that batch is in this lap, and
-    /// this lap has not come to its last segment. What is behind the cursor up to the end of the
-    /// ring is free, or free segments would no longer be the next ones.
+    /// Recovery takes the ring to be as long as its device is by then, and looks for the batch
+    /// after the last segment in the next one, no longer in the first. So from the batch on at
+    /// which a recovery may begin, that of the record before the released ones, no batch may be in
+    /// the first segment whose predecessor is in the last one: that batch is in this lap, and this
+    /// lap has not reached its last segment. Everything after the cursor up to the end of the ring
+    /// is free; otherwise free segments would no longer be the next ones.
     fn can_grow(&self, released: Seq) -> bool {
         let next = self.cursor.div_ceil(self.segment_bytes) as u32;
         let behind = self.segments() - next;
@@ -188,9 +189,9 @@ impl Ring {
             && (may_grow || broken::is(Fault::EarlyLogGrowth))
     }
 
-    /// If the ring is to be longer and can be: begins, and returns the range of the device that it
-    /// needs, as offset and length. It becomes twice as long at most, which takes no longer to fill
-    /// with zeros than a lap lasts.
+    /// Begins the extension of the ring if it is due and possible, and returns the range of the
+    /// device that it needs, as offset and length. It becomes at most twice as long, which takes no
+    /// longer to fill with zeros than a lap lasts.
     pub(super) fn begin_growth(&mut self, released: Seq) -> Option<(u64, u64)> {
         if !self.can_grow(released) {
             return None;
@@ -205,7 +206,7 @@ impl Ring {
         self.growth.is_some()
     }
 
-    /// The device was extended, or was not.
+    /// The device was extended, or could not be.
     pub(super) fn extended(&mut self, done: bool) {
         let Some(Growth::Extending(segments)) = self.growth.take() else { return };
         if done {
@@ -223,7 +224,7 @@ impl Ring {
         Some((blank, BLANK_BYTES.min(self.bytes() - blank)))
     }
 
-    /// So many more are there.
+    /// This many more are written.
     pub(super) fn blanked(&mut self, bytes: u64) {
         let end = self.bytes();
         if let Some(Growth::Blanking { blank, .. }) = &mut self.growth {

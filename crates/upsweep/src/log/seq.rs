@@ -1,4 +1,4 @@
-//! The sequence number: where a record stands in the log.
+//! The sequence number: the position of a record in the log.
 
 use std::fmt;
 

@@ -1,7 +1,7 @@
 //! The running log: append, dispatch, complete, release.
 //!
 //! Invariants: `flights[i]` is batch `durable_batch + 1 + i`; the open batch has at least one
-//! record; sealed batches and then the open one hold the sequences behind `dispatched`, in order.
+//! record; sealed batches and then the open one hold the sequences after `dispatched`, in order.
 
 mod growth;
 
@@ -25,7 +25,7 @@ use crate::metrics::{LogRefusal, Metrics};
 /// Bytes of one write when a ring is created.
 const FORMAT_WRITE_BYTES: u64 = 1 << 20;
 
-/// A batch on its way to a device.
+/// A batch being written to a device.
 #[derive(Debug)]
 struct Flight {
     device: u16,
@@ -36,7 +36,7 @@ struct Flight {
     done: bool,
 }
 
-/// Where the youngest batch is: what the next one points back to.
+/// The place of the youngest batch, to which the next one points back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) device: u16,
@@ -45,11 +45,11 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// The link of the first batch of all.
+    /// The link of the very first batch.
     pub(super) const NONE: Self = Self { device: NO_DEVICE, page: 0, epoch: 0 };
 }
 
-/// An open log. Every call but [`Log::format`] works on memory only.
+/// An open log. Every call except [`Log::format`] works on memory only.
 #[derive(Debug)]
 pub struct Log {
     config: LogConfig,
@@ -60,7 +60,7 @@ pub struct Log {
     sealed: VecDeque<Assembly>,
     sealed_bytes: u64,
     flights: VecDeque<Flight>,
-    /// Free places in the devices' pipelines, in the order in which they came free.
+    /// Free places in the devices' pipelines, in the order in which they were freed.
     places: VecDeque<u16>,
     durable_batch: u64,
     /// The first batch number of this run.
@@ -69,27 +69,27 @@ pub struct Log {
     last: Seq,
     dispatched: Seq,
     durable: Seq,
-    /// Most records that recently waited at once; decays with every batch.
+    /// Largest number of records that recently waited concurrently; decays with every batch.
     waiting_max: u64,
-    /// What the owner released; the rings see at most `durable` of it.
+    /// The sequence released by the owner; the rings see at most `durable` of it.
     released: Seq,
-    /// An append was refused for lack of space since a ring began to grow last.
+    /// An append was refused for lack of space since the last growth of a ring began.
     pub(super) has_refused: bool,
     failed: bool,
     pool: Pool,
     /// Devices that have completed a write since the log was opened.
     proven: Vec<bool>,
-    /// When the batches were dispatched that have completed since the last dispatch.
+    /// Dispatch times of the batches that have completed since the last dispatch.
     ended: Vec<u64>,
     metrics: Arc<Metrics>,
 }
 
 impl Log {
     /// Creates a log: writes every ring once in full with zeros, 1 MiB at a time, so that later
-    /// writes never meet space that a file system has yet to allocate.
+    /// writes never hit space that a file system has yet to allocate.
     ///
     /// # Errors
-    /// [`RequestError::BadConfig`], or [`ClosedError::WriteFailed`]: mend the device, try again.
+    /// [`RequestError::BadConfig`], or [`ClosedError::WriteFailed`]: repair the device, try again.
     pub fn format(devices: &mut dyn Devices, config: &LogConfig) -> Result<(), Error> {
         config.check()?;
         config.check_devices(devices)?;
@@ -111,7 +111,7 @@ impl Log {
         Ok(())
     }
 
-    /// An empty log behind `last`; `config` is checked.
+    /// An empty log after `last`; `config` is checked.
     pub(super) fn new(config: LogConfig, number: u64, previous: Link, last: Seq) -> Self {
         let segment_bytes = u64::from(config.segment_bytes);
         let page_bytes = u64::from(config.page_bytes);
@@ -175,7 +175,7 @@ impl Log {
     /// sequence. Call [`Log::dispatch`] after one or more appends. `fill` gets exactly
     /// `payload_len` bytes of any content and must write all of them.
     ///
-    /// Cost: one copy and one checksum of the record; no allocation but, now and then, a batch
+    /// Cost: one copy and one checksum of the record; no allocation except an occasional batch
     /// buffer.
     ///
     /// # Errors
@@ -191,7 +191,7 @@ impl Log {
         now_us: u64,
     ) -> Result<Seq, AppendError> {
         let record_bytes = RECORD_HEADER_BYTES.saturating_add(payload_len);
-        // Inside the pages that the open batch has anyway, nothing can be refused.
+        // Within the pages that the open batch takes anyway, nothing can be refused.
         let roomy = self.open.as_ref().is_some_and(|open| {
             open.fits(record_bytes) && open.bytes_with(record_bytes) == open.bytes()
         });
@@ -237,7 +237,7 @@ impl Log {
         self.append(stream, payload_len, fill, urgency, quota, now_us)
     }
 
-    /// Leaves an open batch with room for the record, or refuses before anything has changed.
+    /// Ensures that the open batch has room for the record, or refuses before anything has changed.
     #[cold]
     fn make_room(&mut self, payload: usize, quota: Quota, now_us: u64) -> Result<(), AppendError> {
         if self.failed {
@@ -286,7 +286,7 @@ impl Log {
         Ok(())
     }
 
-    /// Free segments that `count` batches of `bytes` together may enter at most; see [`Space`].
+    /// Most free segments that `count` batches of `bytes` together may enter; see [`Space`].
     fn segments_entered(&self, bytes: u64, count: usize) -> u64 {
         let short = self.rings.iter().filter(|ring| ring.rest() < bytes).count() as u64;
         (short + 2 * bytes / u64::from(self.config.segment_bytes)).min(count as u64)
@@ -311,13 +311,14 @@ impl Log {
         }
     }
 
-    /// Appends to `requests` a write for every batch that should go out now: sealed ones, and the
-    /// open one if a record in it is urgent or has waited `delay_us_max`, while devices have free
-    /// places. An open batch that expects more records (group commit) waits for them while its
-    /// device writes another. Call after appends, after completions, and at [`Log::deadline_us`].
+    /// Appends to `requests` a write for every batch that is due: sealed ones, and the open one if
+    /// a record in it is urgent or has waited `delay_us_max`, while devices have free places. An
+    /// open batch that expects more records (group commit) waits for them while its device writes
+    /// another. Call after appends, after completions, and at [`Log::deadline_us`].
     ///
-    /// Every request is of [`Class::Log`], has [`LOG_TOKEN_BIT`] in its token, and wants stable
-    /// media; its deadline is at once if somebody waits, else when the batch would go out anyway.
+    /// Every request is of [`Class::Log`], has [`LOG_TOKEN_BIT`] in its token, and requires stable
+    /// media; its deadline is immediate if a caller waits, else the time at which the batch would
+    /// be written anyway.
     pub fn dispatch(&mut self, now_us: u64, requests: &mut Vec<Request>) {
         for began_us in self.ended.drain(..) {
             let took = Duration::from_micros(now_us.saturating_sub(began_us));
@@ -344,9 +345,9 @@ impl Log {
         }
     }
 
-    /// Whether the open batch would do better to wait: not all who recently waited are back (one
-    /// may have been the owner itself), and it has less than twice of what is on its way. Few
-    /// large batches cost processors and device less than many small ones.
+    /// Whether the open batch should wait: some of the recently active committers have not queued
+    /// again (the owner itself may be one of them), and it has less than twice the records in
+    /// flight. Few large batches cost processors and device less than many small ones.
     fn expects_more(&self, open: &Assembly, now_us: u64) -> bool {
         let on_the_way = self.dispatched.since(self.durable);
         now_us < self.due_us(open)
@@ -354,8 +355,8 @@ impl Log {
             && u64::from(open.records) < 2 * on_the_way
     }
 
-    /// The free pipeline place that a batch of `bytes` takes, if need be only of a device that has
-    /// nothing to do, and where on that device it goes.
+    /// The free pipeline place for a batch of `bytes`, optionally only of an idle device, and its
+    /// place on that device.
     fn vacancy(&self, bytes: u64, only_idle: bool) -> Option<(usize, u64)> {
         if self.failed || self.flights.len() >= 8 * self.places_max() {
             return None;
@@ -409,7 +410,7 @@ impl Log {
         self.previous = Link { device, page, epoch: self.config.epoch };
         self.dispatched = last_seq;
         self.flights.push_back(Flight { device, offset, last_seq, began_us: now_us, done: false });
-        // A device writes what a buffer shows.
+        // A device writes the visible part of a buffer.
         batch.buffer.shorten(bytes as usize);
         let mode = WriteMode::Stable;
         let operation = Operation::Write { offset, buffer: batch.buffer, mode };
@@ -418,7 +419,8 @@ impl Log {
         Request { device: target, token: Token(LOG_TOKEN_BIT | number), hint, operation }
     }
 
-    /// Takes the completion of a request that [`Log::dispatch`] gave. Call `dispatch` afterwards.
+    /// Handles the completion of a request that [`Log::dispatch`] returned. Call `dispatch`
+    /// afterwards.
     ///
     /// # Errors
     /// [`LogFailure`] if the write failed: the log is poisoned, [`Log::durable`] never passes this
@@ -494,9 +496,9 @@ impl Log {
         (idle && !open.urgent).then(|| self.due_us(open))
     }
 
-    /// Says that no sequence below `below` is needed by any recovery from now on: the sequence to
-    /// recover from is `below` or higher, and that is durable elsewhere. Lower values than before
-    /// have no effect. Cost: O(segments).
+    /// Declares that no sequence below `below` is needed by any recovery from now on: the sequence
+    /// to recover from is `below` or higher, and that is durable elsewhere. Lower values than
+    /// before have no effect. Cost: O(segments).
     pub fn release(&mut self, below: Seq) {
         if below > self.released {
             self.released = below;
@@ -504,7 +506,7 @@ impl Log {
         }
     }
 
-    /// What was released ends below this sequence.
+    /// Everything below this sequence was released.
     #[must_use]
     pub fn kept_from(&self) -> Seq {
         self.released
@@ -520,8 +522,8 @@ impl Log {
         self.released.min(self.durable).max(Seq::FIRST)
     }
 
-    /// The sequence such that `release` of the next one frees at least one segment, once it is
-    /// durable; `None` if every segment is free or being filled. Cost: O(segments).
+    /// The sequence up to which to [`release`](Log::release) in order to free at least one segment,
+    /// once it is durable; `None` if every segment is free or being filled. Cost: O(segments).
     #[must_use]
     pub fn oldest_segment_last_seq(&self) -> Option<Seq> {
         let released = self.reclaimable();
@@ -535,8 +537,8 @@ impl Log {
         self.capacity_bytes() - rest - self.free_segments() * u64::from(self.config.segment_bytes)
     }
 
-    /// Bytes that are used or promised to batches on their way, and those from which on records of
-    /// [`Quota::User`] are refused: what [`Log::append`] itself goes by.
+    /// Bytes that are used or promised to batches in progress, and the limit at which records of
+    /// [`Quota::User`] are refused: the criterion of [`Log::append`] itself.
     #[must_use]
     pub fn user_bytes(&self) -> (u64, u64) {
         let segment = u64::from(self.config.segment_bytes);
@@ -556,7 +558,7 @@ impl Log {
     }
 
     /// Bytes that all rings will have before anything in them has to be released: as
-    /// [`Log::capacity_bytes`], or more where a ring can be made longer.
+    /// [`Log::capacity_bytes`], or more where a ring can be extended.
     #[must_use]
     pub fn prospect_bytes(&self) -> u64 {
         let released = self.reclaimable();
@@ -570,8 +572,8 @@ impl Log {
         self.config.record_bytes_max()
     }
 
-    /// Memory of all batch buffers in bytes, those lent to devices included: `2 * devices * depth +
-    /// 3` batches at most, plus a segment per place in the pipeline for long records.
+    /// Memory of all batch buffers in bytes, those lent to devices included: at most `2 * devices *
+    /// depth + 3` batches, plus a segment per place in the pipeline for long records.
     #[must_use]
     pub fn buffer_bytes(&self) -> u64 {
         self.pool.bytes
@@ -589,7 +591,7 @@ impl Log {
         &self.config
     }
 
-    /// What is measured: the log measures itself, and who owns it shares the metrics with it.
+    /// The metrics: the log updates them, and its owner shares them.
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
@@ -603,7 +605,7 @@ impl Log {
     }
 }
 
-/// Segments of so many that are not for records of [`Quota::User`].
+/// Segments of this many that are not for records of [`Quota::User`].
 fn reserve_of(segments: u64) -> u64 {
     segments.div_ceil(8).max(2)
 }

@@ -2,19 +2,18 @@
 //!
 //! Invariants: free extents of a device are disjoint, not adjacent, inside the device, and together
 //! with the used ones and the holes cover it exactly; all are multiples of [`UNIT_BYTES`]. The map
-//! is derived: it is rebuilt from the directory at open, so that it can never disagree with it on
-//! disk.
+//! is derived: it is rebuilt from the directory at open, so that it can never disagree with the
+//! directory on disk.
 //!
-//! A *hole* is a range of a file for which the file system need not have space. It is neither used
+//! A *hole* is a range of a file that the file system need not have allocated. It is neither used
 //! nor free: nothing is placed there until it has been allocated. Holes are whole *granules*,
-//! aligned by offset, so that a granule of which anything is used or free has all its space.
+//! aligned by offset, so that a granule with anything used or free in it is fully allocated.
 //!
-//! Runs are placed *next fit* behind a cursor that chases the sweep: the sweep reads in physical
-//! order and frees space behind itself, the cursor fills that space, so runs stay in the order in
-//! which they were visited and the next sweep, which begins behind the cursor, reads sequentially
+//! Runs are placed *next fit* after a cursor that follows the sweep: the sweep reads in physical
+//! order and frees the space behind it, the cursor fills that space, so runs stay in the order in
+//! which they were visited and the next sweep, which begins at the cursor, reads sequentially
 //! again. (After a restart both begin at the start of the device.) Pages of the directory and large
-//! values, which live longer, go to the other end of the device.
-//! (Bosc paper, section 4.2.)
+//! values, which live longer, go to the other end of the device. (Bosc paper, section 4.2.)
 
 use std::collections::BTreeMap;
 
@@ -27,7 +26,7 @@ pub const UNIT_BYTES: u64 = 4096;
 /// Most data devices.
 pub const DEVICES_MAX: u16 = 1 << 10;
 
-/// What is used of a data device at most: 64 TiB.
+/// Most bytes used of a data device: 64 TiB.
 pub const DEVICE_BYTES_MAX: u64 = 1 << 46;
 
 /// A range of bytes on a data device, in whole units.
@@ -48,7 +47,7 @@ impl Extent {
         self.device.0 < DEVICES_MAX && self.end() <= DEVICE_BYTES_MAX
     }
 
-    /// Where it begins.
+    /// Its first byte.
     #[must_use]
     pub fn location(self) -> Location {
         Location { device: self.device, offset: self.offset }
@@ -73,7 +72,7 @@ struct Ranges {
 }
 
 impl Ranges {
-    /// Takes a range out, if all of it is there.
+    /// Removes a range, if all of it is present.
     fn take(&mut self, offset: u64, bytes: u64) -> bool {
         let Some((&start, &length)) = self.by_start.range(..=offset).next_back() else {
             return false;
@@ -113,7 +112,7 @@ impl Ranges {
         self.bytes += bytes;
     }
 
-    /// What there is from `from` on, as first byte and length.
+    /// The ranges from `from` on, as first byte and length.
     fn starting_at(&self, from: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         let cut = self.by_start.range(..from).next_back();
         let cut = cut.filter(move |(start, length)| **start + **length > from);
@@ -121,7 +120,7 @@ impl Ranges {
         cut.into_iter().chain(self.by_start.range(from..).map(|(start, length)| (*start, *length)))
     }
 
-    /// What there is below `to`, the highest first, as first byte and length.
+    /// The ranges below `to`, the highest first, as first byte and length.
     fn below(&self, to: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
         let ranges = self.by_start.range(..to).rev();
         ranges.map(move |(start, length)| (*start, (*length).min(to - start)))
@@ -145,7 +144,7 @@ struct DeviceSpace {
 }
 
 impl DeviceSpace {
-    /// The first gap behind the cursor that holds `bytes`, wrapping once.
+    /// The first gap after the cursor that holds `bytes`, wrapping once.
     fn next_fit(&self, bytes: u64) -> Option<u64> {
         let free = &self.free.by_start;
         if let Some((&start, &length)) = free.range(..=self.cursor).next_back()
@@ -187,7 +186,8 @@ pub struct SpaceMap {
 }
 
 impl SpaceMap {
-    /// All of `start..end` (in bytes, whole units) of each device free; device `i` is number `i`.
+    /// A map with all of `start..end` (in bytes, whole units) of each device free; device `i` is
+    /// number `i`.
     #[must_use]
     pub fn new(ranges: &[(u64, u64)]) -> Self {
         let devices = ranges.iter().map(|&(start, end)| {
@@ -206,7 +206,7 @@ impl SpaceMap {
         Self { devices: devices.collect() }
     }
 
-    /// Bytes that are used or free: all but holes.
+    /// Bytes that are used or free, that is, all except holes.
     #[must_use]
     pub fn capacity_bytes(&self) -> u64 {
         (0..self.devices.len()).map(|index| self.capacity_bytes_of(device_id(index))).sum()
@@ -266,8 +266,8 @@ impl SpaceMap {
         self.devices[usize::from(device.0)].holes.starting_at(0)
     }
 
-    /// Makes holes of all free granules of so many bytes (whole units): what is found at open, when
-    /// nothing tells whether they have space. Cost: O(free extents).
+    /// Turns all free granules of `granule` bytes (whole units) into holes: for use at open, when
+    /// it is unknown whether they are allocated. Cost: O(free extents).
     pub fn take_for_holes(&mut self, device: DeviceId, granule: u64) {
         let free: Vec<(u64, u64)> = self.free_extents(device).collect();
         for (offset, bytes) in free.into_iter().filter_map(|range| whole_granules(range, granule)) {
@@ -282,10 +282,10 @@ impl SpaceMap {
         space.holes.give(offset, bytes);
     }
 
-    /// Makes a hole of at most `bytes` of free space in whole granules, and says where, as (offset,
-    /// bytes): high on the device that has most of it, away from the place of the next run. Only
-    /// devices for which `allows` counts. `None` if no granule is free. Cost: O(free extents) at
-    /// worst.
+    /// Turns at most `bytes` of free space in whole granules into a hole, and returns it as
+    /// (offset, bytes): high on the device that has most free space, away from the place of the
+    /// next run. Only devices for which `allows` holds are considered. `None` if no granule is
+    /// free. Cost: O(free extents) at worst.
     pub fn punch_high(
         &mut self,
         granule: u64,
@@ -312,8 +312,8 @@ impl SpaceMap {
         Some((start + length - bytes, bytes))
     }
 
-    /// The shortest range that begins with the first hole of a device at or behind `from` and has
-    /// `bytes` of holes, or all that there are; as (offset, bytes, bytes of holes in it).
+    /// The shortest range that begins with the first hole of a device at or after `from` and has
+    /// `bytes` of holes, or all that exist; as (offset, bytes, bytes of holes in it).
     #[must_use]
     pub fn holes_from(&self, device: DeviceId, from: u64, bytes: u64) -> Option<(u64, u64, u64)> {
         let (mut found, mut end) = (0, 0);
@@ -329,7 +329,7 @@ impl SpaceMap {
         first.map(|first| (first, end - first, found))
     }
 
-    /// Makes the holes in a range free, which has been allocated.
+    /// Turns the holes in a range, which has been allocated, into free space.
     pub fn fill_holes(&mut self, device: DeviceId, offset: u64, bytes: u64) {
         let (space, end) = (&mut self.devices[usize::from(device.0)], offset + bytes);
         let holes: Vec<(u64, u64)> =
@@ -342,7 +342,7 @@ impl SpaceMap {
         }
     }
 
-    /// Makes `device` end at `end` bytes.
+    /// Moves the end of `device` to `end` bytes.
     pub fn grow(&mut self, device: DeviceId, end: u64) {
         let space = &mut self.devices[usize::from(device.0)];
         let end = end - end % UNIT_BYTES;
@@ -359,7 +359,7 @@ impl SpaceMap {
         self.devices[usize::from(device.0)].end
     }
 
-    /// Marks an extent as used, which must be free: how the map is rebuilt at open.
+    /// Marks a free extent as used, to rebuild the map at open.
     ///
     /// # Errors
     /// [`Overlap`] if any of it is used already or outside the device.
@@ -377,14 +377,14 @@ impl SpaceMap {
         }
     }
 
-    /// Where the next run is placed on `device`, if there is room: behind the last one.
+    /// The place of the next run on `device`, if there is room: after the last one.
     #[must_use]
     pub fn next_place(&self, device: DeviceId) -> u64 {
         self.devices[usize::from(device.0)].cursor
     }
 
-    /// Places images of these lengths (bytes, whole units) one after another in as few pieces as
-    /// free space allows, on the device with most free space. `None`, and nothing taken, if there
+    /// Places images of these lengths (bytes, whole units) consecutively in as few pieces as free
+    /// space allows, on the device with most free space. `None`, with nothing allocated, if there
     /// is no room. Cost: O(free extents) at worst.
     pub fn allocate_run(&mut self, lengths: &[u32]) -> Option<Vec<Extent>> {
         let device = (0..self.devices.len()).max_by_key(|&index| self.devices[index].free.bytes)?;
@@ -438,7 +438,7 @@ impl SpaceMap {
         Some(Extent { device: device_id(index), offset, bytes })
     }
 
-    /// Gives an extent back.
+    /// Frees an extent.
     ///
     /// # Panics
     /// When any of it is free or in a hole already: a double free is a bug of the engine.
@@ -524,7 +524,7 @@ mod tests {
         let used = Extent { device, offset: 9 * UNIT_BYTES, bytes: UNIT };
         map.claim(used).expect("free");
         map.take_for_holes(device, 4 * UNIT_BYTES);
-        // Units 1 to 3 are no whole granule, and 8 to 11 have a used unit.
+        // Units 1 to 3 are not a whole granule, and 8 to 11 have a used unit.
         let units = |units: u64| units * UNIT_BYTES;
         assert_eq!(
             map.holes(device).collect::<Vec<_>>(),
@@ -533,7 +533,7 @@ mod tests {
         assert_eq!((map.used_bytes(), map.hole_bytes()), (units(1), units(8)));
         assert_eq!((map.capacity_bytes(), map.free_bytes()), (units(7), units(6)));
         assert!(map.allocate_run(&[4 * UNIT]).is_none());
-        // What is asked for may lie in two holes, with used space between.
+        // The requested space may be in two holes, with used space between.
         assert_eq!(map.holes_from(device, 0, units(6)), Some((units(4), units(10), units(6))));
         assert_eq!(
             map.holes_from(device, units(8), units(6)),
@@ -570,7 +570,7 @@ mod tests {
         map.free(Extent { device: DeviceId(0), offset: UNIT_BYTES, bytes: UNIT });
     }
 
-    /// Which units of a device are neither used nor free, by a look at every one.
+    /// The units of a device that are neither used nor free, found by checking every one.
     fn rest(map: &SpaceMap, device: DeviceId, used: &[Extent], end: u64) -> Vec<u64> {
         let free: Vec<(u64, u64)> = map.free_extents(device).collect();
         let of = |unit: u64, ranges: &[(u64, u64)]| {

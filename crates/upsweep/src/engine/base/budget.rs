@@ -1,4 +1,4 @@
-//! What memory, log and devices are used for, and the limits at which admission refuses more.
+//! The use of memory, log and devices, and the limits at which admission refuses more.
 
 use super::Base;
 use crate::engine::block_format::UpdateRef;
@@ -13,8 +13,8 @@ impl Base {
         self.lasting_bytes() + self.index.spill_segments.memory_bytes() + self.in_hand.values_bytes
     }
 
-    /// The part of it that a sweep does not give back, as it does the filters of spill segments and
-    /// the large values on their way: buffers, cache, directory, space map.
+    /// The part of it that a sweep does not release, as it does the filters of spill segments and
+    /// the large values in progress: buffers, cache, directory, space map.
     pub(in crate::engine) fn lasting_bytes(&self) -> usize {
         self.config.fixed_bytes()
             + self.config.cache_bytes
@@ -23,13 +23,14 @@ impl Base {
             + self.index.space_map.memory_bytes()
     }
 
-    /// Memory that waiting updates may take: the budget less everything else. What waits already
-    /// keeps a minimum also when the directory has outgrown the budget, and no update is accepted.
+    /// Memory that waiting updates may take: the budget less everything else. Updates that already
+    /// wait keep a minimum even when the directory has outgrown the budget and no update is
+    /// accepted.
     pub(in crate::engine) fn queue_limit_bytes(&self) -> usize {
         self.config.queue_bytes_beside(self.resident_bytes())
     }
 
-    /// Memory of waiting updates, where so much is resident.
+    /// Memory of waiting updates, given this much resident memory.
     pub(in crate::engine) fn queues_gauge(&self, resident: usize) -> Gauge {
         let limit = self.config.queue_bytes_beside(resident);
         policy::queues_gauge(limit, self.index.queue_bytes(), self.index.arena().excess_bytes())
@@ -53,21 +54,21 @@ impl Base {
         policy::log_gauge(Gauge { used, limit }, log.prospect_bytes(), self.change_bytes())
     }
 
-    /// What the changes of a sweep of all that waits take of the log, about.
+    /// Approximate log space for the changes of a sweep of everything that waits.
     fn change_bytes(&self) -> u64 {
         let waiting = self.index.arena().queues() + self.in_hand.unlogged_blocks;
         policy::change_bytes(waiting, self.config.run_blocks_max, self.config.log_page_bytes)
     }
 
-    /// Whether the log has no room for the changes of a sweep of all that waits.
+    /// Whether the log has no room for the changes of a sweep of everything that waits.
     pub(in crate::engine) fn is_log_short_of_changes(&self) -> bool {
         let log = self.journal.log();
         let (prospect, used) = (log.prospect_bytes(), log.used_bytes());
         policy::is_log_short_of_changes(self.change_bytes(), prospect, used)
     }
 
-    /// What space on the data devices is for: what waits, `more` bytes of updates of so many
-    /// blocks, and what no waiting update may count on.
+    /// Demand for space on the data devices: for what waits, for `more` bytes of updates of this
+    /// many blocks, and for what no waiting update may count on.
     pub(in crate::engine) fn demand(&self, more: u64, blocks: usize, kept_bytes: u64) -> Demand {
         let index = &self.index;
         let queued = index.arena().growth_bytes() + self.in_hand.growth_bytes;
@@ -82,7 +83,7 @@ impl Base {
         }
     }
 
-    /// Images that blocks will have of which updates are pending, at most.
+    /// Upper bound of the images of blocks that have pending updates.
     fn pending_images_bytes(&self) -> u64 {
         let updates = self.index.pending_bytes() / Pending::bytes_of(&[], &UpdateRef::default());
         updates as u64 * u64::from(self.block_bytes)
@@ -102,7 +103,7 @@ impl Base {
         policy::shadow_bytes(self.config.run_span_bytes(), self.index.space_map.capacity_bytes())
     }
 
-    /// What updates cost at present, and how much may wait.
+    /// The current costs of updates, and how much may wait.
     pub(in crate::engine) fn costs(&self) -> Costs {
         let measured = Measured {
             updates: self.metrics.updates_total.get(),

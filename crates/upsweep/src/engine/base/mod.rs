@@ -1,7 +1,7 @@
-//! What every part stands on: settings, time, devices, log and index.
+//! The common base of all parts: settings, time, devices, log and index.
 //!
-//! A part of the engine, such as the sweep or the checkpointer, has state of its own and works on
-//! the base that it is given. Parts know of those below them only; the order is a list in
+//! A part of the engine, such as the sweep or the checkpointer, has its own state and works on the
+//! base passed to it. A part may use only those below it; the order is a list in
 //! `xtask/src/tidy/parts.rs`, which a test checks.
 
 mod budget;
@@ -27,7 +27,7 @@ use crate::error::{ClosedError, Error, RequestError, RetryError};
 use crate::log::{AppendError, LogFailure, Seq};
 use crate::metrics::{Metrics, WaitCause};
 
-/// What runs and spills have in hand, as of the last pump: what every admission asks for.
+/// What runs and spills are processing, as of the last pump; every admission needs it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct InHand {
     /// Blocks of runs whose change is still to be logged.
@@ -38,7 +38,7 @@ pub(super) struct InHand {
     pub(super) values_bytes: usize,
 }
 
-/// The ground of all parts. Each field keeps its own state private.
+/// The base of all parts. Each field keeps its state private.
 pub(super) struct Base {
     pub(super) config: Config,
     pub(super) io: Io,
@@ -51,11 +51,11 @@ pub(super) struct Base {
     pub(super) waiters: Waiters,
     pub(super) gate: Gate,
     pub(super) in_hand: InHand,
-    /// Those of the log too, which made them.
+    /// The metrics, including those of the log, which created them.
     pub(super) metrics: Arc<Metrics>,
     pub(super) measured: Measured,
     pub(super) now_us: u64,
-    /// Up to this time of day everything that expires has: see
+    /// Everything that expires up to this time of day has expired: see
     /// [`ApplyInput::expired_us`](super::block_format::ApplyInput).
     pub(super) expired_us: u64,
     /// Target size of a block, in bytes, as of the last pump.
@@ -63,7 +63,7 @@ pub(super) struct Base {
 }
 
 impl Base {
-    /// The base of a store in which nothing is on its way.
+    /// The base of a store with nothing in progress.
     pub(super) fn new(config: Config, journal: Journal, index: Index) -> Self {
         Self {
             io: Io::default(),
@@ -84,12 +84,12 @@ impl Base {
         }
     }
 
-    /// Seals and writes batches of the log as far as that is due.
+    /// Seals and writes batches of the log that are due.
     pub(super) fn dispatch_log(&mut self) {
         self.journal.dispatch(self.now_us, self.io.outgoing());
     }
 
-    /// Takes a completion of the log.
+    /// Handles a completion of the log.
     pub(super) fn complete_log(&mut self, completion: Completion) {
         if let Err(failure) = self.journal.complete(completion) {
             let LogFailure { device, offset, error } = failure;
@@ -104,7 +104,7 @@ impl Base {
         self.index.find_frontier(self.journal.next_waiting(), self.journal.last());
     }
 
-    /// Ends an overdraft once the queues are inside their limit.
+    /// Ends an overdraft once the queues are within their limit.
     pub(super) fn settle_overdraft(&mut self) {
         let has_overdrawn = self.quarantine.overdraft_bytes() > 0;
         if has_overdrawn && self.index.queue_bytes() <= self.queue_limit_bytes() {
@@ -118,8 +118,8 @@ impl Base {
         self.waiters.tell();
     }
 
-    /// If a write or flush that had to succeed has failed: what was acknowledged is in the log, but
-    /// no more is taken.
+    /// Closes the store if a write or flush that had to succeed has failed: what was acknowledged
+    /// is in the log, but no more is accepted.
     pub(super) fn close_if_failed(&mut self, completion: &Completion, offset: Option<u64>) {
         if let Err(error) = &completion.result {
             let (device, error) = (completion.device, error.clone());
@@ -127,7 +127,7 @@ impl Base {
         }
     }
 
-    /// Has a caller wait for room: see [`Waiters::refuse`].
+    /// Makes a caller wait for room: see [`Waiters::refuse`].
     pub(super) fn refuse(&mut self, shortage: Shortage) {
         self.waiters.refuse(shortage);
         self.measured.note_refusal(match shortage {
@@ -137,13 +137,13 @@ impl Base {
         });
     }
 
-    /// Has a caller wait for the pipeline of the log: see [`Waiters::refuse_for_pipeline`].
+    /// Makes a caller wait for the pipeline of the log: see [`Waiters::refuse_for_pipeline`].
     pub(super) fn refuse_for_pipeline(&mut self) {
         self.waiters.refuse_for_pipeline();
         self.measured.note_refusal(WaitCause::Pipeline);
     }
 
-    /// Appends a record of the engine; if the log has no room, sees to it that there will be some.
+    /// Appends a record of the engine; if the log has no room, ensures that there will be some.
     ///
     /// # Errors
     /// [`RequestError::BatchTooLong`] for what will never fit; [`RetryError::Busy`].
@@ -173,7 +173,7 @@ impl Base {
         }
     }
 
-    /// Everything up to this sequence is inside published images, but for what is held.
+    /// Everything up to this sequence is inside published images, except what is held.
     pub(super) fn swept_but_held(&self) -> Seq {
         self.index.swept().max(self.held.as_ref().map_or(Seq::NONE, Held::swept))
     }
@@ -184,7 +184,7 @@ impl Base {
         self.index.bindings.missing().map(|missing| self.index.bindings.unknown(missing))
     }
 
-    /// Refuses updates of the application that nobody could apply.
+    /// Refuses updates of the application that cannot be applied.
     ///
     /// # Errors
     /// [`RequestError::UnknownFormat`] and [`RequestError::UnknownModifier`] in a store that is
@@ -193,8 +193,9 @@ impl Base {
         if self.held.is_none() { Ok(()) } else { held::check_upkeep(updates, &self.index) }
     }
 
-    /// Takes note at open that an update waits for a block. If its modifier is not registered, the
-    /// block is held in a store that is open for upkeep. Who only looks applies nothing.
+    /// Records at open that an update waits for a block. If its modifier is not registered, the
+    /// block is held in a store that is open for upkeep. A store that is open for reading only
+    /// applies nothing.
     ///
     /// # Errors
     /// [`RequestError::UnknownModifier`] in a store in which it would be applied.
@@ -223,24 +224,24 @@ impl Base {
         }
     }
 
-    /// In replay, before the record `seq`: puts that a checkpoint carried and that are older.
+    /// During replay, before the record `seq`: replays older puts that a checkpoint carried.
     pub(super) fn replay_carried(&mut self, seq: Seq) {
         self.quarantine.replay_carried(seq, &mut self.index, &mut self.journal);
     }
 
-    /// At the end of replay: what its sweeps have sent to the quarantine.
+    /// At the end of replay: enqueues what its sweeps have sent to the quarantine.
     pub(super) fn enqueue_deferred(&mut self) {
         self.quarantine.enqueue_deferred(&mut self.index, &mut self.journal);
     }
 
-    /// How many updates so many queue entries are, about: as many as entries have on average that
-    /// were folded.
+    /// Approximate number of updates in this many queue entries: by the average number of updates
+    /// folded into an entry.
     pub(super) fn updates_in(&self, entries: u64) -> f64 {
         let per_entry = self.metrics.updates_total.get() as f64 / self.entries_came() as f64;
         entries as f64 * per_entry.max(1.0)
     }
 
-    /// Queue entries that updates became, after folding: those that were swept and those that wait.
+    /// Queue entries that updates became, after folding: swept ones and waiting ones.
     pub(super) fn entries_came(&self) -> u64 {
         let waiting = self.index.arena().entries() + self.index.spill_segments.entries();
         (self.metrics.swept_entries_total.get() + waiting).max(1)

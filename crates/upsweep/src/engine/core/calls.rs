@@ -1,5 +1,5 @@
-//! What callers may ask of a core besides updates and spaces: look-ups in advance, views, bulk
-//! loads, compactions, and that something be done now.
+//! Calls to a core besides updates and spaces: advance look-ups, views, bulk loads, compactions,
+//! and requests for immediate work.
 
 use super::Core;
 use crate::engine::format::record_format::LoggedUpdate;
@@ -11,9 +11,9 @@ use crate::error::Error;
 use crate::log::Seq;
 
 impl Core {
-    /// Looks up where updates go, so that their acceptance finds it in the processor's cache: the
-    /// look-ups of many keys overlap, where those of one acceptance after another wait for memory
-    /// one by one.
+    /// Looks up the destinations of updates, so that their acceptance finds them in the processor's
+    /// cache: the memory accesses of many look-ups overlap, while those of successive acceptances
+    /// do not.
     pub fn anticipate<'a>(&mut self, updates: impl Iterator<Item = &'a LoggedUpdate<'a>>) {
         self.base.index.anticipate(updates);
     }
@@ -28,14 +28,14 @@ impl Core {
         self.views.view(&mut self.base, space, wanted)
     }
 
-    /// The read that a pending view needs, for its caller to do and then to give to
-    /// [`Core::complete_read`]; `None` if that read is on its way already.
+    /// The read that a pending view needs, for its caller to perform and pass to
+    /// [`Core::complete_read`]; `None` if that read is already in flight.
     pub fn take_read(&mut self, id: ViewId) -> Option<ViewRead> {
         self.views.take_read(&mut self.base, id)
     }
 
     /// Takes the outcome of a read, and answers the view that it was done for; `None` if it needs
-    /// another: of a spill segment, or because the block has moved meanwhile.
+    /// another read: of a spill segment, or because the block has moved in the meantime.
     pub fn complete_read(
         &mut self,
         id: ViewId,
@@ -55,47 +55,46 @@ impl Core {
         self.views.forget(id);
     }
 
-    /// Asks for a sweep of everything that was accepted so far, at full speed.
+    /// Requests a sweep of everything that was accepted so far, at full speed.
     pub fn request_sweep(&mut self) {
         self.sweep.request(&mut self.base);
     }
 
-    /// Lets the sweep leave out what has expired by this time of day, in microseconds since the
-    /// Unix epoch. Whoever says so sees to it that no update that is accepted later counts on such
-    /// a record.
+    /// Lets the sweep omit what has expired by this time of day, in microseconds since the Unix
+    /// epoch. The caller ensures that no update accepted later depends on such a record.
     pub fn expire_through(&mut self, us: u64) {
         self.base.expired_us = self.base.expired_us.max(us);
     }
 
-    /// Asks for a checkpoint.
+    /// Requests a checkpoint.
     pub fn request_checkpoint(&mut self) {
         self.checkpointer.request();
     }
 
-    /// Has free space of files go back to their file systems at once, but for what the store keeps:
-    /// see [`FileSpace`](crate::engine::FileSpace).
+    /// Returns free space of files to their file systems at once, except what the store keeps: see
+    /// [`FileSpace`](crate::engine::FileSpace).
     pub fn request_punching(&mut self) {
         self.growth.request_punching();
     }
 
-    /// Begins to put the blocks of a space into key order; [`Core::compaction`] tells how far it
-    /// is, and [`Core::compaction_ended`] its end. Cost: a pass over the blocks in memory; in all a
-    /// read and a write of those that are out of order.
+    /// Starts putting the blocks of a space into key order; [`Core::compaction`] reports its
+    /// progress, and [`Core::compaction_ended`] its end. Cost: a pass over the blocks in memory; in
+    /// total a read and a write of those that are out of order.
     ///
     /// # Errors
     /// [`NoTable`](crate::RequestError::NoTable); [`Busy`](crate::RetryError::Busy) while another
-    /// compaction is on its way.
+    /// compaction is in progress.
     pub fn request_compaction(&mut self, space: SpaceId) -> Result<CompactionId, Error> {
         self.sweep.request_compaction(&self.base, space)
     }
 
-    /// How far a compaction is; `None` if it has ended.
+    /// The progress of a compaction; `None` if it has ended.
     #[must_use]
     pub fn compaction(&self, id: CompactionId) -> Option<CompactionProgress> {
         self.sweep.compaction(id)
     }
 
-    /// What a compaction has done that has ended since the last call; once.
+    /// The result of a compaction that has ended since the last call; returned once.
     ///
     /// # Errors
     /// [`RetryError::Full`](crate::RetryError::Full) if there was no room to move blocks.
@@ -106,7 +105,7 @@ impl Core {
         self.sweep.compaction_ended(id)
     }
 
-    /// Makes a hidden space to load blocks into that are to become those of `space`.
+    /// Creates a hidden space to load blocks into that will become those of `space`.
     ///
     /// # Errors
     /// [`NoTable`](crate::RequestError::NoTable); [`NotEmpty`](crate::RequestError::NotEmpty);
@@ -116,12 +115,12 @@ impl Core {
         self.sweep.begin_load(&mut self.base, space)
     }
 
-    /// Has a chunk written; [`Core::load_ended`] tells when.
+    /// Writes a chunk; [`Core::load_ended`] reports its completion.
     pub fn load(&mut self, chunk: Chunk) -> RunId {
         self.sweep.load(&mut self.pipeline, chunk)
     }
 
-    /// Whether a chunk is on stable media and in the directory, or why it never will be.
+    /// Whether a chunk is on stable media and in the directory, or the reason why it never will be.
     ///
     /// # Errors
     /// [`RetryError::Full`](crate::RetryError::Full).
@@ -129,16 +128,16 @@ impl Core {
         self.sweep.load_ended(&self.base, &mut self.pipeline, id)
     }
 
-    /// Makes what was loaded the content of `space`, once the returned sequence is durable.
+    /// Makes the loaded blocks the content of `space`, once the returned sequence is durable.
     ///
     /// # Errors
-    /// As [`Core::begin_load`]: the space must still be empty, and nothing was accepted for it
-    /// meanwhile.
+    /// As [`Core::begin_load`]: the space must still be empty, and nothing may have been accepted
+    /// for it in the meantime.
     pub fn finish_load(&mut self, target: &LoadTarget, space: SpaceId) -> Result<Seq, Error> {
         self.sweep.finish_load(&mut self.base, target, space)
     }
 
-    /// Gives up what was loaded.
+    /// Discards what was loaded.
     ///
     /// # Errors
     /// [`RetryError::Busy`](crate::RetryError::Busy) when the log has no room.

@@ -1,4 +1,4 @@
-//! What there is to know of a core, for status, tests and the simulator.
+//! Inspection of a core, for status, tests and the simulator.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,13 +32,13 @@ impl Core {
         self.base.journal.durable()
     }
 
-    /// The last sequence that was given to a record.
+    /// The last sequence that was assigned to a record.
     #[must_use]
     pub fn last(&self) -> Seq {
         self.base.journal.last()
     }
 
-    /// Every record up to this one has taken effect, where it is more than updates.
+    /// Every record up to this one, other than pure updates, has taken effect.
     #[must_use]
     pub fn published(&self) -> Seq {
         self.base.journal.published()
@@ -68,7 +68,7 @@ impl Core {
         (self.base.index.directory().len(), self.base.index.directory().memory_bytes())
     }
 
-    /// Target size of the blocks that the sweep makes at present, in bytes: see
+    /// Current target size of the blocks that the sweep makes, in bytes: see
     /// [`BlockSizes`](crate::engine::BlockSizes).
     #[must_use]
     pub fn block_bytes(&self) -> u32 {
@@ -83,7 +83,7 @@ impl Core {
         (trees.node_count(), depths.max().unwrap_or(0))
     }
 
-    /// What changes of the trees have cost since the store was opened.
+    /// The cost of changes to the trees since the store was opened.
     #[must_use]
     pub fn tree_counters(&self) -> TreeCounters {
         self.base.index.directory().trees.counters()
@@ -107,27 +107,27 @@ impl Core {
         self.base.index.directory().space(space).map(|space| space.record.clone())
     }
 
-    /// Whether there is no room on the data devices, for an update that grows or for the last run,
-    /// and they cannot grow.
+    /// Whether the data devices have no room for an update that grows or for the last run, and
+    /// cannot grow.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.base.index.is_full() || self.is_out_of_room()
     }
 
-    /// Why the store takes no more updates, if it does not.
+    /// Why the store accepts no more updates, if it does not.
     #[must_use]
     pub fn closed(&self) -> Option<&ClosedError> {
         self.base.gate.closed()
     }
 
-    /// Whether a superblock says that the whole log is durable: if it is cut short from now on, the
-    /// next open finds that out.
+    /// Whether a superblock records that the whole log is durable: if the log is truncated later,
+    /// the next open detects it.
     #[must_use]
     pub fn is_attested(&self) -> bool {
         self.checkpointer.superblock().durable == self.base.journal.last()
     }
 
-    /// Whether everything that was accepted up to `seq` is inside published images, but for what is
+    /// Whether everything that was accepted up to `seq` is inside published images, except what is
     /// held (see `held.rs`).
     #[must_use]
     pub fn is_swept(&self, seq: Seq) -> bool {
@@ -140,14 +140,13 @@ impl Core {
         self.base.index.swept()
     }
 
-    /// How far the present sweep cycle has come, from 0 to 1; `None` between cycles.
+    /// Progress of the present sweep cycle, from 0 to 1; `None` between cycles.
     #[must_use]
     pub fn sweep_progress(&self) -> Option<f64> {
         self.sweep.progress()
     }
 
-    /// Memory that runs have in hand for large values and long queues, in bytes, as of the last
-    /// pump.
+    /// Memory that runs use for large values and long queues, in bytes, as of the last pump.
     #[must_use]
     pub fn values_bytes(&self) -> usize {
         self.base.in_hand.values_bytes
@@ -159,15 +158,16 @@ impl Core {
         self.base.index.queue_bytes()
     }
 
-    /// Memory that waiting updates may take: the budget less everything else. What waits already
-    /// keeps a minimum also when the directory has outgrown the budget, and no update is accepted.
+    /// Memory that waiting updates may take: the budget less everything else. Updates that already
+    /// wait keep a minimum even when the directory has outgrown the budget and no update is
+    /// accepted.
     #[must_use]
     pub fn queue_limit_bytes(&self) -> usize {
         self.base.queue_limit_bytes()
     }
 
-    /// By how much quarantined updates may exceed the memory for queues at this moment, in bytes.
-    /// They cannot wait outside as callers do: nobody is there to wait. Callers wait for them.
+    /// By how much quarantined updates may currently exceed the memory for queues, in bytes. They
+    /// have no caller that could be made to wait; other callers wait for them.
     #[must_use]
     pub fn queue_overdraft_bytes(&self) -> usize {
         self.base.quarantine.overdraft_bytes()
@@ -197,14 +197,14 @@ impl Core {
         self.base.queue_fill_percent()
     }
 
-    /// Whether updates are spilled for memory: so few would wait in it for each visit of a block
-    /// that the sweep would move many times their bytes.
+    /// Whether updates are spilled for memory: memory would hold so few per visit of a block that
+    /// the sweep would move many times their bytes.
     #[must_use]
     pub fn spills_for_memory(&self) -> bool {
         self.spiller.is_for_memory()
     }
 
-    /// What updates cost at present, and how much may wait.
+    /// The current costs of updates, and how much may wait.
     #[must_use]
     pub fn costs(&self) -> Costs {
         self.base.costs()
@@ -216,20 +216,21 @@ impl Core {
         self.base.index.spilled_entries()
     }
 
-    /// Number of spill segments, and bytes of them on the devices.
+    /// Number of spill segments, and their bytes on the devices.
     #[must_use]
     pub fn spill_segments_size(&self) -> (usize, u64) {
         let spill_segments = &self.base.index.spill_segments;
         (spill_segments.len(), spill_segments.disk_bytes())
     }
 
-    /// Memory of spill segments, those on their way included, and what it may be, in bytes.
+    /// Memory of spill segments, those in progress included, and its limit, in bytes.
     #[must_use]
     pub fn spill_segments_memory(&self) -> (usize, usize) {
         self.spiller.spill_segments_memory(&self.base)
     }
 
-    /// How full the memory of spilled updates is, or the patience of queries, in per cent.
+    /// The fill in per cent of the memory for spilled updates, or of the levels that queries
+    /// tolerate.
     #[must_use]
     pub fn spilled_fill_percent(&self) -> u32 {
         self.spiller.fill_percent(&self.base)
@@ -242,13 +243,13 @@ impl Core {
         self.base.held.as_ref().map_or(0, blocks)
     }
 
-    /// The error that says that the data devices are full.
+    /// The error for full data devices.
     #[must_use]
     pub fn full_error(&self) -> Error {
         self.base.index.full_error()
     }
 
-    /// Bytes that the log may come to have.
+    /// The maximum size of the log in bytes.
     #[must_use]
     pub fn log_bytes_max(&self) -> u64 {
         let segment_bytes = u64::from(self.base.config.log_segment_bytes);
@@ -256,13 +257,14 @@ impl Core {
         self.base.config.log_regions.iter().map(|region| whole(region.bytes)).sum()
     }
 
-    /// From where on the next open would have to read the log after a checkpoint made now.
+    /// The sequence from which the next open would have to read the log after a checkpoint made
+    /// now.
     #[must_use]
     pub fn replay_from_next(&self) -> Seq {
         self.base.journal.published().min(self.base.index.frontier()).next()
     }
 
-    /// From where on the next open has to read the log.
+    /// The sequence from which the next open has to read the log.
     #[must_use]
     pub fn replay_from(&self) -> Seq {
         self.checkpointer.superblock().replay_from
@@ -274,20 +276,20 @@ impl Core {
         self.checkpointer.superblock().root_seq
     }
 
-    /// Whether a checkpoint is asked for or on its way. One that finds no room is given up.
+    /// Whether a checkpoint is requested or in progress. One that finds no room is abandoned.
     #[must_use]
     pub fn is_checkpointing(&self) -> bool {
         self.checkpointer.is_under_way()
     }
 
-    /// Whether anything that was dropped is still to be given back.
+    /// Whether anything that was dropped is still to be released.
     #[must_use]
     pub fn is_releasing(&self) -> bool {
         self.reclaimer.is_releasing(&self.base)
     }
 
-    /// Whether free space of files is going back. It ends when there is no excess any more, when
-    /// devices refuse, or when they have to grow and cannot.
+    /// Whether free space of files is being returned. This ends when there is no excess any more,
+    /// when devices refuse, or when they have to grow and cannot.
     #[must_use]
     pub fn is_punching(&self) -> bool {
         self.growth.is_punching()
@@ -299,9 +301,9 @@ impl Core {
         self.spaces_of(LOADING).map(|record| record.space).collect()
     }
 
-    /// What is wrong with the directory: its trees, its references, the places of its blocks, what
-    /// waits for them, and what is durable of it. All but the sum of the space that is used holds
-    /// between any two calls, whatever is on its way. Cost: a pass over the directory.
+    /// Faults of the directory: its trees, its references, the places of its blocks, what waits for
+    /// them, and what of it is durable. All checks except the sum of used space hold between any
+    /// two calls, whatever is in progress. Cost: a pass over the directory.
     #[must_use]
     pub fn audit(&self) -> Vec<String> {
         let (mut faults, _) = self.base.index.directory().audit();
@@ -312,14 +314,15 @@ impl Core {
         faults
     }
 
-    /// What waits for a block is younger than its image; what is pending is counted.
+    /// Checks that updates waiting for a block are younger than its image, and that pending bytes
+    /// add up.
     fn audit_waiting(&self) -> Vec<String> {
         let Base { index, .. } = &self.base;
         let mut faults = Vec::new();
         for block in index.directory().table.from(0).filter(|block| block.waits()) {
             let (first, frontier) = (block.queue.first_seq(), block.placement().frontier);
             let Block { space, key, .. } = block;
-            // What a checkpoint carries to the quarantine may be as old as the image there.
+            // A put that a checkpoint carries to the quarantine may be as old as the image there.
             let is_carried = *space == QUARANTINE_SPACE && first == frontier;
             if first <= frontier && !is_carried {
                 faults.push(format!(
@@ -331,27 +334,28 @@ impl Core {
         let pending: usize = index.directory().spaces().map(|space| space.pending.bytes()).sum();
         if pending != index.pending_bytes() {
             let counted = index.pending_bytes();
-            faults.push(format!("{counted} pending bytes are counted, and {pending} are pending"));
+            faults.push(format!("{counted} pending bytes are counted, but {pending} are pending"));
         }
         faults
     }
 
-    /// What has taken effect is durable, and the log has all that the next open needs of it.
+    /// Checks that what has taken effect is durable, and that the log has all that the next open
+    /// needs.
     fn audit_durable(&self) -> Vec<String> {
         let Base { journal, .. } = &self.base;
         let (published, durable) = (journal.published(), journal.durable());
         let (kept, needed) = (journal.log().kept_from(), self.replay_from());
         let mut faults = Vec::new();
         if published > durable {
-            faults.push(format!("{published} has taken effect, and {durable} is durable"));
+            faults.push(format!("{published} has taken effect, but only {durable} is durable"));
         }
         if kept > needed.max(Seq::FIRST) {
-            faults.push(format!("the log is kept from {kept} on, and needed from {needed} on"));
+            faults.push(format!("the log is kept from {kept} on, but needed from {needed} on"));
         }
         faults
     }
 
-    /// As many queues and frozen copies are counted by age as wait.
+    /// Checks that the waiting queues and frozen copies are all counted by age.
     fn audit_ages(&self) -> Option<String> {
         let waits = |block: &Block| {
             let frozen = block.frozen.as_ref().is_some_and(|frozen| frozen.count() > 0);
@@ -359,10 +363,10 @@ impl Core {
         };
         let waiting: u64 = self.base.index.directory().table.from(0).map(waits).sum();
         let held = self.base.index.arena().held();
-        (waiting != held).then(|| format!("{held} queues are counted by age, and {waiting} wait"))
+        (waiting != held).then(|| format!("{held} queues are counted by age, but {waiting} wait"))
     }
 
-    /// Used space is what blocks, nodes, pages, spill segments and the root take, and no more.
+    /// Checks that used space is exactly that of blocks, nodes, pages, spill segments and the root.
     fn audit_places(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let table = &self.base.index.directory().table;
@@ -377,7 +381,7 @@ impl Core {
         if self.base.index.placed().len()
             != table.ids().filter(|id| table.get(*id).extent().is_some()).count()
         {
-            faults.push("the index of places names blocks that are not there".to_owned());
+            faults.push("the index of places names blocks that do not exist".to_owned());
         }
         let images = self.checkpointer.listed().images().map(|(_, image)| image.extent);
         let carried =
@@ -392,15 +396,15 @@ impl Core {
         let all: Vec<Extent> = all.chain(spill_segments).collect();
         let map = &self.base.index.space_map;
         for extent in all.iter().filter(|extent| !map.is_used(**extent)) {
-            faults.push(format!("{extent:?} is free, and referred to"));
+            faults.push(format!("{extent:?} is free, but referred to"));
         }
         if self.is_active() {
-            return faults; // Runs and checkpoints on their way have space of their own.
+            return faults; // Runs and checkpoints in progress use other space.
         }
         let referenced: u64 = all.iter().map(|extent| u64::from(extent.bytes)).sum();
         let used = map.used_bytes();
         if referenced != used {
-            faults.push(format!("{used} bytes are used, and {referenced} are referred to"));
+            faults.push(format!("{used} bytes are used, but {referenced} are referred to"));
         }
         faults
     }

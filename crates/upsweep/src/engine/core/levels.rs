@@ -1,4 +1,4 @@
-//! What the whole core measures of itself: levels, and events that tell of what several parts know.
+//! Measurements of the whole core: levels, and events that need data from several parts.
 //!
 //! Levels are written at most every 10 ms: there is a pump for each call, and most of them should
 //! not pay for that.
@@ -11,31 +11,31 @@ use crate::events::event;
 use crate::log::Seq;
 use crate::metrics::{Metrics, Place, Resource, WaitCause};
 
-/// How old levels may be when the core is pumped, in microseconds.
+/// Maximum age of levels when the core is pumped, in microseconds.
 const LEVELS_AGE_US_MAX: u64 = 10_000;
 /// Records between two events of the progress of replay.
 const REPLAY_TOLD_EVERY: u64 = 100_000;
 
 impl Core {
-    /// What the core and its log have measured since the store was opened. It may be read at any
+    /// Measurements of the core and its log since the store was opened. They may be read at any
     /// time, from any thread.
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.base.metrics
     }
 
-    /// The first damage that was met since the store was opened.
+    /// The first damage found since the store was opened.
     pub fn damage(&self) -> impl Iterator<Item = &str> {
         self.base.measured.damage()
     }
 
-    /// What the update that was refused last has to wait for; [`WaitCause::Pipeline`] before any.
+    /// What the last refused update has to wait for; [`WaitCause::Pipeline`] if none was refused.
     #[must_use]
     pub fn wait_cause(&self) -> WaitCause {
         self.base.measured.wait_cause()
     }
 
-    /// Replay has come to the last accepted update; `told` is the sequence of the last event.
+    /// Replay has reached the last accepted update; `told` is the sequence of the last event.
     pub(in crate::engine) fn note_replayed(&self, told: &mut Seq) {
         if self.accepted() >= told.plus(REPLAY_TOLD_EVERY) {
             *told = self.accepted();
@@ -48,7 +48,7 @@ impl Core {
         }
     }
 
-    /// Measures what the last events have left to be measured now that the time is known.
+    /// Completes the measurements of the last events now that the time is known.
     pub(super) fn measure(&mut self) {
         let now_us = self.base.now_us;
         for (what, time) in self.base.measured.take_ended(now_us) {
@@ -83,7 +83,7 @@ impl Core {
         }
     }
 
-    /// Writes the levels of now. Cost: does not grow with the number of blocks.
+    /// Writes the current levels. Cost: independent of the number of blocks.
     pub fn note_levels(&self) {
         let (metrics, index) = (&self.base.metrics, &self.base.index);
         let flag = |is_set: bool| f64::from(u8::from(is_set));

@@ -1,18 +1,18 @@
 //! The engine's core: a synchronous state machine without threads, clocks, files or randomness.
 //!
 //! Events go in (a call, a completion, a finished job, the time), [`Actions`] come out (submit this
-//! request, run this job, answer this view, wake who waits for room). The core is the conductor: it
-//! owns the parts, hands each event to the part that it concerns, and moves all of them on. What a
-//! part knows is in the part; what several of them have to agree on is in the [base](Base) that all
-//! stand on. The order of the parts, from the lowest to the highest, is in `docs/architecture.md`.
+//! request, run this job, answer this view, wake callers that wait for room). The core owns the
+//! parts, passes each event to the part that it concerns, and advances all of them. The state of a
+//! part is in the part; shared state is in the [base](Base) that all parts use. The order of the
+//! parts, from the lowest to the highest, is in `docs/architecture.md`.
 //!
 //! Steps of an update: [`Core::modify`] appends it to the log and to the queue of its block;
-//! [`Core::pump`] moves batches, runs and the checkpoint on; [`Core::complete`] takes what devices
-//! have done; [`Core::publish_durable`] puts into effect, in log order, what has become durable:
+//! [`Core::pump`] advances batches, runs and the checkpoint; [`Core::complete`] handles completions
+//! of devices; [`Core::publish_durable`] puts into effect, in log order, what has become durable:
 //! only then does the directory change (see `index/publish.rs`).
 //!
 //! Invariants: what is published is durable; what is free is referenced by nothing durable; a
-//! pinned block is neither split nor moved by anyone but its run.
+//! pinned block is split or moved only by its run.
 
 mod calls;
 mod figures;
@@ -50,12 +50,12 @@ use crate::log::{Seq, Urgency};
 pub struct Actions {
     /// Requests to submit.
     pub requests: Vec<Request>,
-    /// Jobs to run, on any thread; hand each result to [`Core::job_done`].
+    /// Jobs to run, on any thread; pass each result to [`Core::job_done`].
     pub jobs: Vec<Job>,
-    /// Views that were pending and are answered now.
+    /// Pending views that are answered now.
     pub views: Vec<(ViewId, Result<View, Error>)>,
-    /// Whoever was told to [wait](Accept::Wait) is to offer its updates again: there may be room,
-    /// or a reason to refuse them for good.
+    /// Callers that were told to [wait](Accept::Wait) should retry: there may be room, or a reason
+    /// for permanent refusal.
     pub room: bool,
 }
 
@@ -71,12 +71,12 @@ pub struct Core {
     pub(super) pipeline: Pipeline,
     pub(super) spiller: Spiller,
     pub(super) sweep: Sweep,
-    /// When levels are written next.
+    /// When levels are next written.
     levels_due_us: u64,
 }
 
 impl Core {
-    /// A core in which nothing is on its way.
+    /// A core with nothing in progress.
     pub(super) fn new(
         base: Base,
         checkpointer: Checkpointer,
@@ -103,8 +103,8 @@ impl Core {
     ///
     /// # Errors
     /// A request error with nothing accepted; [`Full`](crate::RetryError::Full) when the data
-    /// devices have no room for what may grow, and neither growth nor a sweep makes any;
-    /// [`UnknownModifier`](crate::RequestError::UnknownModifier) in a store that is open for
+    /// devices have no room for updates that may grow blocks, and neither growth nor a sweep makes
+    /// any; [`UnknownModifier`](crate::RequestError::UnknownModifier) in a store that is open for
     /// upkeep; [`Memory`](crate::RetryError::Memory) when the directory has outgrown the budget;
     /// the closing reason after a failed write.
     pub fn modify(
@@ -129,8 +129,8 @@ impl Core {
         }
     }
 
-    /// Moves everything on that can move at `now_us`, and says what to do. Call it after every
-    /// other call, and at [`Core::deadline_us`]. Cost: bounded by the runs in flight.
+    /// Advances everything that can proceed at `now_us`, and returns what to do. Call it after
+    /// every other call, and at [`Core::deadline_us`]. Cost: bounded by the runs in flight.
     pub fn pump(&mut self, now_us: u64, actions: &mut Actions) {
         self.base.now_us = self.base.now_us.max(now_us);
         self.measure();
@@ -154,10 +154,13 @@ impl Core {
         self.views.pump(&mut self.base, &mut actions.views);
         actions.requests.append(self.base.io.outgoing());
         actions.room |= self.base.waiters.take_news();
-        debug_assert!(!self.rests_while_somebody_waits(), "nothing makes the room that is wanted");
+        debug_assert!(
+            !self.rests_while_somebody_waits(),
+            "nothing makes the room that a caller waits for"
+        );
     }
 
-    /// Takes one completion of a device.
+    /// Handles one completion of a device.
     pub fn complete(&mut self, completion: Completion) {
         let Self { base, growth, checkpointer, pipeline, .. } = self;
         if completion.class == Class::Log {
@@ -184,7 +187,7 @@ impl Core {
         }
     }
 
-    /// Takes a finished job.
+    /// Handles a finished job.
     pub fn job_done(&mut self, output: JobOutput) {
         match output {
             JobOutput::Run(output) => self.pipeline.applied(output),
@@ -192,8 +195,8 @@ impl Core {
         }
     }
 
-    /// Puts what has become durable into effect, in log order. What the running checkpoint still
-    /// has to write of what changes is written first, so this waits while many such writes are
+    /// Puts what has become durable into effect, in log order. What the running checkpoint has yet
+    /// to write of the changed parts is written first, so this waits while many such writes are
     /// under way.
     fn publish_durable(&mut self) {
         while !self.checkpointer.is_behind()

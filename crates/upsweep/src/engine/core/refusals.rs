@@ -1,5 +1,5 @@
-//! What becomes of an update that is not accepted: its caller waits, or is told why it never will
-//! be.
+//! Answers to updates that are not accepted: the caller waits, or gets the reason for permanent
+//! refusal.
 
 use super::Core;
 use crate::engine::accept::{self, Accept, Offer};
@@ -8,7 +8,7 @@ use crate::error::{Error, RequestError, RetryError};
 use crate::log::AppendError;
 
 impl Core {
-    /// Has the caller wait for what is short, unless nothing will ever make more of it.
+    /// Makes the caller wait for what is short, unless nothing will ever make more of it.
     pub(super) fn refuse_for(&mut self, shortage: Shortage) -> Result<Accept, Error> {
         if self.is_out_of_room() { Err(self.full_error()) } else { self.wait(shortage) }
     }
@@ -39,7 +39,7 @@ impl Core {
         }
     }
 
-    /// Has the caller wait for room, unless that may be where nobody can make any.
+    /// Makes the caller wait for room, unless a missing modifier may prevent it from being made.
     fn wait(&mut self, shortage: Shortage) -> Result<Accept, Error> {
         if let Some(missing) = self.base.missing_modifier() {
             return Err(missing);

@@ -1,4 +1,4 @@
-//! Whether the core is at rest, when it is to be pumped again, and how it is closed.
+//! Whether the core is at rest, when it has to be pumped again, and how it is closed.
 
 use super::Core;
 use crate::engine::base::Base;
@@ -11,7 +11,7 @@ impl Core {
         let Self { base, sweep, .. } = self;
         let is_alone = self.pipeline.is_empty() && self.spiller.is_empty();
         let is_idle = !self.is_sweep_active() && base.journal.is_published();
-        // A cycle may have passed by what was pinned, or somebody may wait for another one.
+        // A cycle may have skipped pinned blocks, or a caller may wait for another cycle.
         let is_needed = || sweep.is_needed(base) || self.figures().is_sweep_waited_for();
         let is_due =
             self.checkpointer.is_ready(base) || is_idle && !base.gate.is_paused() && is_needed();
@@ -26,8 +26,8 @@ impl Core {
         !self.pipeline.is_empty() || !self.spiller.is_empty() || self.sweep.is_active(&self.base)
     }
 
-    /// Whether anything is in flight or about to be: `false` means that, without new calls, nothing
-    /// will happen any more.
+    /// Whether anything is in flight or about to be: `false` means that nothing more will happen
+    /// without new calls.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.is_writing()
@@ -38,25 +38,26 @@ impl Core {
             || !self.base.journal.is_published()
     }
 
-    /// Whether any record or checkpoint is on its way to a device.
+    /// Whether any record or checkpoint is being written.
     pub(in crate::engine) fn is_writing(&self) -> bool {
         !self.base.journal.is_idle() || !self.base.io.is_idle()
     }
 
-    /// Whether no request is in flight and no run on its way.
+    /// Whether no request is in flight and no run in progress.
     pub(in crate::engine) fn is_quiet(&self) -> bool {
         self.pipeline.is_empty() && self.spiller.is_empty() && !self.is_writing()
     }
 
-    /// Whether somebody waits for room and nothing is on its way, nor will be: this must never be.
+    /// Whether a caller waits for room while nothing is in progress, nor will be: must never be
+    /// true.
     pub(super) fn rests_while_somebody_waits(&self) -> bool {
         let is_at_rest = || !self.is_active() && self.deadline_us().is_none();
         let Base { gate, waiters, .. } = &self.base;
         !gate.is_closed() && !gate.is_paused() && waiters.shortage().is_some() && is_at_rest()
     }
 
-    /// Refuses updates from now on, and begins nothing else. What was accepted becomes durable, and
-    /// then a superblock says so: see [`Core::is_attested`].
+    /// Refuses updates from now on, and starts no other work. What was accepted becomes durable,
+    /// and then a superblock records this: see [`Core::is_attested`].
     pub fn begin_close(&mut self) {
         self.base.gate.begin_close();
         self.base.waiters.tell();

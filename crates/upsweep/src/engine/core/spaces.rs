@@ -1,5 +1,5 @@
-//! Spaces come and go: creation, clones and snapshots, lookup by name, dropping in the background,
-//! ranges that are removed, and modifiers that get their numbers.
+//! Operations on spaces: creation, clones and snapshots, lookup by name, dropping in the
+//! background, removal of ranges, and registration of modifiers.
 //!
 //! Each is one log record, and takes effect when that is durable: see `index/publish.rs`.
 
@@ -28,16 +28,16 @@ use crate::log::Seq;
 pub(super) const NAME_BYTES_MAX: usize = 255;
 
 impl Core {
-    /// The space of this name, if it is there.
+    /// The space of this name, if it exists.
     #[must_use]
     pub fn space_named(&self, name: &str) -> Option<&SpaceRecord> {
         self.base.index.directory().space_named(name).map(|space| &space.record)
     }
 
-    /// How the blocks of a space are laid out.
+    /// The format of the blocks of a space.
     ///
     /// # Errors
-    /// [`RequestError::NoTable`]; [`RequestError::UnknownFormat`] if that is not registered.
+    /// [`RequestError::NoTable`]; [`RequestError::UnknownFormat`] if it is not registered.
     pub fn format_of(&self, space: SpaceId) -> Result<Arc<dyn BlockFormat>, Error> {
         let no_table = || RequestError::NoTable(format!("number {space}"));
         let space = self.base.index.directory().space(space).ok_or_else(no_table)?;
@@ -51,7 +51,7 @@ impl Core {
         self.base.index.directory().spaces().map(|space| &space.record).filter(companions)
     }
 
-    /// Records in published images, and updates that wait, of one space.
+    /// Records in published images, and waiting updates, of one space.
     #[must_use]
     pub fn space_size(&self, space: SpaceId) -> SpaceSize {
         let mut size = SpaceSize::default();
@@ -68,7 +68,7 @@ impl Core {
         size
     }
 
-    /// Whether a space may get this name.
+    /// Checks that a space may get this name.
     fn check_new_name(&self, name: &str) -> Result<(), Error> {
         let bad_name =
             name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control);
@@ -92,7 +92,7 @@ impl Core {
     }
 
     /// Creates a space for application blocks of the registered format `format`, with a companion
-    /// for large values if `large_values`. It is there once the returned sequence is durable.
+    /// for large values if `large_values`. It exists once the returned sequence is durable.
     ///
     /// # Errors
     /// A bad or taken name, an unknown format; [`RetryError::Busy`] when the log has no room.
@@ -117,12 +117,12 @@ impl Core {
         Ok((space, seq))
     }
 
-    /// Drops a space with all that is in it, once the returned sequence is durable; its memory and
-    /// room on the devices come back in the background. One log record, whatever the size.
+    /// Drops a space with all its content, once the returned sequence is durable; its memory and
+    /// room on the devices are released in the background. One log record, whatever the size.
     ///
     /// # Errors
-    /// [`RequestError::NoTable`]; [`RequestError::ReadOnly`] for a space of a snapshot, which goes
-    /// with the snapshot; [`RetryError::Busy`] when the log has no room.
+    /// [`RequestError::NoTable`]; [`RequestError::ReadOnly`] for a space of a snapshot, which is
+    /// dropped with the snapshot; [`RetryError::Busy`] when the log has no room.
     pub fn drop_space(&mut self, space: SpaceId) -> Result<Seq, Error> {
         self.base.gate.check_open()?;
         let record = self.base.index.check_space(space)?;
@@ -135,9 +135,9 @@ impl Core {
     }
 
     /// Makes `name` a clone of the space `source`, which may be one of a snapshot: both have all
-    /// that was accepted so far, and go separate ways from then on. It is there once the returned
-    /// sequence is durable. One log record and no other write, whatever the size; memory: nothing
-    /// but the name. (Rodeh, section 1: several roots share their pages.)
+    /// that was accepted so far, and diverge from then on. The clone exists once the returned
+    /// sequence is durable. One log record and no other write, whatever the size; memory: only the
+    /// name. (Rodeh, section 1: several roots share their pages.)
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; a bad or taken name; [`RetryError::Busy`] when the log has no
@@ -154,9 +154,10 @@ impl Core {
         Ok((space, self.append_clone(clone)?))
     }
 
-    /// Keeps spaces as they are at this moment: those given, or all of the application. The
-    /// snapshot is there once its sequence is durable. `identity` tells it from every other one, in
-    /// copies of the store as well: random bytes. Cost: as [`Core::clone_space`], per space.
+    /// Preserves spaces in their current state: those given, or all of the application. The
+    /// snapshot exists once its sequence is durable. `identity` distinguishes it from every other
+    /// one, in copies of the store as well: random bytes. Cost: as [`Core::clone_space`], per
+    /// space.
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; a bad or taken name of the snapshot; [`RetryError::Busy`] when
@@ -252,14 +253,14 @@ impl Core {
         self.base.index.directory().snapshots.named(name)
     }
 
-    /// The spaces of a snapshot; [`SnapshotId::NONE`]: those of none, which can be changed.
+    /// The spaces of a snapshot; [`SnapshotId::NONE`]: those in no snapshot, which can be changed.
     pub fn spaces_of(&self, snapshot: SnapshotId) -> impl Iterator<Item = &SpaceRecord> {
         let records = self.base.index.directory().spaces_of(snapshot).map(|space| &space.record);
         records.filter(|record| !record.name.is_empty())
     }
 
     /// Ranges of positions, from `from` on, in which two spaces have different blocks: at most
-    /// `count` of them, in order. Outside of them both hold the same. Cost: in proportion to what
+    /// `count` of them, in order. Outside of them both hold the same. Cost: proportional to what
     /// the two do not share, and to the depth of their trees; reads nothing.
     ///
     /// # Errors
@@ -281,8 +282,8 @@ impl Core {
         Ok(trees.difference(table, left.root, right.root, from).take(count).collect())
     }
 
-    /// Drops a snapshot, once the returned sequence is durable; what only it had comes back in the
-    /// background.
+    /// Drops a snapshot, once the returned sequence is durable; what only the snapshot had is
+    /// released in the background.
     ///
     /// # Errors
     /// [`RequestError::NoSnapshot`]; [`RetryError::Busy`] when the log has no room.
@@ -296,8 +297,8 @@ impl Core {
         self.base.append_or_make_room(&payload, Publish::Event(Event::DropSnapshot(snapshot)))
     }
 
-    /// Removes all records with keys from `from` to below `to` (`None`: to the end), those that
-    /// updates still wait for included, once the returned sequence is durable. Later updates come
+    /// Removes all records with keys from `from` to below `to` (`None`: to the end), including
+    /// those that updates still wait for, once the returned sequence is durable. Later updates come
     /// after it. One log record; changes at most `4 x depth` nodes, reads nothing. (Rodeh, section
     /// 5.7.)
     ///
@@ -335,9 +336,9 @@ impl Core {
         Ok(seq)
     }
 
-    /// Has every block of a space that is swept from now on shown to `visitor`, in place of the one
-    /// before; `None`: to nobody. A block that a space shares with others is shown to the visitor
-    /// of one of them.
+    /// Shows every block of a space that is swept from now on to `visitor`, which replaces the
+    /// previous one; `None` stops this. A block that a space shares with others is shown to the
+    /// visitor of one of them.
     ///
     /// # Errors
     /// [`RequestError::NoTable`].
@@ -351,7 +352,7 @@ impl Core {
         Ok(())
     }
 
-    /// The message of the panic for which the visitor of a space is called no more, if so.
+    /// The message of the panic that stopped the visitor of a space, if one did.
     #[must_use]
     pub fn visitor_panic(&self, space: SpaceId) -> Option<String> {
         self.base.index.visitors().panic(space).map(str::to_owned)
@@ -379,18 +380,18 @@ impl Core {
     }
 }
 
-/// A snapshot on its way.
+/// A snapshot that is being created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewSnapshot {
     /// Its number.
     pub number: SnapshotId,
-    /// It is there once this sequence is durable, and shows everything that was accepted before.
+    /// It exists once this sequence is durable, and shows everything that was accepted before.
     pub seq: Seq,
-    /// What it keeps: the space, and the number under which the snapshot has it.
+    /// The spaces that it keeps, each with its number in the snapshot.
     pub clones: Vec<(SpaceId, SpaceId)>,
 }
 
-/// How large a space is.
+/// The size of a space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpaceSize {

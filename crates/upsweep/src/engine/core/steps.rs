@@ -1,4 +1,4 @@
-//! The steps of [`Core::pump`] and [`Core::complete`] in which several parts have to agree.
+//! The steps of [`Core::pump`] and [`Core::complete`] that involve several parts.
 
 use super::Core;
 use crate::device::Completion;
@@ -9,7 +9,7 @@ use crate::engine::measure::Timed;
 use crate::log::Seq;
 
 impl Core {
-    /// Moves the spills on, and starts another one if it is due.
+    /// Advances the spills, and starts another one if it is due.
     pub(super) fn pump_spills(&mut self, jobs: &mut Vec<Job>) {
         if self.spiller.pump(&mut self.base, &self.growth, jobs) {
             let figures = self.figures();
@@ -17,7 +17,7 @@ impl Core {
         }
     }
 
-    /// Has the sweep start runs, and moves those on that are on their way.
+    /// Lets the sweep start runs, and advances those in progress.
     pub(super) fn pump_sweep(&mut self, jobs: &mut Vec<Job>) {
         self.sweep.look_at_suspects(&mut self.base);
         if !self.base.gate.is_paused() {
@@ -36,7 +36,7 @@ impl Core {
         }
     }
 
-    /// Begins a checkpoint or writes a superblock, if one is due, and moves a checkpoint on.
+    /// Begins a checkpoint or writes a superblock, if one is due, and advances a checkpoint.
     pub(super) fn pump_checkpoint(&mut self) {
         if self.checkpointer.is_idle() && !self.checkpointer.attest(&mut self.base) {
             let carries = self.pipeline.waits_for_log() || self.spiller.waits_for_log();
@@ -56,7 +56,7 @@ impl Core {
         self.checkpointer.pump(&mut self.base, &mut self.growth);
     }
 
-    /// One device has flushed: who waited for that goes on when all have.
+    /// One device has flushed: the waiters for that flush continue when all have.
     pub(super) fn flush_done(&mut self, completion: &Completion) {
         let covered = self.base.flushes.device_done(completion.result.is_ok());
         if !covered.is_empty() {
@@ -74,15 +74,15 @@ impl Core {
     /// Publishes the runs and spills for whose records the log has no room. The checkpoint that
     /// begins now makes them durable; until it is complete no other is logged, because it might
     /// build on one of these, and the space they leave behind is not reused. So the sweep can
-    /// always go on and release log space, however full the log is.
+    /// always proceed and release log space, however full the log is.
     pub(super) fn carry_changes(&mut self) {
         for run in self.pipeline.waiting_for_log() {
-            // Blocks that come into being here are born at a sequence that no record has.
+            // Blocks created here are born at a sequence that no record has.
             let birth = Seq::new(1 << 63 | self.checkpointer.superblock().generation);
             self.pipeline.publish(&mut self.base, run, birth, Release::AfterCheckpoint);
         }
         for spill in self.spiller.waiting_for_log() {
-            // Behind all that the checkpoint has, and before all that replay comes to.
+            // After everything in the checkpoint, and before everything that replay reaches.
             let seq = self.base.journal.published();
             self.base.metrics.spills_carried_total.add(1);
             self.spiller.publish(&mut self.base, spill, seq, Release::AfterCheckpoint);

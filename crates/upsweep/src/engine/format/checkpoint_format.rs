@@ -4,12 +4,12 @@
 //! each with its key. A *page* of the block table is a count and that many blocks: number, birth,
 //! key, placement. A *root* (body of the root image) lists the spaces and the node that is the root
 //! of each, the snapshots, the modifiers, all nodes and pages (number, image sequence, extent),
-//! nodes that are still to be dropped, deferred reference counts, which space was cloned
-//! from which and when, the quarantined updates that no log record holds (barrier, key, operand),
-//! and the spill segments of spilled updates, each with the sequence of its log record; stores of
-//! before there were spill segments end without that list. All but spill segments are written by
-//! one checkpoint; a node or page that did not change since the last one stays where it is.
-//! Together they are the directory as it was at one log sequence.
+//! nodes that are still to be dropped, deferred reference counts, the clones (source, clone,
+//! sequence), the quarantined updates that no log record holds (barrier, key, operand), and the
+//! spill segments of spilled updates, each with the sequence of its log record; roots from versions
+//! without spill segments end before that list. Everything except spill segments is written by
+//! checkpoints; a node or page that did not change since the last one stays in place. Together they
+//! are the directory as it was at one log sequence.
 //!
 //! The *superblock* is written to one of two slots in turn, so that a torn write leaves the other:
 //!
@@ -43,13 +43,13 @@ use crate::placement::Extent;
 pub const SLOT_BYTES: usize = 4096;
 const MAGIC: [u8; 4] = *b"UPSS";
 const VERSION: u32 = 3;
-/// The version whose superblocks do not say how much of the log was stable.
+/// The version whose superblocks do not record how much of the log was stable.
 const VERSION_WITHOUT_DURABLE: u32 = 2;
 
-/// Where recovery starts.
+/// The starting point of recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// Which store.
+    /// Identity of the store.
     pub store: [u8; 16],
     /// Counts the superblocks that were written.
     pub generation: u64,
@@ -61,10 +61,10 @@ pub struct Superblock {
     pub root_seq: Seq,
     /// The first space number that was never used.
     pub next_space: SpaceId,
-    /// Where the root is; `None` before the first checkpoint.
+    /// The place of the root; `None` before the first checkpoint.
     pub root: Option<Extent>,
     /// Every record of the log up to this sequence was on stable media when this was written: a log
-    /// that ends before it has lost what was acknowledged. [`Seq::NONE`] if that is not known.
+    /// that ends earlier has lost acknowledged records. [`Seq::NONE`] if that is not known.
     pub durable: Seq,
 }
 
@@ -112,7 +112,7 @@ pub fn decode_superblock(slot: &[u8]) -> Result<Superblock, Malformed> {
     if crc32c::crc32c(checked) != checksum {
         return Err(Malformed("superblock checksum"));
     }
-    // Only what the checksum covers is looked at; store, version and length are known by now.
+    // Only bytes covered by the checksum are read; store, version and length are known by now.
     let mut reader = Reader::new(checked.get(24..).ok_or(Malformed("superblock length"))?);
     Ok(Superblock {
         store,
@@ -126,18 +126,18 @@ pub fn decode_superblock(slot: &[u8]) -> Result<Superblock, Malformed> {
     })
 }
 
-/// Where the image of a node or of a page of the block table is.
+/// The place of the image of a node or of a page of the block table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageRecord {
     /// Number of the node or page.
     pub number: u32,
     /// Begin of the checkpoint that wrote it.
     pub image_seq: Seq,
-    /// Where it is.
+    /// Its place.
     pub extent: Extent,
 }
 
-/// A node as its image has it.
+/// The content of a node image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeRecord {
     /// Distance from the leaves.
@@ -148,21 +148,21 @@ pub struct NodeRecord {
     pub children: Vec<u32>,
 }
 
-/// A block as the block table has it.
+/// An entry of the block table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockRecord {
     /// Its number and birth.
     pub block: BlockRef,
     /// Its key.
     pub key: Box<[u8]>,
-    /// Where it is.
+    /// Its place.
     pub placement: Placement,
 }
 
 /// A space was cloned from another at this sequence: updates up to it concern both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CloneEvent {
-    /// What was cloned.
+    /// The source of the clone.
     pub source: SpaceId,
     /// The clone.
     pub clone: SpaceId,
@@ -173,8 +173,8 @@ pub struct CloneEvent {
 /// A quarantined update that only checkpoints hold, because the log had no room for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CarriedPut {
-    /// It is inside its block if and only if the block's frontier is above this sequence, or equal
-    /// and then putting it again changes nothing.
+    /// It is inside its block if and only if the block's frontier is above this sequence, or equal,
+    /// in which case putting it again changes nothing.
     pub barrier: Seq,
     /// Key in the quarantine table.
     pub key: Vec<u8>,
@@ -189,7 +189,7 @@ pub struct Root {
     pub spaces: Vec<(SpaceRecord, u32)>,
     /// All snapshots, with the sequence that each of them shows.
     pub snapshots: Vec<(SnapshotRecord, Seq)>,
-    /// All modifiers of the application that were given a number.
+    /// All modifiers of the application that have a number.
     pub modifiers: Vec<ModifierRecord>,
     /// All nodes, by number.
     pub nodes: Vec<ImageRecord>,
@@ -207,8 +207,8 @@ pub struct Root {
     pub spill_segments: SpillSegmentList,
 }
 
-/// Spill segments of spilled updates, each with the sequence of its log record, as a root has them:
-/// there may be a hundred thousand, and they are put into a root a few at a time.
+/// Spill segments of spilled updates, each with the sequence of its log record, in the form of a
+/// root: there may be a hundred thousand, and they are added to a root a few at a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpillSegmentList {
     count: u64,
@@ -233,7 +233,7 @@ impl SpillSegmentList {
         Ok((reader.seq()?, read_spill_segment(reader)?))
     }
 
-    /// Reads what is left, which has to be such a list, and checks every spill segment.
+    /// Reads the rest, which has to be such a list, and checks every spill segment.
     fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let count = reader.count(10)?;
         let bytes = reader.take(reader.remaining())?;

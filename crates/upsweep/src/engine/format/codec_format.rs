@@ -4,7 +4,7 @@ use crate::engine::ids::{SnapshotId, SpaceId};
 use crate::log::Seq;
 use std::fmt;
 
-/// Bytes that are not what this version of the format writes; says what was expected.
+/// Bytes that this version of the format does not write; names the part that is malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
@@ -125,7 +125,7 @@ impl<'a> Reader<'a> {
     /// A LEB128 integer.
     ///
     /// # Errors
-    /// [`Malformed`] when cut short or longer than 64 bits.
+    /// [`Malformed`] when truncated or longer than 64 bits.
     #[inline]
     pub fn varint(&mut self) -> Result<u64, Malformed> {
         let mut value = 0u64;
@@ -181,7 +181,7 @@ impl<'a> Reader<'a> {
     /// A length and that many bytes.
     ///
     /// # Errors
-    /// [`Malformed`] when cut short.
+    /// [`Malformed`] when truncated.
     #[inline]
     pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let count = self.narrow()?;
@@ -191,7 +191,7 @@ impl<'a> Reader<'a> {
     /// A length and that many bytes of UTF-8.
     ///
     /// # Errors
-    /// [`Malformed`] when cut short or not UTF-8.
+    /// [`Malformed`] when truncated or not UTF-8.
     pub fn text(&mut self) -> Result<&'a str, Malformed> {
         std::str::from_utf8(self.bytes()?).map_err(|_| Malformed("text"))
     }
@@ -199,7 +199,7 @@ impl<'a> Reader<'a> {
     /// 4 bytes, little-endian.
     ///
     /// # Errors
-    /// [`Malformed`] when cut short.
+    /// [`Malformed`] when truncated.
     pub fn u32(&mut self) -> Result<u32, Malformed> {
         Ok(u32::from_le_bytes(self.array()?))
     }
@@ -207,7 +207,7 @@ impl<'a> Reader<'a> {
     /// 8 bytes, little-endian.
     ///
     /// # Errors
-    /// [`Malformed`] when cut short.
+    /// [`Malformed`] when truncated.
     pub fn u64(&mut self) -> Result<u64, Malformed> {
         Ok(u64::from_le_bytes(self.array()?))
     }
@@ -215,18 +215,18 @@ impl<'a> Reader<'a> {
     /// Exactly `N` bytes.
     ///
     /// # Errors
-    /// [`Malformed`] when cut short.
+    /// [`Malformed`] when truncated.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let mut array = [0; N];
         array.copy_from_slice(self.take(N)?);
         Ok(array)
     }
 
-    /// A count of items that take at least `item_bytes` each, so that a damaged count cannot ask
-    /// for more memory than the bytes that are there justify.
+    /// A count of items that take at least `item_bytes` each, so that a damaged count cannot
+    /// request more memory than the remaining bytes justify.
     ///
     /// # Errors
-    /// [`Malformed`] when the count cannot be true.
+    /// [`Malformed`] when the count is impossible.
     pub fn count(&mut self, item_bytes: usize) -> Result<usize, Malformed> {
         let count: usize = self.narrow()?;
         if count.saturating_mul(item_bytes.max(1)) > self.rest.len() {

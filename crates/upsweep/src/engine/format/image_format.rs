@@ -26,7 +26,7 @@ pub const HEADER_BYTES: usize = 48;
 const MAGIC: [u8; 4] = *b"UPSI";
 const VERSION: u8 = 1;
 
-/// What an image is.
+/// The kind of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ImageKind {
@@ -44,20 +44,20 @@ pub enum ImageKind {
     SpillSegment = 6,
 }
 
-/// What an image says of itself.
+/// The identity of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity<'a> {
-    /// Which store.
+    /// Identity of the store.
     pub store: [u8; 16],
-    /// What it is.
+    /// Its kind.
     pub kind: ImageKind,
-    /// Which space a block was written through or a spill segment is of; number of a node or page;
-    /// 0 for a root.
+    /// The space through which a block was written or that a spill segment belongs to; number of a
+    /// node or page; 0 for a root.
     pub number: u32,
     /// Frontier of a block, last sequence of a spill segment, begin of the checkpoint that wrote a
     /// node, page or root.
     pub seq: Seq,
-    /// Block key, or that of the first block of a spill segment; empty for all else.
+    /// Block key, or that of the first block of a spill segment; empty for all others.
     pub key: &'a [u8],
 }
 
@@ -78,7 +78,7 @@ pub fn encode(identity: &Identity<'_>, body: &[u8], out: &mut [u8]) {
     encode_parts(identity, [&[], body], out);
 }
 
-/// As [`encode`], of a body that lies in two parts.
+/// As [`encode`], for a body in two parts.
 pub fn encode_parts(identity: &Identity<'_>, body: [&[u8]; 2], out: &mut [u8]) {
     let [head, rest] = body;
     let key_len = u16::try_from(identity.key.len()).expect("a block key has at most 4 KiB");
@@ -103,10 +103,10 @@ pub fn encode_parts(identity: &Identity<'_>, body: [&[u8]; 2], out: &mut [u8]) {
     out[4..8].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Checks an image against what it should be and returns where its body lies in `bytes`.
+/// Checks an image against its expected identity and returns the range of its body in `bytes`.
 ///
 /// # Errors
-/// How it differs, for people.
+/// A readable description of the difference.
 pub fn decode(bytes: &[u8], expected: &Identity<'_>) -> Result<std::ops::Range<usize>, String> {
     let (found, body) = parse(bytes).map_err(|error| error.to_string())?;
     if found.store != expected.store {
@@ -129,10 +129,10 @@ pub fn decode(bytes: &[u8], expected: &Identity<'_>) -> Result<std::ops::Range<u
     Ok(body)
 }
 
-/// Checks an image for itself: layout and checksum.
+/// Checks an image on its own: layout and checksum.
 ///
 /// # Errors
-/// [`Malformed`] with the part that is wrong.
+/// [`Malformed`] with the faulty part.
 pub fn parse(bytes: &[u8]) -> Result<(Identity<'_>, std::ops::Range<usize>), Malformed> {
     let mut reader = Reader::new(bytes);
     if reader.array()? != MAGIC {

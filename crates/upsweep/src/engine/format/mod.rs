@@ -1,6 +1,6 @@
 //! Every byte that the engine puts on a device: images, log payloads and the superblock.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
 //! | [`codec_format`] | integers, lengths and byte strings, and the reader that never panics |
 //! | [`image_format`] | the envelope around blocks, directory pages and checkpoint roots |

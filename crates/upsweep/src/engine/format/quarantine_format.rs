@@ -22,12 +22,12 @@ pub struct QuarantineEntry {
     pub key: Vec<u8>,
     /// Its operand.
     pub operand: Vec<u8>,
-    /// Why it was refused.
+    /// The reason of the refusal.
     pub reason: String,
 }
 
 impl QuarantineEntry {
-    /// The range of keys that it removes, if it does.
+    /// The range of keys that it removes, if it removes one.
     #[must_use]
     pub fn range(&self) -> Option<KeyRange<'_>> {
         let (key, operand) = (&*self.key, &*self.operand);
@@ -62,7 +62,7 @@ pub fn encode_entry(entry: &QuarantineEntry) -> Vec<u8> {
 /// Decodes the value of a quarantine record (without the value kind).
 ///
 /// # Errors
-/// [`Malformed`] when it is none.
+/// [`Malformed`] when it is not such a value.
 pub fn decode_entry(value: &[u8]) -> Result<QuarantineEntry, Malformed> {
     let mut reader = Reader::new(value);
     Ok(QuarantineEntry {

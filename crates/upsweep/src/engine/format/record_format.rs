@@ -1,6 +1,6 @@
 //! Payloads of log records.
 //!
-//! A payload starts with one byte that tells its kind:
+//! A payload starts with one byte that gives its kind:
 //!
 //! | kind | content |
 //! |---|---|
@@ -10,21 +10,21 @@
 //! | 4 drop space | space |
 //! | 5 modifier | number, version, name |
 //! | 6 clone | 0, or 1 and a snapshot; then pairs of a source and the space that is its clone |
-//! | 7 release | how much of what was dropped is given back |
+//! | 7 release | how much of what was dropped is released |
 //! | 8 remove range | space, first key, 0, or 1 and the first key beyond |
 //! | 9 deferred counts | updates of the reference array as in kind 1 |
 //! | 10 drop snapshot | snapshot |
-//! | 11 adopt | space, and the one whose blocks it gets, which ends |
+//! | 11 adopt | space, and the source of its blocks, which is dropped |
 //! | 12 spill | spill segments (`spill_segment_format.rs`), each with its blocks |
 //!
 //! A *space* is its number, its companion space (0: none), the snapshot it belongs to (0: none),
 //! format and name. A *snapshot* is its number, a byte (1 if it is temporary, and 2 if an identity
 //! of 16 bytes follows), and its name. A *moved block* is its number, its birth, and its placement.
-//! A *rebuilt group* is a space, blocks that it gives up (number, birth), blocks that it gets (key,
-//! placement), and large values of its companion (key, 0, or 1 and a placement). A *placement* is
-//! the frontier, the distance from the image's sequence up to it, the space that the image names,
-//! records, and the extent: length in units (0: no image), then device and offset in units.
-//! Integers are varints, keys and operands byte strings.
+//! A *rebuilt group* is a space, blocks that are removed (number, birth), blocks that replace them
+//! (key, placement), and large values of its companion (key, 0, or 1 and a placement). A
+//! *placement* is the frontier, the distance from the image's sequence up to it, the space that the
+//! image names, records, and the extent: length in units (0: no image), then device and offset in
+//! units. Integers are varints, keys and operands byte strings.
 //!
 //! The updates of a change are quarantined ones, put into the quarantine table at the sequence of
 //! the change itself, so that they are published with the sweep that refused them or not at all.
@@ -50,23 +50,23 @@ pub struct LoggedUpdate<'a> {
     pub operand: &'a [u8],
 }
 
-/// Where a block is, and what is in it.
+/// The place of a block, and figures of its content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// Updates through this sequence are inside the image, or in the quarantine.
     pub frontier: Seq,
-    /// The frontier when the image was written; [`Seq::NONE`] if updates of the block are lost that
-    /// a spill segment had: then it is damaged for good, however sound its image is.
+    /// The frontier when the image was written; [`Seq::NONE`] if updates of the block in a spill
+    /// segment are lost: then it is permanently damaged, even if its image is sound.
     pub image_seq: Seq,
     /// The space that the image names: the one through which it was written.
     pub image_space: SpaceId,
     /// Records in the image.
     pub records: u32,
-    /// Where the image is; `None` if the block is empty.
+    /// The place of the image; `None` if the block is empty.
     pub extent: Option<Extent>,
 }
 
-/// What is wrong with a block whose updates were in a spill segment that could not be read.
+/// The damage of a block whose updates were in a spill segment that could not be read.
 pub const LOST_UPDATES: &str = "updates of it were in a spill segment that could not be read, \
                                 and are lost: restore the table from a backup";
 
@@ -78,7 +78,7 @@ impl Placement {
     }
 }
 
-/// A block of the directory and when it came into being, for numbers are used again.
+/// A block of the directory with its birth, because numbers are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BlockRef {
     /// Its number.
@@ -87,39 +87,39 @@ pub struct BlockRef {
     pub birth: Seq,
 }
 
-/// A large value: its key, and where it is unless it is gone.
+/// A large value: its key, and its place unless it was removed.
 pub type PlacedValue = (Box<[u8]>, Option<Placement>);
 
-/// Neighbouring blocks of a space that give way to others.
+/// Neighbouring blocks of a space that are replaced by others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rebuilt {
-    /// The space, for which alone it is so: others that share the blocks keep them.
+    /// The only space concerned: others that share the blocks keep them.
     pub space: SpaceId,
-    /// The blocks that were there, in key order.
+    /// The old blocks, in key order.
     pub olds: Vec<BlockRef>,
-    /// Those that take their place, in key order; the first one has the key of the first old one.
+    /// Their replacements, in key order; the first one has the key of the first old one.
     pub news: Vec<(Box<[u8]>, Placement)>,
-    /// Large values that were written or are gone.
+    /// Large values that were written or removed.
     pub values: Vec<PlacedValue>,
 }
 
 /// A change of the directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DirectoryChange {
-    /// Blocks that are as before but for their place, for all spaces that share them.
+    /// Blocks of which only the place has changed, for all spaces that share them.
     pub moved: Vec<(BlockRef, Placement)>,
-    /// Blocks that have split, merged or gone.
+    /// Blocks that have split, merged or been removed.
     pub rebuilt: Vec<Rebuilt>,
 }
 
-/// A space comes into being.
+/// A new space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpaceRecord {
     /// Its number; never used again after it is dropped.
     pub space: SpaceId,
     /// Number of the space that holds its large values, or [`SpaceId::NONE`].
     pub companion: SpaceId,
-    /// The snapshot that it belongs to, or [`SnapshotId::NONE`]. What belongs to one never changes.
+    /// The snapshot that it belongs to, or [`SnapshotId::NONE`]. Spaces of a snapshot never change.
     pub snapshot: SnapshotId,
     /// Name of its block format.
     pub format: String,
@@ -127,30 +127,30 @@ pub struct SpaceRecord {
     pub name: String,
 }
 
-/// A moment of some spaces, kept.
+/// A preserved state of some spaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotRecord {
     /// Its number; never used again.
     pub number: SnapshotId,
     /// Whether it ends with the process that made it.
     pub temporary: bool,
-    /// Tells it from every other one, in copies of the store as well; zero for one that was made
-    /// before snapshots had identities.
+    /// Distinguishes it from every other one, in copies of the store as well; zero for one that was
+    /// made before snapshots had identities.
     pub identity: [u8; 16],
     /// Its name; empty if it is temporary.
     pub name: String,
 }
 
-/// Spaces that come into being as clones of others.
+/// New spaces that are clones of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CloneRecord {
-    /// The snapshot that they make up, if they do.
+    /// The snapshot that they form, if they form one.
     pub snapshot: Option<SnapshotRecord>,
-    /// What is cloned, and the new space.
+    /// The sources, and the new spaces.
     pub pairs: Vec<(SpaceId, SpaceRecord)>,
 }
 
-/// A range of keys of a space goes.
+/// A range of keys of a space is removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeRecord {
     /// The space.
@@ -169,7 +169,7 @@ impl RangeRecord {
     }
 }
 
-/// A modifier gets its number.
+/// A modifier is assigned its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModifierRecord {
     /// Its number in this store.
@@ -189,21 +189,21 @@ pub enum Payload<'a> {
     Change(DirectoryChange, Updates<'a>),
     /// A new space.
     CreateSpace(SpaceRecord),
-    /// The end of a space.
+    /// A space is dropped.
     DropSpace(SpaceId),
     /// A new modifier.
     Modifier(ModifierRecord),
     /// New spaces that are clones.
     Clone(CloneRecord),
-    /// A portion of what was dropped is given back.
+    /// A portion of what was dropped is released.
     Release(usize),
-    /// A range of keys goes.
+    /// A range of keys is removed.
     RemoveRange(RangeRecord),
     /// Deferred reference counts, added to the reference array.
     DeferredCounts(Updates<'a>),
-    /// The end of a snapshot.
+    /// A snapshot is dropped.
     DropSnapshot(SnapshotId),
-    /// A space gets the blocks of another, which ends.
+    /// A space takes over the blocks of another, which is then removed.
     Adopt(SpaceId, SpaceId),
     /// Waiting updates are in spill segments from now on.
     Spill(Vec<Spilled>),
@@ -262,7 +262,7 @@ pub fn updates_len(count: usize, updates_bytes: usize) -> usize {
     1 + varint_len(count as u64) + updates_bytes
 }
 
-/// Writes a record of kind 1 into `room`, which has [`updates_len`] bytes: where it is to be, so
+/// Writes a record of kind 1 into `room`, which has [`updates_len`] bytes at the final place, so
 /// keys and operands are copied once.
 pub fn fill_updates(updates: &[LoggedUpdate<'_>], room: &mut [u8]) {
     let mut room = Room(room);
@@ -315,7 +315,7 @@ pub fn encode_change(
     put_updates(quarantined, out);
 }
 
-/// Appends what names a block for ever.
+/// Appends the permanent identity of a block.
 pub(super) fn put_block_ref(block: BlockRef, out: &mut Vec<u8>) {
     put_varint(out, u64::from(block.number));
     put_varint(out, block.birth.get());
@@ -561,7 +561,7 @@ pub fn encode_spill<'a>(spilled: impl ExactSizeIterator<Item = &'a Spilled>, out
 /// Decodes any payload.
 ///
 /// # Errors
-/// [`Malformed`] when the bytes are none of the kinds above.
+/// [`Malformed`] when the bytes are not of any of the kinds above.
 pub fn decode(payload: &[u8]) -> Result<Payload<'_>, Malformed> {
     let mut reader = Reader::new(payload);
     let decoded = match reader.byte()? {

@@ -1,7 +1,7 @@
-//! Cells of the reference array, as updates of it and records in it have them.
+//! Cells of the reference array, as updates of it and as records in it.
 //!
 //! Key: index of the cell (8 bytes, big-endian), as in any array. Operand and value: a signed
-//! number (8 bytes): what is added, and references beyond the first.
+//! number (8 bytes): the amount to add, and the number of references beyond the first.
 
 /// Key and operand of an addition to a cell.
 #[must_use]
@@ -9,7 +9,7 @@ pub fn encode_cell(index: u64, amount: i64) -> ([u8; 8], [u8; 8]) {
     (index.to_be_bytes(), amount.to_le_bytes())
 }
 
-/// Index and number of a cell; `None` if they are none.
+/// Index and number of a cell; `None` if the bytes are not a cell.
 #[must_use]
 pub fn decode_cell(key: &[u8], number: &[u8]) -> Option<(u64, i64)> {
     let (key, number) = (key.try_into().ok()?, number.try_into().ok()?);

@@ -1,18 +1,18 @@
-//! Spill segments: waiting updates that were spilled to a data device, and the records that tell of
-//! them.
+//! Spill segments: waiting updates that were spilled to a data device, and the records that
+//! describe them.
 //!
 //! The body of a spill segment is the tails of keys that its updates refer to (see
-//! `queue/tails.rs`), the number of its *sections* (4 bytes), where each of them begins in the body
-//! (4 bytes), and the sections, in the order of their keys. A section is the queue of one block as
-//! it was in memory: the key of the block, the first sequence, the number of updates, how much the
-//! block grows if each makes a record, and the packed updates (see `queue/entry.rs`).
+//! `queue/tails.rs`), the number of its *sections* (4 bytes), the offset of each of them in the
+//! body (4 bytes), and the sections, in key order. A section is the queue of one block as it was in
+//! memory: the key of the block, the first sequence, the number of updates, how much the block
+//! grows if each makes a record, and the packed updates (see `queue/entry.rs`).
 //!
 //! A *spill segment record*, in the log and in the checkpoint root, is the form of the spill
 //! segment, a space, the first key, 0, or 1 and the first key beyond, the sequence of the oldest
-//! update, the distance from there to the sequence through which the spill segment has them all,
-//! the number of updates, the sum of growth, and the extent. The form stands in the record, not in
-//! the spill segment, so that a store with spill segments that cannot be read does not open: they
-//! are not damaged.
+//! update, the distance from there to the sequence up to which the spill segment is complete, the
+//! number of updates, the sum of growth, and the extent. The form is in the record, not in the
+//! spill segment, so that a store with spill segments of an unknown form does not open: they are
+//! not damaged.
 
 use super::FIRST_USER_SPACE;
 use super::codec_format::{Malformed, Reader, put_bytes, put_u32, put_varint};
@@ -22,20 +22,20 @@ use crate::engine::queue::{Section, TailTable};
 use crate::log::Seq;
 use crate::placement::Extent;
 
-/// The form of spill segments. Records of before there were tails begin with their space, which is
-/// above.
+/// The form of spill segments. Records from before tails existed begin with their space, whose
+/// number is greater.
 const FORM: u8 = 2;
 const _: () =
     assert!((FORM as u32) < FIRST_USER_SPACE.get(), "spill segments have updates of users' spaces");
 
-/// What the log and the checkpoint say of a spill segment.
+/// The record of a spill segment in the log and the checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpillSegmentRecord {
-    /// The space whose updates they are.
+    /// The space of the updates.
     pub space: SpaceId,
-    /// Where the keys begin that it covers.
+    /// The first key that it covers.
     pub low: Box<[u8]>,
-    /// Where they end; `None` for no bound.
+    /// The first key beyond; `None` for no bound.
     pub high: Option<Box<[u8]>>,
     /// Sequence of its oldest update.
     pub first_seq: Seq,
@@ -43,13 +43,13 @@ pub struct SpillSegmentRecord {
     pub through: Seq,
     /// Number of updates.
     pub updates: u32,
-    /// How much the blocks grow if every update makes a record, about.
+    /// Approximately how much the blocks grow if every update makes a record.
     pub growth_bytes: u64,
-    /// Where it is.
+    /// Its place.
     pub extent: Extent,
 }
 
-/// A spill segment that comes into being, and the blocks whose queues are in it.
+/// A new spill segment, and the blocks whose queues are in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spilled {
     /// The spill segment.
@@ -105,7 +105,7 @@ pub(super) fn read_spilled(reader: &mut Reader<'_>) -> Result<Spilled, Malformed
 }
 
 /// Encodes the body of a spill segment. The sections are of one arena, or of one spill segment: the
-/// tails of one are the first of those of another.
+/// tails of one are a prefix of those of another.
 pub fn encode_spill_segment<'a>(
     sections: impl ExactSizeIterator<Item = Section<'a>> + Clone,
 ) -> Vec<u8> {
@@ -134,12 +134,12 @@ pub fn encode_spill_segment<'a>(
 
 const OFFSET_BYTES: usize = 4;
 
-/// The sections of a spill segment. Only those that are asked for are looked at.
+/// The sections of a spill segment. Only requested ones are read.
 #[derive(Clone, Copy, Debug)]
 pub struct Sections<'a> {
     body: &'a [u8],
     tails: TailTable<'a>,
-    /// Where each section begins in the body.
+    /// Offset of each section in the body.
     offsets: &'a [u8],
 }
 
@@ -168,7 +168,7 @@ impl<'a> Sections<'a> {
         self.offsets.len() / OFFSET_BYTES
     }
 
-    /// One section; its updates are not looked at.
+    /// One section; its updates are not examined.
     ///
     /// # Errors
     /// [`Malformed`] when there is none.
@@ -182,7 +182,7 @@ impl<'a> Sections<'a> {
     /// How many sections begin at or below this key.
     ///
     /// # Errors
-    /// [`Malformed`] when one of those that are looked at is none.
+    /// [`Malformed`] when one of those that are read is malformed.
     pub fn begin_at_or_below(&self, key: &[u8]) -> Result<usize, Malformed> {
         let (mut low, mut high) = (0, self.count());
         while low < high {
@@ -206,14 +206,14 @@ mod tests {
     use crate::engine::queue::{Arena, Packed, Queue};
     use crate::engine::registry::{DELETE_RANGE, ModifierId, Modifiers};
 
-    /// The queues of some blocks, whose keys end alike.
+    /// The queues of some blocks, whose keys have common endings.
     fn queues() -> Vec<Packed> {
         let mut arena = Arena::new(1 << 20, 1 << 20);
         let mut seq = Seq::NONE;
         let mut queue = |block: u8| {
             let mut queue = Queue::default();
             let tails = [&b" and an end"[..], b": the number of all things", &[b'.'; 300]];
-            // Blocks are frozen while the arena still learns.
+            // Blocks are frozen while the arena is still learning.
             for tail in &tails[..=usize::from(block) / 2] {
                 for number in 0..5u8 {
                     seq = seq.next();

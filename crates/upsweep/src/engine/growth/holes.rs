@@ -1,18 +1,18 @@
-//! Free space of files that goes back to their file systems.
+//! Return of free space of files to their file systems.
 //!
-//! Free space of a file is allocated, so that what was accepted has room. What is free beyond that,
-//! and beyond a reserve, is *in excess*: holes are punched, and from then on the space is no longer
+//! Free space of a file is allocated, so that accepted updates have room. Free space beyond that
+//! and beyond a reserve is *in excess*: holes are punched, and from then on the space is no longer
 //! free (see `placement/space_map.rs`); growth allocates it again. Nothing that can be recovered
-//! refers to free space, and a read of what was there a moment ago finds out in any case.
+//! refers to free space, and a read of space that has just been freed is detected anyway.
 //!
-//! Only what was in excess for the whole of a window goes back, so that what runs and checkpoints
-//! use for a while stays, and a piece at a time, as a file system writes nothing else to a file
-//! while it punches a hole.
+//! Only space that was in excess for the whole of a window is returned, so that what runs and
+//! checkpoints use temporarily stays. It is returned a piece at a time, because a file system
+//! writes nothing else to a file while it punches a hole.
 //!
-//! Nothing on disk tells where holes are. At open every granule that is wholly free may be one: it
-//! has to be allocated before it is used, and it may have space that was to go back in an earlier
-//! session. So when nothing has asked for it within the window, it goes back as well: to punch a
-//! hole twice does nothing.
+//! The positions of holes are not stored. At open every granule that is wholly free may be one: it
+//! has to be allocated before it is used, and it may be allocated space that was due for return in
+//! an earlier session. So if it is not needed within the window, it is returned as well: punching a
+//! hole twice has no effect.
 
 use super::{Asked, Growth};
 use crate::device::{DeviceId, Operation};
@@ -20,22 +20,22 @@ use crate::engine::base::Base;
 use crate::engine::io::IoKind;
 use crate::engine::policy::{self, PUNCH_BYTES_MAX};
 
-/// What is to go back.
+/// The space to return.
 pub(super) struct Punching {
     window_began_us: u64,
     /// The least excess in this window, in bytes.
     least: u64,
-    /// Bytes of free space that are to go back now.
+    /// Bytes of free space to return now.
     left: u64,
-    /// What may have been holes at open is to go back now.
+    /// Possible holes at open are to be returned now.
     is_rest_due: bool,
     devices: Vec<DeviceHoles>,
 }
 
 struct DeviceHoles {
-    /// It takes discards.
+    /// It supports discards.
     punches: bool,
-    /// What may have been a hole at open, and lies below, may have space.
+    /// Possible holes at open below this offset may be allocated.
     rest_below: u64,
 }
 
@@ -59,8 +59,8 @@ impl Punching {
         (self.left, self.is_rest_due) = (0, false);
     }
 
-    /// A device cannot punch holes, or has failed: it is not asked again. A part of the hole may be
-    /// there, so it stays one.
+    /// A device cannot punch holes, or has failed: it is not asked again. A part of the hole may
+    /// have been punched, so it stays one.
     pub(super) fn refused(&mut self, device: DeviceId) {
         self.devices[usize::from(device.0)].punches = false;
     }
@@ -77,7 +77,7 @@ impl Punching {
 }
 
 impl Growth {
-    /// Takes all free granules of files for holes, as any of them may be one.
+    /// Treats all free granules of files as holes, as any of them may be one.
     pub(in crate::engine) fn find_holes(&self, base: &mut Base) {
         let granule = base.config.file_space.granule_bytes;
         for device in self.growable() {
@@ -85,22 +85,22 @@ impl Growth {
         }
     }
 
-    /// Has free space of files go back to their file systems at once, but for what the store keeps:
-    /// see [`FileSpace`](crate::engine::FileSpace).
+    /// Returns free space of files to their file systems at once, except what the store keeps: see
+    /// [`FileSpace`](crate::engine::FileSpace).
     pub(in crate::engine) fn request_punching(&mut self) {
         let punching = &mut self.punching;
         (punching.left, punching.is_rest_due) = (u64::MAX, true);
     }
 
-    /// Whether free space of files is going back. It ends when there is no excess any more, when
-    /// devices refuse, or when they have to grow and cannot.
+    /// Whether free space of files is being returned. This ends when there is no excess any more,
+    /// when devices refuse, or when they have to grow and cannot.
     #[must_use]
     pub(in crate::engine) fn is_punching(&self) -> bool {
         let punching = &self.punching;
         punching.left > 0 || punching.is_rest_due || matches!(self.asked, Some(Asked::Hole))
     }
 
-    /// Punches the next hole, where nothing wants to grow; `spare` are the free bytes that are not
+    /// Punches the next hole, unless a device is to grow; `spare` are the free bytes that are not
     /// reserved.
     pub(super) fn pump_punching(&mut self, base: &mut Base, spare: u64) {
         let space = base.config.file_space;
@@ -116,8 +116,8 @@ impl Growth {
         base.metrics.holes_punched_total.add(1);
     }
 
-    /// Where the next hole is to be punched: in free space, which is a hole from now on; then in
-    /// what may have been one at open.
+    /// The place of the next hole to punch: in free space, which is a hole from now on; then in a
+    /// possible hole at open.
     fn next_hole(&mut self, base: &mut Base) -> Option<(DeviceId, u64, u64)> {
         let granule = base.config.file_space.granule_bytes;
         let punching = &mut self.punching;

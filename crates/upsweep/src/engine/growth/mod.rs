@@ -1,18 +1,18 @@
-//! Room on the data devices: what is kept for updates that wait, and how the devices grow.
+//! Room on the data devices: the reserve for waiting updates, and growth of the devices.
 //!
-//! An update is accepted only if the devices have room for what a sweep will make of it. So no
-//! sweep fails for lack of space, however late the device says that it is full, and the log can
-//! always be released. (In the manner of delayed allocation in file systems, which reserve at the
-//! write what they place at the flush.) Deletions reserve nothing: they are the way out of full
+//! An update is accepted only if the devices have room for the blocks that a sweep will make of it.
+//! So no sweep fails for lack of space, however late the device reports that it is full, and the
+//! log can always be released. (This resembles delayed allocation in file systems, which reserve at
+//! the write what they place at the flush.) Deletions reserve nothing: they are the way out of full
 //! devices.
 //!
 //! A file grows by its holes, the lowest first, and at its end when it has no more. After an open
-//! some holes may have space in truth, which the file system gives even when it is full: so when
-//! the shortest step into a hole is refused, the next hole is tried.
+//! some presumed holes may be allocated, and the file system grants these even when it is full: so
+//! when the shortest step into a hole is refused, the next hole is tried.
 //!
 //! Invariant: the free bytes are at least [`Growth::reserved_bytes`] when an update that may grow
-//! its block is accepted. Its terms are estimates from above; should they ever be too low, the run
-//! that finds no room is cancelled, its updates wait again, and the store counts as full.
+//! its block is accepted. Its terms are upper estimates; should they ever be too low, the run that
+//! finds no room is cancelled, its updates wait again, and the store counts as full.
 
 mod holes;
 
@@ -31,20 +31,20 @@ use crate::placement::SpaceMap;
 /// Whether and how the devices are to grow.
 pub(super) struct Growth {
     devices: Vec<DeviceGrowth>,
-    /// What a device is asked for. One request at a time: so no hole is punched where space is
-    /// being allocated.
+    /// The request to a device. One at a time: so no hole is punched where space is being
+    /// allocated.
     asked: Option<Asked>,
-    /// When it was asked.
+    /// When it was made.
     began_us: u64,
     /// Bytes that the last update was short of; 0 if it had room.
     wanted: u64,
-    /// Nobody could grow: not to be asked again before this time.
+    /// No device could grow: do not ask again before this time.
     refused_until: Option<u64>,
-    /// How often a hole was refused since they were all tried anew.
+    /// How often a hole was refused since all of them were last retried.
     holes_refused: u32,
     /// Bytes that no waiting update may count on: see [`Growth::reserved_bytes`].
     kept: u64,
-    /// What goes back to the file systems.
+    /// The return of space to the file systems.
     punching: Punching,
 }
 
@@ -54,7 +54,7 @@ pub(super) enum Asked {
     Hole,
 }
 
-/// A range to be allocated, and how many bytes more will be free.
+/// A range to be allocated, and the resulting gain in free bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Allocation {
     offset: u64,
@@ -62,14 +62,14 @@ pub(super) struct Allocation {
     gain: u64,
 }
 
-/// How one device grows.
+/// Growth of one device.
 struct DeviceGrowth {
     is_growable: bool,
-    /// The longest step of its end that was not refused yet, in bytes.
+    /// The longest step at its end that was not refused yet, in bytes.
     step_max: u64,
     /// The longest step into its holes that was not refused yet, in bytes.
     hole_step_max: u64,
-    /// Holes below were refused.
+    /// Holes below this offset were refused.
     holes_from: u64,
 }
 
@@ -93,20 +93,20 @@ impl Growth {
         }
     }
 
-    /// Whether a device is on its way to more or less space.
+    /// Whether a device is being asked for more or less space.
     pub(super) fn is_under_way(&self) -> bool {
         self.asked.is_some()
     }
 
-    /// Asks all devices again from now on: somebody may have made room.
+    /// Asks all devices again from now on: space may have become available.
     pub(super) fn forget_refusals(&mut self) {
         for device in &mut self.devices {
             (device.step_max, device.hole_step_max) = (ANY_STEP, ANY_STEP);
         }
     }
 
-    /// The same some time after everything was refused. Holes are tried behind those that were
-    /// tried last, and all of them in turn.
+    /// The same some time after everything was refused. Holes are tried cyclically, starting after
+    /// the last ones tried.
     fn try_anew(&mut self, map: &SpaceMap) {
         self.forget_refusals();
         self.holes_refused = 0;
@@ -129,9 +129,9 @@ impl Growth {
 }
 
 impl Growth {
-    /// Whether there is room for what a sweep will make of these updates, besides all that waits.
-    /// If not, growth is asked for.
-    /// `copies` are bytes of images that become separate ones.
+    /// Whether there is room for the blocks that a sweep will make of these updates, besides
+    /// everything that waits. If not, requests growth. `copies` are bytes of images that become
+    /// separate ones.
     pub(super) fn has_room_for(
         &mut self,
         base: &Base,
@@ -149,7 +149,7 @@ impl Growth {
         fits
     }
 
-    /// Whether the last update was short of room that growth may make.
+    /// Whether the last update lacked room that growth may make.
     pub(super) fn grows_for_room(&self, base: &Base) -> bool {
         self.wanted > 0
             && self.refused_until.is_none()
@@ -157,21 +157,20 @@ impl Growth {
             && !base.gate.is_paused()
     }
 
-    /// Whether the last update was short of room that neither growth nor a sweep will make:
-    /// `is_swept` says that nothing waits for one.
+    /// Whether the last update lacked room that neither growth nor a sweep will make: `is_swept`
+    /// states that nothing waits for one.
     pub(super) fn is_out_of_room(&self, base: &Base, is_swept: bool) -> bool {
         let refused = self.refused_until.is_some_and(|until| base.now_us < until);
         self.wanted > 0 && refused && (base.index.is_full() || is_swept)
     }
 
-    /// Bytes that have to stay free for what waits, for `more` bytes of updates of so many blocks,
-    /// and for checkpoints and runs.
+    /// Bytes that have to stay free for what waits, for `more` bytes of updates of this many
+    /// blocks, and for checkpoints and runs.
     pub(super) fn reserved_bytes(&self, base: &Base, more: u64, blocks: usize) -> u64 {
         policy::reserved_bytes(&base.demand(more, blocks, self.kept))
     }
 
-    /// Has devices grown when an update was short of room, or soon will be; and has what is in
-    /// excess go back.
+    /// Grows devices when an update lacked room, or soon will; and returns space in excess.
     pub(super) fn pump(&mut self, base: &mut Base) {
         self.kept = policy::kept_bytes(base.checkpoint_bytes(), base.shadow_bytes());
         if self.refused_until.is_some_and(|until| until <= base.now_us) {
@@ -200,7 +199,7 @@ impl Growth {
         self.growable().next().is_some()
     }
 
-    /// Has a growable data device allocate `bytes` more, or a part of that; `false` if none can.
+    /// Makes a growable data device allocate `bytes` more, or a part of that; `false` if none can.
     pub(super) fn begin(&mut self, base: &mut Base, bytes: u64) -> bool {
         if self.is_under_way() || base.gate.is_paused() {
             return self.is_under_way();
@@ -219,13 +218,13 @@ impl Growth {
         true
     }
 
-    /// In what step a device is to grow that is short of `bytes`.
+    /// The growth step of a device that lacks `bytes`.
     fn step(&self, base: &Base, device: DeviceId, bytes: u64) -> u64 {
         let capacity = base.index.space_map.capacity_bytes_of(device);
         policy::step_bytes(capacity, bytes, &base.config.file_space)
     }
 
-    /// The next holes to be allocated for `bytes`, if there are any that were not refused.
+    /// The next holes to allocate for `bytes`, if there are any that were not refused.
     fn next_holes(&self, base: &Base, bytes: u64) -> Option<(DeviceId, Allocation)> {
         if self.holes_refused >= HOLES_REFUSED_MAX {
             return None;
@@ -238,7 +237,7 @@ impl Growth {
         })
     }
 
-    /// How the end of a device is to move for `bytes`, if one can make as much room.
+    /// The extension of a device at its end for `bytes`, if one can make as much room.
     fn next_extension(&self, base: &Base, bytes: u64) -> Option<(DeviceId, Allocation)> {
         let space = &base.config.file_space;
         self.growable().find_map(|device| {
@@ -253,7 +252,7 @@ impl Growth {
     pub(super) fn file_space_done(&mut self, base: &mut Base, completion: &Completion) {
         base.waiters.tell();
         let (device, is_done) = (completion.device, completion.result.is_ok());
-        match self.asked.take().expect("one request is on its way") {
+        match self.asked.take().expect("one request is in flight") {
             Asked::Allocation(allocation) => self.allocated(base, device, allocation, is_done),
             Asked::Hole if is_done => {}
             Asked::Hole => self.punching.refused(device),

@@ -1,5 +1,5 @@
-//! What a checkpoint asks of the index: the nodes and pages that it has to write, as they were when
-//! it began; and the way back, from what a checkpoint holds to the directory.
+//! The index side of checkpoints: the nodes and pages to write, as they were when the checkpoint
+//! began; and the restoration of the directory from a checkpoint.
 
 use super::Index;
 use crate::engine::directory::Directory;
@@ -10,12 +10,12 @@ use crate::engine::tree::{Node, NodeId};
 use crate::error::Error;
 use crate::log::Seq;
 
-/// A node or page that is to be written: its kind, number and body.
+/// A node or page to write: its kind, number and body.
 pub(in crate::engine) type Unwritten = (ImageKind, u32, Vec<u8>);
 
 impl Index {
-    /// From now on what changes is kept as it is, until it was written. Clones are forgotten that
-    /// concern neither a replay from `replay_from` on nor a spill segment.
+    /// From now on the old version of what changes is kept until it was written. Forgets clones
+    /// that concern neither a replay from `replay_from` on nor a spill segment.
     pub(in crate::engine) fn begin_checkpoint(&mut self, replay_from: Seq) {
         let oldest_spill_segment = self.spill_segments.oldest().unwrap_or(Seq::MAX);
         self.directory.trees.changes().begin_checkpoint();
@@ -43,7 +43,7 @@ impl Index {
         Some((ImageKind::Page, page, table.encode_page(page)))
     }
 
-    /// The checkpoint was given up: nothing is kept for it any more.
+    /// The checkpoint was abandoned: nothing is kept for it any more.
     pub(in crate::engine) fn abandon_checkpoint(&mut self) {
         self.directory.trees.changes().abandon_checkpoint();
         self.directory.table.changes().abandon_checkpoint();
@@ -59,19 +59,19 @@ impl Index {
         }
     }
 
-    /// Takes over a block of a checkpoint.
+    /// Restores a block of a checkpoint.
     pub(in crate::engine) fn restore_block(&mut self, record: BlockRecord) {
         self.directory.table.restore(record);
     }
 
-    /// Takes over a node of a checkpoint, whose blocks are there.
+    /// Restores a node of a checkpoint, whose blocks are restored already.
     pub(in crate::engine) fn restore_node(&mut self, number: u32, record: NodeRecord) {
         let restored = Node::restored(record, &self.directory.table);
         self.directory.trees.restore_node(number, restored);
     }
 
-    /// Takes over the spaces of a checkpoint, whose nodes and blocks are there, and all else that
-    /// its root holds. Returns what is wrong with the trees.
+    /// Restores the spaces of a checkpoint, whose nodes and blocks are restored already, and
+    /// everything else that its root holds. Returns faults of the trees.
     ///
     /// # Errors
     /// As [`Bindings::format_or_stand_in`](crate::engine::registry::Bindings::format_or_stand_in).

@@ -1,21 +1,21 @@
-//! What is known of the data: the directory, the queue of every block, and the places of images.
+//! The index of the data: the directory, the queue of every block, and the places of images.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | `mod.rs` | the state, and the figures that others ask for |
-//! | `queues.rs` | updates reach queues; runs and spills take what waits and give it back |
-//! | `publish.rs` | changes of the directory take effect, in replay as when they were made |
-//! | `places.rs` | where images are, and what becomes of space that nobody is at any more |
+//! | `queues.rs` | updates reach queues; runs and spills take what waits and return it |
+//! | `publish.rs` | changes of the directory take effect, in replay as in normal operation |
+//! | `places.rs` | places of images, and release of unused space |
 //! | `spilled.rs` | which spill segments concern which blocks |
 //! | `checkpointed.rs` | what a checkpoint has to write, and how it is read again |
 //! | `unregistered.rs` | spaces whose block format this process does not have |
-//! | `owner.rs` | through which space a block is seen, and who shares it |
+//! | `owner.rs` | the space through which a block is seen, and the others that share it |
 //!
-//! Everything here may be read by the parts above; it changes by the functions here alone, which
-//! keep what belongs together in agreement. Invariants: an update waits in one place, a queue, a
-//! frozen copy, the pending updates of a space, or a spill segment; `frozen_bytes`,
-//! `pending_bytes` and `copy_bytes` are the sums over what there is; a place is in use if and only
-//! if an image, a spill segment, or the last checkpoint is there.
+//! The parts above may read everything here; only the functions here change it, and keep related
+//! fields consistent. Invariants: an update waits in exactly one place, a queue, a frozen copy, the
+//! pending updates of a space, or a spill segment; `frozen_bytes`, `pending_bytes` and `copy_bytes`
+//! are the sums over the existing items; a place is in use if and only if it holds an image, a
+//! spill segment, or the last checkpoint.
 
 mod checkpointed;
 mod owner;
@@ -54,11 +54,11 @@ pub(super) struct Index {
     directory: Directory,
     arena: Arena,
     pub(super) space_map: SpaceMap,
-    /// Which blocks are where; several may share a place.
+    /// Places of blocks; several may share one.
     physical: BTreeSet<(DeviceId, u64, BlockId)>,
-    /// Blocks without image for which something waits: space, key.
+    /// Blocks without an image that have waiting updates: space, key.
     unplaced: BTreeSet<(SpaceId, BlockKey, BlockId)>,
-    /// Blocks that are to be swept out of turn.
+    /// Blocks to be swept out of turn.
     out_of_turn: BTreeSet<BlockId>,
     pub(super) spill_segments: SpillSegments,
     pub(super) cache: Cache,
@@ -66,10 +66,11 @@ pub(super) struct Index {
     frozen_bytes: usize,
     /// Memory of updates that wait for their record: see `pending.rs`.
     pending_bytes: usize,
-    /// Bytes of images that blocks which wait share with others: their next images are separate.
+    /// Bytes of images that blocks with waiting updates share with others: their next images are
+    /// separate.
     copy_bytes: u64,
     /// Places that only the last checkpoint refers to: of images since changes were carried, and of
-    /// spill segments that nobody needs any more. The next checkpoint gives them free.
+    /// spill segments that are no longer needed. The next checkpoint frees them.
     outdated: Vec<Extent>,
     /// The number of the next space.
     next_space: SpaceId,
@@ -79,20 +80,20 @@ pub(super) struct Index {
     frontier: Seq,
     /// The data devices had no room for the last run.
     full: bool,
-    /// The second pass of recovery is on: updates arrive with the sequences of the log.
+    /// The second pass of recovery is in progress: updates arrive with the sequences of the log.
     replaying: bool,
     /// There are spaces whose block format is not registered.
     has_unregistered: bool,
-    /// Ranges of keys whose removal replay will come to: sequence and range.
+    /// Ranges of keys whose removal replay has yet to reach: sequence and range.
     removed_ranges: Vec<(Seq, RangeRecord)>,
     /// A block whose queue reaches this many bytes is swept out of turn.
     oversized_queue_bytes: usize,
-    /// Memory for where the updates of a record go; empty between uses.
+    /// Buffer for the destinations of the updates of a record; empty between uses.
     targets: Vec<Option<Target>>,
 }
 
 impl Index {
-    /// An index of nothing, in which everything up to `frontier` is swept.
+    /// An empty index, in which everything up to `frontier` is swept.
     pub(super) fn new(
         config: &Config,
         registry: &Registry,
@@ -137,12 +138,12 @@ impl Index {
         &self.arena
     }
 
-    /// Which blocks are where, in physical order; several may share a place.
+    /// Places of blocks, in physical order; several blocks may share one.
     pub(super) fn placed(&self) -> &BTreeSet<(DeviceId, u64, BlockId)> {
         &self.physical
     }
 
-    /// Blocks without image for which something waits, in key order.
+    /// Blocks without an image that have waiting updates, in key order.
     pub(super) fn unplaced(&self) -> &BTreeSet<(SpaceId, BlockKey, BlockId)> {
         &self.unplaced
     }
@@ -157,17 +158,18 @@ impl Index {
         self.pending_bytes
     }
 
-    /// Bytes of images that will be separate ones, for the blocks that wait share them.
+    /// Bytes of images that will become separate ones, because blocks with waiting updates share
+    /// them.
     pub(super) fn copy_bytes(&self) -> u64 {
         self.copy_bytes
     }
 
-    /// Who is shown the blocks of a space.
+    /// The visitors of the blocks of all spaces.
     pub(super) fn visitors(&self) -> &Arc<Visitors> {
         &self.visitors
     }
 
-    /// Has the blocks of a space shown to `visitor` from now on.
+    /// Shows the blocks of a space to `visitor` from now on.
     pub(super) fn set_visitor(&mut self, space: SpaceId, visitor: Option<Arc<dyn BlockVisitor>>) {
         Arc::make_mut(&mut self.visitors).set(space, visitor);
     }
@@ -177,12 +179,12 @@ impl Index {
         self.next_space
     }
 
-    /// The number of the next snapshot: snapshots draw theirs from those of spaces.
+    /// The number of the next space, as snapshots draw theirs from those of spaces.
     pub(super) fn next_snapshot(&self) -> SnapshotId {
         SnapshotId::new(self.next_space.get())
     }
 
-    /// So many spaces are given numbers, and as many companions.
+    /// Assigns numbers to this many spaces, and as many companions.
     pub(super) fn take_spaces(&mut self, count: u32) {
         self.next_space = self.next_space.plus(2 * count);
     }
@@ -192,12 +194,12 @@ impl Index {
         self.accepted
     }
 
-    /// Updates up to this sequence are in the queues, or will be before any that come later.
+    /// Updates up to this sequence are in the queues, or will be before any later ones.
     pub(super) fn accept_through(&mut self, seq: Seq) {
         self.accepted = self.accepted.max(seq);
     }
 
-    /// Tells what was accepted so far from what comes, when ages are asked for.
+    /// Separates what was accepted so far from what follows, for queries of ages.
     pub(super) fn mark_accepted(&mut self) {
         self.arena.mark(self.accepted.next());
     }
@@ -212,12 +214,12 @@ impl Index {
         self.full
     }
 
-    /// Whether they had room.
+    /// Sets whether they had room.
     pub(super) fn set_full(&mut self, is_full: bool) {
         self.full = is_full;
     }
 
-    /// Has a block swept out of turn.
+    /// Marks a block to be swept out of turn.
     pub(super) fn sweep_out_of_turn(&mut self, block: BlockId) {
         self.out_of_turn.insert(block);
     }
@@ -227,7 +229,7 @@ impl Index {
         !self.out_of_turn.is_empty()
     }
 
-    /// Takes out the next block that is to be swept out of turn.
+    /// Takes out the next block to be swept out of turn.
     pub(super) fn next_out_of_turn(&mut self) -> Option<BlockId> {
         while let Some(id) = self.out_of_turn.pop_first() {
             let block = self.directory.block(id);
@@ -246,33 +248,33 @@ impl Index {
 
     /// Everything of the log is in images, queues and spill segments.
     pub(super) fn end_replay(&mut self) {
-        debug_assert!(self.replaying, "what ends has begun");
+        debug_assert!(self.replaying, "replay must begin before it ends");
         self.replaying = false;
         self.removed_ranges.clear();
     }
 
-    /// Whether the second pass of recovery is on.
+    /// Whether the second pass of recovery is in progress.
     pub(super) fn is_replaying(&self) -> bool {
         self.replaying
     }
 
-    /// Replay will come to the removal of this range.
+    /// Replay will reach the removal of this range.
     pub(super) fn will_remove(&mut self, seq: Seq, range: RangeRecord) {
         self.removed_ranges.push((seq, range));
     }
 
-    /// Ranges of keys whose removal replay will come to, with their sequences.
+    /// Ranges of keys whose removal replay has yet to reach, with their sequences.
     pub(super) fn removed_ranges(&self) -> &[(Seq, RangeRecord)] {
         &self.removed_ranges
     }
 
-    /// Gives the memory of [`Index::route`] back.
+    /// Returns the buffer of [`Index::route`].
     pub(super) fn keep_targets(&mut self, mut targets: Vec<Option<Target>>) {
         targets.clear();
         self.targets = targets;
     }
 
-    /// The record of a space.
+    /// Checks that a space exists, and returns its record.
     ///
     /// # Errors
     /// [`RequestError::NoTable`].
@@ -281,7 +283,7 @@ impl Index {
         self.directory.space(space).map(|space| &space.record).ok_or_else(no_table)
     }
 
-    /// Where the positions of the block at `low` end.
+    /// The end of the positions of the block at `low`.
     pub(super) fn high_of(&self, space: SpaceId, low: &[u8]) -> Option<Box<[u8]>> {
         let found = self.directory.space(space)?;
         if found.format.routing() == Routing::Exact {
@@ -300,27 +302,27 @@ impl Index {
         }
     }
 
-    /// The change of this sequence to a space as a whole has come.
+    /// The change of this sequence to a space as a whole has taken effect.
     fn lower_fence(&mut self, space: SpaceId, seq: Seq) {
         if let Some(space) = self.directory.space_mut(space) {
             space.fences.retain(|fence| *fence != seq);
         }
     }
 
-    /// Moves the global frontier: what is older than all that waits is in images or spill segments.
-    /// What is not in effect yet may still put updates of its sequence on queues: `next` is the
-    /// first such sequence, `last` that of the last record.
+    /// Moves the global frontier: what is older than all waiting updates is in images or spill
+    /// segments. Records not in effect yet may still put updates of their sequence on queues:
+    /// `next` is the first such sequence, `last` that of the last record.
     pub(super) fn find_frontier(&mut self, next: Option<Seq>, last: Seq) {
         let next = next.unwrap_or(Seq::MAX);
         let before = self.frontier;
-        assert!(before < next, "what is not in effect yet is beyond the frontier");
+        assert!(before < next, "records not in effect yet are beyond the frontier");
         let waiting = self.arena.oldest().unwrap_or(Seq::MAX).min(next);
         // Records that are not updates need no sweep, and replay has not seen all of them.
         let seen = if self.replaying { self.accepted } else { last };
         let frontier = waiting.previous().min(seen);
         self.frontier = before.max(frontier);
         assert!(self.frontier < next && self.frontier <= last, "nor does it pass the log");
-        debug_assert!(self.swept() <= self.frontier, "what is in images is out of queues");
+        debug_assert!(self.swept() <= self.frontier, "swept updates are no longer queued");
     }
 
     /// Every update up to this sequence is inside a published image.
@@ -349,7 +351,7 @@ impl Index {
         self.directory.table.from(0).map(|block| u64::from(block.spilled)).sum()
     }
 
-    /// The error that says that the data devices are full.
+    /// The error for full data devices.
     pub(super) fn full_error(&self) -> Error {
         RetryError::Full { capacity_bytes: self.space_map.capacity_bytes() }.into()
     }

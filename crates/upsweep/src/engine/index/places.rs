@@ -1,8 +1,8 @@
-//! Where images are, and what becomes of space that nobody is at any more.
+//! Places of images, and release of unused space.
 //!
-//! Invariant: what is given free is referred to by nothing durable. So space that a logged change
-//! leaves behind is free at once, and space that a carried change leaves behind when the checkpoint
-//! which carries it is complete.
+//! Invariant: nothing durable refers to freed space. So space that a logged change leaves behind is
+//! free at once, and space that a carried change leaves behind is free when the checkpoint which
+//! carries it is complete.
 
 use super::Index;
 use crate::broken::{self, Fault};
@@ -10,27 +10,27 @@ use crate::engine::directory::BlockId;
 use crate::engine::format::record_format::Placement;
 use crate::placement::Extent;
 
-/// What becomes of the space that a change leaves behind.
+/// When the space that a change leaves behind becomes free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Release {
-    /// It is free: the change is in the log.
+    /// Now: the change is in the log.
     Now,
-    /// It is free when the next checkpoint is complete, which will hold the change.
+    /// When the next checkpoint is complete, which will hold the change.
     AfterCheckpoint,
-    /// Nothing: in replay the map of free space is not kept, and queues are empty.
+    /// Never: in replay the map of free space is not kept, and queues are empty.
     Never,
 }
 
 impl Index {
-    /// Says where a block is from now on.
+    /// Sets the place of a block.
     pub(super) fn place(&mut self, id: BlockId, placement: Placement, release: Release) {
         let before = self.directory.table.place(id, placement);
         assert!(
             before.frontier <= placement.frontier,
-            "the frontier of a block never moves back: replay goes by it"
+            "the frontier of a block never moves back: replay relies on it"
         );
         let block = self.directory.block_mut(id);
-        block.spilled = 0; // A run applies what spill segments have with what waits in memory.
+        block.spilled = 0; // A run applies the updates of spill segments too.
         let copied = std::mem::take(&mut block.copied_bytes);
         self.mark_if_spilled(id);
         self.copy_bytes -= u64::from(copied);
@@ -50,14 +50,14 @@ impl Index {
         }
     }
 
-    /// A block is at this extent. Replay indexes places at its end.
+    /// Adds a block to this extent. Replay indexes places at its end.
     pub(super) fn enter(&mut self, id: BlockId, extent: Option<Extent>, release: Release) {
         if let Some(extent) = extent.filter(|_| release != Release::Never) {
             self.physical.insert((extent.device, extent.offset, id));
         }
     }
 
-    /// A block is at this extent no more, which is given back unless another block is there.
+    /// Removes a block from this extent, which is released unless another block is there.
     fn leave(&mut self, id: BlockId, extent: Option<Extent>, release: Release) {
         let Some(extent) = extent else { return };
         let (device, offset) = (extent.device, extent.offset);
@@ -74,7 +74,7 @@ impl Index {
         self.physical.range(places).map(|place| place.2)
     }
 
-    /// Gives an extent back that no block is at.
+    /// Releases an extent that no block uses.
     pub(super) fn discard(&mut self, extent: Option<Extent>, release: Release) {
         let Some(extent) = extent else { return };
         if !broken::is(Fault::StaleCache) {
@@ -87,7 +87,7 @@ impl Index {
         }
     }
 
-    /// Gives the memory and the places of blocks back that no space has any more.
+    /// Releases the memory and the places of blocks that no space has any more.
     pub(super) fn give_back(&mut self, release: Release) {
         for (id, mut block) in self.directory.take_freed() {
             self.out_of_turn.remove(&id);
@@ -101,7 +101,7 @@ impl Index {
         }
     }
 
-    /// Takes the extents that the next checkpoint is to give free.
+    /// Takes the extents that the next checkpoint is to free.
     pub(in crate::engine) fn take_outdated(&mut self) -> Vec<Extent> {
         std::mem::take(&mut self.outdated)
     }

@@ -1,9 +1,9 @@
-//! What takes effect when a log record is durable.
+//! Changes that take effect when a log record is durable.
 //!
 //! The directory is a function of the log: every change of it is one of the events below, applied
 //! in log order, when its record is durable; recovery applies the same events from the same
-//! records. So an event may depend on the directory and on its own content, never on what else this
-//! process knows. What it does to queues is for this process only: recovery fills the queues
+//! records. So an event may depend on the directory and on its own content, but never on any other
+//! state of this process. Its effect on queues is for this process only: recovery fills the queues
 //! afterwards.
 //!
 //! *Blocks*: an update that finds its block shared gets a copy of the block for its space alone,
@@ -72,7 +72,7 @@ impl Index {
         }
     }
 
-    /// Sees to it that a block covers `position` which belongs to `space` alone.
+    /// Ensures that a block covers `position` which belongs to `space` alone.
     fn need_block(
         &mut self,
         space: SpaceId,
@@ -90,7 +90,7 @@ impl Index {
         })
     }
 
-    /// Gives `space` a block of its own in place of one that others keep: same image, same waiting
+    /// Gives `space` a separate block in place of one that others keep: same image, same waiting
     /// updates. Cost: the path to it, and a copy of what waits.
     fn unshare(&mut self, space: SpaceId, old: BlockId, seq: Seq, release: Release) -> BlockId {
         let block = self.directory.block(old);
@@ -111,7 +111,7 @@ impl Index {
         id
     }
 
-    /// Moves what is pending for a block to its queue, up to the next change of the whole space.
+    /// Moves the pending updates of a block to its queue, up to the next change of the whole space.
     fn take_pending(&mut self, space: SpaceId, id: BlockId) {
         let Some(found) = self.directory.space(space) else { return };
         let low = self.directory.block(id).key.clone();
@@ -150,7 +150,7 @@ impl Index {
         }
     }
 
-    /// Puts a space into the directory, and its companion.
+    /// Adds a space and its companion to the directory.
     pub(in crate::engine) fn add_space(&mut self, record: SpaceRecord, seq: Seq) {
         if self.directory.space(record.space).is_some() {
             return;
@@ -175,7 +175,7 @@ impl Index {
     }
 
     /// Swaps the trees of two spaces and of their companions, and drops the second. If the first
-    /// was dropped meanwhile, that is all that is left to do.
+    /// was dropped in the meantime, only drops the second.
     fn adopt_now(&mut self, space: SpaceId, source: SpaceId) {
         let spaces = [space, source].map(|number| self.directory.space(number));
         if let [Some(target), Some(found)] = spaces {
@@ -193,10 +193,10 @@ impl Index {
         self.directory.remove_space(dropped.record.companion);
     }
 
-    /// Removes a range of keys: blocks that lie inside go as they are, with what waits for them;
-    /// the two at the edges get an update that removes what they have of the range. Changes at most
-    /// `4 x depth` nodes of the table's tree, as many of its large values', and the paths to the
-    /// edges. (Rodeh, section 5.7.)
+    /// Removes a range of keys: blocks that lie inside are removed with what waits for them; the
+    /// two at the edges get an update that removes their part of the range. Changes at most `4 x
+    /// depth` nodes of the table's tree, as many of its large values', and the paths to the edges.
+    /// (Rodeh, section 5.7.)
     fn remove_range_now(&mut self, record: &RangeRecord, seq: Seq, release: Release) {
         self.lower_fence(record.space, seq);
         let range = record.range();
@@ -210,7 +210,7 @@ impl Index {
         let first = first.map(|id| self.directory.block(id).key.clone());
         if let Some(first) = first.filter(|first| to.as_ref().is_none_or(|to| **first < **to)) {
             self.directory.remove_range(record.space, &first, to.as_deref());
-            // Large values of the edges go when the edges are swept.
+            // Large values of the edges are freed when the edges are swept.
             let found = self.directory.space(record.space);
             let companion = found.map_or(SpaceId::NONE, |space| space.record.companion);
             if self.directory.space(companion).is_some() {
@@ -223,7 +223,7 @@ impl Index {
         }
     }
 
-    /// The blocks that a range cuts.
+    /// The blocks that a range intersects but does not contain.
     fn edges(&self, space: SpaceId, range: &KeyRange<'_>) -> BTreeSet<BlockId> {
         let (from, to) = self.inside(space, range);
         let left = self.directory.covering(space, range.from);
@@ -235,7 +235,7 @@ impl Index {
         left.into_iter().chain(right).filter(is_edge).collect()
     }
 
-    /// The range of block keys that lies inside a range of keys with all that the blocks cover.
+    /// The range of keys of blocks that lie entirely inside a range of keys.
     fn inside(&self, space: SpaceId, range: &KeyRange<'_>) -> (Box<[u8]>, Option<Box<[u8]>>) {
         // The first block of a space stays.
         let from = if range.from.is_empty() { &[0][..] } else { range.from };
@@ -260,7 +260,7 @@ impl Index {
         for (block, placement) in &change.moved {
             match self.directory.table.find(*block) {
                 Some(id) => self.place(id, *placement, release),
-                // A damaged block would have stayed where it was.
+                // A damaged block would have kept its place.
                 None if placement.frontier > placement.image_seq => {}
                 None => self.discard(placement.extent, release),
             }
@@ -271,8 +271,8 @@ impl Index {
         self.give_back(release);
     }
 
-    /// Gives blocks of one space others in their place. If the space has them no more, what was
-    /// written is given back; what was applied to it still waits where anybody has the blocks.
+    /// Replaces blocks of one space by others. If the space no longer has them, what was written is
+    /// released; the applied updates still wait wherever a space has the blocks.
     fn apply_rebuilt(&mut self, seq: Seq, group: &Rebuilt, release: Release) {
         let Some(olds) = self.olds_of(group) else {
             let extents = group.news.iter().map(|(_, placement)| placement.extent);
@@ -318,7 +318,7 @@ impl Index {
         }
     }
 
-    /// The old blocks of a group with whether they are shared, if its space still has them all.
+    /// The old blocks of a group and whether each is shared, if its space still has them all.
     fn olds_of(&self, group: &Rebuilt) -> Option<Vec<(BlockId, bool)>> {
         let space = self.directory.space(group.space)?;
         let mut olds = Vec::with_capacity(group.olds.len());

@@ -1,9 +1,10 @@
 //! Updates reach the queues of blocks, and runs and spills take what waits out of them.
 //!
 //! An update is pushed on the queue of its block, or stays *pending* until its record is durable if
-//! the block is shared or not there (`pending.rs`). A run or a spill *freezes* a queue: the block
-//! keeps what waited, as a packed copy, until that is in an image or a spill segment; what comes
-//! meanwhile is queued anew. If the run gives up, what was frozen waits again, before the rest.
+//! the block is shared or does not exist (`pending.rs`). A run or a spill *freezes* a queue: the
+//! block keeps what waited, as a packed copy, until that is in an image or a spill segment; new
+//! updates are queued separately. If the run is abandoned, what was frozen waits again, before the
+//! rest.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use crate::engine::queue::{Packed, Waiting};
 use crate::engine::registry::{DELETE_RANGE, KeyRange};
 use crate::log::Seq;
 
-/// What a block takes that becomes one of its own: memory of its queue, room of its image.
+/// The cost of making a block separate: memory of its queue, room of its image.
 #[derive(Default)]
 pub(in crate::engine) struct Separation {
     pub(in crate::engine) queue_bytes: usize,
@@ -38,8 +39,9 @@ impl Separation {
 }
 
 impl Index {
-    /// Where updates go; `None` if their space is not there. Updates of one record that go to one
-    /// block all wait for it or none does, so this is known before any is on its way.
+    /// Destinations of updates; `None` if their space does not exist. The updates of one record
+    /// that go to one block all wait for it or none does, so this is determined before any is
+    /// enqueued.
     pub(in crate::engine) fn route<'a>(
         &mut self,
         updates: impl IntoIterator<Item = &'a LoggedUpdate<'a>>,
@@ -53,9 +55,9 @@ impl Index {
         targets
     }
 
-    /// Looks up where updates go, so that their acceptance finds it in the processor's cache: the
-    /// look-ups of many keys overlap, where those of one acceptance after another wait for memory
-    /// one by one.
+    /// Looks up the destinations of updates, so that their acceptance finds them in the processor's
+    /// cache: the memory accesses of many look-ups overlap, while those of successive acceptances
+    /// do not.
     pub(in crate::engine) fn anticipate<'a>(
         &mut self,
         updates: impl Iterator<Item = &'a LoggedUpdate<'a>>,
@@ -74,13 +76,13 @@ impl Index {
             Some(Target::Block(id)) => Some(self.directory.block(*id).queue.end()),
             _ => None,
         };
-        // Two passes, because the second waits for what the first has asked for.
+        // Two passes, because the second waits for what the first has prefetched.
         let ends: Vec<_> = targets.iter().filter_map(end).collect();
         let touched = ends.iter().fold(0, |sum: u32, end| sum.wrapping_add(self.arena.touch(*end)));
         std::hint::black_box(touched);
     }
 
-    /// Puts the updates of a record on the queues of their blocks, or on the way there.
+    /// Puts the updates of a record on the queues of their blocks, or among the pending ones.
     pub(in crate::engine) fn enqueue_all(
         &mut self,
         seq: Seq,
@@ -136,7 +138,7 @@ impl Index {
         }
     }
 
-    /// What has to be copied for an update that needs a block of its own.
+    /// What has to be copied for an update that needs a separate block.
     pub(in crate::engine) fn separation_of(&self, update: &LoggedUpdate<'_>) -> Separation {
         if !self.directory.trees.has_sharing() {
             return Separation::default();
@@ -166,8 +168,8 @@ impl Index {
         }
     }
 
-    /// Tells the blocks that still cover part of a range of its removal, unless their image knows
-    /// or they are in `told`.
+    /// Pushes the removal of a range to the blocks that still cover part of it, unless their image
+    /// contains it or they are in `told`.
     pub(in crate::engine) fn push_range(
         &mut self,
         seq: Seq,
@@ -191,8 +193,8 @@ impl Index {
         }
     }
 
-    /// What a run has applied to a block is in its image now, or concerns nobody; what came since
-    /// is taken out of its queue, for it may have to go elsewhere.
+    /// What a run has applied to a block is in its image now, or concerns no space; updates that
+    /// arrived since are taken out of its queue, because they may have to go elsewhere.
     pub(in crate::engine) fn applied(&mut self, id: BlockId) {
         let block = self.directory.block_mut(id);
         block.pinned = false;
@@ -202,8 +204,8 @@ impl Index {
         self.unplaced.remove(&(block.space, block.key.clone(), id));
     }
 
-    /// Puts updates that waited for blocks on the queues of the `news` in their place: those that
-    /// cover their keys; all, if a range of keys is removed.
+    /// Puts updates that waited for blocks on the queues of the `news` that replace them: those
+    /// that cover their keys; all, if a range of keys is removed.
     pub(in crate::engine) fn push_moved(
         &mut self,
         space: SpaceId,
@@ -225,7 +227,7 @@ impl Index {
         }
     }
 
-    /// A run or a spill takes a block in hand: it alone moves or splits it.
+    /// A run or a spill takes control of a block: it alone moves or splits it.
     pub(in crate::engine) fn pin(&mut self, id: BlockId) {
         let block = self.directory.block_mut(id);
         debug_assert!(!block.pinned, "a block is in one run or spill at a time");
@@ -234,7 +236,7 @@ impl Index {
     }
 
     /// Takes what waits for some blocks out of their queues. They keep it until it is in an image
-    /// or a spill segment; then tell [`Index::end_freeze`] of the memory of what is returned.
+    /// or a spill segment; then pass the memory of what is returned to [`Index::end_freeze`].
     pub(in crate::engine) fn freeze(&mut self, blocks: &[BlockId]) -> Vec<Arc<Packed>> {
         let queues = blocks.iter().map(|id| {
             let block = self.directory.block(*id);
@@ -244,7 +246,7 @@ impl Index {
             self.arena.snapshots(queues).into_iter().map(Arc::new).collect();
         for (id, packed) in blocks.iter().zip(&packed) {
             let block = self.directory.block_mut(*id);
-            debug_assert!(block.pinned, "who freezes a block has it in hand");
+            debug_assert!(block.pinned, "only a pinned block is frozen");
             self.arena.clear(&mut block.queue);
             self.arena.hold(packed);
             let before = block.frozen.replace(Arc::clone(packed));
@@ -257,33 +259,33 @@ impl Index {
         packed
     }
 
-    /// Who has frozen so many bytes needs them no more.
+    /// This many frozen bytes are no longer needed.
     pub(in crate::engine) fn end_freeze(&mut self, bytes: usize) {
         assert!(self.frozen_bytes >= bytes, "what is given back was frozen");
         self.frozen_bytes -= bytes;
     }
 
-    /// Those of some blocks that are still there.
+    /// Those of some blocks that still exist.
     pub(in crate::engine) fn found(&self, blocks: &[BlockRef]) -> Vec<BlockId> {
         blocks.iter().filter_map(|block| self.directory.table.find(*block)).collect()
     }
 
-    /// Ends the time of a block with a run: what was frozen is inside its image.
+    /// Ends the run of a block: what was frozen is inside its image.
     pub(in crate::engine) fn let_go(&mut self, id: BlockId) {
         let block = self.directory.block_mut(id);
         block.pinned = false;
         block.frozen.take().iter().for_each(|frozen| self.arena.let_go(frozen));
     }
 
-    /// Ends the time of a block with a spill: what was frozen is in a spill segment.
+    /// Ends the spill of a block: what was frozen is in a spill segment.
     pub(in crate::engine) fn let_go_spilled(&mut self, id: BlockId) {
         let block = self.directory.block_mut(id);
         block.spilled += block.frozen.as_ref().map_or(0, |frozen| frozen.count());
         self.let_go(id);
     }
 
-    /// Ends the time of a block with a run that was not applied to it: its updates wait again,
-    /// before those that came since.
+    /// Ends the run of a block to which it was not applied: the frozen updates wait again, before
+    /// newer ones.
     pub(in crate::engine) fn unfreeze(&mut self, id: BlockId) {
         let block = self.directory.block_mut(id);
         block.pinned = false;
@@ -297,8 +299,8 @@ impl Index {
         self.push_waiting(id, &[frozen.unpack(), live.unpack()]);
     }
 
-    /// Whether a range is removed later on that has the key. Then the block that covers the key now
-    /// may never have had it: the update must not even be tried.
+    /// Whether a range that contains the key is removed later. Then the block that covers the key
+    /// now may never have had it: the update must not even be tried.
     pub(in crate::engine) fn is_removed(&self, space: SpaceId, seq: Seq, key: &[u8]) -> bool {
         self.removed_ranges.iter().any(|(at, record)| {
             *at > seq

@@ -1,8 +1,8 @@
 //! Which spill segments concern which blocks.
 //!
-//! A block knows how many updates spill segments have for it, but not which segments: those are
-//! found by the positions that they cover and by the space, or a space that it was cloned from.
-//! (What spill segments are, and how they lie: `spill_segments.rs`.)
+//! A block has the number of its updates in spill segments, but not which segments: those are found
+//! by the positions that they cover and by the space, or a space that it was cloned from. (For
+//! spill segments and their levels see `spill_segments.rs`.)
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::engine::tree::FoundItem;
 use crate::log::Seq;
 
 impl Index {
-    /// Adds a spill segment, if what is in it is still in nobody else's queue: each block belongs
-    /// to the space, and to no other. Returns whether it was added.
+    /// Adds a spill segment, if its updates are in no other space's queue: each block belongs to
+    /// the space alone. Returns whether it was added.
     pub(in crate::engine) fn add_spill_segment(
         &mut self,
         seq: Seq,
@@ -43,9 +43,8 @@ impl Index {
         is_alone
     }
 
-    /// Has a block believe in an update that a spill segment has for it, if one reaches beyond the
-    /// block's frontier: the sweeps of replay go on before what spill segments have is all
-    /// replayed.
+    /// Assumes an update for a block in spill segments, if one reaches beyond the block's frontier:
+    /// the sweeps during replay run before all updates of spill segments are replayed.
     pub(super) fn mark_if_spilled(&mut self, id: BlockId) {
         if !self.replaying || self.spill_segments.is_empty() {
             return;
@@ -84,7 +83,7 @@ impl Index {
     }
 
     /// Drops a spill segment if no block has any of its updates. Its place is free when the next
-    /// checkpoint is complete, which will not list it. Returns whether it was dropped.
+    /// checkpoint, which will not list it, is complete. Returns whether it was dropped.
     pub(in crate::engine) fn drop_unless_needed(&mut self, segment: &SpillSegment) -> bool {
         let record = &segment.record;
         if !self.spill_segments.has(record) {
@@ -146,7 +145,7 @@ impl Index {
         waits
     }
 
-    /// Has every block believe in an update in a spill segment that covers its keys.
+    /// Assumes an update in a spill segment for every block that covers its keys.
     pub(in crate::engine) fn mark_spilled(&mut self, record: &SpillSegmentRecord, seq: Seq) {
         for space in self.directory.clones.holders(record.space, seq) {
             let mut covering = self.directory.covering(space, &record.low);

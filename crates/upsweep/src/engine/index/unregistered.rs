@@ -1,9 +1,9 @@
 //! Spaces whose block format is not registered in this process.
 //!
-//! Nobody knows which block covers a key of such a space. So a store in which updates wait for one
+//! Which block covers a key of such a space is unknown. So a store in which updates wait for one
 //! opens for reading and for upkeep only; then they keep the log, as those of unregistered
 //! modifiers do, and each waits at a block that is held. If the log since the last checkpoint may
-//! have made blocks of such a space, nobody can tell the numbers of blocks: the store does not
+//! have made blocks of such a space, the numbers of blocks cannot be determined: the store does not
 //! open. Closing a store leaves a checkpoint.
 //!
 //! Invariant: all blocks of such spaces are pinned from the open on, so that no run, spill or
@@ -41,8 +41,8 @@ impl Index {
         self.directory.spaces().find_map(|space| space.check_format().err())
     }
 
-    /// The error that names the format of those that have what was accepted for a space at this
-    /// sequence, if it is not registered.
+    /// The error that names the format of the spaces that have what was accepted for a space at
+    /// this sequence, if it is not registered.
     pub(in crate::engine) fn missing_format_of(&self, space: SpaceId, seq: Seq) -> Option<Error> {
         let holders = self.directory.clones.holders(space, seq);
         let mut found = holders.iter().filter_map(|space| self.directory.space(*space));

@@ -1,4 +1,4 @@
-//! Work for worker threads. A job owns all it needs, runs on any thread, and is deterministic.
+//! Work for worker threads. A job owns its input, runs on any thread, and is deterministic.
 
 mod run_job;
 mod spill_job;
@@ -16,7 +16,7 @@ pub enum Job {
     Spill(SpillJob),
 }
 
-/// What came of a [`Job`]; goes back to the core.
+/// The result of a [`Job`]; goes back to the core.
 pub enum JobOutput {
     /// Of a run.
     Run(RunOutput),
@@ -25,7 +25,7 @@ pub enum JobOutput {
 }
 
 impl Job {
-    /// Bytes that it works on, for those who model its time.
+    /// Bytes that it works on, for models of its time.
     #[must_use]
     pub fn bytes(&self) -> usize {
         match self {
@@ -35,8 +35,8 @@ impl Job {
     }
 
     /// Does the work. Pure CPU work: milliseconds for a run of 32 blocks, less for a spill. Between
-    /// its parts, none of more than one block, it calls `give_way`, so that a worker can let
-    /// threads run that somebody waits for (docs/decisions/0027).
+    /// its parts, none of more than one block, it calls `give_way`, so that a worker can yield to
+    /// threads that others wait for (docs/decisions/0027).
     #[must_use]
     pub fn run(self, give_way: fn()) -> JobOutput {
         match self {

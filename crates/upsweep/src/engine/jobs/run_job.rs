@@ -1,9 +1,8 @@
 //! The work of a run that needs no engine state: apply frozen updates, split, merge, encode.
 //!
-//! A job owns all it needs, runs on any thread, and is deterministic. Steps: sort each block's
-//! updates by key; let the format apply them; merge thin neighbours; show the blocks to visitors;
-//! lay the images of the run out one after another, each in whole units, and seal them with their
-//! checksums.
+//! A job owns its input, runs on any thread, and is deterministic. Steps: sort each block's updates
+//! by key; let the format apply them; merge thin neighbours; show the blocks to visitors; lay out
+//! the images of the run consecutively, each in whole units, and seal them with their checksums.
 
 use std::sync::Arc;
 
@@ -38,14 +37,14 @@ pub(in crate::engine) struct JobBlock {
     pub(in crate::engine) key: Box<[u8]>,
     pub(in crate::engine) format: Arc<dyn BlockFormat>,
     pub(in crate::engine) image: Option<Arc<Image>>,
-    /// What waits for it in spill segments, which is older than what is frozen.
+    /// Its waiting updates in spill segments, which are older than the frozen ones.
     pub(in crate::engine) spill_segments: JobSpillSegments,
     pub(in crate::engine) frozen: Arc<Packed>,
     /// Large values that were loaded because a first attempt needed them.
     pub(in crate::engine) values: Vec<(Vec<u8>, Vec<u8>)>,
     /// Whether the next block of the job is also the next one by key, of one space alone.
     pub(in crate::engine) next_is_neighbour: bool,
-    /// The block is shared and is not to be split, so that all who share it can have the result.
+    /// The block is shared and must not be split, so that all its spaces can share the result.
     pub(in crate::engine) keep_whole: bool,
 }
 
@@ -54,15 +53,15 @@ pub(in crate::engine) struct JobBlock {
 pub(in crate::engine) struct JobSpillSegments {
     /// Their images, older ones first.
     pub(in crate::engine) images: Vec<Arc<Image>>,
-    /// Where the keys of the block end.
+    /// The end of the keys of the block.
     pub(in crate::engine) high: Option<Box<[u8]>>,
-    /// Ranges of keys whose removal replay will come to, with their sequences.
+    /// Ranges of keys whose removal replay has yet to reach, with their sequences.
     pub(in crate::engine) removed: Vec<(Seq, RangeRecord)>,
 }
 
 impl JobBlock {
-    /// Everything that waits for the block, older parts first. What is older than the removal of
-    /// its key is left out: the block may never have had the record.
+    /// Everything that waits for the block, older parts first. Updates older than the removal of
+    /// their key are left out: the block may never have had the record.
     pub(in crate::engine) fn waiting(&self) -> Result<Vec<Waiting<'_>>, Malformed> {
         let JobSpillSegments { images, high, removed } = &self.spill_segments;
         let frozen = self.frozen.unpack();
@@ -101,7 +100,7 @@ pub struct RunJob {
 
 /// A block after the run, not yet placed.
 pub(in crate::engine) struct NewBlock {
-    /// Position in the job of the block that it comes from; of the first, if several were merged.
+    /// Position in the job of its source block; of the first, if several were merged.
     pub(in crate::engine) position: usize,
     pub(in crate::engine) key: Box<[u8]>,
     pub(in crate::engine) records: u32,
@@ -119,11 +118,11 @@ pub(in crate::engine) struct Quarantined {
     pub(in crate::engine) reason: String,
 }
 
-/// What a job found.
+/// The result of a job.
 pub(in crate::engine) enum JobResult {
     /// Large values that have to be loaded first: position of the block, key of the value.
     NeedValues(Vec<(usize, Vec<u8>)>),
-    /// A block that its format cannot read: position of the block, what is wrong.
+    /// A block that its format cannot read: position of the block, description of the problem.
     Corrupt(usize, String),
     /// All blocks of the run, in order.
     Done(Box<JobDone>),
@@ -133,7 +132,7 @@ pub(in crate::engine) enum JobResult {
 pub(in crate::engine) struct JobDone {
     /// New and kept blocks, in the order of their images in `buffer`.
     pub(in crate::engine) blocks: Vec<NewBlock>,
-    /// Per block of the job, whether its records begin in the block before it.
+    /// Per block of the job, whether it was merged into the block before it.
     pub(in crate::engine) joined: Vec<bool>,
     /// Images one after another.
     pub(in crate::engine) buffer: Buffer,
@@ -147,7 +146,7 @@ pub struct RunOutput {
     pub(in crate::engine) result: JobResult,
 }
 
-/// A piece with the space it belongs to and whether its right neighbour follows it here.
+/// A piece with its space and whether its right neighbour is next in the job.
 struct Laid {
     block: usize,
     key: Box<[u8]>,
@@ -165,16 +164,16 @@ impl RunJob {
             }
             left -= block.values.len();
         }
-        unreachable!("the index of a value that was asked for")
+        unreachable!("the index of a requested value")
     }
 
-    /// Bytes of the images that it works on and of what waits for them in memory.
+    /// Bytes of the images that it works on and of their updates waiting in memory.
     pub(in crate::engine) fn bytes(&self) -> usize {
         let image = |block: &JobBlock| block.image.as_ref().map_or(0, |image| image.body().len());
         self.blocks.iter().map(|block| image(block) + block.frozen.memory_bytes()).sum()
     }
 
-    /// The blocks from this position on, as the job of another run.
+    /// Splits off the blocks from this position on, as the job of another run.
     pub(in crate::engine) fn split_off(&mut self, position: usize, run: RunId) -> Self {
         let blocks = self.blocks.split_off(position);
         if let Some(last) = self.blocks.last_mut() {
@@ -184,8 +183,8 @@ impl RunJob {
         Self { run, modifiers, visitors, blocks, ..*self }
     }
 
-    /// Does the work. Pure CPU work: milliseconds for a run of 32 blocks. Gives way before each
-    /// step of a block.
+    /// Does the work. Pure CPU work: milliseconds for a run of 32 blocks. Yields before each step
+    /// of a block.
     #[must_use]
     pub(in crate::engine) fn work_off(self, give_way: fn()) -> RunOutput {
         let result = self.work(give_way);
@@ -246,7 +245,7 @@ impl RunJob {
             values: &block.values,
             body_bytes_max: self.body_bytes_max(block),
             inline_value_bytes_max: self.inline_value_bytes_max,
-            // What is shared stays so: to free a large value would part those who share the block.
+            // Shared blocks stay shared: freeing a large value would separate them.
             expired_us: if block.keep_whole { 0 } else { self.expired_us },
         })
     }

@@ -1,4 +1,5 @@
-//! The work of a spill that needs no engine state: encode its spill segments, and note their keys.
+//! The work of a spill that needs no engine state: encode its spill segments and build their
+//! filters.
 
 use std::sync::Arc;
 
@@ -15,8 +16,8 @@ use crate::engine::spill_segments::{self, Filter};
 use crate::log::Seq;
 use crate::placement::{Extent, UNIT_BYTES};
 
-/// A spill segment that has no place yet: all that waits for some neighbouring blocks. The fields
-/// are those of a [`SpillSegmentRecord`].
+/// A spill segment without a place yet: everything that waits for some neighbouring blocks. The
+/// fields are those of a [`SpillSegmentRecord`].
 pub(in crate::engine) struct NewSpillSegment {
     pub(in crate::engine) space: SpaceId,
     pub(in crate::engine) low: Box<[u8]>,
@@ -25,7 +26,7 @@ pub(in crate::engine) struct NewSpillSegment {
     pub(in crate::engine) through: Seq,
     /// The blocks whose queues are in it.
     pub(in crate::engine) blocks: Vec<BlockRef>,
-    /// Their updates, which the blocks keep meanwhile.
+    /// Their updates, which the blocks keep in the meantime.
     pub(in crate::engine) frozen: Vec<Arc<Packed>>,
 }
 
@@ -79,7 +80,7 @@ pub struct SpillJob {
     pub(in crate::engine) spill_segments: Vec<NewSpillSegment>,
 }
 
-/// A spill segment that is encoded.
+/// An encoded spill segment.
 pub(in crate::engine) struct Encoded {
     pub(in crate::engine) segment: NewSpillSegment,
     pub(in crate::engine) filter: Filter,
@@ -87,7 +88,7 @@ pub(in crate::engine) struct Encoded {
     pub(in crate::engine) bytes: u32,
 }
 
-/// What came of a [`SpillJob`].
+/// The result of a [`SpillJob`].
 pub struct SpillOutput {
     pub(in crate::engine) spill: SpillId,
     pub(in crate::engine) spill_segments: Vec<Encoded>,
@@ -101,7 +102,7 @@ impl SpillJob {
         self.spill_segments.iter().map(NewSpillSegment::memory_bytes).sum()
     }
 
-    /// Does the work. Gives way before each spill segment.
+    /// Does the work. Yields before each spill segment.
     pub(in crate::engine) fn work_off(self, give_way: fn()) -> SpillOutput {
         let mut bodies = Vec::with_capacity(self.spill_segments.len());
         let mut spill_segments = Vec::with_capacity(self.spill_segments.len());

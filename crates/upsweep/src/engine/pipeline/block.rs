@@ -1,4 +1,4 @@
-//! A block of a run: what was read of it, and why it cannot be used, if so.
+//! A block of a run: its image as read, and its damage, if any.
 
 use std::sync::Arc;
 
@@ -16,24 +16,24 @@ use crate::placement::Extent;
 pub(super) struct RunBlock {
     pub(super) id: BlockId,
     birth: Seq,
-    /// Where it was when the run began; it moves by no other way than this run.
+    /// Its place when the run began; only this run can move it.
     placement: Placement,
-    /// The space through which the run sees it, from the time at which its updates are frozen.
+    /// The space through which the run sees it, from the freezing of its updates on.
     pub(super) owner: SpaceId,
     /// No space has it any more.
     pub(super) is_gone: bool,
     image: Option<Arc<Image>>,
-    /// Why the block cannot be used, if so.
+    /// Why the block cannot be used, if it cannot.
     pub(super) damage: Option<String>,
-    /// Updates of it were in a spill segment that cannot be read.
+    /// Some of its updates were in a spill segment that cannot be read.
     pub(super) has_lost_updates: bool,
     /// A damaged block of the quarantine table cannot send its updates to the quarantine, which is
-    /// itself: they go to a new image, and what was in the old one is lost with it.
+    /// the table itself: they go to a new image, and the content of the old one is lost.
     starts_anew: bool,
 }
 
 impl RunBlock {
-    /// A block that a run begins with, as it is now.
+    /// A block at the start of a run, in its present state.
     pub(super) fn new(id: BlockId, table: &BlockTable) -> Self {
         let block = table.get(id);
         Self {
@@ -49,28 +49,28 @@ impl RunBlock {
         }
     }
 
-    /// Its image, once that was read, and until what comes of it has a place.
+    /// Its image, from the read until the result has a place.
     pub(super) fn image(&self) -> Option<&Arc<Image>> {
         self.image.as_ref()
     }
 
-    /// Leaves the block out of the next attempt.
+    /// Excludes the block from the next attempt.
     pub(super) fn condemn(&mut self, reason: String) {
         self.damage = Some(reason);
         self.image = None;
     }
 
-    /// What names the block for ever.
+    /// The permanent identity of the block.
     pub(super) fn reference(&self) -> BlockRef {
         BlockRef { number: self.id.0, birth: self.birth }
     }
 
-    /// Where its image is.
+    /// The place of its image.
     pub(super) fn extent(&self) -> Option<Extent> {
         self.placement.extent
     }
 
-    /// Whether the run can do something with it.
+    /// Whether the run can process it.
     pub(super) fn is_sound(&self) -> bool {
         !self.is_gone && !self.is_set_aside()
     }
@@ -80,12 +80,12 @@ impl RunBlock {
         self.damage.is_some() && !self.starts_anew && !self.is_gone
     }
 
-    /// Gives the bytes back that were read: what comes of them has a place.
+    /// Drops the bytes that were read: the result has a place.
     pub(super) fn forget_image(&mut self) {
         self.image = None;
     }
 
-    /// Takes what was read for the block, at this place of the buffer, if it is its image.
+    /// Accepts what was read for the block, at this place of the buffer, if it is its image.
     pub(super) fn check_image(
         &mut self,
         buffer: &Arc<Buffer>,

@@ -1,9 +1,9 @@
-//! From a finished run to the change of the directory that it stands for, and the way back: what
-//! happens to queues when blocks split, merge, or keep their old image because there is no room.
+//! Converts a finished run to the change of the directory that it represents, and handles the
+//! queues when blocks split, merge, or keep their old image because there is no room.
 //!
-//! A block that comes out as one block has *moved*, for all spaces that share it. Blocks that split
+//! A block that results in one block has *moved*, for all spaces that share it. Blocks that split
 //! or merged, or whose large values changed, are *rebuilt* for one space: that changes trees, and
-//! whoever shares them keeps the blocks and what waits for them.
+//! other spaces that share the blocks keep them and what waits for them.
 
 use super::Pipeline;
 use super::block::RunBlock;
@@ -24,7 +24,7 @@ use crate::log::Seq;
 use crate::placement::Extent;
 
 /// The change that publishes `run`: `extents` are those of its images in order (empty blocks have
-/// none), `values` those of its large values (`None` for those that are gone).
+/// none), `values` those of its large values (`None` for removed ones).
 pub(super) fn describe(
     directory: &Directory,
     run: &Run,
@@ -92,13 +92,13 @@ pub(super) fn describe(
     change
 }
 
-/// What the images of a load say of themselves.
+/// Properties of the images of a load.
 struct Placements {
     frontier: Seq,
     space: SpaceId,
 }
 
-/// The blocks of a chunk: new ones, but for the first of a space, which is always there.
+/// The blocks of a chunk: all new, except the first of a space, which always exists.
 fn describe_load(
     directory: &Directory,
     of: &Placements,
@@ -129,10 +129,10 @@ fn describe_load(
     group
 }
 
-/// Everything that waits for damaged blocks goes to the quarantine, as far as it can be read:
-/// it can be applied neither now nor later, and must not pin the log. What waits for a damaged
-/// block of the quarantine itself is lost: put there again, it would come back for ever, one
-/// entry inside another. Whoever lists the quarantine is told of the damage.
+/// Sends everything that waits for damaged blocks to the quarantine, as far as it can be read: it
+/// can be applied neither now nor later, and must not pin the log. What waits for a damaged block
+/// of the quarantine itself is lost: put there again, it would return endlessly, nesting one entry
+/// inside another. Listing the quarantine reports the damage.
 pub(super) fn of_damaged(base: &Base, run: &Run) -> Vec<Quarantined> {
     let mut quarantined = Vec::new();
     for run_block in run.blocks.iter().filter(|block| block.is_set_aside()) {
@@ -164,8 +164,8 @@ pub(super) fn of_damaged(base: &Base, run: &Run) -> Vec<Quarantined> {
 }
 
 impl Pipeline {
-    /// Gives a run up for lack of room. After a rest the next run asks the devices to grow once
-    /// more: somebody may have made room.
+    /// Abandons a run for lack of room. After a rest the next run asks the devices to grow once
+    /// more: room may have become available.
     pub(super) fn cancel_run(&mut self, base: &mut Base, growth: &mut Growth, id: RunId) {
         base.index.set_full(true);
         base.waiters.tell();
@@ -174,7 +174,7 @@ impl Pipeline {
         self.give_run_up(base, id);
     }
 
-    /// Ends a run that changes nothing: what it has frozen waits again.
+    /// Ends a run without changes: what it has frozen waits again.
     pub(super) fn give_run_up(&mut self, base: &mut Base, id: RunId) {
         let run = self.runs.remove(&id).expect("a run lives until it is published");
         base.index.end_freeze(run.frozen_bytes);

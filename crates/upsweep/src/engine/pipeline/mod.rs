@@ -1,25 +1,25 @@
-//! The pipeline: takes runs of blocks from the devices through a worker back to the devices.
+//! The pipeline: moves runs of blocks from the devices through a worker back to the devices.
 //!
 //! The steps of a run:
 //! 1. read the stretch in one request, and the spill segments that have updates of its blocks;
 //! 2. *freeze* the queues of its blocks (as late as possible, so that more is batched): the run's
-//!    frontier is the last update accepted at that moment;
+//!    frontier is the last update accepted by then;
 //! 3. apply the frozen updates, on a worker (`jobs/run_job.rs`); blocks split and merge here;
 //! 4. write the new images to free space, in one request where free space allows;
 //! 5. flush (one flush serves all runs that wait for it), then log the change;
 //! 6. when the log record is durable, publish: the directory changes, the old space is free.
 //!
-//! Several runs are on their way at a time, so that reading, applying and writing overlap. Which
-//! blocks become a run is not decided here: the sweep does that (`sweep/`).
+//! Several runs are in progress at a time, so that reading, applying and writing overlap. The sweep
+//! (`sweep/`), not the pipeline, decides which blocks become a run.
 //!
 //! | file | what it does |
 //! |---|---|
 //! | `run.rs` | the run and its steps |
-//! | `block.rs` | a block of a run: what was read of it |
+//! | `block.rs` | a block of a run: its image as read |
 //! | `spill_segment.rs` | spill segments that a run needs |
 //! | `values.rs` | large values that a run needs |
-//! | `owner.rs` | through which space a run sees its blocks |
-//! | `place.rs` | where the images go |
+//! | `owner.rs` | the space through which a run sees its blocks |
+//! | `place.rs` | placement of the images |
 //! | `change.rs` | the change that publishes a run |
 
 mod block;
@@ -47,23 +47,23 @@ use crate::device::Token;
 use crate::engine::ids::SpaceId;
 use crate::log::Seq;
 
-/// The runs on their way.
+/// The runs in progress.
 #[derive(Default)]
 pub(super) struct Pipeline {
     runs: BTreeMap<RunId, Run>,
     last_run: u64,
-    /// Spill segments on their way to runs, with how often they were asked for.
+    /// Spill segments being read for runs, with the number of attempts.
     segment_reads: BTreeMap<Token, (Arc<SpillSegment>, u32)>,
-    /// Those that did not come, and will be asked for again.
+    /// Those whose read failed, to be read again.
     segment_retries: Vec<(Arc<SpillSegment>, u32)>,
     /// Loaded blocks for which there was no room.
     failed_loads: Vec<RunId>,
-    /// A run was given up for lack of room since somebody asked.
+    /// A run was abandoned for lack of room since the last query.
     has_found_no_room: bool,
 }
 
 impl Pipeline {
-    /// The number of a run to come.
+    /// A number for a new run.
     pub(super) fn new_id(&mut self) -> RunId {
         self.last_run += 1;
         RunId(self.last_run)
@@ -75,7 +75,7 @@ impl Pipeline {
         self.begin_read(base, id);
     }
 
-    /// Starts a run of blocks that do not lie together: each is read by itself.
+    /// Starts a run of blocks that are not adjacent: each is read separately.
     pub(super) fn start_scattered(&mut self, base: &mut Base, blocks: &[BlockId]) -> RunId {
         let id = self.add(base, blocks);
         self.run_mut(id).read_one_by_one();
@@ -94,7 +94,7 @@ impl Pipeline {
         id
     }
 
-    /// Starts a run whose images are made: blocks of a load of a space.
+    /// Starts a run whose images exist already: blocks of a load of a space.
     pub(super) fn start_load(
         &mut self,
         id: RunId,
@@ -105,23 +105,23 @@ impl Pipeline {
         assert!(before.is_none(), "a number is given once");
     }
 
-    /// Whether the blocks of this load found no room. Says so once.
+    /// Returns once whether the blocks of this load found no room.
     pub(super) fn take_failed_load(&mut self, id: RunId) -> bool {
         let failed = self.failed_loads.iter().position(|failed| *failed == id);
         failed.is_some_and(|position| self.failed_loads.swap_remove(position) == id)
     }
 
-    /// Whether a run was given up for lack of room since this was asked last.
+    /// Whether a run was abandoned for lack of room since the last call.
     pub(super) fn take_no_room(&mut self) -> bool {
         std::mem::take(&mut self.has_found_no_room)
     }
 
-    /// Whether this run is on its way.
+    /// Whether this run is in progress.
     pub(super) fn has(&self, id: RunId) -> bool {
         self.runs.contains_key(&id)
     }
 
-    /// Whether no run is on its way.
+    /// Whether no run is in progress.
     pub(super) fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
@@ -144,18 +144,18 @@ impl Pipeline {
         waiting.map(|(id, _)| *id).collect()
     }
 
-    /// Whether a run waits for log space that is not there.
+    /// Whether a run waits for log space that is not available.
     pub(super) fn waits_for_log(&self) -> bool {
         self.runs.values().any(Run::waits_for_log)
     }
 
-    /// Counts what is in hand, that of spills included: how much blocks may grow by it.
+    /// Computes the totals of runs and spills in progress: by how much blocks may grow, and memory.
     fn count_in_hand(&self, base: &mut Base, spills_growth_bytes: u64) {
         let of_runs: u64 = self.runs.values().map(|run| run.growth_bytes).sum();
         let holding = self.runs.values().filter(|run| run.holds_buffers());
         base.in_hand.unlogged_blocks = self.runs.values().map(Run::unlogged_blocks).sum();
         base.in_hand.growth_bytes = of_runs + spills_growth_bytes;
-        // What large values are made of is long queues.
+        // Large values come from long queues.
         base.in_hand.values_bytes = holding.map(|run| run.values_bytes.max(run.excess_bytes)).sum();
     }
 }

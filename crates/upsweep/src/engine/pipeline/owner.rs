@@ -1,13 +1,13 @@
-//! The space through which a run sees a block: one of those that have it, whose format, companion
-//! and visitor count, and for which alone the block is rebuilt if it splits.
+//! The space through which a run sees a block: one of those that have it. Its format, companion and
+//! visitor are used, and the block is rebuilt for it alone if it splits.
 
 use super::Pipeline;
 use crate::engine::base::Base;
 use crate::engine::io::RunId;
 
 impl Pipeline {
-    /// Looks after whether every block is still seen through a space that has it, for others may
-    /// have got a block of their own or gone; returns whether any had to be changed.
+    /// Ensures that every block is still seen through a space that has it, because others may have
+    /// got a separate block or been dropped; returns whether any had to be changed.
     pub(super) fn renew_owners(&mut self, base: &mut Base, id: RunId) -> bool {
         let mut run = self.runs.remove(&id).expect("a run lives until it is published");
         let mut changed = false;

@@ -1,4 +1,4 @@
-//! Placement of a finished run: where its images go, and the writes that take them there.
+//! Placement of a finished run: the places of its images, and the writes to them.
 //!
 //! Late binding: places are chosen when the bytes are ready. A run that grows may not use the last
 //! reserve of free space, so that runs which shrink always find room.
@@ -98,7 +98,7 @@ impl Pipeline {
         Some((extents, values))
     }
 
-    /// Where the blocks of the run are now, if each of them has kept its length.
+    /// The present places of the blocks of the run, if each of them has kept its length.
     fn old_places(&self, id: RunId, done: &JobDone) -> Option<Vec<Extent>> {
         let old = self.runs[&id].blocks.iter().map(RunBlock::extent);
         let same = |(old, new): (Option<Extent>, &NewBlock)| {
@@ -109,8 +109,8 @@ impl Pipeline {
         extents.filter(|_| same_count && done.values.is_empty())
     }
 
-    /// Waits for the device to grow, cuts smaller blocks if it is only that free space is in
-    /// pieces, or gives the run up and puts its updates back.
+    /// Waits for the device to grow, makes smaller blocks if free space is merely fragmented, or
+    /// abandons the run and puts its updates back.
     fn no_room_for(
         &mut self,
         base: &mut Base,
@@ -140,7 +140,7 @@ impl Pipeline {
     }
 }
 
-/// Cuts the images into one write per stretch of neighbouring extents.
+/// Splits the images into one write per stretch of adjacent extents.
 pub(in crate::engine) fn write_requests(
     extents: &[Extent],
     buffer: Buffer,

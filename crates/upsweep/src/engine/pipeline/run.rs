@@ -1,4 +1,4 @@
-//! One run on its way through the pipeline: read, freeze, apply, place, write, flush, log, publish.
+//! The steps of a run through the pipeline: read, freeze, apply, place, write, flush, log, publish.
 
 use std::sync::Arc;
 
@@ -27,9 +27,9 @@ use crate::placement::Extent;
 /// The large values that were loaded for a block, by key.
 type LoadedValues = (BlockId, Vec<(Vec<u8>, Vec<u8>)>);
 
-/// Where a run is.
+/// The phase of a run.
 pub(super) enum RunPhase {
-    /// Its blocks are to be read each by itself.
+    /// Its blocks are to be read one by one.
     Scattered,
     Reading {
         pending: usize,
@@ -56,9 +56,9 @@ pub(super) enum RunPhase {
 /// One run.
 pub(super) struct Run {
     pub(super) blocks: Vec<RunBlock>,
-    /// Those that have updates of its blocks; `None` until they are looked for.
+    /// Those that have updates of its blocks; `None` until they are looked up.
     pub(super) spill_segments: Option<Vec<RunSpillSegment>>,
-    /// Those of them whose updates of its blocks are in the images on their way.
+    /// Those of them whose updates of its blocks are in the images being written.
     pub(super) applied_spill_segments: Vec<Arc<SpillSegment>>,
     pub(super) phase: RunPhase,
     pub(super) frontier: Seq,
@@ -67,16 +67,16 @@ pub(super) struct Run {
     pub(super) frozen_bytes: usize,
     /// Bytes of the large values that it has in memory.
     pub(super) values_bytes: usize,
-    /// Memory that its worker needs for long queues beyond the room of any run.
+    /// Memory that its worker needs for long queues beyond the allowance of a run.
     pub(super) excess_bytes: usize,
-    /// How much the blocks grow if every update makes a new record, about.
+    /// Approximately how much the blocks grow if every update makes a new record.
     pub(super) growth_bytes: u64,
-    /// Target size of the blocks that come out, in bytes: less than the store's where free space is
-    /// in pieces.
+    /// Target size of the resulting blocks, in bytes: less than the store's if free space is
+    /// fragmented.
     pub(super) block_bytes: u32,
-    /// The space whose blocks these are, if they are loaded and nothing was there before.
+    /// The space of these blocks, if they are loaded and nothing was there before.
     pub(super) load: Option<SpaceId>,
-    /// Large values were loaded of a space that the run no longer sees their block through.
+    /// Large values were loaded from a space through which the run no longer sees their block.
     pub(super) has_stale_values: bool,
     /// Shared blocks may be split as well, for one space, because there is no room for whole ones.
     pub(super) may_split_shared: bool,
@@ -91,7 +91,7 @@ impl Run {
         Self { block_bytes, ..Self::of(blocks.collect(), RunPhase::Reading { pending: 0 }) }
     }
 
-    /// A chunk of a load, whose images are made.
+    /// A chunk of a load, whose images exist already.
     pub(super) fn of_load(space: SpaceId, seq: Seq, done: Box<JobDone>) -> Self {
         Self { frontier: seq, load: Some(space), ..Self::of(Vec::new(), RunPhase::Placing(done)) }
     }
@@ -137,7 +137,7 @@ impl Run {
         self.values_bytes > 0 && self.holds_buffers()
     }
 
-    /// Whether its change is in the log, or only a checkpoint can make it durable.
+    /// Whether its change is in the log, or can only be made durable by a checkpoint.
     fn may_be_published(&self) -> bool {
         matches!(self.phase, RunPhase::Committing) || self.waits_for_log()
     }
@@ -147,12 +147,12 @@ impl Run {
         matches!(self.phase, RunPhase::Logging { refused: true })
     }
 
-    /// The space whose blocks these are, if they are all of one.
+    /// The space of these blocks, if they are all of one.
     pub(super) fn owner(&self) -> Option<SpaceId> {
         self.load.or_else(|| owner_of(self.blocks.iter().map(|block| block.owner)))
     }
 
-    /// Whether its blocks are on their way, or to be asked for.
+    /// Whether its blocks are being read, or yet to be requested.
     fn is_reading(&self) -> bool {
         matches!(self.phase, RunPhase::Scattered | RunPhase::Reading { .. })
     }
@@ -186,7 +186,7 @@ impl Pipeline {
         let store = base.config.store;
         let run = self.runs.get_mut(&id).expect("a run lives until it is published");
         let is_read = matches!(run.phase, RunPhase::Reading { pending: 1 });
-        debug_assert!(is_read, "a read that ends has begun");
+        debug_assert!(is_read, "a read must begin before it ends");
         let Some(buffer) = completion.buffer.filter(|_| completion.result.is_ok()) else {
             // One bad sector must not condemn the whole stretch: read block by block.
             run.phase = RunPhase::Scattered;
@@ -223,12 +223,12 @@ impl Pipeline {
         let RunPhase::Reading { pending } = &mut run.phase else {
             unreachable!("a run waits for all its reads")
         };
-        assert!(*pending > 0, "a read that ends has begun");
+        assert!(*pending > 0, "a read must begin before it ends");
         *pending -= 1;
     }
 
-    /// Moves every run on that waits for the engine and not for a device or a worker.
-    /// `spills_growth_bytes` says how much blocks may grow by what spills have in hand.
+    /// Advances every run that waits for the engine, not for a device or a worker.
+    /// `spills_growth_bytes` is the growth of blocks by what spills in progress have taken.
     pub(in crate::engine) fn pump(
         &mut self,
         base: &mut Base,
@@ -276,11 +276,11 @@ impl Pipeline {
         self.run_mut(id).phase = RunPhase::Reading { pending: extents.len() };
     }
 
-    /// Takes the waiting updates of the run's blocks out of their queues and has them applied.
+    /// Takes the waiting updates of the run's blocks out of their queues and starts applying them.
     ///
-    /// The frontier of the run says that everything up to it is applied. So a block waits for which
-    /// accepted updates are still on their way to the queue. What waits for a block that no space
-    /// has any more concerns nobody, and must not pin the log until the block is given back.
+    /// The frontier of the run states that everything up to it is applied. So a block with accepted
+    /// updates that have not reached its queue yet has to wait. What waits for a block that no
+    /// space has any more is irrelevant, and must not pin the log until the block is released.
     fn freeze(&mut self, base: &mut Base, id: RunId, jobs: &mut Vec<Job>) {
         let mut run = self.runs.remove(&id).expect("a run lives until it is published");
         debug_assert!(run.frozen_bytes == 0 && run.frontier == Seq::NONE, "a run freezes once");
@@ -336,7 +336,7 @@ impl Pipeline {
         }
     }
 
-    /// Has the run's sound blocks applied, with these large values at hand.
+    /// Starts applying the run's sound blocks, with these large values available.
     pub(super) fn send_job(
         &mut self,
         base: &mut Base,
@@ -356,7 +356,7 @@ impl Pipeline {
         for (position, run_block) in sound.iter().enumerate() {
             let block = base.index.directory().block(run_block.id);
             let Some(space) = base.index.directory().space(run_block.owner) else {
-                // Dropped meanwhile: nothing of the run is to be kept for it.
+                // Dropped in the meantime: no result of the run is needed.
                 return self.give_run_up(base, id);
             };
             let next = sound.get(position + 1).filter(|next| next.owner == run_block.owner);
@@ -421,7 +421,7 @@ impl Pipeline {
         }
     }
 
-    /// A further attempt, with the values that the last one asked for or without a damaged block.
+    /// Another attempt, with the values that the last one requested or without a damaged block.
     fn apply_again(&mut self, base: &mut Base, id: RunId, jobs: &mut Vec<Job>) {
         let phase = std::mem::replace(&mut self.run_mut(id).phase, RunPhase::Applying);
         let RunPhase::LoadingValues { job, .. } = phase else { return };
@@ -443,7 +443,7 @@ impl Pipeline {
             return;
         }
         let RunPhase::Writing { pending } = &mut self.run_mut(id).phase else { return };
-        assert!(*pending > 0, "a write that ends has begun");
+        assert!(*pending > 0, "a write must begin before it ends");
         *pending -= 1;
         if *pending == 0 {
             self.run_written(base, id);
@@ -461,10 +461,10 @@ impl Pipeline {
         base.flushes.wait(Flushing::Run(id));
     }
 
-    /// What the run has written is stable.
+    /// The writes of the run are stable.
     pub(in crate::engine) fn flushed(&mut self, base: &mut Base, id: RunId) {
         let is_written = matches!(self.run_mut(id).phase, RunPhase::Flushing);
-        assert!(is_written, "a flush covers what was completely written");
+        assert!(is_written, "a flush covers only completed writes");
         self.run_mut(id).phase = RunPhase::Logging { refused: false };
         self.log_run(base, id);
     }
@@ -490,7 +490,7 @@ impl Pipeline {
             Err(AppendError::Full | AppendError::TooLong { .. }) => {
                 self.run_mut(id).phase = RunPhase::Logging { refused: true };
             }
-            // The log's pipeline is full for a moment, or a failed write has closed the store.
+            // The log's pipeline is temporarily full, or a failed write has closed the store.
             Err(_) => {}
         }
     }
@@ -507,7 +507,7 @@ impl Pipeline {
             run.may_be_published(),
             "what is published is written, flushed, and logged or carried"
         );
-        assert!(run.frontier < seq, "a change comes after what it has applied");
+        assert!(run.frontier < seq, "a change comes after the updates that it has applied");
         base.index.end_freeze(run.frozen_bytes);
         base.measured.note_run(run.summary());
         if !broken::is(Fault::LostWake) {
@@ -519,7 +519,7 @@ impl Pipeline {
             }
         }
         base.index.apply_change(seq, &run.change, release);
-        // What is still pinned was not changed: it is shared, or has left its space.
+        // A block that is still pinned was not changed: it is shared, or has left its space.
         let pinned = |block: &RunBlock| {
             let found = base.index.directory().table.find(block.reference());
             found.filter(|id| base.index.directory().block(*id).pinned)

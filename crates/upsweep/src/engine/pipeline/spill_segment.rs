@@ -1,4 +1,4 @@
-//! Spill segments that a run needs: read beside its blocks, and applied before what waits in
+//! Spill segments that a run needs: read along with its blocks, and applied before what waits in
 //! memory.
 
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use crate::engine::io::{IoKind, RunId};
 use crate::engine::jobs::JobSpillSegments;
 use crate::engine::spill_segments::{self, SpillSegment};
 
-/// Times that a spill segment is asked for before the updates in it count as lost.
+/// Attempts to read a spill segment before the updates in it count as lost.
 const ATTEMPTS_MAX: u32 = 3;
 
 /// A spill segment of a run.
 #[derive(Clone)]
 pub(super) struct RunSpillSegment {
     pub(super) segment: Arc<SpillSegment>,
-    /// What was read, or why it cannot be used; `None` while the read is on its way.
+    /// The image, or why it cannot be used; `None` while it is being read.
     image: Option<Result<Arc<Image>, String>>,
 }
 
 impl Run {
-    /// Whether all spill segments of the run are there, or are known to be damaged.
+    /// Whether all spill segments of the run are read, or known to be damaged.
     pub(super) fn has_spill_segments(&self) -> bool {
         let spill_segments = self.spill_segments.as_ref();
         spill_segments.is_some_and(|all| all.iter().all(|segment| segment.image.is_some()))
@@ -34,8 +34,8 @@ impl Run {
 }
 
 impl Pipeline {
-    /// Reads the spill segments that have updates of the blocks of a run. While it has the blocks
-    /// in hand no other spill segments come into being that do.
+    /// Reads the spill segments that have updates of the blocks of a run. While the run holds the
+    /// blocks, no other such spill segments are created.
     pub(super) fn read_spill_segments(&mut self, base: &mut Base, id: RunId) {
         let mut spill_segments: Vec<Arc<SpillSegment>> = Vec::new();
         for block in &self.runs[&id].blocks {
@@ -74,7 +74,7 @@ impl Pipeline {
         self.segment_reads.insert(token, (segment, attempt));
     }
 
-    /// Asks once more for spill segments that did not come.
+    /// Retries the failed reads of spill segments.
     pub(super) fn retry_spill_segments(&mut self, base: &mut Base) {
         for (segment, attempt) in std::mem::take(&mut self.segment_retries) {
             self.read_spill_segment(base, segment, attempt);
@@ -107,9 +107,9 @@ impl Pipeline {
     }
 }
 
-/// The spill segments of a run that have updates of one of its blocks. Others may cover its
-/// keys that have come into being since the run began: they have nothing of it. And in replay
-/// there are some that reach beyond the run: they are for a later one, as a whole.
+/// The spill segments of a run that have updates of one of its blocks. Others that cover its keys
+/// may have been created since the run began: they have none of its updates. And in replay some
+/// reach beyond the run: as a whole they are for a later one.
 fn spill_segments_read<'a>(
     base: &Base,
     run: &'a Run,
@@ -124,13 +124,13 @@ fn spill_segments_read<'a>(
     read.filter(is_wanted).filter_map(|read| read.image.as_ref())
 }
 
-/// Why the spill segments of a block of a run cannot be used, if so.
+/// Why the spill segments of a block of a run cannot be used, if they cannot.
 pub(super) fn spill_segment_damage(base: &Base, run: &Run, block: &RunBlock) -> Option<String> {
     let reason = spill_segments_read(base, run, block).find_map(|read| read.as_ref().err());
     reason.map(|reason| format!("a spill segment of updates that wait for it: {reason}"))
 }
 
-/// What spill segments have for a block of a run, as its job wants it.
+/// The content of spill segments for a block of a run, in the form that its job needs.
 pub(super) fn job_spill_segments(base: &Base, run: &Run, block: &RunBlock) -> JobSpillSegments {
     let images = spill_segments_read(base, run, block).filter_map(|read| read.as_ref().ok());
     let images: Vec<Arc<Image>> = images.map(Arc::clone).collect();

@@ -1,8 +1,8 @@
-//! Large values that a run needs: loaded when a first attempt at applying has asked for them.
+//! Large values that a run needs: loaded when a first attempt at applying has requested them.
 //!
-//! They are what a run may need the most memory for. So one run at a time has them in hand, for as
-//! many of its blocks as fit into a part of the budget, and for one at least; the others go on as a
-//! run of their own behind it. (A leaf has a bounded length of large values.)
+//! They can take the most memory of a run. So only one run at a time holds them, for as many of its
+//! blocks as fit into a part of the budget, and for at least one; the other blocks continue as a
+//! separate run after it. (A leaf has a bounded length of large values.)
 
 use super::Pipeline;
 use super::block::RunBlock;
@@ -60,8 +60,8 @@ impl Pipeline {
         run.phase = RunPhase::LoadingValues { pending: extents.len(), job };
     }
 
-    /// Takes the blocks from this position of its job on out of a run, into one that asks for their
-    /// values next.
+    /// Splits off the blocks of a run from this position of its job on, into a run that requests
+    /// their values next.
     fn split_run(&mut self, base: &Base, id: RunId, job: &mut RunJob, position: usize) {
         let rest_id = self.new_id();
         let rest = job.split_off(position, rest_id);
@@ -94,7 +94,7 @@ impl Pipeline {
     }
 }
 
-/// Where the values are that a block of a job asks for; `None` if one is nowhere.
+/// The places of the values that a block of a job needs; `None` if one is missing.
 fn value_extents(base: &Base, job: &RunJob, position: usize) -> Option<Vec<Extent>> {
     let block = &job.blocks[position];
     let extent = |key: &[u8]| {
@@ -127,7 +127,7 @@ pub(super) fn values_bytes(result: &JobResult) -> usize {
 }
 
 impl Run {
-    /// Takes the blocks that `job` has out, into a run that asks for their values next.
+    /// Splits off the blocks that `job` has, into a run that requests their values next.
     fn split_off(&mut self, job: RunJob, table: &BlockTable) -> Self {
         let is_of_rest = |block: &RunBlock| job.blocks.iter().any(|found| found.id == block.id);
         let blocks = std::mem::take(&mut self.blocks);

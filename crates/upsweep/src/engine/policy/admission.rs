@@ -1,13 +1,13 @@
-//! Which updates are refused: for memory, for the log, for good.
+//! Decides which updates are refused: for memory, for the log, or permanently.
 
 use super::{FULL_PERCENT, Figures, Gauge, SPILLS_FAIL_PERCENT, Shortage};
 use crate::engine::queue::CELL_BYTES;
 
 /// Fill of the log in per cent up to which a cycle that alone can release it admits updates at its
-/// start. The rest opens as the cycle proceeds, so that callers are slowed down run by run and not
-/// stopped for a whole cycle.
+/// start. The rest is admitted as the cycle proceeds, so that callers are slowed down run by run
+/// instead of being stopped for a whole cycle.
 const LOG_PERCENT_AT_START: f64 = 60.0;
-/// The same where the log is fuller when the cycle begins to be the only one that can release it.
+/// The same if the log is fuller when the cycle becomes the only means to release it.
 const LOG_PERCENT_AT_START_MAX: f64 = 90.0;
 /// How much the log may fill while a round of spills releases it, in per cent, before updates are
 /// admitted only as the round proceeds.
@@ -15,29 +15,29 @@ const LOG_PERCENT_OF_ROUND: f64 = 10.0;
 /// Fill of the log in per cent up to which any round admits updates at its start.
 const LOG_PERCENT_OF_ROUND_MAX: f64 = 95.0;
 
-/// What the change of one block takes in the log, about, besides a page for its run.
+/// Approximate log bytes of the change of one block, besides a page for its run.
 const CHANGE_BYTES: u64 = 48;
-/// Queue memory that admission keeps in any case, beside one part in so many: queues that split
-/// take more cells, and new blocks take directory memory from the queues.
+/// Queue memory that admission always keeps, besides a fraction: queues that split take more cells,
+/// and new blocks take directory memory from the queues.
 const QUEUE_BYTES_KEPT: usize = 4096;
 const QUEUE_PART_KEPT: usize = 32;
-/// One part in so many of a record is what its updates take more in queues, at most.
+/// Divisor of a record that bounds the additional bytes of its updates in queues.
 const QUEUE_OVERHEAD_PART: usize = 8;
-/// Bytes of a record of updates before the first of them, at most: its kind and their number.
+/// Most bytes of a record of updates before the first of them: its kind and their number.
 const RECORD_HEAD_BYTES: usize = 6;
 
-/// What of a limit of queue memory admission gives out.
+/// The part of a limit of queue memory that admission gives out.
 fn given_out(limit: usize) -> usize {
     limit.saturating_sub(limit / QUEUE_PART_KEPT + QUEUE_BYTES_KEPT)
 }
 
-/// Queue memory that the updates of a record of so many bytes take, at most.
+/// Most queue memory that the updates of a record of this many bytes take.
 pub(in crate::engine) fn queue_bytes_of(record_bytes: usize) -> usize {
     record_bytes.saturating_add(record_bytes / QUEUE_OVERHEAD_PART).saturating_add(CELL_BYTES)
 }
 
-/// Longest record of updates, in bytes, that is ever accepted: what the log takes, and what the
-/// queues of an empty store do.
+/// Longest record of updates, in bytes, that is ever accepted: the limit of the log, and that of
+/// the queues of an empty store.
 pub(in crate::engine) fn record_bytes_max(queue_bytes_max: usize, of_log: usize) -> usize {
     let queues = given_out(queue_bytes_max).saturating_sub(CELL_BYTES);
     // The count of updates comes before them.
@@ -45,8 +45,8 @@ pub(in crate::engine) fn record_bytes_max(queue_bytes_max: usize, of_log: usize)
     log.min(queues / (QUEUE_OVERHEAD_PART + 1) * QUEUE_OVERHEAD_PART)
 }
 
-/// Memory of waiting updates. Long queues, by `excess_bytes`, count three times: while a run has
-/// one, there are the cells, the copy, and what the worker makes of it.
+/// Memory of waiting updates. Long queues count three times with their `excess_bytes`: while a run
+/// has one, there are the cells, the copy, and the output of the worker.
 pub(in crate::engine) fn queues_gauge(
     limit: usize,
     queue_bytes: usize,
@@ -56,9 +56,9 @@ pub(in crate::engine) fn queues_gauge(
     Gauge { used: used as u64, limit: given_out(limit) as u64 }
 }
 
-/// Log space that updates have taken, and may take, where they may fill it to `limit` of
-/// `prospect_bytes`. The rest is for the changes of what waits; where that is too little for so
-/// many blocks, more is kept, for checkpoints would have to carry the changes, a few runs at a
+/// Log space that updates have taken, and may take, if they may fill it to `limit` of
+/// `prospect_bytes`. The rest is for the changes of waiting updates; if that is too little for this
+/// many blocks, more is kept, because checkpoints would have to carry the changes, a few runs at a
 /// time.
 pub(in crate::engine) fn log_gauge(
     Gauge { used, limit }: Gauge,
@@ -70,7 +70,7 @@ pub(in crate::engine) fn log_gauge(
     Gauge { used, limit: limit - kept }
 }
 
-/// What the changes of a sweep of so many blocks take of the log, about.
+/// Approximate log bytes of the changes of a sweep of this many blocks.
 pub(in crate::engine) fn change_bytes(
     blocks: usize,
     run_blocks_max: usize,
@@ -81,7 +81,7 @@ pub(in crate::engine) fn change_bytes(
     (blocks as u64).saturating_mul(CHANGE_BYTES).saturating_add(of_runs)
 }
 
-/// Whether the log has no room for so many bytes of changes.
+/// Whether the log has no room for this many bytes of changes.
 pub(in crate::engine) fn is_log_short_of_changes(
     change_bytes: u64,
     prospect_bytes: u64,
@@ -90,17 +90,17 @@ pub(in crate::engine) fn is_log_short_of_changes(
     change_bytes > prospect_bytes.saturating_sub(used_bytes)
 }
 
-/// What the memory of a store is for, as a record sees it that takes `needed_bytes` of queues.
+/// The division of the memory of a store, for a record that takes `needed_bytes` of queues.
 pub(in crate::engine) struct Budget {
-    /// The whole.
+    /// The total.
     pub(in crate::engine) bytes: usize,
-    /// What no sweep gives back.
+    /// Memory that no sweep releases.
     pub(in crate::engine) lasting_bytes: usize,
-    /// The least for queues.
+    /// The minimum for queues.
     pub(in crate::engine) queue_bytes_min: usize,
-    /// The most that admission gives out for queues, once all is swept.
+    /// The most that admission gives out for queues, once everything is swept.
     pub(in crate::engine) queue_bytes_max: usize,
-    /// What the record takes.
+    /// The memory of the record.
     pub(in crate::engine) needed_bytes: usize,
 }
 
@@ -115,7 +115,7 @@ pub(in crate::engine) fn budget_lacking(budget: &Budget) -> Option<usize> {
     (lacking > 0).then(|| budget.bytes.saturating_add(lacking))
 }
 
-/// What there is too little of for `wanted` more bytes of queues, but for room on the data devices.
+/// The resource that is short for `wanted` more bytes of queues, ignoring room on the data devices.
 pub(in crate::engine) fn shortage(
     wanted: u64,
     queues: Gauge,
@@ -128,24 +128,24 @@ pub(in crate::engine) fn shortage(
     (log.exact_percent() >= log_percent_refused).then_some(Shortage::Log)
 }
 
-/// The fill of the log in per cent that is allowed so far, from `percent` at the start of what
-/// releases it to 100 at its end.
+/// The fill of the log in per cent that is allowed so far, from `percent` at the start of the
+/// releasing process to 100 at its end.
 fn opened(percent: f64, done: f64) -> f64 {
     percent + (100.0 - percent) * done.clamp(0.0, 1.0)
 }
 
 impl Figures {
-    /// Whether only a cycle of the sweep can release the log: updates hold it that are not spilled,
-    /// or will not be, as there is hardly any room for more spill segments.
+    /// Whether only a cycle of the sweep can release the log: it is held by updates that are not
+    /// spilled, or will not be, as there is hardly any room for more spill segments.
     pub(in crate::engine) fn is_cycle_for_log(&self) -> bool {
         let spills = self.can_spill || self.is_spilling;
         let spills_fail = self.spilled.percent().max(self.levels.percent()) >= SPILLS_FAIL_PERCENT;
         self.is_log_held_by_queues && (!spills || spills_fail)
     }
 
-    /// The fill of the log in per cent from which on updates are refused. What releases the log
-    /// goes over all blocks, and hardly releases any before its end where all that waits is equally
-    /// old.
+    /// The fill of the log in per cent from which updates are refused. The process that releases
+    /// the log covers all blocks, and releases hardly any of it before its end if all waiting
+    /// updates are equally old.
     pub(in crate::engine) fn log_percent_refused(&self) -> f64 {
         if self.is_cycle_for_log() {
             let Some(progress) = self.progress else { return 100.0 };

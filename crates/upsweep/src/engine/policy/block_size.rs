@@ -1,14 +1,14 @@
-//! How large blocks are made.
+//! The target size of blocks.
 
-/// Part of what the directory may have up to which it is filled by making blocks smaller again.
+/// Part of its limit up to which the directory may fill when blocks are made smaller again.
 const SHRINK_PART: f64 = 0.75;
-/// How full blocks are on average that come from splits.
+/// Average fill of blocks that result from splits.
 const BLOCK_FILL: f64 = 0.7;
-/// Memory of the directory for a block, in bytes, about.
+/// Approximate memory of the directory per block, in bytes.
 const ENTRY_BYTES: u64 = 170;
 
-/// How large blocks are made: as small as the store says, which queries like, unless the directory,
-/// which has an entry for each, would leave updates too little memory.
+/// The range of block sizes: as small as the store's setting, which favours queries, unless the
+/// directory, which has an entry for each block, would leave updates too little memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSizes {
     /// Least target size of a block, in bytes.
@@ -20,9 +20,9 @@ pub struct BlockSizes {
 }
 
 impl BlockSizes {
-    /// The target size of blocks where it was `now`: the least, times a power of two. To make
-    /// blocks smaller again takes more room than to leave them as they are, so that the answer
-    /// does not change to and fro.
+    /// The new target size of blocks, given the present one, `now`: the least, times a power of
+    /// two. Making blocks smaller again requires more room than keeping their size, so that the
+    /// answer does not oscillate.
     pub(in crate::engine) fn target(&self, directory: &DirectorySize, now: u32) -> u32 {
         let expected = |target| directory.expected_bytes(target);
         let mut target = now;
@@ -36,16 +36,16 @@ impl BlockSizes {
         target
     }
 
-    /// The target size of blocks with which so many bytes of full ones take what the directory may
-    /// have at most, if a target does.
+    /// The target size at which this many bytes of full blocks take at most the memory allowed for
+    /// the directory, if there is one.
     #[must_use]
     pub fn target_for(&self, image_bytes: u64) -> u32 {
         let blocks = |target: u32| image_bytes / u64::from(target.max(1));
         self.grown(self.least, |target| blocks(target) as f64 * ENTRY_BYTES as f64)
     }
 
-    /// The first target from `now` up with which the directory, whose bytes are `expected` of it,
-    /// has what it may have; the largest if none.
+    /// The first target from `now` up at which the directory, of `expected` bytes, is within its
+    /// limit; the largest if none.
     fn grown(&self, now: u32, expected: impl Fn(u32) -> f64) -> u32 {
         let mut target = now.max(1);
         while expected(target) > self.directory_bytes as f64 && target <= self.most / 2 {
@@ -55,7 +55,7 @@ impl BlockSizes {
     }
 }
 
-/// What the directory takes, and for what.
+/// The memory of the directory, and its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct DirectorySize {
     /// Number of blocks.
@@ -67,7 +67,7 @@ pub(in crate::engine) struct DirectorySize {
 }
 
 impl DirectorySize {
-    /// Memory that it will take when all blocks have come to this target size.
+    /// Memory that it will take when all blocks have this target size.
     fn expected_bytes(&self, target: u32) -> f64 {
         let blocks = self.image_bytes as f64 / (BLOCK_FILL * f64::from(target));
         blocks * self.memory_bytes as f64 / self.blocks.max(1) as f64

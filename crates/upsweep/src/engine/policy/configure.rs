@@ -7,69 +7,70 @@ use crate::error::{Error, RequestError};
 use crate::log::{DEPTH_MAX, LogRegion, SPARE_SEGMENTS};
 use crate::placement::UNIT_BYTES;
 
-/// Memory budget unless another is given: 256 MiB.
+/// Memory budget if none is given: 256 MiB.
 pub const MEMORY_BYTES_DEFAULT: usize = 256 << 20;
-/// One part in so many of the memory caches images of blocks.
+/// Divisor of the memory that gives the cache for images of blocks.
 pub const CACHE_PART: usize = 8;
-/// Blocks are larger where the directory would have more than this part of the memory, in per cent.
+/// Blocks are made larger where the directory would take more than this share of the memory, in per
+/// cent.
 const DIRECTORY_PERCENT: u32 = 20;
-/// Most blocks of a run, unless another number is given (Bosc paper).
+/// Most blocks of a run, if no other number is given (Bosc paper).
 const RUN_BLOCKS_MAX: usize = 32;
-/// Least part of a run that must have waiting updates, in per cent, unless another is given (Bosc
+/// Least part of a run that must have waiting updates, in per cent, if no other is given (Bosc
 /// paper).
 const RUN_DENSITY_PERCENT: u32 = 50;
-/// One part in so many of the memory is how long a run is, within the two bounds below.
+/// Divisor of the memory that gives the length of a run, within the two bounds below.
 const RUN_PART: usize = 128;
 /// Runs of this many bytes are sequential enough.
 const RUN_BYTES_MIN: usize = 512 << 10;
 /// Most bytes of the blocks of a run.
 const RUN_BYTES_MAX: usize = 4 << 20;
-/// One part in so many of the memory is for the queues, or the large values, of one run.
+/// Divisor of the memory that gives the share for the queues, or the large values, of one run.
 const RUN_CONTENT_PART: usize = 32;
-/// Runs in the pipeline: one is read, one applied, one written, and one more where these take
-/// unequally long.
+/// Runs in the pipeline: one being read, one applied, one written, and a spare because these take
+/// unequal times.
 const RUNS_IN_FLIGHT_MAX: usize = 4;
 /// A queue of this many bytes is folded for the first time.
 const FOLD_BYTES_MIN: u64 = 4096;
-/// The log becomes so many times as long as the data, at most: a longer one hardly spares sweeps.
+/// The log grows up to this multiple of the data: a longer one hardly saves sweeps.
 const LOG_TIMES_DATA: u32 = 4;
-/// Batches in flight per log device, unless another number is given (Bosc paper).
+/// Batches in flight per log device, if no other number is given (Bosc paper).
 const LOG_DEPTH: u8 = 2;
 /// How long a relaxed update may wait for its batch to fill, in microseconds.
 const LOG_DELAY_US_MAX: u64 = 5_000;
 /// Longest batch of the log, in bytes.
 const LOG_BATCH_BYTES_MAX: u32 = 128 << 10;
-/// A batch takes one part in so many of a segment at most, whose end it may not cross.
+/// Divisor of a segment that gives the longest batch, which may not cross its end.
 const LOG_BATCH_PART: u32 = 4;
 /// Least number of entries of a node that trees work with.
 const FANOUT_LEAST: usize = 6;
-/// Most threads that apply updates, unless another number is given.
+/// Most threads that apply updates, if no other number is given.
 const WORKERS_MAX: usize = 4;
 
-/// How many times smaller than those of production the numbers are from which a configuration is
-/// computed; 0 counts as 1. Simulated stores are small, so that much happens to them in little
-/// time. Every store of production has [`Scale::FULL`].
+/// Divisors of the production constants from which a configuration is computed; 0 counts as 1.
+/// Simulated stores are small, so that many events happen in a short time. Every production store
+/// uses [`Scale::FULL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
     /// Of blocks and runs, and of the queues that are folded.
     pub blocks: u32,
     /// Of the number of entries of a node of the directory. The same at every open of a store.
     pub nodes: u32,
-    /// Of the part of the memory that the directory may have.
+    /// Of the share of the memory that the directory may take.
     pub directory: u32,
     /// Of segments of the log.
     pub log: u32,
-    /// Of how many times as long as the data the log becomes.
+    /// Of the maximum length of the log as a multiple of the data.
     pub log_times_data: u32,
     /// Of spill segments.
     pub spill_segments: u32,
-    /// Of the steps in which files grow and shrink, and of how long what goes back was free. At
-    /// later opens of a store no smaller.
+    /// Of the steps in which files grow and shrink, and of the time for which returned space was
+    /// free. It must not be smaller at later opens of a store.
     pub file_space: u32,
 }
 
 impl Scale {
-    /// That of production.
+    /// The scale of production.
     pub const FULL: Self = Self {
         blocks: 1,
         nodes: 1,
@@ -85,16 +86,16 @@ impl Scale {
     }
 }
 
-/// What a store is from its creation on, as far as its configuration follows from it.
+/// The properties of a store, fixed at creation, that determine its configuration.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// Which store.
+    /// Identity of the store.
     pub store: [u8; 16],
     /// Number of data devices; they are numbers 0.. of the bank.
     pub data_devices: u16,
     /// Whether any of them rotates.
     pub rotates: bool,
-    /// The rings of the log, as long as they may become.
+    /// The rings of the log at their maximum length.
     pub log_regions: Vec<LogRegion>,
     /// Least target size of a block, in bytes: [`block_bytes`](super::block_bytes).
     pub block_bytes: u32,
@@ -104,12 +105,12 @@ pub struct Shape {
     pub log_page_bytes: u32,
 }
 
-/// What whoever opens a store chooses.
+/// Options chosen by the caller that opens a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Memory for queues, directory, cache and buffers together, in bytes.
     pub memory_bytes: usize,
-    /// Most blocks of a run; `None`: by the memory.
+    /// Most blocks of a run; `None`: depending on the memory.
     pub run_blocks_max: Option<usize>,
     /// Least part of a run that must have waiting updates, in per cent of its bytes.
     pub run_density_percent_min: u32,
@@ -117,13 +118,13 @@ pub struct Options {
     pub log_depth: u8,
     /// When updates are spilled to the data devices.
     pub spilling: Spilling,
-    /// How full queue memory has to be before updates are spilled for it, and how full spills keep
-    /// the log, in per cent; 0 to spill at once whatever can be spilled.
+    /// How full queue memory has to be before updates are spilled for it, and the fill at which
+    /// spills keep the log, in per cent; 0 to spill everything possible at once.
     pub spill_fill_percent: u32,
 }
 
 impl Default for Options {
-    /// What is best where nothing is known.
+    /// The defaults, for when nothing is known.
     fn default() -> Self {
         Self {
             memory_bytes: MEMORY_BYTES_DEFAULT,
@@ -171,9 +172,9 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
     }
 }
 
-/// Batches in flight per log device: as many as are wanted, but no more than the shortest log has
-/// segments for. A new log is short; once it has grown, the next open allows more. What is out of
-/// range stays so, for [`Config::check`] to refuse it.
+/// Batches in flight per log device: as many as requested, but no more than the shortest log has
+/// segments for. A new log is short; once it has grown, the next open allows more. Values out of
+/// range are kept, for [`Config::check`] to refuse.
 fn log_depth(shape: &Shape, wanted: u8) -> u8 {
     let segments = |region: &LogRegion| region.bytes / u64::from(shape.log_segment_bytes);
     let segments = shape.log_regions.iter().map(segments).min().unwrap_or(0);
@@ -181,15 +182,16 @@ fn log_depth(shape: &Shape, wanted: u8) -> u8 {
     if wanted <= DEPTH_MAX { possible.min(wanted.into()) as u8 } else { wanted }
 }
 
-/// The least budget with which an empty store of this shape opens, in bytes, whatever `options` say
-/// of it. As cache and runs grow with the budget, this is more than what a smaller one lacks.
+/// The least budget with which an empty store of this shape opens, in bytes, independent of the
+/// budget in `options`. As cache and runs grow with the budget, this is more than a smaller budget
+/// lacks.
 #[must_use]
 pub fn memory_bytes_min(shape: &Shape, options: &Options, scale: &Scale) -> usize {
     let mut memory_bytes = 0;
     loop {
         let config = configure(shape, &Options { memory_bytes, ..*options }, scale);
         let needed = config.memory_bytes_min();
-        // What is needed grows by less than a quarter of the budget, so this comes to an end.
+        // The requirement grows by less than a quarter of the budget, so the loop terminates.
         if needed <= memory_bytes {
             return memory_bytes;
         }
@@ -200,7 +202,7 @@ pub fn memory_bytes_min(shape: &Shape, options: &Options, scale: &Scale) -> usiz
 /// Checks that the budget is enough for an empty store.
 ///
 /// # Errors
-/// [`RequestError::BadConfig`] with the least one.
+/// [`RequestError::BadConfig`] with the minimum.
 pub fn check_memory(shape: &Shape, options: &Options, scale: &Scale) -> Result<(), Error> {
     let (given, least) = (options.memory_bytes, memory_bytes_min(shape, options, scale));
     if given >= least {
@@ -211,7 +213,7 @@ pub fn check_memory(shape: &Shape, options: &Options, scale: &Scale) -> Result<(
     Err(RequestError::BadConfig { setting: "memory", reason }.into())
 }
 
-/// Threads that apply updates: as many as are `asked` for, or one per processor, but not many.
+/// Threads that apply updates: the number `asked` for, or one per processor up to a limit.
 #[must_use]
 pub fn workers(asked: usize, processors: usize) -> usize {
     if asked > 0 { asked } else { processors.clamp(1, WORKERS_MAX) }
@@ -223,7 +225,7 @@ fn log_batch_bytes(segment_bytes: u32) -> u32 {
     LOG_BATCH_BYTES_MAX.min(part - part % 4096).max(4096)
 }
 
-/// Bounded in bytes too, because the buffers of runs are memory in which no update waits, however
+/// Bounded in bytes too, because the buffers of runs take memory from waiting updates, however
 /// large the blocks are.
 fn run_blocks_max(block_bytes: u32, memory_bytes: usize, scale: &Scale) -> usize {
     let scaled = |bytes: usize| Scale::part(bytes as u64, scale.blocks) as usize;

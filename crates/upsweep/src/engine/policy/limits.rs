@@ -1,4 +1,4 @@
-//! What follows from a configuration: how its memory is divided, and its other limits.
+//! Limits that follow from a configuration, and the division of its memory.
 
 use super::block_size::BlockSizes;
 use super::spill::{SPILL_SEGMENTS_PER_SPILL, SPILLS_IN_FLIGHT_MAX};
@@ -13,11 +13,11 @@ const DIRECTORY_BYTES_MIN: usize = 64 << 10;
 const RUN_BLOCKS_LIMIT: usize = 1024;
 /// Largest block that is ever made.
 const BLOCK_BYTES_MAX: u64 = 1 << 20;
-/// A run has at least so many blocks, or else updates of neighbours would meet no neighbour.
+/// Least number of blocks of a run; with fewer, updates of neighbours would not be batched.
 const LARGE_BLOCKS_PER_RUN: u64 = 2;
-/// Values above one part in so many of a block live outside of it.
+/// Values above this fraction of a block are stored outside it.
 const INLINE_VALUE_PART: usize = 4;
-/// A block whose queue has grown to so many times its size is swept out of turn.
+/// A block whose queue has grown to this multiple of its size is swept out of turn.
 const OVERSIZED_TIMES: usize = 8;
 
 impl Config {
@@ -36,7 +36,7 @@ impl Config {
         Ok(())
     }
 
-    /// Checks every range. How much memory is needed can only be told of what is in range.
+    /// Checks every range. The memory required can only be computed for settings in range.
     ///
     /// # Errors
     /// As [`Config::check`].
@@ -79,8 +79,8 @@ impl Config {
         Ok(())
     }
 
-    /// How large blocks are made. The largest are half of a run long: in longer ones updates of
-    /// neighbours would not meet.
+    /// The range of block sizes. The largest are half as long as a run: in longer ones updates of
+    /// neighbours would not be batched.
     #[must_use]
     pub fn block_sizes(&self) -> BlockSizes {
         let directory = self.memory_bytes as f64 * f64::from(self.directory_percent) / 100.0;
@@ -98,13 +98,13 @@ impl Config {
         (self.run_blocks_max as u64).saturating_mul(u64::from(self.block_bytes))
     }
 
-    /// Values above this many bytes live outside their block.
+    /// Values above this many bytes are stored outside their block.
     #[must_use]
     pub fn inline_value_bytes_max(&self) -> usize {
         self.block_bytes as usize / INLINE_VALUE_PART
     }
 
-    /// Whether a block is swept out of turn that may grow so much by its queue.
+    /// Whether a block that may grow this much by its queue is swept out of turn.
     pub(in crate::engine) fn is_oversized(&self, growth_bytes: u32) -> bool {
         growth_bytes as usize >= self.oversized_queue_bytes()
     }
@@ -115,15 +115,15 @@ impl Config {
         OVERSIZED_TIMES * self.block_bytes as usize
     }
 
-    /// Most bytes that are spilled with one write: what the core gathers in a few milliseconds at
+    /// Most bytes that are spilled with one write: the core gathers this in a few milliseconds at
     /// most.
     #[must_use]
     pub fn spill_bytes_max(&self) -> usize {
         SPILL_SEGMENTS_PER_SPILL * self.spill_segment_bytes as usize
     }
 
-    /// Memory for the buffers of runs and of the log, whatever the load: per run in the pipeline
-    /// what is read and what is written, the batches of the log, and what spills write.
+    /// Memory for the buffers of runs and of the log, whatever the load: the bytes read and written
+    /// per run in the pipeline, the batches of the log, and the bytes that spills write.
     #[must_use]
     pub fn fixed_bytes(&self) -> usize {
         let span = usize::try_from(self.run_span_bytes()).unwrap_or(usize::MAX);
@@ -140,12 +140,12 @@ impl Config {
         runs.saturating_add(batches).saturating_add(spills)
     }
 
-    /// Memory that neither queues nor filters nor large values ever have, in an empty store.
+    /// Memory that is never available for queues, filters or large values, in an empty store.
     fn others_bytes(&self) -> usize {
         self.fixed_bytes().saturating_add(self.cache_bytes).saturating_add(DIRECTORY_BYTES_MIN)
     }
 
-    /// The least budget with which an empty store works that has this cache and these runs: see
+    /// The least budget with which an empty store with this cache and these runs works: see
     /// [`memory_bytes_min`](super::memory_bytes_min) for that of one whose cache and runs follow
     /// from its budget.
     #[must_use]
@@ -153,14 +153,15 @@ impl Config {
         self.others_bytes().saturating_add(self.queue_bytes_min())
     }
 
-    /// Memory for queues in an empty store, which is the most that they ever have.
+    /// Memory for queues in an empty store, which is their maximum.
     #[must_use]
     pub fn queue_bytes_max(&self) -> usize {
         self.queue_bytes_beside(self.others_bytes())
     }
 
-    /// Memory for what waits beside so many bytes for everything else. What waits already keeps a
-    /// minimum also when the directory has outgrown the budget, and no update is accepted.
+    /// Memory for waiting updates besides this many bytes for everything else. Updates that already
+    /// wait keep a minimum even when the directory has outgrown the budget and no update is
+    /// accepted.
     pub(in crate::engine) fn queue_bytes_beside(&self, others_bytes: usize) -> usize {
         self.memory_bytes.saturating_sub(others_bytes).max(self.queue_bytes_min())
     }

@@ -1,25 +1,25 @@
 //! Policy: from figures to decisions.
 //!
-//! Everything that the engine could decide one way or another is decided here, by pure functions:
-//! callers gather the figures and carry the decisions out. No rule fails for any figures.
+//! Every decision in which the engine has a choice is made here, by pure functions: callers collect
+//! the figures and carry the decisions out. Every rule is defined for all figures.
 //!
 //! | file | what it decides |
 //! |---|---|
-//! | `creation` | what a store has from its creation on: blocks, segments and pages of the log |
-//! | `configure` | the configuration of one open, from memory and what the user chooses |
+//! | `creation` | what is fixed at creation: blocks, segments and pages of the log |
+//! | `configure` | the configuration of one open, from memory and the user's options |
 //! | `limits` | how the memory of a configuration is divided, and its other limits |
 //! | `admission` | which updates are refused |
-//! | `pace` | how fast the sweep, spills and checkpoints go |
+//! | `pace` | the pace of the sweep, of spills and of checkpoints |
 //! | `spill` | whether spilling pays, and what is worth a spill segment |
 //! | `run` | where a run of the sweep ends |
-//! | `block_size` | how large blocks are made |
-//! | `growth` | the reserve on the devices; how data devices and the log grow, and what goes back |
+//! | `block_size` | the target size of blocks |
+//! | `growth` | the reserve on the devices; growth of data devices and the log; space to return |
 //!
 //! Updates wait for three resources: memory for queues, space in the log, space on the data
-//! devices. Each is a [`Gauge`], and its limit is the very figure at which admission refuses an
-//! update. The pace of the sweep and the time of spills follow from the same gauges. So nobody
-//! rests while somebody waits: whoever was refused is one of the figures, and what can make the
-//! room that it waits for then runs at full speed.
+//! devices. Each is a [`Gauge`], and its limit is exactly the figure at which admission refuses an
+//! update. The pace of the sweep and the time of spills follow from the same gauges. So nothing
+//! rests while a caller waits: refused callers are part of the figures, and whatever can make the
+//! room that they wait for then runs at full speed.
 
 mod admission;
 mod block_size;
@@ -63,22 +63,23 @@ pub(super) use spill::{
     spills_for_memory,
 };
 
-/// Fill in per cent at which a cycle of the sweep starts, and spills; below it, updates batch.
+/// Fill in per cent at which a cycle of the sweep starts, and spills start; below it, updates
+/// batch.
 pub(super) const START_PERCENT: u32 = 50;
-/// Fill in per cent from which the sweep never rests, nor do spills.
+/// Fill in per cent from which neither the sweep nor spills rest.
 pub(super) const FULL_PERCENT: u32 = 85;
-/// Fill of the log in per cent from which on a superblock alone is worth its write.
+/// Fill of the log in per cent from which a superblock alone is worth its write.
 pub(super) const SUPERBLOCK_PERCENT: u32 = 25;
-/// Where spills relieve memory or log, neither fills so far while they keep up; in per cent.
+/// Where spills relieve memory or log, neither fills up to this while they keep up; in per cent.
 const SPILLS_FAIL_PERCENT: u32 = 95;
-/// Part of a resource that is in use in steady state, where the pace of the sweep settles: half-way
+/// Part of a resource that is in use in steady state, where the pace of the sweep settles: halfway
 /// from [`START_PERCENT`] to [`FULL_PERCENT`].
 const STEADY_FILL: f64 = 0.675;
 
-/// How much of a resource is in use, and from which use on admission refuses more.
+/// The use of a resource, and the use at which admission refuses more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauge {
-    /// In use, in bytes, or in what the resource is counted in.
+    /// In use, in bytes or in the unit of the resource.
     pub used: u64,
     /// Refused from here on.
     pub limit: u64,
@@ -95,13 +96,13 @@ impl Gauge {
         (u128::from(self.used) * 100 / u128::from(self.limit)) as u32
     }
 
-    /// How full it is in per cent, not rounded; above 100 where more is used than the limit.
+    /// How full it is in per cent, not rounded; above 100 if the use exceeds the limit.
     pub(super) fn exact_percent(self) -> f64 {
         self.used as f64 * 100.0 / self.limit.max(1) as f64
     }
 }
 
-/// What an update was refused for.
+/// The reason why an update was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shortage {
     /// Memory for waiting updates.
@@ -112,7 +113,7 @@ pub(super) enum Shortage {
     Device,
 }
 
-/// What the decisions of a running store follow from.
+/// The input for the decisions of a running store.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Figures {
     /// Memory of waiting updates.
@@ -121,38 +122,38 @@ pub(super) struct Figures {
     pub(super) log: Gauge,
     /// Memory of spilled updates.
     pub(super) spilled: Gauge,
-    /// The same, of what is worth having: [`Costs::spill_segments_worth_bytes`].
+    /// The same, with the worthwhile amount as limit: [`Costs::spill_segments_worth_bytes`].
     pub(super) spilled_worth: Gauge,
-    /// Levels in which they lie.
+    /// The levels of spill segments.
     pub(super) levels: Gauge,
-    /// Spilling is what relieves memory.
+    /// Memory is relieved by spilling.
     pub(super) spills_for_memory: bool,
-    /// The fill of memory in per cent from which on updates are spilled for it, and that of the log
-    /// which spills are to keep it at. If it is 0, all is spilled at once.
+    /// The fill of memory in per cent from which updates are spilled for it, and the fill of the
+    /// log that spills are to maintain. If it is 0, everything is spilled at once.
     pub(super) spill_percent: u32,
     /// A spill would find updates, and room for them.
     pub(super) can_spill: bool,
-    /// A spill is on its way.
+    /// A spill is in progress.
     pub(super) is_spilling: bool,
-    /// Half of the log that recovery needs, or more, is there for updates in memory.
+    /// At least half of the log that recovery needs is there for updates in memory.
     pub(super) is_log_held_by_queues: bool,
-    /// The data devices may be asked for the room that somebody waits for.
+    /// The data devices can be asked for the room that a caller waits for.
     pub(super) can_grow: bool,
-    /// How far the present cycle of the sweep is, from 0 to 1.
+    /// Progress of the present cycle of the sweep, from 0 to 1.
     pub(super) progress: Option<f64>,
-    /// The fill of the log in per cent, and how far the cycle was, when it began to be the only one
-    /// that can release the log.
+    /// The fill of the log in per cent, and the progress of the cycle, when the cycle became the
+    /// only means to release the log.
     pub(super) log_at_start: (f64, f64),
     /// The present round of spills.
     pub(super) round: Option<Round>,
-    /// What somebody waits for.
+    /// The resource that a caller waits for.
     pub(super) shortage: Option<Shortage>,
 }
 
 /// A round of spills over all blocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Round {
-    /// How far it is, from 0 to 1.
+    /// Its progress, from 0 to 1.
     pub(super) done: f64,
     /// The fill of the log in per cent when it began.
     pub(super) log_percent_at_start: f64,

@@ -1,33 +1,33 @@
-//! How fast the sweep, spills and checkpoints go.
+//! The pace of the sweep, of spills and of checkpoints.
 
 use super::{FULL_PERCENT, Figures, Gauge, SPILLS_FAIL_PERCENT, START_PERCENT, Shortage};
 use crate::broken::{self, Fault};
 
 /// Most blocks that are swept out of turn to release the log.
 pub(in crate::engine) const HOLDERS_MAX: u64 = 32;
-/// They must hold at least one part in so many of what holds the log.
+/// They must hold at least this fraction of what holds the log.
 const HOLDERS_PART: u64 = 4;
 /// Fill of the levels in per cent at which the sweep keeps up with updates.
 pub(super) const LEVELS_STEADY_PERCENT: f64 = 50.0;
-/// What is relieved late is relieved from this part of the fill on at which it is to settle.
+/// Late relief starts at this part of the fill at which it is to settle.
 const LATE_START: f64 = 0.72;
-/// How long no run is tried after one that found no room, in microseconds.
+/// Time without another run after one that found no room, in microseconds.
 pub(in crate::engine) const RETRY_US: u64 = 20_000;
 /// A checkpoint is due when the log since the last one takes this part of the ring, in per cent.
 const CHECKPOINT_PERCENT: u64 = 20;
-/// Page writes of a checkpoint in flight while nobody waits for the log.
+/// Page writes of a checkpoint in flight while no caller waits for the log.
 const PAGES_IN_FLIGHT: usize = 4;
-/// The same while somebody does.
+/// The same while a caller does.
 const PAGES_IN_FLIGHT_MAX: usize = 32;
-/// Publication waits while so many writes of a checkpoint are under way.
+/// Publication waits while this many writes of a checkpoint are in flight.
 pub(in crate::engine) const CHECKPOINT_WRITES_MAX: usize = 64;
-/// Fill of queue memory in per cent from which on deferred reference counts have to wait, as
-/// nothing pushes them back.
+/// Fill of queue memory in per cent from which deferred reference counts have to wait, as they are
+/// not subject to backpressure.
 const DEFERRED_COUNTS_PERCENT_MAX: u32 = 75;
 
 impl Figures {
-    /// How many updates the sweep is to apply for each that comes, by the fill of what it alone can
-    /// relieve: none where there is room, and without rest where there is hardly any or somebody
+    /// How many updates the sweep is to apply per arriving update, by the fill of what it alone can
+    /// relieve: none where there is room, and without rest where there is hardly any or a caller
     /// waits for it.
     pub(in crate::engine) fn pace(&self) -> f64 {
         if self.is_sweep_waited_for() {
@@ -48,7 +48,7 @@ impl Figures {
         queues.max(log).max(spilled).max(levels)
     }
 
-    /// Whether somebody waits for what the sweep makes room for, and spills and checkpoints do not.
+    /// Whether a caller waits for room that only the sweep makes, not spills and checkpoints.
     pub(in crate::engine) fn is_sweep_waited_for(&self) -> bool {
         match self.shortage {
             None => false,
@@ -58,13 +58,13 @@ impl Figures {
         }
     }
 
-    /// Whether somebody waits for the log, and a cycle alone can release it.
+    /// Whether a caller waits for the log, and only a cycle can release it.
     pub(in crate::engine) fn is_cycle_waited_for_log(&self) -> bool {
         self.shortage == Some(Shortage::Log) && self.is_cycle_for_log()
     }
 
-    /// How many updates are to be spilled for each that comes: for memory, and for the log that is
-    /// released so. None where nothing can be spilled or nothing would be relieved.
+    /// How many updates are to be spilled per arriving update: for memory, and to release the log.
+    /// None where nothing can be spilled or nothing would be relieved.
     pub(in crate::engine) fn spill_pace(&self) -> f64 {
         let pace_of = |gauge: Gauge, shortage: Shortage, pace_at: fn(f64, f64) -> f64| {
             if broken::is(Fault::LateSpill) && gauge.percent() < 100 {
@@ -91,8 +91,8 @@ impl Figures {
     }
 }
 
-/// How many updates are applied, or spilled, for each that comes while a resource is filled so far,
-/// in per cent: one half-way from `start` to [`FULL_PERCENT`], so that it settles there.
+/// How many updates are applied, or spilled, per arriving update at this fill of a resource, in per
+/// cent: one halfway from `start` to [`FULL_PERCENT`], so that it settles there.
 fn pace_at(percent: f64, start: f64) -> f64 {
     let full = f64::from(FULL_PERCENT);
     if percent >= full {
@@ -101,12 +101,12 @@ fn pace_at(percent: f64, start: f64) -> f64 {
     (percent - start).max(0.0) / (full - percent)
 }
 
-/// The same for what settles at `steady` and is relieved late: the log, which is as full as the
-/// time is long since spills came by at the place that they come to next, and levels of spill
-/// segments, of which there are as many as there were rounds of spills since the sweep came by. To
-/// go round faster shows when the next time round is over. So the pace changes little with the
-/// fill, or one would be slow and the next one fast. One that starts when all blocks have waited
-/// equally long is over before [`FULL_PERCENT`], where `steady` is 50.
+/// The same for what settles at `steady` and is relieved late: the log, whose fill corresponds to
+/// the time since spills last visited the place that they visit next, and levels of spill segments,
+/// whose number corresponds to the rounds of spills since the last visit of the sweep. A faster
+/// round takes effect only in the round after it. So the pace changes little with the fill, or
+/// rounds would alternate between slow and fast. One that starts when all blocks have waited
+/// equally long ends before [`FULL_PERCENT`] if `steady` is 50.
 fn late_pace_at(percent: f64, steady: f64) -> f64 {
     if percent >= f64::from(FULL_PERCENT) {
         return f64::INFINITY;
@@ -115,8 +115,8 @@ fn late_pace_at(percent: f64, steady: f64) -> f64 {
     if of_steady < LATE_START { 0.0 } else { of_steady * of_steady }
 }
 
-/// How many updates the sweep is to apply for each that comes: without rest if it is `asked` to
-/// sweep, none if nothing waits but what is `held`, else by the fill.
+/// How many updates the sweep is to apply per arriving update: without rest if it is `asked` to
+/// sweep, none if nothing waits except what is `held`, else by the fill.
 pub(in crate::engine) fn cycle_pace(asked: bool, is_all_held: bool, by_fill: f64) -> f64 {
     match (asked, is_all_held) {
         (true, _) => f64::INFINITY,
@@ -125,8 +125,8 @@ pub(in crate::engine) fn cycle_pace(asked: bool, is_all_held: bool, by_fill: f64
     }
 }
 
-/// Updates that may be applied at once, after `new` have come of which each is to have `pace`
-/// applied: `credit` was left, and no more of it than the last run had is saved up.
+/// Updates that may be applied at once, after `new` have arrived, each adding `pace`: `credit` was
+/// left, of which at most the size of the last run is saved up.
 pub(in crate::engine) fn credit(credit: f64, of_last_run: f64, new: f64, pace: f64) -> f64 {
     match pace {
         f64::INFINITY => f64::INFINITY,
@@ -135,13 +135,13 @@ pub(in crate::engine) fn credit(credit: f64, of_last_run: f64, new: f64, pace: f
     }
 }
 
-/// Whether blocks are swept out of turn because `held` of the sequences that hold the log, of
-/// `in_all`, are there for them alone.
+/// Whether blocks are swept out of turn because `held` of the `in_all` sequences that hold the log
+/// are held by them alone.
 pub(in crate::engine) fn are_worth_a_visit(held: u64, in_all: u64) -> bool {
     held > 0 && held.saturating_mul(HOLDERS_PART) >= in_all
 }
 
-/// Whether a checkpoint is due by the bytes of log that it would spare the next open.
+/// Whether a checkpoint is due by the bytes of log that it would save the next open from reading.
 pub(in crate::engine) fn is_checkpoint_worth(log_bytes_since: u64, prospect_bytes: u64) -> bool {
     let part = u128::from(prospect_bytes) * u128::from(CHECKPOINT_PERCENT);
     u128::from(log_bytes_since) * 100 >= part
@@ -152,8 +152,8 @@ pub(in crate::engine) fn checkpoint_pages_in_flight(waited_for: Option<Shortage>
     if waited_for == Some(Shortage::Log) { PAGES_IN_FLIGHT_MAX } else { PAGES_IN_FLIGHT }
 }
 
-/// Whether deferred reference counts may be added to the reference array, where queue memory is
-/// filled so far.
+/// Whether deferred reference counts may be added to the reference array at this fill of queue
+/// memory.
 pub(in crate::engine) fn may_add_deferred_counts(queue_percent: u32) -> bool {
     queue_percent < DEFERRED_COUNTS_PERCENT_MAX
 }

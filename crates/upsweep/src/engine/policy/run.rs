@@ -1,11 +1,11 @@
-//! Where a run of the sweep ends.
+//! Decides where a run of the sweep ends.
 
 use crate::engine::config::Config;
 
 /// Blocks without waiting updates at the end of a run are dropped; this many in a row end it.
 const IDLE_BLOCKS_MAX: usize = 16;
 
-/// How long a run may be, and how dense it has to be.
+/// The limits of length and density of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct RunLimits {
     /// Most blocks.
@@ -14,9 +14,9 @@ pub(in crate::engine) struct RunLimits {
     span_bytes: u64,
     /// Most bytes of queues.
     queue_bytes: u64,
-    /// Most bytes by which blocks without image may grow.
+    /// Most bytes by which blocks without an image may grow.
     growth_bytes: u64,
-    /// Least part of its bytes in blocks with waiting updates, in per cent.
+    /// Least share of its bytes in blocks with waiting updates, in per cent.
     density_percent: u32,
 }
 
@@ -35,8 +35,8 @@ impl Config {
 }
 
 impl RunLimits {
-    /// Whether another block is too much for a run that has so many, where it would then have this
-    /// span and these bytes of queues.
+    /// Whether another block is too much for a run with this many, given the resulting span and
+    /// bytes of queues.
     pub(in crate::engine) fn is_too_long(
         &self,
         blocks: usize,
@@ -51,13 +51,13 @@ impl RunLimits {
         u128::from(waiting_bytes) * 100 < u128::from(span) * u128::from(self.density_percent)
     }
 
-    /// Whether another block without image is too much for a run that has so many, where its blocks
-    /// would then grow by so many bytes.
+    /// Whether another block without an image is too much for a run with this many, given the
+    /// resulting growth in bytes.
     pub(in crate::engine) fn is_full(&self, blocks: usize, growth_bytes: u64) -> bool {
         blocks >= self.blocks || growth_bytes > self.growth_bytes
     }
 
-    /// Whether a run ends that has so many blocks without waiting updates at its end.
+    /// Whether a run ends after this many blocks without waiting updates.
     pub(in crate::engine) fn ends_after(idle_blocks: usize) -> bool {
         idle_blocks >= IDLE_BLOCKS_MAX
     }

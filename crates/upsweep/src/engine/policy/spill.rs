@@ -1,54 +1,54 @@
-//! Whether spilling pays, and what is worth a spill segment.
+//! Decides whether spilling pays, and what is worth a spill segment.
 
 use super::START_PERCENT;
 use super::STEADY_FILL;
 use super::pace::LEVELS_STEADY_PERCENT;
 use crate::engine::config::Spilling;
 
-/// Spill segments that may lie one upon the other: a query looks at the filter of each.
+/// Maximum number of levels of spill segments: a query checks the filter of each.
 pub(in crate::engine) const LEVELS_MAX: usize = 64;
-/// Spills on their way at one time: one is written while others wait for the flush and the log.
+/// Concurrent spills: one is written while others wait for the flush and the log.
 pub(in crate::engine) const SPILLS_IN_FLIGHT_MAX: usize = 8;
-/// Fill in per cent at which updates are spilled for memory, and at which spills keep the log;
+/// Fill in per cent at which updates are spilled for memory, and which spills maintain in the log;
 /// below it, updates batch in memory.
 pub(super) const SPILL_FILL_PERCENT: u32 = START_PERCENT;
-/// A query that needs a spill segment reads this much, in bytes.
+/// A query that needs a spill segment reads this many bytes.
 pub(super) const SPILL_SEGMENT_BYTES: u32 = 16 << 10;
-/// Spill segments of one spill: what the core gathers of them, one in a step, and writes with one
-/// request.
+/// Spill segments of one spill: the core gathers one in each step, and writes all with one request.
 pub(super) const SPILL_SEGMENTS_PER_SPILL: usize = 8;
-/// One part in so many of the memory for what waits is for filters of spill segments, at most.
+/// Divisor of the memory for waiting updates that gives the limit of spill segment filters.
 const FILTERS_PART: usize = 2;
-/// A spill segment that is filled to less than one part in so many is not worth its page and its
-/// entry, unless what is in it would hold the log.
+/// A spill segment that is filled to less than this fraction is not worth its page and its entry,
+/// unless its content would hold the log.
 const FILL_PART: usize = 8;
-/// Updates after which there may be another round when one has found nothing.
+/// Updates after which another round may start if one has found nothing.
 const LOOK_AGAIN_UPDATES: u64 = 256;
-/// Spilling begins where an update then writes so many times fewer bytes, the log included.
+/// Spilling begins when an update then writes this many times fewer bytes, log included.
 const SPILL_GAIN_ON: f64 = 1.6;
-/// Spilling ends where it does not even write so many times fewer.
+/// Spilling ends when an update does not even write this many times fewer bytes.
 const SPILL_GAIN_OFF: f64 = 1.3;
-/// Fewer blocks than this are swept in no time.
+/// Sweeping fewer blocks than this takes hardly any time.
 const SPILL_BLOCKS_MIN: u64 = 64;
-/// More updates in spill segments are for fewer bytes of blocks. It is enough where these are such
-/// a part of the other bytes that an update writes, those of the log and of spill segments.
+/// More updates in spill segments reduce the block bytes written. They suffice once these bytes are
+/// this part of the others that an update writes, those of the log and of spill segments.
 const BLOCKS_PART: f64 = 0.5;
-/// A visit of a block applies what so many rounds of spills bring, at least.
+/// A visit of a block applies the updates of at least this many rounds of spills.
 const ROUNDS_MIN: f64 = 2.0;
-/// Bytes of a spill segment for a byte of queue memory, about: page padding and headers included.
+/// Approximate bytes of a spill segment per byte of queue memory: page padding and headers
+/// included.
 const SPILL_SEGMENT_OVERHEAD: f64 = 1.1;
 /// Updates after which their costs are known well enough to decide by them.
 const COSTS_UPDATES_MIN: u64 = 4096;
-/// Memory of an entry before that, and its bytes of log.
+/// Memory of an entry before that, and its log bytes.
 const ENTRY_BYTES_BEFORE: f64 = 16.0;
 const LOG_BYTES_BEFORE: f64 = 64.0;
 
-/// How many there are of what takes `each` bytes; no entry takes less than a thousandth of one.
+/// How many items of `each` bytes fit; no entry takes less than a thousandth of a byte.
 fn per(amount: f64, each: f64) -> f64 {
     amount / each.max(1e-3)
 }
 
-/// What was counted of the costs of updates.
+/// Counters of the costs of updates.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::engine) struct Measured {
     /// Updates that were accepted.
@@ -81,8 +81,8 @@ impl Measured {
     }
 }
 
-/// Whether updates are spilled for memory: so few would wait in it for each visit of a block that
-/// the sweep would move many times their bytes. `spills` if they are now.
+/// Whether updates are spilled for memory: memory would hold so few per visit of a block that the
+/// sweep would move many times their bytes. `spills` if they are now.
 pub(in crate::engine) fn spills_for_memory(
     spilling: Spilling,
     updates: u64,
@@ -97,13 +97,13 @@ pub(in crate::engine) fn spills_for_memory(
     }
 }
 
-/// Memory that filters of spill segments may take of that for what waits, in bytes.
+/// Part of the memory for waiting updates that filters of spill segments may take, in bytes.
 pub(in crate::engine) fn filter_bytes_max(waiting_bytes: usize) -> usize {
     waiting_bytes / FILTERS_PART
 }
 
-/// Whether spill segments take no room from what the sweep will need: that of one spill that is
-/// gathered and one that is written is free beyond the reserve.
+/// Whether spill segments leave the room that the sweep will need: space for one spill being
+/// gathered and one being written is free beyond the reserve.
 pub(in crate::engine) fn has_room_to_spill(
     free: u64,
     spill_bytes_max: usize,
@@ -113,8 +113,8 @@ pub(in crate::engine) fn has_room_to_spill(
     free >= wanted
 }
 
-/// Whether half of the log that recovery needs, or more, is there for updates that wait in memory:
-/// `held` sequences of `needed`; or whether they are all that holds it.
+/// Whether at least half of the log that recovery needs is there for updates that wait in memory:
+/// `held` sequences of `needed`; or whether only these hold it.
 pub(in crate::engine) fn is_log_held_by_queues(
     held: u64,
     needed: u64,
@@ -123,38 +123,38 @@ pub(in crate::engine) fn is_log_held_by_queues(
     held > 0 && (held >= needed / 2 || is_all())
 }
 
-/// Whether a search for what can be spilled would find as little as one that found nothing before
-/// so many runs and updates: no run has ended since, and hardly an update has come.
+/// Whether another search for updates to spill is as useless as the one that found nothing this
+/// many runs and updates ago: no run has ended since, and few updates have arrived.
 pub(in crate::engine) fn is_search_in_vain(runs_since: u64, updates_since: u64) -> bool {
     runs_since == 0 && updates_since < LOOK_AGAIN_UPDATES
 }
 
-/// Whether a spill segment with so many bytes, of `wanted`, is to be written: enough is in it, or
-/// what `is_old`, so that it would hold the log.
+/// Whether a spill segment with this many of `wanted` bytes is worth writing: it is full enough, or
+/// `is_old`, so that its updates would hold the log.
 pub(in crate::engine) fn is_worth_a_spill_segment(bytes: usize, wanted: u32, is_old: bool) -> bool {
     bytes.saturating_mul(FILL_PART) >= wanted as usize || is_old
 }
 
-/// Whether a spill segment with so many bytes, of `wanted`, may end where older ones do: from half
-/// its length on.
+/// Whether a spill segment with this many of `wanted` bytes may end where older ones do: from half
+/// the length on.
 pub(in crate::engine) fn may_end_early(bytes: usize, wanted: u32) -> bool {
     bytes >= wanted as usize / 2
 }
 
-/// Whether a spill segment with so many bytes, of `wanted`, is filled: one that `has_end`, that of
+/// Whether a spill segment with this many of `wanted` bytes is full: one that `has_end`, that of
 /// older ones, may be a quarter longer.
 pub(in crate::engine) fn is_filled(bytes: usize, wanted: u32, has_end: bool) -> bool {
     let wanted = wanted as usize;
     bytes >= if has_end { wanted / 4 * 5 } else { wanted }
 }
 
-/// What updates cost, and how much may wait: from this follows what a visit of a block applies and
+/// The costs of updates, and how much may wait: these determine what a visit of a block applies and
 /// what an update writes, with and without spilling.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
     /// Blocks with images.
     pub blocks: u64,
-    /// Bytes of them.
+    /// Bytes of these images.
     pub image_bytes: u64,
     /// Memory for queues and for the filters of spilled updates together.
     pub waiting_bytes: u64,
@@ -164,21 +164,21 @@ pub struct Costs {
     pub spilled_entry_bytes: f64,
     /// Bytes of the log that updates may fill.
     pub log_bytes: u64,
-    /// Bytes of log for an entry of a queue: of all updates that were folded into it.
+    /// Log bytes per queue entry: of all updates that were folded into it.
     pub log_bytes_per_entry: f64,
 }
 
 impl Costs {
-    /// Entries that a visit of a block applies in steady state without spilling. The sweep goes
-    /// round, so an entry waits for half a cycle, and the log holds a whole one.
+    /// Entries that a visit of a block applies in steady state without spilling. The sweep is
+    /// cyclic, so an entry waits for half a cycle, and the log holds a whole one.
     fn entries_per_visit_direct(&self) -> f64 {
         let memory = per(2.0 * self.waiting_bytes as f64, self.entry_bytes);
         let log = per(self.log_bytes as f64, self.log_bytes_per_entry);
         STEADY_FILL * memory.min(log) / self.blocks.max(1) as f64
     }
 
-    /// The same with spilling: filters may have half of the memory, and have as much as is worth
-    /// it; each round over all blocks makes a level.
+    /// The same with spilling: filters may take half of the memory, and take as much as is
+    /// worthwhile; each round over all blocks makes a level.
     fn entries_per_visit_spilled(&self) -> f64 {
         let filters = self.spill_segments_worth_bytes().min(self.waiting_bytes as f64 / 2.0);
         let of_filters = per(2.0 * STEADY_FILL * filters, self.spilled_entry_bytes);
@@ -186,8 +186,8 @@ impl Costs {
         of_filters.min(levels * self.entries_per_round()) / self.blocks.max(1) as f64
     }
 
-    /// Entries that a round of spills brings: those of queues, which have what filters do not take,
-    /// or those of the log.
+    /// Entries that a round of spills brings: those of queues, which have the memory that filters
+    /// leave, or those of the log.
     fn entries_per_round(&self) -> f64 {
         let of_queues = self.waiting_bytes as f64 * (1.0 - STEADY_FILL / 2.0);
         let queues = per(of_queues, self.entry_bytes);
@@ -195,9 +195,9 @@ impl Costs {
         STEADY_FILL * queues.min(log)
     }
 
-    /// Memory of spill segments that is worth having, in bytes: so many updates wait in them that
-    /// blocks write little beside the rest. More would write hardly less, and queries pay for them
-    /// with reads.
+    /// Worthwhile memory of spill segments, in bytes: with that many waiting updates the bytes
+    /// written for blocks are small compared to the rest. More would save hardly any writes, and
+    /// cost queries reads.
     pub(in crate::engine) fn spill_segments_worth_bytes(&self) -> f64 {
         let others = self.log_bytes_per_entry + self.spill_segment_bytes_per_entry();
         let entries_per_cycle = per(self.image_bytes as f64, BLOCKS_PART * others);
@@ -213,8 +213,8 @@ impl Costs {
         self.image_bytes as f64 / self.blocks.max(1) as f64
     }
 
-    /// Bytes that the data devices read, and as many that they write, for an entry in steady state;
-    /// without the log.
+    /// Bytes that the data devices read, and also write, per entry in steady state; without the
+    /// log.
     #[must_use]
     pub fn moved_bytes_per_entry(&self, spills: bool) -> f64 {
         if spills {
@@ -231,8 +231,8 @@ impl Costs {
         if spills { self.entries_per_visit_spilled() } else { self.entries_per_visit_direct() }
     }
 
-    /// Whether updates are better spilled for memory; `spills` if they are now. To begin takes a
-    /// larger gain than to go on, so that the answer does not change to and fro.
+    /// Whether updates are better spilled for memory; `spills` if they are now. Starting requires a
+    /// larger gain than continuing, so that the answer does not oscillate.
     #[must_use]
     pub fn spilling_pays(&self, spills: bool) -> bool {
         let written = |spills| self.moved_bytes_per_entry(spills) + self.log_bytes_per_entry;

@@ -1,4 +1,4 @@
-//! What several rules have to do together, at its edges; and what their tests have in common.
+//! Combined effects of several rules, at their edges; and helpers of their tests.
 
 use super::*;
 
@@ -9,7 +9,7 @@ pub(super) fn gauge(percent: u64) -> Gauge {
     Gauge { used: percent, limit: 100 }
 }
 
-/// Nothing is used, everything could be spilled, and nobody waits.
+/// Nothing is used, everything could be spilled, and no caller waits.
 pub(super) fn idle() -> Figures {
     Figures {
         queues: gauge(0),
@@ -72,8 +72,8 @@ fn what_is_refused_is_what_presses() {
     for figures in cases {
         assert_eq!(figures.pace(), FULL, "{figures:?}");
     }
-    // The log at the fill that a cycle allows, at its start, in the middle and at its end; and of a
-    // cycle that becomes the only one to release it while it is fuller or in the middle.
+    // The log at the fill that a cycle permits, at its start, in the middle and at its end; and for
+    // a cycle that becomes the only means to release it while it is fuller or in the middle.
     let cases = [
         (0.0, 60, (0.0, 0.0)),
         (0.5, 80, (60.0, 0.0)),
@@ -98,7 +98,7 @@ fn what_is_refused_is_what_presses() {
     }
 }
 
-/// Gauges with any figures, and every decision that follows from all of them.
+/// Gauges with any figures, and every decision that follows from them.
 mod of_any_figures {
     use proptest::prelude::*;
 

@@ -1,18 +1,18 @@
-//! How old what waits is: the sequence below which nothing waits any more, without a look at every
-//! block.
+//! Ages of waiting updates: the sequence below which nothing waits any more, without examining
+//! every block.
 //!
-//! Sequences are cut into stretches, and each stretch counts the queues and frozen copies of queues
-//! whose oldest update is in it. Invariant: every queue that is not empty, and every frozen copy of
-//! one, is counted once, in the stretch of its oldest sequence. The oldest stretch with a count so
-//! bounds from below what waits. Cost of a change: a binary search among a few thousand stretches,
-//! and only when a queue begins or ends to wait, not for each update.
+//! Sequences are divided into stretches, and each stretch counts the queues and frozen copies of
+//! queues whose oldest update is in it. Invariant: every nonempty queue, and every frozen copy of
+//! one, is counted once, in the stretch of its oldest sequence. So the oldest stretch with a count
+//! is a lower bound of what waits. Cost of a change: a binary search among a few thousand
+//! stretches, and only when a queue becomes nonempty or empty, not for each update.
 
 use crate::log::Seq;
 use std::collections::VecDeque;
 
 /// Shortest stretch, in sequences.
 const SPAN_MIN: u64 = 64;
-/// A new stretch is one part in so many of all that waits.
+/// A new stretch is this fraction of everything that waits.
 const SPAN_PART: u64 = 512;
 
 /// The counts, by stretch.
@@ -20,13 +20,13 @@ const SPAN_PART: u64 = 512;
 pub struct Ages {
     /// First sequence, and count. A stretch ends where the next one begins.
     stretches: VecDeque<(Seq, u32)>,
-    /// The highest sequence that was ever noted: no stretch begins at or below it any more, for
+    /// The highest sequence that was ever noted: no stretch begins at or below it any more, because
     /// what is counted stays in its stretch.
     newest: Seq,
 }
 
 impl Ages {
-    /// Something waits whose oldest update has this sequence.
+    /// Counts a queue whose oldest update has this sequence.
     pub fn note(&mut self, seq: Seq) {
         match self.stretches.back() {
             Some((start, _)) if seq >= *start => {
@@ -44,19 +44,19 @@ impl Ages {
         self.count_of(seq).1 += 1;
     }
 
-    /// What was noted waits no more.
+    /// A counted queue waits no more.
     pub fn forget(&mut self, seq: Seq) {
         let (_, count) = self.count_of(seq);
-        *count = count.checked_sub(1).expect("what is forgotten was noted");
+        *count = count.checked_sub(1).expect("only counted queues are forgotten");
     }
 
     fn count_of(&mut self, seq: Seq) -> &mut (Seq, u32) {
         let after = self.stretches.partition_point(|(start, _)| *start <= seq);
         let found = after.checked_sub(1).and_then(|index| self.stretches.get_mut(index));
-        found.expect("what waits is inside a stretch")
+        found.expect("every waiting queue is inside a stretch")
     }
 
-    /// A stretch begins here, so that what is older is told apart exactly.
+    /// A stretch begins here, so that anything older is distinguished exactly.
     pub fn mark(&mut self, seq: Seq) {
         if seq > self.newest && self.stretches.back().is_none_or(|(start, _)| *start < seq) {
             self.stretches.push_back((seq, 0));
@@ -71,7 +71,7 @@ impl Ages {
         self.stretches.front().filter(|(_, count)| *count > 0).map(|(start, _)| *start)
     }
 
-    /// The end of the stretches, from the first on, that count at most so many together.
+    /// The end of the longest prefix of stretches that together count at most this many.
     #[must_use]
     pub fn below_which_are(&self, most: u64) -> Seq {
         let mut count = 0;
@@ -82,7 +82,7 @@ impl Ages {
         self.stretches.iter().find(is_beyond).map_or(Seq::MAX, |(start, _)| *start)
     }
 
-    /// How much is counted in all.
+    /// The total count.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.stretches.iter().map(|(_, count)| u64::from(*count)).sum()

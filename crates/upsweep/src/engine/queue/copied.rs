@@ -1,11 +1,11 @@
-//! Bytes that are copied piece by piece, up to a length that is known before.
+//! Bytes that are copied piece by piece, up to a length known in advance.
 
 use std::ops::Deref;
 
 use crate::device::{Buffer, LARGE_BYTES_MIN};
 
-/// The bytes that have been copied. Many lie in a [`Buffer`], whose memory goes back to the system:
-/// the general allocator would keep it for the thread that had it.
+/// The bytes that have been copied. Large ones are in a [`Buffer`], whose memory goes back to the
+/// system: the general allocator would keep it for the thread that used it.
 #[derive(Debug)]
 pub(super) enum Copied {
     Few(Vec<u8>),
@@ -13,7 +13,7 @@ pub(super) enum Copied {
 }
 
 impl Copied {
-    /// None yet, and room for `bytes`.
+    /// Empty, with room for `bytes`.
     pub(super) fn with_capacity(bytes: usize) -> Self {
         if bytes < LARGE_BYTES_MIN {
             return Self::Few(Vec::with_capacity(bytes));

@@ -1,13 +1,13 @@
-//! How an entry of a queue lies in memory: as few bytes as a few instructions can make it.
+//! The memory layout of a queue entry: compact, and cheap to decode.
 //!
 //! An entry is the distance of its sequence from the queue's first, the modifier and whether there
 //! is a tail, the key, the operand. Of the key only the middle is kept: its beginning is that of
 //! the key of its block, its end that of one of the [`tails`](super::tails), if it shares enough
-//! with one. Operands lose the zeros at their end, of which small little-endian numbers have many.
-//! Both begin with a byte that holds two lengths of 4 bits; a length of 15 or more goes on in a
-//! varint behind it. A tail is two bytes behind the lengths of the key: its number, and how many
-//! bytes of its end are the key's. A counter of 8 bytes under a key of 8 so takes 8 to 10 bytes
-//! instead of 20 to 22, under a longer key that ends as others do two more, and as many more
+//! with one. Operands lose their trailing zeros, of which small little-endian numbers have many.
+//! Both begin with a byte that holds two lengths of 4 bits; a length of 15 or more continues in a
+//! varint after it. A tail is two bytes after the lengths of the key: its number, and how many
+//! bytes of its end belong to the key. A counter of 8 bytes under a key of 8 so takes 8 to 10 bytes
+//! instead of 20 to 22, under a longer key with a common ending two more, and correspondingly more
 //! updates wait for each visit of their block.
 
 use super::tails::{SHARED_BYTES_MIN, TailTable, shared_end};
@@ -17,12 +17,12 @@ use crate::engine::format::codec_format::{Malformed, Reader, put_varint};
 use crate::engine::registry::ModifierId;
 use crate::log::Seq;
 
-/// The largest length of 4 bits; it says that the rest of the length follows.
+/// The largest length of 4 bits; it means that the rest of the length follows.
 const LONG: usize = 15;
 
 /// Appends an entry to `out`; `low` is the key of its block, `tail` the number and the bytes of the
-/// tail that its key shares most with. An operand that is long is left out at the end and returned:
-/// so it is copied once.
+/// tail that its key shares most with. A long operand is omitted and returned instead, so that it
+/// is copied only once.
 pub(super) fn encode<'a>(
     update: &UpdateRef<'a>,
     low: &[u8],
@@ -86,7 +86,7 @@ impl<'a> QueueEntry<'a> {
         Ok(Self { seq, modifier, shared, middle, end, operand, zeros })
     }
 
-    /// Checks what the reader of an entry has to take on trust; `low` is the key of its block.
+    /// Checks what readers of an entry rely on; `low` is the key of its block.
     pub(super) fn check(&self, low: &[u8]) -> Result<(), Malformed> {
         let known = self.shared.min(KEY_BYTES_MAX + 1) + self.end.len();
         let key_bytes = known.saturating_add(self.middle.len());
@@ -110,7 +110,7 @@ impl<'a> QueueEntry<'a> {
         self.shared + self.middle.len() + self.end.len()
     }
 
-    /// The operand, if it lies here as it is.
+    /// The operand, if it is stored here unmodified.
     pub(super) fn whole_operand(&self) -> Option<&'a [u8]> {
         (self.zeros == 0).then_some(self.operand)
     }

@@ -1,14 +1,14 @@
 //! Queues of waiting updates, one per block, in a shared arena.
 //!
 //! A queue is a chain of fixed cells of [`CELL_BYTES`], each a line of the processor's cache; the
-//! entries run on from cell to cell as one stream of bytes. An entry is shorter than the update
-//! (see [`entry`]), an idle block costs nothing, and memory is given back cell by cell. (Bosc
-//! paper, section 4.2: "per-block disk update request queue".)
+//! entries continue from cell to cell as one stream of bytes. An entry is shorter than the update
+//! (see [`entry`]), an idle block costs nothing, and memory is released cell by cell. (Bosc paper,
+//! section 4.2: "per-block disk update request queue".)
 //!
-//! *Folding* bounds what a hot key costs: when a queue has doubled since it was last folded, its
+//! *Folding* bounds the cost of a hot key: when a queue has doubled since it was last folded, its
 //! entries are sorted by key, blind updates drop what they supersede, and neighbouring operands of
-//! one modifier are combined where the modifier can. A combined entry has the sequence of its
-//! earliest part: the oldest sequence that waits bounds how far the log may be released, also after
+//! one modifier are combined if the modifier supports it. A combined entry has the sequence of its
+//! earliest part: the oldest waiting sequence bounds how far the log may be released, even after
 //! entries have moved to another queue. Cost per update: O(log n) amortised.
 //!
 //! An update that removes a range of keys is an entry like any other, under the first key of the
@@ -37,7 +37,7 @@ const LINK_BYTES: usize = 4;
 const DATA_BYTES: usize = CELL_BYTES - LINK_BYTES;
 const CELLS_PER_PAGE: usize = 4096;
 const NONE: u32 = u32::MAX;
-/// Queues that are copied a cell of each in turn.
+/// Queues that are copied concurrently, one cell of each in turn.
 const COPIED_TOGETHER: usize = 8;
 
 /// The waiting updates of one block; its bytes are in an [`Arena`].
@@ -81,13 +81,13 @@ impl Queue {
         self.count == 0
     }
 
-    /// Entries that wait, after folding.
+    /// Number of waiting entries, after folding.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Where it ends: cell and byte.
+    /// Its end: cell and byte.
     #[must_use]
     pub fn end(&self) -> (u32, u8) {
         (self.tail, self.tail_used)
@@ -105,7 +105,7 @@ impl Queue {
         self.bytes
     }
 
-    /// How much the block grows if everything that waits is a new record, about.
+    /// Approximately how much the block grows if all waiting updates make new records.
     #[must_use]
     pub fn growth_bytes(&self) -> u32 {
         self.growth_bytes
@@ -123,11 +123,11 @@ impl Queue {
 #[repr(align(64))]
 struct Cell([u8; CELL_BYTES]);
 
-/// A copy of a queue, being made.
+/// A copy of a queue in progress.
 struct Copy {
-    /// What comes next.
+    /// The next cell.
     cell: u32,
-    /// Bytes that are not copied.
+    /// Bytes not copied yet.
     left: usize,
     packed: Packed,
 }
@@ -149,8 +149,8 @@ pub struct Arena {
     excess_bytes: usize,
 }
 
-/// Bytes of a queue for which a run that has `room_bytes` for it needs memory beyond that: once for
-/// the copy, and once for what its worker makes of it.
+/// Memory that a run needs for a queue of this many bytes beyond its allowance of `room_bytes`:
+/// once for the copy, and once for the output of its worker.
 pub fn excess_bytes(queue_bytes: usize, room_bytes: usize) -> usize {
     queue_bytes.saturating_sub(room_bytes)
 }
@@ -189,7 +189,7 @@ impl Arena {
         self.used_cells * CELL_BYTES
     }
 
-    /// How much all blocks grow if everything that waits is a new record, about.
+    /// Approximately how much all blocks grow if all waiting updates make new records.
     #[must_use]
     pub fn growth_bytes(&self) -> u64 {
         self.growth_bytes
@@ -214,7 +214,7 @@ impl Arena {
         }
     }
 
-    /// A frozen copy of a queue waits no more.
+    /// A frozen copy of a queue no longer waits.
     pub fn let_go(&mut self, frozen: &Packed) {
         if frozen.count > 0 && !broken::is(Fault::ReleaseOfFrozen) {
             self.ages.forget(frozen.first_seq);
@@ -227,19 +227,20 @@ impl Arena {
         self.ages.oldest()
     }
 
-    /// From now on [`Arena::oldest`] tells exactly whether anything below `seq` waits. To be called
-    /// before anything from there on does.
+    /// From now on [`Arena::oldest`] is exact about whether anything below `seq` waits. To be
+    /// called before any update from `seq` on waits.
     pub fn mark(&mut self, seq: Seq) {
         self.ages.mark(seq);
     }
 
-    /// The sequence below which at most so many queues and frozen copies wait, as far as is known.
+    /// The sequence below which at most this many queues and frozen copies wait, as far as is
+    /// known.
     #[must_use]
     pub fn below_which_wait(&self, most: u64) -> Seq {
         self.ages.below_which_are(most)
     }
 
-    /// Queues and frozen copies that wait.
+    /// Number of queues and frozen copies that wait.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.ages.count()
@@ -286,8 +287,8 @@ impl Arena {
         index
     }
 
-    /// Appends one update to the queue of the block with the key `low`. Updates are pushed in the
-    /// order of their sequences.
+    /// Appends one update to the queue of the block with the key `low`. Updates are pushed in
+    /// sequence order.
     pub fn push(
         &mut self,
         queue: &mut Queue,
@@ -362,8 +363,8 @@ impl Arena {
     }
 
     /// As [`Arena::snapshot`], of several queues, each with the key of its block. The cells of a
-    /// queue lie anywhere, so one of each is copied in turn: the processor then waits for several
-    /// at one time.
+    /// queue are scattered in memory, so one of each queue is copied in turn: the memory accesses
+    /// overlap.
     pub fn snapshots<'a>(
         &self,
         queues: impl Iterator<Item = (&'a Queue, &'a [u8])>,
@@ -383,7 +384,7 @@ impl Arena {
         Copy { cell: queue.head, left: queue.bytes as usize, packed }
     }
 
-    /// Copies the next cell; whether there was one.
+    /// Copies the next cell; returns whether there was one.
     fn copy_cell(&self, copy: &mut Copy) -> bool {
         if copy.cell == NONE {
             return false;
@@ -397,7 +398,7 @@ impl Arena {
         true
     }
 
-    /// Empties the queue and gives its memory back, all cells at once.
+    /// Empties the queue and releases its memory, all cells at once.
     pub fn clear(&mut self, queue: &mut Queue) {
         if !queue.is_empty() {
             self.queues -= 1;
@@ -441,7 +442,7 @@ impl Arena {
         }
     }
 
-    /// Replaces the content of a queue; it is as old as before.
+    /// Replaces the content of a queue, whose age stays the same.
     fn refill<'a>(
         &mut self,
         queue: &mut Queue,
@@ -467,8 +468,8 @@ impl Arena {
     }
 }
 
-/// How much a block grows, about, if an update makes a record: key and value, which is a number at
-/// least, where they lie and how long they are.
+/// Approximate growth of a block if an update makes a record: key and value, at least the size of a
+/// number, with their offsets and lengths.
 fn growth_bytes(update: &UpdateRef<'_>) -> u32 {
     let bytes = update.key.len() + update.operand.len().max(8) + 12;
     u32::try_from(bytes).expect("an update is below 4 GiB")
@@ -486,7 +487,7 @@ impl Folded<'_> {
     }
 }
 
-/// What has to be kept of the updates of one key, in order.
+/// The updates of one key that have to be kept, in order.
 fn fold_group<'a>(group: &[UpdateRef<'a>], modifiers: &Modifiers) -> Vec<Folded<'a>> {
     let is_blind = |update: &UpdateRef<'_>| {
         modifiers.get(update.modifier).is_some_and(super::modifier::Modifier::blind)

@@ -1,19 +1,20 @@
-//! Tails: ends that many keys have in common, so that an entry need not repeat them.
+//! Tails: common endings of many keys, so that an entry need not repeat them.
 //!
-//! Keys that begin alike are neighbours, and share the beginning of their block's key. Keys that
-//! end alike are everywhere: padded ones, `<id>:count`, an id and the type of what it is. The arena
-//! so learns a few tails from what is pushed, and entries refer to them (see `entry`).
+//! Keys with a common beginning are neighbours, and share the beginning of their block's key. Keys
+//! with a common ending are everywhere: padded ones, `<id>:count`, an id and the type of the
+//! object. So the arena learns a few tails from the pushed keys, and entries refer to them (see
+//! `entry`).
 //!
-//! A key that ends in the same 8 bytes as another one of the last few becomes a tail itself, its
-//! last 255 bytes at most. Keys that end in nothing are no tails, for two of them in a row do not
-//! end alike; nor is a key that is updated over and over, for a tail takes two different ones.
+//! If a key ends in the same 8 bytes as one of the last few keys, its last 255 bytes at most become
+//! a tail. Keys with random endings make no tails, because two of them rarely end alike; nor does a
+//! key that is updated repeatedly, because a tail requires two different keys.
 //!
-//! Invariants: tails are only added, so the number of one means the same for the life of the arena,
-//! also to frozen copies that have an older table; a table has at most [`TAILS_MAX`] tails; what is
-//! learned follows from the keys and their order alone.
+//! Invariants: tails are only added, so a number keeps its meaning for the life of the arena, also
+//! for frozen copies that have an older table; a table has at most [`TAILS_MAX`] tails; what is
+//! learned depends only on the keys and their order.
 //!
-//! A table lies in memory as it does in a spill segment: the number of tails (1 byte), the length
-//! of each (1 byte), and the tails one behind the other.
+//! A table has the same layout in memory as in a spill segment: the number of tails (1 byte), the
+//! length of each (1 byte), and the concatenated tails.
 
 use std::sync::Arc;
 
@@ -25,23 +26,23 @@ use crate::engine::format::codec_format::{Malformed, Reader};
 pub const TAILS_MAX: usize = 15;
 /// Longest tail, in bytes.
 pub(super) const TAIL_BYTES_MAX: usize = 255;
-/// An entry says in two bytes what it shares with a tail: with fewer shared ones it gains little.
+/// An entry takes two bytes to refer to a tail: with fewer shared bytes it gains little.
 pub(super) const SHARED_BYTES_MIN: usize = 4;
-/// Shorter keys are not looked at.
+/// Shorter keys are ignored.
 const KEY_BYTES_MIN: usize = 16;
-/// Keys without a tail among which a key looks for one that ends like it.
+/// Number of recent keys without a tail that a key is compared with.
 const SEEN: usize = 16;
-/// Keys that share a part of a word with a tail may take up to here of the table. They gain less
-/// from a tail of their own, and there may be many: `<number>:count` with each last digit.
+/// Keys that share a part of a word with a tail may add tails up to this number. A separate tail
+/// gains them less, and there may be many: `<number>:count` with each last digit.
 const TAILS_OF_SIMILAR_MAX: usize = 8;
 
-/// The tails that an arena has learned, and how it learns more.
+/// The tails that an arena has learned, and the state for learning more.
 #[derive(Debug, Default)]
 pub(super) struct Tails {
     learned: Vec<Tail>,
-    /// The last keys without a tail: their last word, and a hash that tells them apart.
+    /// The last keys without a tail: their last word, and a hash that distinguishes them.
     seen: [(u64, u64); SEEN],
-    /// Keys without a tail that were ever looked at.
+    /// Number of keys without a tail that were examined.
     unmatched: usize,
     /// As [`TailTable::encode`] writes it, or empty if nothing was learned yet.
     table: Arc<[u8]>,
@@ -55,7 +56,7 @@ struct Tail {
 }
 
 impl Tails {
-    /// The table as it is now.
+    /// The present table.
     pub(super) fn table(&self) -> Arc<[u8]> {
         Arc::clone(&self.table)
     }
@@ -80,7 +81,7 @@ impl Tails {
         self.find(key)
     }
 
-    /// How the nearest tail differs from a word, and its number. There has to be one.
+    /// The difference of the nearest tail from a word, and its number. There has to be one.
     fn nearest(&self, word: u64) -> (u64, usize) {
         let words = self.learned.iter().enumerate();
         words.map(|(index, tail)| (tail.word ^ word, index)).min().unwrap_or((u64::MAX, 0))
@@ -119,13 +120,13 @@ fn last_word(key: &[u8]) -> u64 {
     u64::from_le_bytes(*key.last_chunk().expect("only keys of 16 bytes and more are looked at"))
 }
 
-/// How many bytes two words have in common at their end.
+/// The number of bytes that two words have in common at their end.
 #[inline]
 fn shared_of_word(difference: u64) -> usize {
     difference.leading_zeros() as usize / 8
 }
 
-/// How many bytes two strings have in common at their end.
+/// The number of bytes that two strings have in common at their end.
 pub(super) fn shared_end(left: &[u8], right: &[u8]) -> usize {
     let mut shared = 0;
     for (left, right) in left.rchunks_exact(8).zip(right.rchunks_exact(8)) {
@@ -141,7 +142,7 @@ pub(super) fn shared_end(left: &[u8], right: &[u8]) -> usize {
     shared + more.take_while(|(left, right)| left == right).count()
 }
 
-/// A table of tails in memory that belongs to somebody else.
+/// A borrowed table of tails.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TailTable<'a> {
     lengths: &'a [u8],
@@ -152,7 +153,7 @@ impl<'a> TailTable<'a> {
     /// Reads what [`TailTable::encode`] wrote.
     ///
     /// # Errors
-    /// [`Malformed`] when the bytes are no table.
+    /// [`Malformed`] when the bytes are not a table.
     pub fn read(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
         let count = usize::from(reader.byte()?);
         if count > TAILS_MAX {
@@ -184,7 +185,7 @@ impl<'a> TailTable<'a> {
         self.lengths.len()
     }
 
-    /// Whether the tails of this table are the first ones of the other.
+    /// Whether this table is a prefix of the other.
     #[must_use]
     pub fn begins(&self, other: &Self) -> bool {
         other.lengths.starts_with(self.lengths) && other.bytes.starts_with(self.bytes)

@@ -1,4 +1,4 @@
-//! Copies of waiting updates: packed as they lay in their queue, or unpacked to be looked at.
+//! Copies of waiting updates: packed as in their queue, or unpacked for reading.
 //!
 //! Long operands are not copied when updates are unpacked: a queue of large values is in memory
 //! once, not twice, while its block is swept.
@@ -14,10 +14,10 @@ use crate::engine::format::codec_format::{Malformed, Reader, put_bytes, put_vari
 use crate::engine::registry::{DELETE, DELETE_RANGE, KeyRange, ModifierId};
 use crate::log::Seq;
 
-/// A copy of the updates of one queue, as short as they were there.
+/// A copy of the updates of one queue, in the same compact form.
 #[derive(Debug, Default)]
 pub struct Packed {
-    /// The table of tails as it was when the updates were copied.
+    /// The table of tails at the time of the copy.
     pub(super) tails: Arc<[u8]>,
     pub(super) low: Box<[u8]>,
     pub(super) bytes: Copied,
@@ -33,7 +33,7 @@ impl Packed {
         self.bytes.memory_bytes() + self.low.len()
     }
 
-    /// How much the block grows if every update makes a new record, about.
+    /// Approximately how much the block grows if every update makes a new record.
     #[must_use]
     pub fn growth_bytes(&self) -> u32 {
         self.growth_bytes
@@ -45,7 +45,7 @@ impl Packed {
         self.count
     }
 
-    /// The updates, to be read where they are.
+    /// The updates, to be read in place.
     #[must_use]
     pub fn as_section(&self) -> Section<'_> {
         let Self { tails, low, bytes, growth_bytes, count, first_seq } = self;
@@ -59,15 +59,15 @@ impl Packed {
         self.as_section().unpack()
     }
 
-    /// The updates of one key; the removal of a range that covers it is one that deletes it.
+    /// The updates of one key; the removal of a range that covers it appears as a deletion of the
+    /// key.
     #[must_use]
     pub fn of_key(&self, key: &[u8]) -> Waiting<'_> {
         self.as_section().of_key(key)
     }
 }
 
-/// The updates of one queue, packed, in memory that belongs to somebody else: in a spill segment,
-/// say.
+/// The updates of one queue, packed, in borrowed memory: in a spill segment, for example.
 #[derive(Clone, Copy, Debug)]
 pub struct Section<'a> {
     tails: TailTable<'a>,
@@ -97,7 +97,7 @@ impl<'a> Section<'a> {
         self.count
     }
 
-    /// Appends it to `out`, but for the tails: those of several sections are one table.
+    /// Appends it to `out`, without the tails: several sections share one table.
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_bytes(out, self.low);
         put_varint(out, self.first_seq.get());
@@ -114,11 +114,11 @@ impl<'a> Section<'a> {
         of(self.low) + numbers.into_iter().map(varint_len).sum::<usize>() + of(self.bytes)
     }
 
-    /// Reads what [`Section::encode`] wrote; its updates may refer to `tails`. They are not looked
-    /// at: see [`Section::check`].
+    /// Reads what [`Section::encode`] wrote; its updates may refer to `tails`. They are not
+    /// examined: see [`Section::check`].
     ///
     /// # Errors
-    /// [`Malformed`] when the bytes are no section.
+    /// [`Malformed`] when the bytes are not a section.
     pub fn read(reader: &mut Reader<'a>, tails: TailTable<'a>) -> Result<Self, Malformed> {
         let low = reader.bytes()?;
         let (first_seq, count, growth_bytes) = (reader.seq()?, reader.narrow()?, reader.narrow()?);
@@ -128,7 +128,7 @@ impl<'a> Section<'a> {
     /// Checks every update, so that the functions below may read them.
     ///
     /// # Errors
-    /// [`Malformed`] when one of them is none.
+    /// [`Malformed`] when one of them is not valid.
     pub fn check(self) -> Result<Self, Malformed> {
         let mut reader = Reader::new(self.bytes);
         for _ in 0..self.count {
@@ -151,7 +151,8 @@ impl<'a> Section<'a> {
         waiting
     }
 
-    /// The updates of one key; the removal of a range that covers it is one that deletes it.
+    /// The updates of one key; the removal of a range that covers it appears as a deletion of the
+    /// key.
     #[must_use]
     pub fn of_key(&self, key: &[u8]) -> Waiting<'a> {
         let mut found = Waiting::default();
@@ -182,10 +183,10 @@ impl<'a> Section<'a> {
     }
 }
 
-/// Operands from this length on are not copied.
+/// Operands of at least this length are not copied.
 const LONG_BYTES_MIN: usize = 4096;
 
-/// Where an update lies: its key, and behind it its operand.
+/// The position of an update: its key, followed by its operand.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     seq: Seq,
@@ -198,7 +199,7 @@ struct Span {
 }
 
 /// Waiting updates in the order of their arrival (after folding: by key, then arrival). They own
-/// all but long operands, which may lie where the updates were unpacked.
+/// all but long operands, which may be borrowed from the source of the updates.
 #[derive(Clone, Debug, Default)]
 pub struct Waiting<'a> {
     bytes: Vec<u8>,
@@ -277,7 +278,8 @@ impl<'a> Waiting<'a> {
         Waiting { bytes, spans, long }
     }
 
-    /// All but those whose key is in one of the ranges and that are older than its sequence.
+    /// All updates except those whose key is in one of the ranges and that are older than its
+    /// sequence.
     #[must_use]
     pub fn without_removed(self, ranges: &[(Seq, KeyRange<'_>)]) -> Self {
         self.only(|update| {
@@ -285,7 +287,7 @@ impl<'a> Waiting<'a> {
         })
     }
 
-    /// Those that are wanted.
+    /// The wanted updates.
     #[must_use]
     pub fn only(mut self, is_wanted: impl Fn(&UpdateRef<'_>) -> bool) -> Self {
         let is_wanted_at: Vec<bool> = self.updates().map(|update| is_wanted(&update)).collect();

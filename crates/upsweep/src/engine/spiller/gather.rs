@@ -1,4 +1,4 @@
-//! The search for what to spill, in key order, round and round over all blocks.
+//! The search for updates to spill, in key order, cyclically over all blocks.
 
 use super::{Spill, Spiller};
 use crate::engine::base::Base;
@@ -10,29 +10,29 @@ use crate::engine::jobs::NewSpillSegment;
 use crate::engine::policy::{self, LEVELS_MAX};
 use crate::log::Seq;
 
-/// Blocks that the search looks at for one spill segment, and after which a spill takes no more
+/// Blocks that the search examines for one spill segment, and after which a spill takes no more
 /// spill segments.
 pub(super) const LOOK_BLOCKS: usize = 2048;
 
-/// Where the search for something to spill is. It goes round over all blocks in key order, so that
-/// spill segments of one round end where those of others do.
+/// The position of the search for updates to spill. It cycles over all blocks in key order, so that
+/// the spill segments of one round end where those of others do.
 #[derive(Default)]
 pub(super) struct Search {
     space: SpaceId,
-    /// The next key to look at.
+    /// The next key to examine.
     from: Box<[u8]>,
-    /// What was accepted up to here when the round began: this round is to spill it all.
+    /// The last update accepted when the round began: this round is to spill everything up to it.
     pub(super) began: Option<Seq>,
     /// Fill of the log in per cent when the round began.
     pub(super) log_percent_at_start: f64,
-    /// Blocks that the round has passed.
+    /// Blocks that the round has examined.
     pub(super) looked: u64,
     /// Bytes of memory that this round has spilled.
     spilled_bytes: u64,
-    /// A part of the round has found nothing, and nothing else is on its way that would have the
-    /// search go on.
+    /// A part of the round has found nothing, and nothing else is in progress that would continue
+    /// the search.
     pub(super) goes_on: bool,
-    /// What runs and updates were when a round had found nothing, or there was no room for a spill.
+    /// Counts of runs and updates when a round found nothing, or there was no room for a spill.
     pub(super) in_vain: Option<(u64, Seq)>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Candidate {
 }
 
 impl Spiller {
-    /// Has a spill take what was found, if that is worth a spill segment.
+    /// Adds what was found to a spill, if it is worth a spill segment.
     pub(super) fn take_spill_segment(
         &mut self,
         base: &mut Base,
@@ -76,7 +76,7 @@ impl Spiller {
             blocks,
             frozen,
         };
-        debug_assert!(segment.first_seq <= segment.through, "what is in it was accepted");
+        debug_assert!(segment.first_seq <= segment.through, "its updates were accepted");
         debug_assert_eq!(segment.blocks.len(), segment.frozen.len(), "each block has its updates");
         let bytes = segment.memory_bytes();
         self.search.spilled_bytes += bytes as u64;
@@ -88,7 +88,7 @@ impl Spiller {
         Some(segment)
     }
 
-    /// The next round begins at the beginning; not at once if this one has found nothing.
+    /// The next round starts from the first key; not at once if this one has found nothing.
     pub(super) fn end_round(&mut self, base: &Base) {
         let round = std::mem::take(&mut self.search);
         if round.spilled_bytes == 0 {
@@ -96,12 +96,12 @@ impl Spiller {
         }
     }
 
-    /// The search is worth another try when runs or updates are beyond what they are now.
+    /// The search is worth another try when runs or updates have advanced from here.
     pub(super) fn search_in_vain(&mut self, base: &Base) {
         self.search.in_vain = Some((base.metrics.sweep_runs_total.get(), base.index.accepted()));
     }
 
-    /// Goes on with the round to the next blocks that fill a spill segment; `None` when it is
+    /// Continues the round to the next blocks that fill a spill segment; `None` when it is
     /// complete.
     pub(super) fn next_spill_segment(
         &mut self,
@@ -124,8 +124,8 @@ impl Spiller {
         found
     }
 
-    /// Fills a spill segment, and ends it where older ones end if it is about as long: spill
-    /// segments that begin anywhere would take more levels for as many updates.
+    /// Fills a spill segment, and ends it where older ones end if it is about as long: arbitrary
+    /// boundaries would need more levels for as many updates.
     fn fill_spill_segment(
         &self,
         base: &Base,
@@ -170,8 +170,8 @@ impl Spiller {
         }
     }
 
-    /// Whether something waits for a block that may be spilled. If it is swept out of turn anyway,
-    /// a spill segment would be written, and read again, for nothing.
+    /// Whether a block has waiting updates that may be spilled. If it will be swept out of turn
+    /// anyway, writing and reading a spill segment would be wasted.
     fn may_freeze(&self, base: &Base, space: SpaceId, id: BlockId) -> bool {
         let block = base.index.directory().block(id);
         let placement = block.placement();
@@ -184,15 +184,14 @@ impl Spiller {
             && !base.index.is_shared(space, id)
     }
 
-    /// Whether enough is in it, or what is old.
+    /// Whether it holds enough, or old updates.
     fn is_worth_a_spill_segment(&self, base: &Base, found: &Candidate) -> bool {
         let is_old = self.search.began.is_some_and(|began| found.first_seq <= began);
         policy::is_worth_a_spill_segment(found.bytes, base.config.spill_segment_bytes, is_old)
     }
 }
 
-/// Whether anything of a space may be spilled at this moment. All that was accepted for it is on
-/// its queues.
+/// Whether a space may be spilled at present: everything that was accepted for it is on its queues.
 fn may_spill(space: &Space) -> bool {
     space.record.space >= FIRST_USER_SPACE
         && space.format.routing() == Routing::Ordered

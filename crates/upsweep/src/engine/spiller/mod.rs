@@ -1,25 +1,25 @@
 //! Spills: waiting updates go to the data devices in spill segments when memory holds too few of
-//! them for each block.
+//! them per block.
 //!
-//! Updates are spilled for memory where data is many times the memory for queues, and for the log
-//! wherever that fills before memory does: as records that wait alone take a page of log each, the
-//! log is full of few updates then, and a sweep for so few would move a block for each.
+//! Updates are spilled for memory where the data is many times the memory for queues, and for the
+//! log wherever that fills before memory does: records that wait alone take a page of log each, so
+//! the log is full with few updates, and a sweep for so few would move a block for each.
 //!
-//! Several spills may be on their way, each with blocks of its own. Steps of a spill:
-//! 1. *gather*: freeze the queues of neighbouring blocks, as many as fill a spill segment, and some
-//!    such spill segments, one with each pump, so that nobody waits for more than one;
+//! Several spills may be in progress, each with separate blocks. Steps of a spill:
+//! 1. *gather*: freeze the queues of neighbouring blocks, enough to fill a spill segment, and
+//!    repeat this for some spill segments, one per pump, so that nothing waits for more than one;
 //! 2. encode the spill segments, on a worker;
 //! 3. write them to free space with one request, and flush;
-//! 4. log what is in them and where; when that record is durable, the frozen updates are given up,
-//!    for the spill segments have them.
+//! 4. log their ranges and places; when that record is durable, the frozen updates are dropped,
+//!    because the spill segments have them.
 //!
-//! The next sweep of a block reads its spill segments and applies what they have before what waits
-//! in memory. So memory no longer bounds how many updates a visit of a block applies; see
+//! The next sweep of a block reads its spill segments and applies their updates before those in
+//! memory. So memory no longer bounds how many updates a visit of a block applies; see
 //! `spill_segments.rs`.
 //!
-//! Spilled are ordered spaces only, tables and hash tables, in key order, round and round. A block
-//! is left to the sweep that is shared, has no image or a damaged one, or waits for the removal of
-//! a range: what is in a spill segment is simple, and others have no word in it.
+//! Only ordered spaces are spilled, tables and hash tables, cyclically in key order. A block that
+//! is shared, has no image or a damaged one, or waits for the removal of a range is left to the
+//! sweep: so spill segments stay simple, and concern a single space.
 
 mod gather;
 
@@ -48,22 +48,22 @@ use crate::device::Completion;
 use crate::log::{AppendError, Seq};
 use crate::placement::Extent;
 
-/// A spill on its way.
+/// A spill in progress.
 struct Spill {
     /// Blocks whose updates are in it, in order.
     blocks: Vec<BlockRef>,
     frozen_bytes: usize,
-    /// How much blocks may grow by what is frozen.
+    /// By how much blocks may grow by what is frozen.
     growth_bytes: u64,
     /// Memory that its spill segments will take.
     spill_segments_memory_bytes: usize,
     phase: SpillPhase,
     began_us: u64,
-    /// Its spill segments, from the time at which they have places.
+    /// Its spill segments, once they have places.
     spill_segments: Vec<Prepared>,
 }
 
-/// A spill segment on its way.
+/// A spill segment in progress.
 struct Prepared {
     spilled: Spilled,
     filter: Filter,
@@ -72,7 +72,7 @@ struct Prepared {
 enum SpillPhase {
     Gathering {
         spill_segments: Vec<NewSpillSegment>,
-        /// Blocks that were looked at for them.
+        /// Blocks that were examined for them.
         looked: usize,
     },
     Encoding,
@@ -89,7 +89,7 @@ enum SpillPhase {
 }
 
 impl Spill {
-    /// Whether spill segments are added, which only the youngest spill has.
+    /// Whether spill segments can be added, which only the youngest spill allows.
     fn is_gathering(&self) -> bool {
         matches!(self.phase, SpillPhase::Gathering { .. })
     }
@@ -99,7 +99,7 @@ impl Spill {
         matches!(self.phase, SpillPhase::Logging { refused: true })
     }
 
-    /// Whether it has what waited for a block.
+    /// Whether it has the updates that waited for a block.
     fn has(&self, block: BlockId) -> bool {
         self.blocks.binary_search_by_key(&block.0, |block| block.number).is_ok()
     }
@@ -112,15 +112,15 @@ pub(super) struct Spiller {
     last_spill: u64,
     flow: Flow,
     search: Search,
-    /// Spilling is what relieves memory, as of the last pump.
+    /// Memory is relieved by spilling, as of the last pump.
     is_for_memory: bool,
-    /// Memory of spill segments that is worth having, as of the last pump.
+    /// Worthwhile memory of spill segments, as of the last pump.
     worth_bytes: u64,
 }
 
 impl Spiller {
-    /// Decides by what updates cost whether they are spilled for memory, and how many spill
-    /// segments are worth having.
+    /// Decides by the costs of updates whether they are spilled for memory, and how many spill
+    /// segments are worthwhile.
     pub(super) fn weigh(&mut self, base: &Base, costs: &Costs) {
         self.worth_bytes = costs.spill_segments_worth_bytes() as u64;
         let (spilling, updates) = (base.config.spilling, base.metrics.updates_total.get());
@@ -128,28 +128,28 @@ impl Spiller {
             policy::spills_for_memory(spilling, updates, costs, self.is_for_memory);
     }
 
-    /// Whether updates are spilled for memory: so few would wait in it for each visit of a block
-    /// that the sweep would move many times their bytes.
+    /// Whether updates are spilled for memory: memory would hold so few per visit of a block that
+    /// the sweep would move many times their bytes.
     pub(super) fn is_for_memory(&self) -> bool {
         self.is_for_memory
     }
 
-    /// Memory of spill segments that is worth having, as of the last pump, in bytes.
+    /// Worthwhile memory of spill segments, as of the last pump, in bytes.
     pub(super) fn worth_bytes(&self) -> u64 {
         self.worth_bytes
     }
 
-    /// Whether no spill is on its way.
+    /// Whether no spill is in progress.
     pub(super) fn is_empty(&self) -> bool {
         self.spills.is_empty()
     }
 
-    /// How much blocks may grow by what spills have in hand, in bytes.
+    /// By how much blocks may grow by what spills have taken, in bytes.
     pub(super) fn growth_bytes(&self) -> u64 {
         self.spills.values().map(|spill| spill.growth_bytes).sum()
     }
 
-    /// Whether a spill has what waited for a block.
+    /// Whether a spill has the updates that waited for a block.
     pub(super) fn has(&self, block: BlockId) -> bool {
         self.spills.values().any(|spill| spill.has(block))
     }
@@ -160,17 +160,17 @@ impl Spiller {
         waiting.map(|(id, _)| *id).collect()
     }
 
-    /// Whether a spill waits for log space that is not there.
+    /// Whether a spill waits for log space that is not available.
     pub(super) fn waits_for_log(&self) -> bool {
         self.spills.values().any(Spill::waits_for_log)
     }
 
-    /// Whether it goes on though nothing happens.
+    /// Whether it can proceed without an event.
     pub(super) fn goes_on(&self) -> bool {
         self.search.goes_on || self.spills.values().next_back().is_some_and(Spill::is_gathering)
     }
 
-    /// Memory of spill segments, those on their way included, and what it may be, in bytes.
+    /// Memory of spill segments, those in progress included, and its limit, in bytes.
     pub(super) fn spill_segments_memory(&self, base: &Base) -> (usize, usize) {
         let spills = self.spills.values();
         let coming: usize = spills.map(|spill| spill.spill_segments_memory_bytes).sum();
@@ -178,21 +178,22 @@ impl Spiller {
         (base.index.spill_segments.memory_bytes() + coming, limit)
     }
 
-    /// How much of the memory for spill segments is taken.
+    /// The use of the memory for spill segments.
     pub(super) fn spilled_gauge(&self, base: &Base) -> Gauge {
         let (used, limit) = self.spill_segments_memory(base);
         Gauge { used: used as u64, limit: limit as u64 }
     }
 
-    /// How many levels of spill segments there are, of those that there may be: in hundredths, for
-    /// the present round adds to a level as it proceeds.
+    /// The number of levels of spill segments, and its limit: in hundredths, because the present
+    /// round adds to a level as it proceeds.
     pub(super) fn levels_gauge(&self, base: &Base) -> Gauge {
         let of_round = self.round(base).map_or(0.0, |round| round.done);
         let used = base.index.spill_segments.levels() as u64 * 100 + (of_round * 100.0) as u64;
         Gauge { used, limit: LEVELS_MAX as u64 * 100 }
     }
 
-    /// How full the memory of spilled updates is, or the patience of queries, in per cent.
+    /// The fill in per cent of the memory for spilled updates, or of the levels that queries
+    /// tolerate.
     pub(super) fn fill_percent(&self, base: &Base) -> u32 {
         self.spilled_gauge(base).percent().max(self.levels_gauge(base).percent())
     }
@@ -220,7 +221,7 @@ impl Spiller {
         })
     }
 
-    /// Moves the spills on their way on. Returns whether another one may start: the youngest takes
+    /// Advances the spills in progress. Returns whether another one may start: the youngest takes
     /// no more spill segments.
     pub(super) fn pump(&mut self, base: &mut Base, growth: &Growth, jobs: &mut Vec<Job>) -> bool {
         let mut gathers = false;
@@ -247,8 +248,8 @@ impl Spiller {
         mut figures: Figures,
         jobs: &mut Vec<Job>,
     ) {
-        // What spills on their way have in hand holds the log too: a round that began now would
-        // find what came since, and that is little.
+        // What spills in progress have taken holds the log too: a round that began now would find
+        // only what arrived since, and that is little.
         let is_round_over = self.search.began.is_none();
         figures.is_log_held_by_queues &= !is_round_over || self.spills.is_empty();
         self.search.goes_on = false;
@@ -260,7 +261,7 @@ impl Spiller {
         }
     }
 
-    /// Spill segments take no room from what the sweep will need.
+    /// Whether spill segments leave the room that the sweep will need.
     fn has_room_to_spill(&self, base: &Base, growth: &Growth) -> bool {
         let (free, reserved) =
             (base.index.space_map.free_bytes(), growth.reserved_bytes(base, 0, 0));
@@ -285,7 +286,7 @@ impl Spiller {
         self.spills.insert(SpillId(self.last_spill), spill);
     }
 
-    /// Adds another spill segment to the youngest spill, and has it encoded if that is all.
+    /// Adds another spill segment to the youngest spill, and encodes the spill if it is complete.
     fn gather(&mut self, base: &mut Base, growth: &Growth, jobs: &mut Vec<Job>) {
         let mut is_complete = !self.can_spill(base, growth);
         let Some((id, mut spill)) = self.spills.pop_last() else { return };
@@ -319,7 +320,8 @@ impl Spiller {
         self.spills.insert(id, spill);
     }
 
-    /// The present round. Blocks that are never spilled count too, so it may jump to its end.
+    /// The present round. Blocks that are never spilled count too, so its progress may jump to the
+    /// end.
     pub(super) fn round(&self, base: &Base) -> Option<Round> {
         let Search { began, log_percent_at_start, looked, .. } = self.search;
         let done = (looked as f64 / base.index.directory().len().max(1) as f64).min(1.0);
@@ -335,7 +337,7 @@ impl Spiller {
         self.spill_mut(id).phase = SpillPhase::Placing(Box::new(output));
     }
 
-    /// Writes what is encoded, if there is room.
+    /// Writes the encoded spill segments, if there is room.
     fn write_spill(&mut self, base: &mut Base, id: SpillId) {
         let phase = std::mem::replace(&mut self.spill_mut(id).phase, SpillPhase::Encoding);
         let SpillPhase::Placing(output) = phase else { return };
@@ -371,7 +373,7 @@ impl Spiller {
         }
         let spill = self.spill_mut(id);
         let SpillPhase::Writing { pending } = &mut spill.phase else { return };
-        assert!(*pending > 0, "a write that ends has begun");
+        assert!(*pending > 0, "a write must begin before it ends");
         *pending -= 1;
         if *pending == 0 && broken::is(Fault::SpillBeforeFlush) {
             spill.phase = SpillPhase::Logging { refused: false };
@@ -388,7 +390,7 @@ impl Spiller {
     pub(super) fn flushed(&mut self, base: &mut Base, id: SpillId) {
         let spill = self.spill_mut(id);
         let is_written = matches!(spill.phase, SpillPhase::Flushing);
-        assert!(is_written, "a flush covers what was completely written");
+        assert!(is_written, "a flush covers only completed writes");
         spill.phase = SpillPhase::Logging { refused: false };
         self.log_spill(base, id);
     }
@@ -411,7 +413,7 @@ impl Spiller {
             Err(AppendError::Full | AppendError::TooLong { .. }) => {
                 self.spill_mut(id).phase = SpillPhase::Logging { refused: true };
             }
-            // The log's pipeline is full for a moment, or a failed write has closed the store.
+            // The log's pipeline is temporarily full, or a failed write has closed the store.
             Err(_) => {}
         }
     }
@@ -425,7 +427,7 @@ impl Spiller {
             "it is written, flushed, and logged or carried"
         );
         let ends = spill.spill_segments.iter().map(|segment| segment.spilled.record.through);
-        assert!(!is_logged || ends.max() < Some(seq), "a spill comes after what is in it");
+        assert!(!is_logged || ends.max() < Some(seq), "a spill comes after its updates");
         base.index.end_freeze(spill.frozen_bytes);
         base.waiters.tell();
         base.metrics.spills_total.add(1);

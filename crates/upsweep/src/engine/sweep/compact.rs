@@ -1,12 +1,12 @@
 //! Compaction: puts the blocks of a space back into key order on the devices, in the background.
 //!
 //! Splits and shadow writes scatter neighbours; a scan on a rotating device then seeks for every
-//! block. A compaction goes through the blocks in key order and gives them to the pipeline of the
-//! sweep, run by run: whatever waits for them is applied on the way. Runs that lie in order already
-//! are passed by, as are blocks whose image others share, for moved alone they would share it no
-//! longer. One run at a time, and as long a rest as it took: the sweep and callers come first.
+//! block. A compaction goes through the blocks in key order and passes them to the pipeline of the
+//! sweep, run by run; waiting updates are applied in the process. Runs that are in order already
+//! are skipped, as are blocks whose image is shared, because moving one of them alone would end the
+//! sharing. One run at a time, followed by an equally long rest: the sweep and callers come first.
 //!
-//! It is no more than a wish: it ends with the process, and what is done stays done.
+//! It is not persistent: it ends with the process, and blocks already moved stay in order.
 
 use super::Sweep;
 use crate::broken::{self, Fault};
@@ -18,28 +18,28 @@ use crate::engine::io::RunId;
 use crate::engine::pipeline::Pipeline;
 use crate::error::{Error, RetryError};
 
-/// Blocks in order that are passed by in one go.
+/// Blocks in order that are skipped in one step.
 const SEEN_MAX: u64 = 4096;
 
-/// Which compaction.
+/// Identifies a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionId(u64);
 
-/// A compaction on its way.
+/// A compaction in progress.
 pub(super) struct Compaction {
     id: CompactionId,
     space: SpaceId,
-    /// The key of the last block that was looked at.
+    /// The key of the last block that was examined.
     last: Option<Box<[u8]>>,
     run: Option<(RunId, u64)>,
     rest_until: u64,
     progress: CompactionProgress,
 }
 
-/// How far a compaction is.
+/// The progress of a compaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactionProgress {
-    /// Blocks that were looked at.
+    /// Blocks that were examined.
     pub seen: u64,
     /// Blocks that were moved.
     pub moved: u64,
@@ -47,11 +47,11 @@ pub struct CompactionProgress {
     pub total: u64,
 }
 
-/// What comes next.
+/// The next step.
 enum Next {
     /// These blocks are to be moved.
     Blocks(Vec<BlockId>),
-    /// All that was looked at lies in order; others come first before the look goes on.
+    /// All examined blocks are in order; other work comes before the search continues.
     Later,
     /// There are no more.
     End,
@@ -62,7 +62,7 @@ impl Compaction {
         (self.run.is_none() && self.rest_until > 0).then_some(self.rest_until)
     }
 
-    /// The next blocks in key order that do not lie one behind the other.
+    /// The next blocks in key order that are not stored consecutively.
     fn next_out_of_order(&mut self, base: &Base) -> Next {
         let seen_max = self.progress.seen + SEEN_MAX;
         while self.progress.seen < seen_max {
@@ -103,11 +103,11 @@ impl Compaction {
 }
 
 impl Sweep {
-    /// Begins to put the blocks of a space into key order.
+    /// Starts putting the blocks of a space into key order.
     ///
     /// # Errors
     /// [`RequestError::NoTable`](crate::RequestError::NoTable); [`RetryError::Busy`] while another
-    /// compaction is on its way.
+    /// compaction is in progress.
     pub(in crate::engine) fn request_compaction(
         &mut self,
         base: &Base,
@@ -127,13 +127,13 @@ impl Sweep {
         Ok(id)
     }
 
-    /// How far a compaction is; `None` if it has ended.
+    /// The progress of a compaction; `None` if it has ended.
     pub(in crate::engine) fn compaction(&self, id: CompactionId) -> Option<CompactionProgress> {
         let compaction = self.compaction.as_ref().filter(|found| found.id == id);
         compaction.map(|compaction| compaction.progress)
     }
 
-    /// What a compaction has done that has ended since the last call; once.
+    /// The result of a compaction that has ended since the last call; returned once.
     ///
     /// # Errors
     /// [`RetryError::Full`] if there was no room to move blocks.
@@ -168,7 +168,7 @@ impl Sweep {
             compaction.rest_until = base.now_us + (base.now_us - began);
         }
         if compaction.rest_until <= base.now_us {
-            compaction.rest_until = 0; // From now on it waits for events, not for the time.
+            compaction.rest_until = 0; // From now on it waits for events, not for time to pass.
         }
         if base.index.is_full() {
             return self.end_compaction(base, &compaction);

@@ -1,8 +1,8 @@
-//! A cycle: one visit of every device, from the place of its next image round to that place again,
+//! A cycle: one visit of every device, from the place of its next image around to that place again,
 //! then of the blocks that have no image yet.
 //!
-//! What was placed longest ago comes first, and lies behind the next place. So all blocks wait
-//! equally long for a visit.
+//! The blocks placed longest ago come first, and are located after the next place. So all blocks
+//! wait equally long for a visit.
 
 use std::ops::Range;
 
@@ -16,23 +16,23 @@ use crate::engine::policy::RunLimits;
 use crate::engine::spiller::Spiller;
 use crate::log::Seq;
 
-/// Where a cycle is.
+/// The position of a cycle.
 pub(super) struct Cycle {
     start_seq: Seq,
-    /// Per device: the stretches that are still to be looked at, by offsets; the next one is last.
+    /// Per device: the stretches that remain to be visited, by offsets; the next one is last.
     left: Vec<Vec<Range<u64>>>,
-    /// Images at its start, and how many of them were passed.
+    /// Images at its start, and how many of them were visited.
     images: u64,
     passed: u64,
-    /// Where the pass over blocks without image is; `None` when done.
+    /// Position of the pass over blocks without an image; `None` when done.
     unplaced: Option<(SpaceId, BlockKey, BlockId)>,
 }
 
-/// What a cycle goes on with.
+/// The next step of a cycle.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Run(Vec<BlockId>),
-    /// A spill has the next block in hand.
+    /// A spill holds the next block.
     Later,
     /// Every block was visited.
     End,
@@ -54,12 +54,12 @@ impl Cycle {
         }
     }
 
-    /// How far it has come, from 0 to 1.
+    /// Its progress, from 0 to 1.
     pub(super) fn progress(&self) -> f64 {
         (self.passed as f64 / self.images.max(1) as f64).min(1.0)
     }
 
-    /// What it goes on with, on the device from which the fewest runs read.
+    /// The next step, on the device from which the fewest runs read.
     pub(super) fn next(&mut self, base: &Base, pipeline: &Pipeline, spiller: &Spiller) -> Next {
         loop {
             let open = (0..self.left.len()).filter(|&device| !self.left[device].is_empty());
@@ -76,9 +76,9 @@ impl Cycle {
         }
     }
 
-    /// The next run of neighbours in the present stretch of `device`, which then begins behind it,
-    /// or at a block that a spill has in hand. (To pass that by would leave all its spill segments
-    /// needed.) A stretch without any more is done.
+    /// The next run of neighbours in the present stretch of `device`; the stretch then starts after
+    /// it, or at a block that a spill holds. (Skipping that one would keep all its spill segments
+    /// needed.) A stretch without further runs is done.
     fn next_placed(
         &mut self,
         base: &Base,
@@ -95,7 +95,7 @@ impl Cycle {
         {
             let block = base.index.directory().block(id);
             let bytes = block.extent().map_or(0, |extent| u64::from(extent.bytes));
-            // What a run of this cycle has written comes again with the next one.
+            // A run written by this cycle is visited again by the next one.
             let is_of_before = block.placement().frontier <= self.start_seq;
             let is_due = block.waits() && block.queue.first_seq() <= self.start_seq;
             let waits = !block.pinned && is_of_before && (is_due || block.spilled > 0);
@@ -137,7 +137,7 @@ impl Cycle {
         (!run.is_empty()).then_some(run)
     }
 
-    /// The next blocks without image, in key order.
+    /// The next blocks without an image, in key order.
     fn next_unplaced(&mut self, base: &Base) -> Option<Vec<BlockId>> {
         let from = self.unplaced.take()?;
         let (limits, mut run) = (base.config.run_limits(), Vec::new());

@@ -1,13 +1,12 @@
-//! Bulk loads: blocks that somebody else has filled go to the data devices as they are.
+//! Bulk loads: blocks filled by the caller are written to the data devices as they are.
 //!
-//! A load fills a space of its own that nobody sees. Its blocks come in *chunks*, and a chunk goes
-//! the way of a run from the moment at which its images are made: place, write, flush, log,
-//! publish. No update is logged, only where the blocks are. At its end the tree of the hidden space
-//! becomes that of the space to be filled, by one log record: so a load is there whole or not at
-//! all.
+//! A load fills a separate hidden space. Its blocks come in *chunks*, and a chunk goes through the
+//! pipeline like a run whose images exist: place, write, flush, log, publish. Only the places of
+//! the blocks are logged, not their updates. At its end the tree of the hidden space becomes that
+//! of the space to be filled, by one log record: so a load is atomic.
 //!
 //! Invariant: from begin to end of a load nothing is accepted for the space to be filled. Its
-//! frontier is that of the begin, so replay would apply to the loaded blocks what came later.
+//! frontier is that of the begin, so replay would apply later updates to the loaded blocks.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -29,14 +28,14 @@ use crate::error::{Error, RequestError};
 use crate::log::Seq;
 use crate::placement::UNIT_BYTES;
 
-/// The snapshot number of spaces that are being loaded: nobody may change or list them, and they
-/// end when the store is opened again.
+/// The snapshot number of spaces that are being loaded: they cannot be changed or listed, and are
+/// dropped when the store is opened again.
 pub const LOADING: SnapshotId = SnapshotId::new(u32::MAX);
 
 /// One block that a bulk load writes as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadedBlock {
-    /// Its block key. That of the first block is empty; each is above the one before.
+    /// Its block key. That of the first block is empty; each is greater than the previous one.
     pub key: Vec<u8>,
     /// Its body, in the layout of the space's format.
     pub body: Vec<u8>,
@@ -55,10 +54,10 @@ impl LoadedBlock {
     }
 }
 
-/// Where a load puts its blocks.
+/// The destination of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadTarget {
-    /// Which store.
+    /// Identity of the store.
     pub store: [u8; 16],
     /// The hidden space.
     pub space: SpaceId,
@@ -76,7 +75,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
-    /// Makes the images of `blocks`, which follow one another. Pure work: a copy and a checksum.
+    /// Makes the images of `blocks`, which are consecutive. Pure work: a copy and a checksum.
     #[must_use]
     pub fn new(target: &LoadTarget, blocks: &[LoadedBlock]) -> Self {
         let identity = |space: SpaceId, key| {
@@ -111,11 +110,11 @@ impl Chunk {
     }
 }
 
-/// Loads, and their chunks on the way.
+/// Loads, and their chunks in progress.
 #[derive(Default)]
 pub(super) struct Loads {
     waiting: VecDeque<(RunId, Chunk)>,
-    /// By hidden space: which space is to be filled, and whether anything was accepted for it.
+    /// By hidden space: the space to be filled, and whether anything was accepted for it.
     filling: BTreeMap<SpaceId, (SpaceId, bool)>,
 }
 
@@ -124,7 +123,7 @@ impl Loads {
         self.waiting.is_empty()
     }
 
-    /// Takes note that something was accepted for a space. Cost: a comparison while nothing loads.
+    /// Records that something was accepted for a space. Cost: a comparison while nothing loads.
     #[inline]
     pub(super) fn note_change(&mut self, space: SpaceId) {
         if !self.filling.is_empty() {
@@ -135,7 +134,7 @@ impl Loads {
 }
 
 impl Sweep {
-    /// Makes a hidden space to load blocks into that are to become those of `space`.
+    /// Creates a hidden space to load blocks into that will become those of `space`.
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::NotEmpty`]; [`RequestError::ReadOnly`];
@@ -155,21 +154,22 @@ impl Sweep {
         encode_create_space(&record, &mut payload);
         let seq = base.append_or_make_room(&payload, Publish::Event(Event::Create(record)))?;
         base.index.take_spaces(1);
-        // The images of the load say that they have everything up to here: no run may say less.
+        // The images of the load state that they contain everything up to here: no run may state
+        // less.
         base.index.accept_through(seq);
         self.loads.filling.insert(number, (space, false));
         let store = base.config.store;
         Ok((LoadTarget { store, space: number, companion, seq }, seq))
     }
 
-    /// Has a chunk written; [`Sweep::load_ended`] tells when.
+    /// Writes a chunk; [`Sweep::load_ended`] reports its completion.
     pub(in crate::engine) fn load(&mut self, pipeline: &mut Pipeline, chunk: Chunk) -> RunId {
         let id = pipeline.new_id();
         self.loads.waiting.push_back((id, chunk));
         id
     }
 
-    /// Whether a chunk is on stable media and in the directory, or why it never will be.
+    /// Whether a chunk is on stable media and in the directory, or the reason why it never will be.
     ///
     /// # Errors
     /// [`RetryError::Full`](crate::RetryError::Full).
@@ -186,11 +186,11 @@ impl Sweep {
         (!waits && !pipeline.has(id)).then_some(Ok(()))
     }
 
-    /// Makes what was loaded the content of `space`, once the returned sequence is durable.
+    /// Makes the loaded blocks the content of `space`, once the returned sequence is durable.
     ///
     /// # Errors
-    /// As [`Sweep::begin_load`]: the space must still be empty, and nothing was accepted for it
-    /// meanwhile.
+    /// As [`Sweep::begin_load`]: the space must still be empty, and nothing may have been accepted
+    /// for it in the meantime.
     pub(in crate::engine) fn finish_load(
         &mut self,
         base: &mut Base,
@@ -208,13 +208,13 @@ impl Sweep {
         let seq = base.append_or_make_room(&payload, publish)?;
         self.loads.filling.remove(&target.space);
         self.loads.note_change(space);
-        // A run that takes loaded blocks along must not pass what is accepted before they are the
-        // space's own.
+        // A run that includes loaded blocks must not pass what is accepted before they belong to
+        // the space.
         [space, target.space].into_iter().for_each(|space| base.index.raise_fence(space, seq));
         Ok(seq)
     }
 
-    /// Gives up what was loaded.
+    /// Discards what was loaded.
     ///
     /// # Errors
     /// [`RetryError::Busy`](crate::RetryError::Busy) when the log has no room.
@@ -240,7 +240,7 @@ impl Sweep {
     }
 }
 
-/// Whether a space can be filled: nothing is in it, and nothing on its way.
+/// Checks that a space can be filled: it is empty, and no updates are in progress.
 fn check_empty(base: &Base, space: SpaceId) -> Result<(), Error> {
     base.gate.check_open()?;
     let record = base.index.check_space(space)?;

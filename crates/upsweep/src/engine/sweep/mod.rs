@@ -3,9 +3,9 @@
 //! A *run* is a stretch of neighbouring blocks on one device: at most 32, at least half of their
 //! bytes in blocks with waiting updates, both ends waiting (Bosc paper, section 4.2). The sweep
 //! decides which blocks become the next run, and when; the pipeline takes the run from there
-//! (`pipeline/`). A *cycle* visits every device once (`cycle.rs`), at the pace that policy says
-//! (`flow.rs`). Swept out of turn are *oversized* blocks, whose queue has grown far beyond their
-//! size, and a few that hold the log (`holders.rs`). Bulk loads (`load.rs`) and compactions
+//! (`pipeline/`). A *cycle* visits every device once (`cycle.rs`), at the pace that policy sets
+//! (`flow.rs`). *Oversized* blocks, whose queue has grown far beyond their size, and a few that
+//! hold the log (`holders.rs`) are swept out of turn. Bulk loads (`load.rs`) and compactions
 //! (`compact.rs`) use the same pipeline.
 //!
 //! The *global frontier* is not derived from the order of visits, which splits and merges disturb,
@@ -33,7 +33,7 @@ use crate::error::Error;
 use crate::events::event;
 use crate::log::Seq;
 
-/// Spill segments that are looked at in one step for whether anybody needs them.
+/// Spill segments that are examined in one step for whether they are still needed.
 const SPILL_SEGMENTS_LOOKED_AT: usize = 64;
 
 /// State of the sweep.
@@ -43,12 +43,12 @@ pub(super) struct Sweep {
     flow: Flow,
     /// Sweep until everything up to this sequence is swept.
     requested: Seq,
-    /// Those behind this place may be there for nobody, since tables or ranges went: they are still
-    /// to be looked at.
+    /// Spill segments after this place may be unneeded, since tables or ranges were removed: they
+    /// are still to be examined.
     suspects_behind: Option<Place>,
     holders: holders::Holders,
-    /// The fill of the log in per cent, and how far the cycle was, when it began to be the only one
-    /// that can release the log; `None` while it is not.
+    /// The fill of the log in per cent, and the progress of the cycle, when the cycle became the
+    /// only means to release the log; `None` while it is not.
     log_at_start: Option<(f64, f64)>,
     loads: Loads,
     compaction: Option<compact::Compaction>,
@@ -57,14 +57,14 @@ pub(super) struct Sweep {
 }
 
 impl Sweep {
-    /// Asks for a sweep of everything that was accepted so far, at full speed.
+    /// Requests a sweep of everything that was accepted so far, at full speed.
     pub(super) fn request(&mut self, base: &mut Base) {
         self.requested = base.index.accepted();
         base.index.mark_accepted();
     }
 
-    /// Whether a sweep that was asked for is not at its end, though it may be between two cycles:
-    /// the first one of them may have passed by what was pinned.
+    /// Whether a requested sweep has not ended, though it may be between two cycles: the first of
+    /// them may have skipped pinned blocks.
     pub(super) fn is_needed(&self, base: &Base) -> bool {
         self.requested > base.swept_but_held()
             && !base.index.is_full()
@@ -72,7 +72,7 @@ impl Sweep {
             && !base.gate.is_closed()
     }
 
-    /// Whether it has anything to do by itself.
+    /// Whether it has work to do by itself.
     pub(super) fn is_active(&self, base: &Base) -> bool {
         (self.cycle.is_some() && self.flow.goes_on())
             || self.suspects_behind.is_some()
@@ -81,9 +81,8 @@ impl Sweep {
             || self.compaction.is_some()
     }
 
-    /// When it wants to go on though nothing happens; `is_alone`: no run and no spill is on its
-    /// way, which would have the cycle go on when it ends. (But a run may have ended as the last
-    /// thing of a pump.)
+    /// When it wants to proceed without an event; `is_alone`: no run or spill is in progress whose
+    /// end would continue the cycle. (But a run may have ended as the last step of a pump.)
     pub(super) fn deadline_us(&self, is_alone: bool) -> Option<u64> {
         if self.suspects_behind.is_some() {
             return Some(0);
@@ -94,18 +93,18 @@ impl Sweep {
         cycle.into_iter().chain(compaction).min()
     }
 
-    /// How far the present cycle has come, from 0 to 1; `None` between cycles.
+    /// Progress of the present cycle, from 0 to 1; `None` between cycles.
     pub(super) fn progress(&self) -> Option<f64> {
         self.cycle.as_ref().map(Cycle::progress)
     }
 
-    /// The fill of the log in per cent, and how far the cycle was, when it began to be the only one
-    /// that can release the log.
+    /// The fill of the log in per cent, and the progress of the cycle, when the cycle became the
+    /// only means to release the log.
     pub(super) fn log_at_start(&self) -> (f64, f64) {
         self.log_at_start.unwrap_or_default()
     }
 
-    /// Takes note of whether the cycle is the only one that can release the log; returns
+    /// Records whether the cycle is the only means to release the log; returns
     /// [`Sweep::log_at_start`].
     pub(super) fn note_log(&mut self, figures: &Figures) -> (f64, f64) {
         let progress = figures.progress.filter(|_| figures.is_cycle_for_log());
@@ -119,13 +118,13 @@ impl Sweep {
         self.flow.rest(now_us);
     }
 
-    /// Takes note that something was accepted for a space. Cost: a comparison while nothing loads.
+    /// Records that something was accepted for a space. Cost: a comparison while nothing loads.
     #[inline]
     pub(super) fn note_change(&mut self, space: SpaceId) {
         self.loads.note_change(space);
     }
 
-    /// Goes on to look for spill segments that are there for nobody.
+    /// Continues the search for spill segments that are no longer needed.
     pub(super) fn look_at_suspects(&mut self, base: &mut Base) {
         let Some(last) = &self.suspects_behind else { return };
         let portion = base.index.spill_segments.behind(last, SPILL_SEGMENTS_LOOKED_AT);
@@ -169,7 +168,7 @@ impl Sweep {
         self.pump_compaction(base, pipeline);
     }
 
-    /// How many updates are to be applied for each that comes.
+    /// How many updates are to be applied per arriving update.
     fn pace(&self, base: &Base, figures: &Figures) -> f64 {
         let swept = base.swept_but_held();
         let always = base.config.sweep_always && base.index.accepted() > swept;
@@ -184,8 +183,8 @@ impl Sweep {
         event!(debug, blocks = base.index.placed().len(), "a cycle of the sweep begins");
     }
 
-    /// The runs of the cycle have dropped the spill segments that they have applied the last
-    /// updates of. There may be others that are for nobody.
+    /// The runs of the cycle have dropped the spill segments whose last updates they have applied.
+    /// Others may be unneeded too.
     fn end_cycle(&mut self, base: &mut Base, spiller: &Spiller) {
         self.cycle = None;
         self.suspects_behind = Some(Place::default());
@@ -199,13 +198,13 @@ impl Sweep {
     }
 }
 
-/// Whether another run may start. With full devices one at a time is tried, so that what it frees
-/// can be used.
+/// Whether another run may start. With full devices one at a time is tried, so that the space that
+/// it frees can be used.
 fn may_start(base: &Base, pipeline: &Pipeline) -> bool {
     pipeline.has_buffers(&base.config) && (!base.index.is_full() || pipeline.is_empty())
 }
 
-/// How many updates wait for these blocks, about.
+/// Approximate number of updates that wait for these blocks.
 fn updates_of(base: &Base, blocks: &[BlockId]) -> f64 {
     let entries_of = |id: &BlockId| {
         let block = base.index.directory().block(*id);

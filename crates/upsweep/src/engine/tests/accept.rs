@@ -1,4 +1,4 @@
-//! Admission: what is refused for good, who waits, and when they are told.
+//! Admission: permanent refusals, waiting callers, and their notification.
 
 use super::{Core, World, config, format};
 use crate::engine::config::KEY_BYTES_MAX;
@@ -9,7 +9,7 @@ use crate::error::{Error, RequestError, RetryError};
 use crate::log::Urgency;
 use crate::metrics::WaitCause;
 
-/// Whether an error is the one that is expected.
+/// Whether an error is the expected one.
 type Reason = fn(&RequestError) -> bool;
 
 #[test]
@@ -50,7 +50,7 @@ fn a_snapshot_takes_no_updates() {
 
 #[test]
 fn who_finds_no_memory_waits_is_told_and_is_accepted_then() {
-    // The log takes more at once than the queues do.
+    // The log accepts more at once than the queues do.
     let mut config = Config { log_batch_bytes: 32 << 10, log_depth: 4, ..config() };
     config.memory_bytes = config.memory_bytes_min();
     let mut world = World::with(config, 4 << 20);
@@ -65,7 +65,7 @@ fn who_finds_no_memory_waits_is_told_and_is_accepted_then() {
                     world.step();
                 }
             }
-            assert_ne!(world.room_events, told, "nobody tells who waits");
+            assert_ne!(world.room_events, told, "the waiting caller is not notified");
         }
         assert!(world.core.queue_bytes() <= world.core.queue_limit_bytes(), "inside the budget");
     }
@@ -103,7 +103,7 @@ fn full_devices_refuse_what_grows_and_take_deletions() {
                 Err(error) => return Some((number, error)),
             }
         }
-        panic!("an update waits for ever");
+        panic!("an update waits indefinitely");
     });
     let (count, error) = full.expect("a megabyte is full some time");
     assert!(matches!(error, Error::Retry(RetryError::Full { .. })), "{error:?}");

@@ -1,4 +1,4 @@
-//! The base: how budgets are shared, and what is held in a store that is open for upkeep.
+//! The base: division of budgets, and held blocks in a store that is open for upkeep.
 
 use super::format;
 use super::ground::{Ground, exact_space, space};
@@ -75,7 +75,7 @@ fn who_finds_no_room_in_the_log_is_told_whether_it_ever_will() {
         matches!(refused, Err(Error::Request(RequestError::BatchTooLong { .. }))),
         "{refused:?}"
     );
-    assert_eq!(ground.base.waiters.shortage(), None, "nobody waits for what never comes");
+    assert_eq!(ground.base.waiters.shortage(), None, "no caller waits for what never happens");
     ground.base.journal.run_ahead();
     let refused = ground.base.append_or_make_room(b"change", publish());
     assert!(matches!(refused, Err(Error::Retry(RetryError::Busy))), "{refused:?}");
@@ -108,14 +108,14 @@ fn the_first_failure_closes_the_store_and_names_its_place() {
         panic!("it is closed")
     };
     assert_eq!((device.0, *offset), (1, Some(4096)));
-    assert!(ground.base.waiters.take_news(), "who waits is told");
+    assert!(ground.base.waiters.take_news(), "waiting callers are notified");
 }
 
 fn missing() -> ModifierId {
     ModifierId(FIRST_USER_ID)
 }
 
-/// A store that is open for upkeep, of which a modifier is missing.
+/// A store that is open for upkeep, with a missing modifier.
 fn in_upkeep() -> Ground {
     let mut ground = Ground::new();
     let record = ModifierRecord { id: missing(), version: 1, name: "gone".to_owned() };

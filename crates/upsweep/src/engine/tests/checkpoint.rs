@@ -1,4 +1,4 @@
-//! Checkpoints: what they hold, what they release, and what becomes of one that finds no room.
+//! Checkpoints: what they hold, what they release, and the outcome of one that finds no room.
 
 use super::{Core, World, config};
 use crate::engine::Config;
@@ -10,7 +10,7 @@ fn a_checkpoint_holds_the_directory_of_its_begin_and_releases_the_log() {
     world.sweep();
     let before = world.core.replay_from();
     world.checkpoint();
-    assert!(world.core.replay_from() > before, "the log is needed no more");
+    assert!(world.core.replay_from() > before, "the log is no longer needed");
     assert_eq!(world.core.metrics().checkpoints_total.get(), 1);
     let waits = world.core.accepted();
     world.add("k000001", 10);
@@ -99,7 +99,7 @@ fn one_that_finds_no_room_gives_back_what_it_has_written() {
     (0..4000).for_each(|number| world.put(world.space, &format!("k{number:06}"), number));
     world.sweep();
     world.until("it rests", |core| !core.is_active());
-    // All space but a few units goes to nobody, in pieces.
+    // Allocates all space except a few units, in pieces.
     let map = &mut world.core.base.index.space_map;
     let mut taken = Vec::new();
     while map.free_bytes() > 3 * 4096 {
@@ -110,7 +110,7 @@ fn one_that_finds_no_room_gives_back_what_it_has_written() {
     world.until("it gives up", |core| !core.is_checkpointing());
     assert_eq!(world.core.metrics().checkpoints_total.get(), 0);
     assert!(world.core.is_full());
-    assert_eq!(world.core.space_map().used_bytes(), used, "all is given back");
+    assert_eq!(world.core.space_map().used_bytes(), used, "all of it is released");
     let map = &mut world.core.base.index.space_map;
     taken.into_iter().for_each(|extent| map.free(extent));
     world.checkpoint();

@@ -1,4 +1,4 @@
-//! Updates on a condition: accepted only if what was seen still holds.
+//! Conditional updates: accepted only if what was seen still holds.
 
 use super::{World, format};
 use crate::engine::registry::{ADD_I64, DELETE_RANGE, PUT};
@@ -23,7 +23,7 @@ fn holds(answer: Result<Conditional, Error>) -> bool {
             true
         }
         Conditional::Changed => false,
-        Conditional::Unsettled => panic!("nothing is on its way"),
+        Conditional::Unsettled => panic!("no change is in progress"),
     }
 }
 

@@ -1,5 +1,5 @@
-//! The format of small worlds: records in the order of their keys, each with its lengths, and the
-//! built-in modifiers as far as they are needed.
+//! The format of small worlds: records in key order, each with its lengths, and the built-in
+//! modifiers as far as they are needed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::engine::block_format::{
 use crate::engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
 use crate::engine::registry::{ADD_I64, DELETE, KeyRange, Modifiers, OwnFormats, PUT, Registry};
 
-/// The operand or value that is this number.
+/// The operand or value of this number.
 pub fn number(value: i64) -> Vec<u8> {
     value.to_le_bytes().to_vec()
 }
@@ -129,7 +129,7 @@ fn applied(input: &ApplyInput<'_, '_>) -> Result<(Records, Vec<Refused>), String
     Ok((records, refused))
 }
 
-/// The number that a key has once the updates are applied.
+/// The number under a key once the updates are applied.
 pub fn value_of(input: &ApplyInput<'_, '_>, key: &str) -> Option<i64> {
     let (records, _) = applied(input).expect("a sound body");
     let value = records.get(key.as_bytes())?.as_slice().try_into().expect("a number");
@@ -195,7 +195,7 @@ impl BlockFormat for Plain {
     }
 }
 
-/// The formats that a store cannot do without, and three modifiers.
+/// The formats that every store needs, and three modifiers.
 pub fn registry() -> Registry {
     let mut builtins = Modifiers::default();
     builtins.bind(PUT, Arc::new(Put));

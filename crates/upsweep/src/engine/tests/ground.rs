@@ -1,5 +1,5 @@
-//! What a part stands on, without a core: a base with a log in memory, for the tests of parts that
-//! can be driven alone. Here a test submits what a part asks for, or has it fail.
+//! The base of a part, without a core: a base with a log in memory, for the tests of parts that can
+//! be driven alone. Here a test submits the requests of a part, or makes them fail.
 
 use super::{SEGMENT, config, format};
 use crate::device::{
@@ -27,7 +27,7 @@ use crate::engine::registry::{ADD_I64, ModifierId, PUT, Registry};
 use crate::log::{self, Log, LogConfig, LogRegion, Urgency};
 use crate::placement::SpaceMap;
 
-/// The number of the ordered space that is there from the beginning.
+/// The number of the ordered space that exists from the start.
 pub(super) fn space() -> SpaceId {
     FIRST_USER_SPACE
 }
@@ -66,7 +66,7 @@ impl Ground {
         Self::with(config(), geometry(4 << 20, false), log)
     }
 
-    /// On one data device and one for the log, which may be shorter than the configuration has it.
+    /// On one data device and one for the log, which may be shorter than in the configuration.
     pub(super) fn with(config: Config, data: Geometry, log: Geometry) -> Self {
         Self::with_formats(config, data, log, &format::registry())
     }
@@ -104,7 +104,7 @@ impl Ground {
         Self { base: Base::new(config, Journal::new(log).expect("two streams"), index), devices }
     }
 
-    /// Does what one request asks for.
+    /// Performs one request.
     pub(super) fn perform(&mut self, request: Request) -> Completion {
         self.devices.submit(request);
         let mut completions = Vec::new();
@@ -112,7 +112,7 @@ impl Ground {
         completions.pop().expect("nothing else is in flight")
     }
 
-    /// Has all records of the log become durable.
+    /// Makes all records of the log durable.
     pub(super) fn write_log(&mut self) {
         while !self.base.journal.is_idle() {
             self.base.dispatch_log();
@@ -129,7 +129,7 @@ impl Ground {
         }
     }
 
-    /// The requests that are to be submitted, but for those of the log.
+    /// The requests to submit, except those of the log.
     pub(super) fn requests(&mut self) -> Vec<Request> {
         std::mem::take(self.base.io.outgoing())
     }
@@ -141,7 +141,7 @@ impl Ground {
         requests.pop().expect("there is one")
     }
 
-    /// Ends a request as its device does.
+    /// Ends a request with the result of its device.
     pub(super) fn end(&mut self, request: Request) -> Completion {
         self.base.io.completed(request.token);
         self.perform(request)
@@ -153,7 +153,8 @@ impl Ground {
         request.end(Err(error))
     }
 
-    /// Has records become durable and events take effect; returns what else takes effect.
+    /// Makes records durable and lets events take effect; returns the other changes that take
+    /// effect.
     pub(super) fn publish(&mut self) -> Vec<(Seq, Publish)> {
         self.write_log();
         let mut others = Vec::new();
@@ -204,7 +205,7 @@ impl Ground {
         seq
     }
 
-    /// Moves runs on by one step of everything; those that are durable are published.
+    /// Advances runs by one step of everything; those that are durable are published.
     pub(super) fn step_runs(&mut self, pipeline: &mut Pipeline, growth: &mut Growth) {
         self.pump_runs(pipeline, growth);
         for request in self.requests() {
@@ -219,7 +220,7 @@ impl Ground {
         }
     }
 
-    /// Moves runs on as far as they go without a device; returns how many jobs were done.
+    /// Advances runs as far as possible without a device; returns how many jobs were done.
     pub(super) fn pump_runs(&mut self, pipeline: &mut Pipeline, growth: &mut Growth) -> usize {
         let mut jobs = Vec::new();
         pipeline.pump(&mut self.base, growth, 0, &mut jobs);
@@ -232,7 +233,7 @@ impl Ground {
         count
     }
 
-    /// Starts a flush for everybody who waits for one.
+    /// Starts a flush for all waiters.
     pub(super) fn pump_flushes(&mut self) {
         let Base { flushes, io, .. } = &mut self.base;
         flushes.pump(1, 0, io);
@@ -257,7 +258,7 @@ impl Ground {
         }
     }
 
-    /// Has blocks swept in one run.
+    /// Sweeps blocks in one run.
     pub(super) fn sweep(&mut self, blocks: &[BlockId]) {
         let (mut pipeline, mut growth) = (Pipeline::default(), Growth::new(&[false]));
         pipeline.start(&mut self.base, blocks);
@@ -270,7 +271,7 @@ impl Ground {
         panic!("a run never ends");
     }
 
-    /// Puts so many records into the ordered space and sweeps them; returns its blocks, by key.
+    /// Puts this many records into the ordered space and sweeps them; returns its blocks, by key.
     pub(super) fn fill(&mut self, records: usize) -> Vec<BlockId> {
         for number in 0..records {
             self.put(&format!("k{number:04}"), number as i64);
@@ -296,12 +297,12 @@ impl Ground {
         self.base.index.directory().block(block).queue.count()
     }
 
-    /// Where and what a block is.
+    /// The place of a block, and figures of its content.
     pub(super) fn placement(&self, block: BlockId) -> Placement {
         self.base.index.directory().block(block).placement()
     }
 
-    /// Takes all free space but so many bytes.
+    /// Allocates all free space except this many bytes.
     pub(super) fn take_space_but(&mut self, bytes: u64) {
         let map = &mut self.base.index.space_map;
         while map.free_bytes() > bytes {
@@ -310,7 +311,7 @@ impl Ground {
     }
 }
 
-/// Where a request that allocates space begins, and how many bytes.
+/// The offset and the length of a request that allocates space.
 pub(super) fn allocation(request: &Request) -> (u64, u64) {
     match request.operation {
         Operation::Allocate { offset, bytes } => (offset, bytes),

@@ -1,4 +1,4 @@
-//! Room on the data devices: what is kept for updates that wait, and how devices grow for more.
+//! Room on the data devices: the reserve for waiting updates, and growth of devices.
 
 use super::ground::{Ground, allocation, data_device, geometry, space};
 use super::{SEGMENT, config, format};
@@ -12,7 +12,7 @@ use crate::engine::{Config, FileSpace};
 
 const GRANULE: u64 = 64 << 10;
 
-/// A store on a file of so many bytes behind its superblocks.
+/// A store on a file of this many bytes after its superblocks.
 fn on_a_file(bytes: u64) -> (Ground, Growth) {
     let file_space = FileSpace {
         step_bytes_min: 4 * GRANULE,
@@ -29,7 +29,7 @@ fn put(operand: &[u8]) -> [LoggedUpdate<'_>; 1] {
     [LoggedUpdate { space: space(), modifier: PUT, key: b"k", operand }]
 }
 
-/// Has the device do what it is asked for.
+/// Makes the device perform the request.
 fn grow(ground: &mut Ground, growth: &mut Growth, request: Request) {
     let completion = ground.end(request);
     growth.file_space_done(&mut ground.base, &completion);
@@ -57,7 +57,7 @@ fn an_update_without_room_has_a_device_grow_and_then_has_the_room() {
     assert!(growth.has_room_for(&ground.base, &put(&value), bytes, 0));
     let reserved = growth.reserved_bytes(&ground.base, bytes, 1);
     assert!(ground.base.index.space_map.free_bytes() >= reserved, "the invariant");
-    assert!(!growth.grows_for_room(&ground.base), "nobody waits");
+    assert!(!growth.grows_for_room(&ground.base), "no caller waits");
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_device_that_refuses_is_asked_for_less_and_then_for_nothing_until_some_time_
     ground.base.now_us += REFUSAL_US;
     growth.pump(&mut ground.base);
     let request = ground.request();
-    assert!(allocation(&request).1 > before, "somebody may have made room");
+    assert!(allocation(&request).1 > before, "room may have become available");
 }
 
 #[test]

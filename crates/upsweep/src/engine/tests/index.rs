@@ -1,4 +1,4 @@
-//! The index: an update waits in one place, and a place is in use if somebody is there.
+//! The index: an update waits in one place, and a place is in use if something is there.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -190,7 +190,7 @@ fn an_image_that_several_blocks_share_is_given_back_by_the_last_of_them() {
     let own = index.directory().covering(copy, b"k0001").expect("a block of its own");
     assert_ne!(own, block);
     assert_eq!(index.blocks_at(old).count(), 2, "they share the image");
-    assert_eq!(index.copy_bytes(), u64::from(old.bytes), "and will not for ever");
+    assert_eq!(index.copy_bytes(), u64::from(old.bytes), "and will not always");
     ground.base.index.cache.put(old, image());
     ground.sweep(&[own]);
     let is_used = |ground: &Ground| {

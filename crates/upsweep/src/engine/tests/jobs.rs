@@ -1,4 +1,4 @@
-//! Jobs: what a worker makes of blocks and waiting updates, without a store.
+//! Jobs: the output of a worker for blocks and waiting updates, without a store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ fn space() -> SpaceId {
     SpaceId::new(1000)
 }
 
-/// Updates as they lie in a queue.
+/// Updates in the form of a queue.
 fn frozen(updates: &[(u64, ModifierId, &str, Vec<u8>)]) -> Arc<Packed> {
     let (mut arena, mut queue) = (Arena::new(1 << 20, 1 << 20), Queue::default());
     let modifiers = format::registry().builtins;

@@ -1,4 +1,4 @@
-//! The log becomes longer with the data, step by step.
+//! The log grows with the data, step by step.
 
 use super::ground::{Ground, allocation, geometry};
 use super::{SEGMENT, config};
@@ -7,7 +7,7 @@ use crate::engine::Config;
 use crate::engine::log_growth::LogGrowth;
 use crate::engine::policy::REFUSAL_US;
 
-/// A store whose log has 8 segments and may have 64, and whose data is large for it.
+/// A store whose log has 8 segments and may have 64, and is short for the data.
 fn ground() -> Ground {
     let mut config = config();
     config.log_regions[0].bytes = 64 * SEGMENT;

@@ -1,5 +1,5 @@
-//! Small worlds: a core on devices in memory, one thread, and a format and modifiers of their own,
-//! for the tests of parts that need all the others to move.
+//! Small worlds: a core on devices in memory, one thread, and a separate format and modifiers, for
+//! the tests of parts that need all the others to run.
 
 mod accept;
 mod base;
@@ -80,7 +80,7 @@ struct World {
     config: Config,
     now_us: u64,
     space: SpaceId,
-    /// How often the core has said that there may be room.
+    /// How often the core has reported that there may be room.
     room_events: u32,
 }
 
@@ -170,7 +170,7 @@ impl World {
         self.core.modify(&[update], Urgency::Now, self.now_us)
     }
 
-    /// Has an update accepted, whatever it takes.
+    /// Offers an update until it is accepted.
     fn accept(&mut self, space: SpaceId, modifier: ModifierId, key: &[u8], operand: &[u8]) {
         for _ in 0..STEPS_MAX {
             match self.offer(space, modifier, key, operand).expect("a sound update") {
@@ -178,7 +178,7 @@ impl World {
                 Accept::Wait => self.step(),
             }
         }
-        panic!("an update waits for ever");
+        panic!("an update waits indefinitely");
     }
 
     fn add(&mut self, key: &str, amount: i64) {
@@ -211,12 +211,12 @@ impl World {
                         }
                     }
                 }
-                panic!("a view waits for ever");
+                panic!("a view waits indefinitely");
             }
         }
     }
 
-    /// The value of a key, as a query has it. Nothing may be in flight.
+    /// The value of a key, as a query returns it. Nothing may be in flight.
     fn get(&mut self, space: SpaceId, key: &str) -> Option<i64> {
         self.until("nothing is in flight", |core| !core.is_writing());
         let view = self.view(space, key);

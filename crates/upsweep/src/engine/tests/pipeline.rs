@@ -1,4 +1,4 @@
-//! Runs: what they wait for, what they leave behind, and what becomes of those that fail.
+//! Runs: what they wait for, what they leave behind, and the outcome of failed ones.
 
 use super::ground::{Ground, space};
 use crate::device::{self, DeviceError, Operation};
@@ -17,7 +17,7 @@ use crate::engine::spiller::Spiller;
 use crate::engine::sweep::Sweep;
 use crate::engine::{Chunk, LoadTarget, LoadedBlock};
 
-/// The ground, the runs on it, and devices that do not grow.
+/// The base, the runs on it, and devices that do not grow.
 pub(super) struct Line {
     pub(super) ground: Ground,
     pub(super) pipeline: Pipeline,
@@ -42,7 +42,7 @@ impl Line {
         self.ground.pump_runs(&mut self.pipeline, &mut self.growth)
     }
 
-    /// The kinds of the requests that are to be submitted, which then end as devices end them.
+    /// The kinds of the requests to submit, which then end as devices end them.
     pub(super) fn end_requests(&mut self) -> Vec<IoKind> {
         let requests = self.ground.requests();
         let ended = requests.into_iter().map(|request| {
@@ -65,7 +65,7 @@ impl Line {
         count
     }
 
-    /// Moves on until what the runs have written is stable.
+    /// Advances until what the runs have written is stable.
     fn until_flushed(&mut self) {
         for _ in 0..100 {
             self.pump();
@@ -180,7 +180,7 @@ fn an_image_of_another_sequence_is_no_image_of_the_block() {
     let old = line.ground.placement(blocks[1]).extent.expect("it was swept");
     line.ground.add(&key, 1);
     line.start(&[blocks[1]]);
-    // A write of the new image that lands nowhere: what lies there is what lay there before.
+    // A lost write of the new image: the old content remains.
     line.pump();
     line.end_requests();
     line.pump();
@@ -233,7 +233,7 @@ fn a_run_of_blocks_that_no_space_has_any_more_changes_nothing() {
     assert_eq!(line.pump(), 0);
     assert!(line.pipeline.is_empty());
     assert_eq!(line.last(), last);
-    assert_eq!(line.waiting(), 0, "what waited concerns nobody, and does not hold the log");
+    assert_eq!(line.waiting(), 0, "what waited is irrelevant, and does not hold the log");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What takes effect when a record is durable, and not before.
+//! Changes that take effect when a record is durable, and not before.
 
 use super::World;
 use crate::engine::ids::SpaceId;

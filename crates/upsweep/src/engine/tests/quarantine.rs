@@ -1,4 +1,4 @@
-//! The quarantine: what is refused is put there once, whatever becomes of the run or the store.
+//! The quarantine: a refused update is put there once, whatever happens to the run or the store.
 
 use super::ground::{Ground, space};
 use crate::engine::base::Base;
@@ -21,7 +21,7 @@ fn refused(seq: Seq, key: &[u8]) -> Quarantined {
     }
 }
 
-/// Does something with the quarantine and what it works on.
+/// Operates on the quarantine and its base.
 fn with<T>(
     ground: &mut Ground,
     act: impl FnOnce(&mut Quarantine, &mut Index, &mut Journal) -> T,
@@ -62,7 +62,7 @@ fn a_run_that_is_repeated_puts_the_same_keys_and_equal_updates_get_different_one
     different.sort();
     different.dedup();
     assert_eq!(different.len(), 4);
-    // Another run has other blocks: an update has its key by what it is, not by where it stands.
+    // Another run has other blocks: the key of an update does not depend on its position.
     assert_eq!(keys_of(&all[2..]), keys[2..]);
 }
 
@@ -72,7 +72,7 @@ fn what_a_logged_change_refuses_is_queued_at_its_sequence_and_accepted_with_it()
     let seq = ground.put("k", 1).next();
     with(&mut ground, |quarantine, index, journal| {
         quarantine.take(seq, &[refused(Seq::new(1), b"a")], index, journal);
-        assert!(quarantine.overdraft_bytes() > 0, "nobody is there to wait for room");
+        assert!(quarantine.overdraft_bytes() > 0, "no caller can be made to wait for room");
     });
     assert_eq!(ground.base.index.accepted(), seq, "no sweep of the table passes it by");
     assert_eq!(queued(&ground), 1);

@@ -1,4 +1,4 @@
-//! What was dropped comes back in portions, one record each, and one at a time.
+//! What was dropped is released in portions, one record each, and one at a time.
 
 use super::ground::{Ground, exact_space};
 use crate::engine::event::Event;
@@ -10,7 +10,7 @@ use crate::engine::quarantine::REFERENCES_SPACE;
 use crate::engine::reclaim::Reclaimer;
 use crate::engine::registry::PUT;
 
-/// Has the reclaimer take one step and its record take effect; whether there was one.
+/// Makes the reclaimer take one step and its record take effect; returns whether there was one.
 fn step(ground: &mut Ground, reclaimer: &mut Reclaimer) -> bool {
     let before = ground.base.journal.last();
     reclaimer.pump(&mut ground.base);
@@ -40,7 +40,7 @@ fn a_dropped_space_comes_back_in_portions_and_the_next_follows_when_one_has_take
     reclaimer.pump(&mut ground.base);
     let last = ground.base.journal.last();
     reclaimer.pump(&mut ground.base);
-    assert_eq!(ground.base.journal.last(), last, "one portion is on its way");
+    assert_eq!(ground.base.journal.last(), last, "one portion is in progress");
     let mut portions = 0;
     let mut left = blocks(&ground);
     while reclaimer.is_releasing(&ground.base) {
@@ -87,7 +87,7 @@ fn deferred_counts_become_updates_of_the_reference_array_with_the_record_that_se
     assert_eq!(pending(&ground), 2, "accepted, and not yet in effect");
     assert_eq!(ground.base.index.directory().trees.deferred().len(), 2);
     assert_eq!(ground.base.index.accepted(), ground.base.journal.last());
-    assert!(!step(&mut ground, &mut reclaimer), "the same cells are not told twice");
+    assert!(!step(&mut ground, &mut reclaimer), "the same cells are not updated twice");
     assert_eq!(pending(&ground), 0);
     assert_eq!(ground.base.index.directory().trees.deferred().len(), 0);
     assert_eq!(ground.base.index.waiting_entries(), 2, "on the queues of their blocks");

@@ -1,4 +1,4 @@
-//! Recovery: which superblock counts, what is damage, and what a store needs to open.
+//! Recovery: the choice of the superblock, damage, and what a store needs to open.
 
 use std::sync::Arc;
 

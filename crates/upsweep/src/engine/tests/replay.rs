@@ -1,4 +1,4 @@
-//! Replay: what waits again after a crash, and what does not.
+//! Replay: updates that wait again after a crash, and those that do not.
 
 use super::{World, config};
 use crate::engine::directory::BlockId;
@@ -16,7 +16,7 @@ fn extent_of(world: &World, block: BlockId) -> Extent {
     world.core.base.index.directory().block(block).extent().expect("it was swept")
 }
 
-/// Has one block swept, and nothing else.
+/// Sweeps one block only.
 fn sweep_alone(world: &mut World, block: BlockId) {
     let Core { base, pipeline, .. } = &mut world.core;
     pipeline.start(base, &[block]);
@@ -37,8 +37,8 @@ fn leave_free_from(world: &mut World, hole: Extent) -> Vec<Extent> {
     taken
 }
 
-/// Three neighbouring blocks of which the one in the middle was swept last; for the others updates
-/// wait that are older than that. More waits for all than a small memory has room for.
+/// Three neighbouring blocks of which the middle one was swept last; for the others older updates
+/// wait. In total more waits than fits into a small memory.
 fn with_a_young_image_among_old_ones() -> (World, String) {
     let mut config = Config { block_bytes: 8192, memory_bytes: 16 << 20, ..config() };
     config.log_regions[0].bytes = 128 * super::SEGMENT;

@@ -1,4 +1,4 @@
-//! Spaces, snapshots and modifiers come and go: what is refused, and when a number is given.
+//! Spaces, snapshots and modifiers are created and dropped: refusals, and assignment of numbers.
 
 use super::World;
 use crate::engine::KEY_BYTES_MAX;

@@ -1,4 +1,4 @@
-//! Spills: what they take, what they leave to the sweep, and what becomes of those that fail.
+//! Spills: what they take, what they leave to the sweep, and the outcome of failed ones.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use crate::engine::registry::KeyRange;
 use crate::engine::spiller::Spiller;
 use crate::engine::{Config, Spilling};
 
-/// The ground, and the spills on it, which always go at full pace.
+/// The base, and the spills on it, which always run at full pace.
 struct Spills {
     ground: Ground,
     spiller: Spiller,
@@ -33,7 +33,7 @@ impl Spills {
         Self { ground, spiller: Spiller::default(), growth: Growth::new(&[false]) }
     }
 
-    /// Some blocks with an image, for each of which an update waits.
+    /// Some blocks with an image, each with a waiting update.
     fn with_waiting() -> (Self, Vec<BlockId>) {
         let mut spills = Self::new();
         let blocks = spills.ground.fill(600);
@@ -44,7 +44,7 @@ impl Spills {
         (spills, blocks)
     }
 
-    /// Starts a spill of all that can be spilled; its job is done, if there is one.
+    /// Starts a spill of everything that can be spilled; its job is done, if there is one.
     fn gather(&mut self) -> Option<SpillOutput> {
         let figures = Figures { spills_for_memory: true, can_spill: true, ..Figures::default() };
         let (base, mut jobs) = (&mut self.ground.base, Vec::new());
@@ -65,7 +65,7 @@ impl Spills {
         assert!(jobs.is_empty());
     }
 
-    /// Ends the writes of a spill, and the flush behind them.
+    /// Ends the writes of a spill, and the subsequent flush.
     fn write(&mut self) {
         self.pump();
         let mut written = 0;
@@ -153,7 +153,7 @@ fn updates_wait_again_when_there_is_no_room_for_their_spill_segments() {
     assert!(spills.ground.requests().is_empty());
     assert_eq!((spills.waiting(), spills.ground.base.index.queue_bytes()), before);
     assert!(!spills.is_any_pinned(&blocks));
-    assert!(spills.gather().is_none(), "a search is in vain until something happens");
+    assert!(spills.gather().is_none(), "a search finds nothing until something happens");
 }
 
 #[test]

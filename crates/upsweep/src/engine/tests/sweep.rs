@@ -137,7 +137,7 @@ fn what_is_spilled_is_found_by_queries_and_applied_by_the_next_sweep() {
     assert_eq!(world.get(world.space, "k000007"), Some(8));
     world.sweep();
     assert_eq!(world.core.spilled_entries(), 0);
-    assert_eq!(world.core.spill_segments_size(), (0, 0), "nobody needs them any more");
+    assert_eq!(world.core.spill_segments_size(), (0, 0), "they are no longer needed");
     assert_eq!(world.get(world.space, "k000007"), Some(8));
     world.check();
 }

@@ -1,5 +1,5 @@
-//! Large values of a run: written beside their block, loaded when a format asks for them, and in
-//! hand of one run at a time.
+//! Large values of a run: written beside their block, loaded when a format requests them, and held
+//! by one run at a time.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::engine::modifier::ValueRef;
 use crate::engine::quarantine::QUARANTINE_SPACE;
 use crate::engine::registry::PUT;
 
-/// A put of this asks for the large value of its key.
+/// A put of this operand requests the large value of its key.
 const ASKS: &[u8] = b"asks";
-/// Operands from this length on are large values.
+/// Operands of at least this length are large values.
 const LARGE_BYTES_MIN: usize = 100;
 
-/// Records as the format of small worlds has them, and large values beside them.
+/// Records in the format of small worlds, and large values beside them.
 struct Large(Arc<dyn BlockFormat>);
 
 impl BlockFormat for Large {
@@ -81,7 +81,7 @@ fn companion() -> SpaceId {
     space().next()
 }
 
-/// A space of large values with three blocks, for each of which a large value is there.
+/// A space of large values with three blocks, each with an existing large value.
 fn line(config: Config) -> (Line, Vec<BlockId>) {
     let mut registry = format::registry();
     let large = Large(Arc::clone(&registry.formats["table"]));
@@ -113,7 +113,7 @@ fn ask(line: &mut Line, block: BlockId) {
     line.ground.accept(space(), PUT, &key, ASKS);
 }
 
-/// Reads of large values that are to be submitted, which then end.
+/// Reads of large values to submit, which then end.
 fn value_reads(line: &mut Line) -> usize {
     line.end_requests().iter().filter(|kind| matches!(kind, IoKind::ValueRead(..))).count()
 }

@@ -1,4 +1,4 @@
-//! Verification and driving: everything is read, nothing is written, and it comes to an end.
+//! Verification and driving: everything is read, nothing is written, and it terminates.
 
 use super::{World, format};
 use crate::device::Simulated;
@@ -60,5 +60,5 @@ fn a_core_is_driven_until_it_is_done_or_nothing_more_can_happen() {
     drive::until(core, devices, |core| core.metrics().checkpoints_total.get() > checkpoints);
     assert!(core.metrics().checkpoints_total.get() > checkpoints);
     drive::until(core, devices, |_| false);
-    assert!(!core.is_active() && core.is_quiet(), "who waits for what never comes comes back");
+    assert!(!core.is_active() && core.is_quiet(), "waiting for what never happens returns");
 }

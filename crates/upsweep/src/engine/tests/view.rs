@@ -1,4 +1,4 @@
-//! Views: image and waiting updates belong together, and damage is an error and never an answer.
+//! Views: image and waiting updates belong together, and damage is always reported as an error.
 
 use super::format;
 use super::ground::{Ground, exact_space, space};
@@ -12,7 +12,7 @@ fn point(key: &str) -> Wanted {
     Wanted::Point(key.into())
 }
 
-/// The ground and the views of it.
+/// The base and the views of it.
 struct Looks {
     ground: Ground,
     views: Views,
@@ -45,7 +45,7 @@ impl Looks {
         }
     }
 
-    /// Submits what views need; returns the requests, and the answers that are there.
+    /// Submits the reads of views; returns the requests, and the answers available.
     fn pump(&mut self) -> (Vec<Request>, Vec<(ViewId, ViewAnswer)>) {
         let mut answers = Vec::new();
         self.views.pump(&mut self.ground.base, &mut answers);
@@ -57,7 +57,7 @@ impl Looks {
         self.views.read_done(&mut self.ground.base, completion);
     }
 
-    /// Has a pending view read what it needs; its answer.
+    /// Makes a pending view perform its read; returns its answer.
     fn answer(&mut self, id: ViewId) -> ViewAnswer {
         for _ in 0..10 {
             let (requests, answers) = self.pump();
@@ -164,8 +164,8 @@ fn a_read_that_fails_is_told_to_all_who_wait_for_it() {
 fn who_waits_may_read_alone_and_who_has_gone_is_not_answered() {
     let mut looks = Looks::new();
     let id = looks.pending(point("k0000"));
-    let read = looks.views.take_read(&mut looks.ground.base, id).expect("nobody reads it yet");
-    assert!(looks.views.take_read(&mut looks.ground.base, id).is_none(), "it is on its way");
+    let read = looks.views.take_read(&mut looks.ground.base, id).expect("it is not being read yet");
+    assert!(looks.views.take_read(&mut looks.ground.base, id).is_none(), "it is in flight");
     let checked = read.run(|request| request.end(Err(DeviceError::InvalidRange)));
     let answer = looks.views.complete_read(&mut looks.ground.base, id, checked);
     assert!(matches!(answer, Some(Err(Error::Damaged(_)))), "it could not be read");

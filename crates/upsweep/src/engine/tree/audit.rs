@@ -1,28 +1,28 @@
-//! Every invariant of the trees, checked; and all references, counted anew from the roots.
+//! Checks of every invariant of the trees, and a recount of all references from the roots.
 
 use std::collections::BTreeMap;
 
 use super::{Items, NodeId, Reference, Trees};
 
-/// References as they are found from the roots.
+/// References as counted from the roots.
 #[derive(Clone, Debug, Default)]
 pub struct Audit {
     /// References of every node that is reached.
     pub nodes: BTreeMap<u32, u32>,
     /// References of every item that is reached.
     pub items: BTreeMap<u32, u32>,
-    /// What is wrong; empty if nothing is.
+    /// Descriptions of all faults; empty if there are none.
     pub faults: Vec<String>,
 }
 
 impl Audit {
-    /// References beyond the first, of everything.
+    /// References beyond the first, in total.
     #[must_use]
     pub fn extra(&self) -> u64 {
         self.nodes.values().chain(self.items.values()).map(|refs| u64::from(refs - 1)).sum()
     }
 
-    /// What the reference array has to say: cells that are not zero.
+    /// The expected content of the reference array: nonzero cells.
     #[must_use]
     pub fn cells(&self) -> BTreeMap<u64, i64> {
         let nodes = self.nodes.iter().map(|(node, refs)| (Reference::Node(*node), refs));
@@ -66,13 +66,13 @@ impl Trees {
         for (&number, &refs) in &audit.nodes {
             let said = self.nodes[number as usize].refs;
             if said != refs {
-                faults.push(format!("node {number} has {refs} references, and says {said}"));
+                faults.push(format!("node {number} has {refs} references, but records {said}"));
             }
         }
         for (&item, &refs) in &audit.items {
             let said = self.item_refs(item);
             if said != refs {
-                faults.push(format!("item {item} has {refs} references, and says {said}"));
+                faults.push(format!("item {item} has {refs} references, but records {said}"));
             }
         }
         if audit.nodes.len() != self.node_count() {
@@ -85,7 +85,11 @@ impl Trees {
             faults.push(format!("{counted} items, of which {reached} are reached: a leak"));
         }
         if audit.extra() != self.extra {
-            faults.push(format!("{} extra references, and says {}", audit.extra(), self.extra));
+            faults.push(format!(
+                "{} extra references, but {} are recorded",
+                audit.extra(),
+                self.extra
+            ));
         }
         for &root in roots {
             self.check_below(root, items, true, None, None, &mut faults);

@@ -1,7 +1,7 @@
 //! Walks: neighbours of a key, all items in order, and the difference of two trees.
 //!
-//! There are no links between leaves, which would defeat shadowing: who goes on behind a key
-//! descends again, or keeps the path. (Rodeh, section 5.6.)
+//! There are no links between leaves, which would defeat shadowing: to continue after a key,
+//! descend again, or keep the path. (Rodeh, section 5.6.)
 
 use super::{Items, Node, NodeId, Trees};
 
@@ -49,8 +49,8 @@ impl Trees {
         Cursor { trees: self, path: vec![(root, 0)] }
     }
 
-    /// Where two trees differ, from the key `from` on; what they share is passed by. Cost: in
-    /// proportion to what they do not share.
+    /// The differences of two trees, from the key `from` on; shared parts are skipped. Cost:
+    /// proportional to what they do not share.
     #[must_use]
     pub fn difference<'t, I: Items>(
         &'t self,
@@ -103,13 +103,13 @@ struct Subtree {
     child: Child,
 }
 
-/// What is left of one tree, the next part last.
+/// The remaining parts of one tree, the next one last.
 struct Side {
     parts: Vec<Subtree>,
 }
 
 impl Side {
-    /// Where the next part ends; `None` if it is the last.
+    /// The end of the next part; `None` if it is the last.
     fn high(&self) -> Option<&[u8]> {
         self.parts.len().checked_sub(2).map(|at| &*self.parts[at].low)
     }
@@ -148,7 +148,7 @@ impl<I: Items> Difference<'_, I> {
             let child = node.children[slot];
             let child =
                 if node.level == 0 { Child::Item(child) } else { Child::Node(NodeId(child)) };
-            // A part that is cut short begins where it was cut.
+            // A part whose beginning was skipped starts at the cut.
             let low = low.clone().max(node.key(self.items, slot).into());
             self.sides[side].parts.push(Subtree { low, child });
         }
@@ -161,7 +161,7 @@ impl<I: Items> Difference<'_, I> {
         }
     }
 
-    /// The next part of one side is in one tree only, up to where the other goes on.
+    /// The next part of one side is in one tree only, up to the next part of the other.
     fn alone(&mut self, side: usize, until: Option<Box<[u8]>>) -> Differing {
         let own: Option<Box<[u8]>> = self.sides[side].high().map(Box::from);
         let high = match (own, until) {
@@ -172,7 +172,8 @@ impl<I: Items> Difference<'_, I> {
         Differing { low, high }
     }
 
-    /// Moves the begin of the next part of a side to `high`, or drops the part if it ends there.
+    /// Advances the beginning of the next part of a side to `high`, or drops the part if it ends
+    /// there.
     fn skip_to(&mut self, side: usize, high: Option<&[u8]>) -> Box<[u8]> {
         let ends = match (self.sides[side].high(), high) {
             (Some(own), Some(high)) => own <= high,
@@ -182,7 +183,7 @@ impl<I: Items> Difference<'_, I> {
         if ends {
             return self.sides[side].parts.pop().map(|part| part.low).unwrap_or_default();
         }
-        let part = self.sides[side].parts.last_mut().expect("a part that is skipped is there");
+        let part = self.sides[side].parts.last_mut().expect("a skipped part exists");
         std::mem::replace(&mut part.low, high.map(Box::from).unwrap_or_default())
     }
 }

@@ -1,11 +1,11 @@
 //! The shadowed trees: B+ trees whose nodes are shared between spaces, and copied when changed.
 //!
 //! Every space is a root; the children of the lowest nodes (level 0) are *items*, which are the
-//! blocks of the directory. A clone is one more reference to a root. Who changes a node that has
-//! several references changes a copy of it (*shadows* it), and the children of the copy have one
+//! blocks of the directory. A clone is one more reference to a root. To change a node that has
+//! several references, a copy of it is changed (*shadowing*), and the children of the copy have one
 //! reference more. All leaves are equally deep, there are no links between leaves, and every change
 //! is one pass downwards: a full node is split and a thin one mended before it is entered, so that
-//! no change ever comes back up. (Rodeh, sections 5 and 5.7.)
+//! no change propagates back up. (Rodeh, sections 5 and 5.7.)
 //!
 //! | module | content |
 //! |---|---|
@@ -14,16 +14,17 @@
 //! | [`range`] | removing a range: cut, then restore |
 //! | [`release`] | dropping references in portions |
 //! | [`cursor`] | walks in order, and the difference of two trees |
-//! | [`audit`] | every invariant, and all references counted anew |
+//! | [`audit`] | every invariant, and a recount of all references |
 //!
 //! Invariants: a node has at least `b` and at most `3b` entries, except a root, which may have
 //! fewer (an inner one at least 2); the key of a child is at most the smallest key below it; keys
 //! ascend; a node or item has as many references as there are parents, roots and condemned entries
-//! that name it; numbers are given out lowest first, so that equal histories give equal trees.
+//! that name it; the lowest free number is assigned first, so that equal histories give equal
+//! trees.
 //!
-//! What replaces lock coupling: the trees belong to a single owner, whose calls do no I/O and take
-//! microseconds; readers hold no node, only block images and copies of waiting updates, so they go
-//! on during updates and sweeps.
+//! No lock coupling is needed: the trees belong to a single owner, whose calls do no I/O and take
+//! microseconds; readers hold no node, only block images and copies of waiting updates, so they
+//! continue during updates and sweeps.
 //!
 //! Bounds (Rodeh, section 5.8), checked in debug builds: a search visits `depth` nodes; inserting,
 //! replacing or removing a key changes at most `2 x depth` nodes, removing a range `4 x depth`, one
@@ -51,13 +52,13 @@ use crate::broken::{self, Fault};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
 
-/// Knows the keys of items.
+/// Provides the keys of items.
 pub trait Items {
     /// The key under which an item is in every tree that has it.
     fn key(&self, item: u32) -> &[u8];
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundItem {
     /// The item.
@@ -67,7 +68,8 @@ pub struct FoundItem {
     pub shared: bool,
 }
 
-/// What references are counted of, as an index of the reference array: see [`Reference::index`].
+/// Objects whose references are counted, as an index of the reference array: see
+/// [`Reference::index`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reference {
     /// A node of the directory.
@@ -101,7 +103,7 @@ impl Reference {
 
 /// All trees.
 pub struct Trees {
-    /// Least number of entries of a node that is no root.
+    /// Least number of entries of a node other than a root.
     b: usize,
     nodes: Vec<Node>,
     unused: BTreeSet<u32>,
@@ -111,9 +113,9 @@ pub struct Trees {
     condemned: Vec<NodeId>,
     /// Items that have lost their last reference.
     freed_items: Vec<u32>,
-    /// How much more each cell of the reference array has to say: references beyond the first.
+    /// The pending additions to each cell of the reference array: references beyond the first.
     deferred: BTreeMap<u64, i64>,
-    /// How many references there are beyond the first of each node and item.
+    /// The number of references beyond the first of all nodes and items.
     extra: u64,
     changes: Changes,
     /// Nodes that the present operation has changed, some of them several times.
@@ -126,12 +128,12 @@ pub struct Trees {
 pub struct Changes {
     dirty: BTreeSet<u32>,
     unwritten: BTreeSet<u32>,
-    /// Nodes as they were when the checkpoint began, because they have changed since.
+    /// Old versions of nodes that have changed since the checkpoint began.
     saved: Vec<(u32, Vec<u8>)>,
 }
 
 impl Changes {
-    /// Notes that `number` is about to change; `encode` gives its image before that.
+    /// Records that `number` is about to change; `encode` gives its image before that.
     pub fn touch(&mut self, number: u32, encode: impl FnOnce() -> Vec<u8>) {
         if !broken::is(Fault::CheckpointOfLaterNodes) && self.unwritten.remove(&number) {
             self.saved.push((number, encode()));
@@ -139,13 +141,13 @@ impl Changes {
         self.dirty.insert(number);
     }
 
-    /// Everything dirty is to be written as it is now.
+    /// Everything dirty is to be written in its present state.
     pub fn begin_checkpoint(&mut self) {
         self.unwritten = std::mem::take(&mut self.dirty);
         self.saved.clear();
     }
 
-    /// Nothing is to be written any more; what was not is dirty as before.
+    /// Abandons the checkpoint; what was not written is dirty as before.
     pub fn abandon_checkpoint(&mut self) {
         self.dirty.append(&mut self.unwritten);
         self.saved.clear();
@@ -156,22 +158,22 @@ impl Changes {
         self.saved.pop()
     }
 
-    /// The next one to write as it is.
+    /// The next one to write unchanged.
     pub fn next_unwritten(&mut self) -> Option<u32> {
         self.unwritten.pop_first()
     }
 
-    /// Nothing differs from its image.
+    /// Marks everything as equal to its image.
     pub fn mark_clean(&mut self) {
         self.dirty.clear();
     }
 
-    /// Marks as different from its image, whatever the checkpoint does.
+    /// Marks as different from its image, independent of the checkpoint.
     pub fn mark_dirty(&mut self, number: u32) {
         self.dirty.insert(number);
     }
 
-    /// Forgets what is no more.
+    /// Forgets a removed number.
     pub fn forget(&mut self, number: u32) {
         self.dirty.remove(&number);
     }
@@ -221,7 +223,7 @@ impl Trees {
         self.nodes.len() - self.unused.len()
     }
 
-    /// Memory of nodes in bytes, estimated from the number of items, which `entries` is.
+    /// Memory of nodes in bytes, estimated from the number of items, `entries`.
     #[must_use]
     pub fn memory_bytes(&self, entries: usize) -> usize {
         // An entry is a prefix and a child; vectors grow by doubling; one level above another.
@@ -251,7 +253,7 @@ impl Trees {
         &mut self.changes
     }
 
-    /// How much each cell of the reference array is behind.
+    /// The pending additions to each cell of the reference array.
     #[must_use]
     pub fn deferred(&self) -> &BTreeMap<u64, i64> {
         &self.deferred
@@ -274,8 +276,8 @@ impl Trees {
 
     /// The last item of a tree before the position that `search` finds in each node on the way.
     ///
-    /// A bound may be lower than all keys below it. So if the last node has nothing, it is the last
-    /// item of the subtree before that is wanted.
+    /// A bound may be lower than all keys below it. So if the last node has no such item, the
+    /// result is the last item of the preceding subtree.
     fn last_before(&self, root: NodeId, search: impl Fn(&Node) -> usize) -> Option<FoundItem> {
         let (mut at, mut shared) = (root, false);
         let mut before: Option<(NodeId, bool)> = None;
@@ -297,7 +299,7 @@ impl Trees {
         }
     }
 
-    /// The last item below a node, whose parents are shared or not.
+    /// The last item below a node; `shared` tells whether its parents are shared.
     fn last(&self, mut at: NodeId, mut shared: bool) -> Option<FoundItem> {
         loop {
             let node = self.node(at);
@@ -357,7 +359,7 @@ impl Trees {
         self.unused.insert(id.0);
     }
 
-    /// Notes that a node is about to change.
+    /// Records that a node is about to change.
     fn touch(&mut self, id: NodeId) {
         let node = &self.nodes[id.0 as usize];
         self.changes.touch(id.0, || node.encode());
@@ -369,7 +371,7 @@ impl Trees {
     }
 
     /// Counts the nodes that an operation has changed, which ends here, and returns their number.
-    /// In debug builds, checks that there are at most so many.
+    /// In debug builds, checks that this is at most `nodes_max`.
     fn check_bound(&mut self, nodes_max: usize) -> u64 {
         self.touched.sort_unstable();
         self.touched.dedup();
@@ -380,7 +382,7 @@ impl Trees {
         changed as u64
     }
 
-    /// What changes have cost since this was made.
+    /// The accumulated cost of changes.
     #[must_use]
     pub fn counters(&self) -> TreeCounters {
         self.counters
@@ -392,7 +394,7 @@ impl Trees {
         self.owe(Reference::Node(id.0).index(), 1);
     }
 
-    /// Takes one of several references away.
+    /// Removes one of several references.
     fn drop_shared_ref(&mut self, id: NodeId) {
         let node = &mut self.nodes[id.0 as usize];
         assert!(node.refs > 1, "a node with one reference belongs to its parent");
@@ -424,7 +426,7 @@ impl Trees {
         }
     }
 
-    /// The node itself if it has one reference, else a copy for whoever asks, who has given up a
+    /// The node itself if it has one reference, else a copy for the caller, who has given up a
     /// reference to the original. Cost: O(b).
     fn own(&mut self, id: NodeId) -> NodeId {
         if self.node(id).refs == 1 {
@@ -443,7 +445,7 @@ impl Trees {
         self.add_node(copy)
     }
 
-    /// Makes child `slot` of a node that is owned an owned one, and returns it.
+    /// Makes child `slot` of an owned node an owned one, and returns it.
     fn own_child(&mut self, parent: NodeId, slot: usize) -> NodeId {
         let child = NodeId(self.node(parent).children[slot]);
         let owned = self.own(child);
@@ -473,7 +475,7 @@ impl Trees {
         &self.condemned
     }
 
-    /// Puts a node back that a checkpoint holds. [`Trees::restore_references`] has to follow.
+    /// Restores a node from a checkpoint. [`Trees::restore_references`] has to follow.
     pub fn restore_node(&mut self, number: u32, node: Node) {
         while self.nodes.len() <= number as usize {
             let unused = u32::try_from(self.nodes.len()).expect("fewer than 2^32 nodes");
@@ -484,10 +486,10 @@ impl Trees {
         self.nodes[number as usize] = node;
     }
 
-    /// Counts all references anew, from the roots and what is condemned.
+    /// Recounts all references, from the roots and the condemned nodes.
     ///
     /// # Errors
-    /// What is wrong with the trees, for people: they are damaged.
+    /// A readable description of the problem: the trees are damaged.
     pub fn restore_references(
         &mut self,
         roots: &[NodeId],
@@ -508,7 +510,7 @@ impl Trees {
         Ok(())
     }
 
-    /// Whether every child that is named is there, one level below: then walks end.
+    /// Checks that every named child exists, one level below: then walks terminate.
     fn check_shape(&self, roots: &[NodeId]) -> Result<(), String> {
         for id in roots.iter().chain(&self.condemned) {
             if !self.is_used(*id) {

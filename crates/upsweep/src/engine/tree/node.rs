@@ -1,10 +1,10 @@
-//! One node of a tree: its entries, how it is searched, and its image on a device.
+//! One node of a tree: its entries, its search, and its image on a device.
 //!
-//! A search compares 8-byte prefixes of keys first, which lie densely in memory, and looks at whole
-//! keys only where prefixes are equal. It looks at one prefix of every stretch of [`STRETCH`] and
-//! then at one stretch: more comparisons than halving makes, but memory is asked for all of them at
-//! once, where each step of halving waits for the one before. Nodes of level 0 hold no keys: their
-//! items know them.
+//! A search compares 8-byte prefixes of keys first, which are dense in memory, and examines whole
+//! keys only where prefixes are equal. It examines one prefix of every stretch of [`STRETCH`] and
+//! then one stretch: more comparisons than binary search needs, but all memory accesses are issued
+//! at once, while each step of a binary search waits for the previous one. Nodes of level 0 hold no
+//! keys: these belong to their items.
 
 use super::Items;
 use crate::engine::format::checkpoint_format::{NodeRecord, encode_node};
@@ -22,7 +22,7 @@ pub struct Node {
     pub(super) children: Vec<u32>,
 }
 
-/// Prefixes that lie in one line of the processor's cache.
+/// Prefixes per line of the processor's cache.
 const STRETCH: usize = 8;
 
 /// The number of `sorted` prefixes below `wanted`.
@@ -47,7 +47,7 @@ impl Node {
         Self { level, refs: 0, prefixes: Vec::new(), keys: Vec::new(), children: Vec::new() }
     }
 
-    /// The node of this image; `items` know the keys of its children if it is of level 0.
+    /// The node of this image; `items` gives the keys of its children if it is of level 0.
     pub fn restored(record: NodeRecord, items: &impl Items) -> Self {
         let NodeRecord { level, keys, children } = record;
         let prefixes = if level == 0 {
@@ -132,13 +132,13 @@ impl Node {
         self.children.remove(slot)
     }
 
-    /// Makes the lower bound of a child lower.
+    /// Lowers the lower bound of a child.
     pub(super) fn set_key(&mut self, slot: usize, key: &[u8]) {
         self.prefixes[slot] = prefix(key);
         self.keys[slot] = key.into();
     }
 
-    /// Cuts the node in two at `slot`; the right part is returned.
+    /// Splits the node at `slot`; the right part is returned.
     pub(super) fn split_off(&mut self, slot: usize) -> Self {
         let right = Self {
             level: self.level,
@@ -147,7 +147,7 @@ impl Node {
             keys: if self.level > 0 { self.keys.split_off(slot) } else { Vec::new() },
             children: self.children.split_off(slot),
         };
-        // Where keys come in order, nothing is ever inserted into the left part again.
+        // If keys arrive in order, nothing is ever inserted into the left part again.
         self.prefixes.shrink_to_fit();
         self.keys.shrink_to_fit();
         self.children.shrink_to_fit();

@@ -1,12 +1,12 @@
-//! Removing a range of keys, in two phases: *cut* takes everything in the range out and leaves thin
+//! Removing a range of keys, in two phases: *cut* removes everything in the range and leaves thin
 //! nodes along its edges; *restore* goes down once along the cut and mends every node that is thin
-//! or might become so. Whole subtrees go without being looked at. (Rodeh, section 5.7.)
+//! or might become so. Whole subtrees are removed without visiting them. (Rodeh, section 5.7.)
 
 use super::{Items, Node, NodeId, Trees};
 
 impl Trees {
-    /// Takes out all items with keys from `from` to below `to` (`None`: to the end), and condemns
-    /// the subtrees that lie inside whole. Changes at most `4 x depth` nodes.
+    /// Removes all items with keys from `from` to below `to` (`None`: to the end), and condemns the
+    /// subtrees that lie entirely inside. Changes at most `4 x depth` nodes.
     pub fn remove_range(
         &mut self,
         root: NodeId,
@@ -72,7 +72,7 @@ impl Trees {
         }
     }
 
-    /// Brings an owned root that has lost children into shape.
+    /// Restores the shape of an owned root that has lost children.
     fn settle_root(&mut self, mut root: NodeId) -> NodeId {
         while self.node(root).level > 0 {
             match self.len(root) {
@@ -94,8 +94,8 @@ impl Trees {
     /// Second phase, from an owned root down along the gap at `from`.
     ///
     /// A node on the way is *safe* with `b + 3` entries: mending its children below the gap takes
-    /// at most three from it. So the pass never comes back up. Two nodes that do not fit into one,
-    /// which has `3b`, can both be made safe, for `b` is at least 6.
+    /// at most three from it. So the pass never goes back up. Two nodes that do not fit into one,
+    /// which has `3b`, can both be made safe, because `b` is at least 6.
     fn restore(&mut self, mut root: NodeId, items: &impl Items, from: &[u8]) -> NodeId {
         loop {
             self.mend_beside(root, items, from);
@@ -117,7 +117,7 @@ impl Trees {
         root
     }
 
-    /// The children left and right of the gap that the cut has left.
+    /// The children left and right of the gap made by the cut.
     fn beside<I: Items>(
         &self,
         at: NodeId,

@@ -1,16 +1,16 @@
-//! Dropping references, in portions: the cost is in proportion to what nobody else shares.
-//! (Rodeh, section 5.2, by reference counts.)
+//! Dropping references, in portions: the cost is proportional to what is not shared. (Rodeh,
+//! section 5.2, by reference counts.)
 
 use super::{NodeId, Trees};
 
 impl Trees {
-    /// Gives up the reference that a dropped space had to its root. O(1): [`Trees::release`] does
-    /// the work.
+    /// Condemns the reference of a dropped space to its root. O(1): [`Trees::release`] does the
+    /// work.
     pub fn condemn(&mut self, root: NodeId) {
         self.condemned.push(root);
     }
 
-    /// Drops what is condemned, until about so many nodes and items were looked at. Items that have
+    /// Drops what is condemned, until about `portion` nodes and items were visited. Items that have
     /// lost their last reference are in [`Trees::take_freed_items`]. Cost: O(`portion` + b).
     pub fn release(&mut self, portion: usize) {
         let mut seen = 0;

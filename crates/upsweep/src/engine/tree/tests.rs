@@ -16,7 +16,7 @@ impl Items for Keys {
     }
 }
 
-/// A forest and what every tree in it must hold.
+/// A forest and the expected content of every tree in it.
 struct World {
     trees: Trees,
     keys: Keys,
@@ -89,7 +89,7 @@ impl World {
         assert_eq!(self.trees.below(*root, &self.keys, Some(key)), below);
     }
 
-    /// Every key that is not the same item in both trees lies in a range that is reported.
+    /// Every key whose item differs between the trees lies in a reported range.
     fn check_difference(&self, left: usize, right: usize, from: &[u8]) {
         let ((left, of_left), (right, of_right)) = (&self.roots[left], &self.roots[right]);
         let found: Vec<_> = self.trees.difference(&self.keys, *left, *right, from).collect();
@@ -102,7 +102,7 @@ impl World {
                 *range.low <= **key
                     && range.high.as_deref().is_none_or(|high| key.as_slice() < high)
             });
-            // What is in one tree only may be told by the block before it as well.
+            // What is in one tree only may be covered in the other by the block before it.
             assert!(is_in || !differs, "{key:?} differs, and is in none of {found:?}");
         }
         if left == right {

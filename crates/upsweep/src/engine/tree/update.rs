@@ -1,4 +1,4 @@
-//! Insert, replace, remove: one pass from the root down, which owns, splits and mends on its way.
+//! Insert, replace, remove: one pass from the root down, which owns, splits and mends on the way.
 //! (Rodeh, sections 5.3 and 5.5.)
 
 use super::{Items, Node, NodeId, Trees};
@@ -29,7 +29,7 @@ impl Trees {
         root
     }
 
-    /// The child below which `key` belongs; the bound of the first one is lowered if need be.
+    /// The child below which `key` belongs; the bound of the first one is lowered if necessary.
     fn enter_for_insert(&mut self, at: NodeId, items: &impl Items, key: &[u8]) -> usize {
         match self.node(at).upper(items, key).checked_sub(1) {
             Some(slot) => slot,
@@ -49,7 +49,7 @@ impl Trees {
         above
     }
 
-    /// Cuts an owned, full child in two.
+    /// Splits an owned, full child.
     fn split_child(&mut self, parent: NodeId, slot: usize, items: &impl Items) {
         let child = self.child(parent, slot);
         self.touch(child);
@@ -60,7 +60,7 @@ impl Trees {
         self.node_mut(parent).insert(slot + 1, &key, right.0);
     }
 
-    /// Puts `item` in the place of the one that has the same key. Changes at most `depth` nodes.
+    /// Replaces the item that has the same key by `item`. Changes at most `depth` nodes.
     ///
     /// # Panics
     /// When there is none.
@@ -82,7 +82,7 @@ impl Trees {
         root
     }
 
-    /// Takes the item with exactly this key out. Changes at most `2 x depth` nodes.
+    /// Removes the item with exactly this key. Changes at most `2 x depth` nodes.
     ///
     /// # Panics
     /// When there is none.
@@ -110,7 +110,7 @@ impl Trees {
         }
         let slot = self.node(at).upper(items, key) - 1;
         let item = self.node(at).children[slot];
-        assert_eq!(items.key(item), key, "a key that is removed is there");
+        assert_eq!(items.key(item), key, "a removed key exists");
         self.node_mut(at).remove(slot);
         self.drop_item_ref(item);
         self.check_bound(2 * depth);
@@ -124,10 +124,10 @@ impl Trees {
         self.free_node(root);
     }
 
-    /// Gives an owned child at least `wanted` entries, if its neighbour allows: merges the two
-    /// where they fit into one node of at most `most` entries, else moves some over. The right
-    /// neighbour is preferred, because the path to it is shorter where it is not in the parent's
-    /// last place. Does nothing if the child is alone.
+    /// Gives an owned child at least `wanted` entries, if its neighbour allows: merges the two if
+    /// they fit into one node of at most `most` entries, else moves some over. The right neighbour
+    /// is preferred, because the path to it is shorter unless it is last in the parent. Does
+    /// nothing if the child is alone.
     pub(super) fn mend(
         &mut self,
         parent: NodeId,

@@ -1,5 +1,5 @@
 //! Gathering a view: the updates that wait for a key or a block, in queues and in spill segments,
-//! and the image, if they do not decide without it.
+//! and the image, unless these updates decide the result alone.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ use crate::log::Seq;
 use crate::placement::Extent;
 
 enum Spilled {
-    /// The updates, older parts first, and where they were found.
+    /// The updates, older parts first, and the images in which they were found.
     Here(Vec<Waiting<'static>>, Vec<ReadImage>),
     NeedsRead(Arc<SpillSegment>),
 }
 
-/// Gathers what a view needs, or says what is to be read for it.
+/// Gathers what a view needs, or returns what has to be read for it.
 pub(in crate::engine) fn gather(base: &mut Base, view: &PendingView) -> Result<Gathered, Error> {
     let PendingView { space, wanted, .. } = view;
     let space = *space;
@@ -114,7 +114,7 @@ fn image_at(base: &mut Base, view: &PendingView, extent: Extent, seq: Seq) -> Op
     read.map(|image| Arc::clone(&image.2)).or_else(|| base.index.cache.get(extent))
 }
 
-/// What spill segments have for a view of a block.
+/// The updates in spill segments for a view of a block.
 fn gather_spilled(base: &mut Base, view: &PendingView, id: BlockId) -> Result<Spilled, Error> {
     let (mut found, mut read) = (Vec::new(), Vec::new());
     if broken::is(Fault::QueryWithoutSpills) {
@@ -149,8 +149,8 @@ fn gather_spilled(base: &mut Base, view: &PendingView, id: BlockId) -> Result<Sp
     Ok(Spilled::Here(found, read))
 }
 
-/// The view of a block of exact routing that is wanted, is not there yet, and for which updates
-/// are pending; `found` is the block that is there.
+/// The view of a block of exact routing that does not exist yet but has pending updates; `found` is
+/// the block that exists.
 fn pending_without_block(
     base: &Base,
     space: &Space,
@@ -190,7 +190,7 @@ fn pending_without_block(
 }
 
 /// The damage of a block that could not be read when it was swept. Its updates went to the
-/// quarantine, so its image is not the answer even if it can be read by now.
+/// quarantine, so its image is not the answer even if it can be read now.
 fn set_aside(base: &Base, id: BlockId) -> Damage {
     let block = base.index.directory().block(id);
     let key = String::from_utf8_lossy(&block.key);
@@ -202,8 +202,8 @@ fn set_aside(base: &Base, id: BlockId) -> Damage {
     Damage { location: block.extent().map(Extent::location), what, reason }
 }
 
-/// Whether all that waits can be applied. In a store that is open for reading only modifiers may be
-/// missing, and nobody can tell what such an update makes of its key.
+/// Checks that all waiting updates can be applied. In a store that is open for reading only
+/// modifiers may be missing, and the effect of such an update on its key is unknown.
 fn check_modifiers(base: &Base, waiting: &[Waiting<'_>]) -> Result<(), Error> {
     let bindings = &base.index.bindings;
     if bindings.missing().is_none() {
@@ -216,7 +216,7 @@ fn check_modifiers(base: &Base, waiting: &[Waiting<'_>]) -> Result<(), Error> {
     missing.map_or(Ok(()), |update| Err(bindings.unknown(update.modifier)))
 }
 
-/// Whether the updates of one key give its value without knowing the one before.
+/// Whether the updates of one key determine its value without the previous one.
 fn is_decided(base: &Base, waiting: &[Waiting<'_>]) -> bool {
     let is_blind = |update: UpdateRef<'_>| {
         base.index.bindings.modifiers().get(update.modifier).is_some_and(Modifier::blind)

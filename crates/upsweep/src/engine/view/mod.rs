@@ -1,13 +1,13 @@
-//! Views: what a query needs of one block, gathered without holding anything up.
+//! Views: what a query needs of one block, gathered without blocking anything.
 //!
 //! A view is the block's checked image and a copy of the updates that wait for it; applying them is
-//! the caller's work, outside of any lock. The device is not touched where the waiting updates of a
-//! key decide alone, or the cache has the image. Of spilled updates, the spill segments are read
-//! whose filters have the key. (Bosc paper, section 4.4.)
+//! done by the caller, outside of any lock. The device is not accessed if the waiting updates of a
+//! key decide alone, or the cache has the image. Of the spill segments, those whose filters match
+//! the key are read. (Bosc paper, section 4.4.)
 //!
 //! Invariant: image and waiting updates of a view belong together. A view gathers again after each
-//! read, and what was read for it and is at its place no more is not used, so nothing has to be
-//! pinned.
+//! read, and discards images that were read for it but are no longer at their place, so nothing has
+//! to be pinned.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,10 +37,10 @@ use crate::placement::Extent;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ViewId(pub u64);
 
-/// Which block is wanted, and what for.
+/// The block that is wanted, and for what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// What concerns this one key.
+    /// Everything that concerns this one key.
     Point(Vec<u8>),
     /// The whole block that covers this position (of a table, a position is a key).
     Covering(Vec<u8>),
@@ -50,15 +50,16 @@ pub enum Wanted {
     AtOrAbove(Vec<u8>),
 }
 
-/// What is known of a block.
+/// The state of a block.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     /// The block's key.
     pub low: Box<[u8]>,
-    /// Where the next block begins at the earliest: for ordered routing its key, for exact routing
-    /// what comes right behind this block's; `None` if there is none. Meaningless for a point view.
+    /// The earliest key at which the next block can begin: for ordered routing its key, for exact
+    /// routing the successor of this block's key; `None` if there is none. Meaningless for a point
+    /// view.
     pub high: Option<Box<[u8]>>,
-    /// Where its image is, if it has one.
+    /// The place of its image, if it has one.
     pub extent: Option<Extent>,
     /// The sequence that names its image; [`Seq::NONE`] if it has none.
     pub image_seq: Seq,
@@ -66,11 +67,11 @@ pub struct View {
     pub image: Option<Arc<Image>>,
     /// Waiting updates, older ones first; for a point view those of its key only.
     pub waiting: Vec<Waiting<'static>>,
-    /// The spill segments that were looked at for it.
+    /// The spill segments that were read for it.
     pub(super) segments: Vec<ReadImage>,
 }
 
-/// What was read for a view: where, the sequence that it names, and the image.
+/// What was read for a view: the place, the sequence that it names, and the image.
 pub(super) type ReadImage = (Extent, Seq, Arc<Image>);
 
 impl View {
@@ -80,7 +81,7 @@ impl View {
         self.waiting.iter().flat_map(Waiting::updates).collect()
     }
 
-    /// The error that says that `what` in this block is not what was written there.
+    /// The error that `what` in this block is not what was written there.
     #[must_use]
     pub fn damage(&self, what: String, reason: String) -> Error {
         Damage { location: self.extent.map(Extent::location), what, reason }.into()
@@ -90,13 +91,13 @@ impl View {
 /// The answer to a request for a view.
 #[derive(Debug)]
 pub enum ViewPoll {
-    /// Here it is.
+    /// The view.
     Ready(View),
-    /// A read is on its way; the view will be among [`Actions::views`](super::Actions::views).
+    /// A read is in flight; the view will be among [`Actions::views`](super::Actions::views).
     Pending(ViewId),
 }
 
-/// What came of a view that was pending.
+/// The outcome of a pending view.
 pub(super) type ViewAnswer = Result<View, Error>;
 
 pub(super) struct PendingView {
@@ -106,7 +107,7 @@ pub(super) struct PendingView {
     pub(super) images: Vec<ReadImage>,
 }
 
-/// What is to be read.
+/// The target of a read.
 #[derive(Clone)]
 pub(super) enum ReadTarget {
     /// The image of a block.
@@ -121,7 +122,7 @@ struct PendingRead {
     waiters: Vec<ViewId>,
 }
 
-/// What an image has to say of itself to be the one that a view needs.
+/// The identity that an image must have to be the one that a view needs.
 #[derive(Debug)]
 struct Expected {
     store: [u8; 16],
@@ -153,19 +154,19 @@ pub struct ViewRead {
 }
 
 impl ViewRead {
-    /// Has `perform` do the read, and checks what came. Pure work apart from that, to be done
-    /// without any lock.
+    /// Performs the read with `perform`, and checks the result. Pure work apart from that, to be
+    /// done without any lock.
     #[must_use]
     pub fn run(self, perform: impl FnOnce(Request) -> Completion) -> CheckedRead {
         self.expected.check(perform(self.request))
     }
 }
 
-/// What came of a [`ViewRead`].
+/// The outcome of a [`ViewRead`].
 #[derive(Debug)]
 pub struct CheckedRead {
     token: Token,
-    /// The image, or what is wrong with it.
+    /// The image, or a description of the problem.
     image: Result<Arc<Image>, String>,
 }
 
@@ -222,8 +223,8 @@ impl Views {
         answers.append(&mut self.answered);
     }
 
-    /// The read that a pending view needs, for its caller to do and then to give to
-    /// [`Views::complete_read`]; `None` if that read is on its way already.
+    /// The read that a pending view needs, for its caller to perform and pass to
+    /// [`Views::complete_read`]; `None` if that read is already in flight.
     pub(super) fn take_read(&mut self, base: &mut Base, id: ViewId) -> Option<ViewRead> {
         let position = self.wanted.iter().position(|wanted| wanted.2 == id)?;
         let (target, extent, id) = self.wanted.remove(position);
@@ -231,7 +232,7 @@ impl Views {
     }
 
     /// Takes the outcome of a read, and answers the view that it was done for; `None` if it needs
-    /// another: of a spill segment, or because the block has moved meanwhile.
+    /// another read: of a spill segment, or because the block has moved in the meantime.
     pub(super) fn complete_read(
         &mut self,
         base: &mut Base,
@@ -254,7 +255,7 @@ impl Views {
         !self.wanted.is_empty() || !self.answered.is_empty()
     }
 
-    /// Has a view wait for what is at `extent`; gives the read, unless it is on its way already.
+    /// Makes a view wait for `extent`; returns the read, unless it is already in flight.
     fn begin_read(
         &mut self,
         base: &mut Base,
@@ -298,7 +299,7 @@ impl Views {
         self.end_read(base, checked);
     }
 
-    /// Puts an image that was read into the cache, and answers the views that wait for it.
+    /// Caches an image that was read, and answers the views that wait for it.
     fn end_read(&mut self, base: &mut Base, checked: CheckedRead) {
         let read = self.reads.remove(&checked.token).expect("a view read is listed");
         self.by_extent.remove(&read.extent);
@@ -310,7 +311,8 @@ impl Views {
             found == (number, &**key, seq, Some(read.extent))
         };
         let (name, stayed) = match &read.target {
-            // A block that shares the image may be left when the one that was asked for has moved.
+            // When the requested block has moved, another block that shares the image may still be
+            // there.
             ReadTarget::Block(block) => {
                 ("block", is_there(*block) || base.index.blocks_at(read.extent).any(is_there))
             }

@@ -1,4 +1,4 @@
-//! Tests of the log: each rule by itself, then random histories.
+//! Tests of the log: each rule individually, then random histories.
 
 mod property;
 mod rules;

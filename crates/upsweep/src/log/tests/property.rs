@@ -18,7 +18,7 @@ enum Step {
     Complete(usize),
     Wait(u64),
     Release(u8),
-    /// A step of making a ring longer by so many segments.
+    /// A step of extending a ring by this many segments.
     Grow(u64),
     /// The fate of each write in flight, by turns: lost, whole, or torn by a sector mask.
     Crash {
@@ -162,7 +162,7 @@ proptest! {
         for (device, at, bit) in places {
             let device = device % world.bank.media.len();
             let at = at % world.bank.media[device].len();
-            // Headers are where it hurts: every other flip hits one.
+            // Headers are the critical part: every other flip hits one.
             let page = world.config.page_bytes as usize;
             let at = if bit % 2 == 0 { at } else { at / page * page + at % 128 };
             if device != youngest_device || !youngest.contains(&at) {

@@ -1,4 +1,4 @@
-//! Each rule of the log by itself.
+//! Each rule of the log individually.
 
 use proptest::prelude::*;
 
@@ -142,7 +142,7 @@ fn relaxed_records_wait_for_a_full_batch_time_or_an_urgent_one() {
     assert_eq!(world.flights.len(), 2);
 }
 
-/// Puts urgent records, dispatches, and gives the devices that are writing.
+/// Puts urgent records, dispatches, and returns the devices that are writing.
 fn put_and_dispatch(world: &mut World, records: usize) -> Vec<u16> {
     for _ in 0..records {
         world.put(8, 1).expect("room");
@@ -156,7 +156,7 @@ fn a_batch_waits_for_those_who_are_expected_back_while_its_device_writes() {
     let mut world = World::new(config(1, 4, 8, 1));
     put_and_dispatch(&mut world, 1);
     world.complete(0);
-    assert_eq!(put_and_dispatch(&mut world, 1), [0], "nothing is on its way");
+    assert_eq!(put_and_dispatch(&mut world, 1), [0], "nothing is in flight");
     for _ in 0..7 {
         world.put(8, 1).expect("room");
     }
@@ -164,8 +164,8 @@ fn a_batch_waits_for_those_who_are_expected_back_while_its_device_writes() {
     assert_eq!(put_and_dispatch(&mut world, 0), [0], "seven of the eight that have waited");
     assert_eq!(put_and_dispatch(&mut world, 1), [0, 0], "all eight are here");
     world.complete(0);
-    assert_eq!(put_and_dispatch(&mut world, 1), [0], "more are expected than the one on its way");
-    assert_eq!(put_and_dispatch(&mut world, 1), [0, 0], "twice as many as are on their way");
+    assert_eq!(put_and_dispatch(&mut world, 1), [0], "more are expected than the one in flight");
+    assert_eq!(put_and_dispatch(&mut world, 1), [0, 0], "twice as many as are in flight");
     world.complete(0);
     assert_eq!(put_and_dispatch(&mut world, 1), [0]);
     world.complete(0);
@@ -186,7 +186,7 @@ fn a_batch_that_expects_more_records_goes_to_an_idle_device() {
     world.complete(0);
     // Places came free in the order 0, 0, 1, 1; one of the first was taken and came free again.
     assert_eq!(put_and_dispatch(&mut world, 2), [0]);
-    assert_eq!(put_and_dispatch(&mut world, 1), [0, 1], "a place of the busy device is passed by");
+    assert_eq!(put_and_dispatch(&mut world, 1), [0, 1], "a place of the busy device is skipped");
 }
 
 #[test]
@@ -380,7 +380,7 @@ fn batches_beyond_a_gap_never_come_back() {
     world.reopen(Seq::FIRST);
 }
 
-/// The sector that a torn batch lacks arrives as part of another batch with the same bytes there.
+/// The sector missing from a torn batch arrives as part of another batch with the same bytes there.
 #[test]
 fn a_torn_batch_is_not_completed_by_a_later_one() {
     let mut world = World::new(config(1, 4, 8, 2));
@@ -493,7 +493,7 @@ proptest! {
     }
 }
 
-/// The ring of a device is made longer until all steps of that are done.
+/// Extends the ring of a device until all steps are done.
 fn grow(world: &mut World, more: u64) {
     world.grow(more);
     while world.log.is_growing() {

@@ -1,4 +1,4 @@
-//! A log on bytes in memory, with every write held until a test says what becomes of it.
+//! A log on bytes in memory, with every write held until a test decides its fate.
 
 use crate::device::{Completion, DeviceId, Devices, Geometry, Operation, Request};
 use crate::error::Error;
@@ -10,7 +10,7 @@ use crate::log::{
 pub(super) const STORE: [u8; 16] = *b"the store of now";
 const SECTOR: usize = 512;
 
-/// Devices that do at once what is submitted.
+/// Devices that perform submitted requests at once.
 pub(super) struct Bank {
     pub(super) media: Vec<Vec<u8>>,
     pub(super) block_bytes: u32,
@@ -22,7 +22,7 @@ impl Bank {
         Self { media: vec![vec![0; bytes]; devices], block_bytes: 512, done: Vec::new() }
     }
 
-    /// Does what the request asks for.
+    /// Performs the request.
     pub(super) fn perform(&mut self, request: Request) -> Completion {
         assert_eq!(request.operation.check(&self.geometry(request.device)), Ok(()));
         let Request { device, token, hint, operation } = request;
@@ -44,7 +44,7 @@ impl Bank {
         Completion { device, token, class: hint.class, buffer, result: Ok(()) }
     }
 
-    /// Writes only those sectors for which `lands` says so.
+    /// Writes only those sectors for which `lands` returns true.
     pub(super) fn tear(&mut self, request: &Request, mut lands: impl FnMut(usize) -> bool) {
         let Operation::Write { offset, buffer, .. } = &request.operation else { return };
         let media = &mut self.media[usize::from(request.device.0)][*offset as usize..];
@@ -161,7 +161,7 @@ impl World {
         self.log.complete(done).expect("the write succeeded");
     }
 
-    /// Takes the next step of making a ring `more` segments longer, if one can be.
+    /// Takes the next step of extending a ring by `more` segments, if possible.
     pub(super) fn grow(&mut self, more: u64) {
         self.log.has_refused = true;
         let segment = u64::from(self.config.segment_bytes);
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// The device is extended; what is there is not zeros.
+    /// The device is extended; the new part does not contain zeros.
     pub(super) fn extend(&mut self) {
         let Some((device, offset, bytes)) = self.extending.take() else { return };
         let bytes = offset + bytes;
@@ -192,7 +192,7 @@ impl World {
         region.bytes = bytes - region.offset;
     }
 
-    /// Until everything is durable.
+    /// Runs until everything is durable.
     pub(super) fn drain(&mut self) {
         self.now_us += self.config.delay_us_max;
         self.dispatch();
@@ -225,7 +225,7 @@ impl World {
         Ok(first)
     }
 
-    /// All that a reader yields.
+    /// Everything that a reader yields.
     fn pass(&mut self, reader: &mut LogReader) -> Result<Vec<Record>, Error> {
         let mut records = Vec::new();
         reader.rewind();
@@ -239,8 +239,8 @@ impl World {
         Ok(records)
     }
 
-    /// Loses what is in memory and in flight, opens again, and checks what is there: a prefix of
-    /// what was appended, no shorter than what was durable.
+    /// Loses what is in memory and in flight, opens again, and checks the content: a prefix of what
+    /// was appended, no shorter than what was durable.
     pub(super) fn reopen(&mut self, replay_from: Seq) {
         self.flights.clear();
         self.extending = None;

@@ -4,11 +4,11 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Blocks of 16 KiB to 256, and a directory of 170 bytes a block that may have 32 MiB.
+/// Blocks of 16 KiB to 256 KiB, and a directory of 170 bytes per block that may take 32 MiB.
 const SIZES: BlockSizes =
     BlockSizes { least: 16 << 10, most: 256 << 10, directory_bytes: 32 << 20 };
 
-/// A directory of so many blocks of so many bytes each.
+/// A directory of this many blocks of this many bytes each.
 fn directory(blocks: u64, bytes: u64) -> DirectorySize {
     DirectorySize { blocks, image_bytes: blocks * bytes, memory_bytes: blocks * 170 }
 }
@@ -38,7 +38,7 @@ fn blocks_shrink_only_where_that_leaves_room() {
 proptest! {
     #[test]
     fn the_size_of_blocks_settles(image_bytes in 1u64..1 << 42, now in 0u32..5) {
-        // Once the sweep has gone round with a target, there are as many blocks as it makes.
+        // After a cycle of the sweep with a target, the blocks have that size.
         let mut target = SIZES.least << now;
         let mut seen = Vec::new();
         for _ in 0..8 {

@@ -8,7 +8,7 @@ use crate::engine::policy::{block_bytes, log_segment_bytes};
 
 const MIB: usize = 1 << 20;
 
-/// A store as it is made with nothing but defaults.
+/// A store as created with all defaults.
 pub(in crate::engine::policy) fn shape() -> Shape {
     let log_regions = vec![LogRegion { device: DeviceId(1), offset: 4096, bytes: 512 << 20 }];
     Shape {

@@ -10,7 +10,7 @@ const MIB: u64 = 1 << 20;
 fn blocks_suit_the_devices_unless_somebody_says_otherwise() {
     assert_eq!(block_bytes(false, None, &Scale::FULL), 16 << 10);
     assert_eq!(block_bytes(true, None, &Scale::FULL), 64 << 10);
-    assert_eq!(block_bytes(true, Some(5), &Scale::FULL), 5, "what is wrong is told by the check");
+    assert_eq!(block_bytes(true, Some(5), &Scale::FULL), 5, "the check reports what is wrong");
     let small = |blocks| block_bytes(true, None, &Scale { blocks, ..Scale::FULL });
     assert_eq!([0, 4, 5, u32::MAX].map(small), [64 << 10, 16 << 10, 12 << 10, 4 << 10]);
 }

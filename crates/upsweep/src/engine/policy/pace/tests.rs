@@ -41,7 +41,7 @@ fn the_sweep_keeps_up_half_way_between_its_start_and_full_speed() {
 
 #[test]
 fn what_is_relieved_late_is_relieved_before_it_is_nearly_full() {
-    // Levels that the sweep takes away, and the log that spills release.
+    // Levels that the sweep removes, and the log that spills release.
     let levels = |percent: f64| {
         let used = (percent * 1000.0) as u64;
         Figures { levels: Gauge { used, limit: 100_000 }, ..idle() }.pace()
@@ -53,8 +53,8 @@ fn what_is_relieved_late_is_relieved_before_it_is_nearly_full() {
     let paces: [&dyn Fn(f64) -> f64; 2] = [&levels, &log];
     for pace_of in paces {
         assert_eq!((pace_of(35.9), pace_of(50.0), pace_of(85.0)), (0.0, 1.0, FULL));
-        // All blocks have waited equally long. One is relieved of all that it has, which is as much
-        // as there is for each, while others get more.
+        // All blocks have waited equally long. A visit relieves one of everything that it has, the
+        // average amount, while others get more.
         let (mut percent, mut done) = (36.1, 0.0);
         while done < 1.0 {
             percent += 0.01;

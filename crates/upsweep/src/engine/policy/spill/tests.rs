@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// 1 GiB of images of 16 KiB, entries of 12 bytes, a log of 448 MiB with 28 bytes an entry.
+/// 1 GiB of images of 16 KiB, entries of 12 bytes, a log of 448 MiB with 28 bytes per entry.
 fn costs(waiting_bytes: u64) -> Costs {
     Costs {
         blocks: 65_536,
@@ -69,7 +69,7 @@ fn spill_segments_are_worth_having_until_blocks_are_a_part_of_what_is_written() 
         let part = blocks / (costs.log_bytes_per_entry + spill_segments);
         (costs.spill_segments_worth_bytes() / waiting_bytes as f64, part)
     };
-    // Half of the memory is the most, and is not enough here.
+    // The maximum is half of the memory, which is not enough here.
     let (of_memory, part) = waits(32 << 20);
     assert!(of_memory > 0.5 && part > BLOCKS_PART, "{of_memory}, {part}");
     let (of_memory, part) = waits(256 << 20);
