@@ -50,13 +50,13 @@ impl From<Error> for Failure {
             Error::Request(RequestError::BadConfig { setting, reason }) => {
                 return Self::Refused(format!("{}: {reason}", flag(setting)));
             }
-            Error::Request(RequestError::NoTable(_)) => "; `upsweep tables` lists those there are",
+            Error::Request(RequestError::NoTable(_)) => "; `upsweep tables` lists all tables",
             Error::Request(RequestError::NoSnapshot(_)) => {
-                "; `upsweep snapshot list` shows those there are"
+                "; `upsweep snapshot list` lists all snapshots"
             }
             Error::Request(RequestError::NotEmpty(_)) => "; give another --table",
             Error::Request(RequestError::NoQuarantined(_)) => {
-                "; `upsweep quarantine list` names all"
+                "; `upsweep quarantine list` lists all"
             }
             Error::Retry(RetryError::InUse { .. }) => ": wait for it to end, then try again",
             _ => "",
