@@ -6,15 +6,15 @@ use std::process::ExitCode;
 
 use upsweep::{Error, RequestError, RetryError};
 
-/// The end of a command that did not go well.
+/// The failure of a command.
 pub(crate) enum Failure {
-    /// The key is not there.
+    /// The key does not exist.
     Absent(String),
-    /// Bytes are not what was written; `None` if everything was said already.
+    /// Damage was found; `None` if it was already reported.
     Damage(Option<String>),
-    /// Bad input, bad usage, or a store that cannot be used at this moment.
+    /// Bad input, bad usage, or a store that cannot be used now.
     Refused(String),
-    /// The reader of the output has gone, which is no failure.
+    /// The reader of the output has closed it, which is not a failure.
     OutputClosed,
 }
 
@@ -24,7 +24,7 @@ impl Failure {
         Self::Refused(format!("{}: {error}", path.display()))
     }
 
-    /// Says it on standard error and gives the exit status.
+    /// Prints it to standard error and returns the exit status.
     pub(crate) fn report(&self) -> ExitCode {
         let (status, message) = match self {
             Self::Absent(message) => (1, Some(message)),
@@ -33,7 +33,7 @@ impl Failure {
             Self::OutputClosed => (0, None),
         };
         if let Some(message) = message {
-            // Nobody is left to tell if standard error is gone too.
+            // If standard error is closed too, there is no way to report it.
             drop(writeln!(std::io::stderr(), "upsweep: {message}"));
         }
         ExitCode::from(status)
@@ -50,13 +50,13 @@ impl From<Error> for Failure {
             Error::Request(RequestError::BadConfig { setting, reason }) => {
                 return Self::Refused(format!("{}: {reason}", flag(setting)));
             }
-            Error::Request(RequestError::NoTable(_)) => "; `upsweep tables` lists those there are",
+            Error::Request(RequestError::NoTable(_)) => "; `upsweep tables` lists all tables",
             Error::Request(RequestError::NoSnapshot(_)) => {
-                "; `upsweep snapshot list` shows those there are"
+                "; `upsweep snapshot list` lists all snapshots"
             }
             Error::Request(RequestError::NotEmpty(_)) => "; give another --table",
             Error::Request(RequestError::NoQuarantined(_)) => {
-                "; `upsweep quarantine list` names all"
+                "; `upsweep quarantine list` lists all"
             }
             Error::Retry(RetryError::InUse { .. }) => ": wait for it to end, then try again",
             _ => "",

@@ -1,12 +1,12 @@
-//! The command line of Upsweep: glue over the library, and words for people.
+//! The command line of Upsweep: a thin layer over the library, with texts for people.
 //!
-//! One module per command, or per few small ones. What all share: `args` (the command line),
+//! One module per command, or per few small ones. Shared modules: `args` (the command line),
 //! `failure` (errors and exit statuses), `text` (escapes, sizes, values), `output` (opening a
 //! store, printing), `input` (lines to read), `record` (records as lines), `structure` (structures
 //! of any kind, now or in a snapshot).
 //!
-//! Exit status: 0 all is well; 1 damage found, or no such key; 2 bad input, bad usage, or a store
-//! that cannot be used at this moment.
+//! Exit status: 0 success; 1 damage found, or no such key; 2 bad input, bad usage, or a store that
+//! cannot be used now.
 
 mod apply;
 mod args;

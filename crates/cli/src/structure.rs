@@ -220,7 +220,7 @@ pub(crate) fn space_of_numbers(
 /// The refusal of an array whose cells the program cannot show.
 fn no_numbers(name: &str, cells: CellKind) -> Failure {
     let only = "only the application that made it knows what they mean";
-    Failure::Refused(format!("{name:?} is an array of {cells}, which are no numbers; {only}"))
+    Failure::Refused(format!("{name:?} is an array of {cells}, which are not numbers; {only}"))
 }
 
 /// A kind with its article, for messages.

@@ -27,13 +27,13 @@ pub(crate) fn run(args: &ShowArgs) -> Result<(), Failure> {
         }));
     }
     output::line(&format!(
-        "committed all that waited in {seconds:.2} s: {} read, {} written",
+        "swept in {seconds:.2} s: {} read, {} written",
         text::size(metrics.sweep_read_bytes_total),
         text::size(metrics.sweep_written_bytes_total)
     ))?;
     if held > 0 {
         output::line(&format!(
-            "not swept: {}, for which updates of modifiers of the application wait",
+            "not swept: {}, with waiting updates of unregistered modifiers",
             text::counted(held, "block")
         ))?;
     }

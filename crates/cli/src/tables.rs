@@ -30,11 +30,11 @@ pub(crate) fn drop_table(args: &DropTableArgs) -> Result<(), Failure> {
     reclaim(&store, before)
 }
 
-/// Waits until the room of what was dropped or removed has come back, and what is in excess has
-/// gone on to the file system: the background ends with the command. Says how much has come back;
-/// `before` is how much was in use until then, in bytes.
+/// Waits until the space of what was dropped or removed is free, and excess space is returned to
+/// the file system: background work ends with the command. Prints how much was freed; `before` is
+/// the number of bytes in use before.
 pub(crate) fn reclaim(store: &Store, before: u64) -> Result<(), Failure> {
-    let bar = output::progress(None, "{spinner} getting the room back  {elapsed}");
+    let bar = output::progress(None, "{spinner} freeing space  {elapsed}");
     if let Some(bar) = &bar {
         bar.enable_steady_tick(output::PROGRESS_EVERY);
     }
@@ -45,7 +45,7 @@ pub(crate) fn reclaim(store: &Store, before: u64) -> Result<(), Failure> {
     reclaimed?;
     match before.saturating_sub(store.status().data_bytes) {
         0 => Ok(()),
-        bytes => output::line(&format!("{} of the data devices came back", text::size(bytes))),
+        bytes => output::line(&format!("{} of the data devices freed", text::size(bytes))),
     }
 }
 

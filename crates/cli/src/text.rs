@@ -55,9 +55,9 @@ impl FromStr for Size {
 /// The index of a cell of an array, in decimal.
 pub(crate) fn index(given: &[u8]) -> Result<u64, String> {
     let index = std::str::from_utf8(given).ok().and_then(|text| text.parse().ok());
-    index.filter(|index| *index <= INDEX_MAX).ok_or_else(|| {
-        format!("{} is no index; an array has those from 0 to {INDEX_MAX}", quote(given))
-    })
+    index
+        .filter(|index| *index <= INDEX_MAX)
+        .ok_or_else(|| format!("{} is not an index; indexes are 0 to {INDEX_MAX}", quote(given)))
 }
 
 /// A number in decimal, or `inf`, `-inf` or `NaN`; `None` too for digits beyond the finite ones.

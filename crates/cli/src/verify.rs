@@ -43,7 +43,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<(), Failure> {
             text::counted(report.records, "record"),
             text::counted(report.waiting, "waiting update"),
             match report.damage.len() {
-                0 => "all is as it was written".to_owned(),
+                0 => "no damage".to_owned(),
                 found => format!("{found} damaged"),
             }
         )?;
@@ -61,8 +61,8 @@ fn to_json(damage: &Damage) -> serde_json::Value {
 pub(crate) fn repair(args: &RepairArgs) -> Result<(), Failure> {
     let was_wrong = Store::builder().repair(&args.store, args.device.as_deref())?;
     output::line(if was_wrong {
-        "restored store.json; what was there is in store.json.damaged"
+        "restored store.json; the old file is store.json.damaged"
     } else {
-        "store.json is as the label of the device says"
+        "store.json matches the label of the device"
     })
 }

@@ -1,15 +1,15 @@
-//! Engines that are broken on purpose: the simulator has to notice each of these faults.
+//! Deliberately broken engines: the simulator must notice each of these faults.
 //!
-//! Only a build with the feature `broken` can have one, and only once it was chosen. In any other
-//! build [`is`] is a constant, so nothing of a fault is left in the code.
+//! A fault is active only in a build with the feature `broken`, and only once it was chosen. In any
+//! other build [`is`] is a constant, so the compiler removes the faults.
 //!
-//! The choice is the one static of the engine, which has no state outside of its values otherwise.
-//! Tests alone set it, once in a process, and as a value it would go through every layer.
+//! The choice is the only static of the engine, which otherwise has no global state. Only tests set
+//! it, once per process; as a value it would have to be passed through every layer.
 
 /// Defines the faults and, for those who choose one, the list of them.
 macro_rules! faults {
     ($($(#[doc = $text:literal])+ $name:ident,)+) => {
-        /// A way to be broken.
+        /// A fault of the engine.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Fault {
             $($(#[doc = $text])+ $name,)+
@@ -25,23 +25,23 @@ faults! {
     // The log.
     /// Updates are acknowledged when their batch is submitted, not when it is durable.
     EarlyAcknowledgement,
-    /// A batch that is durable counts, though an earlier one is not.
+    /// A durable batch is acknowledged although an earlier one is not durable.
     AcknowledgementOverGap,
-    /// A ring of the log becomes longer at a time when replay would then miss a batch.
+    /// A log ring grows at a time when replay would then miss a batch.
     EarlyLogGrowth,
     /// The log is released when a checkpoint begins, not when it is complete.
     EarlyRelease,
 
-    // Writing elsewhere, and what is free then.
-    /// A run writes its blocks to where they are.
+    // Copy-on-write and free space.
+    /// A run overwrites its blocks in place.
     OverwriteInPlace,
-    /// Places of blocks that nobody has any more are never free.
+    /// The space of unreferenced blocks is never freed.
     Leak,
-    /// An image is given back by the first of those who share it.
+    /// An image is freed by the first of its owners.
     FreedWhileShared,
     /// Holes of a file are written to without being allocated.
     UnallocatedHole,
-    /// A place is free and the cache still has what was there.
+    /// Space is freed while the cache still has its old content.
     StaleCache,
 
     // The order of write, flush and record.
@@ -49,9 +49,9 @@ faults! {
     ChangeBeforeFlush,
     /// A spill is logged before it is flushed.
     SpillBeforeFlush,
-    /// A flush that is under way also counts for what was written since it began.
+    /// A flush in progress also counts for later writes.
     FlushForLaterWrites,
-    /// One data device of several is flushed.
+    /// Only one of several data devices is flushed.
     FlushOfOneDevice,
     /// Changes take effect, and free places, before their record is durable.
     EarlyPublication,
@@ -59,69 +59,69 @@ faults! {
     // Checkpoints.
     /// The superblock names a root that is not stable.
     SuperblockBeforeFlush,
-    /// A checkpoint releases the log of updates that wait in memory.
+    /// A checkpoint releases the log of updates pending in memory.
     ReleaseOfWaiting,
-    /// A checkpoint releases the log of updates that a run has in hand.
+    /// A checkpoint releases the log of updates frozen by a run.
     ReleaseOfFrozen,
-    /// A node that changes while a checkpoint is on its way is not written as it was.
+    /// A node that changes during a checkpoint is written with the later content.
     CheckpointOfLaterNodes,
-    /// What only the last checkpoint lists is free before the next one is complete.
+    /// Space that only the last checkpoint lists is free before the next one is complete.
     EarlyReuse,
-    /// The place of spilled updates is free while the last complete checkpoint still lists them.
+    /// The space of spilled updates is free while the last complete checkpoint still lists them.
     EarlyReuseOfSpill,
 
     // Runs of the sweep.
-    /// A run does not wait for updates that are on their way to its blocks.
+    /// A run does not wait for updates that are being accepted for its blocks.
     RunPassesPending,
-    /// What came for a block since a run began is lost when the block splits or merges.
+    /// Updates accepted for a block since a run began are lost when the block splits or merges.
     SplitForgets,
-    /// What a run had in hand that was given up is lost.
+    /// The updates of an abandoned run are lost.
     GivenUpForgets,
-    /// A compaction moves blocks that another run has in hand.
+    /// A compaction moves blocks that another run holds.
     CompactionOfPinnedBlocks,
-    /// A compaction passes the spilled updates of the blocks that it moves.
+    /// A compaction ignores the spilled updates of the blocks that it moves.
     CompactionWithoutSpills,
 
     // Replay.
-    /// A batch of which a part was never written ends the log no more.
+    /// A torn batch no longer ends the log.
     ReplayOfTornBatch,
-    /// Replay applies again what is in images.
+    /// Replay reapplies updates that images already contain.
     ReplayIgnoresFrontier,
-    /// Replay applies the last update of an image again.
+    /// Replay reapplies the last update of an image.
     ReplayFromFrontier,
-    /// Replay applies again what was spilled.
+    /// Replay reapplies spilled updates.
     ReplayIgnoresSpills,
 
     // Clones, and queries.
-    /// An update of a shared block goes to all who share it.
+    /// An update of a shared block affects all its owners.
     SharedInPlace,
-    /// A block that is no longer shared loses what waited for it.
+    /// A block that is no longer shared loses its pending updates.
     CloneWithoutWaiting,
-    /// A query does not look at what was spilled.
+    /// A query ignores spilled updates.
     QueryWithoutSpills,
-    /// Long updates that were refused do not come to the quarantine.
+    /// Long refused updates do not reach the quarantine.
     LostRefusal,
 
-    // Those who wait for room.
-    /// Nobody is told that a run has made room.
+    // Waiting for room.
+    /// Waiters are not notified when a run frees memory.
     LostWake,
-    /// The sweep is at its ease while somebody waits.
+    /// The sweep idles while a caller waits.
     RestWhileOneWaits,
-    /// Spills begin when what they relieve is full.
+    /// Spills begin only when the resource that they relieve is full.
     LateSpill,
 
-    // What callers do themselves.
-    /// What was read of a block is its image, though it has another one meanwhile.
+    // Work that callers do themselves.
+    /// A stale read of a block is taken for its current image.
     ReadOfMoved,
-    /// A caller that has read a block does not tell those who wait for the same one.
+    /// A caller that has read a block does not notify those that wait for the same one.
     LostReaders,
-    /// Updates go to where others were expected to go.
+    /// Updates go to an anticipated position that is stale.
     StaleAnticipation,
-    /// Callers whose record is to be durable are answered when its batch is on its way.
+    /// Callers that wait for durability are answered when the batch is submitted.
     EarlyAnswer,
-    /// A caller that had to wait offers its records again from the first.
+    /// A caller that had to wait submits its records again from the first.
     OffersBeginAnew,
-    /// Changes that wait for room are passed by those that came later.
+    /// Changes parked for room are overtaken by later ones.
     ParkedOvertakes,
 }
 
@@ -146,7 +146,7 @@ mod chosen {
 
     static CHOSEN: OnceLock<Fault> = OnceLock::new();
 
-    /// Breaks the engine of this process, for good. The first choice counts.
+    /// Breaks the engine of this process permanently. The first choice counts.
     pub fn choose(fault: Fault) {
         CHOSEN.get_or_init(|| fault);
     }

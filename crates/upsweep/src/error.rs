@@ -1,30 +1,30 @@
-//! Errors, grouped by what the caller does next; the precise reason is within.
+//! Errors, grouped by what the caller should do next; each group contains the precise reason.
 
 use std::fmt::{self, Display, Formatter};
 use std::path::PathBuf;
 
 use crate::device::{DeviceError, DeviceId};
 
-/// Any failure of the library. Match on the group to decide, on the content to explain.
+/// Any failure of the library. Match on the group to decide what to do, on the content to explain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The call itself is wrong: fix it; the store is untouched and goes on working.
+    /// The call itself is wrong: fix it. The store is unchanged and remains usable.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// Nothing is wrong for good: try again after what the content says.
+    /// A temporary condition: resolve what the content says, then try again.
     #[error(transparent)]
     Retry(#[from] RetryError),
-    /// The store takes no more updates in this process: close it, mend the cause, open it again.
+    /// The store takes no more updates in this process: close it, fix the cause, open it again.
     #[error(transparent)]
     Closed(#[from] ClosedError),
-    /// Bytes on a device are not what was written there: restore or repair them. Other data of
-    /// the store stays readable.
+    /// Bytes on a device are not those that were written there: restore or repair them. Other data
+    /// in the store stays readable.
     #[error("damaged: {0}")]
     Damaged(#[from] Damage),
 }
 
-/// What is wrong with a call.
+/// The ways in which a call can be wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
@@ -48,42 +48,42 @@ pub enum RequestError {
     /// A bulk load into a table that has records: load into a new one, or delete them first.
     #[error("table {0:?} has records; a load needs a table that is new or empty")]
     NotEmpty(String),
-    /// A bulk load met a record that it cannot take; nothing was loaded.
+    /// A bulk load found a record that it cannot accept; nothing was loaded.
     #[error("record {number}: {reason}")]
     BadRecord {
-        /// Which record, counted from 1.
+        /// Number of the record, counted from 1.
         number: u64,
-        /// What is wrong with it.
+        /// Why it was not accepted.
         reason: String,
     },
     /// No update with this id, in hexadecimal digits, is in the quarantine.
     #[error("no update {0:?} in quarantine")]
     NoQuarantined(String),
-    /// A table or array of this name exists, with another kind or typing.
+    /// A structure of this name exists, of a different kind or type.
     #[error("table {table:?} is {found}, not {wanted}")]
     TableMismatch {
         /// Name of the table.
         table: String,
-        /// What it is.
+        /// Its kind.
         found: String,
-        /// What the call took it for.
+        /// The kind that the call expects.
         wanted: String,
     },
     /// A table name that is empty, too long (255 bytes) or not allowed.
     #[error("table name {0:?} must have 1 to 255 bytes and no control characters")]
     BadTableName(String),
-    /// A table or snapshot of another store was given to a batch or a call, which is of one store.
+    /// A batch or call was given a table or snapshot that belongs to a different store.
     #[error("table {table:?} belongs to a different store; nothing was changed")]
     WrongStore {
         /// Name of the table.
         table: String,
     },
-    /// The index of a cell above the limit.
+    /// The index of a cell is above the limit.
     #[error("index {index}; the largest of an array is {limit}")]
     IndexTooLarge {
         /// The index.
         index: u64,
-        /// The largest one that there is.
+        /// The largest valid index.
         limit: u64,
     },
     /// A key above the limit, in bytes.
@@ -122,8 +122,8 @@ pub enum RequestError {
         /// Why.
         reason: String,
     },
-    /// A modifier refuses the value that is there, before anything was logged: only updates that
-    /// return what they make are told at once. Others go to the quarantine.
+    /// A modifier refuses the current value, before anything was logged. Only updates that return a
+    /// value fail with this; others go to the quarantine.
     #[error("update by {modifier:?} refused: {reason}")]
     Refused {
         /// Name of the modifier.
@@ -148,17 +148,17 @@ pub enum RequestError {
         /// Its version.
         version: u16,
     },
-    /// The call needs a kind of structures, or a block format, that is not registered: register it
-    /// and open again. The text is its name, with parameters. An open needs a kind if updates wait
-    /// for a structure of it, unless it is for reading or upkeep; and, whatever it is for, if the
-    /// store was not closed after such a structure was made or updated.
+    /// The call needs a kind of structure, or a block format, that is not registered: register it
+    /// and open again. The text is its name, with parameters. Opening needs a kind if updates are
+    /// pending for a structure of it, except when opening for reading or upkeep; and in every mode
+    /// if the store was not closed after such a structure was made or updated.
     #[error(
         "the kind or block format {0:?} is not registered with the store: register it before \
          opening"
     )]
     UnknownFormat(String),
-    /// The space never changes: it belongs to a snapshot, or to the store itself. Clone the table
-    /// of the snapshot and change the clone.
+    /// The space cannot be changed: it belongs to a snapshot, or to the store itself. Clone the
+    /// table of the snapshot and change the clone.
     #[error(
         "{0:?} never changes: it belongs to a snapshot or to the store itself; clone it and change \
          the clone"
@@ -167,7 +167,7 @@ pub enum RequestError {
     /// The space does not keep its records in key order, so there are no ranges of keys.
     #[error("{0:?} does not keep its records in key order, so it has no ranges of keys")]
     NotOrdered(String),
-    /// A modifier or a visitor has called the store that calls it, which would wait for itself.
+    /// A modifier or visitor called the store that is running it, which would deadlock.
     #[error("a modifier or visitor called the store that is running it, which would deadlock")]
     FromWithin,
     /// There is no snapshot of this name or number.
@@ -179,15 +179,15 @@ pub enum RequestError {
     /// The name of a snapshot is empty, too long (255 bytes) or has control characters.
     #[error("{0:?} cannot name a snapshot: give 1 to 255 bytes without control characters")]
     BadSnapshotName(String),
-    /// A folder is not a backup, or not one that the call can use; nothing was changed.
+    /// The folder is not a backup, or not one that the call can use; nothing was changed.
     #[error("backup {}: {reason}", .path.display())]
     BadBackup {
         /// The folder.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// A file of a backup is not what was written there: use another copy of it. Nothing was
+    /// A file of a backup does not have its original content: use another copy of it. Nothing was
     /// restored.
     #[error("damaged: {} at offset {offset}: {reason}", .file.display())]
     BackupDamaged {
@@ -198,15 +198,15 @@ pub enum RequestError {
         /// How it differs.
         reason: String,
     },
-    /// The parameters of a block format are not ones that it has.
+    /// The block format does not have these parameters.
     #[error("block format {format:?}: {reason}")]
     BadFormat {
-        /// The name with its parameters, as it was given.
+        /// The name with its parameters, as given.
         format: String,
-        /// What is wrong, and which there are.
+        /// The problem, and the valid parameters.
         reason: String,
     },
-    /// Two modifiers or formats registered under one name and version.
+    /// Two modifiers or formats are registered under the same name and version.
     #[error("{0:?} is registered twice")]
     RegisteredTwice(String),
     /// A configuration value outside its range.
@@ -231,26 +231,26 @@ pub enum RequestError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RetryError {
-    /// Another process (its number if known) has the store open: wait for it to end.
+    /// Another process (its process id, if known) has the store open: wait for it to end.
     #[error("{} is in use by {}", .path.display(), holder(*.pid))]
     InUse {
         /// The store.
         path: PathBuf,
-        /// The process that holds the lock, if it wrote its number.
+        /// Id of the process that holds the lock, if it wrote one.
         pid: Option<u32>,
     },
     /// This process has the store open already: use that handle, or close it first.
     #[error("{} is already open in this process: use that handle, or close it first", .0.display())]
     OpenHere(PathBuf),
-    /// The data devices are full: add space or delete, then try again. Reads go on.
+    /// The data devices are full: add space or delete, then try again. Reads still work.
     #[error("the data devices ({capacity_bytes} bytes) are full: add space or delete data")]
     Full {
-        /// Size of the data devices in bytes, without holes for which their file system has no
+        /// Size of the data devices in bytes, except holes for which their file system has no
         /// space.
         capacity_bytes: u64,
     },
-    /// The directory leaves no room for waiting updates in the memory budget: open the store with a
-    /// larger one, then try again. Reads and the sweep go on.
+    /// The directory leaves no room for pending updates in the memory budget: open the store with a
+    /// larger budget, then try again. Reads and the sweep still work.
     #[error(
         "the memory budget of {budget_bytes} bytes is too small for the directory of this store: \
          open it with well above {needed_bytes} bytes; reads still work"
@@ -258,15 +258,15 @@ pub enum RetryError {
     Memory {
         /// The budget in bytes.
         budget_bytes: usize,
-        /// The least budget, in bytes, with which the store would take updates now. The directory
-        /// grows with the data: give more.
+        /// The smallest budget, in bytes, with which the store would take updates now. The
+        /// directory grows with the data, so choose more.
         needed_bytes: usize,
     },
-    /// A bounded internal queue is full at this moment: call again once completions have arrived.
+    /// A bounded internal queue is full: call again once completions have arrived.
     #[error("busy: a bounded queue is full; try again once requests have completed")]
     Busy,
-    /// The operating system starts no more threads for this process, and why: let others end, or
-    /// raise the limit, then try again.
+    /// The operating system does not start another thread, and why: let others end, or raise the
+    /// limit, then try again.
     #[error("the system cannot start a thread ({0}): try again once others have ended")]
     NoThread(String),
 }
@@ -278,8 +278,8 @@ pub enum ClosedError {
     /// The store was closed by its owner.
     #[error("the store is closed")]
     Closed,
-    /// A write that had to be durable, or a flush, failed. What was acknowledged before is safe;
-    /// what was not yet acknowledged may or may not be there after the next open.
+    /// A write that had to be durable, or a flush, failed. Acknowledged updates are safe; updates
+    /// not yet acknowledged may or may not exist after the next open.
     #[error(
         "{} ({error}); the store takes no more updates: open it again once the cause is gone",
         failed_write(*.device, *.offset)
@@ -287,7 +287,7 @@ pub enum ClosedError {
     WriteFailed {
         /// The device.
         device: DeviceId,
-        /// Offset in bytes; `None` if what failed is a flush.
+        /// Offset in bytes; `None` if a flush failed.
         offset: Option<u64>,
         /// What the device reported.
         #[source]
@@ -299,8 +299,8 @@ pub enum ClosedError {
     /// The store was opened for reading only.
     #[error("the store was opened for reading only")]
     ReadOnly,
-    /// The process is a fork of the one that opened the store, and has none of its threads: open
-    /// it in the child, once the parent has closed it.
+    /// This process is a fork of the one that opened the store, and has none of its threads: open
+    /// the store in the child once the parent has closed it.
     #[error(
         "this process is a fork of the one that opened the store: open it here once the other has \
          closed it"
@@ -323,11 +323,11 @@ impl Display for Location {
     }
 }
 
-/// Something whose content is not what was written, or cannot be read.
+/// Data that differs from what was written, or cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}{}: {reason}", .location.map_or(String::new(), |found| format!(" on {found}")))]
 pub struct Damage {
-    /// Where it begins; `None` if it has no place on a device, such as a block without an image.
+    /// Where it begins; `None` if it has no location on a device, such as a block without an image.
     pub location: Option<Location>,
     /// What was expected there, such as `block "k17" of space 3` or `log batch 42`.
     pub what: String,
@@ -335,7 +335,7 @@ pub struct Damage {
     pub reason: String,
 }
 
-/// What has failed, and where.
+/// Describes a failed write or flush and its location.
 fn failed_write(device: DeviceId, offset: Option<u64>) -> String {
     match offset {
         Some(offset) => format!("a durable write failed on {}", Location { device, offset }),
@@ -343,15 +343,15 @@ fn failed_write(device: DeviceId, offset: Option<u64>) -> String {
     }
 }
 
-/// Who holds the lock of a store.
+/// Describes the holder of the lock of a store.
 fn holder(pid: Option<u32>) -> String {
     pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
 }
 
 impl Error {
-    /// A stable code of the failure, such as `request.no-store` or `damaged`: its group, then what
-    /// it is. Bindings for other languages and scripts go by it; unlike texts and the names of
-    /// variants, a code never changes.
+    /// A stable code of the failure, such as `request.no-store` or `damaged`: its group, then its
+    /// name. It is meant for scripts and bindings for other languages: unlike texts and the names
+    /// of variants, a code never changes.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

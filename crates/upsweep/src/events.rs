@@ -1,4 +1,5 @@
-//! Events for the `tracing` crate, if the feature of that name is on; else nothing, at no cost.
+//! Events for the `tracing` crate, if the feature of that name is enabled; otherwise nothing, at no
+//! cost.
 //!
 //! The target of all events is `upsweep`. Most are sent under the lock of the core, so a subscriber
 //! that is slow makes the store slow, and one that calls the store is refused

@@ -1,20 +1,19 @@
 //! Upsweep, an update-aware storage engine.
 //!
 //! An application *declares* an update, such as "add 1 to this counter", and does not read the
-//! record first. The update is durable at once, in a log. It waits in memory beside the block that
-//! it targets, until one mostly sequential sweep brings that block in, applies everything that
-//! waits for it, and writes it elsewhere. Queries see updates from the moment they are declared.
+//! record first. The update is durable at once, in a log. It is kept in memory with the block that
+//! it targets, until one mostly sequential sweep reads that block, applies everything pending for
+//! it, and writes it elsewhere. Queries see updates from the moment they are declared.
 //!
-//! `docs/architecture.md` tells how it works, `docs/durability.md` what it promises and why,
+//! `docs/architecture.md` describes how it works, `docs/durability.md` what it promises and why,
 //! `docs/on-disk-format.md` what it writes.
 //!
 //! # A store and a table
 //!
-//! A [`Store`] is a folder. [`Store::open`] opens one that must be there, [`Store::create`] makes
-//! one where none is, [`Store::open_or_create`] does either, and [`Store::open_read_only`] changes
-//! nothing. Likewise [`Store::table`] makes a table if there is none of the name, and
-//! [`Store::existing_table`] does not. A [`Table`] is an ordered map from keys to values, both
-//! bytes.
+//! A [`Store`] is a folder. [`Store::open`] opens one that exists, [`Store::create`] makes a new
+//! one, [`Store::open_or_create`] does either, and [`Store::open_read_only`] changes nothing.
+//! Likewise [`Store::table`] makes the table if it does not exist, and [`Store::existing_table`]
+//! does not. A [`Table`] is an ordered map from keys to values, both bytes.
 //!
 //! ```
 //! use upsweep::{CreateOptions, Store};
@@ -42,21 +41,21 @@
 //! drop(hits);
 //! store.close()?;
 //!
-//! // It is all there again.
+//! // All data is still there.
 //! let store = Store::open(&path)?;
 //! assert_eq!(store.existing_table("hits")?.iter().count(), 2);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! A scan goes forward or, with [`Iterator::rev`], backward, and from both ends. It is not a
-//! snapshot: each block is shown as it is when the scan gets there.
+//! A scan goes forward, backward with [`Iterator::rev`], or from both ends. It is not a snapshot:
+//! each block is shown as it is when the scan reaches it.
 //!
 //! # Hash tables
 //!
-//! A [`HashTable`] has the updates and queries of a table, and no ranges of keys. Its records lie
-//! in the order of the hashes of their keys, so updates spread evenly over all blocks whatever the
-//! keys are. It grows one block at a time, in the sweep.
+//! A [`HashTable`] has the updates and queries of a table, but no ranges of keys. Its records are
+//! ordered by the hashes of their keys, so updates spread evenly over all blocks whatever the keys
+//! are. It grows one block at a time, in the sweep.
 //!
 //! ```
 //! # use upsweep::{CreateOptions, Store};
@@ -77,13 +76,13 @@
 //!
 //! # Records that expire
 //!
-//! In an [`ExpiringTable`] each record has a time, from which on it is absent. The sweep drops it
-//! when it writes that block anyway.
+//! In an [`ExpiringTable`] each record has an expiry time, from which on it is absent. The sweep
+//! drops it when it next writes the block.
 //!
 //! # Several changes together
 //!
-//! The changes of a [`Batch`] take effect all or none, whatever crashes. They may be of several
-//! tables, and of hash tables too.
+//! The changes of a [`Batch`] take effect together or not at all, even if the process crashes. They
+//! may be to several tables, hash tables and arrays.
 //!
 //! ```
 //! # use upsweep::{CreateOptions, Durability, Store};
@@ -127,8 +126,9 @@
 //!
 //! # Backups
 //!
-//! [`Store::backup`] copies all structures, as they are at one moment, while the store goes on. One
-//! that keeps its snapshot can be followed by increments, which have only what changed since.
+//! [`Store::backup`] copies all structures as of one moment, while the store remains in use. A
+//! backup that keeps its snapshot can be followed by increments, which contain only what changed
+//! since.
 //!
 //! ```
 //! # use upsweep::{CreateOptions, Store};
@@ -157,11 +157,11 @@
 //!
 //! # Updates that return a value
 //!
-//! An update says nothing about what it finds: that is why it need not read. Where the new value,
-//! or the old one, is needed, there are forms that read and return it, exactly, whatever other
-//! callers do: [`Table::fetch_add`], [`Table::add_and_get`], [`Table::modify_and_get`],
-//! [`Table::compare_and_put`]; hash tables, typed tables and arrays have them too. They cost a read
-//! of the device where the block is not in memory.
+//! An update returns nothing about the record, so it need not read it. Where the new or the old
+//! value is needed, there are forms that read and return it, exactly, whatever other callers do:
+//! [`Table::fetch_add`], [`Table::add_and_get`], [`Table::modify_and_get`],
+//! [`Table::compare_and_put`]; hash tables, typed tables and arrays have them too. They cost a
+//! device read if the block is not in memory.
 //!
 //! ```
 //! # fn main() -> Result<(), upsweep::Error> {
@@ -182,8 +182,8 @@
 //! # When a call returns
 //!
 //! A change returns when it is on stable media, which is [`Durability::Wait`], the default. With
-//! [`Durability::Ticket`] it returns at once, and its [`Ticket`] can be waited on. One ticket
-//! covers every change before it, so a loop waits for the last one only.
+//! [`Durability::Ticket`] it returns at once, and its [`Ticket`] can be waited on. A ticket covers
+//! every change before it, so a loop need only wait for the last one.
 //!
 //! ```
 //! # use upsweep::{CreateOptions, Durability, Store};
@@ -205,15 +205,15 @@
 //! # }
 //! ```
 //!
-//! # Without a thread that waits
+//! # Without blocking a thread
 //!
 //! A [`Ticket`] is a future, and so is a query by [`Table::get_async`]; any executor will do. One
-//! thread can so have many changes and queries on their way. [`Ticket::on_durable`] takes a
-//! callback instead.
+//! thread can thus have many changes and queries in flight. [`Ticket::on_durable`] takes a callback
+//! instead.
 //!
 //! A call that changes something blocks while there is no room, with any [`Durability`]. Changes by
-//! [`Structure::put_async`], [`Sums::add_async`] and [`Batch::commit_async`] wait for that without
-//! a thread too: see [`PendingCommit`].
+//! [`Structure::put_async`], [`Sums::add_async`] and [`Batch::commit_async`] wait for room without
+//! blocking a thread: see [`PendingCommit`].
 //!
 //! ```
 //! use upsweep::{Error, Store, Sums};
@@ -234,9 +234,9 @@
 //!
 //! # Typed tables
 //!
-//! A [`TypedTable`] has keys and values of Rust types, and the updates that fit them: what does not
-//! fit does not compile. Keys keep their order: numbers that of numbers, text that of its
-//! characters, tuples that of their parts. A [`TypedHashTable`] is the same over a hash table.
+//! A [`TypedTable`] has keys and values of Rust types, and only the updates that fit them; others
+//! do not compile. Keys keep their natural order: numbers numerically, text by its characters,
+//! tuples by their parts. A [`TypedHashTable`] is the same over a hash table.
 //!
 //! ```
 //! # fn main() -> Result<(), upsweep::Error> {
@@ -256,16 +256,15 @@
 //! # }
 //! ```
 //!
-//! On a [`Table`] of bytes nothing is refused for its kind when it is declared: a number that is
-//! added to a text shows when the update is applied, and goes to the quarantine. For the types of
-//! keys and values see [`typed`]; for structs whose fields change each by its own rule,
-//! [`Counters`].
+//! A [`Table`] of bytes does not check kinds when an update is declared: a number added to a text
+//! is found when the update is applied, and goes to the quarantine. For the types of keys and
+//! values see [`typed`]; for structs whose fields each change by their own rule, [`Counters`].
 //!
 //! # Arrays
 //!
-//! An [`Array`] has a cell of fixed size for every index below 2^48. All cells are there from the
-//! start and zero, and only those that are not zero take space. A *visitor* sees each block while
-//! the sweep has it in memory: so a garbage collector finds the counts of zero without reading.
+//! An [`Array`] has a cell of fixed size for every index below 2^48. All cells start at zero, and
+//! only nonzero cells take space. A *visitor* sees each block while the sweep has it in memory, so
+//! a garbage collector can find counts of zero without extra reads.
 //!
 //! ```
 //! # use upsweep::{CreateOptions, Store};
@@ -349,28 +348,27 @@
 //!
 //! # Structures of your own
 //!
-//! Tables and arrays are built on a public interface, and other crates can add structures that a
-//! store treats alike: they take part in batches, snapshots, clones, backups, listing, dropping and
-//! verification, and the program shows them by name. Such a crate has
+//! Tables and arrays are built on a public interface. Structures of other crates are treated the
+//! same: they take part in batches, snapshots, clones, backups, listing, dropping and verification,
+//! and the program shows them by name. Such a crate has
 //!
-//! - a [`BlockFormat`](layers::engine::block_format::BlockFormat): how a block is laid out, takes
-//!   updates, shows its records, and is checked;
-//! - a [`StructureKind`]: what it is called, the format, modifiers of its own, and how backups copy
-//!   it if putting its records again is not enough. An application registers it with
-//!   [`StoreBuilder::kind`];
+//! - a [`BlockFormat`](layers::engine::block_format::BlockFormat): how a block is laid out and
+//!   checked, applies updates, and shows its records;
+//! - a [`StructureKind`]: its name, its format, its modifiers, and how backups copy it if putting
+//!   its records again is not enough. An application registers it with [`StoreBuilder::kind`];
 //! - a handle over an [`OpenSpace`], which [`Store::space`] makes or finds by name and
-//!   [`Snapshot::space`] finds as it was. It updates, views and scans blocks and sets visitors;
-//!   [`Structure`] on the handle lets it into a [`Batch`].
+//!   [`Snapshot::space`] finds as of a snapshot. It updates, views and scans blocks and sets
+//!   visitors; implementing [`Structure`] for the handle allows it in a [`Batch`].
 //!
 //! The format of a space, `bitmap:15`, is the name of the kind and the parameters of the structure.
-//! So a program without the kind can name what it meets, and list, clone, keep, verify and drop it;
-//! for anything else it gets [`RequestError::UnknownFormat`].
+//! So a program without the kind can name the structure, list, clone, snapshot, verify and drop it;
+//! anything else fails with [`RequestError::UnknownFormat`].
 //!
-//! `crates/bitmap` in the repository is a whole example, with tests: sets of integers.
+//! `crates/bitmap` in the repository is a complete example, with tests: sets of integers.
 //!
 //! # Errors
 //!
-//! An [`Error`] is named for what the caller does next.
+//! An [`Error`] is named for what the caller should do next.
 //!
 //! ```
 //! # use upsweep::{CreateOptions, Store};
@@ -397,11 +395,10 @@
 //!
 //! # Layers
 //!
-//! What applications need is here at the root. The layers below are in [`layers`], for structures
-//! of one's own and for tools: [`layers::runtime::BlockStore`] is the block API,
-//! [`layers::engine`] the state machine that it drives, [`layers::device`] the devices, with
-//! simulated and hostile ones for tests. A store runs on any bank of devices: see
-//! [`StoreBuilder::create_on`].
+//! The API for applications is here at the root. The layers below are in [`layers`], for custom
+//! structures and for tools: [`layers::runtime::BlockStore`] is the block API, [`layers::engine`]
+//! the state machine that it drives, [`layers::device`] the devices, with simulated and hostile
+//! ones for tests. A store runs on any bank of devices: see [`StoreBuilder::create_on`].
 
 #[cfg(not(feature = "broken"))]
 mod broken;

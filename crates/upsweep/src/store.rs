@@ -28,8 +28,8 @@ use crate::structures::space::OpenSpace;
 use crate::structures::table::Table;
 use crate::structures::typed::{Key, TableDefinition, TypedTable, Value};
 
-/// An open store. Cheap to clone; usable from any thread. It closes, with everything accepted made
-/// durable, when the last clone and the last table of it are dropped.
+/// An open store. Cheap to clone; usable from any thread. When the last clone and the last table of
+/// it are dropped, everything accepted is made durable and the store closes.
 #[derive(Clone, Debug)]
 pub struct Store {
     blocks: BlockStore,
@@ -39,9 +39,9 @@ pub struct Store {
 /// An update in the quarantine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuarantinedUpdate {
-    /// What names it in [`Store::retry_quarantined`].
+    /// Its id, for [`Store::retry_quarantined`].
     pub id: Vec<u8>,
-    /// The table that it was meant for; `None` if that was dropped.
+    /// Its table; `None` if that was dropped.
     pub table: Option<String>,
     /// Name of its modifier, or its number if that is not registered.
     pub modifier: String,
@@ -53,12 +53,12 @@ pub struct QuarantinedUpdate {
     pub reason: String,
 }
 
-/// What [`Store::retry_quarantined`] has done.
+/// The outcome of [`Store::retry_quarantined`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retried {
-    /// The update is declared anew.
+    /// The update was declared again.
     Declared,
-    /// The table of the update was dropped, so the update is gone from the quarantine, without
+    /// The table of the update was dropped, so the update was removed from the quarantine, without
     /// effect.
     Removed,
 }
@@ -78,8 +78,8 @@ impl Store {
         Self::builder().open(folder)
     }
 
-    /// Opens the store in `folder` with default settings to look at it: nothing is written, not
-    /// even the lock, and any number of processes may do so at once. See
+    /// Opens the store in `folder` with default settings for reading: nothing is written, not even
+    /// the lock, and any number of processes may do so at once. See
     /// [`StoreBuilder::open_read_only`].
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl Store {
     /// Makes an empty store in memory with default settings: see [`StoreBuilder::in_memory`].
     ///
     /// # Errors
-    /// None but those of the system, such as too few threads.
+    /// Only those of the system, such as too few threads.
     pub fn in_memory() -> Result<Self, Error> {
         Self::builder().in_memory()
     }
@@ -119,12 +119,12 @@ impl Store {
         &self.blocks
     }
 
-    /// The ordered table of this name (1 to 255 bytes without control characters), made if it is
-    /// not there. Cost: making it waits for the log.
+    /// The ordered table of this name (1 to 255 bytes without control characters), made if it does
+    /// not exist. Cost: making it waits for the log.
     ///
     /// # Errors
     /// [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if the name belongs to
-    /// something other than a table: take another; [`Error::Closed`].
+    /// something other than a table: use another; [`Error::Closed`].
     pub fn table(&self, name: &str) -> Result<Table, Error> {
         Ok(self.space(name, &Kind::table())?.table())
     }
@@ -137,18 +137,18 @@ impl Store {
         Ok(self.existing_space(name, &Kind::table())?.table())
     }
 
-    /// The table of records that expire of this name (1 to 255 bytes without control characters),
-    /// made if it is not there, with keys and values of bytes. Cost: making it waits for the log.
+    /// The table of expiring records of this name (1 to 255 bytes without control characters), with
+    /// keys and values of bytes, made if it does not exist. Cost: making it waits for the log.
     ///
     /// # Errors
     /// [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if the name belongs to
-    /// something else, also to a table of records that do not expire: take another;
+    /// something else, including a table of records that do not expire: use another;
     /// [`Error::Closed`].
     pub fn expiring_table(&self, name: &str) -> Result<ExpiringTable, Error> {
         Ok(ExpiringTable::new(self.space(name, &Kind::expiring_table())?.table()))
     }
 
-    /// The table of records that expire of this name.
+    /// The table of expiring records of this name.
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`].
@@ -156,12 +156,12 @@ impl Store {
         Ok(ExpiringTable::new(self.existing_space(name, &Kind::expiring_table())?.table()))
     }
 
-    /// The hash table of this name (1 to 255 bytes without control characters), made if it is not
-    /// there. Cost: making it waits for the log.
+    /// The hash table of this name (1 to 255 bytes without control characters), made if it does not
+    /// exist. Cost: making it waits for the log.
     ///
     /// # Errors
     /// [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if the name belongs to
-    /// something other than a hash table: take another; [`Error::Closed`].
+    /// something other than a hash table: use another; [`Error::Closed`].
     pub fn hash_table(&self, name: &str) -> Result<HashTable, Error> {
         Ok(self.space(name, &Kind::hash_table())?.table())
     }
@@ -175,11 +175,11 @@ impl Store {
     }
 
     /// The array of this name (1 to 255 bytes without control characters) with cells of type `T`,
-    /// made if it is not there. Cost: making it waits for the log.
+    /// made if it does not exist. Cost: making it waits for the log.
     ///
     /// # Errors
     /// [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if the name belongs to an
-    /// array of other cells or to something other than an array: take another; [`Error::Closed`].
+    /// array of other cells or to something other than an array: use another; [`Error::Closed`].
     pub fn array<T: Cell>(&self, name: &str) -> Result<Array<T>, Error> {
         Ok(self.space(name, &Kind::array(T::KIND))?.array())
     }
@@ -193,14 +193,14 @@ impl Store {
     }
 
     /// The space of the structure of this name (1 to 255 bytes without control characters), made if
-    /// it is not there: what a structure of another crate makes its handle of. Cost: making it
+    /// it does not exist: a structure of another crate builds its handle on it. Cost: making it
     /// waits for the log.
     ///
     /// # Errors
     /// [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if the name belongs to
-    /// something of another kind, or of other parameters: take another;
+    /// something of another kind or with other parameters: use another;
     /// [`RequestError::UnknownFormat`] if the kind is not registered: see [`StoreBuilder::kind`];
-    /// [`RequestError::BadFormat`] for parameters that it does not have; [`Error::Closed`].
+    /// [`RequestError::BadFormat`] for invalid parameters; [`Error::Closed`].
     pub fn space(&self, name: &str, kind: &Kind) -> Result<OpenSpace, Error> {
         match self.existing_space(name, kind) {
             Err(Error::Request(RequestError::NoTable(_))) => {}
@@ -226,7 +226,7 @@ impl Store {
         kind.open(&self.blocks, record, &found)
     }
 
-    /// What the structure of this name is; `None` if there is none.
+    /// The kind of the structure of this name; `None` if there is none.
     #[must_use]
     pub fn kind(&self, name: &str) -> Option<Kind> {
         self.blocks.space(name).map(|space| self.kinds.of_format(&space.format))
@@ -237,7 +237,7 @@ impl Store {
         self.blocks.space(name).ok_or_else(missing)
     }
 
-    /// The typed table that `definition` describes, made if it is not there.
+    /// The typed table that `definition` describes, made if it does not exist.
     ///
     /// # Errors
     /// As [`Store::table`].
@@ -248,7 +248,7 @@ impl Store {
         Ok(TypedTable::new(self.table(definition.name())?))
     }
 
-    /// The typed table that `definition` describes, which must be there.
+    /// The typed table that `definition` describes, which must exist.
     ///
     /// # Errors
     /// As [`Store::existing_table`].
@@ -259,7 +259,7 @@ impl Store {
         Ok(TypedTable::new(self.existing_table(definition.name())?))
     }
 
-    /// The typed hash table that `definition` describes, which must be there.
+    /// The typed hash table that `definition` describes, which must exist.
     ///
     /// # Errors
     /// As [`Store::existing_hash_table`].
@@ -270,7 +270,7 @@ impl Store {
         Ok(TypedHashTable::new(self.existing_hash_table(definition.name())?))
     }
 
-    /// The typed hash table that `definition` describes, made if it is not there.
+    /// The typed hash table that `definition` describes, made if it does not exist.
     ///
     /// # Errors
     /// As [`Store::hash_table`].
@@ -281,7 +281,7 @@ impl Store {
         Ok(TypedHashTable::new(self.hash_table(definition.name())?))
     }
 
-    /// The table of records that expire that `definition` describes, made if it is not there.
+    /// The table of expiring records that `definition` describes, made if it does not exist.
     ///
     /// # Errors
     /// As [`Store::expiring_table`].
@@ -292,7 +292,7 @@ impl Store {
         Ok(ExpiringTable::new(self.expiring_table(definition.name())?.raw().clone()))
     }
 
-    /// The table of records that expire that `definition` describes, which must be there.
+    /// The table of expiring records that `definition` describes, which must exist.
     ///
     /// # Errors
     /// As [`Store::existing_expiring_table`].
@@ -303,7 +303,7 @@ impl Store {
         Ok(ExpiringTable::new(self.existing_expiring_table(definition.name())?.raw().clone()))
     }
 
-    /// Names and sizes of all ordered tables, by order of creation. Cost: a pass over the
+    /// Names and sizes of all ordered tables, in order of creation. Cost: a pass over the
     /// directory.
     #[must_use]
     pub fn tables(&self) -> Vec<(String, SpaceSize)> {
@@ -311,8 +311,8 @@ impl Store {
         tables.map(|(name, _, size)| (name, size)).collect()
     }
 
-    /// Names, kinds and sizes of all structures, by order of creation, those of kinds that are not
-    /// registered included. Cost: a pass over the directory.
+    /// Names, kinds and sizes of all structures, including those of unregistered kinds, in order of
+    /// creation. Cost: a pass over the directory.
     #[must_use]
     pub fn structures(&self) -> Vec<(String, Kind, SpaceSize)> {
         let spaces = self.blocks.spaces().into_iter();
@@ -325,7 +325,7 @@ impl Store {
             .collect()
     }
 
-    /// Drops an ordered table with all that is in it; its room comes back in the background.
+    /// Drops an ordered table with all its records; its space is freed in the background.
     ///
     /// # Errors
     /// As [`Store::drop_structure`]; [`RequestError::TableMismatch`] for another structure.
@@ -334,14 +334,14 @@ impl Store {
         self.drop_structure(name)
     }
 
-    /// Drops a structure of any kind, registered or not, with all that is in it; its room comes
-    /// back in the background. Cost: one log record; then, in portions between other work, one
-    /// addition to a reference count for each node and block that nobody else has, and for each
-    /// first one that is shared. Nothing is read.
+    /// Drops a structure of any kind, registered or not, with all its records; its space is freed
+    /// in the background. Cost: one log record; then, in portions between other work, one addition
+    /// to a reference count for each node and block that it does not share, and for each topmost
+    /// one that it does. Nothing is read.
     ///
     /// # Errors
-    /// [`RequestError::NoTable`]; [`RequestError::BadTableName`] for what the store itself needs;
-    /// [`Error::Closed`].
+    /// [`RequestError::NoTable`]; [`RequestError::BadTableName`] for structures of the store
+    /// itself; [`Error::Closed`].
     pub fn drop_structure(&self, name: &str) -> Result<(), Error> {
         let record = self.record(name)?;
         if record.space < FIRST_USER_SPACE {
@@ -350,20 +350,19 @@ impl Store {
         self.blocks.drop_space(record.space)
     }
 
-    /// Makes `name` a clone of the structure `source`, of any kind: both have everything that was
-    /// declared so far, and go separate ways from then on. Cost: one log record and no memory but
-    /// that of the name, whatever the size; every node and block is shared until one of them
-    /// changes it.
+    /// Makes `name` a clone of the structure `source`, of any kind: both have everything declared
+    /// so far, and change independently from then on. Cost: one log record and memory only for the
+    /// name, whatever the size; every node and block is shared until one of them changes it.
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::BadTableName`]; [`RequestError::TableMismatch`]
-    /// if the name is taken: drop that first or choose another; [`Error::Closed`].
+    /// if the name is taken: drop that structure first or choose another name; [`Error::Closed`].
     pub fn clone_structure(&self, source: &str, name: &str) -> Result<(), Error> {
         let space = self.record(source)?.space;
         self.blocks.clone_space(space, name).map(drop)
     }
 
-    /// As [`Store::clone_structure`] for an ordered table, which is opened.
+    /// As [`Store::clone_structure`] for an ordered table; opens the clone.
     ///
     /// # Errors
     /// As [`Store::clone_structure`]; [`RequestError::TableMismatch`] also for another structure.
@@ -372,7 +371,7 @@ impl Store {
         Ok(Table::new(self.blocks.clone(), self.blocks.clone_space(space, name)?))
     }
 
-    /// Makes `name` a clone of a structure as a snapshot has it; it can be changed.
+    /// Makes `name` a clone of a structure as of a snapshot; the clone can be changed.
     ///
     /// # Errors
     /// As [`Store::clone_structure`]; [`RequestError::NoTable`] if the snapshot does not have it;
@@ -394,9 +393,8 @@ impl Store {
         Snapshot::new(&self.blocks, &self.kinds, info)
     }
 
-    /// Everything as it is at this moment, across all structures. It ends with the last handle that
-    /// refers to it, and with the process. Cost: one log record; memory for the names of all
-    /// structures.
+    /// A snapshot of the current state of all structures. It ends with the last handle that refers
+    /// to it, and with the process. Cost: one log record; memory for the names of all structures.
     ///
     /// # Errors
     /// [`Error::Closed`].
@@ -404,8 +402,8 @@ impl Store {
         Ok(self.kept(self.blocks.create_snapshot(None, None)?))
     }
 
-    /// Keeps everything as it is at this moment under a name (1 to 255 bytes without control
-    /// characters), until [`Store::drop_snapshot`]. Cost: as [`Store::snapshot`].
+    /// A snapshot of the current state of all structures, kept under a name (1 to 255 bytes without
+    /// control characters) until [`Store::drop_snapshot`]. Cost: as [`Store::snapshot`].
     ///
     /// # Errors
     /// [`RequestError::BadSnapshotName`]; [`RequestError::SnapshotExists`]; [`Error::Closed`].
@@ -423,7 +421,7 @@ impl Store {
         Ok(self.kept(self.blocks.create_snapshot(Some(name), Some(&spaces?))?))
     }
 
-    /// All snapshots that have a name, by order of creation.
+    /// All named snapshots, in order of creation.
     #[must_use]
     pub fn snapshots(&self) -> Vec<Snapshot> {
         let named = self.blocks.snapshots().into_iter().filter(|snapshot| snapshot.name.is_some());
@@ -440,8 +438,8 @@ impl Store {
         Ok(self.kept(info))
     }
 
-    /// Drops a snapshot; what only it had comes back in the background. Structures that are open
-    /// from it end. Cost: as [`Store::drop_structure`], for each structure.
+    /// Drops a snapshot; space that only it used is freed in the background. Structures opened from
+    /// it become unusable. Cost: as [`Store::drop_structure`], for each structure.
     ///
     /// # Errors
     /// [`RequestError::NoSnapshot`]; [`Error::Closed`].
@@ -449,10 +447,10 @@ impl Store {
         self.blocks.drop_snapshot(self.existing_snapshot(name)?.number())
     }
 
-    /// Puts the blocks of a structure into key order on the devices, so that scans on rotating ones
-    /// do not seek, waits for it, and returns what was done. `progress` is told now and then how
-    /// far it is. The sweep and callers come first. Cost: a read and a write of every block that is
-    /// out of order.
+    /// Moves the blocks of a structure into key order on the devices, so that scans on rotating
+    /// ones do not seek, waits for completion, and returns what was done. `progress` is called now
+    /// and then. The sweep and callers have priority. Cost: a read and a write of every block that
+    /// is out of order.
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`Error::Retry`] when there is no room to move blocks;
@@ -465,15 +463,16 @@ impl Store {
         self.blocks.compact(self.record(name)?.space, progress)
     }
 
-    /// Waits until the room of everything that was dropped or removed so far has come back, and
-    /// what data files have of free space beyond their reserve has gone back to the file system.
-    /// Both happen in the background anyway, the second after 10 seconds without use. The reserve
-    /// is what waiting updates and the next checkpoint may need and 8 MiB, and then a quarter of
-    /// what is used, 64 MiB at least. Files keep their length: they get holes. Cost: log records in
-    /// proportion to what was dropped, and one request for every 16 MiB of holes.
+    /// Waits until the space of everything dropped or removed so far is free, and free space of
+    /// data files beyond their reserve has been returned to the file system. Both happen in the
+    /// background anyway, the second after 10 seconds without use. The reserve is what pending
+    /// updates and the next checkpoint may need and 8 MiB, plus a quarter of the used space, at
+    /// least 64 MiB. Files keep their length: they get holes. Cost: log records in proportion to
+    /// what was dropped, and one request for every 16 MiB of holes.
     ///
     /// # Errors
-    /// [`Error::Closed`]. A file system that cannot punch holes is none: it gets nothing back.
+    /// [`Error::Closed`]. It is not an error if the file system cannot punch holes: nothing is
+    /// returned to it then.
     pub fn reclaim(&self) -> Result<(), Error> {
         self.blocks.reclaim()
     }
@@ -484,11 +483,11 @@ impl Store {
         Batch::new(self.blocks.clone())
     }
 
-    /// Commits everything that waits to the data devices, and waits for it. In a store that is open
-    /// for upkeep, what waits for missing modifiers stays.
+    /// Writes all pending updates to the data devices, and waits for completion. In a store open
+    /// for upkeep, updates that need missing modifiers stay pending.
     ///
     /// # Errors
-    /// [`Error::Closed`]; [`Error::Retry`] when the data devices have no room.
+    /// [`Error::Closed`]; [`Error::Retry`] when the data devices are full.
     pub fn sweep(&self) -> Result<(), Error> {
         self.blocks.sweep()
     }
@@ -501,15 +500,14 @@ impl Store {
         self.blocks.flush()
     }
 
-    /// What the store is, does, and is bound by.
+    /// The configuration, activity and current bottleneck of the store.
     #[must_use]
     pub fn status(&self) -> Status {
         self.blocks.status()
     }
 
-    /// All that is counted and timed since the store was opened; `docs/metrics.md` lists it. What
-    /// rises and falls is at most a tenth of a second old. It can be called at any time: nothing
-    /// waits for it, and it waits for nothing.
+    /// All metrics since the store was opened; `docs/metrics.md` lists them. Gauges are at most a
+    /// tenth of a second old. It can be called at any time and blocks nothing, nor is it blocked.
     #[must_use]
     pub fn metrics(&self) -> Readings {
         self.blocks.metrics()
@@ -529,12 +527,12 @@ impl Store {
         self.blocks.metrics_text()
     }
 
-    /// Makes everything durable and ends the store, also for all other handles, tickets, tables and
-    /// snapshots of it: every call is refused from then on, and the folder can be opened anew.
+    /// Makes everything durable and closes the store, also for all other handles, tickets, tables
+    /// and snapshots of it: every later call is refused, and the folder can be opened again.
     /// Dropping the last handle does the same.
     ///
     /// # Errors
-    /// [`Error::Closed`] if something could not be made durable; the store has ended all the same.
+    /// [`Error::Closed`] if something could not be made durable; the store is closed nevertheless.
     pub fn close(self) -> Result<(), Error> {
         self.blocks.close()
     }
@@ -567,14 +565,14 @@ impl Store {
         Ok(found)
     }
 
-    /// Declares a quarantined update anew and takes it out of the quarantine, both or neither; the
-    /// removal of a range first the one, then the other, which a crash may separate. If it is
-    /// refused again it comes back under a new id. An update whose table was dropped can never take
-    /// effect: it is only taken out.
+    /// Declares a quarantined update again and removes it from the quarantine, atomically; for the
+    /// removal of a range the two are separate steps, in this order, and a crash may come between
+    /// them. If it is refused again it returns to the quarantine under a new id. An update whose
+    /// table was dropped can never take effect: it is only removed.
     ///
     /// # Errors
-    /// [`RequestError::NoQuarantined`]; [`RequestError::ReadOnly`] for an update that waited for a
-    /// snapshot, which stays; [`Error::Retry`]; [`Error::Closed`].
+    /// [`RequestError::NoQuarantined`]; [`RequestError::ReadOnly`] for an update to a snapshot,
+    /// which stays in quarantine; [`Error::Retry`]; [`Error::Closed`].
     pub fn retry_quarantined(&self, id: &[u8]) -> Result<Retried, Error> {
         let table = self.quarantine()?;
         let entry = table.get(id)?.and_then(|value| quarantine::decode_entry(&value).ok());
@@ -595,7 +593,7 @@ impl Store {
             let removed = update(QUARANTINE_SPACE, builtin::DELETE, id, &[]);
             return self.blocks.modify(&[removed], Durability::Wait).map(|_| retried);
         }
-        // An update that carries a moment is declared as of this one.
+        // An update that carries a time is declared as of now.
         let (mut operand, moment) = (entry.operand, self.blocks.moment());
         if entry.modifier == builtin::EXPIRES_AT {
             builtin::set_moment(&mut operand, moment.us());
@@ -611,7 +609,7 @@ impl Store {
         }
     }
 
-    /// Takes an update out of the quarantine for good: it never takes effect.
+    /// Removes an update from the quarantine permanently: it never takes effect.
     ///
     /// # Errors
     /// [`RequestError::NoQuarantined`]; [`Error::Retry`]; [`Error::Closed`].

@@ -1,4 +1,4 @@
-//! Waits for what was handed over, and says how far it is durable.
+//! Waits for submitted lines, and reports how many are durable.
 //!
 //! One thread takes tickets in order. So counts come out promptly while the input pauses, and
 //! reading the input never waits for the log.
@@ -21,11 +21,11 @@ pub(super) struct Acks {
     thread: JoinHandle<Acknowledged>,
 }
 
-/// How it ended.
+/// The outcome.
 pub(super) struct Acknowledged {
     /// Lines that are on stable media.
     pub(super) durable: u64,
-    /// What kept the others from it.
+    /// The error that kept the others from becoming durable.
     pub(super) result: Result<(), Failure>,
 }
 
@@ -67,7 +67,7 @@ fn wait_for_all(
     standing: &Standing,
 ) -> Acknowledged {
     let mut durable = 0;
-    // Once the reader of the output has gone, the updates still go on.
+    // If the reader of the output has closed it, the updates still continue.
     let mut prints = true;
     for (lines, ticket) in receiver {
         if let Err(error) = ticket.wait() {

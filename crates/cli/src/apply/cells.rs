@@ -1,4 +1,4 @@
-//! Lines for arrays: what their operations and operands are.
+//! Lines for arrays: their operations and operands.
 //!
 //! Cells are numbers of one type, so the modifiers are those of this type, and a number that no
 //! cell can hold is refused before it is logged.
@@ -10,7 +10,7 @@ use upsweep::{CellKind, ValueKind};
 use super::lines::Operand;
 use crate::text;
 
-/// The modifier of an operation on cells, and what it makes of its operand; `None` if it has none.
+/// The modifier of an operation on cells, and the kind of its operand; `None` if it has none.
 pub(super) fn operation(
     name: &[u8],
     cells: CellKind,
@@ -75,7 +75,7 @@ fn no_number(given: &[u8], range: &str) -> String {
     format!("{} is no number{range}", text::quote(given))
 }
 
-/// Which numbers there are, for a message; `least` counts for unsigned ones.
+/// The valid range of numbers, for a message; `least` applies to unsigned ones.
 fn range(cells: CellKind, least: &str) -> String {
     match cells {
         CellKind::I64 => " from -2^63 to 2^63-1".to_owned(),

@@ -149,7 +149,7 @@ fn fraction(text: &str) -> Result<f64, String> {
     found.ok_or_else(|| "give a number above 0 and up to 1".to_owned())
 }
 
-/// What is measured without a paper.
+/// Options of the default workload.
 #[derive(Args)]
 pub(crate) struct BenchArgs {
     /// Folder on the device to measure

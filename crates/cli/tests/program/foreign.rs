@@ -60,7 +60,7 @@ fn what_needs_no_modifier_of_the_application_works() {
     let swept = world.run("sweep", &[]);
     assert_eq!(swept.status, Some(0), "{}", swept.errors);
     assert!(swept.errors.contains(&format!("opened for upkeep only: {message}")));
-    let held = "not swept: 1 block, for which updates of modifiers of the application wait\n";
+    let held = "not swept: 1 block, with waiting updates of unregistered modifiers\n";
     assert!(swept.out.ends_with(held), "{}", swept.out);
     let waiting = |name: &str| {
         let tables = world.ok("tables", &["--json"]);

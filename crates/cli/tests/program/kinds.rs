@@ -140,10 +140,10 @@ fn an_update_that_no_cell_can_take_is_named() {
     world.ok("create-table", &["c", "--kind", "array:u8"]);
     let cases = [
         ("append\t5\tx", "append is for texts, and the cells of an array are numbers, for put"),
-        ("add\tx\t1", "\"x\" is no index; an array has those from 0 to 281474976710655"),
-        ("add\t-1\t1", "\"-1\" is no index"),
-        ("add\t\t1", "\"\" is no index"),
-        ("add\t281474976710656\t1", "\"281474976710656\" is no index"),
+        ("add\tx\t1", "\"x\" is not an index; indexes are 0 to 281474976710655"),
+        ("add\t-1\t1", "\"-1\" is not an index"),
+        ("add\t\t1", "\"\" is not an index"),
+        ("add\t281474976710656\t1", "\"281474976710656\" is not an index"),
         ("put\t5\t256", "\"256\" is no number from 0 to 255, as cells of u8 take"),
         ("put\t5\ttext", "\"text\" is no number from 0 to 255"),
         ("put\t5\t", "\"\" is no number from 0 to 255"),
@@ -161,11 +161,11 @@ fn an_update_that_no_cell_can_take_is_named() {
     let applied = format!("1\t{}\n", cases.len());
     assert_eq!(world.ok("scan", &["--table", "c"]), applied);
     let table = ["--table", "c"];
-    refused(&world.run("get", &["x", "--table", "c"]), "\"c\" is an array: \"x\" is no index");
+    refused(&world.run("get", &["x", "--table", "c"]), "\"c\" is an array: \"x\" is not an index");
     let scan = |arguments: &[&str]| world.run("scan", &[&table, arguments].concat());
     refused(&scan(&["--prefix", "1"]), "\"c\" is an array, which has indexes: leave --prefix out");
-    refused(&scan(&["--from", "x"]), "--from: \"x\" is no index");
-    refused(&scan(&["--to", "-1"]), "--to: \"-1\" is no index");
+    refused(&scan(&["--from", "x"]), "--from: \"x\" is not an index");
+    refused(&scan(&["--to", "-1"]), "--to: \"-1\" is not an index");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn an_array_without_numbers_is_for_its_application() {
         ("scan", &["--table", "raw"]),
         ("apply", &["--table", "raw"]),
     ] {
-        let reason = "\"raw\" is an array of bytes3, which are no numbers; only the application";
+        let reason = "\"raw\" is an array of bytes3, which are not numbers; only the application";
         refused(&world.run(command, arguments), reason);
     }
     assert!(world.ok("tables", &[]).contains("array:bytes3"));

@@ -64,7 +64,7 @@ fn a_snapshot_is_read_as_it_was() {
 #[test]
 fn a_snapshot_that_there_is_not_is_named() {
     let world = two_days();
-    let advice = "; `upsweep snapshot list` shows those there are";
+    let advice = "; `upsweep snapshot list` lists all snapshots";
     for (command, arguments) in [
         ("scan", &["--at", "wednesday"][..]),
         ("get", &["a", "--at", "wednesday"]),

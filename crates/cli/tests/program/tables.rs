@@ -88,7 +88,7 @@ fn a_dropped_table_is_gone_and_its_name_is_free() {
             ("remove-range", &["--table", "t", "--all"]),
             ("snapshot create", &["s", "--table", "t"]),
         ] {
-            let advice = "no table \"t\" in this store; `upsweep tables` lists those there are";
+            let advice = "no table \"t\" in this store; `upsweep tables` lists all tables";
             refused(&world.run(command, arguments), advice);
         }
     }
@@ -242,7 +242,7 @@ fn room_is_back_when_the_command_ends() {
         assert!(used() + 100_000 < before, "{} of {before} are still used", used());
     };
     let load = |table: &str| world.feed("load", &lines, &["--table", table]).status;
-    let words = " of the data devices came back\n";
+    let words = " of the data devices freed\n";
     assert_eq!(load("dropped"), Some(0));
     back("drop-table", &["dropped"], words);
     assert_eq!(load("main"), Some(0));

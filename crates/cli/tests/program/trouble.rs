@@ -172,7 +172,7 @@ fn a_damaged_description_is_restored_from_a_label() {
     let world = World::new();
     assert_eq!(world.apply("put\tk\tv\n", &[]).status, Some(0));
     let said = world.ok("repair", &[]);
-    assert_eq!(said, "store.json is as the label of the device says\n");
+    assert_eq!(said, "store.json matches the label of the device\n");
     let description = world.store().join("store.json");
     let whole = std::fs::read(&description).expect("readable");
     let flipped = |at: usize| {

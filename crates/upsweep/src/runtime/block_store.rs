@@ -1,7 +1,7 @@
 //! The public block API: an open store as spaces of blocks with queues.
 //!
-//! This is what tables are built on, and all they are built on; other structures can be built on it
-//! the same way. (Bosc paper, section 3: `modify`; section 4.4: `query`.)
+//! Tables are built only on this; other structures can be built on it the same way. (Bosc paper,
+//! section 3: `modify`; section 4.4: `query`.)
 
 #![expect(
     clippy::disallowed_methods,
@@ -82,18 +82,17 @@ impl Drop for KeptSnapshot {
 }
 
 impl BlockStore {
-    /// Makes an empty store in `folder`, which must be empty or not there. Cost: writes every log
+    /// Makes an empty store in `folder`, which must be empty or not exist. Cost: writes every log
     /// device once in full.
     ///
     /// # Errors
-    /// [`Error::Request`] naming the path or setting that is wrong; [`Error::Closed`] if a write
-    /// failed. What was made is removed again.
+    /// [`Error::Request`] naming the wrong path or setting; [`Error::Closed`] if a write failed. A
+    /// partly made store is removed.
     pub fn create(folder: &Path, options: &CreateOptions) -> Result<(), Error> {
         layout::create(folder, options).map(drop)
     }
 
-    /// Makes an empty store in `folder` and opens it. If it cannot be opened, nothing is left of
-    /// it.
+    /// Makes an empty store in `folder` and opens it. If it cannot be opened, it is removed.
     ///
     /// # Errors
     /// As [`BlockStore::create`] and [`BlockStore::open`].
@@ -107,13 +106,12 @@ impl BlockStore {
         Self::open(folder, open, registry).inspect_err(|_| made.remove())
     }
 
-    /// Makes an empty store of `devices`, the first `data_devices` of which are for data and the
-    /// others for the log. What is on them is lost. A device that is empty and can grow begins
-    /// with a few MiB. Paths in `options` are not used.
+    /// Makes an empty store on `devices`, the first `data_devices` of which are for data and the
+    /// others for the log. Their content is lost. A device that is empty and can grow starts with a
+    /// few MiB. Paths in `options` are ignored.
     ///
     /// # Errors
-    /// [`Error::Request`] naming the device or setting that is wrong; [`Error::Closed`] if a write
-    /// failed.
+    /// [`Error::Request`] naming the wrong device or setting; [`Error::Closed`] if a write failed.
     pub fn create_on(
         devices: &mut dyn Bank,
         data_devices: u16,
@@ -149,14 +147,14 @@ impl BlockStore {
         Self::open_as(folder, options, registry, Access::ReadWrite)
     }
 
-    /// Opens the store in `folder` to look at it: nothing is written, so it may be on read-only
-    /// media; every change is refused. Modifiers of the application may be missing: what waits for
-    /// them cannot be told then. The memory may exceed its budget, for nothing is swept. Cost: as
-    /// [`BlockStore::open`].
+    /// Opens the store in `folder` for reading: nothing is written, so it may be on read-only
+    /// media; every change is refused. Modifiers of the application may be missing: records with
+    /// pending updates of those cannot be read. Memory may exceed its budget, because nothing is
+    /// swept. Cost: as [`BlockStore::open`].
     ///
     /// # Errors
-    /// As [`BlockStore::open`], but for unregistered modifiers; the calls that meet an update of
-    /// such a one fail with [`RequestError::UnknownModifier`].
+    /// As [`BlockStore::open`], but for unregistered modifiers; calls that need an update of one
+    /// fail with [`RequestError::UnknownModifier`].
     pub fn open_read_only(
         folder: &Path,
         options: &OpenOptions,
@@ -166,12 +164,12 @@ impl BlockStore {
     }
 
     /// Opens the store in `folder` without all modifiers of the application: as
-    /// [`BlockStore::open`], but blocks for which updates of missing ones wait are not swept (see
-    /// [`Status::held_blocks`]), and while there are such modifiers its updates are refused. What
-    /// waits stays as it is, and the memory may exceed its budget for it.
+    /// [`BlockStore::open`], but blocks with waiting updates of missing modifiers are not swept
+    /// (see [`Status::held_blocks`]), and while any modifier is missing, updates are refused. Those
+    /// waiting updates are kept, and memory may exceed its budget by them.
     ///
     /// # Errors
-    /// As [`BlockStore::open`], but for unregistered modifiers; updates, and calls that meet an
+    /// As [`BlockStore::open`], but for unregistered modifiers; updates, and calls that need an
     /// update of such a modifier, fail with [`RequestError::UnknownModifier`].
     pub fn open_for_upkeep(
         folder: &Path,
@@ -191,10 +189,10 @@ impl BlockStore {
         Self::start(Some(folder), description, Box::new(devices), options, registry, access)
     }
 
-    /// Opens the store on `devices` and recovers it. They are gone when it closes.
+    /// Opens the store on `devices` and recovers it. They are dropped when it closes.
     ///
     /// # Errors
-    /// [`RequestError::Path`] with the name of the first one if it has no label of a store; as
+    /// [`RequestError::Path`] with the name of the first device if it has no store label; as
     /// [`BlockStore::open`].
     pub fn open_on(
         mut devices: Box<dyn Bank>,
@@ -254,7 +252,7 @@ impl BlockStore {
         Ok(store)
     }
 
-    /// Drops what the last process has left and nobody can use any more.
+    /// Drops leftovers of the last process that can no longer be used.
     fn end_what_was_left(&self) -> Result<(), Error> {
         for snapshot in self.snapshots().into_iter().filter(|found| found.name.is_none()) {
             self.drop_snapshot(snapshot.number)?;
@@ -270,27 +268,26 @@ impl BlockStore {
     /// is written. Needs no modifier of the application.
     ///
     /// # Errors
-    /// As [`BlockStore::open`], but for unregistered modifiers; what is wrong with the content is
-    /// in the report.
+    /// As [`BlockStore::open`], but for unregistered modifiers; damage is in the report.
     pub fn verify(folder: &Path, registry: &Registry) -> Result<Report, Error> {
         let (folder, description, mut devices) = layout::open(folder, Access::ReadOnly)?;
         let _locked = folder;
         engine::verify(&mut devices, description.config_with_any_memory(), registry)
     }
 
-    /// Restores `store.json` in `folder` from the copy in the label of `device`; of the first data
-    /// device, if none is given. Returns whether anything was wrong with it; what was there is then
-    /// in `store.json.damaged`.
+    /// Restores `store.json` in `folder` from the copy in the label of `device`, by default the
+    /// first data device. Returns whether it had to be restored; the old file is then
+    /// `store.json.damaged`.
     ///
     /// # Errors
-    /// [`RequestError::Path`] for a device that cannot be read or has no whole label: name another
+    /// [`RequestError::Path`] for a device that cannot be read or has no intact label: name another
     /// one; [`RetryError::InUse`].
     pub fn repair(folder: &Path, device: Option<&Path>) -> Result<bool, Error> {
         repair::repair(folder, device)
     }
 
-    /// Declares changes, all of which take effect or none, now and after any crash. They are seen
-    /// by queries at once.
+    /// Declares changes that take effect together or not at all, also after a crash. Queries see
+    /// them at once.
     ///
     /// # Errors
     /// [`Error::Request`] with nothing changed; [`RetryError::Full`](crate::RetryError::Full);
@@ -319,21 +316,20 @@ impl BlockStore {
     /// As [`BlockStore::modify`], without blocking the thread: the change is declared when the
     /// future is first polled, and resolves to a ticket when `modify` would return one.
     ///
-    /// While there is no room the change waits in a queue: it is not visible to queries yet, and
-    /// takes memory beyond that of the store, as much as the caller lets wait. Changes of this kind
-    /// are accepted in the order in which they are first polled; a call that blocks may overtake
-    /// them. If the future is dropped before the change is accepted, nothing is written; later the
-    /// change stays. It resolves to an error as `modify` returns one, and to [`Error::Closed`] if
-    /// the store closes while it waits.
+    /// While there is no room the change waits in a queue: it is not yet visible to queries, and
+    /// takes memory beyond the budget of the store. Changes of this kind are accepted in the order
+    /// in which they are first polled; a blocking call may overtake them. If the future is dropped
+    /// before the change is accepted, nothing is written; after that, the change stays. It resolves
+    /// to the errors of `modify`, and to [`Error::Closed`] if the store closes while it waits.
     pub fn modify_async(&self, updates: Vec<OwnedUpdate>, durability: Durability) -> PendingChange {
         PendingChange::new(&self.inner, updates, durability)
     }
 
-    /// As many calls of [`BlockStore::modify`] as there are records, in order, at the cost of few:
-    /// each record by itself takes effect whole or not at all. The ticket is for the last.
+    /// Like one call of [`BlockStore::modify`] per record, in order, but cheaper: each record by
+    /// itself is atomic. The ticket is for the last.
     ///
     /// # Errors
-    /// As [`BlockStore::modify`], with how many records before the one at fault are accepted.
+    /// As [`BlockStore::modify`], with the number of records accepted before the failing one.
     pub fn modify_each<'a>(
         &self,
         records: impl IntoIterator<Item = &'a [LoggedUpdate<'a>]>,
@@ -346,8 +342,8 @@ impl BlockStore {
         Ok(Ticket::new(&self.inner, seq))
     }
 
-    /// What is known of a block: image and waiting updates, consistent with each other. At most one
-    /// device read.
+    /// A view of a block: image and waiting updates, consistent with each other. At most one device
+    /// read.
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`Error::Damaged`] if the block is.
@@ -361,8 +357,8 @@ impl BlockStore {
         PendingView::new(Arc::clone(&self.inner.shared), space, wanted)
     }
 
-    /// Answers a query of one key by `query`, which sees the image of its block, if it is needed,
-    /// and the updates that wait for the key.
+    /// Answers a query of one key with `query`, which gets the image of its block, if needed, and
+    /// the updates that wait for the key.
     ///
     /// # Errors
     /// As [`BlockStore::view`].
@@ -376,8 +372,8 @@ impl BlockStore {
         Ok(query(&view, &self.modifiers()))
     }
 
-    /// The whole block that holds `key`, with everything that waits for it applied: its body in
-    /// the layout of its format; of a `raw` block, the value. Empty if there is none. At most one
+    /// The whole block that holds `key`, with everything that waits for it applied: its body in the
+    /// layout of its format; for a `raw` block, the value. Empty if there is none. At most one
     /// device read.
     ///
     /// # Errors
@@ -394,7 +390,7 @@ impl BlockStore {
     /// A block of this format with everything that waits for it applied: its body.
     ///
     /// # Errors
-    /// What is wrong with the image of the block; of one with large values, that it has some.
+    /// A description of the damage to the image, or that the block refers to large values.
     pub fn body_of(&self, format: &dyn BlockFormat, view: &View) -> Result<Vec<u8>, String> {
         let modifiers = self.modifiers();
         let mut updates = view.updates();
@@ -414,7 +410,7 @@ impl BlockStore {
         })
     }
 
-    /// How the blocks of a space are laid out, with the parameters of the space.
+    /// The format of the blocks of a space, with the parameters of the space.
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::UnknownFormat`] if the format is not registered:
@@ -441,7 +437,7 @@ impl BlockStore {
         self.modify(&[update], durability)
     }
 
-    /// The same store, in a handle that drops a temporary snapshot when the last clone of it ends.
+    /// The same store, in a handle that drops a temporary snapshot when its last clone is dropped.
     pub(crate) fn keeping(&self, snapshot: SnapshotId) -> Self {
         let blocks = Self { inner: Arc::clone(&self.inner), kept: None };
         let kept = KeptSnapshot { blocks: blocks.clone(), number: snapshot };
@@ -482,13 +478,13 @@ impl BlockStore {
         self.inner.shared.lock().core.space_named(name).cloned()
     }
 
-    /// The space with this number, one of a snapshot too.
+    /// The space with this number, including those of snapshots.
     #[must_use]
     pub fn space_numbered(&self, space: SpaceId) -> Option<SpaceRecord> {
         self.inner.shared.lock().core.space_record(space)
     }
 
-    /// All named spaces with their sizes, but for those of snapshots. Cost: a pass over the
+    /// All named spaces with their sizes, except those of snapshots. Cost: a pass over the
     /// directory.
     #[must_use]
     pub fn spaces(&self) -> Vec<(SpaceRecord, SpaceSize)> {
@@ -499,10 +495,10 @@ impl BlockStore {
             .collect()
     }
 
-    /// Has every block of a space that is swept from now on shown to `visitor`, in place of the
-    /// one before; `None`: to nobody. Visitors are not part of the store: register them after every
-    /// open. A visit that is on its way may end after this call. A visitor that panics is called no
-    /// more: see [`BlockStore::visitor_panic`].
+    /// Shows every block of a space that is swept from now on to `visitor`, which replaces any
+    /// previous one; `None` removes it. Visitors are not part of the store: register them after
+    /// every open. A visit in progress may end after this call. A visitor that panics is not called
+    /// again: see [`BlockStore::visitor_panic`].
     ///
     /// # Errors
     /// [`RequestError::NoTable`] if there is no such space.
@@ -514,15 +510,15 @@ impl BlockStore {
         self.inner.shared.lock().core.set_visitor(space, visitor)
     }
 
-    /// The message of the panic for which the visitor of a space is called no more; `None` if it
-    /// did not panic, or there is none.
+    /// The message of the panic that ended the visitor of a space; `None` if it did not panic, or
+    /// there is none.
     #[must_use]
     pub fn visitor_panic(&self, space: SpaceId) -> Option<String> {
         self.inner.shared.lock().core.visitor_panic(space)
     }
 
-    /// Commits everything that was accepted so far to the data devices, waits for it, and leaves a
-    /// checkpoint. What is held stays (see [`BlockStore::open_for_upkeep`]).
+    /// Writes everything accepted so far to the data devices, waits for completion, and writes a
+    /// checkpoint. Held blocks are skipped (see [`BlockStore::open_for_upkeep`]).
     ///
     /// # Errors
     /// [`Error::Closed`]; [`RetryError::Full`](crate::RetryError::Full) when the data devices have
@@ -541,7 +537,7 @@ impl BlockStore {
             }
             core.is_swept(target).then_some(Ok(()))
         })??;
-        // It spares the next open the log.
+        // The next open then need not read the log.
         self.inner.leave_checkpoint(|core| core.replay_from_next() > core.replay_from())
     }
 
@@ -570,7 +566,7 @@ impl BlockStore {
         self.inner.shared.durable()
     }
 
-    /// What the store is, does, and is bound by.
+    /// The configuration, activity and current bottleneck of the store.
     #[must_use]
     pub fn status(&self) -> Status {
         let inner = &self.inner;
@@ -585,9 +581,8 @@ impl BlockStore {
         })
     }
 
-    /// All that is counted and timed since the store was opened. What rises and falls is at most a
-    /// tenth of a second old. Nothing waits for it, and it waits for nothing. Cost: some reads of
-    /// memory, about 10,000.
+    /// All metrics since the store was opened. Gauges are at most a tenth of a second old. It
+    /// blocks nothing and is never blocked. Cost: about 10,000 reads of memory.
     #[must_use]
     pub fn metrics(&self) -> Readings {
         self.inner.shared.metrics.read()
@@ -599,12 +594,12 @@ impl BlockStore {
         self.inner.shared.metrics.text()
     }
 
-    /// Makes everything durable and ends the store, also for all other handles, tickets and
-    /// snapshots of it: every call is refused from then on, and the folder can be opened anew. If
-    /// it is closed already, that is all.
+    /// Makes everything durable and closes the store, also for all other handles, tickets and
+    /// snapshots of it: every later call is refused, and the folder can be opened again. Does
+    /// nothing if it is already closed.
     ///
     /// # Errors
-    /// [`Error::Closed`] if something could not be made durable; the store has ended all the same.
+    /// [`Error::Closed`] if something could not be made durable; the store is closed nevertheless.
     pub fn close(self) -> Result<(), Error> {
         self.inner.end()
     }
@@ -620,7 +615,7 @@ impl Inner {
                 core.request_checkpoint();
                 return None;
             };
-            // The first one that ends may have begun earlier.
+            // The first checkpoint that ends may have begun earlier.
             let is_recent = core.replay_from() >= replay_from && core.checkpointed() >= published;
             if done > before && is_recent {
                 return Some(Ok(()));
@@ -628,7 +623,7 @@ impl Inner {
             if core.is_checkpointing() {
                 return None;
             }
-            // One was given up, or was not enough.
+            // It was abandoned, or was not enough.
             if core.is_full() {
                 return Some(Err(core.full_error()));
             }
@@ -637,7 +632,7 @@ impl Inner {
         })?
     }
 
-    /// Writes a checkpoint if one `is_due`. Without room there is none, and the log has everything.
+    /// Writes a checkpoint if one `is_due`. Without room there is none, but the log has everything.
     fn leave_checkpoint(&self, is_due: impl FnOnce(&Core) -> bool) -> Result<(), Error> {
         let is_due = is_due(&self.shared.lock().core);
         if !is_due {
@@ -649,13 +644,13 @@ impl Inner {
         }
     }
 
-    /// Makes everything durable, and has a superblock say so. The store is closed at that moment.
+    /// Makes everything durable, and records that in a superblock. The store is then closed.
     fn attest(&self) -> Result<(), Error> {
         if self.access == Access::ReadOnly {
             return Ok(());
         }
-        // Who opens the store next may not have the formats of all its spaces, and needs a
-        // directory that is not to be made of the log: what is accepted has to be in it.
+        // The next process to open the store may not have the formats of all its spaces, and then
+        // cannot rebuild the directory from the log: everything accepted must be in it.
         let last = self.shared.lock().core.last();
         self.shared.wait_durable(last)?;
         self.shared.wait_until(move |core| (core.published() >= last).then_some(()))?;
@@ -668,8 +663,8 @@ impl Inner {
         self.shared.wait_until(|core| core.is_attested().then(|| core.close(ClosedError::Closed)))
     }
 
-    /// Ends the store, unless it has ended: everything is durable, nobody else waits, no thread is
-    /// left, and the folder is free.
+    /// Closes the store, unless it is closed: afterwards everything is durable, no caller waits, no
+    /// thread is left, and the folder is free.
     fn end(&self) -> Result<(), Error> {
         self.shared.check_process()?;
         let mut threads = self.threads.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -702,14 +697,14 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.shared.check_process().is_err() {
-            // All of it is the parent's: its threads, what the kernel has in hand, its locks.
+            // All of it belongs to the parent: threads, requests in the kernel, locks.
             std::mem::forget(Arc::clone(&self.shared));
             let threads = self.threads.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
             std::mem::forget(std::mem::take(threads));
             self.folder.iter().for_each(Folder::forget);
             return;
         }
-        // If it fails, nobody was promised durability for what is lost.
+        // If it fails, only updates without a promise of durability are lost.
         drop(self.end());
     }
 }

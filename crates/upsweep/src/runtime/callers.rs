@@ -1,13 +1,12 @@
-//! What becomes of callers, without the threads and locks around it: the runtime and the simulator
-//! go by the same.
+//! The protocol of callers, without threads and locks: the runtime and the simulator share it.
 //!
-//! A caller with many records [offers](Offers) them one after another, under one lock but for
-//! waits. Whoever waits until something is durable is in the [group](Groups) of its batch, and is
-//! answered with it. What waits for room without a thread is [parked](Parking).
+//! A caller with many records [submits](Offers) them one after another, under one lock except for
+//! waits. A caller that waits for durability is in the [group](Groups) of its batch, and is
+//! answered with it. A change that waits for room without a thread is [parked](Parking).
 //!
 //! Invariants: each of the records is accepted once, in order; a group is answered when its batch
-//! is durable or the store is closed, and not before; what is parked is accepted in the order in
-//! which it came.
+//! is durable or the store is closed, and not before; parked changes are accepted in order of
+//! arrival.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,36 +15,35 @@ use crate::engine::{Accept, Core, LoggedUpdate};
 use crate::error::Error;
 use crate::log::{Seq, Urgency};
 
-/// Parked changes that are offered under one lock.
+/// Maximum number of parked changes submitted under one lock.
 const PORTION: usize = 64;
 
-/// How far a caller is with records that it offers one after another.
+/// Progress of a caller that submits records one after another.
 #[derive(Debug, Default)]
 pub struct Offers {
     next: usize,
     is_anticipated: bool,
 }
 
-/// What came of one of the [`Offers`].
+/// The outcome of one of the [`Offers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offered {
     /// The next record is accepted, at this sequence.
     Accepted(Seq),
-    /// It has to wait for room: offer again when there may be some.
+    /// It has to wait for room: submit it again when there may be some.
     Wait,
     /// All are accepted.
     Over,
 }
 
 impl Offers {
-    /// Most records that are offered together: their places are looked up at one time.
+    /// Maximum number of records submitted together: their positions are looked up at once.
     pub const RECORDS_MAX: usize = 64;
 
-    /// Offers the next of `records`, of which there are at most [`Offers::RECORDS_MAX`], the same
-    /// in all calls.
+    /// Submits the next of `records`, at most [`Offers::RECORDS_MAX`] and the same in all calls.
     ///
     /// # Errors
-    /// As [`Core::modify`]; the record at fault is not accepted, those before it are.
+    /// As [`Core::modify`]; the failing record is not accepted, those before it are.
     pub fn offer(
         &mut self,
         core: &mut Core,
@@ -73,7 +71,7 @@ impl Offers {
     }
 }
 
-/// Who waits until something is durable, by the number of the batch that it is in.
+/// Waiters for durability, by the number of their batch.
 #[derive(Debug)]
 pub struct Groups<W>(BTreeMap<u64, W>);
 
@@ -84,12 +82,12 @@ impl<W> Default for Groups<W> {
 }
 
 impl<W: Default> Groups<W> {
-    /// Those who wait for the batch that has `seq`, or will have it.
+    /// The waiters for the batch that has `seq`, or will have it.
     pub fn of(&mut self, core: &Core, seq: Seq) -> &mut W {
         self.0.entry(core.log().batch_of(seq)).or_default()
     }
 
-    /// Hands those to `answer` who wait no more: their batch is durable, or the store is closed.
+    /// Passes waiters to `answer` whose batch is durable, or all if the store is closed.
     pub fn end(&mut self, core: &Core, mut answer: impl FnMut(W)) {
         let awaited = match core.closed() {
             Some(_) => u64::MAX,
@@ -102,31 +100,31 @@ impl<W: Default> Groups<W> {
     }
 }
 
-/// What came of a parked change that was offered.
+/// The outcome of submitting a parked change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// There is no room for it.
     Waits,
-    /// It is accepted, or refused for good.
+    /// It is accepted, or finally refused.
     Over,
-    /// Whoever declared it has taken it back.
+    /// Its caller has withdrawn it.
     TakenBack,
 }
 
-/// Who is to look for room after some of what is parked was offered.
+/// What to do after a portion of the parked changes was submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// There is more to offer, and may be room.
+    /// There are more to submit, and there may be room.
     pub asks_again: bool,
-    /// There may be room for others, who wait with a thread.
+    /// There may be room for waiting threads.
     pub hands_on: bool,
 }
 
-/// Changes that wait for room without a thread, in the order in which they came.
+/// Changes that wait for room without a thread, in order of arrival.
 #[derive(Debug)]
 pub struct Parking<T> {
     changes: VecDeque<T>,
-    /// Whether the last room, where threads waited too, was for changes.
+    /// Whether parked changes had the last turn while threads waited too.
     had_turn: bool,
 }
 
@@ -137,7 +135,8 @@ impl<T> Default for Parking<T> {
 }
 
 impl<T> Parking<T> {
-    /// Whether nothing waits. What comes may be offered at once then, and else has to be parked.
+    /// Whether none waits. If so, a new change may be submitted at once; otherwise it has to be
+    /// parked.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
@@ -148,13 +147,12 @@ impl<T> Parking<T> {
         self.changes.iter()
     }
 
-    /// Parks a change behind all others.
+    /// Parks a change after all others.
     pub fn push(&mut self, change: T) {
         self.changes.push_back(change);
     }
 
-    /// Whether room that may be there is for parked changes. Where threads wait too, they have it
-    /// by turns.
+    /// Whether parked changes may use available room. If threads wait too, they take turns.
     pub fn take_turn(&mut self, threads_wait: bool) -> bool {
         if self.is_empty() {
             return false;
@@ -163,7 +161,7 @@ impl<T> Parking<T> {
         self.had_turn
     }
 
-    /// Has a portion of the changes offered, from the front.
+    /// Submits a portion of the changes, from the front.
     pub fn admit(&mut self, mut offer: impl FnMut(&T) -> Turn) -> Admitted {
         let (mut has_room, mut is_taken) = (true, false);
         for _ in 0..PORTION {

@@ -1,11 +1,11 @@
 //! The clocks of production: microseconds since the store was opened, and the time of day.
 //!
-//! The time of day matters to records that expire, and to nothing else. What the sweep drops of
-//! them must not be missed, whenever it comes by. So every query and every update judges as of a
-//! moment, and no update is accepted as of a moment before the time through which the sweep drops:
+//! The time of day affects only expiring records. When the sweep drops them must make no
+//! difference. So every query and every update is evaluated as of a time, and no update is accepted
+//! as of a time before the one up to which the sweep drops records:
 //! - The time of day never goes back while a store is open, whatever the system's does.
-//! - An update takes its [`Moment`] before it is offered, and keeps it until it is accepted. The
-//!   sweep drops what has expired by the earliest moment that somebody has, or by now.
+//! - An update takes its [`Moment`] before it is submitted, and holds it until it is accepted. The
+//!   sweep drops what has expired by the earliest moment held, or by now.
 
 #![expect(clippy::disallowed_methods, reason = "the runtime is where time enters the system")]
 
@@ -39,7 +39,7 @@ impl Clock {
     }
 }
 
-/// Where a store reads the time of day: by default the clock of the system.
+/// The source of a store's time of day: by default the system clock.
 #[derive(Clone)]
 pub struct WallClock(Arc<dyn Fn() -> SystemTime + Send + Sync>);
 
@@ -63,8 +63,8 @@ impl Debug for WallClock {
     }
 }
 
-/// A time of day in microseconds since the Unix epoch, as records have it: 0 for one before that,
-/// the largest number, which never comes, for one more than 584,000 years after.
+/// A time of day in microseconds since the Unix epoch, as stored in records: 0 if it is before the
+/// epoch; the largest number, which never comes, if it is more than 584,000 years after.
 #[must_use]
 pub fn unix_us(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -77,7 +77,7 @@ pub(super) struct TimeOfDay {
     clock: WallClock,
     /// The latest that was read.
     latest_us: AtomicU64,
-    /// The moments as of which updates are being declared, and how many of each.
+    /// The moments held by updates being declared, with counts.
     moments: Mutex<BTreeMap<u64, u64>>,
 }
 
@@ -94,7 +94,7 @@ impl TimeOfDay {
     pub(super) fn moment(self: &Arc<Self>) -> Moment {
         self.now_us();
         let mut moments = self.moments.lock();
-        // Under the lock: not before what a sweep was told meanwhile.
+        // Under the lock, so that it is not before a time given to a sweep meanwhile.
         let us = self.latest_us.load(Ordering::Relaxed);
         *moments.entry(us).or_default() += 1;
         Moment { us, of: Arc::clone(self) }
@@ -108,8 +108,8 @@ impl TimeOfDay {
     }
 }
 
-/// A time of day as of which an update is declared. As long as it is there, the sweep keeps what
-/// expires later.
+/// A time of day as of which an update is declared. While it is held, the sweep keeps records that
+/// expire later.
 #[derive(Debug)]
 #[must_use = "it has to be there until the update is accepted"]
 pub struct Moment {
@@ -137,19 +137,19 @@ impl Drop for Moment {
 }
 
 impl BlockStore {
-    /// The time of day, in microseconds since the Unix epoch, as of which a query says what has
-    /// expired. It does not go back while the store is open.
+    /// The time of day, in microseconds since the Unix epoch, as of which a query determines
+    /// expiry. It does not go back while the store is open.
     ///
-    /// A query reads it after it has looked at the block: what the sweep had dropped by then has
-    /// expired by then.
+    /// A query reads it after the block: whatever the sweep had dropped by then has expired by
+    /// then.
     #[must_use]
     pub fn time_of_day_us(&self) -> u64 {
         self.inner.shared.time_of_day.now_us()
     }
 
-    /// A moment as of which an update is declared whose effect depends on whether a record has
-    /// expired: the update carries it, and whoever declares it keeps it until the update is
-    /// accepted. Until then the sweep keeps all that expires later, in the whole store.
+    /// A moment for an update whose effect depends on whether a record has expired: the update
+    /// carries it, and the caller holds it until the update is accepted. Until then the sweep keeps
+    /// everything that expires later, in the whole store.
     pub fn moment(&self) -> Moment {
         self.inner.shared.time_of_day.moment()
     }

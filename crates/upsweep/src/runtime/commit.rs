@@ -1,15 +1,15 @@
-//! Callers that wait for the log: who writes a batch, and how its callers are woken.
+//! Callers that wait for the log: which thread writes a batch, and how its callers are woken.
 //!
-//! Steps of a durable update: it is accepted; if a device had a free place, the write of its batch
-//! comes out of that, and the caller does the write itself, as it would only wait for it otherwise.
-//! If not, the batch goes out when an earlier one completes, through the bank, and the driver takes
-//! its completion. All callers of a batch sleep on one [`Group`], and are woken by one call. Who
-//! does not want to sleep leaves a [`Call`] instead, which a thread of its own makes.
+//! Steps of a durable update: it is accepted; if a device has a free slot, this yields the write of
+//! its batch, which the caller performs itself, as it would only wait for it otherwise. If not, the
+//! batch is submitted through the bank when an earlier one completes, and the driver handles its
+//! completion. All callers of a batch sleep on one [`Group`], and are woken by one call. A caller
+//! that does not want to sleep registers a [`Call`] instead, which a separate thread makes.
 //!
-//! Invariants: [`Shared::durable`] and `closed` change before a group is woken, so nobody sleeps
-//! through it; a group is of one batch, so nobody is woken without need; a caller that writes tells
-//! the core how that went before it returns, whether its own update is durable by then or not; a
-//! call that was left is made once.
+//! Invariants: [`Shared::durable`] and `closed` change before a group is woken, so no wake-up is
+//! lost; a group has one batch, so there are no needless wake-ups; a caller that writes reports the
+//! result to the core before it returns, whether or not its own update is durable by then; a
+//! registered call is made once.
 
 #![expect(clippy::disallowed_types, reason = "the runtime is where threads meet")]
 
@@ -26,13 +26,13 @@ use crate::error::{ClosedError, Error};
 use crate::log::Seq;
 use crate::metrics::LockCause;
 
-/// What is called when something is over.
+/// A callback for completion.
 pub(super) type Call = Box<dyn FnOnce() + Send>;
 
 /// The callers that sleep until one batch is durable.
 #[derive(Default)]
 struct Group {
-    /// Held between a look at what is waited for and the sleep.
+    /// Held from checking the condition until sleeping.
     looking: std::sync::Mutex<()>,
     over: Condvar,
 }
@@ -46,20 +46,20 @@ impl Group {
     }
 
     fn wake(&self) {
-        // Whoever has looked before this sleeps now.
+        // Every waiter that checked before this is asleep now.
         drop(self.looking.lock());
         self.over.notify_all();
     }
 }
 
-/// Who waits for one batch.
+/// The waiters for one batch.
 #[derive(Default)]
 pub(super) struct Waiting {
     sleepers: Arc<Group>,
     calls: Vec<Call>,
 }
 
-/// Who is to be woken.
+/// The waiters to wake.
 #[derive(Default)]
 pub(super) struct Woken {
     groups: Vec<Arc<Group>>,
@@ -75,7 +75,7 @@ impl Waiting {
 }
 
 impl Woken {
-    /// All who waited for a batch that is durable.
+    /// Adds all waiters of a durable batch.
     pub(super) fn group(&mut self, waiting: Waiting) {
         self.groups.push(waiting.sleepers);
         self.calls.extend(waiting.calls);
@@ -102,7 +102,7 @@ impl Woken {
     }
 }
 
-/// Takes out the youngest write of the log.
+/// Takes out the latest log write.
 fn take_log_write(requests: &mut Vec<Request>) -> Option<Request> {
     let position = requests.iter().rposition(|request| request.hint.class == Class::Log)?;
     Some(requests.swap_remove(position))
@@ -130,7 +130,8 @@ impl Shared {
             return Ok(());
         };
         let group = Arc::clone(&waiting_for(&mut guard, seq).sleepers);
-        // Who waits for a batch may as well write it: that saves waking the driver and being woken.
+        // A caller that waits for a batch may as well write it: that saves waking the driver and
+        // being woken.
         if let Some(write) = self.pump_but(guard, take_log_write) {
             let completion = self.performer.perform(write);
             let mut guard = self.lock_for(LockCause::Completion);
@@ -140,8 +141,8 @@ impl Shared {
         self.sleep_until_durable(&group, seq)
     }
 
-    /// How it ended for the update with this sequence. `None` if it is on its way: then `call` is
-    /// made once it is over.
+    /// The outcome of the update with this sequence. `None` if it is in flight: then `call` is made
+    /// when it completes.
     pub(super) fn outcome_or(
         &self,
         seq: Seq,
@@ -172,7 +173,7 @@ impl Shared {
         self.final_outcome(seq)
     }
 
-    /// How it ended for the update with this sequence, as it has.
+    /// The outcome of the update with this sequence, which must have completed.
     pub(super) fn final_outcome(&self, seq: Seq) -> Result<(), Error> {
         if self.durable() >= seq {
             return Ok(());

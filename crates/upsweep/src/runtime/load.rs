@@ -1,8 +1,8 @@
-//! Bulk loads: what they hand over, what fits into a block, and how they are carried out.
+//! Bulk loads: their blocks, the limits of a block, and how they are carried out.
 //!
 //! Steps: the caller's thread takes blocks, which is where records are packed, and gathers them
-//! into chunks; a thread of the load checks each chunk, makes its images and has them written. So
-//! the two share the processor time that every byte costs, and neither waits for the device.
+//! into chunks; a thread of the load checks each chunk, makes its images and submits their writes.
+//! So the two share the processor time per byte, and neither waits for the device.
 
 #![expect(
     clippy::disallowed_methods,
@@ -20,25 +20,24 @@ use crate::engine::format::image_format;
 use crate::engine::{BlockSizes, Chunk, Core, LoadTarget, LoadedBlock, RunId, SpaceId};
 use crate::error::{Error, RequestError, RetryError};
 
-/// Bytes of blocks that are written together, if it is not one block with many large values.
+/// Bytes of blocks that are written together, unless it is one block with many large values.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Bytes on their way from which on no more chunks follow: while one is made ready, others are
-/// written or wait for a flush.
+/// Limit of bytes in flight: while one chunk is prepared, others are written or wait for a flush.
 const BYTES_ON_THEIR_WAY: usize = 8 * CHUNK_BYTES;
-/// Packed chunks that wait for the thread that writes them.
+/// Maximum number of packed chunks that wait for the writing thread.
 const PACKED_MAX: usize = 2;
 
-/// Blocks that follow one another, enough to be written together.
+/// Consecutive blocks, enough to be written together.
 #[derive(Default)]
 struct PackedBlocks {
     blocks: Vec<LoadedBlock>,
-    /// Of their bodies and large values.
+    /// Bytes of their bodies and large values.
     bytes: usize,
-    /// The key of the block behind them, if there is one.
+    /// The key of the block after them, if there is one.
     high: Option<Vec<u8>>,
 }
 
-/// What a bulk load has brought in.
+/// Summary of a bulk load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LoadSummary {
@@ -46,14 +45,14 @@ pub struct LoadSummary {
     pub records: u64,
     /// Blocks that hold them.
     pub blocks: u64,
-    /// Large values, which live outside of these blocks.
+    /// Large values, which are stored outside these blocks.
     pub values: u64,
     /// Bytes of the bodies of blocks and large values together.
     pub bytes: u64,
 }
 
 impl LoadSummary {
-    /// Counts a block that was brought in.
+    /// Counts a loaded block.
     pub fn add(&mut self, block: &LoadedBlock) {
         self.records += u64::from(block.records);
         self.blocks += 1;
@@ -62,14 +61,14 @@ impl LoadSummary {
     }
 }
 
-/// What fits into the blocks of a load.
+/// The limits of the blocks of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockLimits {
     /// Target sizes of a block with its header and key.
     pub block_sizes: BlockSizes,
-    /// Bytes of the blocks that the store has already.
+    /// Bytes of the store's existing blocks.
     pub image_bytes: u64,
-    /// Values above this many bytes live outside of their block.
+    /// Values above this many bytes are stored outside their block.
     pub inline_value_bytes_max: usize,
 }
 
@@ -85,16 +84,16 @@ impl BlockLimits {
         }
     }
 
-    /// Length that the body of the block with this key is to have at most, in bytes, unless it
-    /// holds a single record. `loaded_bytes` are those of the blocks before it, and as many may be
-    /// to come: the more data, the larger blocks are.
+    /// Target maximum length of the body of the block with this key, in bytes, unless it holds a
+    /// single record. `loaded_bytes` are those of the blocks before it; as many more are assumed to
+    /// follow: the more data, the larger blocks are.
     #[must_use]
     pub fn body_bytes(&self, block_key: &[u8], loaded_bytes: u64) -> usize {
         let target = self.block_sizes.target_for(self.image_bytes + 2 * loaded_bytes);
         image_format::body_bytes_max(target as usize, block_key)
     }
 
-    /// Length that it may have.
+    /// Maximum length of its body, in bytes.
     fn body_bytes_max(&self, block_key: &[u8]) -> usize {
         image_format::body_bytes_max(self.block_sizes.most as usize, block_key)
     }
@@ -102,13 +101,13 @@ impl BlockLimits {
 
 impl BlockStore {
     /// Fills an empty space of ordered blocks with whole `blocks`, in the order of their keys: all
-    /// of them, or none if this returns an error, now and after any crash. An error among the
-    /// blocks ends the load and comes back. When it returns, everything is on stable media. Updates
-    /// of the space meanwhile are accepted, and keep it from being filled.
+    /// of them, or none if this returns an error, also after a crash. An error among the blocks
+    /// ends the load and is returned. When this returns, everything is on stable media. Updates of
+    /// the space meanwhile are accepted, and make the load fail.
     ///
     /// Cost: every block is written once, in the order in which they come; one log record per
-    /// megabyte. One thread more while it lasts. Memory besides the budget: about 12 MiB; with
-    /// large values three blocks more, each with all of its own.
+    /// megabyte; one additional thread. Memory besides the budget: about 12 MiB; with large values,
+    /// three more blocks, each with all its large values.
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::NotEmpty`]; [`RequestError::ReadOnly`];
@@ -135,7 +134,7 @@ impl BlockStore {
         Ok(summary)
     }
 
-    /// Has all `blocks` written, and waits for them.
+    /// Writes all `blocks`, and waits for them.
     fn load_all(
         &self,
         target: &LoadTarget,
@@ -150,7 +149,7 @@ impl BlockStore {
                 .map_err(|error| RetryError::NoThread(error.to_string()))?;
             let summary = pack_all(blocks, &hand_over);
             drop(hand_over);
-            // What ends the writer ends the packing too, and is the reason.
+            // An error of the writer ends the packing too, and is the one to report.
             let written = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             written.and(summary)
         })
@@ -190,7 +189,7 @@ impl BlockStore {
     }
 }
 
-/// A load that is given up unless it comes to its end.
+/// A load that is abandoned unless it is finished.
 struct Unfinished<'a> {
     store: &'a BlockStore,
     hidden: Option<SpaceId>,
@@ -206,7 +205,7 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-/// Gathers `blocks` into chunks and hands them over; ends early if nobody takes them any more.
+/// Gathers `blocks` into chunks and hands them over; ends early if the writer has ended.
 fn pack_all(
     blocks: &mut dyn Iterator<Item = Result<LoadedBlock, Error>>,
     hand_over: &SyncSender<PackedBlocks>,
@@ -227,13 +226,13 @@ fn pack_all(
         chunk.blocks.push(block);
     }
     if !chunk.blocks.is_empty() {
-        // If nobody takes it, the thread that should have has ended with an error.
+        // If it is not received, the writer has ended with an error.
         drop(hand_over.send(chunk));
     }
     Ok(summary)
 }
 
-/// Whether a block can be taken as it is; `high` is the key of the next.
+/// Checks that a block is valid; `high` is the key of the next.
 fn check_block(
     format: &dyn BlockFormat,
     limits: BlockLimits,

@@ -1,9 +1,9 @@
 //! The runtime: threads, clock and files around the deterministic core, and the block API.
 //!
 //! One mutex guards the core, another the submitting side of the devices, where system calls take
-//! long. Callers take the first for the short time of a call; one *driver* thread waits for
-//! completions without it; *worker* threads run jobs without it. Nobody holds it while waiting for
-//! a device, so reads do not block behind the sweep.
+//! long. Callers hold the first for the short time of a call; one *driver* thread waits for
+//! completions without it; *worker* threads run jobs without it. No thread holds it while waiting
+//! for a device, so reads do not block behind the sweep.
 //!
 //! A store is a folder with a description (`store.json`), a lock file, and by default its data and
 //! log files; see [`layout`].

@@ -1,5 +1,4 @@
-//! The devices of a store that is to be made: their paths and sizes, checked before anything is
-//! made or written.
+//! The devices of a new store: their paths and sizes, checked before anything is made or written.
 
 #![expect(clippy::disallowed_methods, reason = "the runtime is where files enter the system")]
 
@@ -16,18 +15,18 @@ use crate::engine::policy::{
 };
 use crate::error::{Error, RequestError};
 
-/// What a new store will lie on.
+/// The devices of a new store.
 pub(super) struct NewDevices {
     /// The devices as the description names them.
     pub(super) names: Names,
-    /// All of them in the order of the bank. Those that are not there are files to be made.
+    /// All of them in the order of the bank. Those that do not exist are files to be made.
     pub(super) paths: Vec<HostPath>,
-    /// Most bytes of the ring in a log file.
+    /// Maximum size of the ring in a log file, in bytes.
     log_bytes: u64,
 }
 
 impl NewDevices {
-    /// What `options` ask for, if it can be had.
+    /// The devices that `options` ask for, if they are valid.
     pub(super) fn check(folder: &Path, options: &CreateOptions) -> Result<Self, Error> {
         let log_bytes = log_bytes(options, options.log.len())?;
         let data = named(&options.data, "data-0")?;
@@ -48,12 +47,12 @@ impl NewDevices {
         Ok(Self { names: Names { data, log }, paths, log_bytes })
     }
 
-    /// As [`size`], of a bank that has the paths opened.
+    /// As [`size`], for a bank that has opened the paths.
     pub(super) fn size(&self, devices: &mut HostDevices) -> Result<Vec<u64>, Error> {
         size(devices, self.names.data.len(), self.log_bytes)
     }
 
-    /// What each device lies on: the number of its file system, if it is a file.
+    /// The location of each device: the number of its file system, if it is a file.
     pub(super) fn places(&self, folder: &Path) -> Vec<Option<u64>> {
         let place = |path: &PathBuf| {
             let found = fs::metadata(folder.join(path)).ok().filter(fs::Metadata::is_file);
@@ -63,7 +62,7 @@ impl NewDevices {
     }
 }
 
-/// How much each log device of a new store takes, with so many of them.
+/// The size of each log device of a new store with this many of them.
 pub(super) fn log_bytes(options: &CreateOptions, log_devices: usize) -> Result<u64, Error> {
     let bytes = options.log_bytes.unwrap_or(LOG_BYTES_DEFAULT);
     if !(LOG_BYTES_MIN..=LOG_BYTES_MAX).contains(&bytes) {
@@ -77,9 +76,9 @@ pub(super) fn log_bytes(options: &CreateOptions, log_devices: usize) -> Result<u
     Ok(bytes)
 }
 
-/// Gives devices that are empty and can grow, as new files, the size with which they begin, and
-/// checks that of all others. The first `data_devices` are for data, the others for the log.
-/// Returns how long the ring on each log device may become, in bytes.
+/// Sets the initial size of devices that are empty and can grow, as new files, and checks that of
+/// all others. The first `data_devices` are for data, the others for the log. Returns the maximum
+/// size of the ring on each log device, in bytes.
 pub(super) fn size(
     devices: &mut dyn Bank,
     data_devices: usize,
@@ -117,7 +116,7 @@ pub(super) fn size(
     Ok(rings)
 }
 
-/// The paths as a description has them: what was given in full, or a file inside the store.
+/// The paths as a description has them: absolute, or a file inside the store.
 fn named(paths: &[PathBuf], file: &str) -> Result<Vec<PathBuf>, Error> {
     if paths.is_empty() {
         return Ok(vec![PathBuf::from(file)]);
@@ -126,7 +125,7 @@ fn named(paths: &[PathBuf], file: &str) -> Result<Vec<PathBuf>, Error> {
         let path = absolute(path)?;
         match path.to_str() {
             Some(_) => Ok(path),
-            // The description is JSON, which has no other text.
+            // The description is JSON, which is always UTF-8.
             None => Err(path_error(&path, "not UTF-8; give a path that is")),
         }
     };
@@ -137,7 +136,7 @@ fn absolute(path: &Path) -> Result<PathBuf, Error> {
     std::path::absolute(path).map_err(|error| path_error(path, error))
 }
 
-/// The path without links and detours, as far as it is there.
+/// The canonical path, as far as it exists.
 fn place(path: &Path) -> PathBuf {
     match (fs::canonicalize(path), path.parent(), path.file_name()) {
         (Ok(found), _, _) => found,

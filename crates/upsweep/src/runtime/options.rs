@@ -1,5 +1,4 @@
-//! Options of stores, which are set by methods so that there may be more of them one day, and of
-//! changes.
+//! Options of stores and of changes. Methods set those of stores, so that more can be added later.
 
 use std::path::PathBuf;
 
@@ -40,7 +39,7 @@ impl CreateOptions {
     }
 }
 
-/// How to open a store: the defaults, and what is set otherwise.
+/// How to open a store: the defaults, unless set otherwise.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct OpenOptions {
@@ -48,15 +47,15 @@ pub struct OpenOptions {
     pub memory_bytes: usize,
     /// Threads that apply updates; 0: one per processor, at most 4.
     pub workers: usize,
-    /// Most blocks of a run (1 to 1024; paper: 32). None: 32, but not more than 4 MiB of blocks,
-    /// because the memory for the buffers of runs grows with their length in bytes.
+    /// Maximum number of blocks of a run (1 to 1024; paper: 32). None: 32, but not more than 4 MiB
+    /// of blocks, because the memory for the buffers of runs grows with their length in bytes.
     pub run_blocks_max: Option<usize>,
-    /// Least part of a run's bytes in blocks with waiting updates, in per cent (paper: 50).
+    /// Minimum fraction of a run's bytes in blocks with waiting updates, in per cent (paper: 50).
     pub run_density_percent_min: u32,
     /// Batches in flight per log device (1 to 16; paper: 2). A new log is short and has room for 6;
     /// after it has grown, the next open allows more.
     pub log_depth: u8,
-    /// Where the time of day comes from: the system, unless a test brings a clock of its own.
+    /// The source of the time of day: the system, unless a test sets another clock.
     pub wall_clock: WallClock,
 }
 
@@ -82,7 +81,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// The configuration of a store that is opened so.
+    /// The configuration of a store opened with these options.
     pub(super) fn config(&self, shape: &Shape) -> Result<Config, Error> {
         let options = policy::Options {
             memory_bytes: self.memory_bytes,
@@ -147,8 +146,7 @@ pub enum Durability {
     /// When the change is on stable media.
     #[default]
     Wait,
-    /// As soon as there is room for it; the change is on its way, and the `Ticket` can be waited
-    /// on.
+    /// As soon as there is room for it; the change is in flight, and the `Ticket` can be waited on.
     Ticket,
     /// As soon as there is room for it; the change may wait a bounded time (5 ms) for others to
     /// share its log batch.

@@ -1,13 +1,14 @@
-//! Changes that wait for room without a thread.
+//! Changes that wait for room without blocking a thread.
 //!
 //! A change that finds no room, or others before it, is *parked*: it waits in a queue, with its
-//! updates and the waker of its future. Whoever finds that there may be room asks the driver, which
-//! offers the changes again, a portion at a time, from the front.
+//! updates and the waker of its future. A thread that finds that there may be room asks the driver,
+//! which submits the changes again, a portion at a time, from the front.
 //!
-//! Invariants: parked changes are accepted in the order in which they came; one that was taken back
-//! is not accepted later; no lock but that of the core is held while code of the application runs;
-//! where threads wait for room too, every other time that there may be room is theirs, so neither
-//! starves. The driver also looks when it was idle, so a wake-up that a bank loses is made up for.
+//! Invariants: parked changes are accepted in order of arrival; one that was taken back is not
+//! accepted later; no lock except that of the core is held while application code runs; if threads
+//! wait for room too, they and parked changes take turns when there may be room, so neither
+//! starves. The driver also checks after being idle, which compensates for a wake-up that a bank
+//! loses.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -50,7 +51,7 @@ impl OwnedUpdate {
     }
 }
 
-/// A change that is declared when it is first polled; a [`Future`] of no particular executor. See
+/// A change that is declared when it is first polled; a [`Future`] for any executor. See
 /// [`BlockStore::modify_async`](super::BlockStore::modify_async).
 #[must_use = "a change is declared when it is first polled"]
 pub struct PendingChange {
@@ -112,7 +113,7 @@ impl PendingChange {
         })
     }
 
-    /// What comes of a stage, and what the future resolves to if that is its end.
+    /// Advances a stage: the next one, and the result of the future if that is the last.
     fn step(
         &self,
         stage: Stage,
@@ -153,7 +154,7 @@ impl Future for PendingChange {
     type Output = Result<Ticket, Error>;
 
     /// # Panics
-    /// If it is polled after its end.
+    /// If it is polled after completion.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let stage = std::mem::replace(&mut self.stage, Stage::Over);
         let (stage, outcome) = self.step(stage, context);
@@ -165,12 +166,12 @@ impl Future for PendingChange {
 impl Drop for PendingChange {
     fn drop(&mut self) {
         let shared = &self.inner.shared;
-        // In a fork, another thread of the parent may have the locks for ever.
+        // In a fork, a thread of the parent may hold the locks forever.
         if let Stage::Parked(parked) = &self.stage
             && shared.check_process().is_ok()
         {
             parked.take_back(shared);
-            // Those behind it may have room.
+            // There may be room for those behind it.
             shared.ask_to_admit();
         }
     }
@@ -184,10 +185,10 @@ pub(super) struct Parked {
     slot: Mutex<Slot>,
 }
 
-/// What a change has in common with its future.
+/// The state that a change shares with its future.
 #[derive(Default)]
 struct Slot {
-    /// None while they are being offered.
+    /// Empty while they are being submitted.
     updates: Vec<OwnedUpdate>,
     waker: Option<Waker>,
     outcome: Option<Result<Seq, Error>>,
@@ -196,7 +197,7 @@ struct Slot {
 }
 
 impl Parked {
-    /// How it ended, if it has; if not, `waker` is woken when it does.
+    /// Its outcome, if it has one; if not, `waker` is woken when it does.
     fn outcome_or_waker(&self, waker: &Waker) -> Option<Result<Seq, Error>> {
         let mut slot = self.slot.lock();
         let outcome = slot.outcome.take();
@@ -208,7 +209,7 @@ impl Parked {
         outcome
     }
 
-    /// Has it not accepted any more, unless it was.
+    /// Withdraws it, unless it was already accepted.
     fn take_back(&self, shared: &Shared) {
         let mut slot = self.slot.lock();
         slot.is_taken_back = true;
@@ -221,7 +222,8 @@ impl Parked {
         }
     }
 
-    /// Offers it; `None` if it still waits for room, else how it ended, unless it was taken back.
+    /// Submits it; `None` if it still waits for room, otherwise its outcome, unless it was taken
+    /// back.
     fn offer(
         &self,
         core: &mut Core,
@@ -252,7 +254,7 @@ impl Parked {
         }
     }
 
-    /// Leaves how it ended, and returns what wakes whoever polls it.
+    /// Stores its outcome, and returns the waker of the task that polls it.
     fn end(&self, shared: &Shared, outcome: Result<Seq, Error>) -> Option<Call> {
         let mut slot = self.slot.lock();
         slot.outcome = Some(outcome);
@@ -265,7 +267,7 @@ impl Parked {
         Some(Box::new(move || waker.wake()))
     }
 
-    /// Ends it, for the store has ended.
+    /// Ends it because the store has closed.
     pub(super) fn end_closed(&self, shared: &Shared, woken: &mut Woken) {
         let call = self.end(shared, Err(ClosedError::Closed.into()));
         call.into_iter().for_each(|call| woken.call(call));
@@ -273,10 +275,10 @@ impl Parked {
 }
 
 impl Shared {
-    /// Has the change accepted, or parks it; returns its sequence, or what it waits in.
+    /// Submits the change, or parks it; returns its sequence, or its parked state.
     fn offer_or_park(&self, change: Parked) -> Result<Result<Seq, Arc<Parked>>, Error> {
         let mut guard = self.lock();
-        // Nobody looks at what is parked once the store is closed.
+        // Parked changes are not processed once the store is closed.
         if let Some(reason) = guard.core.closed() {
             return Err(reason.clone().into());
         }
@@ -295,19 +297,19 @@ impl Shared {
         Ok(Err(change))
     }
 
-    /// Has the driver offer what is parked.
+    /// Asks the driver to submit parked changes.
     pub(super) fn ask_to_admit(&self) {
         if !self.admits.swap(true, Ordering::AcqRel) {
             self.wake_driver();
         }
     }
 
-    /// Whether the driver was asked to offer what is parked.
+    /// Whether the driver was asked to submit parked changes.
     pub(super) fn is_asked_to_admit(&self) -> bool {
         self.admits.swap(false, Ordering::AcqRel)
     }
 
-    /// Offers a portion of what is parked.
+    /// Submits a portion of the parked changes.
     pub(super) fn admit(&self) {
         let mut guard = self.lock();
         let now_us = self.clock.now_us();

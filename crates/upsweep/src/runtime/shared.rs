@@ -1,4 +1,5 @@
-//! What callers, driver and workers share: the core under a mutex, the devices, and who waits.
+//! The state shared by callers, driver and workers: the core under a mutex, the devices, and the
+//! waiters.
 
 #![expect(clippy::disallowed_types, reason = "the runtime is where threads meet")]
 #![expect(clippy::disallowed_methods, reason = "the runtime is where threads meet")]
@@ -26,33 +27,33 @@ use crate::error::{ClosedError, Error, RequestError};
 use crate::log::{Seq, Urgency};
 use crate::metrics::{Histogram, LockCause, Metrics};
 
-/// The one record whose latency is measured at this time: one after the other are enough to know
-/// the distribution, and cost nothing per record.
+/// The record whose latency is currently measured. Measuring one record at a time is enough for the
+/// distribution, and costs nothing per record.
 #[derive(Default)]
 pub(super) struct Sampling(Option<Sample>);
 
 impl Sampling {
-    /// Measures the record just accepted, unless another is on its way.
+    /// Measures the record just accepted, unless another is being measured.
     pub(super) fn note_accepted(&mut self, seq: Seq, began_us: u64) {
         self.0.get_or_insert(Sample { seq, began_us });
     }
 }
 
-/// An accepted record that is watched until it is durable.
+/// An accepted record that is measured until it is durable.
 struct Sample {
     seq: Seq,
-    /// When the call that offered it began.
+    /// When the call that submitted it began.
     began_us: u64,
 }
 
-/// Longest time between two looks of a thread that waits.
+/// Longest time between two checks of a waiting thread.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Time for which a thread whose own pump has changed what it waits for still lets go of the lock:
-/// were it to look again at once, and again, whoever has to do something for it would never get in.
+/// Time for which a thread releases the lock even if its own pump has changed what it waits for: if
+/// it rechecked at once, repeatedly, the threads that it depends on would never get the lock.
 const GIVE_WAY: Duration = Duration::from_micros(1);
 
-/// Something that threads wait for. Telling it costs nothing while nobody waits.
+/// A condition that threads wait for. Signalling costs nothing without waiters.
 #[derive(Default)]
 struct Signal {
     condvar: Condvar,
@@ -71,13 +72,13 @@ impl Signal {
     }
 }
 
-/// The core is told what has expired as often as this, in microseconds: to read the clock at every
-/// pump would cost more than what is dropped sooner is worth.
+/// Interval at which the core is told what has expired, in microseconds: reading the clock at every
+/// pump would cost more than dropping records sooner would gain.
 const EXPIRED_AGE_US_MAX: u64 = 10_000;
 
 thread_local! {
-    /// The store whose core this thread is in, or whose job it does: code of the application that
-    /// is called there must not wait for it. By address; 0: none.
+    /// The store whose core this thread is in, or whose job it runs: application code called there
+    /// must not wait for it. By address; 0: none.
     static INSIDE: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -107,12 +108,12 @@ pub(super) struct State {
     pub(super) view_waiters: BTreeMap<ViewId, Arc<ViewWaiter>>,
     /// Changes that wait for room without a thread.
     pub(super) parked: Parking<Arc<Parked>>,
-    /// When the driver will pump by itself.
+    /// When the driver will next pump without an event.
     pub(super) driver_deadline_us: u64,
-    /// When the core is told next what has expired.
+    /// When the core is next told what has expired.
     expired_due_us: u64,
-    /// How often the core has said that there may be room, and how often it had when callers who
-    /// wait for room were last woken.
+    /// How often the core has signalled possible room, and that count when callers that wait for
+    /// room were last woken.
     room_events: (u64, u64),
     pub(super) sample: Sampling,
 }
@@ -120,9 +121,9 @@ pub(super) struct State {
 /// Why [`BlockStore::modify_each`](super::BlockStore::modify_each) ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartlyAccepted {
-    /// How many records were accepted before the one at fault.
+    /// How many records were accepted before the failing one.
     pub accepted: u64,
-    /// What is wrong with that one.
+    /// The error of that one.
     pub error: Error,
 }
 
@@ -132,8 +133,8 @@ impl From<PartlyAccepted> for Error {
     }
 }
 
-/// What the core has asked for, to be seen to without the lock: a thread that wakes another one may
-/// have to give it the processor at once.
+/// The core's actions, to be carried out without the lock: a thread that wakes another one may be
+/// preempted by it at once.
 struct Outbox {
     requests: Vec<Request>,
     jobs: Vec<Job>,
@@ -144,15 +145,15 @@ struct Outbox {
 pub(super) struct Locked<'a> {
     guard: MutexGuard<'a, State>,
     since: Instant,
-    /// Where the time is recorded for which the mutex is held.
+    /// Records the time for which the mutex is held.
     held: &'a Histogram,
-    /// A thread may come here while it panics for a reason of its own, to close its store.
+    /// A thread that is already panicking may lock to close its store.
     was_panicking: bool,
     _inside: Inside,
 }
 
 impl Locked<'_> {
-    /// Sleeps, without the lock, until `condvar` is notified or for so long.
+    /// Sleeps, without the lock, until `condvar` is notified or `timeout` has passed.
     fn sleep(&mut self, condvar: &Condvar, timeout: Duration) {
         self.held.record(self.since.elapsed());
         condvar.wait_for(&mut self.guard, timeout);
@@ -186,25 +187,26 @@ impl Drop for Locked<'_> {
 
 /// Shared by all threads of a store.
 pub(super) struct Shared {
-    /// Goes to the longest waiter about every half a millisecond, not always to who runs already.
+    /// Fair about every half a millisecond: then it goes to the longest waiter, not to a running
+    /// thread.
     state: Mutex<State>,
     /// Taken for the system calls that submit requests, which are long, and never before `state`.
     /// None once the store has ended.
     devices: Mutex<Option<Box<dyn Bank>>>,
-    /// To the workers, who end when it is gone.
+    /// To the workers, which end when it is dropped.
     jobs: Mutex<Option<Sender<Job>>>,
-    /// To the thread that makes the calls that were left, which ends when it is gone.
+    /// To the thread that makes registered calls, which ends when it is dropped.
     calls: Mutex<Option<Sender<Call>>>,
     /// There may be room for an update that had to wait.
     room: Signal,
-    /// The driver was asked to offer what is parked.
+    /// The driver was asked to submit parked changes.
     pub(super) admits: AtomicBool,
     /// Something has happened.
     progress: Signal,
     durable: AtomicU64,
     pub(super) closed: AtomicBool,
     pub(super) stopping: AtomicBool,
-    /// The store was closed by its owner, and its folder may be somebody else's.
+    /// The store was closed by its owner, and another process may have its folder.
     ended: AtomicBool,
     /// The process that opened it.
     process: Process,
@@ -266,13 +268,13 @@ impl Shared {
     /// The state. A thread that panics while it has the lock closes the store on the way.
     ///
     /// # Panics
-    /// In code of the application that the core calls, which would wait for itself. Calls that can
-    /// fail refuse that before: see [`Shared::check_caller`].
+    /// In application code that the core calls, which would deadlock. Fallible calls refuse that
+    /// earlier: see [`Shared::check_caller`].
     pub(super) fn lock(&self) -> Locked<'_> {
         self.lock_for(LockCause::Other)
     }
 
-    /// As [`Shared::lock`], for something whose times are recorded by themselves.
+    /// As [`Shared::lock`], for a cause whose times are recorded separately.
     pub(super) fn lock_for(&self, cause: LockCause) -> Locked<'_> {
         assert!(!self.is_inside(), "{}", RequestError::FromWithin);
         let guard = self.state.lock();
@@ -293,18 +295,18 @@ impl Shared {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Does work that may call code of the application.
+    /// Runs work that may call application code.
     pub(super) fn inside<T>(&self, work: impl FnOnce() -> T) -> T {
         let _inside = Inside::begin(self);
         work()
     }
 
-    /// Whether the store is this process's.
+    /// Checks that this process opened the store.
     pub(super) fn check_process(&self) -> Result<(), Error> {
         if self.process.is_current() { Ok(()) } else { Err(ClosedError::Forked.into()) }
     }
 
-    /// Whether the calling thread may ask for anything. Cost: a few reads of memory.
+    /// Checks that the calling thread may use the store. Cost: a few reads of memory.
     pub(super) fn check_caller(&self) -> Result<(), Error> {
         self.check_process()?;
         if self.is_inside() {
@@ -313,8 +315,8 @@ impl Shared {
         if self.has_ended() { Err(ClosedError::Closed.into()) } else { Ok(()) }
     }
 
-    /// Refuses everything from now on, tells those who still wait without a thread, and lets go of
-    /// the devices once they have done what they have in hand. The threads of the store have ended.
+    /// Refuses everything from now on, notifies waiters without a thread, and drops the devices
+    /// once their requests have completed. The threads of the store must have ended.
     pub(super) fn end(&self) {
         let mut guard = self.lock();
         self.ended.store(true, Ordering::Release);
@@ -332,12 +334,12 @@ impl Shared {
         *self.calls.lock() = None;
     }
 
-    /// Moves the core on after an event, carries its actions out, and lets the lock go.
+    /// Advances the core after an event, carries out its actions, and releases the lock.
     pub(super) fn pump(&self, guard: Locked<'_>) {
         self.pump_but(guard, |_| None);
     }
 
-    /// As [`Shared::pump`], but for one request that `keep` takes out, which is the caller's to do.
+    /// As [`Shared::pump`], except for one request that `keep` takes out for the caller to perform.
     pub(super) fn pump_but(
         &self,
         mut guard: Locked<'_>,
@@ -362,7 +364,7 @@ impl Shared {
         kept
     }
 
-    /// Tells threads that wait for room that there may be some left.
+    /// Notifies threads that wait for room that there may be some left.
     pub(super) fn hand_room_on(&self) {
         self.room.happened();
     }
@@ -372,8 +374,8 @@ impl Shared {
         self.devices.lock()
     }
 
-    /// The order in which threads come here does not matter: the core has no two requests on their
-    /// way of which one must follow the other.
+    /// The order in which threads get here does not matter: the core never has two requests in
+    /// flight that must be ordered.
     fn see_to(&self, outbox: Outbox) {
         let Outbox { requests, jobs, wakes_driver } = outbox;
         if !requests.is_empty()
@@ -441,7 +443,7 @@ impl Shared {
         Seq::new(self.durable.load(Ordering::Acquire))
     }
 
-    /// Has the record accepted, waiting for room if need be, and until it is durable if `waits`;
+    /// Submits the record, waiting for room if necessary, and until it is durable if `waits`;
     /// returns its sequence.
     pub(super) fn submit(
         &self,
@@ -467,8 +469,8 @@ impl Shared {
         }
     }
 
-    /// Has `records` accepted, one after another, under one lock but for waits, and until they are
-    /// durable if `waits`; returns the last sequence.
+    /// Submits `records` one after another, under one lock except for waits, and waits until they
+    /// are durable if `waits`; returns the last sequence.
     pub(super) fn submit_some<'a>(
         &self,
         mut records: &mut dyn Iterator<Item = &'a [LoggedUpdate<'a>]>,
@@ -520,7 +522,7 @@ impl Shared {
         self.wait(guard, &self.room, |state| state.room_events.0)
     }
 
-    /// Moves the core on, and waits for `signal`, or a while; only to give way if that alone has
+    /// Advances the core, and waits for `signal`, or a while; only yields if the pump itself has
     /// changed `state`.
     fn wait<'a>(
         &self,
@@ -531,7 +533,7 @@ impl Shared {
         signal.waiters.fetch_add(1, Ordering::Relaxed);
         let before = state(&guard);
         let outbox = self.pump_locked(&mut guard);
-        // With the lock, or what this one waits for might happen before it sleeps.
+        // Under the lock, because otherwise the signal might come before this sleeps.
         self.see_to(outbox);
         std::mem::take(&mut guard.woken).wake(&self.calls);
         let timeout = if state(&guard) == before { LOOK_AGAIN } else { GIVE_WAY };
@@ -540,7 +542,7 @@ impl Shared {
         guard
     }
 
-    /// Waits until `done`, looking again whenever something has happened.
+    /// Waits until `done`, rechecking after every event.
     pub(super) fn wait_until<T>(
         &self,
         mut done: impl FnMut(&mut Core) -> Option<T>,

@@ -1,4 +1,4 @@
-//! The block API for spaces as a whole: creation, clones, snapshots, ranges of keys, their end.
+//! The block API for whole spaces: creation, clones, snapshots, ranges of keys, drops.
 //!
 //! Each is one log record, whatever the size of the space, and has taken effect when the call
 //! returns.
@@ -17,12 +17,12 @@ pub struct SnapshotInfo {
     pub number: SnapshotId,
     /// Its name; `None` if it is temporary.
     pub name: Option<String>,
-    /// Tells it from every other one, in copies of the store as well; zero for one that was made
-    /// before snapshots had identities.
+    /// Unique among all snapshots, those of copies of the store included; zero for one made before
+    /// snapshots had identities.
     pub identity: [u8; 16],
-    /// It shows everything that was accepted before this sequence.
+    /// It contains everything accepted before this sequence.
     pub sequence: Seq,
-    /// The spaces that it keeps.
+    /// The spaces in it.
     pub spaces: Vec<SpaceRecord>,
 }
 
@@ -44,12 +44,12 @@ impl BlockStore {
     /// The record of a space that was made, once it is durable.
     fn made(&self, space: SpaceId, name: &str, seq: Seq) -> Result<SpaceRecord, Error> {
         self.wait_published(seq)?;
-        // Somebody else may have dropped it already.
+        // Another caller may have dropped it already.
         let gone = || RequestError::NoTable(name.to_owned()).into();
         self.inner.shared.lock().core.space_record(space).ok_or_else(gone)
     }
 
-    /// Has a record of the engine appended, waiting while the log has no room for it.
+    /// Appends a record of the engine, waiting while the log has no room for it.
     pub(super) fn structural<T>(
         &self,
         mut attempt: impl FnMut(&mut Core) -> Result<T, Error>,
@@ -65,8 +65,8 @@ impl BlockStore {
         self.inner.shared.wait_until(|core| (core.published() >= seq).then_some(()))
     }
 
-    /// Drops a space and waits until that is durable; its room comes back in the background, and
-    /// goes on to the file system if nothing else has used it for a while.
+    /// Drops a space and waits until that is durable; its space is freed in the background, and
+    /// returned to the file system if it stays unused for a while.
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::ReadOnly`] for a space of a snapshot;
@@ -86,8 +86,9 @@ impl BlockStore {
         self.made(space, name, seq)
     }
 
-    /// Keeps some spaces (`None`: all) as they are, and waits until that is durable: one log
-    /// record, whatever their size. Without name the snapshot ends with this process at the latest.
+    /// Takes a snapshot of some spaces (`None`: all), and waits until that is durable: one log
+    /// record, whatever their size. Without a name the snapshot ends with this process at the
+    /// latest.
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::SnapshotExists`]; [`Error::Closed`].
@@ -99,12 +100,12 @@ impl BlockStore {
         let identity = description::random_id()?;
         let made = self.structural(|core| core.create_snapshot(name, spaces, identity))?;
         self.wait_published(made.seq)?;
-        // Somebody else may have dropped it already.
+        // Another caller may have dropped it already.
         let missing = || RequestError::NoSnapshot(name.unwrap_or_default().to_owned()).into();
         snapshot_info(&self.inner.shared.lock().core, made.number).ok_or_else(missing)
     }
 
-    /// Drops a snapshot and waits until that is durable; what only it had comes back in the
+    /// Drops a snapshot and waits until that is durable; space that only it used is freed in the
     /// background.
     ///
     /// # Errors
@@ -114,9 +115,9 @@ impl BlockStore {
         self.wait_published(seq)
     }
 
-    /// Puts the blocks of a space into key order on the devices, waits for it, and returns what was
-    /// done; `progress` is told now and then how far it is. The sweep and callers come first, so it
-    /// takes its time. What is done stays done if the process ends on the way.
+    /// Moves the blocks of a space into key order on the devices, waits for completion, and returns
+    /// what was done; `progress` is called now and then. The sweep and callers have priority, so
+    /// this may be slow. If the process ends during it, blocks already moved stay in order.
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`RetryError::Full`] when there is no room to move blocks;
@@ -134,7 +135,7 @@ impl BlockStore {
                 let now = core.compaction(id).unwrap_or(last);
                 (ended.is_some() || now != last).then_some((now, ended))
             })?;
-            // Whoever is told may call the store, or take its time.
+            // The callback may call the store, or be slow.
             if now != last {
                 last = now;
                 progress(now);
@@ -145,14 +146,15 @@ impl BlockStore {
         }
     }
 
-    /// Waits until the room of everything that was dropped so far has come back, and what files
-    /// have of free space beyond their reserve has gone back to their file systems. The reserve is
-    /// 72 MiB or more: what waiting updates and the next checkpoint may need, 8 MiB, and then a
-    /// quarter of what is used, 64 MiB at least. Cost: log records in proportion to what was
-    /// dropped, and one request for every 16 MiB of holes.
+    /// Waits until the space of everything dropped so far is free, and free space of files beyond
+    /// their reserve has been returned to their file systems. The reserve is 72 MiB or more: what
+    /// waiting updates and the next checkpoint may need, 8 MiB, and a quarter of the used space, at
+    /// least 64 MiB. Cost: log records in proportion to what was dropped, and one request for every
+    /// 16 MiB of holes.
     ///
     /// # Errors
-    /// [`Error::Closed`]. A file system that cannot punch holes is none: it gets nothing back.
+    /// [`Error::Closed`]. It is not an error if the file system cannot punch holes: nothing is
+    /// returned to it then.
     pub fn reclaim(&self) -> Result<(), Error> {
         self.inner.shared.wait_until(|core| {
             let released = !core.is_releasing();
@@ -194,7 +196,7 @@ impl BlockStore {
     }
 
     /// Ranges of positions, from `from` on, in which two spaces have different blocks: at most
-    /// `count`. Cost: in proportion to what they do not share; reads nothing.
+    /// `count`. Cost: in proportion to what they do not share; no device read.
     ///
     /// # Errors
     /// [`RequestError::NoTable`].

@@ -1,4 +1,4 @@
-//! The wait of a call for room: how long it is, what for, and who is told.
+//! The wait of a call for room: its duration, its cause, and its reporting.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::shared::Shared;
 use crate::events::event;
 use crate::metrics::WaitCause;
 
-/// A wait of so many microseconds is an event.
+/// A wait of this many microseconds is an event.
 const STALL_US: u64 = 100_000;
 
 /// A wait for room that has begun.
@@ -18,13 +18,13 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    /// An update has found no room.
+    /// An update found no room.
     pub(super) fn begin(shared: &Shared, cause: WaitCause) -> Self {
         shared.metrics.admission_waiting[cause].change(1.0);
         Self { cause, began_us: shared.clock.now_us(), is_told: false }
     }
 
-    /// It has found none again.
+    /// It found none again.
     pub(super) fn goes_on(&mut self, shared: &Shared) {
         if shared.clock.now_us() - self.began_us >= STALL_US && !self.is_told {
             self.is_told = true;
@@ -32,7 +32,7 @@ impl Wait {
         }
     }
 
-    /// It is accepted or refused, or its caller has taken it back.
+    /// It is accepted or refused, or its caller has withdrawn it.
     pub(super) fn end(self, shared: &Shared) {
         let metrics = &shared.metrics;
         let us = shared.clock.now_us() - self.began_us;
@@ -57,7 +57,7 @@ impl<'a> Stall<'a> {
         Self { shared, wait: None }
     }
 
-    /// The update has found no room, the first time or again.
+    /// The update found no room, the first time or again.
     pub(super) fn goes_on(&mut self, cause: WaitCause) {
         self.wait.get_or_insert_with(|| Wait::begin(self.shared, cause)).goes_on(self.shared);
     }

@@ -1,5 +1,5 @@
-//! What `stat` tells: devices and why their settings were chosen, what bounds the speed, queues,
-//! log, sweep, and all metrics.
+//! The content of `stat`: devices and why their settings were chosen, the bound of the speed,
+//! queues, log, sweep, and all metrics.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,28 +16,28 @@ use crate::engine::quarantine::QUARANTINE_SPACE;
 use crate::log::Seq;
 use crate::metrics::{Histogram, Metric, Readings};
 
-/// Everything that is known of a running store.
+/// The status of a running store.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Status {
     /// Identity of the store.
     pub store: String,
-    /// This folder is not the one that the store was last changed in: a copy, or it came here from
-    /// another file system. A copy has the identity of the store, and a history of its own from
-    /// now on.
+    /// This folder is not the one in which the store was last changed: it is a copy, or was moved
+    /// from another file system. A copy has the identity of the store, but its own history from now
+    /// on.
     pub is_copy: bool,
     /// All devices, data first.
     pub devices: Vec<DeviceStatus>,
     /// Least target size of a block in bytes.
     pub block_bytes: u32,
-    /// Target size of the blocks that the sweep makes at present, in bytes: larger than the least
-    /// where the directory would take more than a fifth of the memory.
+    /// Current target size of the blocks that the sweep makes, in bytes: larger than the minimum if
+    /// the directory would take more than a fifth of the memory.
     pub block_bytes_now: u32,
-    /// Why the least size of blocks and the time of sweeping are as they are.
+    /// Why the minimum block size and the time of sweeping were chosen.
     pub reason: String,
     /// Bytes of a page of the log, of which a batch takes whole ones.
     pub log_page_bytes: u32,
-    /// Why it is as it is.
+    /// Why this size was chosen.
     pub log_page_reason: String,
     /// Bytes of images of blocks, directory and roots.
     pub data_bytes: u64,
@@ -57,15 +57,15 @@ pub struct Status {
     pub sweep: SweepStatus,
     /// The trees of the directory.
     pub tree: TreeStatus,
-    /// All that is counted and timed, since the store was opened.
+    /// All metrics since the store was opened.
     pub metrics: Readings,
-    /// What the last session did that changed anything, if it ended in order.
+    /// The last session that changed anything, if it ended cleanly.
     pub last_session: Option<LastSession>,
-    /// Updates in quarantine, those that a sweep has still to bring into its table included.
+    /// Updates in quarantine, including those that a sweep has yet to move into its table.
     pub quarantined: u64,
     /// What bounds the rate of updates.
     pub bound: Bound,
-    /// Damage that was met since the store was opened.
+    /// Damage found since the store was opened.
     pub damage: Vec<String>,
 }
 
@@ -88,7 +88,7 @@ pub struct DeviceStatus {
     pub direct: bool,
     /// Why.
     pub reasons: Vec<String>,
-    /// What was measured of it when the store was created.
+    /// Its measurements when the store was created.
     pub profile: DeviceProfile,
 }
 
@@ -100,7 +100,7 @@ pub struct MemoryStatus {
     pub budget: u64,
     /// Waiting updates.
     pub queues: u64,
-    /// What waiting updates may take at most.
+    /// Limit of waiting updates.
     pub queues_limit: u64,
     /// The directory.
     pub directory: u64,
@@ -114,7 +114,8 @@ pub struct MemoryStatus {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct SpillStatus {
-    /// Whether updates are spilled for memory; for the log they are whenever that is full first.
+    /// Whether updates are spilled for memory; for the log they are spilled whenever it fills
+    /// first.
     pub is_on: bool,
     /// Queue entries that a visit of a block applies in steady state without spilling for memory,
     /// by the model.
@@ -129,42 +130,42 @@ pub struct SpillStatus {
     pub bytes: u64,
     /// Memory of the filters of their keys, in bytes.
     pub memory: u64,
-    /// What it may be at most.
+    /// Limit of that memory.
     pub memory_limit: u64,
 }
 
-/// What a session was like at its end.
+/// The state of a session at its end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct LastSession {
-    /// All that was counted and timed in it.
+    /// All its metrics.
     #[serde(default)]
     pub metrics: Readings,
 }
 
-/// The log at one moment; what it did is among the metrics.
+/// The current state of the log; its activity is among the metrics.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct LogStatus {
     /// Bytes that recovery would need.
     pub used_bytes: u64,
-    /// Bytes of all rings at present.
+    /// Current size of all rings, in bytes.
     pub capacity_bytes: u64,
-    /// Bytes that all rings may come to have.
+    /// Maximum size of all rings, in bytes.
     pub capacity_bytes_max: u64,
     /// Everything up to this sequence is on stable media.
     pub durable: Seq,
-    /// The last sequence that was given out.
+    /// The last sequence that was assigned.
     pub last: Seq,
     /// The next open reads the log from this sequence on; nothing if it is above `last`.
     pub replay_from: Seq,
 }
 
-/// The sweep at one moment, and what follows from its metrics.
+/// The current state of the sweep, and figures derived from its metrics.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct SweepStatus {
-    /// How far the present cycle is, from 0 to 1; none between cycles.
+    /// Progress of the current cycle, from 0 to 1; none between cycles.
     pub progress: Option<f64>,
     /// Everything up to this sequence is inside images.
     pub frontier: Seq,
@@ -184,11 +185,11 @@ pub struct TreeStatus {
     pub depth_max: u64,
     /// Nodes changed: the different ones of each operation, added up.
     pub nodes_changed: u64,
-    /// Those of removals of ranges alone.
+    /// Those changed by removals of ranges.
     pub range_nodes_changed: u64,
 }
 
-/// What the updates of a session have cost.
+/// The cost of the updates of a session.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Session {
@@ -200,22 +201,22 @@ pub struct Session {
     pub updates_per_entry: f64,
     /// CPU seconds per update.
     pub cpu_seconds_per_update: f64,
-    /// Seconds per update for which a thread had the lock of the engine's core, which one at a time
-    /// has: to accept it, and to direct the sweep and spills.
+    /// Seconds per update for which a thread held the lock of the engine's core, to accept it and
+    /// to direct the sweep and spills. One thread at a time holds it.
     #[serde(default)]
     pub core_seconds_per_update: f64,
     /// Seconds from the dispatch of a batch of the log until it is stable, on average; 0 if there
-    /// was none. Callers who wait cannot have more than one batch each in this time.
+    /// was none. A waiting caller can have no more than one batch in this time.
     #[serde(default)]
     pub log_write_seconds: f64,
 }
 
-/// What `session.json` keeps.
+/// The content of `session.json`.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     costs: Option<Session>,
     session: LastSession,
-    /// Number of the folder in its file system.
+    /// Inode number of the folder.
     #[serde(default)]
     folder: Option<u64>,
 }
@@ -238,7 +239,7 @@ pub struct Bound {
     pub core: f64,
     /// The smallest.
     pub steady: f64,
-    /// Which it is: `log`, `sweep`, `device`, `cpu` or `core`.
+    /// The name of the smallest: `log`, `sweep`, `device`, `cpu` or `core`.
     pub binds: &'static str,
     /// Where the measurements come from: `this session`, `the last session`, or `estimates`.
     pub source: &'static str,
@@ -246,7 +247,7 @@ pub struct Bound {
     pub session: Session,
 }
 
-/// Where a status is gathered from.
+/// The sources of a status.
 pub(super) struct Sources<'a> {
     pub(super) shared: &'a Shared,
     pub(super) description: &'a Description,
@@ -262,8 +263,8 @@ const DATA: &str = "data";
 /// A session with fewer updates than this says little about costs.
 const SESSION_UPDATES_MIN: u64 = 10_000;
 
-/// What this session did and measured, as JSON; `None` if it changed nothing. The costs that were
-/// kept of the one before stay if this session did too little to tell.
+/// This session's activity and measurements, as JSON; `None` if it changed nothing. The costs of
+/// the previous session are kept if this one did too little to measure.
 pub(super) fn session(shared: &Shared, cpu: Duration, folder: &Folder) -> Option<String> {
     let last = folder.read_session();
     let costs = measured(shared, cpu).or_else(|| kept(last.as_deref())?.costs);
@@ -431,7 +432,7 @@ fn reason(description: &Description) -> String {
     format!("{}; sweeps {sweep}", profile.reason)
 }
 
-/// The costs in this session, else in the last one, else estimates; and which they are.
+/// The costs in this session, else in the last one, else estimates; and their source.
 fn session_or_last(
     this_session: Option<Session>,
     last_session: Option<Session>,
@@ -445,7 +446,7 @@ fn session_or_last(
 
 fn bound(sources: &Sources<'_>, (session, source): (Session, &'static str), of: &Core) -> Bound {
     let description = sources.description;
-    // Devices of one sort share the work evenly, so the slowest decides.
+    // Devices with the same role share the work evenly, so the slowest decides.
     let bandwidth = |bytes_per_second: &mut dyn Iterator<Item = u64>| {
         let (devices, slowest) = bytes_per_second
             .fold((0, u64::MAX), |(count, least), next| (count + 1, least.min(next)));
@@ -464,7 +465,7 @@ fn bound(sources: &Sources<'_>, (session, source): (Session, &'static str), of: 
     let cpu = sources.workers as f64 / session.cpu_seconds_per_update.max(1e-9);
     let core = 1.0 / session.core_seconds_per_update.max(1e-9);
     let terms = [("cpu", cpu), ("core", core), ("log", log), ("sweep", sweep), ("device", device)];
-    // The device says more than each of its parts only where they share it.
+    // The device is a separate bound only if log and data share it.
     let terms = &terms[..if shares { 5 } else { 4 }];
     let least =
         |left: &&(&'static str, f64), right: &&(&'static str, f64)| left.1.total_cmp(&right.1);

@@ -1,5 +1,5 @@
-//! The driver, which waits for devices and time; the workers, which run jobs; and the
-//! notifier, which makes the calls that were left for when something is durable.
+//! The driver, which waits for devices and time; the workers, which run jobs; and the notifier,
+//! which makes the calls registered for durability.
 
 #![expect(clippy::disallowed_types, reason = "the runtime is where threads live")]
 #![expect(clippy::disallowed_methods, reason = "the runtime is where threads live")]
@@ -18,7 +18,7 @@ use crate::engine::Job;
 use crate::error::ClosedError;
 use crate::metrics::LockCause;
 
-/// Longest time between two looks of the driver at the core.
+/// Longest time between two checks of the core by the driver.
 const DRIVER_IDLE: Duration = Duration::from_millis(100);
 
 /// The threads of one open store; none once it has ended.
@@ -30,7 +30,7 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// Starts all of them. After an error those that were started are there to be stopped.
+    /// Starts all of them. After an error, those that were started must be stopped.
     pub(super) fn start(
         &mut self,
         shared: &Arc<Shared>,
@@ -63,8 +63,8 @@ impl Threads {
         self.driver.is_none()
     }
 
-    /// Ends all threads but the notifier, and waits for them. What devices still have in hand ends
-    /// by itself, and nobody is told.
+    /// Ends all threads except the notifier, and waits for them. Requests still in flight complete
+    /// without notice.
     pub(super) fn stop(&mut self, shared: &Shared) {
         shared.stopping.store(true, Ordering::Release);
         shared.end_jobs();
@@ -76,7 +76,7 @@ impl Threads {
     }
 }
 
-/// Waits for the calls that are left to be made, unless this is one of them.
+/// Waits for the remaining calls, unless this is one of them.
 pub(super) fn join_notifier(notifier: Option<JoinHandle<()>>) {
     let current = std::thread::current().id();
     let other = notifier.filter(|notifier| notifier.thread().id() != current);

@@ -1,4 +1,4 @@
-//! What a caller has of a change that is on its way to stable media.
+//! The handle of a change in flight to stable media.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use super::block_store::Inner;
 use crate::error::Error;
 use crate::log::Seq;
 
-/// A change on its way to stable media.
+/// A change in flight to stable media.
 ///
-/// After [`Durability::Wait`](crate::Durability::Wait) it is there already. A ticket that is
-/// dropped changes nothing: the change becomes durable all the same, and nobody is told. It is a
-/// [`Future`] too, of no particular executor: one thread can have any number of changes in flight.
+/// After [`Durability::Wait`](crate::Durability::Wait) it is already durable. Dropping a ticket
+/// does not affect the change, which becomes durable without notice. A ticket is also a [`Future`]
+/// for any executor: one thread can have any number of changes in flight.
 #[derive(Clone)]
 pub struct Ticket {
     inner: Arc<Inner>,
@@ -27,16 +27,16 @@ impl Ticket {
     /// Waits until the change, and every one before it, is on stable media.
     ///
     /// # Errors
-    /// [`Error::Closed`] if a log write failed first: the change may or may not be there after the
+    /// [`Error::Closed`] if a log write failed first: the change may or may not exist after the
     /// store is opened again.
     pub fn wait(&self) -> Result<(), Error> {
         self.inner.shared.wait_durable(self.seq)
     }
 
-    /// Has `call` called once, with what [`Ticket::wait`] would return: by this thread if that
-    /// would return at once, else, when it would, by the thread of the store that makes all such
-    /// calls, one after the other. It may use the store; what it waits for holds up other calls,
-    /// and the end of the store, but no updates. Nobody is told if it panics.
+    /// Calls `call` once, with the result of [`Ticket::wait`]: on this thread if that is available
+    /// at once, otherwise later on the thread of the store that makes all such calls, one after the
+    /// other. It may use the store; blocking in it delays other calls and closing the store, but
+    /// not updates. A panic in it is ignored.
     pub fn on_durable(&self, call: impl FnOnce(Result<(), Error>) + Send + 'static) {
         let (seq, mut call) = (self.seq, Some(call));
         let shared = Arc::clone(&self.inner.shared);
@@ -62,7 +62,7 @@ impl Ticket {
     }
 }
 
-/// Resolves to what [`Ticket::wait`] returns, when that returns.
+/// Resolves to the result of [`Ticket::wait`], when that is available.
 impl Future for Ticket {
     type Output = Result<(), Error>;
 

@@ -1,6 +1,7 @@
 //! Callers that wait for views: threads, which read the block themselves, and futures.
 //!
-//! Invariant: an answer is left with its waiter before the waiter is told, so neither is lost.
+//! Invariant: an answer is stored with its waiter before the waiter is notified, so neither is
+//! lost.
 
 #![expect(clippy::disallowed_methods, reason = "the runtime is where threads meet")]
 
@@ -20,7 +21,7 @@ use crate::metrics::LockCause;
 
 type Answer = Result<View, Error>;
 
-/// Who waits for a view that somebody else reads.
+/// A waiter for a view that another thread reads.
 #[derive(Default)]
 pub(super) struct ViewWaiter(Mutex<Awaited>);
 
@@ -30,14 +31,14 @@ struct Awaited {
     waiter: Option<Tell>,
 }
 
-/// How the waiter is told.
+/// How to notify the waiter.
 enum Tell {
     Thread(Thread),
     Call(Call),
 }
 
 impl ViewWaiter {
-    /// Leaves the answer; the waiter is told with all others who are woken.
+    /// Stores the answer; the waiter is notified together with the others in `woken`.
     pub(super) fn answer(&self, answer: Answer, woken: &mut Woken) {
         let mut awaited = self.0.lock();
         awaited.answer = Some(answer);
@@ -48,7 +49,7 @@ impl ViewWaiter {
         }
     }
 
-    /// The answer if it is there; if not, the waiter is told once it is.
+    /// The answer if it has arrived; if not, the waiter is notified when it does.
     fn take(&self, tell: impl FnOnce() -> Tell) -> Option<Answer> {
         let mut awaited = self.0.lock();
         let answer = awaited.answer.take();
@@ -59,8 +60,8 @@ impl ViewWaiter {
     }
 }
 
-/// A view that is asked for when it is first polled; a [`Future`] of no particular executor. The
-/// driver of the store takes what the device has read, so nobody blocks.
+/// A view that is requested when first polled; a [`Future`] for any executor. The driver of the
+/// store processes the device read, so no thread blocks.
 #[must_use = "a view is asked for when it is first polled"]
 pub struct PendingView {
     shared: Arc<Shared>,
@@ -94,7 +95,7 @@ impl Future for PendingView {
     type Output = Answer;
 
     /// # Panics
-    /// If it is polled after its end.
+    /// If it is polled after completion.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
         let view = &mut *self;
         let state = match std::mem::replace(&mut view.state, State::Over) {
@@ -139,7 +140,7 @@ enum Begun {
 }
 
 impl Shared {
-    /// Gathers what a query needs, waiting for the device if need be.
+    /// Gathers what a query needs, waiting for the device if necessary.
     pub(super) fn view(&self, space: SpaceId, wanted: Wanted) -> Answer {
         self.check_caller()?;
         let mut guard = self.lock_for(LockCause::Query);
@@ -148,7 +149,8 @@ impl Shared {
             ViewPoll::Pending(id) => id,
         };
         let began_us = self.clock.now_us();
-        // Who waits for a block may as well read it, which wakes nobody and moves nothing else on.
+        // A caller that waits for a block may as well read it itself, which saves waking another
+        // thread.
         let answer = loop {
             let Some(read) = guard.core.take_read(id) else {
                 break self.wait_for_view(guard, id);
@@ -171,7 +173,7 @@ impl Shared {
         }
     }
 
-    /// Waits for a view whose block somebody else reads.
+    /// Waits for a view whose block another thread reads.
     fn wait_for_view(&self, mut guard: Locked<'_>, id: ViewId) -> Answer {
         if self.has_ended() {
             return Err(ClosedError::Closed.into());
@@ -187,7 +189,7 @@ impl Shared {
         }
     }
 
-    /// Asks for a view that others read.
+    /// Requests a view that another thread reads.
     fn begin_view(&self, space: SpaceId, wanted: Wanted) -> Result<Begun, Error> {
         self.check_caller()?;
         let mut guard = self.lock_for(LockCause::Query);
@@ -205,13 +207,13 @@ impl Shared {
     fn end_view(&self, began_us: u64, answer: Answer) -> Answer {
         let us = self.clock.now_us() - began_us;
         self.metrics.query_seconds.record_shared(Duration::from_micros(us));
-        // Since the end somebody else may have written where this one has read.
+        // After the store has closed, another process may have written where this one read.
         if self.has_ended() { Err(ClosedError::Closed.into()) } else { answer }
     }
 
-    /// Whoever has asked for a view has gone.
+    /// Cancels a view whose caller no longer wants it.
     fn forget_view(&self, id: ViewId) {
-        // Code that the core calls cannot tell it; then the answer goes to nobody.
+        // Code that the core calls cannot cancel; then the answer is discarded.
         if self.check_caller().is_ok() {
             let mut guard = self.lock_for(LockCause::Query);
             guard.view_waiters.remove(&id);

@@ -1,4 +1,4 @@
-//! Backups of a store, and stores made of backups.
+//! Backups of a store, and stores restored from them.
 
 use std::path::Path;
 
@@ -10,27 +10,26 @@ use crate::structures::backup::{self, Backup, BackupOptions, BackupSummary, Chai
 use crate::structures::backup::{RestoreOptions, RestoreSummary};
 
 impl Store {
-    /// Copies all structures, as they are at one moment, into a new folder; the store goes on
-    /// meanwhile. [`Store::restore`] makes a store of it again. Updates in quarantine are not in
-    /// it, nor are structures of kinds that are not registered: [`BackupSummary::left_out`] names
-    /// them.
+    /// Copies all structures, as of one moment, into a new folder; the store remains in use
+    /// meanwhile. [`Store::restore`] makes a store from it. Updates in quarantine are not included,
+    /// nor are structures of unregistered kinds: [`BackupSummary::left_out`] names them.
     ///
-    /// A backup on which an increment is to stand keeps its snapshot: see
-    /// [`BackupOptions::snapshot`]. It takes the room of what changes later, until an increment
-    /// that keeps its own drops it, or [`Store::drop_snapshot`] does. If the process ends in the
-    /// middle, a folder without manifest is left, and a named snapshot too: remove both.
+    /// A backup that is to be the base of an increment keeps its snapshot: see
+    /// [`BackupOptions::snapshot`]. The snapshot takes space for what changes later, until an
+    /// increment that keeps its own drops it, or [`Store::drop_snapshot`] does. If the process ends
+    /// during a backup, a folder without manifest and a named snapshot may remain: remove both.
     ///
-    /// When it returns, all of it is on stable media. Cost: reads all structures once, or, of the
-    /// ordered tables in an increment, what differs; memory for some blocks, a megabyte of records
-    /// and one record more; twice that in an increment.
+    /// When this returns, the backup is on stable media. Cost: reads all structures once, or, of
+    /// the ordered tables in an increment, what differs; memory for some blocks, a megabyte of
+    /// records and one more record; twice that for an increment.
     ///
     /// # Errors
     /// [`RequestError::AlreadyExists`] if something is at `folder`; [`RequestError::Path`];
-    /// [`RequestError::BadBackup`] if no increment can stand on [`BackupOptions::since`]: make one
-    /// of all records; [`RequestError::BackupDamaged`] if its manifest is damaged;
+    /// [`RequestError::BadBackup`] if [`BackupOptions::since`] cannot be the base of an increment:
+    /// make a full backup; [`RequestError::BackupDamaged`] if its manifest is damaged;
     /// [`RequestError::SnapshotExists`]; [`RequestError::BadSnapshotName`]; [`Error::Damaged`];
-    /// [`Error::Closed`]. Folder and snapshot are gone then, unless it was the dropping of the old
-    /// snapshot that failed.
+    /// [`Error::Closed`]. Folder and snapshot are removed then, unless the failure was in dropping
+    /// the old snapshot.
     pub fn backup(
         &self,
         folder: impl AsRef<Path>,
@@ -47,7 +46,7 @@ impl Store {
         let made = backup::backup(&made, folder.as_ref());
         let Ok(mut summary) = made else {
             if let Some(name) = options.snapshot {
-                // The failure of the backup is what the caller has to know.
+                // Report the failure of the backup, not one of the cleanup.
                 drop(self.drop_snapshot(name));
             }
             return made;
@@ -60,7 +59,7 @@ impl Store {
         Ok(summary)
     }
 
-    /// Makes a store of a backup with default settings: see [`StoreBuilder::restore`].
+    /// Makes a store from a backup with default settings: see [`StoreBuilder::restore`].
     ///
     /// # Errors
     /// As [`StoreBuilder::restore`].
@@ -73,22 +72,22 @@ impl Store {
 }
 
 impl StoreBuilder {
-    /// Makes a store in `folder`, which must not be there, of the backup in the folder `backup` and
-    /// those on which it stands. It has the structures with their names, kinds and records, and an
-    /// identity and a history of its own; a backup of the old store is none of the new one.
+    /// Makes a store in `folder`, which must not exist, from the backup in the folder `backup` and
+    /// its bases. It has the same structures with their names, kinds and records, but a new
+    /// identity and history: a backup of the old store cannot be the base of one of the new store.
     ///
-    /// The store is made beside, as `folder` with `.restoring` behind, and gets its name when it is
-    /// whole. If this fails that is removed; if the process ends in the middle it stays, and has to
-    /// be removed by hand.
+    /// The store is built in `folder` with `.restoring` appended, and renamed when it is complete.
+    /// If this fails, that folder is removed; if the process ends during it, the folder remains and
+    /// has to be removed by hand.
     ///
-    /// Cost: reads all files once and checks every byte; ordered tables are loaded in bulk, all
-    /// else is declared as updates.
+    /// Cost: reads all files once and checks every byte; ordered tables are loaded in bulk,
+    /// everything else is declared as updates.
     ///
     /// # Errors
-    /// [`RequestError::AlreadyExists`]; [`RequestError::BadBackup`] for a folder that is no backup,
-    /// or one whose parent is missing or another; [`RequestError::BackupDamaged`], which names file
-    /// and offset; [`RequestError::UnknownFormat`] for a structure whose kind is not registered; as
-    /// [`StoreBuilder::create`].
+    /// [`RequestError::AlreadyExists`]; [`RequestError::BadBackup`] for a folder that is not a
+    /// backup, or whose base is missing or the wrong one; [`RequestError::BackupDamaged`], which
+    /// names file and offset; [`RequestError::UnknownFormat`] for a structure whose kind is not
+    /// registered; as [`StoreBuilder::create`].
     pub fn restore(
         self,
         backup: impl AsRef<Path>,

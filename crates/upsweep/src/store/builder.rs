@@ -1,4 +1,4 @@
-//! How a store is opened or made, and what the application brings along.
+//! Opening and making stores, with what the application registers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::runtime::{BlockStore, CreateOptions, OpenOptions, WallClock};
 use crate::structures::kind::{Kinds, StructureKind};
 use crate::structures::registry;
 
-/// Most bytes of the log of a store in memory.
+/// Maximum log size of a store in memory, in bytes.
 const MEMORY_LOG_BYTES: u64 = 64 << 20;
 
-/// How to open a store: memory, pipeline, and what the application brings along.
+/// How to open a store: memory, pipeline, and what the application registers.
 #[derive(Clone, Default)]
 pub struct StoreBuilder {
     options: OpenOptions,
@@ -27,18 +27,18 @@ pub struct StoreBuilder {
 }
 
 impl StoreBuilder {
-    /// Memory for queues, directory, cache and buffers together, in bytes; default 256 MiB. The
-    /// more, the more updates each visit of a block applies. An open fails, naming the least that
-    /// is needed, if this is too little.
+    /// Memory for queues, directory, cache and buffers together, in bytes; default 256 MiB. More
+    /// memory means more updates applied per visit of a block. If this is too little, opening fails
+    /// with an error that names the minimum.
     #[must_use]
     pub fn memory_bytes(mut self, bytes: usize) -> Self {
         self.options.memory_bytes = bytes;
         self
     }
 
-    /// Where the time of day comes from that decides what has expired: see
-    /// [`ExpiringTable`](crate::ExpiringTable). By default from the system; a test brings a clock
-    /// that it can set. It is read from any thread, and must not call the store.
+    /// The clock that decides what has expired: see [`ExpiringTable`](crate::ExpiringTable). The
+    /// default is that of the system; a test can supply one that it sets. It is read from any
+    /// thread, and must not call the store.
     #[must_use]
     pub fn wall_clock(mut self, read: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         self.options.wall_clock = WallClock::new(read);
@@ -59,19 +59,19 @@ impl StoreBuilder {
         self
     }
 
-    /// Registers a kind of structures that another crate has, with its block format and modifiers.
+    /// Registers a kind of structure from another crate, with its block format and modifiers.
     ///
-    /// A store can be opened without a kind of which it has structures, unless updates wait for one
-    /// or the store was not closed: see [`RequestError::UnknownFormat`]. They can then be listed,
-    /// cloned and dropped.
+    /// A store can be opened without a kind of which it has structures, unless updates are pending
+    /// for one or the store was not closed: see [`RequestError::UnknownFormat`]. The structures can
+    /// then be listed, cloned and dropped.
     #[must_use]
     pub fn kind(mut self, kind: impl StructureKind + 'static) -> Self {
         self.kinds.push(Arc::new(kind));
         self
     }
 
-    /// Registers a block format of the application, for the block API. Spaces of it are no
-    /// structures: they are listed and can be dropped, but backups leave them out.
+    /// Registers a block format of the application, for the block API. Spaces of it are not
+    /// structures: they are listed and can be dropped, but backups omit them.
     #[must_use]
     pub fn format(mut self, format: impl BlockFormat + 'static) -> Self {
         self.formats.push(Arc::new(format));
@@ -114,7 +114,7 @@ impl StoreBuilder {
         Ok(registry)
     }
 
-    /// An open store with what is registered.
+    /// An open store with the registered kinds.
     fn opened(&self, blocks: BlockStore) -> Store {
         Store { blocks, kinds: self.kinds() }
     }
@@ -131,16 +131,16 @@ impl StoreBuilder {
         Ok(self.opened(blocks))
     }
 
-    /// Opens the store in `folder` to look at it: nothing is written, not even the lock, so it may
-    /// be on read-only media, and every change is refused with
+    /// Opens the store in `folder` for reading: nothing is written, not even the lock, so it may be
+    /// on read-only media, and every change is refused with
     /// [`ClosedError::ReadOnly`](crate::ClosedError). Any number of processes may do so at once,
-    /// but none while one has it open for writing. To look beside a writer, open a copy of the
-    /// whole folder as it was at one moment, such as a snapshot of the file system: what was
-    /// acknowledged by then is there.
+    /// but none while one has it open for writing. To read while another process writes, open an
+    /// atomic copy of the whole folder, such as a file system snapshot: it has everything
+    /// acknowledged by then.
     ///
-    /// Modifiers may be missing: a query that meets an update of one that is not registered fails
-    /// with [`RequestError::UnknownModifier`], all else is answered. The memory may exceed its
-    /// budget, for nothing is swept.
+    /// Modifiers may be missing: a query that needs an update of one that is not registered fails
+    /// with [`RequestError::UnknownModifier`]; all others are answered. Memory may exceed its
+    /// budget, because nothing is swept.
     ///
     /// # Errors
     /// As [`StoreBuilder::open`], but for unknown modifiers.
@@ -150,11 +150,11 @@ impl StoreBuilder {
         Ok(self.opened(blocks))
     }
 
-    /// Opens the store in `folder` to sweep, compact or drop what needs no modifier that is not
-    /// registered, and to discard quarantined updates. Blocks for which updates of missing
-    /// modifiers wait are left as they are ([`Status::held_blocks`](crate::Status)), and while any
-    /// modifier is missing updates are refused with [`RequestError::UnknownModifier`], as are
-    /// queries that meet such an update. The memory may exceed its budget by what waits.
+    /// Opens the store in `folder` to sweep, compact or drop whatever needs no unregistered
+    /// modifier, and to discard quarantined updates. Blocks with pending updates of missing
+    /// modifiers are left unchanged ([`Status::held_blocks`](crate::Status)). While any modifier is
+    /// missing, updates are refused with [`RequestError::UnknownModifier`], as are queries that
+    /// need such an update. Memory may exceed its budget by the pending updates.
     ///
     /// # Errors
     /// As [`StoreBuilder::open`], but for unknown modifiers.
@@ -167,20 +167,20 @@ impl StoreBuilder {
     /// Makes an empty store in `folder`, which must be empty or not exist, and opens it.
     ///
     /// # Errors
-    /// [`RequestError::AlreadyExists`], other wrong paths and settings; a failed write. Nothing is
-    /// left of a store that could not be made or opened.
+    /// [`RequestError::AlreadyExists`]; invalid paths or settings; a failed write. A store that
+    /// could not be made or opened is removed.
     pub fn create(self, folder: impl AsRef<Path>, options: &CreateOptions) -> Result<Store, Error> {
         let (folder, registry) = (folder.as_ref(), self.registry()?);
         let blocks = BlockStore::create_and_open(folder, options, &self.options, &registry)?;
         Ok(self.opened(blocks))
     }
 
-    /// Opens the store in `folder`, or makes an empty one there if the folder is empty or not
-    /// there; `options` are for that only.
+    /// Opens the store in `folder`, or makes an empty one if the folder is empty or does not exist;
+    /// `options` apply only then.
     ///
     /// # Errors
-    /// As [`StoreBuilder::open`] and [`StoreBuilder::create`]: a folder that has something else in
-    /// it stays as it is.
+    /// As [`StoreBuilder::open`] and [`StoreBuilder::create`]: a folder with other content is left
+    /// unchanged.
     pub fn open_or_create(
         self,
         folder: impl AsRef<Path>,
@@ -192,12 +192,12 @@ impl StoreBuilder {
         }
     }
 
-    /// Makes an empty store of `devices` and opens it. The first `data_devices` of them are for
-    /// data, the others for the log; what is on them is lost. Nothing of the store lies elsewhere,
-    /// and no file is made. Paths in `options` are not used.
+    /// Makes an empty store on `devices` and opens it. The first `data_devices` of them are for
+    /// data, the others for the log; their content is lost. The store is entirely on them: no file
+    /// is made. Paths in `options` are ignored.
     ///
     /// # Errors
-    /// Devices or settings that are of no use; a failed write.
+    /// Unusable devices or settings; a failed write.
     pub fn create_on(
         self,
         devices: impl Bank + 'static,
@@ -211,10 +211,10 @@ impl StoreBuilder {
         Ok(self.opened(blocks))
     }
 
-    /// Opens the store on `devices`, and recovers it. They end with the store.
+    /// Opens the store on `devices`, and recovers it. They are closed with the store.
     ///
     /// # Errors
-    /// [`RequestError::Path`] with the name of the first one if it has no label of a store; as
+    /// [`RequestError::Path`] with the name of the first device if it has no store label; as
     /// [`StoreBuilder::open`].
     pub fn open_on(self, devices: impl Bank + 'static) -> Result<Store, Error> {
         let registry = self.registry()?;
@@ -222,11 +222,12 @@ impl StoreBuilder {
         Ok(self.opened(blocks))
     }
 
-    /// Makes an empty store in memory, such as for tests of an application: no folder and no file.
-    /// It is gone when it closes. Durable is what is in the memory of the process.
+    /// Makes an empty store in memory, such as for an application's tests: no folder and no file.
+    /// It is lost when it closes. An update counts as durable once it is in the memory of the
+    /// process.
     ///
     /// # Errors
-    /// Settings that are of no use.
+    /// Unusable settings.
     pub fn in_memory(self) -> Result<Store, Error> {
         let devices = ThreadedDevices::new(MemoryDevices::with_sizes(&[0, 0], 0));
         let options =
@@ -235,7 +236,7 @@ impl StoreBuilder {
     }
 
     /// Reads everything in the store in `folder` and checks every checksum and invariant. Nothing
-    /// is written. Needs no modifier of the application.
+    /// is written, and no modifier of the application is needed.
     ///
     /// # Errors
     /// As [`StoreBuilder::open`], but for unknown modifiers; damage is in the report.
@@ -244,11 +245,11 @@ impl StoreBuilder {
     }
 
     /// Restores `store.json` in `folder`, which describes the store, from the copy in the label of
-    /// `device`; of the first data device, if none is given. Returns whether anything was wrong
-    /// with it; what was there is then in `store.json.damaged`. Data is not looked at.
+    /// `device`, by default the first data device. Returns whether it had to be restored; the old
+    /// file is then `store.json.damaged`. Data is not checked.
     ///
     /// # Errors
-    /// [`RequestError::Path`] for a device that cannot be read or has no whole label: name another
+    /// [`RequestError::Path`] for a device that cannot be read or has no intact label: name another
     /// one; [`RetryError::InUse`](crate::RetryError::InUse).
     pub fn repair(self, folder: impl AsRef<Path>, device: Option<&Path>) -> Result<bool, Error> {
         BlockStore::repair(folder.as_ref(), device)

@@ -12,11 +12,11 @@ use crate::runtime::{BlockStore, Durability, Moment, OwnedUpdate, PendingChange,
 
 /// A named part of a store that takes updates of its records: a [`Table`](crate::Table), a
 /// [`HashTable`](crate::HashTable), an [`Array`](crate::Array) or a structure of another crate. Its
-/// `_async` methods change a record without blocking the thread, also while there is no room.
+/// `_async` methods change a record without blocking the thread, even while there is no room.
 pub trait Structure {
-    /// What names a record: bytes in a table, an index in an array.
+    /// The key of a record: bytes in a table, an index in an array.
     type Key: ?Sized;
-    /// What a record holds. [`Infallible`](std::convert::Infallible) if records are not put.
+    /// The value of a record. [`Infallible`](std::convert::Infallible) if records are not put.
     type Value: ?Sized;
 
     /// Its name.
@@ -25,7 +25,7 @@ pub trait Structure {
     /// The number of its space in the block API.
     fn space(&self) -> SpaceId;
 
-    /// The store that it is part of.
+    /// The store that it belongs to.
     fn blocks(&self) -> &BlockStore;
 
     /// When its changes return.
@@ -34,12 +34,12 @@ pub trait Structure {
     /// The key of a record as its block format takes it.
     fn key_bytes(key: &Self::Key) -> Vec<u8>;
 
-    /// The operand with which the built-in modifier `put` gives a record this value: see
+    /// The operand with which the built-in modifier `put` sets a record to this value: see
     /// [`value_operand`](crate::structures::modifiers::value_operand).
     fn put_operand(value: &Self::Value) -> Vec<u8>;
 
-    /// Refuses an update that the structure can never take. What is not refused is declared, and
-    /// goes to the quarantine if the block format refuses it.
+    /// Refuses an update that the structure can never accept. Others are declared, and go to the
+    /// quarantine if the block format refuses them.
     ///
     /// # Errors
     /// A [`RequestError`] that says why; [`Batch::commit`] returns it.
@@ -49,8 +49,8 @@ pub trait Structure {
     }
 
     /// Declares an update by the number of its modifier, without blocking the thread. It resolves
-    /// to a ticket when a call that blocks would return one: when it is durable, or with another
-    /// [`Durability`] of the handle, when there was room for it. See [`PendingCommit`].
+    /// to a ticket when a blocking call would return one: when the update is durable or, with
+    /// another [`Durability`] of the handle, once there was room for it. See [`PendingCommit`].
     fn update_async(&self, key: &Self::Key, modifier: ModifierId, operand: &[u8]) -> PendingCommit
     where
         Self: Sized,
@@ -60,7 +60,7 @@ pub trait Structure {
         batch.commit_async(self.durability())
     }
 
-    /// As [`Structure::update_async`], by the modifier. It resolves to
+    /// As [`Structure::update_async`], by the modifier itself. It resolves to
     /// [`RequestError::UnknownModifier`] if that is not registered with the store.
     fn modify_async(
         &self,
@@ -78,7 +78,7 @@ pub trait Structure {
         batch.commit_async(self.durability())
     }
 
-    /// Gives a record this value, as [`Table::put`](crate::Table::put) and
+    /// Sets a record to this value, as [`Table::put`](crate::Table::put) and
     /// [`Array::set`](crate::Array::set), without blocking the thread: see
     /// [`Structure::update_async`].
     fn put_async(&self, key: &Self::Key, value: &Self::Value) -> PendingCommit
@@ -106,7 +106,7 @@ pub trait Sums: Structure {
     /// What can be added to a record.
     type Amount;
 
-    /// Modifier and operand that add so much.
+    /// Modifier and operand that add this amount.
     fn sum(amount: Self::Amount) -> (ModifierId, Vec<u8>);
 
     /// Adds to a record, as [`Table::add`](crate::Table::add) and
@@ -127,11 +127,11 @@ pub trait Sums: Structure {
 pub struct Batch {
     blocks: BlockStore,
     updates: Vec<OwnedUpdate>,
-    /// The names of the structures, in the order of the numbers of their spaces.
+    /// The names of the structures, ordered by the numbers of their spaces.
     names: Vec<(SpaceId, String)>,
-    /// The updates that carry the moment as of which they are declared.
+    /// The updates that carry the time at which they are declared.
     declared: Vec<usize>,
-    /// What is wrong with the first update that is.
+    /// The error of the first invalid update.
     fault: Option<Error>,
 }
 
@@ -141,7 +141,7 @@ impl Batch {
     }
 
     /// Adds an update by the number of its modifier. [`Batch::commit`] refuses the batch if
-    /// `structure` is of another store, or can never take the update.
+    /// `structure` belongs to a different store, or can never accept the update.
     pub fn update<S: Structure>(
         &mut self,
         structure: &S,
@@ -178,7 +178,8 @@ impl Batch {
         self
     }
 
-    /// Has updates that carry a moment declared as of now: who offers them keeps it meanwhile.
+    /// Declares updates that carry a time as of now; the caller holds the returned moment until
+    /// they are accepted.
     fn declare(&mut self) -> Option<Moment> {
         let moment = (!self.declared.is_empty()).then(|| self.blocks.moment())?;
         for position in &self.declared {
@@ -233,19 +234,19 @@ impl Batch {
         self.updates.len()
     }
 
-    /// Whether there is nothing in it.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.updates.is_empty()
     }
 
-    /// Declares all of it, as one log record. An empty batch changes nothing; its ticket is that of
+    /// Declares all of it, as one log record. An empty batch changes nothing; its ticket covers
     /// everything before it.
     ///
     /// # Errors
     /// As [`Table::modify`](crate::Table::modify); [`RequestError::BatchTooLong`] when the record
-    /// exceeds a log segment: split the batch; [`RequestError::WrongStore`] if a structure is of
-    /// another store; what an [`Array`](crate::Array) refuses; all with nothing changed.
+    /// exceeds a log segment: split the batch; [`RequestError::WrongStore`] if a structure belongs
+    /// to a different store; the errors of an [`Array`](crate::Array); all with nothing changed.
     pub fn commit(mut self, durability: Durability) -> Result<Ticket, Error> {
         if let Some(fault) = self.fault {
             return Err(fault);
@@ -267,16 +268,16 @@ impl Batch {
     }
 }
 
-/// Changes that are declared when this is first polled, all of them or none; a [`Future`] of no
-/// particular executor. It resolves to what the call that blocks would return: with
-/// [`Durability::Wait`] when they are durable, else as soon as there was room for them.
+/// Changes that are declared when this is first polled, all of them or none; a [`Future`] for any
+/// executor. It resolves to what the blocking call would return: with [`Durability::Wait`] when
+/// they are durable, otherwise as soon as there was room for them.
 ///
-/// One thread can have any number of them on their way. While there is no room, changes wait in a
-/// queue: they are not visible to queries yet, and take memory beyond that of the store, which is
-/// as much as the application lets wait. They are accepted in the order in which they are first
-/// polled; a call that blocks may overtake them. If this is dropped before they are accepted,
-/// nothing is written; later they stay. It resolves to [`Error::Closed`] if the store closes while
-/// they wait.
+/// One thread can have any number of them in flight. While there is no room, changes wait in a
+/// queue: they are not yet visible to queries, and take memory beyond the budget of the store, in
+/// proportion to what the application lets wait. They are accepted in the order in which they are
+/// first polled; a blocking call may overtake them. If this is dropped before they are accepted,
+/// nothing is written; after that, they stay. It resolves to [`Error::Closed`] if the store closes
+/// while they wait.
 ///
 /// ```
 /// use upsweep::{Error, Store, Structure, Sums};
@@ -295,9 +296,9 @@ impl Batch {
 #[derive(Debug)]
 #[must_use = "changes are declared when it is first polled"]
 pub struct PendingCommit {
-    /// The change, or why there is none.
+    /// The change, or the error if there is none.
     change: Result<PendingChange, Option<Error>>,
-    /// There until they are accepted.
+    /// Held until they are accepted.
     moment: Option<Moment>,
     names: Vec<(SpaceId, String)>,
     blocks: BlockStore,
@@ -307,7 +308,7 @@ impl Future for PendingCommit {
     type Output = Result<Ticket, Error>;
 
     /// # Panics
-    /// If it is polled after its end.
+    /// If it is polled after completion.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let pending = &mut *self;
         match &mut pending.change {
@@ -323,7 +324,7 @@ impl Future for PendingCommit {
     }
 }
 
-/// An error of the block API, with the name of the structure that is not there.
+/// An error of the block API, with the name of the structure that does not exist.
 fn named(error: Error, names: &[(SpaceId, String)], blocks: &BlockStore) -> Error {
     if !matches!(error, Error::Request(RequestError::NoTable(_))) {
         return error;

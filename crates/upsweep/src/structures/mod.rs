@@ -2,8 +2,8 @@
 //! and the array; snapshots and backups of all of them.
 //!
 //! Formats, modifiers and readers are pure: no I/O, no threads, no clocks. The handles on top of
-//! them use the public block API and nothing else, as structures of other crates do: see
-//! [`kind`] for what a store has to know of them.
+//! them use only the public block API, as structures of other crates do: see [`kind`] for what a
+//! store has to know of them.
 
 pub mod array;
 pub mod backup;
@@ -35,8 +35,8 @@ fn own_formats() -> OwnFormats {
     OwnFormats { quarantine: Kind::table().format().to_owned(), references }
 }
 
-/// What every store needs registered: the built-in modifiers and block formats, and which of them
-/// the store uses for itself.
+/// The registrations that every store needs: the built-in modifiers and block formats, and which of
+/// them the store uses for itself.
 #[must_use]
 pub fn registry() -> Registry {
     let mut registry = Registry { own: own_formats(), ..Registry::default() };
@@ -48,7 +48,7 @@ pub fn registry() -> Registry {
     registry
 }
 
-/// An error of the block API, which knows spaces by number alone, with the name of the structure.
+/// An error of the block API, which knows spaces by number only, with the name of the structure.
 fn of_structure(error: Error, name: &str) -> Error {
     match error {
         Error::Request(RequestError::NoTable(_)) => RequestError::NoTable(name.to_owned()).into(),
@@ -56,14 +56,14 @@ fn of_structure(error: Error, name: &str) -> Error {
     }
 }
 
-/// The error that says that a modifier refuses the value that is there.
+/// The error for a modifier that refuses the current value.
 fn refused(modifiers: &Modifiers, modifier: ModifierId, reason: String) -> Error {
     let number = || format!("number {}", modifier.0);
     let found = modifiers.get(modifier).map(|found| found.name().to_owned());
     RequestError::Refused { modifier: found.unwrap_or_else(number), reason }.into()
 }
 
-/// The result of a future all of whose parts are there already.
+/// The result of a future that is ready at once.
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,
@@ -72,6 +72,6 @@ fn at_once<T>(future: impl Future<Output = T>) -> T {
 }
 
 mod sealed {
-    /// A type of this library: no other implements a trait that asks for it.
+    /// Implemented only by types of this library, so that traits that require it are sealed.
     pub trait Sealed {}
 }

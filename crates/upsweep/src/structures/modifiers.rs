@@ -16,13 +16,13 @@
 //!
 //! Rules:
 //! - Numbers are 8 bytes, little-endian. A modifier accepts values of its own kind only: those of
-//!   numbers their kind of number, `bit_or`, `append` and `byte_patch` the kind `Bytes`. What the
-//!   bytes could also be read as does not count: a text of 8 bytes is not a number.
+//!   numbers their kind of number, `bit_or`, `append` and `byte_patch` the kind `Bytes`. Only the
+//!   kind counts, not the length: a text of 8 bytes is not a number.
 //! - Floats: an operand that is not a number is refused; `max` and `min` use the IEEE total order
 //!   (-0 below +0); a sum that is not a number is stored as the one quiet NaN `0x7ff8 << 48`,
 //!   because its bits would otherwise differ from machine to machine.
 //! - A patch that begins beyond the end of the value is refused.
-//! - A malformed operand is refused by every modifier, at the call and, again, when applied.
+//! - Every modifier refuses a malformed operand, at the call and again when it is applied.
 //! - Folding is exact for every current value, refusals included. `append` therefore does not
 //!   fold: near [`VALUE_BYTES_MAX`] the first of two may fit while both together do not. Nor does
 //!   `add_f64`: rounding depends on the order.
@@ -83,7 +83,7 @@ pub const BYTE_PATCH: ModifierId = ModifierId(13);
 /// Number of `insert_if_absent`.
 pub const INSERT_IF_ABSENT: ModifierId = ModifierId(14);
 
-/// Number of `counters`; 15 is that of the removal of a range, which is no modifier.
+/// Number of `counters`; 15 is that of the removal of a range, which is not a modifier.
 pub const COUNTERS: ModifierId = ModifierId(16);
 
 /// Number of `expires_at`.

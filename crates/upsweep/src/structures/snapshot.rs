@@ -1,8 +1,8 @@
-//! Snapshots: all structures of a store, or some, as they were at one moment.
+//! Snapshots: all structures of a store, or some, as of one moment.
 //!
-//! A snapshot shares every block with the structures that it was taken of; what changes later is
-//! written elsewhere, and what only the snapshot has is given back when it is dropped. So taking
-//! and dropping one costs a log record each, whatever its size. (Rodeh, section 1.)
+//! A snapshot shares every block with the structures that it was taken of; later changes are
+//! written elsewhere, and what only the snapshot has is freed when it is dropped. So taking and
+//! dropping one costs a log record each, whatever its size. (Rodeh, section 1.)
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -21,11 +21,11 @@ use crate::engine::ids::{Seq, SnapshotId};
 use crate::error::{Error, RequestError};
 use crate::runtime::{BlockStore, Differing, SnapshotInfo, SpaceRecord};
 
-/// Ranges of a difference that are looked up at one time.
+/// Ranges of a difference that are looked up at once.
 const RANGES_PER_STEP: usize = 64;
 
-/// A moment of a store. Cheap to clone; usable from any thread. One without a name ends when the
-/// last clone of it, and of the structures that were opened from it, is dropped.
+/// The state of a store at one moment. Cheap to clone; usable from any thread. One without a name
+/// ends when the last clone of it, and of the structures that were opened from it, is dropped.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     blocks: BlockStore,
@@ -45,14 +45,14 @@ impl Snapshot {
         self.info.name.as_deref()
     }
 
-    /// The position in the store's history that it shows: every change with a lower sequence.
+    /// Its position in the store's history: it shows every change with a lower sequence.
     #[must_use]
     pub fn sequence(&self) -> Seq {
         self.info.sequence
     }
 
-    /// What tells it from every other snapshot, in copies of the store as well, as text; `None` for
-    /// one that was made before snapshots had it.
+    /// An identity that is unique among all snapshots, those of copies of the store included, as
+    /// text; `None` for a snapshot made before they had one.
     pub(crate) fn identity(&self) -> Option<String> {
         let identity = self.info.identity;
         let digits = || identity.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -63,21 +63,21 @@ impl Snapshot {
         self.info.number
     }
 
-    /// Names and kinds of the structures that it keeps, by order of creation.
+    /// Names and kinds of the structures in it, in order of creation.
     #[must_use]
     pub fn structures(&self) -> Vec<(String, Kind)> {
         let kind = |space: &SpaceRecord| self.kinds.of_format(&space.format);
         self.info.spaces.iter().map(|space| (space.name.clone(), kind(space))).collect()
     }
 
-    /// What the structure of this name is; `None` if it keeps none.
+    /// The kind of the structure of this name; `None` if it has none.
     #[must_use]
     pub fn kind(&self, name: &str) -> Option<Kind> {
         self.record(name).ok().map(|space| self.kinds.of_format(&space.format))
     }
 
-    /// The ordered table of this name, as it was. It cannot be changed; a clone of it can, see
-    /// [`Store::clone_structure`](crate::Store::clone_structure).
+    /// The ordered table of this name, as of the snapshot. It cannot be changed; a clone of it can,
+    /// see [`Store::clone_structure`](crate::Store::clone_structure).
     ///
     /// # Errors
     /// [`RequestError::NoTable`]; [`RequestError::TableMismatch`] for a structure of another kind.
@@ -85,8 +85,8 @@ impl Snapshot {
         Ok(self.space(name, &Kind::table())?.table())
     }
 
-    /// The table of records that expire of this name, as it was, but for what has expired by the
-    /// time at which it is looked at.
+    /// The table of expiring records of this name, as of the snapshot, without the records that
+    /// have expired by the time of the query.
     ///
     /// # Errors
     /// As [`Snapshot::table`].
@@ -94,7 +94,7 @@ impl Snapshot {
         Ok(ExpiringTable::new(self.space(name, &Kind::expiring_table())?.table()))
     }
 
-    /// The hash table of this name, as it was.
+    /// The hash table of this name, as of the snapshot.
     ///
     /// # Errors
     /// As [`Snapshot::table`].
@@ -102,7 +102,7 @@ impl Snapshot {
         Ok(self.space(name, &Kind::hash_table())?.table())
     }
 
-    /// The array of this name, as it was.
+    /// The array of this name, as of the snapshot.
     ///
     /// # Errors
     /// As [`Snapshot::table`].
@@ -110,7 +110,7 @@ impl Snapshot {
         Ok(self.space(name, &Kind::array(T::KIND))?.array())
     }
 
-    /// The space of a structure of any kind, as it was, to make a handle of.
+    /// The space of a structure of any kind, as of the snapshot, to build a handle on.
     ///
     /// # Errors
     /// As [`Snapshot::table`]; [`RequestError::UnknownFormat`] if the kind is not registered.
@@ -120,12 +120,12 @@ impl Snapshot {
         kind.open(&self.blocks, record.clone(), &found)
     }
 
-    /// Whether it is of this store.
+    /// Whether it belongs to this store.
     pub(crate) fn is_of(&self, blocks: &BlockStore) -> bool {
         self.blocks.is_same(blocks)
     }
 
-    /// What the store has on record of a structure, as it was.
+    /// The catalog record of a structure, as of the snapshot.
     ///
     /// # Errors
     /// [`RequestError::NoTable`].
@@ -137,11 +137,10 @@ impl Snapshot {
     /// The records of an ordered table that differ between an `earlier` snapshot and this one, in
     /// key order. A table that one of them does not have counts as empty there.
     ///
-    /// Cost: in proportion to the blocks that the two do not share; what they share is not even
-    /// looked at.
+    /// Cost: in proportion to the blocks that the two do not share; shared blocks are skipped.
     ///
     /// # Errors
-    /// [`RequestError::TableMismatch`] for a structure that is no ordered table;
+    /// [`RequestError::TableMismatch`] for a structure that is not an ordered table;
     /// [`RequestError::WrongStore`] for a snapshot of another store.
     pub fn changed_since(&self, earlier: &Self, table: &str) -> Result<Changes, Error> {
         if !earlier.is_of(&self.blocks) {
@@ -162,9 +161,9 @@ impl Snapshot {
 pub struct Change {
     /// Its key.
     pub key: Vec<u8>,
-    /// Its value in the earlier one; `None` if it was not there.
+    /// Its value in the earlier one; `None` if it had none.
     pub before: Option<Value>,
-    /// Its value in the later one; `None` if it is not there.
+    /// Its value in the later one; `None` if it has none.
     pub after: Option<Value>,
 }
 
@@ -174,7 +173,7 @@ type Records = Peekable<Scan>;
 pub struct Changes {
     before: Option<Table>,
     after: Option<Table>,
-    /// Where ranges are to be looked up next; `None` at the end.
+    /// Where to look up the next ranges; `None` at the end.
     next: Option<Box<[u8]>>,
     ranges: VecDeque<Differing>,
     /// The range that is being compared.
@@ -182,13 +181,13 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// The records that differ between two moments of a table; `None` where it was not there.
+    /// The records that differ between two states of a table; `None` if it did not exist.
     pub(crate) fn new(before: Option<Table>, after: Option<Table>) -> Self {
         let (next, ranges) = (Some(Box::default()), VecDeque::new());
         Self { before, after, next, ranges, scans: None }
     }
 
-    /// Looks the next ranges up in which the tables have different blocks.
+    /// Looks up the next ranges in which the tables have different blocks.
     fn find_ranges(&mut self) -> Result<(), Error> {
         let Some(from) = self.next.take() else { return Ok(()) };
         let (Some(before), Some(after)) = (&self.before, &self.after) else {
@@ -215,7 +214,7 @@ impl Changes {
         self.scans = Some([scan(&self.before), scan(&self.after)]);
     }
 
-    /// The next record of the present range that differs.
+    /// The next differing record of the current range.
     fn in_range(&mut self) -> Option<Result<Change, Error>> {
         let [before, after] = self.scans.as_mut()?;
         loop {

@@ -1,5 +1,5 @@
-//! The space of a structure: what every handle is made of, and all that structures of other crates
-//! need of a store.
+//! The space of a structure: the base of every handle, and all that structures of other crates need
+//! of a store.
 
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
@@ -19,9 +19,9 @@ use crate::runtime::{
     Wanted,
 };
 
-/// Most updates of a log record of a restore.
+/// Maximum number of updates in a log record of a restore.
 const UPDATES_MAX: usize = 1024;
-/// Bytes of updates after which such a log record takes no more.
+/// Bytes of updates at which such a log record is full.
 const UPDATES_BYTES_FULL: usize = 64 << 10;
 
 /// The space of a structure in an open store, or in a snapshot of it. Cheap to clone; usable from
@@ -46,9 +46,9 @@ impl Debug for OpenSpace {
 /// A block with everything that waits for it applied.
 #[derive(Clone, Debug)]
 pub struct WholeBlock {
-    /// What it was made of. Its key is [`View::low`].
+    /// The view it was made from. Its key is [`View::low`].
     pub view: View,
-    /// Its body, in the layout of the format of its space; empty if there is nothing in it.
+    /// Its body, in the layout of the format of its space; empty if it has no records.
     pub body: Vec<u8>,
 }
 
@@ -57,12 +57,12 @@ impl OpenSpace {
         Self { blocks, record }
     }
 
-    /// The table in it, which must be of this order.
+    /// Its table, which must be of this order.
     pub(crate) fn table<O: Order>(&self) -> Table<O> {
         Table::new(self.blocks.clone(), self.record.clone())
     }
 
-    /// The array in it, which must have such cells.
+    /// Its array, which must have such cells.
     pub(crate) fn array<T: Cell>(&self) -> Array<T> {
         Array::new(self.blocks.clone(), self.record.clone())
     }
@@ -79,7 +79,7 @@ impl OpenSpace {
         self.record.space
     }
 
-    /// What the store has on record of it.
+    /// Its record in the catalog of the store.
     #[must_use]
     pub fn record(&self) -> &SpaceRecord {
         &self.record
@@ -97,8 +97,8 @@ impl OpenSpace {
         self.record.format.split_once(':').map_or("", |(_, parameters)| parameters)
     }
 
-    /// Declares one update, by the number of its modifier. Several together, and with those of
-    /// other structures, are a [`Batch`](crate::Batch). Never reads the device.
+    /// Declares one update, by the number of its modifier. To declare several together, also of
+    /// several structures, use a [`Batch`](crate::Batch). Never reads the device.
     ///
     /// # Errors
     /// As [`Table::modify`](crate::Table::modify).
@@ -113,8 +113,8 @@ impl OpenSpace {
         self.named(self.blocks.modify(&[update], durability))
     }
 
-    /// What is known of a block: image and waiting updates. At most one device read, and none if
-    /// the block is cached or, for [`Wanted::Point`], waiting updates decide.
+    /// A view of a block: image and waiting updates. At most one device read; none if the block is
+    /// cached or, for [`Wanted::Point`], waiting updates determine the value.
     ///
     /// # Errors
     /// [`RequestError::NoTable`](crate::RequestError::NoTable) if the structure was dropped;
@@ -128,15 +128,15 @@ impl OpenSpace {
         self.blocks.view_async(self.record.space, wanted)
     }
 
-    /// The blocks of the structure that are there, in the order of their keys, from the first one
-    /// at or above `from` on. Each is read as it is when the iterator gets there; in a snapshot, as
-    /// it was. Cost: at most one read per block.
+    /// The existing blocks of the structure in key order, from the first one at or above `from`.
+    /// Each is read as it is when the iterator reaches it; in a snapshot, as it was. Cost: at most
+    /// one read per block.
     #[must_use]
     pub fn scan(&self, from: &[u8]) -> BlockScan {
         BlockScan { space: self.clone(), format: None, next: Some(from.into()) }
     }
 
-    /// The records that the format shows of each block; large values are left out.
+    /// The records that the format shows of each block; large values are omitted.
     pub(crate) fn records(&self) -> impl Iterator<Item = Result<Record, Error>> + use<> {
         let mut scan = self.scan(&[]);
         std::iter::from_fn(move || scan.next_records()).flat_map(|records| {
@@ -148,8 +148,8 @@ impl OpenSpace {
         })
     }
 
-    /// Has every block that is swept from now on shown to `visitor`: see
-    /// [`BlockStore::set_visitor`]. Visitors are not part of the store: set them after every open.
+    /// Shows every block that is swept from now on to `visitor`: see [`BlockStore::set_visitor`].
+    /// Visitors are not part of the store: set them after every open.
     ///
     /// # Errors
     /// [`RequestError::NoTable`](crate::RequestError::NoTable) if the structure was dropped.
@@ -157,14 +157,14 @@ impl OpenSpace {
         self.named(self.blocks.set_visitor(self.record.space, visitor))
     }
 
-    /// The error that says that a block of this structure is not what was written there.
+    /// The error for a damaged block of this structure.
     #[must_use]
     pub fn damage(&self, view: &View, reason: String) -> Error {
         let (key, name) = (String::from_utf8_lossy(&view.low), self.name());
         view.damage(format!("block {key:?} of {name:?}"), reason)
     }
 
-    /// Errors of the block API know spaces by number alone.
+    /// Errors of the block API know spaces by number only.
     fn named<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         result.map_err(|error| of_structure(error, self.name()))
     }
@@ -175,7 +175,7 @@ pub struct BlockScan {
     space: OpenSpace,
     /// Known once the first block was looked up.
     format: Option<Arc<dyn BlockFormat>>,
-    /// Where the next block is to be looked up; `None` at the end.
+    /// Where to look up the next block; `None` at the end.
     next: Option<Box<[u8]>>,
 }
 
@@ -243,7 +243,7 @@ impl Iterator for BlockScan {
     }
 }
 
-/// Puts and deletions on their way into a structure, many to a log record.
+/// Puts and deletions for a structure, many per log record.
 pub(crate) struct Updates<'a> {
     space: &'a OpenSpace,
     /// Key and, unless it is a deletion, the operand of a put.
@@ -272,7 +272,7 @@ impl<'a> Updates<'a> {
         Ok(())
     }
 
-    /// Declares those that were added. Who closes the store makes them durable.
+    /// Declares those that were added. Closing the store makes them durable.
     ///
     /// # Errors
     /// As [`BlockStore::modify`].

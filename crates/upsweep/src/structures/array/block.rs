@@ -1,11 +1,11 @@
-//! The array as a block format: how a block takes its updates.
+//! The array as a block format: how a block applies its updates.
 //!
-//! Every cell is there: a modifier sees a cell that was never set as zero, not as absent. An update
-//! whose result does not fit its cell is refused, and the cell stays as it was. As everywhere, a
-//! blind update that succeeds supersedes those before it, which are then not evaluated.
+//! Every cell exists: a modifier sees a cell that was never set as zero, not as absent. An update
+//! whose result does not fit its cell is refused, and the cell is unchanged. As everywhere, a blind
+//! update that succeeds supersedes those before it, which are then not evaluated.
 //!
 //! Operands are folded before the format sees them. So additions to a cell of less than 8 bytes
-//! that wait together may be refused as one where they would overflow it.
+//! that wait together may be refused as one if they would overflow it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct ArrayFormat {
 }
 
 impl ArrayFormat {
-    /// The format of arrays with such cells.
+    /// The format of arrays with cells of this kind.
     #[must_use]
     pub const fn new(kind: CellKind) -> Self {
         Self { kind }
@@ -126,8 +126,8 @@ fn set_cell(cell: &mut [u8], bytes: Option<&[u8]>) {
     }
 }
 
-/// The bytes of one cell with `updates`, all of it and in order, applied; `body` is the block's, if
-/// it is known. Those that are refused change nothing: the sweep will report them.
+/// The bytes of one cell with its `updates` applied in order; `body` is the block's, if known.
+/// Refused updates change nothing: the sweep will report them.
 ///
 /// # Errors
 /// What is wrong with the body.
@@ -161,7 +161,7 @@ pub(super) fn updated(
     refused.map_or(Ok(cell), Err)
 }
 
-/// Whether `updates`, all of one cell and in order, give it without knowing it before.
+/// Whether `updates`, all of one cell and in order, determine it regardless of its value before.
 #[must_use]
 pub fn is_decisive(kind: CellKind, modifiers: &Modifiers, updates: &[UpdateRef<'_>]) -> bool {
     updates.iter().any(|update| supersedes(kind, modifiers, update))
@@ -179,8 +179,8 @@ fn supersedes(kind: CellKind, modifiers: &Modifiers, update: &UpdateRef<'_>) -> 
         }
 }
 
-/// Applies updates, all of one cell and in order. `on_refused` gets position and reason of those
-/// that are refused.
+/// Applies updates, all of one cell and in order. `on_refused` gets position and reason of refused
+/// ones.
 fn update_cell(
     kind: CellKind,
     modifiers: &Modifiers,

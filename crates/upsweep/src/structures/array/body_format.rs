@@ -9,13 +9,13 @@
 //! | 8.. | a bit per cell, low bits first: set if it is not zero; then zeros to a whole byte |
 //! | then | the cells that are not zero, in the order of their indices |
 //!
-//! All integers are little-endian. A block whose cells are all zero has an empty body. Equal cells
-//! so give equal bytes.
+//! All integers are little-endian. A block whose cells are all zero has an empty body. So equal
+//! cells give equal bytes.
 //!
 //! The key of a record is the index of its cell, the key of a block its number, both as 8 bytes,
-//! big-endian, so that blocks lie in the order of their cells. A block has as many cells as fit
+//! big-endian, so that blocks are in the order of their cells. A block has as many cells as fit
 //! into an image of 16 KiB when none of them is zero. A power of two would waste a unit of 4 KiB,
-//! for header and bits would push a full block just over its bound; and larger blocks would cost
+//! because header and bits would push a full block just over its bound. Larger blocks would cost
 //! more to read for one cell, smaller ones more memory in the directory.
 //!
 //! A body grows by no more than one cell for each cell that is set, and the first cell needs one
@@ -30,13 +30,13 @@ pub const INDEX_BITS: u32 = 48;
 /// Largest index of a cell.
 pub const INDEX_MAX: u64 = (1 << INDEX_BITS) - 1;
 
-/// Bytes of an image of a full block, at most.
+/// Maximum number of bytes of the image of a full block.
 const IMAGE_BYTES_MAX: usize = 16 << 10;
 /// Bytes of an image besides its body: the envelope, and the block key.
 const ENVELOPE_BYTES: usize = 48 + 8;
 const HEADER_BYTES: usize = 8;
 
-/// The block for updates whose key is no index; it never has a body.
+/// The block for updates whose key is not an index; it never has a body.
 const NO_BLOCK: u64 = u64::MAX;
 
 /// The key of a cell: its index.
@@ -45,7 +45,7 @@ pub fn key_of(index: u64) -> [u8; 8] {
     index.to_be_bytes()
 }
 
-/// The index that is this key, if it is one, at most [`INDEX_MAX`].
+/// The index of this key, if it is one, at most [`INDEX_MAX`].
 #[must_use]
 pub fn index_of(key: &[u8]) -> Option<u64> {
     let index = u64::from_be_bytes(key.try_into().ok()?);
@@ -58,7 +58,7 @@ pub fn block_key(number: u64) -> [u8; 8] {
     number.to_be_bytes()
 }
 
-/// Where a block of an array lies: its number, and the cells that it holds.
+/// The position of a block in an array: its number, and the cells that it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockPlace {
     /// Its number.
@@ -84,14 +84,14 @@ impl CellKind {
         index / self.cells_per_block() as u64
     }
 
-    /// Block key for the key of a record. Keys that are no index have a block of their own, which
+    /// Block key for the key of a record. Keys that are not an index have a separate block, which
     /// refuses them.
     #[must_use]
     pub fn position_of(self, key: &[u8]) -> [u8; 8] {
         block_key(index_of(key).map_or(NO_BLOCK, |index| self.block_of(index)))
     }
 
-    /// The place of the block with this block key; `None` if no cell lies there.
+    /// The position of the block with this block key; `None` if it has no cells.
     #[must_use]
     pub fn place_of(self, block_key: &[u8]) -> Option<BlockPlace> {
         let number = u64::from_be_bytes(block_key.try_into().ok()?);
@@ -105,13 +105,13 @@ impl CellKind {
     }
 }
 
-/// The body of a block, looked at in place.
+/// The body of a block, read in place.
 #[derive(Clone, Copy, Debug)]
 pub struct Body<'a> {
     kind: CellKind,
     /// Empty if the body is.
     bitmap: &'a [u8],
-    /// The cells that are not zero.
+    /// The nonzero cells.
     cells: &'a [u8],
 }
 
@@ -142,7 +142,7 @@ impl<'a> Body<'a> {
         Ok(Self { kind, bitmap, cells })
     }
 
-    /// Number of cells that are not zero.
+    /// Number of nonzero cells.
     #[must_use]
     pub fn count(&self) -> usize {
         self.cells.len() / self.kind.cell_bytes()
@@ -154,7 +154,7 @@ impl<'a> Body<'a> {
         self.find(offset).1
     }
 
-    /// How many cells below `offset` are not zero, and the cell at `offset` unless it is zero.
+    /// Number of nonzero cells below `offset`, and the cell at `offset` unless it is zero.
     fn find(&self, offset: usize) -> (usize, Option<&'a [u8]>) {
         let (whole, rest) = self.bitmap.split_at(self.bitmap.len().min(offset / 8));
         let below = rest.first().map_or(0, |byte| byte & ((1 << (offset % 8)) - 1));
@@ -164,7 +164,7 @@ impl<'a> Body<'a> {
         (rank, cell.filter(|_| is_set))
     }
 
-    /// Offsets and bytes of the cells that are not zero, in order.
+    /// Offsets and bytes of the nonzero cells, in order.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &'a [u8])> + use<'a> {
         let bits = |(at, byte): (usize, &'a u8)| {
             (0..8).filter(move |bit| byte >> bit & 1 == 1).map(move |bit| at * 8 + bit)
@@ -177,7 +177,7 @@ impl<'a> Body<'a> {
         has_bit(self.bitmap, offset)
     }
 
-    /// The bytes of the cells that are not zero.
+    /// The bytes of the nonzero cells.
     pub(super) fn packed(&self) -> std::slice::ChunksExact<'a, u8> {
         self.cells.chunks_exact(self.kind.cell_bytes())
     }
@@ -197,19 +197,19 @@ fn header_bytes(kind: CellKind, count: usize) -> [u8; HEADER_BYTES] {
     [kind.number(), 0, low, high, count[0], count[1], count[2], count[3]]
 }
 
-/// Makes a new body from an old one: cells are set in the order of their offsets, and the stretches
-/// between them copied.
+/// Makes a new body from an old one: cells are set in offset order, and the stretches between them
+/// copied.
 #[derive(Debug)]
 pub struct BodyEditor<'a> {
     old: Body<'a>,
-    /// Old cells that are dealt with.
+    /// Number of old cells already handled.
     done: usize,
     bitmap: Vec<u8>,
     cells: Vec<u8>,
 }
 
 impl<'a> BodyEditor<'a> {
-    /// An editor for `old`, with room for `more` further cells.
+    /// An editor for `old`, with room for `more` additional cells.
     #[must_use]
     pub fn new(old: Body<'a>, more: usize) -> Self {
         let mut bitmap = vec![0; old.kind.bitmap_bytes()];
@@ -218,7 +218,7 @@ impl<'a> BodyEditor<'a> {
         Self { old, done: 0, bitmap, cells: Vec::with_capacity(room) }
     }
 
-    /// Gives the cell at `offset` these bytes. Offsets ascend from call to call.
+    /// Sets the cell at `offset` to these bytes. Offsets ascend from call to call.
     pub fn set(&mut self, offset: usize, cell: &[u8]) {
         debug_assert_eq!(cell.len(), self.old.kind.cell_bytes(), "a cell has its size");
         let (rank, old) = self.old.find(offset);
@@ -240,7 +240,7 @@ impl<'a> BodyEditor<'a> {
         self.cells.extend_from_slice(stretch.unwrap_or_default());
     }
 
-    /// The new body, and how many of its cells are not zero.
+    /// The new body, and the number of its nonzero cells.
     #[must_use]
     pub fn finish(mut self) -> (Vec<u8>, usize) {
         self.copy(self.old.count());

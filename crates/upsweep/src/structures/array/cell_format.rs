@@ -16,10 +16,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::engine::modifier::{ValueKind, ValueRef};
 
-/// Most bytes of a cell.
+/// Maximum size of a cell, in bytes.
 pub const CELL_BYTES_MAX: usize = 1024;
 
-/// What the cells of an array are. Its text, such as `u32` or `bytes16`, is the parameter of the
+/// The kind of the cells of an array. Its text, such as `u32` or `bytes16`, is the parameter of the
 /// block format `array`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CellKind {

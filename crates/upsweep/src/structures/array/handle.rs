@@ -1,7 +1,7 @@
 //! An array: cells by index, changed by declared updates.
 //!
-//! Built on the public block API and nothing else. The record key is the index of a cell, the block
-//! key the number of a block.
+//! Built only on the public block API. The record key is the index of a cell, the block key the
+//! number of a block.
 
 use std::future::ready;
 use std::marker::PhantomData;
@@ -23,9 +23,8 @@ use crate::structures::batch::{Structure, Sums};
 use crate::structures::modifiers as builtin;
 use crate::structures::{at_once, of_structure};
 
-/// An array of an open store: a cell of type `T` for each index below 2^48. All cells are there
-/// from the start and zero; only those that are not take space. Cheap to clone; usable from any
-/// thread.
+/// An array of an open store: a cell of type `T` for each index below 2^48. All cells start at
+/// zero; only nonzero cells take space. Cheap to clone; usable from any thread.
 ///
 /// ```
 /// # use upsweep::{CreateOptions, Store};
@@ -50,7 +49,7 @@ pub struct Array<T> {
     space: SpaceId,
     name: String,
     durability: Durability,
-    /// All that the store has: none is added while it is open.
+    /// All modifiers of the store: none is added while it is open.
     modifiers: Arc<Modifiers>,
     cells: PhantomData<fn() -> T>,
 }
@@ -94,15 +93,15 @@ impl<T: Cell> Array<T> {
         self.space
     }
 
-    /// The same array with another moment at which changes return; the default is
+    /// The same array with another durability, which decides when changes return; the default is
     /// [`Durability::Wait`].
     #[must_use]
     pub fn with_durability(&self, durability: Durability) -> Self {
         Self { durability, ..self.clone() }
     }
 
-    /// The cell at `index` (below 2^48). Cost: nothing but memory if waiting updates decide or the
-    /// block is cached, else one read.
+    /// The cell at `index` (below 2^48). Cost: memory accesses only if waiting updates determine
+    /// the cell or the block is cached, otherwise one read.
     ///
     /// # Errors
     /// [`RequestError::IndexTooLarge`]; [`Error::Damaged`] if the cell's block is;
@@ -111,12 +110,12 @@ impl<T: Cell> Array<T> {
         Ok(self.see(index)?.2)
     }
 
-    /// The view that has decided about the cell at `index`, and the cell.
+    /// The view that determined the cell at `index`, and the cell.
     pub(super) fn see(&self, index: u64) -> Result<(Wanted, View, T), Error> {
         at_once(self.find(index, |wanted| ready(self.blocks.view(self.space, wanted))))
     }
 
-    /// As [`Array::get`], without blocking the thread; of no particular executor.
+    /// As [`Array::get`], without blocking the thread; any executor will do.
     ///
     /// # Errors
     /// As [`Array::get`]; [`Error::Closed`] if the store closes meanwhile.
@@ -124,8 +123,8 @@ impl<T: Cell> Array<T> {
         Ok(self.find(index, |wanted| self.blocks.view_async(self.space, wanted)).await?.2)
     }
 
-    /// The view that has decided about the cell at `index`, and the cell, by the views that
-    /// `view` gives.
+    /// The view that determined the cell at `index`, and the cell, from the views that `view`
+    /// returns.
     async fn find<F>(
         &self,
         index: u64,
@@ -143,7 +142,8 @@ impl<T: Cell> Array<T> {
             && found.image.is_none()
             && !is_decisive(T::KIND, &self.modifiers, &updates_of(&found, &key))
         {
-            // A blind update waits whose result fits no cell: it came by the block API.
+            // The result of a waiting blind update does not fit a cell: it came through the block
+            // API.
             wanted = Wanted::Covering(T::KIND.position_of(&key).to_vec());
             found = view(wanted.clone()).await.map_err(named)?;
         }
@@ -163,7 +163,7 @@ impl<T: Cell> Array<T> {
         self.update(index, builtin::PUT, &put_operand(cell))
     }
 
-    /// Sets the cell at `index` (below 2^48) to zero. Full devices take this too.
+    /// Sets the cell at `index` (below 2^48) to zero. This works on full devices too.
     ///
     /// # Errors
     /// As [`Array::modify`].
@@ -171,15 +171,15 @@ impl<T: Cell> Array<T> {
         self.update(index, builtin::DELETE, &[])
     }
 
-    /// Declares that `modifier` is to be applied to the cell at `index` (below 2^48) with
-    /// `operand`. Never reads the device. The modifier sees a cell of `u8` to `u64` as a value of
-    /// kind `U64`, other numbers as their own kind, and structs as their bytes. What it makes of
-    /// the cell must fit the cell; if not, the update goes to the quarantine.
+    /// Declares an update: `modifier`, applied to the cell at `index` (below 2^48) with `operand`.
+    /// Never reads the device. The modifier sees a cell of `u8` to `u64` as a value of kind `U64`,
+    /// other numbers as their own kind, and structs as their bytes. If its result does not fit the
+    /// cell, the update goes to the quarantine.
     ///
     /// # Errors
-    /// [`Error::Request`] for a bad index, operand or unregistered modifier, or if the modifier is
-    /// blind and its result fits no cell, with nothing changed; [`Error::Retry`] when the devices
-    /// are full; [`Error::Closed`].
+    /// [`Error::Request`] for a bad index or operand or an unregistered modifier, or if the
+    /// modifier is blind and its result does not fit a cell, with nothing changed; [`Error::Retry`]
+    /// when the devices are full; [`Error::Closed`].
     pub fn modify(
         &self,
         index: u64,
@@ -205,23 +205,23 @@ impl<T: Cell> Array<T> {
         ticket.map_err(|error| of_structure(error, &self.name))
     }
 
-    /// The cells of `range` that are not zero, in the order of their indices; reversible, from both
-    /// ends at once if wanted. Each block is read as it is when the scan reaches it: a scan is not
-    /// a snapshot. Cost: at most one read per block that is there.
+    /// The nonzero cells of `range`, in index order; reversible, and usable from both ends at once.
+    /// Each block is read as it is when the scan reaches it: a scan is not a snapshot. Cost: at
+    /// most one read per existing block.
     pub fn iter(&self, range: impl RangeBounds<u64>) -> ArrayScan<T> {
         ArrayScan::new(self.clone(), indices(&range))
     }
 
-    /// Has each block that is swept from now on shown to `visitor`, in place of the one before: it
+    /// Shows each block that is swept from now on to `visitor`, which replaces any previous one: it
     /// gets the index of the first cell of the block, and the values of all its cells. Visitors are
     /// not part of the store: register them after every open.
     ///
-    /// A block that the array shares with clones or snapshots is shown to the visitor of one of
-    /// them only, until one of them changes it.
+    /// A block that the array shares with clones or snapshots is shown to the visitor of only one
+    /// of them, until one of them changes it.
     ///
     /// A visit should take microseconds and must not wait for the store. The block is not durable
     /// yet, and may be visited again without a change: see [`BlockVisitor::visit`]. A visitor that
-    /// panics is called no more, which [`Array::visitor_panic`] tells.
+    /// panics is not called again; see [`Array::visitor_panic`].
     ///
     /// # Errors
     /// [`RequestError::NoTable`] if the array was dropped.
@@ -236,7 +236,7 @@ impl<T: Cell> Array<T> {
         set.map_err(|error| of_structure(error, &self.name))
     }
 
-    /// Ends [`Array::set_visitor`]; a visit that is on its way may end after this call.
+    /// Undoes [`Array::set_visitor`]; a visit in progress may end after this call.
     ///
     /// # Errors
     /// [`RequestError::NoTable`] if the array was dropped.
@@ -245,8 +245,8 @@ impl<T: Cell> Array<T> {
         set.map_err(|error| of_structure(error, &self.name))
     }
 
-    /// The message of the panic for which the visitor is called no more; `None` if it did not
-    /// panic, or there is none.
+    /// The message of the panic that ended the visitor; `None` if it did not panic, or there is
+    /// none.
     #[must_use]
     pub fn visitor_panic(&self) -> Option<String> {
         self.blocks.visitor_panic(self.space)
@@ -271,8 +271,8 @@ impl<T: Cell> Array<T> {
 
 impl<T: NumberCell> Array<T> {
     /// Adds to the cell at `index` (below 2^48). 64-bit integers wrap around at the ends of their
-    /// range. A sum that fits no narrower cell is refused: the update goes to the quarantine, with
-    /// those that were folded with it because they waited for the same cell.
+    /// range. A sum that does not fit a narrower cell is refused: the update goes to the
+    /// quarantine, with waiting updates of the same cell that were folded with it.
     ///
     /// # Errors
     /// As [`Array::modify`].
@@ -330,7 +330,7 @@ impl<T: Cell> Structure for Array<T> {
 
     fn check(&self, index: &u64, modifier: ModifierId, operand: &[u8]) -> Result<(), Error> {
         check_index(*index)?;
-        // One that supersedes others must not be refused later: they may be gone by then.
+        // An update that supersedes others must not be refused later: they may be gone by then.
         let Some(found) = self.modifiers.get(modifier).filter(|found| found.blind()) else {
             return Ok(());
         };
@@ -353,7 +353,7 @@ impl<T: NumberCell> Sums for Array<T> {
     }
 }
 
-/// The modifier for unsigned integers, signed ones or floats, as the cells are.
+/// The modifier for unsigned integers, signed integers or floats, by the kind of the cells.
 fn by_kind(kind: CellKind, [unsigned, signed, float]: [ModifierId; 3]) -> ModifierId {
     match kind.value_kind() {
         ValueKind::I64 => signed,

@@ -1,8 +1,8 @@
-//! Updates of cells that tell what they have found or made.
+//! Updates that return the old or new cell.
 //!
-//! What is logged is the new cell, not the update that led to it: updates that wait together may be
-//! refused as one where they would overflow a cell, and one whose result was told must never be.
-//! See [`BlockStore::modify_if`](crate::runtime::BlockStore::modify_if).
+//! The new cell is logged, not the update that led to it: updates that wait together may be refused
+//! as one if they would overflow a cell, and one whose result was returned must never be. See
+//! [`BlockStore::modify_if`](crate::runtime::BlockStore::modify_if).
 
 use super::block::updated;
 use super::body_format::key_of;
@@ -20,20 +20,20 @@ use crate::structures::table::Compared;
 use crate::structures::{of_structure, refused};
 
 impl<T: Cell> Array<T> {
-    /// Applies `modifier` to the cell at `index` (below 2^48) with `operand`, and returns the cell
-    /// that this has made. Nobody else's change comes between: of any callers at once, each gets
-    /// the cell that its own update has made.
+    /// Applies `modifier` to the cell at `index` (below 2^48) with `operand`, and returns the
+    /// resulting cell. This is atomic: each of several concurrent callers gets the result of its
+    /// own update.
     ///
-    /// Only with [`Durability::Wait`](crate::Durability::Wait) is what is returned durable by then;
-    /// otherwise a crash may take the update, and somebody else gets the same cell after it.
+    /// Only with [`Durability::Wait`](crate::Durability::Wait) is the returned cell durable;
+    /// otherwise a crash may lose the update, and another caller may then get the same cell.
     ///
-    /// Unlike [`Array::modify`] this has to know the cell: cost as [`Array::get`], one read of the
-    /// device for a block that is in no memory, then as [`Array::set`]. Callers that change one
-    /// cell at the same time start again, in memory, for each other one that comes before them.
+    /// Unlike [`Array::modify`] this needs the current cell: cost as [`Array::get`], one device
+    /// read for a block that is not in memory, then as [`Array::set`]. Callers that change the same
+    /// cell concurrently retry, in memory, once for each that precedes them.
     ///
     /// # Errors
     /// As [`Array::get`] and [`Array::modify`]; [`RequestError::Refused`] if the modifier refuses
-    /// the cell that is there, or what it makes of it fits no cell; all with nothing changed.
+    /// the current cell, or its result does not fit the cell; all with nothing changed.
     ///
     /// [`RequestError::Refused`]: crate::RequestError::Refused
     pub fn modify_and_get(
@@ -59,8 +59,8 @@ impl<T: Cell> Array<T> {
         Ok((after, ticket))
     }
 
-    /// Sets the cell at `index` (below 2^48) to `cell`, if it is `expected`, byte for byte. Cost as
-    /// [`Array::modify_and_get`]; nothing is logged if it is another.
+    /// Sets the cell at `index` (below 2^48) to `cell` if it is `expected`, byte for byte. Cost as
+    /// [`Array::modify_and_get`]; nothing is logged if it differs.
     ///
     /// # Errors
     /// As [`Array::get`] and [`Array::set`].
@@ -77,7 +77,7 @@ impl<T: Cell> Array<T> {
         }
     }
 
-    /// Applies an update, and tells the cell before and after.
+    /// Applies an update, and returns the cell before and after.
     fn update_seen(
         &self,
         index: u64,
@@ -98,7 +98,7 @@ impl<T: Cell> Array<T> {
         }
     }
 
-    /// Sets the cell, if nothing about it has changed since its block was seen.
+    /// Sets the cell if it has not changed since its block was read.
     fn set_if(
         &self,
         index: u64,
@@ -118,13 +118,13 @@ impl<T: NumberCell> Array<T> {
     /// at the ends of their range. Cost as [`Array::modify_and_get`].
     ///
     /// # Errors
-    /// As [`Array::modify_and_get`]: a sum that fits no narrower cell is refused at once.
+    /// As [`Array::modify_and_get`]: a sum that does not fit a narrower cell is refused at once.
     pub fn add_and_get(&self, index: u64, amount: T) -> Result<(T, Ticket), Error> {
         let (modifier, operand) = Self::sum(amount);
         self.update_and_get(index, modifier, &operand)
     }
 
-    /// As [`Array::add_and_get`], and returns the cell as it was before.
+    /// As [`Array::add_and_get`], but returns the cell before.
     ///
     /// # Errors
     /// As [`Array::add_and_get`].

@@ -1,8 +1,8 @@
-//! Scans of an array: the cells that are not zero, in the order of their indices, from both ends.
+//! Scans of an array: the nonzero cells, in index order, from both ends.
 //!
 //! A scan holds the bounds of what it has not returned yet and, per end, the rest of one block. It
-//! skips blocks that are not there. As a scan of a table it is no snapshot: every block is as it
-//! was when the scan read it.
+//! skips blocks that do not exist. Like a scan of a table it is not a snapshot: every block is as
+//! it was when the scan read it.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,10 +16,10 @@ use crate::engine::registry::Modifiers;
 use crate::error::Error;
 use crate::runtime::{View, Wanted};
 
-/// An iterator over the cells of an array that are not zero. Ends after the first error.
+/// An iterator over the nonzero cells of an array. Ends after the first error.
 pub struct ArrayScan<T: Cell> {
     array: Array<T>,
-    /// Indices that were not looked at yet.
+    /// Indices not yet visited.
     rest: Range<u64>,
     front: VecDeque<(u64, T)>,
     back: VecDeque<(u64, T)>,
@@ -58,7 +58,7 @@ impl<T: Cell> ArrayScan<T> {
         Ok(())
     }
 
-    /// The cells of a block that are in the rest and not zero.
+    /// The nonzero cells of a block that are in the rest.
     fn cells(&self, view: &View, place: BlockPlace) -> Result<VecDeque<(u64, T)>, Error> {
         let damage = |reason| self.array.damage(view, place.first, reason);
         let body = body_of(T::KIND, self.array.modifiers(), view).map_err(damage)?;

@@ -10,7 +10,7 @@ use super::cell_format::Cell;
 use crate::runtime::{BlockVisitor, VisitedBlock};
 
 /// The values of all cells of one block, in the order of their indices, zeros included. Cost of a
-/// step: a look at one bit, and a copy of the cell.
+/// step: a test of one bit, and a copy of the cell.
 #[derive(Clone)]
 pub struct BlockCells<'a, T> {
     body: Body<'a>,
@@ -57,7 +57,7 @@ impl<T, F> CellVisitor<T, F> {
 
 impl<T: Cell, F: Fn(u64, BlockCells<'_, T>) + Send + Sync> BlockVisitor for CellVisitor<T, F> {
     fn visit(&self, block: &VisitedBlock<'_>) {
-        // The block of updates that name no cell has none to show.
+        // The block of updates that name no cell has no cells.
         let Some(place) = T::KIND.place_of(block.key) else { return };
         if let Ok(body) = Body::parse(T::KIND, block.body) {
             (self.visit)(place.first, BlockCells::new(body, place.cells));

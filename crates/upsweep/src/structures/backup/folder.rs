@@ -1,7 +1,7 @@
 //! The folder of a backup on the file system: files of frames, and the manifest.
 //!
-//! A writer makes new files only, and everything in a finished folder is on stable media. A reader
-//! checks every byte, and names file and offset of what is not as it was written.
+//! A writer only makes new files, and everything in a finished folder is on stable media. A reader
+//! checks every byte, and names file and offset of damage.
 
 #![expect(clippy::disallowed_methods, reason = "a backup is files outside of the store")]
 
@@ -36,14 +36,14 @@ pub(super) fn parent_of(path: &Path) -> &Path {
     if parent.as_os_str().is_empty() { Path::new(".") } else { parent }
 }
 
-/// A folder or file that is removed with all that is in it, unless it was finished.
+/// A folder or file that is removed with its content, unless it was finished.
 pub(super) struct Unfinished {
     path: PathBuf,
     is_finished: bool,
 }
 
 impl Unfinished {
-    /// Makes a folder, which must not be there.
+    /// Makes a folder, which must not exist.
     pub(super) fn create(path: &Path) -> Result<Self, Error> {
         fs::create_dir(path).map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => RequestError::AlreadyExists(path.to_owned()).into(),
@@ -87,7 +87,7 @@ impl Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if !self.is_finished {
-            // Best effort: the failure that led here is what the caller has to know.
+            // Best effort: report the failure that led here instead.
             let removed = if self.path.is_file() { fs::remove_file } else { remove_all };
             drop(removed(&self.path));
         }
@@ -110,13 +110,13 @@ pub(super) fn check_is_free(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Gives a file another name.
+/// Renames a file.
 pub(super) fn rename(from: &Path, to: &Path) -> Result<(), Error> {
     fs::rename(from, to).map_err(|error| path_error(from, error))
 }
 
-/// The way from the folder `from` to the folder `to`: relative if they have more in common than the
-/// root of the file system, so that both can move together.
+/// The path from the folder `from` to the folder `to`: relative if they have more in common than
+/// the root of the file system, so that both can be moved together.
 pub(super) fn way(from: &Path, to: &Path) -> Result<PathBuf, Error> {
     let absolute = |path: &Path| fs::canonicalize(path).map_err(|error| path_error(path, error));
     let (from, to) = (absolute(from)?, absolute(to)?);
@@ -171,7 +171,7 @@ impl FrameWriter {
         Ok(())
     }
 
-    /// Writes what is left, has all of it on stable media, and tells the checksum of the file.
+    /// Writes the rest, syncs the file to stable media, and returns its checksum.
     pub(super) fn finish(&mut self) -> Result<String, Error> {
         if !self.frame.is_empty() {
             self.write()?;
@@ -215,7 +215,7 @@ impl<'a> FrameReader<'a> {
         &self.path
     }
 
-    /// What is wrong at the frame that was read last.
+    /// The error for damage in the frame that was read last.
     pub(super) fn damage(&self, reason: impl Into<String>) -> Error {
         damaged(&self.path, self.offset, reason)
     }
@@ -256,7 +256,7 @@ impl<'a> FrameReader<'a> {
         Ok(true)
     }
 
-    /// What the manifest says of the whole file has to be true.
+    /// Checks the file as a whole against the manifest.
     fn check_end(&mut self) -> Result<(), Error> {
         let found = checksum_text(self.crc);
         if found != self.part.checksum {
@@ -291,7 +291,7 @@ impl Iterator for FrameReader<'_> {
     }
 }
 
-/// The path of a file that a manifest names: a name in its folder and nothing else.
+/// The path of a file that a manifest names: only a plain name in its folder is accepted.
 fn part_path(folder: &Path, part: &StructureFile) -> Result<PathBuf, Error> {
     let mut names = Path::new(&part.file).components();
     match (names.next(), names.next()) {
@@ -303,7 +303,7 @@ fn part_path(folder: &Path, part: &StructureFile) -> Result<PathBuf, Error> {
     }
 }
 
-/// Whether the file of a part is there with the length that the manifest says.
+/// Checks that the file of a part exists with the length in the manifest.
 pub(super) fn check_length(folder: &Path, part: &StructureFile) -> Result<(), Error> {
     let path = part_path(folder, part)?;
     let found = match fs::metadata(&path) {
@@ -335,7 +335,7 @@ pub(super) fn write_manifest(folder: &Path, manifest: &Manifest) -> Result<u64, 
 /// The manifest in a folder, and the checksum of its text.
 ///
 /// # Errors
-/// [`RequestError::BadBackup`] if the folder is none; [`RequestError::BackupDamaged`].
+/// [`RequestError::BadBackup`] if the folder is not a backup; [`RequestError::BackupDamaged`].
 pub(super) fn read_manifest(folder: &Path) -> Result<(Manifest, String), Error> {
     let path = folder.join(MANIFEST);
     let mut text = Vec::new();

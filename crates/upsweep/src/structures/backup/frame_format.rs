@@ -15,8 +15,8 @@
 //! | then | key, value |
 //!
 //! All integers are little-endian. A file is frames and nothing else; the manifest says how many
-//! bytes it has, and their checksum. The number of the frame in its checksum keeps frames from
-//! changing places.
+//! bytes it has, and their checksum. Including the number of the frame in its checksum detects
+//! frames in the wrong place.
 //!
 //! Invariants: readers return an error, but never panic, on any bytes; what they accept is written
 //! again as the same bytes; nothing longer than [`RECORDS_BYTES_MAX`] is ever asked for.
@@ -27,9 +27,9 @@ use crate::structures::table::Value;
 
 /// Bytes of the header of a frame.
 pub const HEADER_BYTES: usize = 12;
-/// A frame with so many bytes of records takes no more.
+/// A frame with this many bytes of records is full.
 pub const RECORDS_BYTES_FULL: usize = 256 << 10;
-/// Most bytes of the records of a frame.
+/// Maximum number of bytes of the records of a frame.
 pub const RECORDS_BYTES_MAX: usize =
     RECORDS_BYTES_FULL + DELETION_BYTES + 4 + KEY_BYTES_MAX + VALUE_BYTES_MAX;
 
@@ -43,7 +43,7 @@ pub type BackupRecord = (Vec<u8>, Option<Value>);
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Bytes of the records behind it.
+    /// Bytes of the records after it.
     pub records_bytes: usize,
     /// Number of records.
     pub records: u32,
@@ -78,13 +78,13 @@ impl FrameBuilder {
         self.records.len() >= RECORDS_BYTES_FULL
     }
 
-    /// Whether there is no record in it.
+    /// Whether it has no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The bytes of frame `number` of its file, counted from 0; nothing is left in here.
+    /// The bytes of frame `number` of its file, counted from 0; empties this.
     #[must_use]
     pub fn finish(&mut self, number: u64) -> Vec<u8> {
         let records = std::mem::take(&mut self.records);
@@ -125,7 +125,7 @@ pub fn decode_header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, String> {
     Ok(Header { records_bytes, records, crc })
 }
 
-/// Reads the records of frame `number`, counted from 0; `bytes` are those behind its header.
+/// Reads the records of frame `number`, counted from 0; `bytes` are those after its header.
 ///
 /// # Errors
 /// What is wrong with them.

@@ -1,8 +1,8 @@
 //! The manifest of a backup: `manifest.json`, for people and for the restore.
 //!
-//! It is written last, so a folder without one is no backup. Its text is the one that
-//! [`Manifest::encode`] gives for its content, and carries the checksum of that content, so that
-//! any changed byte of it is noticed.
+//! It is written last, so a folder without one is not a backup. Its text is exactly what
+//! [`Manifest::encode`] returns for its content, and has the checksum of that content, so any
+//! changed byte is detected.
 
 use crate::engine::ids::Seq;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ pub(super) const MANIFEST: &str = "manifest.json";
 /// The version of the format of backups.
 const FORMAT: u32 = 1;
 
-/// What a backup consists of.
+/// The content of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
@@ -22,30 +22,30 @@ pub(super) struct Manifest {
     pub(super) format: u32,
     /// Identity of the store.
     pub(super) store: String,
-    /// It shows every change with a lower sequence.
+    /// It contains every change with a lower sequence.
     pub(super) sequence: Seq,
     /// The snapshot that the store keeps, for increments.
     pub(super) snapshot: Option<String>,
-    /// What tells that snapshot from every other one, in copies of the store as well.
+    /// An identity of that snapshot that is unique, also among copies of the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) snapshot_identity: Option<String>,
     /// Target size of a block of the store, in bytes.
     pub(super) block_bytes: u32,
     /// Size of a log device for the restored store, in bytes.
     pub(super) log_bytes: u64,
-    /// The backup on which this one stands, if it is an increment.
+    /// The base of this backup, if it is an increment.
     pub(super) parent: Option<Parent>,
-    /// The structures, by order of creation.
+    /// The structures, in order of creation.
     pub(super) structures: Vec<StructureFile>,
-    /// Names of structures whose kinds were not registered, and which are not in the backup.
+    /// Names of structures that are not in the backup because their kinds were not registered.
     pub(super) left_out: Vec<String>,
 }
 
-/// The backup before an increment.
+/// The base of an increment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Parent {
-    /// Its folder; if relative, to that of the increment.
+    /// Its folder; a relative path is relative to that of the increment.
     pub(super) folder: PathBuf,
     /// Its sequence.
     pub(super) sequence: Seq,
@@ -65,9 +65,9 @@ pub(super) struct StructureFile {
     pub(super) content: Content,
     /// Records that the structure has.
     pub(super) records: u64,
-    /// Records in the file that are there.
+    /// Number of puts in the file.
     pub(super) puts: u64,
-    /// Records in the file that are gone.
+    /// Number of deletions in the file.
     pub(super) deletions: u64,
     /// Its file, in the folder of the backup.
     pub(super) file: String,

@@ -1,25 +1,24 @@
 //! Backups: all structures of a store at one sequence, as files of records, and back.
 //!
-//! A backup is taken from a [`Snapshot`](crate::Snapshot), so the store goes on meanwhile. It is a
-//! folder with a manifest and a file of frames for each structure, and needs nothing of the store
-//! to be read again. A backup of all records stands by itself. An increment has, of ordered tables,
-//! only what differs from an earlier backup; hash tables and arrays are whole in every backup.
+//! A backup is taken from a [`Snapshot`](crate::Snapshot), so the store remains in use meanwhile.
+//! It is a folder with a manifest and a file of frames for each structure, and can be read without
+//! the store. A full backup is self-contained. An increment has, of ordered tables, only what
+//! differs from an earlier backup; hash tables and arrays are complete in every backup.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`frame_format`] | the bytes of the files of records |
-//! | `manifest` | `manifest.json`: what the backup consists of, and on which it stands |
-//! | `folder` | the folder: files that are written, files that are checked |
+//! | `manifest` | `manifest.json`: the content of the backup, and its base |
+//! | `folder` | the folder: writes files, and reads and checks them |
 //! | `write` | from a snapshot to a folder |
 //! | `restore` | from a chain of folders to a new store |
 //!
-//! Rule of the snapshots: an increment needs the snapshot of the backup that it is to stand on. So
-//! a backup that is to be stood on keeps its own under the name that
-//! [`BackupOptions::snapshot`] gives. An increment that keeps one drops that of the backup on which
-//! it stands, as the next will stand on it; one that keeps none leaves it, for others.
+//! Snapshots: an increment needs the snapshot of its base. So a backup that is to be a base keeps
+//! its own under the name in [`BackupOptions::snapshot`]. An increment that keeps a snapshot drops
+//! that of its base, because it will be the next base; one that keeps none leaves it for others.
 //!
-//! Invariants: the manifest comes last, so that a folder without one is no backup; a restore makes
-//! the store under another name, so that there is a whole one or none, whatever happens.
+//! Invariants: the manifest is written last, so a folder without one is not a backup; a restore
+//! makes the store under another name, so there is a complete one or none, whatever happens.
 
 mod folder;
 pub mod frame_format;
@@ -37,7 +36,7 @@ pub(crate) use write::{Backup, Earlier, backup};
 use crate::engine::ids::Seq;
 use crate::runtime::CreateOptions;
 
-/// How far a backup or a restore is.
+/// Progress of a backup or a restore.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CopyProgress {
@@ -45,21 +44,21 @@ pub struct CopyProgress {
     pub records: u64,
     /// Bytes of the files so far.
     pub bytes: u64,
-    /// Bytes that there are to read; `None` in a backup, which does not know.
+    /// Total bytes to read; `None` in a backup, where it is unknown.
     pub bytes_total: Option<u64>,
 }
 
-/// What a backup is to be.
+/// Options of a backup.
 #[derive(Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct BackupOptions<'a> {
     /// The folder of an earlier backup of this store: only what has changed since is written. Its
-    /// snapshot must still be there.
+    /// snapshot must still exist.
     pub since: Option<&'a Path>,
     /// Keep the snapshot under this name, which must be free, so that a later backup can be an
-    /// increment on this one. None: it is gone at the end.
+    /// increment on this one. None: it is dropped at the end.
     pub snapshot: Option<&'a str>,
-    /// Is told how far the backup is, about four times per megabyte.
+    /// Called with the progress of the backup, about four times per megabyte.
     pub progress: Option<&'a dyn Fn(CopyProgress)>,
 }
 
@@ -86,14 +85,14 @@ impl<'a> BackupOptions<'a> {
     }
 }
 
-/// What a restore is to make.
+/// Options of a restore.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct RestoreOptions<'a> {
     /// Devices and sizes of the new store. None: blocks as large as those of the store that was
     /// backed up, and a log like its own, but of 16 to 512 MiB.
     pub create: CreateOptions,
-    /// Is told how far the restore is, about four times per megabyte.
+    /// Called with the progress of the restore, about four times per megabyte.
     pub progress: Option<&'a dyn Fn(CopyProgress)>,
 }
 
@@ -113,15 +112,15 @@ impl<'a> RestoreOptions<'a> {
     }
 }
 
-/// What a backup has written.
+/// Summary of a backup.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BackupSummary {
-    /// It shows every change with a lower sequence.
+    /// It contains every change with a lower sequence.
     pub sequence: Seq,
-    /// Structures in it.
+    /// Number of structures in it.
     pub structures: u64,
-    /// Records that the structures have together.
+    /// Total number of records of the structures.
     pub records: u64,
     /// Records that were written.
     pub puts: u64,
@@ -133,22 +132,22 @@ pub struct BackupSummary {
     pub snapshot: Option<String>,
     /// The snapshot of the earlier backup, if it was dropped.
     pub dropped_snapshot: Option<String>,
-    /// Names of structures whose kinds are not registered, and which are not in the backup: back up
-    /// with a program that has these kinds.
+    /// Names of structures that are not in the backup because their kinds are not registered: back
+    /// up with a program that has these kinds.
     pub left_out: Vec<String>,
 }
 
-/// What a restore has made.
+/// Summary of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RestoreSummary {
-    /// The sequence of the backup, in the store that it was taken of.
+    /// The sequence of the backup, in the store that it was taken from.
     pub sequence: Seq,
-    /// Backups that were read: the one given, and those on which it stands.
+    /// Backups that were read: the given one, and its bases.
     pub backups: u64,
     /// Structures that were made.
     pub structures: u64,
-    /// Records that they have together.
+    /// Their total number of records.
     pub records: u64,
     /// Bytes that were read.
     pub bytes: u64,

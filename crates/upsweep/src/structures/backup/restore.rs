@@ -1,12 +1,12 @@
 //! From a chain of backups to a new store.
 //!
-//! Steps: read the manifests, from the one given back to one that stands by itself, and check that
-//! each is the one that the next stands on; check that all files are there; make the store under
-//! another name; fill one structure after the other, from all records to the last increment; close
-//! the store, and give it its name.
+//! Steps: read the manifests, from the given one back to a full backup, and check that each is the
+//! base of the next; check that all files exist; make the store under another name; fill the
+//! structures one by one, from the full backup to the last increment; close the store, and rename
+//! it.
 //!
-//! How a structure takes all its records is for its kind to say: an ordered table loads them in
-//! bulk. All else, and increments, is declared as updates, many to a log record.
+//! The kind of a structure decides how it takes all its records: an ordered table loads them in
+//! bulk. Everything else, increments included, is declared as updates, many per log record.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -22,22 +22,21 @@ use crate::runtime::{BlockStore, CreateOptions};
 use crate::structures::kind::{Kind, Kinds};
 use crate::structures::space::{OpenSpace, Updates};
 
-/// A backup and those on which it stands, checked but for their files.
+/// A backup and its bases, checked except for their files.
 pub(crate) struct Chain {
-    /// Folder and manifest, the one that was given first, the one that stands by itself last.
+    /// Folders and manifests, the given one first, the full backup last.
     backups: Vec<(PathBuf, Manifest)>,
 }
 
-/// Where the records of a structure are: folder and part, all records first, then increments.
+/// Where the records of a structure are: folder and part, the full backup first, then increments.
 type Sources<'a> = Vec<(&'a Path, &'a StructureFile)>;
 
 impl Chain {
     /// Reads the manifests.
     ///
     /// # Errors
-    /// [`RequestError::BadBackup`] for a folder that is none, or whose parent is missing or
-    /// another;
-    /// [`RequestError::BackupDamaged`].
+    /// [`RequestError::BadBackup`] for a folder that is not a backup, or whose base is missing or
+    /// the wrong one; [`RequestError::BackupDamaged`].
     pub(crate) fn read(folder: &Path) -> Result<Self, Error> {
         let mut backups = vec![(folder.to_owned(), read_manifest(folder)?.0)];
         while let Some((child, Manifest { parent: Some(parent), store, sequence, .. })) =
@@ -55,7 +54,7 @@ impl Chain {
             let is_it = checksum == parent.checksum
                 && manifest.sequence == parent.sequence
                 && manifest.store == *store
-                // So a chain ends.
+                // This makes every chain end.
                 && manifest.sequence < *sequence;
             if !is_it {
                 let reason = format!("it is not the backup on which {child} stands");
@@ -91,7 +90,7 @@ impl Chain {
         Err(damaged(&last.join(MANIFEST), 0, reason))
     }
 
-    /// How the new store is to be, by default as the one that was backed up.
+    /// Options of the new store, by default as in the one that was backed up.
     pub(crate) fn create_options(&self, given: &CreateOptions) -> CreateOptions {
         let Manifest { block_bytes, log_bytes, .. } = self.newest();
         CreateOptions {
@@ -102,8 +101,8 @@ impl Chain {
     }
 }
 
-/// Makes a store of the chain in `folder`, which must not be there. `open` makes an empty store in
-/// the folder that it is given, and opens it.
+/// Makes a store from the chain in `folder`, which must not exist. `open` makes an empty store in
+/// the given folder, and opens it.
 ///
 /// # Errors
 /// [`RequestError::AlreadyExists`]; [`RequestError::BackupDamaged`];
@@ -136,7 +135,7 @@ pub(crate) fn restore(
         error => error,
     })?;
     let made = Unfinished::of(&place);
-    // Devices that were there stay, whatever happens. Paths are what creation takes them for.
+    // Existing devices are never removed. Paths are interpreted as at creation.
     let mut devices = Vec::new();
     for path in create.data.iter().chain(&create.log) {
         let path = std::path::absolute(path).map_err(|error| path_error(path, error))?;
@@ -145,7 +144,7 @@ pub(crate) fn restore(
         }
     }
     let blocks = open(&place)?;
-    // Nobody takes it for a store until it is whole.
+    // It must not be taken for a store until it is complete.
     let [named, hidden] = ["store.json", "store.json.restoring"].map(|name| place.join(name));
     rename(&named, &hidden)?;
     let so_far = Cell::new(CopyProgress { bytes_total: Some(bytes), ..CopyProgress::default() });
@@ -215,7 +214,7 @@ fn fill_with_all(
         Some(checked)
     });
     registered.restore(space, &mut records).map_err(|error| match error {
-        // Its checksum is right, so it was written like this.
+        // Its checksum is right, so it was written this way.
         Error::Request(RequestError::BadRecord { number, reason }) => {
             damaged(&path, 0, format!("record {number}: {reason}"))
         }

@@ -1,8 +1,7 @@
 //! From a snapshot to the folder of a backup.
 //!
-//! Steps: check the backup to stand on, if there is one; make the folder; copy one structure after
-//! the other, each into a file of its own; write the manifest. If anything fails the folder goes
-//! again.
+//! Steps: check the base, if there is one; make the folder; copy the structures one by one, each
+//! into its own file; write the manifest. If anything fails, the folder is removed.
 
 use std::path::Path;
 
@@ -16,10 +15,10 @@ use crate::structures::kind::{Kind, RecordChanges};
 use crate::structures::snapshot::{Change, Snapshot};
 use crate::structures::table::Value;
 
-/// The least log of a restored store: the largest values fit.
+/// The minimum log size of a restored store: the largest values fit.
 const LOG_BYTES_MIN: u64 = 16 << 20;
 
-/// An earlier backup on which another can stand.
+/// An earlier backup that can be the base of another.
 pub(crate) struct Earlier<'a> {
     folder: &'a Path,
     manifest: Manifest,
@@ -28,7 +27,7 @@ pub(crate) struct Earlier<'a> {
 }
 
 impl<'a> Earlier<'a> {
-    /// Reads the backup in `folder`; it must be of this store, and its snapshot be there.
+    /// Reads the backup in `folder`; it must be of this store, and its snapshot must exist.
     ///
     /// # Errors
     /// [`RequestError::BadBackup`]; [`RequestError::BackupDamaged`] for a damaged manifest.
@@ -80,13 +79,13 @@ pub(crate) struct Backup<'a> {
     pub(crate) blocks: &'a BlockStore,
     /// What it copies.
     pub(crate) snapshot: &'a Snapshot,
-    /// The backup on which it stands.
+    /// Its base.
     pub(crate) earlier: Option<&'a Earlier<'a>>,
-    /// Is told how far it is.
+    /// Called with its progress.
     pub(crate) progress: Option<&'a dyn Fn(CopyProgress)>,
 }
 
-/// Makes the folder of a backup, which must not be there, and writes it.
+/// Makes the folder of a backup, which must not exist, and writes it.
 ///
 /// # Errors
 /// [`RequestError::AlreadyExists`]; [`RequestError::Path`]; [`Error::Damaged`] for records that
@@ -132,7 +131,7 @@ pub(crate) fn backup(backup: &Backup<'_>, folder: &Path) -> Result<BackupSummary
 }
 
 impl Backup<'_> {
-    /// Writes the file of one structure; `before` is what was written before it.
+    /// Writes the file of one structure; `before` is the total written before it.
     fn copy(
         &self,
         folder: &Path,
@@ -167,7 +166,7 @@ impl Backup<'_> {
     }
 }
 
-/// Records on their way into a file.
+/// Copies records into a file.
 struct Copy<'a> {
     writer: FrameWriter,
     before: &'a BackupSummary,
@@ -187,7 +186,7 @@ impl Copy<'_> {
         Ok(self.writer.puts)
     }
 
-    /// Writes changes of a table that had so many `records`; returns how many it has.
+    /// Writes changes of a table that had this many `records`; returns how many it has now.
     fn changes(&mut self, changes: RecordChanges, mut records: u64) -> Result<u64, Error> {
         for change in changes {
             let Change { key, before, after } = change?;

@@ -1,4 +1,4 @@
-//! Records that expire in batches, and without blocking the thread.
+//! Updates of expiring records in batches, and without blocking the thread.
 
 use std::time::SystemTime;
 
@@ -43,7 +43,7 @@ impl Batch {
     ) -> &mut Self {
         self.push(table, key, EXPIRES_AT, touch_operand(0, unix_us(expires_at)))
     }
-    /// Adds an update that puts a record; refuses the batch if that has no bytes.
+    /// Adds an update that puts a record; refuses the batch if the record cannot be encoded.
     fn push_record<K: Key + ?Sized, V: Value + ?Sized>(
         &mut self,
         table: &ExpiringTable<K, V>,

@@ -1,4 +1,4 @@
-//! The handle of a table of records that expire.
+//! The handle of a table of expiring records.
 
 use std::convert::Infallible;
 use std::marker::PhantomData;
@@ -19,8 +19,8 @@ use crate::structures::modifiers::{
 use crate::structures::table::{self, Lifetime, LoadOptions, Table};
 use crate::structures::typed::{Key, KeyPrefix, Value, bytes_of, decode_value, encode_value};
 
-/// A table of records each of which expires at a time of its own, ordered by key. From that time on
-/// the record is absent. Cheap to clone; usable from any thread. Made by
+/// A table of records, each with its own expiry time, ordered by key. From that time on the record
+/// is absent. Cheap to clone; usable from any thread. Made by
 /// [`Store::expiring_table`](crate::Store::expiring_table), or with typed keys and values by
 /// [`Store::typed_expiring_table`](crate::Store::typed_expiring_table).
 ///
@@ -44,23 +44,22 @@ use crate::structures::typed::{Key, KeyPrefix, Value, bytes_of, decode_value, en
 /// # }
 /// ```
 ///
-/// Nothing is done when a record expires: queries do not show it from then on. Its room comes back
-/// when the sweep writes its block, because something waits for that or for blocks beside it, so
-/// that costs no read of its own. A block that a clone or a snapshot shares keeps its records until
-/// it is no longer shared. The counts of [`Store::structures`](crate::Store::structures) include
-/// records that have expired and are still there.
+/// No work is done when a record expires: queries just no longer show it. Its space is freed when
+/// the sweep writes its block because updates wait for it or for neighbouring blocks, so this costs
+/// no extra read. A block that a clone or snapshot shares keeps its records until it is no longer
+/// shared. The counts of [`Store::structures`](crate::Store::structures) include expired records
+/// that have not been dropped yet.
 ///
-/// Times are kept in microseconds since the Unix epoch, rounded down. A time before that has
-/// passed; one that is more than 584,000 years later never comes. What has expired is judged by the
-/// clock of the system, or by [`StoreBuilder::wall_clock`](crate::StoreBuilder::wall_clock). That
-/// holds for a snapshot too: it shows those of its records that have not expired by now.
+/// Times are kept in microseconds since the Unix epoch, rounded down. A time before the epoch has
+/// passed; one more than 584,000 years after it never comes. Expiry is determined by the system
+/// clock, or by [`StoreBuilder::wall_clock`](crate::StoreBuilder::wall_clock). That holds for a
+/// snapshot too: it shows those of its records that have not expired by now.
 ///
-/// While the store is open the time does not go back, even if the clock does. If the clock is set
-/// back while the store is closed, records that had expired are there again, unless the sweep has
-/// dropped them.
+/// While the store is open its time does not go back, even if the clock does. If the clock is set
+/// back while the store is closed, expired records reappear, unless the sweep has dropped them.
 ///
-/// A value that is longer than a quarter of a block lies apart. A query reads it even if it has
-/// expired, as long as it was not dropped, and a touch has the sweep read and write it.
+/// A value longer than a quarter of a block is stored in a block of its own. A query reads it even
+/// if it has expired, until it is dropped, and a touch makes the sweep read and write it.
 pub struct ExpiringTable<K: ?Sized = [u8], V: ?Sized = [u8]> {
     table: Table,
     types: PhantomData<fn(&K, &V)>,
@@ -89,15 +88,15 @@ impl<K: Key + ?Sized, V: Value + ?Sized> ExpiringTable<K, V> {
         self.table.name()
     }
 
-    /// The table as bytes, to look at: [`Expiring`](crate::modifiers::Expiring) decodes its values.
-    /// It shows records that have expired until the sweep drops them. An update that is declared
-    /// there must not depend on the value that it finds.
+    /// The table as bytes, for reading: [`Expiring`](crate::modifiers::Expiring) decodes its
+    /// values. It shows expired records until the sweep drops them. An update declared there must
+    /// not depend on the current value.
     #[must_use]
     pub fn raw(&self) -> &Table {
         &self.table
     }
 
-    /// The same table with another moment at which changes return; the default is
+    /// The same table with another durability, which decides when changes return; the default is
     /// [`Durability::Wait`].
     #[must_use]
     pub fn with_durability(&self, durability: Durability) -> Self {
@@ -112,7 +111,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> ExpiringTable<K, V> {
         self.value_of(self.table.get(&bytes_of::<K>(key))?.as_ref())
     }
 
-    /// As [`ExpiringTable::get`], without blocking the thread; of no particular executor.
+    /// As [`ExpiringTable::get`], without blocking the thread; any executor will do.
     ///
     /// # Errors
     /// As [`ExpiringTable::get`]; [`Error::Closed`] if the store closes meanwhile.
@@ -121,7 +120,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> ExpiringTable<K, V> {
         self.value_of(self.table.get_async(&key).await?.as_ref())
     }
 
-    /// Whether there is a record of `key`. Cost as [`Table::get`].
+    /// Whether there is a record for `key`. Cost as [`Table::get`].
     ///
     /// # Errors
     /// As [`ExpiringTable::get`].
@@ -140,7 +139,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> ExpiringTable<K, V> {
         Ok(is_there.then(|| time_of(record.expires_us)))
     }
 
-    /// Gives `key` this value (at most 1 MiB less 9 bytes) until `expires_at`.
+    /// Sets `key` to this value (at most 1 MiB less 9 bytes) until `expires_at`.
     ///
     /// # Errors
     /// As [`Table::put`]; [`RequestError::ValueTooLong`].
@@ -153,8 +152,8 @@ impl<K: Key + ?Sized, V: Value + ?Sized> ExpiringTable<K, V> {
         self.table.update(&bytes_of::<K>(key), PUT, &put_operand::<V>(value, expires_at)?)
     }
 
-    /// Gives `key` this value until `expires_at`, unless there is a record of `key`: one that has
-    /// expired when this is called is none.
+    /// Sets `key` to this value until `expires_at`, unless there is a record for `key`; one that
+    /// has expired when this is called does not count.
     ///
     /// # Errors
     /// As [`ExpiringTable::put`].
@@ -169,8 +168,8 @@ impl<K: Key + ?Sized, V: Value + ?Sized> ExpiringTable<K, V> {
         self.table.update(&bytes_of::<K>(key), EXPIRES_AT, &operand)
     }
 
-    /// Has the record of `key` expire at `expires_at`, be that later or sooner than before. If
-    /// there is none, or it has expired when this is called, nothing changes. Never reads the
+    /// Sets the expiry time of the record of `key` to `expires_at`, later or earlier than before.
+    /// If there is none, or it has expired when this is called, nothing changes. Never reads the
     /// device.
     ///
     /// # Errors
@@ -189,7 +188,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> ExpiringTable<K, V> {
         self.table.delete(&bytes_of::<K>(key))
     }
 
-    /// All records that have not expired when the iterator gets to them, in key order and
+    /// All records that have not expired when the iterator reaches them, in key order and
     /// reversible; see [`Table::iter`].
     pub fn iter(&self) -> ExpiringScan<K, V> {
         ExpiringScan::new(self.table.iter(), self.table.blocks())
@@ -202,8 +201,8 @@ impl<K: Key + ?Sized, V: Value + ?Sized> ExpiringTable<K, V> {
         ExpiringScan::new(self.table.scan::<Vec<u8>>(bounds), self.table.blocks())
     }
 
-    /// Those of them whose keys begin with `prefix`: text or bytes of keys that are such, the first
-    /// parts of keys that are tuples. See [`Table::scan_prefix`].
+    /// Those of them whose keys begin with `prefix`: the beginning of a text or byte key, or the
+    /// first parts of a tuple key. See [`Table::scan_prefix`].
     pub fn prefix<'p>(&self, prefix: impl KeyPrefix<'p, K>) -> ExpiringScan<K, V> {
         let mut bytes = Vec::new();
         prefix.encode_prefix(&mut bytes);
@@ -243,10 +242,10 @@ impl<K: Key + ?Sized, V: Value + ?Sized> ExpiringTable<K, V> {
         self.table.load_records(records, options, Lifetime::Limited)
     }
 
-    /// The value of what was found, as of now.
+    /// The value of a record that was found, as of now.
     fn value_of(&self, found: Option<&table::Value>) -> Result<Option<V::Owned>, Error> {
         let Some(record) = found.map(decode).transpose()? else { return Ok(None) };
-        // What the sweep had dropped before it was looked for has expired by now.
+        // Whatever the sweep dropped before the lookup has expired by now.
         if record.expires_us <= self.table.blocks().time_of_day_us() {
             return Ok(None);
         }
@@ -283,8 +282,8 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Structure for ExpiringTable<K, V> {
         match *value {}
     }
 
-    /// An update has to be one of those that the table has: others would see records that have
-    /// expired, or not, as the sweep has come by.
+    /// Only the updates of the table are allowed: whether others see expired records would depend
+    /// on the progress of the sweep.
     fn check(&self, _key: &K, modifier: ModifierId, operand: &[u8]) -> Result<(), Error> {
         let is_record = |bytes| {
             let value = Expiring::decode(bytes).map(|record| record.value);
@@ -312,7 +311,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> Structure for ExpiringTable<K, V> {
     }
 }
 
-/// Appends a record to the beginning of an operand.
+/// Appends a record to an operand's header.
 pub(super) fn append_record<V: Value + ?Sized>(
     mut operand: Vec<u8>,
     value: V::Ref<'_>,
@@ -345,9 +344,9 @@ pub(super) fn decode(value: &table::Value) -> Result<Expiring<'_>, Error> {
     })
 }
 
-/// The time of this many microseconds since the Unix epoch, or one of the last that there are.
+/// The time this many microseconds after the Unix epoch, capped near the largest representable one.
 fn time_of(us: u64) -> SystemTime {
-    /// In 8,000 years: every system has that.
+    /// In 8,000 years: every system can represent that.
     const FAR: Duration = Duration::from_secs(1 << 38);
     let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(us));
     time.unwrap_or(SystemTime::UNIX_EPOCH + FAR)

@@ -1,16 +1,16 @@
-//! Tables of records that expire: after its time a record is absent, and the sweep leaves it out
-//! when it writes the record's block anyway.
+//! Tables of expiring records: from its expiry time on a record is absent, and the sweep drops it
+//! when it next writes the record's block.
 //!
 //! A leaf is that of an ordered table whose values begin with a time (see
-//! [`expires_at_format`](super::modifiers)), so the table, its readers and its scans are used as
-//! they are. What is here judges what they find by the time of day.
+//! [`expires_at_format`](super::modifiers)), so the table, its readers and its scans are used
+//! unchanged. This module filters their results by the time of day.
 //!
 //! Invariants:
 //! - Whether the sweep has dropped a record that has expired makes no difference to any query or
-//!   update. Queries judge by the time of day after they have looked. An update whose effect
-//!   depends on it carries the moment as of which it was declared, and no sweep before its
-//!   acceptance drops what expires after that (see [`Moment`](crate::runtime::Moment)).
-//! - Other updates that look at the value that is there are refused: they carry no moment.
+//!   update. Queries compare with the time of day after reading. An update whose effect depends on
+//!   it carries the time at which it was declared, and no sweep before its acceptance drops a
+//!   record that expires after that (see [`Moment`](crate::runtime::Moment)).
+//! - Other updates that depend on the current value are refused: they carry no time.
 
 mod batch;
 mod handle;
@@ -25,10 +25,10 @@ use super::table::{ByKey, Lifetime, leaf};
 use crate::engine::block_format::{Applied, ApplyError, ApplyInput, BlockFormat, Checked, Routing};
 use crate::engine::modifier::ValueRef;
 
-/// Name of the block format of tables of records that expire.
+/// Name of the block format of tables of expiring records.
 pub const EXPIRING_FORMAT: &str = "expiring";
 
-/// The leaf of a table of records that expire. Name: `expiring`.
+/// The leaf of a table of expiring records. Name: `expiring`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ExpiringFormat;
 

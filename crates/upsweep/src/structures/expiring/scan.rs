@@ -1,4 +1,4 @@
-//! Scans of tables of records that expire.
+//! Scans of tables of expiring records.
 
 use std::marker::PhantomData;
 
@@ -11,7 +11,7 @@ use crate::structures::typed::{Key, Value, decode_key, decode_value};
 /// A key and a value of these types.
 type Owned<K, V> = (<K as Key>::Owned, <V as Value>::Owned);
 
-/// An iterator over the records of a table that have not expired when it gets to them, from both
+/// An iterator over the records of a table that have not expired when it reaches them, from both
 /// ends. An item is an error if a block cannot be read, or
 /// [`RequestError::TypeMismatch`](crate::RequestError::TypeMismatch) if a record is not of the
 /// types of the table.

@@ -1,11 +1,13 @@
-//! Where a key lies among the buckets of a hash table: its hash, big-endian, then the key itself.
+//! The position of a key among the buckets of a hash table: its hash, big-endian, then the key
+//! itself.
 //!
-//! The hash is XXH3 with 64 bits, seed 0 and the default secret, as the xxHash project defines it
-//! for ever. It is part of the format on disk: another hash needs a block format of another name.
+//! The hash is XXH3 with 64 bits, seed 0 and the default secret, as the xxHash project has
+//! permanently defined it. It is part of the on-disk format: another hash needs a block format of
+//! another name.
 //!
-//! The key behind the hash makes positions unique. So a bucket can be cut anywhere, also between
-//! keys of one hash, and block keys are short all the same: a few bytes of hash tell two buckets
-//! apart. A bucket's body is that of a leaf: see `table/leaf_format.rs`.
+//! The key after the hash makes positions unique. So a bucket can be cut anywhere, even between
+//! keys of the same hash, and block keys are still short: a few bytes of hash distinguish two
+//! buckets. A bucket's body is that of a leaf: see `table/leaf_format.rs`.
 
 /// The hash of a key.
 #[inline]

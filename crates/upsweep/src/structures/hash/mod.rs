@@ -1,21 +1,21 @@
-//! The hash table: a table whose records lie in the order of the hashes of their keys.
+//! The hash table: a table whose records are ordered by the hashes of their keys.
 //!
 //! A bucket is a block and covers a range of hashes; the engine's directory is the directory of
-//! extendible hashing. A full bucket splits when the sweep holds it, thin neighbours join, and no
-//! other bucket takes part: there is no stop to rehash. The directory tells buckets apart by as
-//! many bytes of hash as they need, so they need not split at powers of two.
+//! extendible hashing. A full bucket splits when the sweep holds it, sparse neighbours join, and no
+//! other bucket is involved: there is no pause to rehash. The directory distinguishes buckets by as
+//! many bytes of hash as needed, so they need not split at powers of two.
 //!
-//! All but the order is the table's: leaves, updates, readers, handles. A hash is not stored, but
-//! computed where a search looks at a key: at most about twice the binary logarithm of the number
-//! of records, per search. To store it would lengthen every record, and save the smaller part of
-//! the time that applying an update takes.
+//! Everything but the order is shared with the table: leaves, updates, readers, handles. A hash is
+//! not stored, but computed when a search examines a key: per search at most about twice the binary
+//! logarithm of the number of records. Storing it would lengthen every record, and save the smaller
+//! part of the time that applying an update takes.
 //!
 //! Compared with an ordered table, updates spread evenly over all blocks whatever the keys are. So
-//! ascending keys dirty every block and not the last one only; in return no block is hotter than
-//! the others.
+//! ascending keys dirty every block, not only the last one; in return no block is hotter than the
+//! others.
 //!
-//! The hash has no secret. Who chooses keys of equal hashes on purpose makes block keys longer, and
-//! gets an ordered table for those keys; nothing grows beyond its bounds.
+//! The hash has no secret. Keys deliberately chosen to have equal hashes make block keys longer,
+//! and are stored as in an ordered table; nothing grows beyond its bounds.
 //!
 //! (Fagin, Nievergelt, Pippenger, Strong: Extendible hashing, 1979; Bosc paper, section 5.)
 
@@ -34,16 +34,16 @@ mod tests;
 /// A hash table of an open store: a map from keys to values, for queries and updates of single
 /// keys. Cheap to clone; usable from any thread.
 ///
-/// It has the updates and queries of an ordered [`Table`], and no ranges of keys. Made by
+/// It has the updates and queries of an ordered [`Table`], but no ranges of keys. Made by
 /// [`Store::hash_table`](crate::Store::hash_table). [`Table::iter`] shows the records in the order
-/// of the hashes of their keys, which says nothing: it is for dumps and checks.
+/// of the hashes of their keys, which is meaningless to applications: it is for dumps and checks.
 pub type HashTable = Table<ByHash>;
 
 /// A hash table with typed keys and values. Made by
 /// [`Store::typed_hash_table`](crate::Store::typed_hash_table).
 pub type TypedHashTable<K, V> = TypedTable<K, V, ByHash>;
 
-/// Records in the order of the hashes of their keys, then of the keys. Of a [`HashTable`].
+/// Records ordered by the hashes of their keys, then by the keys: the order of a [`HashTable`].
 #[derive(Clone, Copy, Debug)]
 pub struct ByHash;
 

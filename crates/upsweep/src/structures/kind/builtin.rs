@@ -1,4 +1,4 @@
-//! The built-in kinds: the ordered table, the table of records that expire, the hash table and the
+//! The built-in kinds: the ordered table, the table of expiring records, the hash table and the
 //! array.
 
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl StructureKind for ExpiringKind {
         true
     }
 
-    /// With their times, and with those that have expired and are still there.
+    /// With their times, including expired records that have not been dropped yet.
     fn records(&self, space: &OpenSpace) -> Records {
         Box::new(space.table::<ByKey>().iter())
     }

@@ -1,9 +1,9 @@
-//! Kinds of structures: what a store has to know of one to list, back up and restore it.
+//! Kinds of structures: what a store has to know of a structure to list, back up and restore it.
 //!
-//! The block format of a space, parameters included, says what structure is in it: `array:u32` is
-//! of the kind `array`. A kind is a [`StructureKind`] that is registered under the name of its
-//! format. The built-in ones are registered as those of other crates are. A structure whose kind is
-//! not registered is listed, cloned and dropped all the same; [`Kind`] then knows its format alone.
+//! The block format of a space, parameters included, determines its structure: `array:u32` is of
+//! the kind `array`. A kind is a [`StructureKind`] that is registered under the name of its format.
+//! The built-in ones are registered like those of other crates. A structure whose kind is not
+//! registered can still be listed, cloned and dropped; its [`Kind`] then knows only its format.
 
 mod builtin;
 
@@ -27,41 +27,41 @@ pub type Record = (Vec<u8>, Value);
 /// An iterator over the records of a structure. Ends after the first error.
 pub type Records = Box<dyn Iterator<Item = Result<Record, Error>>>;
 
-/// An iterator over the records that differ between two moments of a structure. Ends after the
-/// first error.
+/// An iterator over the records that differ between two states of a structure. Ends after the first
+/// error.
 pub type RecordChanges = Box<dyn Iterator<Item = Result<Change, Error>>>;
 
 /// A kind of structures, which is registered with
 /// [`StoreBuilder::kind`](crate::StoreBuilder::kind).
 ///
-/// A backup copies the records of a structure, and a restore puts them again. What
-/// [`BlockFormat::for_each`] shows has to be what makes the block again when it is put: then
-/// nothing here but the format and a description has to be written.
+/// A backup copies the records of a structure, and a restore puts them again. If putting the
+/// records that [`BlockFormat::for_each`] shows recreates the block, only the format and a
+/// description have to be implemented.
 pub trait StructureKind: Send + Sync {
-    /// How the blocks are laid out. Its name is that of the kind.
+    /// The layout of the blocks. Its name is that of the kind.
     fn format(&self) -> Arc<dyn BlockFormat>;
 
-    /// What a structure with these parameters is, with its article, for people: `an array of u32`.
+    /// A description of a structure with these parameters, with its article: `an array of u32`.
     fn describe(&self, parameters: &str) -> String;
 
-    /// The modifiers of its own that its updates need. They are registered with the kind.
+    /// The additional modifiers that its updates need. They are registered with the kind.
     fn modifiers(&self) -> Vec<Arc<dyn Modifier>> {
         Vec::new()
     }
 
-    /// Whether its structures have values that are too large for a block, in a companion space.
+    /// Whether its structures keep values that are too large for a block in a companion space.
     fn has_large_values(&self) -> bool {
         false
     }
 
     /// All records of a structure, for a backup. By default those that the format shows of each
-    /// block, which leaves large values out.
+    /// block, without large values.
     fn records(&self, space: &OpenSpace) -> Records {
         Box::new(space.records())
     }
 
-    /// The records that differ between two moments of a structure, if that can be told for less
-    /// than a pass over all of them; an increment then has only these.
+    /// The records that differ between two states of a structure, if they can be found with less
+    /// than a pass over all records; an increment then has only these.
     fn changes(&self, earlier: &OpenSpace, later: &OpenSpace) -> Option<RecordChanges> {
         let _ = (earlier, later);
         None
@@ -70,13 +70,13 @@ pub trait StructureKind: Send + Sync {
     /// Checks a record of a backup before it is restored to a structure with these parameters.
     ///
     /// # Errors
-    /// Why it cannot be one.
+    /// Why it is not a valid record.
     fn check_record(&self, parameters: &str, key: &[u8], value: &Value) -> Result<(), String> {
         let _ = (parameters, key, value);
         Ok(())
     }
 
-    /// Fills a new structure with all records of a backup. By default it puts each.
+    /// Fills a new structure with all records of a backup. By default puts each.
     ///
     /// # Errors
     /// That of a record, or of the store.
@@ -94,7 +94,7 @@ pub trait StructureKind: Send + Sync {
     }
 }
 
-/// What one structure is: its kind, with parameters. Equal if the formats are.
+/// The kind of one structure, with parameters. Equal if the formats are.
 #[derive(Clone)]
 pub struct Kind {
     format: String,
@@ -120,14 +120,14 @@ impl Kind {
         Self::new(builtin::HashKind, "")
     }
 
-    /// The [`Array`](crate::Array) with such cells.
+    /// The [`Array`](crate::Array) with cells of this type.
     #[must_use]
     pub fn array(cells: CellKind) -> Self {
         Self::new(builtin::ArrayKind, &cells.to_string())
     }
 
-    /// A structure of this kind with these parameters, empty if there are none. A store takes it if
-    /// the kind was registered when that was opened.
+    /// A structure of this kind with these parameters, empty if there are none. A store accepts it
+    /// if the kind was registered when the store was opened.
     #[must_use]
     pub fn new(kind: impl StructureKind + 'static, parameters: &str) -> Self {
         let mut format = kind.format().name().to_owned();
@@ -155,8 +155,8 @@ impl Kind {
         self.format.split_once(':').map_or("", |(_, parameters)| parameters)
     }
 
-    /// Whether the kind is registered. If not, the structure can be listed, cloned, kept in
-    /// snapshots and dropped, and nothing else.
+    /// Whether the kind is registered. If not, the structure can only be listed, cloned, kept in
+    /// snapshots and dropped.
     #[must_use]
     pub fn is_registered(&self) -> bool {
         self.registered.is_some()
@@ -181,7 +181,7 @@ impl Kind {
         Ok(OpenSpace::new(blocks.clone(), record))
     }
 
-    /// Opens the structure in a space, if it is of this kind; `found` is what it is of.
+    /// Opens the structure in a space, if it is of this kind; `found` is its actual kind.
     ///
     /// # Errors
     /// [`RequestError::TableMismatch`]; [`RequestError::UnknownFormat`].
@@ -245,12 +245,12 @@ impl Kinds {
         ]
     }
 
-    /// Adds a kind, in place of one with the same name.
+    /// Adds a kind, replacing one of the same name.
     pub(crate) fn add(&mut self, kind: Arc<dyn StructureKind>) {
         self.0.insert(kind.format().name().to_owned(), kind);
     }
 
-    /// What is in a space of this format, parameters included.
+    /// The kind of structure in a space of this format, parameters included.
     pub(crate) fn of_format(&self, format: &str) -> Kind {
         let name = format.split_once(':').map_or(format, |(name, _)| name);
         Kind { format: format.to_owned(), registered: self.0.get(name).cloned() }

@@ -113,8 +113,8 @@ impl Modifier for InsertIfAbsent {
     }
 }
 
-/// Of byte strings only. The operand has no kind, and made into a value where there is none it is
-/// of kind `Bytes`: an unsigned integer whose bits were set before it was put would not be one.
+/// For byte strings only. The operand has no kind, so the value that it creates is of kind `Bytes`:
+/// an unsigned integer whose bits were set before it was put would not be a number.
 pub(super) struct BitOr;
 
 impl Modifier for BitOr {
@@ -235,8 +235,8 @@ impl Modifier for BytePatch {
     }
 
     /// A later patch that begins inside or at the end of the earlier one joins it. Exact, because
-    /// whether a patch is refused depends on its offset alone: if the earlier one is, so is the
-    /// later, and if the earlier one is not, the value then reaches the later one's offset.
+    /// whether a patch is refused depends only on its offset: if the earlier one is refused, so is
+    /// the later; if not, the value then reaches the offset of the later one.
     fn fold(&self, earlier: &[u8], later: &[u8]) -> Option<Vec<u8>> {
         let (earlier_offset, earlier) = Self::operand(earlier).ok()?;
         let (later_offset, later) = Self::operand(later).ok()?;

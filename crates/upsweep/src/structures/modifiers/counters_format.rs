@@ -1,8 +1,9 @@
-//! The built-in modifier of structs of counters: any fields, each by its rule, in one update.
+//! The built-in modifier of structs of counters: changes any fields, each by its rule, in one
+//! update.
 //!
 //! The value is 8 bytes per field, little-endian, of kind `Bytes`. The operand has an entry for
 //! every field, in order: a byte with the rule, and 8 bytes with the number, little-endian; or, if
-//! the highest bit of the byte is set, the rule alone, and the field stays.
+//! the highest bit of the byte is set, only the rule, and the field is unchanged.
 //!
 //! | rule | number | absent value |
 //! |---|---|---|
@@ -14,14 +15,14 @@
 //! | 7, 8 | the larger, the smaller, `f64` | minus infinity, infinity |
 //! | 9 | the new one, whatever it is | 0 |
 //!
-//! Whether an update is refused depends on the number of fields alone, so folding is exact. Sums of
+//! Whether an update is refused depends only on the number of fields, so folding is exact. Sums of
 //! floats do not fold: rounding depends on the order.
 
 use super::check_length;
 use super::operand_format::Arithmetic;
 use crate::engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
 
-/// How a change makes a new field of an old one.
+/// How a change computes a new field from an old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum CounterRule {
@@ -47,7 +48,7 @@ pub enum CounterRule {
     Set = 9,
 }
 
-/// Set in the byte of a rule whose field stays.
+/// Set in the byte of a rule whose field is unchanged.
 const STAYS: u8 = 0x80;
 const WORD_BYTES: usize = 8;
 
@@ -96,7 +97,7 @@ impl CounterRule {
         }
     }
 
-    /// Whether the number may stand in an operand.
+    /// Whether the number is valid in an operand.
     fn takes(self, word: u64) -> bool {
         let is_float = matches!(self, Self::AddF64 | Self::MaxF64 | Self::MinF64);
         !is_float || f64::decode(word.to_le_bytes()).is_operand()
@@ -123,7 +124,7 @@ fn smaller<N: Arithmetic>(earlier: u64, later: u64) -> u64 {
     if number::<N>(later).order(number(earlier)).is_lt() { later } else { earlier }
 }
 
-/// The operand that changes fields with these rules: `None` for those that stay.
+/// The operand that changes fields with these rules: `None` for unchanged ones.
 #[must_use]
 pub fn counters_operand(rules: &[CounterRule], words: &[Option<u64>]) -> Vec<u8> {
     let mut operand = Vec::with_capacity(rules.len() * (1 + WORD_BYTES));
@@ -145,7 +146,7 @@ pub fn encode_words(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// The fields of a value; `None` if it does not have so many.
+/// The fields of a value; `None` if it does not have this many.
 #[must_use]
 pub fn decode_words(bytes: &[u8], fields: usize) -> Option<Vec<u64>> {
     let (words, rest) = bytes.as_chunks::<WORD_BYTES>();

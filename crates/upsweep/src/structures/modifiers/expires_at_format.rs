@@ -1,23 +1,23 @@
-//! The built-in modifier of records that expire, and the bytes of their values.
+//! The built-in modifier of expiring records, and the bytes of their values.
 //!
-//! The value of a record that expires is of kind `Bytes`:
+//! The value of an expiring record is of kind `Bytes`:
 //!
 //! | bytes | content |
 //! |---|---|
-//! | 0..8 | when it expires, in microseconds since the Unix epoch |
-//! | 8 | kind of the value that the application has given |
+//! | 0..8 | expiry time, in microseconds since the Unix epoch |
+//! | 8 | kind of the application's value |
 //! | 9.. | that value |
 //!
 //! The operand of `expires_at`:
 //!
 //! | bytes | content |
 //! |---|---|
-//! | 0..8 | the moment as of which it is declared |
-//! | 8.. | a record, whole or cut behind its time |
+//! | 0..8 | the time at which it is declared |
+//! | 8.. | a record, whole or only its time |
 //!
-//! A whole record is put where there is none, a time alone is given to the record that is there.
-//! One that has expired by the moment of the update is none: so the result does not depend on
-//! whether a sweep has dropped it. All integers are little-endian.
+//! A whole record is put if there is none; a time alone is set in an existing record. A record that
+//! has expired by the time of the update does not count, so the result does not depend on whether a
+//! sweep has dropped it. All integers are little-endian.
 
 use super::check_length;
 use super::operand_format::{split_stored, split_value};
@@ -26,20 +26,20 @@ use crate::engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
 
 const TIME_BYTES: usize = 8;
 const HEAD_BYTES: usize = TIME_BYTES + 1;
-/// Longest value of a record that expires, in bytes.
+/// Longest value of an expiring record, in bytes.
 pub const EXPIRING_VALUE_BYTES_MAX: usize = VALUE_BYTES_MAX - HEAD_BYTES;
 
-/// A record that expires.
+/// An expiring record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expiring<'a> {
-    /// When, in microseconds since the Unix epoch.
+    /// Expiry time, in microseconds since the Unix epoch.
     pub expires_us: u64,
-    /// The value that the application has given.
+    /// The application's value.
     pub value: ValueRef<'a>,
 }
 
 impl<'a> Expiring<'a> {
-    /// The record that is stored as these bytes; `None` if it is not one that expires.
+    /// The record that is stored as these bytes; `None` if it is not an expiring one.
     #[must_use]
     pub fn decode(bytes: &'a [u8]) -> Option<Self> {
         let (time, value) = bytes.split_first_chunk()?;
@@ -47,7 +47,7 @@ impl<'a> Expiring<'a> {
         Some(Self { expires_us: u64::from_le_bytes(*time), value: ValueRef { kind, bytes } })
     }
 
-    /// Appends the bytes as which it is stored.
+    /// Appends its stored bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.reserve(HEAD_BYTES + self.value.bytes.len());
         encode_head(self.expires_us, self.value.kind, out);
@@ -55,28 +55,28 @@ impl<'a> Expiring<'a> {
     }
 }
 
-/// Appends what stands before the value that the application has given.
+/// Appends the header before the application's value.
 pub fn encode_head(expires_us: u64, kind: ValueKind, out: &mut Vec<u8>) {
     out.extend_from_slice(&expires_us.to_le_bytes());
     out.push(kind as u8);
 }
 
-/// When a record expires that is stored as these bytes, or whose bytes begin so: never, if it is
-/// not one that expires.
+/// The expiry time of a record that is stored as these bytes, or whose bytes begin so: never, if it
+/// is not an expiring one.
 #[must_use]
 pub fn expires_us_of(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(u64::MAX, |time| u64::from_le_bytes(*time))
 }
 
-/// The operand of `expires_at` by which the record that is there at `moment_us` expires at
+/// The operand of `expires_at` that makes the record existing at `moment_us` expire at
 /// `expires_us`.
 #[must_use]
 pub fn touch_operand(moment_us: u64, expires_us: u64) -> Vec<u8> {
     [moment_us.to_le_bytes(), expires_us.to_le_bytes()].concat()
 }
 
-/// The operand of `expires_at` without its record, which the caller appends: that is put where
-/// there is none at `moment_us`.
+/// The operand of `expires_at` without its record, which the caller appends: it is put if there is
+/// none at `moment_us`.
 #[must_use]
 pub fn insert_operand(moment_us: u64) -> Vec<u8> {
     moment_us.to_le_bytes().to_vec()
@@ -88,7 +88,7 @@ pub fn record_of(operand: &[u8]) -> &[u8] {
     operand.get(TIME_BYTES..).unwrap_or_default()
 }
 
-/// Makes the operand one of this moment.
+/// Sets the time at which the operand is declared.
 pub fn set_moment(operand: &mut [u8], moment_us: u64) {
     if let Some(time) = operand.first_chunk_mut() {
         *time = moment_us.to_le_bytes();
@@ -120,7 +120,7 @@ impl<'a> Change<'a> {
         Ok(Self { moment_us, expires_us: u64::from_le_bytes(*time), bytes })
     }
 
-    /// Whether it puts a record, and does not only give a time to one.
+    /// Whether it puts a record, rather than only setting a time.
     fn inserts(&self) -> bool {
         self.bytes.len() > TIME_BYTES
     }
@@ -130,7 +130,7 @@ impl<'a> Change<'a> {
         expires_us > self.moment_us
     }
 
-    /// The operand of the change as of this moment.
+    /// The operand of the change as of this time.
     fn at(&self, moment_us: u64) -> Vec<u8> {
         [&moment_us.to_le_bytes(), self.bytes].concat()
     }
@@ -177,12 +177,12 @@ impl Modifier for ExpiresAt {
         })
     }
 
-    /// Two times become one, and two records too unless it depends on what is there which of them
-    /// is put. A record and a time never: the time may be for another record.
+    /// Two times fold into one, and so do two records unless the current value decides which of
+    /// them is put. A record and a time never fold: the time may be for another record.
     fn fold(&self, earlier: &[u8], later: &[u8]) -> Option<Vec<u8>> {
         let (earlier, later) = (Change::decode(earlier).ok()?, Change::decode(later).ok()?);
         let is_ordered = earlier.moment_us <= later.moment_us;
-        // Whether the later one sees what the earlier one has made.
+        // Whether the later one sees the result of the earlier one.
         let sees = later.sees(earlier.expires_us);
         match (earlier.inserts(), later.inserts(), sees) {
             (false, false, true) => Some(later.at(earlier.moment_us.min(later.moment_us))),

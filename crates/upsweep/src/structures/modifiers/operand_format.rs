@@ -1,4 +1,4 @@
-//! The bytes of numbers and of the operands that have parts.
+//! The bytes of numbers and of operands with several parts.
 //!
 //! A number is 8 bytes, little-endian. A value operand is one kind byte, then the value. A patch
 //! operand is the offset (4 bytes, little-endian), then the bytes that go there.
@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use super::{check_stored, check_value};
 use crate::engine::modifier::{Refusal, ValueKind};
 
-/// The operand of `put` and `insert_if_absent`: the value with its kind in front.
+/// The operand of `put` and `insert_if_absent`: the kind of the value, then the value.
 #[must_use]
 pub fn value_operand(kind: ValueKind, bytes: &[u8]) -> Vec<u8> {
     let mut operand = Vec::with_capacity(1 + bytes.len());
@@ -39,7 +39,7 @@ pub(super) fn split_value(operand: &[u8]) -> Result<(ValueKind, &[u8]), Refusal>
     Ok((kind, bytes))
 }
 
-/// The same of a `put` that may be the engine's own, whose values may be longer.
+/// The same for a `put` that may be the engine's own, whose values may be longer.
 pub(super) fn split_stored(operand: &[u8]) -> Result<(ValueKind, &[u8]), Refusal> {
     let (number, bytes) = operand.split_first().ok_or_else(|| {
         Refusal("the operand is empty; it is one kind byte and the value".to_owned())

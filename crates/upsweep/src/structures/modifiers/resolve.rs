@@ -1,14 +1,15 @@
-//! From the value of a key and the updates that wait for it to its new value.
+//! Computes the new value of a key from its value and the updates that wait for it.
 //!
 //! The rule, which sweeps and queries share:
-//! - Updates apply in order; one that refuses or panics leaves the value as it was.
+//! - Updates apply in order; one that refuses or panics leaves the value unchanged.
 //! - A blind update that succeeds supersedes those that wait before it: they are not evaluated, so
-//!   their refusals are not reported. Their effect would have been overwritten.
+//!   their refusals are not reported. Their effect would be overwritten.
 //! - A blind update that refuses supersedes nothing. [`admit`] keeps such updates out of the log,
 //!   because a queue that drops superseded updates cannot bring them back.
 //!
 //! So values never depend on how updates were spread over sweeps or folded. Refusals depend on
-//! what waits together, and not on whether it was folded (but a folded update is refused as one).
+//! which updates wait together, not on whether they were folded (but a folded update is refused as
+//! one).
 
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,12 +20,12 @@ use crate::engine::block_format::UpdateRef;
 use crate::engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
 use crate::engine::registry::{ModifierId, Modifiers};
 
-/// What the updates of one key make of it.
+/// The effect of the updates of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolved<'a> {
     /// The value, or its absence, is the same as before.
     Unchanged,
-    /// The key has this value; borrowed where it stands in an operand as it is.
+    /// The key has this value; borrowed from an operand where possible.
     Put(ValueKind, Cow<'a, [u8]>),
     /// The key is gone; it may have been absent before.
     Delete,
@@ -46,7 +47,7 @@ impl Resolved<'_> {
 /// `on_refused` gets the position in `updates` and the reason of each update that was refused,
 /// that panicked, or whose modifier is unknown. The process must unwind on panic.
 ///
-/// Cost: one call of the modifier per update behind the last blind one.
+/// Cost: one call of the modifier per update after the last blind one.
 pub fn resolve<'a>(
     modifiers: &Modifiers,
     key: &[u8],
@@ -68,13 +69,13 @@ pub fn resolve<'a>(
     state
 }
 
-/// Whether `updates`, all for `key` and in order, give its value without knowing the one before.
+/// Whether `updates`, all for `key` and in order, determine its value regardless of the one before.
 #[must_use]
 pub fn is_decided(modifiers: &Modifiers, key: &[u8], updates: &[UpdateRef<'_>]) -> bool {
     last_decisive(modifiers, key, updates).is_some()
 }
 
-/// The last blind update that succeeds, and what it makes of the key.
+/// The last blind update that succeeds, and its effect.
 fn last_decisive<'a>(
     modifiers: &Modifiers,
     key: &[u8],
@@ -113,7 +114,7 @@ fn call<'a>(
 ) -> Result<Resolved<'a>, Refusal> {
     check_key(key)?;
     if update.modifier == PUT {
-        // The most frequent modifier, without the copy that the trait's outcome costs.
+        // The most frequent modifier, handled without the copy that the trait's outcome costs.
         let (kind, bytes) = split_stored(update.operand)?;
         return Ok(Resolved::Put(kind, Cow::Borrowed(bytes)));
     }

@@ -1,7 +1,7 @@
 //! A table: a map from keys to values, changed by declared updates.
 //!
-//! Built on the public block API and nothing else. A block is a leaf, its key the lower bound of
-//! the leaf's positions, so the directory is the tree above the leaves. (Bosc paper, section 5.)
+//! Built only on the public block API. A block is a leaf, its key the lower bound of the leaf's
+//! positions, so the directory is the tree above the leaves. (Bosc paper, section 5.)
 
 use std::future::ready;
 use std::marker::PhantomData;
@@ -19,13 +19,13 @@ use crate::structures::batch::{Structure, Sums};
 use crate::structures::modifiers as builtin;
 use crate::structures::{at_once, of_structure};
 
-/// How often a query that meets a moving large value starts again before it counts as damage.
+/// How often a query restarts because a large value moved, before that counts as damage.
 const ATTEMPTS_MAX: u32 = 1000;
 
-/// A value: bytes, and what they are.
+/// A value: bytes and their kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// What the bytes are.
+    /// The kind of the bytes.
     pub kind: ValueKind,
     /// The bytes.
     pub bytes: Vec<u8>,
@@ -47,7 +47,7 @@ impl Value {
     }
 }
 
-/// What a value can be taken from without a copy.
+/// A type from which a value can be taken without a copy.
 pub trait AsValue {
     /// The value.
     fn as_value(&self) -> ValueRef<'_>;
@@ -140,16 +140,16 @@ impl<O: Order> Table<O> {
         self.space
     }
 
-    /// The same table with another moment at which changes return; the default is
+    /// The same table with another durability, which decides when changes return; the default is
     /// [`Durability::Wait`].
     #[must_use]
     pub fn with_durability(&self, durability: Durability) -> Self {
         Self { durability, ..self.clone() }
     }
 
-    /// The value of `key`. Cost: nothing but memory if waiting updates decide or the block is
-    /// cached, else one read of a block, which is in memory meanwhile; two if the value is a large
-    /// one. The directory is in memory.
+    /// The value of `key`. Cost: memory accesses only if waiting updates determine the value or the
+    /// block is cached, otherwise one read of a block, which is in memory meanwhile; two if the
+    /// value is large. The directory is in memory.
     ///
     /// # Errors
     /// [`Error::Damaged`] if the key's block is: restore it from a backup;
@@ -158,12 +158,12 @@ impl<O: Order> Table<O> {
         Ok(self.see(key)?.1)
     }
 
-    /// What is known of the leaf of `key`, and the value that follows from it.
+    /// The view of the leaf of `key`, and the value that follows from it.
     pub(super) fn see(&self, key: &[u8]) -> Result<(View, Option<Value>), Error> {
         at_once(self.find(key, |space, wanted| ready(self.blocks.view(space, wanted))))
     }
 
-    /// As [`Table::get`], without blocking the thread; of no particular executor.
+    /// As [`Table::get`], without blocking the thread; any executor will do.
     ///
     /// # Errors
     /// As [`Table::get`]; [`Error::Closed`] if the store closes meanwhile.
@@ -227,17 +227,17 @@ impl<O: Order> Table<O> {
         Ok(self.get(key)?.is_some())
     }
 
-    /// Declares that `modifier` is to be applied to `key` with `operand`.
+    /// Declares an update: `modifier`, applied to `key` with `operand`.
     ///
     /// Cost: a part of a log batch; memory for key, operand and a few bytes more until it is swept.
-    /// Never reads the device. The sweep reads and writes the block once, for all that waits there;
-    /// each block that it splits off changes at most `2 x depth + 1` nodes of the directory. If the
-    /// block is shared with a clone or snapshot, the first update copies at most `depth` nodes.
-    /// (Rodeh, section 5.8.)
+    /// Never reads the device. The sweep reads and writes the block once for all updates that wait
+    /// for it; each block that it splits off changes at most `2 x depth + 1` nodes of the
+    /// directory. If the block is shared with a clone or snapshot, the first update copies at most
+    /// `depth` nodes. (Rodeh, section 5.8.)
     ///
     /// # Errors
-    /// [`Error::Request`] for a bad operand, key or unregistered modifier, with nothing changed;
-    /// [`Error::Retry`] when the devices are full; [`Error::Closed`].
+    /// [`Error::Request`] for a bad operand or key or an unregistered modifier, with nothing
+    /// changed; [`Error::Retry`] when the devices are full; [`Error::Closed`].
     pub fn modify(
         &self,
         key: &[u8],
@@ -262,8 +262,9 @@ impl<O: Order> Table<O> {
         ticket.map_err(|error| of_structure(error, &self.name))
     }
 
-    /// Gives `key` these bytes (at most 1 MiB). They are no number, whatever their length: numbers
-    /// are put by a [`TypedTable`](crate::TypedTable), or begin with an addition to nothing.
+    /// Sets `key` to these bytes (at most 1 MiB). They are not a number, whatever their length:
+    /// numbers are put by a [`TypedTable`](crate::TypedTable), or created by adding to an absent
+    /// key.
     ///
     /// # Errors
     /// As [`Table::modify`].
@@ -271,7 +272,7 @@ impl<O: Order> Table<O> {
         self.update(key, builtin::PUT, &builtin::value_operand(ValueKind::Bytes, value))
     }
 
-    /// Gives `key` this value if it has none when the update takes effect.
+    /// Sets `key` to this value if it has none when the update takes effect.
     ///
     /// # Errors
     /// As [`Table::modify`].
@@ -289,9 +290,9 @@ impl<O: Order> Table<O> {
     }
 
     /// Adds to a signed integer, from 0 if there is none; wraps around at the ends of its range.
-    /// Whether `key` has such a number is not looked at: if it has bytes, as [`Table::put`] gives
-    /// it, the value stays, and the update goes to the quarantine when it is applied. A
-    /// [`TypedTable`](crate::TypedTable) of numbers has nothing else.
+    /// The kind of the current value is not checked: if it is bytes, as [`Table::put`] sets, the
+    /// value stays, and the update goes to the quarantine when it is applied. A
+    /// [`TypedTable`](crate::TypedTable) of numbers has only numbers.
     ///
     /// # Errors
     /// As [`Table::modify`].
@@ -331,9 +332,9 @@ impl<O: Order> Table<O> {
         self.update(key, builtin::BYTE_PATCH, &builtin::patch_operand(offset, bytes))
     }
 
-    /// Sets bits: the bytes of `key` become the bitwise or with `bits`, or `bits` where there are
-    /// none. Bytes of another length are not changed: that shows when the update is applied, which
-    /// then goes to the quarantine.
+    /// Sets bits: the bytes of `key` become their bitwise or with `bits`, or `bits` if there are
+    /// none. Bytes of another length are not changed: when the update is applied, it goes to the
+    /// quarantine.
     ///
     /// # Errors
     /// As [`Table::modify`].
@@ -341,10 +342,10 @@ impl<O: Order> Table<O> {
         self.update(key, builtin::BIT_OR, bits)
     }
 
-    /// All records, in the order of the table: of keys, or of their hashes. Reversible, from both
-    /// ends at once if wanted. Each block is read as it is when the iterator reaches it: what it
-    /// shows is not a snapshot. Cost: one read for each block that is not cached; one block is in
-    /// memory per end.
+    /// All records, in the order of the table: by key, or by the hash of the key. Reversible, and
+    /// usable from both ends at once. Each block is read as it is when the iterator reaches it: an
+    /// iteration is not a snapshot. Cost: one read for each block that is not cached; one block is
+    /// in memory per end.
     pub fn iter(&self) -> Scan<O> {
         Scan::new(self.clone(), Vec::new(), None)
     }
@@ -352,12 +353,12 @@ impl<O: Order> Table<O> {
 
 impl Table {
     /// Removes all records with keys from `from` to below `to` (`None`: to the end), with all
-    /// updates that wait for them, and waits until that is durable. Updates that are declared later
-    /// come after it.
+    /// updates that wait for them, and waits until that is durable. Updates declared later are
+    /// applied after it.
     ///
     /// Cost: one log record and at most `4 x depth` nodes of the directory, however many records
-    /// there are; nothing is read. Their room comes back in the background. (Rodeh, sections 5.7
-    /// and 5.8.)
+    /// there are; nothing is read. Their space is freed in the background. (Rodeh, sections 5.7 and
+    /// 5.8.)
     ///
     /// # Errors
     /// [`RequestError::ReadOnly`](crate::RequestError::ReadOnly) for a table of a snapshot;
@@ -368,9 +369,9 @@ impl Table {
         removed.map_err(|error| of_structure(error, &self.name))
     }
 
-    /// The records with keys in `range`, in key order; reversible, from both ends at once if
-    /// wanted. Each block is read as it is when the scan reaches it: a scan is not a snapshot.
-    /// Cost: one read for each block that is not cached; one block is in memory per end.
+    /// The records with keys in `range`, in key order; reversible, and usable from both ends at
+    /// once. Each block is read as it is when the scan reaches it: a scan is not a snapshot. Cost:
+    /// one read for each block that is not cached; one block is in memory per end.
     pub fn scan<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Scan {
         let from = match range.start_bound() {
             Bound::Included(key) => key.as_ref().to_vec(),

@@ -1,12 +1,11 @@
-//! How a leaf takes its updates, splits, and joins its neighbour, in any [`Order`]; and the table
+//! How a leaf applies its updates, splits, and joins its neighbour, in any [`Order`]; and the table
 //! as a block format.
 //!
 //! Steps of `apply`:
 //! 1. Bring the updates into the order of the records. Walk them key by key; between two keys that
-//!    change, copy the old records as one stretch; resolve each key's updates and append the record
-//!    that they make.
-//!    Where records expire, those that have are left out of both.
-//! 2. If the leaf has too much, cut it into pieces and name each by the shortest separator of
+//!    change, copy the old records as one stretch; resolve each key's updates and append the
+//!    resulting record. Where records expire, expired ones are omitted from both.
+//! 2. If the leaf is above its limit, cut it into pieces and name each by the shortest separator of
 //!    positions.
 //!
 //! Invariants: records stay strictly ascending; a large value is written to or freed from the
@@ -27,8 +26,8 @@ use crate::structures::modifiers::{
     KEY_BYTES_MAX, Resolved, check_stored, expires_us_of, is_decided, resolve,
 };
 
-/// Bytes of the large values of one leaf together, unless it holds a single record: what a visit of
-/// it may have to hold in memory.
+/// Limit for the large values of one leaf together, in bytes, unless it holds a single record: a
+/// visit may have to hold them in memory.
 pub(super) const VALUES_BYTES_MAX: usize = 1 << 20;
 
 /// Name of the block format of ordered tables.
@@ -73,12 +72,12 @@ impl BlockFormat for TableFormat {
     }
 }
 
-/// How long the records of a table are there.
+/// The lifetime of the records of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
     /// Until they are deleted.
     Endless,
-    /// Until they expire, at a time that stands at the beginning of their values.
+    /// Until they expire, at the time at the beginning of their values.
     Limited,
 }
 
@@ -107,7 +106,7 @@ pub(in crate::structures) fn apply<'a, O: Order>(
     let mut merge = Merge::new(input, leaf, lifetime);
     merge.run::<O>().map_err(ApplyError::Corrupt)?;
     let Merge { builder, mut values, refused, mut needed, .. } = merge;
-    // The engine names large values by key alone, whatever the order here.
+    // The engine names large values by key only, whatever the order here.
     if !needed.is_empty() {
         needed.sort_unstable();
         return Err(ApplyError::NeedValues(needed));
@@ -140,8 +139,8 @@ pub(in crate::structures) fn for_each(
     Ok(())
 }
 
-/// [`BlockFormat::merge`] for leaves: joins neighbours that are filled to at most 60 % together,
-/// and any leaf with an empty neighbour.
+/// [`BlockFormat::merge`] for leaves: joins neighbours that are together at most 60 % full, and any
+/// leaf with an empty neighbour.
 pub(in crate::structures) fn merge<O: Order>(
     left: &[u8],
     right: &[u8],
@@ -222,8 +221,8 @@ fn check_record_value(value: &Stored<'_>) -> Result<(), String> {
     check_stored(kind, length).map_err(|refusal| refusal.0)
 }
 
-/// What a leaf stores of a value that lives apart: length and checksum are those of the body of its
-/// companion block.
+/// What a leaf stores of a large value: length and checksum are those of the body of its companion
+/// block.
 pub(super) fn stored_apart(kind: ValueKind, bytes: &[u8], lifetime: Lifetime) -> Stored<'static> {
     let length = u32::try_from(1 + bytes.len()).expect("values are far below 4 GiB");
     let crc = crc32c::crc32c_append(crc32c::crc32c(&[kind as u8]), bytes);
@@ -234,7 +233,7 @@ pub(super) fn stored_apart(kind: ValueKind, bytes: &[u8], lifetime: Lifetime) ->
 /// The value in the companion block `body` to which a leaf refers by kind, length and checksum.
 ///
 /// # Errors
-/// How they differ.
+/// A description of the difference.
 pub(super) fn large_value<'a>(
     body: &'a [u8],
     kind: ValueKind,
@@ -270,7 +269,7 @@ struct Merge<'i, 'a> {
     input: &'i ApplyInput<'i, 'a>,
     leaf: Leaf<'a>,
     lifetime: Lifetime,
-    /// Old records below this one are dealt with.
+    /// Old records below this one have been handled.
     next: usize,
     builder: LeafBuilder,
     values: Vec<(Vec<u8>, Option<ValueBody<'a>>)>,
@@ -317,7 +316,7 @@ impl<'i, 'a> Merge<'i, 'a> {
         self.copy(self.next..self.leaf.count())
     }
 
-    /// Copies old records, but for those that have expired.
+    /// Copies old records, except those that have expired.
     fn copy(&mut self, range: Range<usize>) -> Result<(), String> {
         let Range { mut start, end } = range;
         if self.lifetime == Lifetime::Limited && self.input.expired_us > 0 {
@@ -371,7 +370,7 @@ impl<'i, 'a> Merge<'i, 'a> {
         Ok(())
     }
 
-    /// Whether a record with this value is not to be kept.
+    /// Whether a record with this value has expired and must be dropped.
     fn has_expired(&self, value: &[u8]) -> bool {
         self.lifetime == Lifetime::Limited && expires_us_of(value) <= self.input.expired_us
     }
@@ -399,19 +398,19 @@ impl<'i, 'a> Merge<'i, 'a> {
     }
 }
 
-/// How full the pieces of a split are made.
+/// How full the pieces of a split are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fill {
-    /// Evenly, about 3/4: any of them may grow.
+    /// Evenly, about 3/4: any piece may grow.
     Even,
-    /// About 90 %, the rest to the last: new keys come at the end only.
+    /// About 90 %, with the rest in the last: new keys come only at the end.
     Append,
 }
 
 impl Fill {
-    /// Keys that arrive in ascending order behind the old end look like an append-only table. A
-    /// leaf without old records says nothing, so there the arrival in order decides alone. In an
-    /// order other than that of keys it would be chance.
+    /// Keys that arrive in ascending order after the old end suggest an append-only table. In a
+    /// leaf without old records only the order of arrival decides. In any order other than that of
+    /// keys this would be chance.
     fn of<O: Order>(leaf: &Leaf<'_>, updates: &[UpdateRef<'_>]) -> Result<Self, String> {
         let is_append = match (leaf.count().checked_sub(1), updates.first()) {
             _ if !O::OF_KEYS => false,
@@ -423,8 +422,8 @@ impl Fill {
     }
 }
 
-/// How much of `body_bytes_max` a leaf uses up, of which its body takes `body_bytes`: large values
-/// of `values_bytes` count as that part of it that they are of [`VALUES_BYTES_MAX`].
+/// How much of `body_bytes_max` a leaf uses, with a body of `body_bytes`: large values of
+/// `values_bytes` use the same fraction of it as of [`VALUES_BYTES_MAX`].
 pub(super) fn weight(body_bytes: usize, values_bytes: usize, body_bytes_max: usize) -> usize {
     body_bytes + values_bytes.saturating_mul(body_bytes_max) / VALUES_BYTES_MAX
 }
@@ -529,7 +528,7 @@ pub(super) fn separator<'a>(left: &[u8], right: &'a [u8]) -> &'a [u8] {
     right.get(..=common).unwrap_or(right)
 }
 
-/// A value to hand out: what is stored, or why it cannot be told yet.
+/// A value to return: the stored one, or what is needed to determine it.
 pub(super) fn resolved_value<'a>(
     resolved: Resolved<'a>,
     current: Option<ValueRef<'a>>,

@@ -15,14 +15,14 @@
 //! | then | key |
 //! | to its end | the value; or, if large, length (4) and crc32c (4) of the companion body |
 //!
-//! Where records expire, a value begins with its time (8), and before the length and checksum of a
-//! large one stands its time too: so what has expired is known from the leaf alone.
+//! Where records expire, a value begins with its time (8), and the length and checksum of a large
+//! one follow its time too, so that the leaf alone shows what has expired.
 //!
 //! A record ends where the next one begins, so a value needs no length, and gaps and overlaps
 //! cannot be expressed. All integers are little-endian. A leaf without records is an empty body.
 //!
 //! Invariants: readers return an error, or wrong content, but never panic, on any bytes; every
-//! record that is neither looked at nor changed is copied as part of a whole stretch.
+//! record that is neither examined nor changed is copied as part of a whole stretch.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -32,7 +32,7 @@ use crate::structures::modifiers::expires_us_of;
 
 /// Bytes before the first record.
 pub const HEADER_BYTES: usize = 8;
-/// Bytes of a record besides its key and value, at most.
+/// Maximum number of bytes of a record besides its key and value.
 pub const RECORD_OVERHEAD_BYTES_MAX: usize = 3;
 const LARGE: u8 = 0x80;
 const LARGE_BYTES: usize = 8;
@@ -49,7 +49,7 @@ pub enum Stored<'a> {
     Inline(ValueRef<'a>),
     /// In the companion space.
     Large {
-        /// What the bytes of the value are.
+        /// The kind of the value.
         kind: ValueKind,
         /// Length in bytes of the body of the companion block.
         bytes: u32,
@@ -103,7 +103,7 @@ fn slot_bytes(end: usize) -> usize {
     if end <= NARROW_END_MAX { 2 } else { 4 }
 }
 
-/// A leaf's body, looked at in place. Parsing is O(1) and allocates nothing.
+/// A leaf's body, read in place. Parsing is O(1) and allocates nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Leaf<'a> {
     /// Header and records.
@@ -113,7 +113,7 @@ pub struct Leaf<'a> {
 }
 
 impl<'a> Leaf<'a> {
-    /// Checks the outer lengths of `body`; records are checked when they are looked at.
+    /// Checks the outer lengths of `body`; records are checked when they are read.
     ///
     /// # Errors
     /// What is wrong.
@@ -162,7 +162,7 @@ impl<'a> Leaf<'a> {
         let end = range.end;
         for index in range {
             let (_, _, value) = self.split(index).ok_or_else(|| self.bad(index))?;
-            // Of a large value too the time stands first.
+            // The time comes first for a large value too.
             if expires_us_of(value) <= expired_us {
                 return Ok(index);
             }
@@ -170,14 +170,14 @@ impl<'a> Leaf<'a> {
         Ok(end)
     }
 
-    /// Bytes that a leaf with only the records of `range` would have.
+    /// Bytes of a leaf with only the records of `range`.
     #[must_use]
     pub fn body_bytes_of(&self, range: &Range<usize>) -> usize {
         let bytes = self.offset(range.end).saturating_sub(self.offset(range.start));
         body_bytes(bytes, range.len())
     }
 
-    /// Whether a value of it is in the companion space, as far as its records are sound.
+    /// Whether a value of it is in the companion space; damaged records are ignored.
     #[must_use]
     pub fn has_large_values(&self) -> bool {
         let flags = |index| self.records.get(self.offset(index)).copied();
@@ -229,10 +229,9 @@ impl<'a> Leaf<'a> {
         format!("record {index} of {count} at byte {offset} is malformed")
     }
 
-    /// Index of the first record whose key does not lie below a wanted place, among those from
-    /// `from` on, and whether it lies right there. `compare` says how a key lies to that place; it
-    /// must agree with the order of the records. Cost: O(log d) comparisons where d is the distance
-    /// from `from`.
+    /// Index of the first record from `from` on whose key is not below a wanted position, and
+    /// whether it is equal to it. `compare` compares a key with that position; it must agree with
+    /// the order of the records. Cost: O(log d) comparisons where d is the distance from `from`.
     ///
     /// # Errors
     /// What is wrong with a record on the way.
@@ -267,7 +266,7 @@ impl<'a> Leaf<'a> {
         Ok((low, is_found))
     }
 
-    /// The record that [`Leaf::lower_bound`] finds right there.
+    /// The record that [`Leaf::lower_bound`] finds equal.
     ///
     /// # Errors
     /// What is wrong with a record on the way.
@@ -282,7 +281,7 @@ impl<'a> Leaf<'a> {
     }
 }
 
-/// Flags, key and the rest of a record; nothing unless its key is encoded as it should be.
+/// Flags, key and the rest of a record; `None` if its key is not encoded canonically.
 #[inline]
 fn split(record: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[flags, low], rest) = record.split_first_chunk::<2>()?;
@@ -313,7 +312,7 @@ pub struct LeafBuilder {
 }
 
 impl LeafBuilder {
-    /// A leaf without records, with room for bodies of about this size.
+    /// An empty leaf, with room for bodies of about this size.
     #[must_use]
     pub fn with_capacity(body_bytes: usize, records: usize) -> Self {
         let mut body = Vec::with_capacity(body_bytes.max(HEADER_BYTES));
@@ -349,7 +348,7 @@ impl LeafBuilder {
         body_bytes(records, self.count() + 1)
     }
 
-    /// Appends one record, which lies behind all others and has a key of at most 32767 bytes.
+    /// Appends one record, which must come after all others and have a key of at most 32767 bytes.
     pub fn push(&mut self, key: &[u8], value: &Stored<'_>) {
         debug_assert!(key.len() <= KEY_BYTES_MAX, "longer keys were refused before");
         self.offsets.push(narrow(self.body.len()));
@@ -376,10 +375,10 @@ impl LeafBuilder {
         }
     }
 
-    /// Appends records of `leaf` as they are: one copy, and one addition per record.
+    /// Appends records of `leaf` unchanged: one copy, and one addition per record.
     ///
     /// # Errors
-    /// What is wrong with the offsets in `leaf`.
+    /// A description of the invalid offsets in `leaf`.
     pub fn copy(&mut self, leaf: &Leaf<'_>, range: Range<usize>) -> Result<(), String> {
         if range.is_empty() {
             return Ok(());

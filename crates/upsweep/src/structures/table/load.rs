@@ -1,9 +1,9 @@
 //! Bulk loading: from records in key order to whole leaves.
 //!
-//! Steps of [`TableLoader`], per record: check it; if the open leaf would become fuller than
-//! wanted, hand it on and open the next, named by the shortest separator; append the record, a
-//! large value apart from its leaf. What a leaf is named by, which values are large and how long a
-//! body may be are as in a sweep, so a loaded table cannot be told from one that grew.
+//! Steps of [`TableLoader`], per record: check it; if the open leaf would exceed its fill, hand it
+//! on and open the next, named by the shortest separator; append the record, a large value
+//! separately from its leaf. Leaf names, the limit for large values and the length of bodies are as
+//! in a sweep, so a loaded table is indistinguishable from one that grew.
 //!
 //! Invariants: keys ascend strictly, or the load ends with an error; one leaf is in memory, with
 //! its large values.
@@ -26,7 +26,7 @@ use crate::structures::modifiers::{KEY_BYTES_MAX, check_value};
 #[non_exhaustive]
 pub struct LoadOptions {
     /// How full the blocks are made, in per cent of the longest body (50 to 100). Full blocks take
-    /// the least space; blocks with room do not split at the first insertions.
+    /// the least space; blocks with free space do not split at the first insertions.
     pub fill_percent: u32,
 }
 
@@ -40,7 +40,7 @@ impl LoadOptions {
 }
 
 impl Default for LoadOptions {
-    /// Blocks filled to 90 %, as those of a table that is only appended to.
+    /// Blocks filled to 90 %, as in a table that is only appended to.
     fn default() -> Self {
         Self { fill_percent: 90 }
     }
@@ -49,18 +49,18 @@ impl Default for LoadOptions {
 impl Table {
     /// Fills this table, which must be empty, with `records` in strictly ascending order of their
     /// keys: all of them, or none if this returns an error. An error among the records ends the
-    /// load and comes back. When it returns, everything is on stable media. Nobody else may change
-    /// the table meanwhile.
+    /// load and is returned. When this returns, everything is on stable media. The table must not
+    /// be changed meanwhile.
     ///
     /// Keys and values may be owned or borrowed; values keep their kind. Keys have up to 4096
     /// bytes, values up to 1 MiB. Cost: memory for one block and up to 1 MiB of large values,
     /// besides that of [`BlockStore::load`](crate::runtime::BlockStore::load), and its writes.
     ///
     /// # Errors
-    /// [`RequestError::NotEmpty`]; [`RequestError::BadRecord`] for a key that is not above the one
-    /// before, or a key or value that is too long; [`RequestError::BadConfig`] for a fill outside
-    /// of its range; [`Error::Retry`] when the devices are full; [`Error::Closed`]: see
-    /// [`BlockStore::load`](crate::runtime::BlockStore::load) for what is there then.
+    /// [`RequestError::NotEmpty`]; [`RequestError::BadRecord`] for a key that is not above the
+    /// previous one, or a key or value that is too long; [`RequestError::BadConfig`] for a fill
+    /// outside its range; [`Error::Retry`] when the devices are full; [`Error::Closed`]: see
+    /// [`BlockStore::load`](crate::runtime::BlockStore::load) for the state then.
     pub fn load<K, V>(
         &self,
         records: impl IntoIterator<Item = Result<(K, V), Error>>,
@@ -73,7 +73,7 @@ impl Table {
         self.load_records(records, options, Lifetime::Endless)
     }
 
-    /// As [`Table::load`], of records that are there so long.
+    /// As [`Table::load`], of records with this lifetime.
     pub(in crate::structures) fn load_records<K, V>(
         &self,
         records: impl IntoIterator<Item = Result<(K, V), Error>>,
@@ -108,15 +108,15 @@ pub struct TableLoader<I> {
 /// The leaf that is being filled.
 struct OpenLeaf {
     key: Vec<u8>,
-    /// How full it is made, unless it holds a single record; see [`weight`].
+    /// The fill limit, unless it holds a single record; see [`weight`].
     body_bytes_max: usize,
     builder: LeafBuilder,
     values: Vec<(Vec<u8>, Vec<u8>)>,
     values_bytes: usize,
 }
 
-/// How full the leaf with this key is made, unless it holds a single record, with `closed_bytes` of
-/// leaves before it: length of its body in bytes, if it has no large values.
+/// The fill limit of the leaf with this key, unless it holds a single record, with `closed_bytes`
+/// of leaves before it: length of its body in bytes, if it has no large values.
 fn filled_bytes(
     limits: &BlockLimits,
     fill_percent: usize,
@@ -130,7 +130,7 @@ impl<I> TableLoader<I> {
     /// A loader for a store with these `limits`.
     ///
     /// # Errors
-    /// [`RequestError::BadConfig`] for a fill outside of its range.
+    /// [`RequestError::BadConfig`] for a fill outside its range.
     pub fn new(records: I, limits: BlockLimits, options: LoadOptions) -> Result<Self, Error> {
         let LoadOptions { fill_percent } = options;
         if !(50..=100).contains(&fill_percent) {
@@ -151,7 +151,7 @@ impl<I> TableLoader<I> {
         })
     }
 
-    /// The same for records that are there so long.
+    /// The same for records with this lifetime.
     #[must_use]
     pub fn lifetime(mut self, lifetime: Lifetime) -> Self {
         self.lifetime = lifetime;
@@ -237,7 +237,7 @@ where
 }
 
 impl OpenLeaf {
-    /// A leaf with room for about so many records.
+    /// A leaf with room for about this many records.
     fn new(key: Vec<u8>, body_bytes_max: usize, records: usize) -> Self {
         let builder = LeafBuilder::with_capacity(body_bytes_max, records);
         Self { key, body_bytes_max, builder, values: Vec::new(), values_bytes: 0 }

@@ -1,7 +1,7 @@
 //! Tables: their leaves are blocks, and the engine's directory is the inner tree.
 //!
-//! All of it is for any [`Order`] of records; that of keys is here, that of hashes is a
-//! [hash table](super::hash).
+//! All of it is generic over the [`Order`] of records; the order of keys is here, that of hashes is
+//! in the [hash table](super::hash).
 //!
 //! | module | content |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | `ranges` | ranges of keys that are removed, in the order of keys |
 //! | [`raw_format`] | [`RawFormat`]: a block that is one value; also the home of large values |
 //! | [`reader`] | answers from a leaf and the updates that wait for it |
-//! | `returning` | updates that tell what they have found or made |
+//! | `returning` | updates that return the old or new value |
 //! | [`TableLoader`] | packs records in key order into whole leaves, for bulk loads |
 //! | [`Table`], [`Scan`] | the table of an open store, over the block API |
 //!

@@ -1,21 +1,21 @@
-//! The order in which the records of a table lie, in a leaf and among leaves.
+//! The order of the records of a table, in a leaf and among leaves.
 //!
 //! Leaves, their updates and their readers are the same for every order: records ascend by rank,
-//! then by key. Ordered tables have no rank, so all that is left of a comparison is that of the
-//! keys; the rank of a hash table is the hash of the key.
+//! then by key. Ordered tables have no rank, so only keys are compared; the rank of a hash table is
+//! the hash of the key.
 //!
-//! Invariant: positions, compared as bytes, are in the order of (rank, key), and a key of its own
-//! has a position of its own. So a leaf can be cut between any two records.
+//! Invariant: positions, compared as bytes, are in the order of (rank, key), and distinct keys have
+//! distinct positions. So a leaf can be cut between any two records.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use crate::structures::sealed::Sealed;
 
-/// How a [`Table`](super::Table) orders its records. Sealed: the orders are part of the format on
-/// disk.
+/// How a [`Table`](super::Table) orders its records. Sealed: the orders are part of the on-disk
+/// format.
 pub trait Order: Sealed + Copy + Send + Sync + 'static {
-    /// What is compared before keys are.
+    /// The rank, which is compared before keys.
     type Rank: Ord + Copy;
     /// Whether this is the order of the keys, which need not be sorted then, and may come in
     /// ascending order.
@@ -24,10 +24,10 @@ pub trait Order: Sealed + Copy + Send + Sync + 'static {
     /// The rank of a key.
     fn rank(key: &[u8]) -> Self::Rank;
 
-    /// Where a key lies among the blocks of its space.
+    /// The position of a key among the blocks of its space.
     fn position(key: &[u8]) -> Cow<'_, [u8]>;
 
-    /// How `found` lies to the key of this `rank`.
+    /// How `found` compares with the key of this `rank`.
     #[inline]
     fn compare(found: &[u8], rank: Self::Rank, key: &[u8]) -> Ordering {
         Self::rank(found).cmp(&rank).then_with(|| found.cmp(key))
@@ -45,7 +45,7 @@ pub fn is_below(left: &[u8], right: &[u8]) -> bool {
     }
 }
 
-/// Records in the order of their keys. Of an ordered table, [`Table`](super::Table).
+/// Records in key order: the order of a [`Table`](super::Table).
 #[derive(Clone, Copy, Debug)]
 pub struct ByKey;
 

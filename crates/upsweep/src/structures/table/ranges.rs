@@ -1,10 +1,10 @@
-//! Ranges of keys that are removed: from one update of a block to one deletion per key.
+//! Removal of key ranges: expands one update of a block to one deletion per key.
 //!
-//! A removal concerns the records of the block that lie in the range, and the updates that wait for
-//! keys in it and are older. As deletions at its own sequence it is in order with all of them, and
-//! nobody else has to know of ranges. Cost: O(records in the range + updates).
+//! A removal applies to the records of the block in the range, and to older updates that wait for
+//! keys in it. As deletions at its own sequence it is in order with all of them, and no other code
+//! has to know of ranges. Cost: O(records in the range + updates).
 //!
-//! Only tables in the order of keys have ranges removed; the updates of others stay as they are.
+//! Ranges are removed only from tables in key order; updates of others are unchanged.
 
 use std::borrow::Cow;
 
@@ -16,22 +16,22 @@ use crate::engine::registry::{DELETE, KeyRange};
 pub(super) struct Expanded<'w, 'a> {
     /// The updates.
     pub(super) updates: Cow<'w, [UpdateRef<'a>]>,
-    /// Per update, the position of the one that it stands for; empty if nothing was expanded.
+    /// Per update, the position of its original; empty if nothing was expanded.
     positions: Vec<usize>,
 }
 
 impl Expanded<'_, '_> {
-    /// The position of the update that number `index` stands for.
+    /// The position of the original of update `index`.
     pub(super) fn position(&self, index: usize) -> usize {
         self.positions.get(index).copied().unwrap_or(index)
     }
 }
 
 /// Expands the removals of ranges among `updates`, which are sorted by key and sequence, for a
-/// block with the records of `leaf`. Without removals, the updates stay as they are, in any order.
+/// block with the records of `leaf`. Without removals, the updates are unchanged, in any order.
 ///
 /// # Errors
-/// What is wrong with the leaf.
+/// A description of the damage to the leaf.
 pub(super) fn expand<'w, 'a>(
     leaf: &Leaf<'a>,
     updates: &'w [UpdateRef<'a>],

@@ -1,8 +1,8 @@
 //! Answers from one block: its body with the updates that wait for it applied on the fly.
 //!
 //! Pure functions over borrowed bytes, for use outside of any lock. Values are borrowed from the
-//! body or an operand where they stand there as they are. Updates that a modifier refuses are
-//! passed over: the sweep will report them. (Bosc paper, section 4.4.)
+//! body or an operand where possible. Updates that a modifier refuses are skipped: the sweep will
+//! report them. (Bosc paper, section 4.4.)
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -16,17 +16,17 @@ use crate::engine::modifier::{ValueKind, ValueRef};
 use crate::engine::registry::Modifiers;
 use crate::structures::modifiers::{is_decided, resolve};
 
-/// What a key has.
+/// The result of looking up a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup<'a> {
-    /// This value.
+    /// A value.
     Value {
-        /// What the bytes are.
+        /// The kind of the bytes.
         kind: ValueKind,
         /// The bytes.
         bytes: Cow<'a, [u8]>,
     },
-    /// Nothing.
+    /// No value.
     Absent,
     /// A value that needs the body of the key's block in the companion space: load it and call
     /// [`get`] again with it and the same updates.
@@ -39,7 +39,7 @@ pub enum Lookup<'a> {
 }
 
 impl Lookup<'_> {
-    /// The same, with bytes of its own.
+    /// The same, with owned bytes.
     #[must_use]
     pub fn into_owned(self) -> Lookup<'static> {
         match self {
@@ -53,14 +53,14 @@ impl Lookup<'_> {
 }
 
 /// The value of `key` in a table's block with this `body` (`None`: it has no image, or the updates
-/// decide alone), to which `waiting` (sorted by key, then sequence, whatever the order of the
-/// table) is still to be applied.
+/// determine the value alone), with `waiting` (sorted by key, then sequence, whatever the order of
+/// the table) applied.
 ///
 /// `loaded` is the body of the key's block in the companion space, if a first call asked for it.
 /// Cost: two binary searches and one call of a modifier per update of the key.
 ///
 /// # Errors
-/// What is wrong with the body or the loaded value: they are damaged.
+/// A description of the damage to the body or the loaded value.
 pub fn get<'a, O: Order>(
     body: Option<&'a [u8]>,
     waiting: &[UpdateRef<'a>],
@@ -141,11 +141,11 @@ pub struct PageRequest<'a> {
     pub from: &'a [u8],
     /// First position beyond; `None` for no bound.
     pub to: Option<&'a [u8]>,
-    /// From the largest position down instead of from the smallest up.
+    /// Descending from the largest position instead of ascending from the smallest.
     pub reverse: bool,
     /// At most this many records, but at least 1.
     pub records_max: usize,
-    /// No record begins once keys and values (large ones included) have reached this many bytes.
+    /// No further record once keys and values (large ones included) have reached this many bytes.
     pub bytes_max: usize,
 }
 
@@ -154,12 +154,12 @@ pub struct PageRequest<'a> {
 pub struct Page<'a> {
     /// The records.
     pub records: Vec<Record<'a>>,
-    /// Whether the block has no more records in the range. If it has, go on behind the last
+    /// Whether the block has no more records in the range. If it has, continue after the last
     /// record's position: with `from` right above it, or in reverse with `to` equal to it.
     pub is_complete: bool,
 }
 
-/// Sorts updates as [`page`] wants them: in the order of the table, then by sequence.
+/// Sorts updates as [`page`] requires: in the order of the table, then by sequence.
 pub fn sort<O: Order>(waiting: &mut [UpdateRef<'_>]) {
     waiting.sort_by(|left, right| {
         let order = O::compare(left.key, O::rank(right.key), right.key);
@@ -181,7 +181,7 @@ pub fn page<'a, O: Order>(
     request: &PageRequest<'_>,
 ) -> Result<Page<'a>, String> {
     let leaf = Leaf::parse(body.unwrap_or_default())?;
-    // Only tables in the order of keys have ranges removed.
+    // Ranges are removed only from tables in key order.
     let expanded = ranges::expand(&leaf, waiting)?;
     let mut walk = Walk::new::<O>(leaf, &expanded.updates, request)?;
     let mut page = Page::default();
@@ -204,7 +204,7 @@ pub fn page<'a, O: Order>(
     Ok(page)
 }
 
-/// The keys of records and updates in a range, from either end inwards.
+/// The keys of records and updates in a range, from both ends inwards.
 struct Walk<'w, 'a> {
     leaf: Leaf<'a>,
     records: Range<usize>,
@@ -212,7 +212,7 @@ struct Walk<'w, 'a> {
     reverse: bool,
 }
 
-/// A key, what the body has for it, and the updates that wait for it.
+/// A key, its value in the body, and the updates that wait for it.
 type Step<'w, 'a> = (&'a [u8], Option<Stored<'a>>, &'w [UpdateRef<'a>]);
 
 impl<'w, 'a> Walk<'w, 'a> {

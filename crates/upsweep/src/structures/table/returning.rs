@@ -1,8 +1,8 @@
-//! Updates that tell what they have found or made: read, compute, and declare if nothing came
+//! Updates that return the old or new value: read, compute, and declare if nothing changed in
 //! between.
 //!
-//! What is logged is the update that was asked for, not its result. That is exact, for it is
-//! accepted only where the value is still the one that was seen: see
+//! The requested update is logged, not its result. That is exact, because it is accepted only if
+//! the value is still the one that was read: see
 //! [`BlockStore::modify_if`](crate::runtime::BlockStore::modify_if).
 
 use super::handle::{AsValue, Table, Value};
@@ -17,13 +17,13 @@ use crate::structures::batch::{Structure, Sums};
 use crate::structures::modifiers::{self as builtin, Resolved, resolve};
 use crate::structures::{of_structure, refused};
 
-/// What came of a change that was to be made only to an expected value.
+/// The outcome of a change conditional on an expected value.
 #[derive(Clone, Debug)]
 #[must_use = "the change may not have been made"]
 pub enum Compared<V> {
-    /// The value was as expected, and is changed.
+    /// The value was as expected, and was changed.
     Done(Ticket),
-    /// The value is this one instead, and stays.
+    /// The value is this one instead, and was not changed.
     Differs(V),
 }
 
@@ -35,7 +35,7 @@ impl<V> Compared<V> {
     }
 }
 
-/// What an update has found and made.
+/// The value before and after an update.
 pub(crate) struct Updated<V> {
     pub(crate) before: V,
     pub(crate) after: V,
@@ -43,21 +43,21 @@ pub(crate) struct Updated<V> {
 }
 
 impl<O: Order> Table<O> {
-    /// Applies `modifier` to `key` with `operand`, and returns the value that this has made; `None`
-    /// if the key has none then. Nobody else's change comes between: of any callers at once, each
-    /// gets the value that its own update has made.
+    /// Applies `modifier` to `key` with `operand`, and returns the resulting value; `None` if the
+    /// key then has none. This is atomic: each of several concurrent callers gets the result of its
+    /// own update.
     ///
-    /// With [`Durability::Wait`](crate::Durability::Wait) what is returned is durable. With another
-    /// durability it is returned before: a crash may take the update, and then somebody else gets
-    /// the same value after it.
+    /// With [`Durability::Wait`](crate::Durability::Wait) the returned value is durable. With
+    /// another durability it may not be yet: a crash may lose the update, and another caller may
+    /// then get the same value.
     ///
-    /// Unlike [`Table::modify`] this has to know the value: cost as [`Table::get`], one read of the
-    /// device for a key that is in no memory, then as [`Table::modify`]. Callers that change one
-    /// key at the same time start again, in memory, for each other one that comes before them.
+    /// Unlike [`Table::modify`] this needs the current value: cost as [`Table::get`], one device
+    /// read for a key that is not in memory, then as [`Table::modify`]. Callers that change the
+    /// same key concurrently retry, in memory, once for each that precedes them.
     ///
     /// # Errors
-    /// As [`Table::get`] and [`Table::modify`]; [`RequestError::Refused`] if the modifier
-    /// refuses the value that is there; all with nothing changed.
+    /// As [`Table::get`] and [`Table::modify`]; [`RequestError::Refused`] if the modifier refuses
+    /// the current value; all with nothing changed.
     ///
     /// [`RequestError::Refused`]: crate::RequestError::Refused
     pub fn modify_and_get(
@@ -93,8 +93,8 @@ impl<O: Order> Table<O> {
         Ok((before.wrapping_add(amount), ticket))
     }
 
-    /// Adds to a signed integer, and returns what it was before: 0 if there was none. Callers at
-    /// once get different numbers. Cost as [`Table::modify_and_get`].
+    /// Adds to a signed integer, and returns its value before, 0 if there was none. Concurrent
+    /// callers get different numbers. Cost as [`Table::modify_and_get`].
     ///
     /// # Errors
     /// As [`Table::modify_and_get`].
@@ -105,8 +105,8 @@ impl<O: Order> Table<O> {
         Ok((before.and_then(|value| value.as_i64()).unwrap_or(0), ticket))
     }
 
-    /// Gives `key` the bytes `value`, if what it has is `expected` (`None`: nothing). Cost as
-    /// [`Table::modify_and_get`]; nothing is logged if it has something else.
+    /// Sets `key` to the bytes `value` if its current value is `expected` (`None`: no value). Cost
+    /// as [`Table::modify_and_get`]; nothing is logged if it differs.
     ///
     /// # Errors
     /// As [`Table::get`] and [`Table::put`].
@@ -121,7 +121,7 @@ impl<O: Order> Table<O> {
         self.compare_and_update(key, expected, builtin::PUT, &operand)
     }
 
-    /// Removes `key`, if what it has is `expected`. Cost as [`Table::compare_and_put`].
+    /// Removes `key` if its current value is `expected`. Cost as [`Table::compare_and_put`].
     ///
     /// # Errors
     /// As [`Table::get`] and [`Table::delete`].
@@ -153,7 +153,7 @@ impl<O: Order> Table<O> {
         }
     }
 
-    /// Applies an update, and tells the value before and after.
+    /// Applies an update, and returns the value before and after.
     pub(crate) fn update_seen(
         &self,
         key: &[u8],
@@ -169,7 +169,7 @@ impl<O: Order> Table<O> {
         }
     }
 
-    /// Declares an update, if nothing about `key` has changed since its leaf was seen.
+    /// Declares an update if `key` has not changed since its leaf was read.
     fn update_if(
         &self,
         key: &[u8],
@@ -184,7 +184,7 @@ impl<O: Order> Table<O> {
         ticket.map_err(|error| of_structure(error, self.name()))
     }
 
-    /// What an update makes of the value of `key`.
+    /// The result of applying an update to the value of `key`.
     fn outcome(
         &self,
         key: &[u8],

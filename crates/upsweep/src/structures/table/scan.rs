@@ -1,8 +1,8 @@
 //! Scans: records in the order of their table, forward, in reverse, or from both ends.
 //!
 //! A scan holds the bounds of what it has not returned yet and, per end, the rest of one block. It
-//! reads a block when it gets there and keeps nothing pinned, so it neither blocks the sweep nor
-//! sees one moment of the whole table: every block is as it was when the scan read it.
+//! reads a block when it reaches it and pins nothing, so it neither blocks the sweep nor is a
+//! snapshot: every block is as it was when the scan read it.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::runtime::{View, Wanted};
 use crate::structures::batch::Structure;
 
-/// Records that one step takes out of a block at most.
+/// Maximum number of records that one step takes out of a block.
 const RECORDS_PER_STEP: usize = 4096;
 /// Bytes after which a step takes no further record.
 const BYTES_PER_STEP: usize = 1 << 20;
@@ -33,19 +33,19 @@ pub type Record = (Vec<u8>, Value);
 /// error.
 pub struct Scan<O: Order = ByKey> {
     table: Table<O>,
-    /// Smallest position that was not taken from a block yet.
+    /// Smallest position that was not yet taken from a block.
     from: Vec<u8>,
-    /// First position beyond what was not taken yet; `None` without bound.
+    /// First position beyond those not yet taken; `None` if unbounded.
     to: Option<Vec<u8>>,
     front: VecDeque<Record>,
     back: VecDeque<Record>,
     done: bool,
 }
 
-/// What one step has found.
+/// The result of one step.
 struct Step {
     records: VecDeque<Record>,
-    /// Where the next step goes on; `None` when there is nothing more.
+    /// Where the next step continues; `None` at the end.
     next: Option<Vec<u8>>,
 }
 

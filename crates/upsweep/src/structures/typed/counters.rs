@@ -38,7 +38,7 @@ use crate::structures::modifiers::{CounterRule, counters_operand};
 /// # fn main() {}
 /// ```
 ///
-/// | rule | a change makes of the field | before the first change |
+/// | rule | a change sets the field to | before the first change |
 /// |---|---|---|
 /// | `add` | the sum; integers wrap around | 0 |
 /// | `max` | the larger | the smallest number there is |
@@ -51,10 +51,10 @@ pub trait Counters: Copy + Value {
     /// The rules of the fields, in order.
     const RULES: &'static [CounterRule];
 
-    /// What is to change of which fields.
+    /// The changes of the fields.
     type Change;
 
-    /// What to change each field by; `None` for those that stay.
+    /// The operand for each field; `None` for unchanged ones.
     fn operands(change: Self::Change) -> Vec<Option<u64>>;
 
     /// The operand of the modifier `counters` for a change.
@@ -72,7 +72,7 @@ pub trait CounterField: Copy {
     const MAX: CounterRule;
     /// The rule that keeps the smaller.
     const MIN: CounterRule;
-    /// The rule that keeps the new one.
+    /// The rule that sets the new one.
     const SET: CounterRule;
 
     /// The number as a word.

@@ -21,14 +21,13 @@ use crate::structures::table::{
 /// A table with typed keys and values, ordered by key unless it is a
 /// [`TypedHashTable`](crate::TypedHashTable). Cheap to clone; usable from any thread.
 ///
-/// It has only those updates that keep its values what they are, so none is refused when it is
-/// applied: text cannot be added to, and what is put is a number where numbers are added. That
-/// holds as long as nobody changes the table under another definition, or as bytes by
-/// [`TypedTable::raw`].
+/// It has only updates that preserve the type of its values, so none is refused when it is applied:
+/// text cannot be added to, and only numbers are put where numbers are added. That holds as long as
+/// the table is not changed under another definition, or as bytes through [`TypedTable::raw`].
 ///
-/// Keys and values are given as they are at hand: text as `&str`, numbers by value, tuples as
-/// tuples of those. See [`key_format`](super::key_format) and
-/// [`value_format`](super::value_format) for all types, and how they are stored.
+/// Keys and values are passed in their natural form: text as `&str`, numbers by value, tuples as
+/// tuples of those. See [`key_format`](super::key_format) and [`value_format`](super::value_format)
+/// for all types, and how they are stored.
 ///
 /// ```
 /// use upsweep::{Store, TableDefinition};
@@ -52,7 +51,7 @@ use crate::structures::table::{
 /// # }
 /// ```
 ///
-/// What does not fit does not compile:
+/// Updates that do not fit do not compile:
 ///
 /// ```compile_fail,E0277
 /// # fn main() -> Result<(), upsweep::Error> {
@@ -93,13 +92,13 @@ impl<K: Key + ?Sized, V: Value + ?Sized, O: Order> TypedTable<K, V, O> {
         self.table.name()
     }
 
-    /// The table as bytes. What is changed there is not checked against the types.
+    /// The table as bytes. Changes made there are not checked against the types.
     #[must_use]
     pub fn raw(&self) -> &Table<O> {
         &self.table
     }
 
-    /// The same table with another moment at which changes return; the default is
+    /// The same table with another durability, which decides when changes return; the default is
     /// [`Durability::Wait`].
     #[must_use]
     pub fn with_durability(&self, durability: Durability) -> Self {
@@ -114,7 +113,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized, O: Order> TypedTable<K, V, O> {
         decode_found::<V>(self.table.get(&bytes_of::<K>(key))?)
     }
 
-    /// As [`TypedTable::get`], without blocking the thread; of no particular executor.
+    /// As [`TypedTable::get`], without blocking the thread; any executor will do.
     ///
     /// # Errors
     /// As [`TypedTable::get`]; [`Error::Closed`] if the store closes meanwhile.
@@ -131,7 +130,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized, O: Order> TypedTable<K, V, O> {
         self.table.contains(&bytes_of::<K>(key))
     }
 
-    /// Gives `key` this value.
+    /// Sets `key` to this value.
     ///
     /// # Errors
     /// As [`Table::put`].
@@ -139,7 +138,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized, O: Order> TypedTable<K, V, O> {
         self.update(key, builtin::PUT, &put_operand::<V>(value)?)
     }
 
-    /// Gives `key` this value if it has none when the update takes effect.
+    /// Sets `key` to this value if it has none when the update takes effect.
     ///
     /// # Errors
     /// As [`Table::put`].
@@ -155,7 +154,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized, O: Order> TypedTable<K, V, O> {
         self.update(key, builtin::DELETE, &[])
     }
 
-    /// Applies a modifier of the application that keeps values what they are.
+    /// Applies a modifier of the application that preserves the type of values.
     ///
     /// # Errors
     /// As [`Table::modify`].
@@ -168,12 +167,12 @@ impl<K: Key + ?Sized, V: Value + ?Sized, O: Order> TypedTable<K, V, O> {
         self.table.modify(&bytes_of::<K>(key), modifier, operand)
     }
 
-    /// As [`TypedTable::modify`], and returns what this has made. Cost as
+    /// As [`TypedTable::modify`], and returns the resulting value. Cost as
     /// [`Table::modify_and_get`].
     ///
     /// # Errors
-    /// As [`Table::modify_and_get`]; [`RequestError::TypeMismatch`] if what it makes is of another
-    /// type: it is made all the same.
+    /// As [`Table::modify_and_get`]; [`RequestError::TypeMismatch`] if the result is of another
+    /// type: the update takes effect nevertheless.
     pub fn modify_and_get(
         &self,
         key: K::Ref<'_>,
@@ -184,8 +183,8 @@ impl<K: Key + ?Sized, V: Value + ?Sized, O: Order> TypedTable<K, V, O> {
         Ok((decode_found::<V>(made)?, ticket))
     }
 
-    /// Gives `key` the value `value`, if what it has is `expected` (`None`: nothing), byte for
-    /// byte. Cost as [`Table::compare_and_put`].
+    /// Sets `key` to `value` if its current value is `expected` (`None`: no value), byte for byte.
+    /// Cost as [`Table::compare_and_put`].
     ///
     /// ```
     /// use upsweep::{Compared, Store, TableDefinition};
@@ -216,7 +215,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized, O: Order> TypedTable<K, V, O> {
         self.compare_and_update(key, expected, builtin::PUT, &put_operand::<V>(value)?)
     }
 
-    /// Removes `key`, if what it has is `expected`. Cost as [`Table::compare_and_put`].
+    /// Removes `key` if its current value is `expected`. Cost as [`Table::compare_and_put`].
     ///
     /// # Errors
     /// As [`TypedTable::compare_and_put`].
@@ -280,8 +279,8 @@ impl<K: Key + ?Sized, V: Value + ?Sized> TypedTable<K, V> {
         TypedScan::new(self.table.scan::<Vec<u8>>(bounds))
     }
 
-    /// The records whose keys begin with `prefix`, in key order and reversible: text or bytes of
-    /// keys that are such, the first parts of keys that are tuples. See [`Table::scan_prefix`].
+    /// The records whose keys begin with `prefix`, in key order and reversible: the beginning of a
+    /// text or byte key, or the first parts of a tuple key. See [`Table::scan_prefix`].
     pub fn prefix<'p>(&self, prefix: impl KeyPrefix<'p, K>) -> TypedScan<K, V> {
         let mut bytes = Vec::new();
         prefix.encode_prefix(&mut bytes);
@@ -356,8 +355,8 @@ impl<K: Key + ?Sized, V: Number, O: Order> TypedTable<K, V, O> {
         Ok((updated.after.unwrap_or_default(), updated.ticket))
     }
 
-    /// As [`TypedTable::add`], and returns the number before, 0 if there was none. Callers at once
-    /// get different numbers. Cost as [`Table::modify_and_get`].
+    /// As [`TypedTable::add`], and returns the number before, 0 if there was none. Concurrent
+    /// callers get different numbers. Cost as [`Table::modify_and_get`].
     ///
     /// # Errors
     /// As [`Table::modify_and_get`].
@@ -368,8 +367,8 @@ impl<K: Key + ?Sized, V: Number, O: Order> TypedTable<K, V, O> {
 }
 
 impl<K: Key + ?Sized, V: Appends + ?Sized, O: Order> TypedTable<K, V, O> {
-    /// Appends to the value of `key`, from nothing if there is none. A value that would exceed
-    /// 1 MiB stays as it is, and the update goes to the quarantine.
+    /// Appends to the value of `key`, from nothing if there is none. A value that would exceed 1
+    /// MiB is unchanged, and the update goes to the quarantine.
     ///
     /// # Errors
     /// As [`Table::modify`].
@@ -391,8 +390,8 @@ impl<K: Key + ?Sized, V: ByteString + ?Sized, O: Order> TypedTable<K, V, O> {
 
 impl<K: Key + ?Sized, V: Bits + ?Sized, O: Order> TypedTable<K, V, O> {
     /// Sets bits: the value of `key` becomes the bitwise or with `mask`, or `mask` if there is
-    /// none. Of bytes whose number may differ, a value of another number stays as it is, and the
-    /// update goes to the quarantine.
+    /// none. For bytes of variable length, a value of another length is unchanged, and the update
+    /// goes to the quarantine.
     ///
     /// # Errors
     /// As [`Table::modify`].
@@ -402,8 +401,8 @@ impl<K: Key + ?Sized, V: Bits + ?Sized, O: Order> TypedTable<K, V, O> {
 }
 
 impl<K: Key + ?Sized, V: Counters + Value<Owned = V>, O: Order> TypedTable<K, V, O> {
-    /// Changes any fields of the struct of `key`, each by its rule, in one update. Where there is
-    /// none, each field begins with what changes nothing: see [`Counters`].
+    /// Changes any fields of the struct of `key`, each by its rule, in one update. If there is
+    /// none, each field starts with the neutral value of its rule: see [`Counters`].
     ///
     /// # Errors
     /// As [`Table::modify`].
@@ -411,7 +410,7 @@ impl<K: Key + ?Sized, V: Counters + Value<Owned = V>, O: Order> TypedTable<K, V,
         self.update(key, builtin::COUNTERS, &V::operand(change))
     }
 
-    /// As [`TypedTable::change`], and returns the struct that this has made. Cost as
+    /// As [`TypedTable::change`], and returns the resulting struct. Cost as
     /// [`Table::modify_and_get`].
     ///
     /// # Errors
@@ -459,13 +458,13 @@ impl<K: Key + ?Sized, V: Value + ?Sized, O: Order> Structure for TypedTable<K, V
         bytes_of::<K>(key.to_ref())
     }
 
-    /// Of a value that has no bytes, one that [`Structure::check`] refuses.
+    /// For a value that cannot be encoded, an operand that [`Structure::check`] refuses.
     fn put_operand(value: &V) -> Vec<u8> {
         put_operand::<V>(value.to_ref()).unwrap_or_default()
     }
 
-    /// A built-in modifier has to be one of those that keep values what they are; those of the
-    /// application are taken to.
+    /// A built-in modifier must preserve the type of values; those of the application are assumed
+    /// to.
     fn check(&self, _key: &K, modifier: ModifierId, operand: &[u8]) -> Result<(), Error> {
         let fits = match modifier {
             builtin::DELETE => true,
@@ -488,7 +487,7 @@ impl<K: Key + ?Sized, V: Number, O: Order> Sums for TypedTable<K, V, O> {
     type Amount = V;
 
     fn sum(amount: V) -> (ModifierId, Vec<u8>) {
-        // A number always has bytes.
+        // A number can always be encoded.
         (V::ADD, value_bytes::<V>(amount).unwrap_or_default())
     }
 }

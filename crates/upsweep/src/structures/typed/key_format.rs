@@ -1,4 +1,4 @@
-//! How keys of Rust types become bytes, and in which order.
+//! The encoding of keys of Rust types as bytes, and their order.
 //!
 //! | type | bytes | order |
 //! |---|---|---|
@@ -10,11 +10,11 @@
 //! | `Uuid` (feature `uuid`) | its 16 bytes | of bytes; of version 7 by time |
 //! | a tuple of 2 to 4 | its parts, one after the other | by the first part, then the next |
 //!
-//! A part of a tuple that is not the last, and whose keys differ in length, is escaped: a zero byte
-//! becomes `00 ff`, and `00 00` ends it. So no part is a prefix of another, and a text sorts before
-//! all longer ones that begin with it. Tuples nest.
+//! A part of a tuple that is not the last, and whose type has keys of different lengths, is
+//! escaped: a zero byte becomes `00 ff`, and `00 00` ends it. So no part is a prefix of another,
+//! and a text sorts before all longer ones that begin with it. Tuples nest.
 //!
-//! Invariant: the bytes of two keys compare as the keys do.
+//! Invariant: the bytes of two keys compare like the keys.
 
 /// A type that can be the key of a [`TypedTable`](super::TypedTable).
 ///
@@ -43,16 +43,16 @@ pub trait Key: 'static {
     /// How a key is given in a call: `&str` for text, a number for numbers, a tuple of such.
     type Ref<'k>: Copy;
 
-    /// What a scan gives back.
+    /// The type that a scan returns.
     type Owned;
 
-    /// Length of every key in bytes; `None` if they differ.
+    /// Length of every key in bytes; `None` if it varies.
     const BYTES: Option<usize>;
 
-    /// This key as it is given in a call.
+    /// This key in the form in which calls take it.
     fn to_ref(&self) -> Self::Ref<'_>;
 
-    /// Appends the key so that bytes sort as keys do.
+    /// Appends the key, encoded so that bytes sort like keys.
     fn encode(key: Self::Ref<'_>, out: &mut Vec<u8>);
 
     /// The key that [`Key::encode`] wrote; `None` if these are other bytes.
@@ -62,7 +62,7 @@ pub trait Key: 'static {
 /// The first parts of a tuple, or the beginning of a text or of bytes: what keys of type `K` can
 /// have in common in [`TypedTable::prefix`](super::TypedTable::prefix).
 pub trait KeyPrefix<'p, K: ?Sized> {
-    /// Appends what the bytes of all such keys begin with.
+    /// Appends the common beginning of the bytes of all such keys.
     fn encode_prefix(self, out: &mut Vec<u8>);
 }
 
@@ -225,7 +225,7 @@ fn put_part<K: Key>(key: K::Ref<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&[0, 0]);
 }
 
-/// Takes what [`put_part`] wrote from the beginning of `bytes`.
+/// Takes a part written by [`put_part`] from the beginning of `bytes`.
 fn take_part<K: Key>(bytes: &mut &[u8]) -> Option<K::Owned> {
     if let Some(length) = K::BYTES {
         let (part, rest) = bytes.split_at_checked(length)?;
@@ -264,7 +264,7 @@ const fn sum(lengths: &[Option<usize>]) -> Option<usize> {
     Some(total)
 }
 
-/// A tuple of keys: its parts but for the last, and the last.
+/// A tuple of keys: all parts except the last, then the last.
 macro_rules! tuple_key {
     ($($part:ident $name:ident),+; $last:ident $last_name:ident) => {
         impl<$($part: Key,)+ $last: Key> Key for ($($part,)+ $last,) {
@@ -286,7 +286,7 @@ macro_rules! tuple_key {
     };
 }
 
-/// What tuples begin with: the parts of that, and those that follow.
+/// A prefix of tuples: its parts, and those that follow.
 macro_rules! tuple_prefix {
     ($($head:ident $name:ident),+; $($rest:ident),+) => {
         impl<'p, $($head: Key,)+ $($rest: Key,)+> KeyPrefix<'p, ($($head,)+ $($rest,)+)>

@@ -6,10 +6,10 @@
 //! | [`value_format`] | [`Value`]: the bytes of values, and the modifiers that fit |
 //! | `counters` | [`Counters`]: structs of numbers, each with its rule |
 //! | `postcard_format` | `Postcard`: values of any type with `serde` |
-//! | [`TypedTable`], [`TypedScan`] | the table, over the one of bytes |
+//! | [`TypedTable`], [`TypedScan`] | the table, over a table of bytes |
 //!
-//! A table does not store its types: its [`TableDefinition`] does, and is the same in every program
-//! that uses the table.
+//! A table does not store its types: its [`TableDefinition`] has them, and must be the same in
+//! every program that uses the table.
 //!
 //! [`Table`]: crate::Table
 
@@ -37,7 +37,7 @@ pub use scan::TypedScan;
 pub(super) use scan::decode_key;
 pub use value_format::{Appends, Bits, ByteString, ModifierOf, Number, Value};
 
-/// What the code that is derived for [`Counters`] needs.
+/// Names used by the code derived for [`Counters`].
 #[doc(hidden)]
 pub mod derived {
     pub use crate::engine::modifier::ValueKind;

@@ -8,8 +8,8 @@ use crate::engine::modifier::ValueKind;
 use crate::engine::registry::ModifierId;
 
 /// A value of any type that `serde` can write and read, stored in the format of
-/// [postcard](https://postcard.jamesmunns.com): short, and without names of fields, so that a
-/// change of the type changes what stored bytes mean. Queries give a `T`.
+/// [postcard](https://postcard.jamesmunns.com): short, and without field names, so a change of the
+/// type changes the meaning of stored bytes. Queries return a `T`.
 ///
 /// ```
 /// # fn main() -> Result<(), upsweep::Error> {

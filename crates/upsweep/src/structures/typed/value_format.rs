@@ -1,4 +1,4 @@
-//! How values of Rust types become bytes, and which modifiers keep them what they are.
+//! The encoding of values of Rust types as bytes, and the modifiers that preserve each type.
 //!
 //! | type | kind | bytes | modifiers besides `put`, `insert_if_absent` and `delete` |
 //! |---|---|---|---|
@@ -18,23 +18,23 @@ use crate::structures::modifiers as builtin;
 pub trait Value: 'static {
     /// How a value is given in a call: `&str` for text, a number for numbers.
     type Ref<'v>: Copy;
-    /// What a query gives back.
+    /// The type that a query returns.
     type Owned;
-    /// What the stored bytes are.
+    /// The kind of the stored bytes.
     const KIND: ValueKind;
     /// Name of the type for error messages, with its article.
     const NAME: &'static str;
-    /// The built-in modifiers that make a value of the type of every value of the type, and of
-    /// none; besides `put`, `insert_if_absent` and `delete`.
+    /// The built-in modifiers, besides `put`, `insert_if_absent` and `delete`, that turn every
+    /// value of the type, and an absent value, into a value of the type.
     const MODIFIERS: &'static [ModifierId];
 
-    /// This value as it is given in a call.
+    /// This value in the form in which calls take it.
     fn to_ref(&self) -> Self::Ref<'_>;
 
     /// Appends the bytes of the value.
     ///
     /// # Errors
-    /// Why it has none, for people.
+    /// Why it cannot be encoded, as text for people.
     fn encode(value: Self::Ref<'_>, out: &mut Vec<u8>) -> Result<(), String>;
 
     /// The value that [`Value::encode`] or a modifier wrote; `None` if these are other bytes.
@@ -66,8 +66,8 @@ pub trait Bits: Value {
     type Mask: AsRef<[u8]> + ?Sized;
 }
 
-/// A promise of a modifier of the application: of each value of type `V`, and of none, it makes a
-/// value of type `V`, or refuses. So it may be used on tables of such values.
+/// A promise of a modifier of the application: it turns each value of type `V`, and an absent
+/// value, into a value of type `V`, or refuses. So it may be used on tables of such values.
 pub trait ModifierOf<V: ?Sized>: Modifier {}
 
 macro_rules! number_value {
