@@ -274,8 +274,8 @@ impl Directory {
         likely.chain(self.spaces.iter()).find_map(|space| Some((space, in_space(space)?)))
     }
 
-    /// Whether a block is a large value. Cost: a look-up of its space, and one in a tree if that was
-    /// dropped and others have the block.
+    /// Whether a block is a large value. Cost: a look-up of its space, and one in a tree if that
+    /// space was dropped and others have the block.
     #[must_use]
     pub fn is_large_value(&self, id: BlockId) -> bool {
         let named = self.spaces.get(self.block(id).space);
