@@ -117,7 +117,10 @@ fn snapshots_are_listed_and_dropped() {
     refused(&world.run("snapshot create", &["monday"]), taken);
     refused(&world.run("snapshot create", &[""]), "give 1 to 255 bytes");
     assert!(world.ok("snapshot drop", &["monday"]).starts_with("dropped snapshot \"monday\"\n"));
-    refused(&world.run("scan", &["--at", "monday"]), "; `upsweep snapshot list` shows");
+    refused(
+        &world.run("scan", &["--at", "monday"]),
+        "; `upsweep snapshot list` lists all snapshots",
+    );
     world.ok("snapshot create", &["monday"]);
     world.ok("verify", &[]);
 }

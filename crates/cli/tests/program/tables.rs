@@ -123,7 +123,7 @@ fn a_clone_goes_its_own_way() {
     assert_eq!(names, ["array:u16", "hash", "ordered", "ordered", "array:u16", "hash"]);
     refused(
         &world.run("clone", &["main", "new", "--at", "monday"]),
-        "; `upsweep snapshot list` shows",
+        "; `upsweep snapshot list` lists all snapshots",
     );
     world.ok("verify", &[]);
 }

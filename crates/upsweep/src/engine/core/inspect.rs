@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Core;
 use crate::engine::base::Base;
+use crate::engine::catalog::Space;
 use crate::engine::config::Config;
 use crate::engine::directory::Block;
 use crate::engine::format::record_format::SpaceRecord;
@@ -324,7 +325,10 @@ impl Core {
             let Block { space, key, .. } = block;
             // A put that a checkpoint carries to the quarantine may be as old as the image there.
             let is_carried = *space == QUARANTINE_SPACE && first == frontier;
-            if first <= frontier && !is_carried {
+            // Without its format nobody can tell what the image has: replay queues all updates.
+            let space_found = index.directory().space(*space);
+            let is_known = space_found.is_some_and(Space::is_registered);
+            if first <= frontier && is_known && !is_carried {
                 faults.push(format!(
                     "update {first} waits for block {key:02x?} of space {space}, whose image has \
                      all up to {frontier}"
