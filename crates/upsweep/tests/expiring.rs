@@ -241,8 +241,10 @@ fn the_sweep_drops_what_it_writes_anyway_and_reads_nothing_for_it() {
             [after[0] - before[0], stored(&store, "table")]
         });
     assert_eq!((dropped_records, kept_records), (1000, 2000));
-    assert_eq!(dropped_blocks, kept_blocks);
+    // Where blocks lie, and so what lies between those of a run, differs from store to store. The
+    // 20 large values that expire have 400,000 bytes: none of them was read.
     assert!(dropped_blocks > 0);
+    assert!(dropped_blocks < kept_blocks + 200_000, "{dropped_blocks} and {kept_blocks}");
 }
 
 #[test]
