@@ -13,8 +13,9 @@ use super::directory::BlockId;
 use super::flush::Flushes;
 use super::gate::Gate;
 use super::held::{self, Held};
+use super::ids::SpaceId;
 use super::index::Index;
-use super::io::Io;
+use super::io::{Io, IoKind};
 use super::journal::{Journal, Publish};
 use super::measure::Measured;
 use super::policy::Shortage;
@@ -22,10 +23,11 @@ use super::quarantine::Quarantine;
 use super::registry::ModifierId;
 use super::spill_segments::SpillSegment;
 use super::waiters::Waiters;
-use crate::device::Completion;
+use crate::device::{Completion, Token};
 use crate::error::{ClosedError, Error, RequestError, RetryError};
 use crate::log::{AppendError, LogFailure, Seq};
 use crate::metrics::{Metrics, WaitCause};
+use crate::placement::Extent;
 
 /// What runs and spills are processing, as of the last pump; every admission needs it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,6 +84,17 @@ impl Base {
             block_bytes: config.block_bytes,
             config,
         }
+    }
+
+    /// Reads one image for the sweep; returns the token of the request.
+    pub(super) fn read_for_sweep(
+        &mut self,
+        kind: IoKind,
+        owner: Option<SpaceId>,
+        extent: Extent,
+    ) -> Token {
+        self.metrics.sweep_read_bytes_total.add(extent.bytes.into());
+        self.io.read(kind, owner, extent)
     }
 
     /// Seals and writes batches of the log that are due.

@@ -271,7 +271,7 @@ impl Pipeline {
             .collect();
         for &(position, extent) in &extents {
             let kind = IoKind::BlockRead(id, position);
-            base.io.read(kind, owner, extent);
+            base.read_for_sweep(kind, owner, extent);
         }
         self.run_mut(id).phase = RunPhase::Reading { pending: extents.len() };
     }

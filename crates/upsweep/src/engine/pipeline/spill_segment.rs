@@ -67,10 +67,9 @@ impl Pipeline {
 
     fn read_spill_segment(&mut self, base: &mut Base, segment: Arc<SpillSegment>, attempt: u32) {
         let extent = segment.record.extent;
-        base.metrics.sweep_read_bytes_total.add(u64::from(extent.bytes));
         base.metrics.spill_read_bytes_total.add(u64::from(extent.bytes));
         let owner = Some(segment.record.space);
-        let token = base.io.read(IoKind::SpillSegmentRead, owner, extent);
+        let token = base.read_for_sweep(IoKind::SpillSegmentRead, owner, extent);
         self.segment_reads.insert(token, (segment, attempt));
     }
 

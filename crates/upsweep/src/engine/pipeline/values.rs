@@ -53,7 +53,7 @@ impl Pipeline {
         let owner = self.runs[&id].owner();
         for (index, &extent) in extents.iter().enumerate() {
             let kind = IoKind::ValueRead(id, index);
-            base.io.read(kind, owner, extent);
+            base.read_for_sweep(kind, owner, extent);
         }
         let run = self.run_mut(id);
         run.values_bytes = bytes;
