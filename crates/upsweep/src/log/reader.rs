@@ -4,7 +4,7 @@ use super::format::{self, BATCH_HEADER_BYTES, BatchHeader, RecordRef};
 use super::media::{Media, Tip};
 use super::recover::recover;
 use super::writer::{Link, Log};
-use super::{LogConfig, LogRegion, Seq, StreamId};
+use super::{LogConfig, Seq, StreamId};
 use crate::device::{self, Buffer, Devices};
 use crate::error::{ClosedError, Damage, Error, Location, RequestError};
 
@@ -98,8 +98,8 @@ impl LogReader {
         let (mut records, mut at) = (Vec::new(), BATCH_HEADER_BYTES);
         while at < end {
             let record = format::decode_record(&batch[at..end], seed);
-            let record =
-                record.map_err(|invalid| damage(location, header.number, invalid.reason()))?;
+            let record = record
+                .map_err(|invalid| damage(Some(location), header.number, invalid.reason()))?;
             at += record.bytes();
             if record.valid && record.seq >= self.replay_from {
                 records.push(record);
@@ -127,10 +127,8 @@ impl LogReader {
 
     /// Damage of the batch with this number, at or after the position.
     fn damage(&self, number: u64, reason: &str) -> Error {
-        let LogRegion { device, offset, .. } = self.media.config.regions[0];
-        let first = Location { device, offset };
         let location = self.position.map(|header| self.media.config.location_of(&header));
-        damage(location.unwrap_or(first), number, reason)
+        damage(location, number, reason)
     }
 
     /// The youngest `count` records of `stream`, newest first, by the back pointers from batch to
@@ -240,9 +238,9 @@ impl LogReader {
     }
 }
 
-fn damage(location: Location, number: u64, reason: &str) -> Error {
+fn damage(location: Option<Location>, number: u64, reason: &str) -> Error {
     let (what, reason) = (format!("log batch {number}"), reason.to_owned());
-    Damage { location: Some(location), what, reason }.into()
+    Damage { location, what, reason }.into()
 }
 
 fn write_in_place(
