@@ -4,7 +4,6 @@
 mod leaf;
 
 use libfuzzer_sys::fuzz_target;
-use upsweep::layers::structures::expiring::ExpiringFormat;
-use upsweep::layers::structures::table::ByKey;
+use upsweep::layers::structures::table::{ByKey, Lifetime, TableFormat};
 
-fuzz_target!(|data: &[u8]| leaf::check::<ByKey>(&ExpiringFormat, data));
+fuzz_target!(|data: &[u8]| leaf::check::<ByKey>(&TableFormat(Lifetime::Limited), data));

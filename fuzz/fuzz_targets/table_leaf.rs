@@ -6,4 +6,4 @@ mod leaf;
 use libfuzzer_sys::fuzz_target;
 use upsweep::layers::structures::table::{ByKey, TableFormat};
 
-fuzz_target!(|data: &[u8]| leaf::check::<ByKey>(&TableFormat, data));
+fuzz_target!(|data: &[u8]| leaf::check::<ByKey>(&TableFormat::default(), data));

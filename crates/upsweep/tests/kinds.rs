@@ -28,13 +28,13 @@ impl BlockFormat for Renamed {
         NAME
     }
     fn routing(&self) -> Routing {
-        TableFormat.routing()
+        TableFormat::default().routing()
     }
     fn keeps_key_order(&self) -> bool {
         true
     }
     fn apply<'a>(&self, input: &ApplyInput<'_, 'a>) -> Result<Applied<'a>, ApplyError> {
-        TableFormat.apply(input)
+        TableFormat::default().apply(input)
     }
     fn for_each(
         &self,
@@ -42,13 +42,13 @@ impl BlockFormat for Renamed {
         body: &[u8],
         visit: &mut dyn FnMut(&[u8], ValueRef<'_>),
     ) -> Result<(), String> {
-        TableFormat.for_each(low, body, visit)
+        TableFormat::default().for_each(low, body, visit)
     }
     fn merge(&self, left: &[u8], right: &[u8], body_bytes_max: usize) -> Option<Vec<u8>> {
-        TableFormat.merge(left, right, body_bytes_max)
+        TableFormat::default().merge(left, right, body_bytes_max)
     }
     fn check(&self, body: &[u8], low: &[u8], high: Option<&[u8]>) -> Result<Checked, String> {
-        TableFormat.check(body, low, high)
+        TableFormat::default().check(body, low, high)
     }
 }
 

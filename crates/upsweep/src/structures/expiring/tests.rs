@@ -5,15 +5,17 @@ use std::collections::BTreeMap;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::*;
-use crate::engine::block_format::{UpdateRef, ValueBody};
+use crate::engine::block_format::{ApplyError, ApplyInput, BlockFormat, UpdateRef, ValueBody};
 use crate::engine::ids::Seq;
-use crate::engine::modifier::ValueKind;
+use crate::engine::modifier::{ValueKind, ValueRef};
 use crate::engine::registry::{DELETE_RANGE, KeyRange, ModifierId, Modifiers};
 use crate::structures::modifiers::{
     DELETE, EXPIRES_AT, Expiring, PUT, bind_builtins, insert_operand, touch_operand, value_operand,
 };
 use crate::structures::table::leaf_format::Leaf;
+use crate::structures::table::{Lifetime, TableFormat};
+
+const FORMAT: TableFormat = TableFormat(Lifetime::Limited);
 
 const INLINE_BYTES_MAX: usize = 64;
 
@@ -81,7 +83,7 @@ impl Block {
                 inline_value_bytes_max: INLINE_BYTES_MAX,
                 expired_us,
             };
-            match ExpiringFormat.apply(&input) {
+            match FORMAT.apply(&input) {
                 Ok(applied) => break applied,
                 Err(ApplyError::NeedValues(keys)) => {
                     self.loaded.clone_from(&keys);
@@ -103,7 +105,7 @@ impl Block {
         }
         let [piece] = &applied.pieces[..] else { panic!("split without limit") };
         self.body.clone_from(&piece.body);
-        let checked = ExpiringFormat.check(&self.body, &[], None).expect("a sound body");
+        let checked = FORMAT.check(&self.body, &[], None).expect("a sound body");
         assert_eq!(checked.records, piece.records);
         let large = checked.values.iter().map(|(key, _)| key);
         assert!(large.eq(self.companion.keys()), "no large value is lost or left behind");
@@ -172,7 +174,7 @@ fn ranges_are_removed_and_thin_neighbours_join() {
     block.sweep(&[(key, DELETE_RANGE, operand)], 0);
     assert_eq!(block.times(), BTreeMap::from([(1, 10), (9, 10)]));
     let right = Block::of(&[put(10, 20, b"d")]);
-    block.body = ExpiringFormat.merge(&block.body, &right.body, 4096).expect("thin");
+    block.body = FORMAT.merge(&block.body, &right.body, 4096).expect("thin");
     block.sweep(&[], 10);
     assert_eq!(block.times(), BTreeMap::from([(10, 20)]));
 }
@@ -180,7 +182,7 @@ fn ranges_are_removed_and_thin_neighbours_join() {
 #[test]
 fn a_large_value_has_a_time_where_records_expire_and_nowhere_else() {
     let block = Block::of(&[put(1, 10, &[7; 2 * INLINE_BYTES_MAX])]);
-    let found = crate::structures::table::TableFormat.check(&block.body, &[], None);
+    let found = TableFormat::default().check(&block.body, &[], None);
     assert!(found.is_err_and(|reason| reason.contains("a time")));
 }
 

@@ -9,61 +9,34 @@ use crate::engine::modifier::{ValueKind, ValueRef};
 use crate::error::Error;
 use crate::structures::array::body_format::index_of;
 use crate::structures::array::{ArrayFormat, CellKind};
-use crate::structures::expiring::ExpiringFormat;
 use crate::structures::hash::{ByHash, HashFormat};
 use crate::structures::modifiers::Expiring;
 use crate::structures::snapshot::Changes;
 use crate::structures::space::OpenSpace;
 use crate::structures::table::{ByKey, Lifetime, LoadOptions, TableFormat, Value};
 
-pub(super) struct TableKind;
+/// Ordered tables, of records with this lifetime.
+pub(super) struct TableKind(pub(super) Lifetime);
 
 impl StructureKind for TableKind {
     fn format(&self) -> Arc<dyn BlockFormat> {
-        Arc::new(TableFormat)
+        Arc::new(TableFormat(self.0))
     }
 
     fn describe(&self, _parameters: &str) -> String {
-        "a table".to_owned()
+        let text = match self.0 {
+            Lifetime::Endless => "a table",
+            Lifetime::Limited => "a table of expiring records",
+        };
+        text.to_owned()
     }
 
     fn has_large_values(&self) -> bool {
         true
     }
 
-    fn records(&self, space: &OpenSpace) -> Records {
-        Box::new(space.table::<ByKey>().iter())
-    }
-
-    fn changes(&self, earlier: &OpenSpace, later: &OpenSpace) -> Option<RecordChanges> {
-        Some(Box::new(Changes::new(Some(earlier.table()), Some(later.table()))))
-    }
-
-    fn restore(
-        &self,
-        space: &OpenSpace,
-        records: &mut dyn Iterator<Item = Result<Record, Error>>,
-    ) -> Result<(), Error> {
-        space.table::<ByKey>().load(records, LoadOptions::default()).map(drop)
-    }
-}
-
-pub(super) struct ExpiringKind;
-
-impl StructureKind for ExpiringKind {
-    fn format(&self) -> Arc<dyn BlockFormat> {
-        Arc::new(ExpiringFormat)
-    }
-
-    fn describe(&self, _parameters: &str) -> String {
-        "a table of expiring records".to_owned()
-    }
-
-    fn has_large_values(&self) -> bool {
-        true
-    }
-
-    /// With their times, including expired records that have not been dropped yet.
+    /// Those of limited lifetime with their times, including expired records that have not been
+    /// dropped yet.
     fn records(&self, space: &OpenSpace) -> Records {
         Box::new(space.table::<ByKey>().iter())
     }
@@ -73,6 +46,9 @@ impl StructureKind for ExpiringKind {
     }
 
     fn check_record(&self, _parameters: &str, _key: &[u8], value: &Value) -> Result<(), String> {
+        if self.0 == Lifetime::Endless {
+            return Ok(());
+        }
         let record = Expiring::decode(&value.bytes).filter(|_| value.kind == ValueKind::Bytes);
         let missing = || format!("{} bytes that are no record that expires", value.bytes.len());
         record.ok_or_else(missing).map(drop)
@@ -84,7 +60,7 @@ impl StructureKind for ExpiringKind {
         records: &mut dyn Iterator<Item = Result<Record, Error>>,
     ) -> Result<(), Error> {
         let table = space.table::<ByKey>();
-        table.load_records(records, LoadOptions::default(), Lifetime::Limited).map(drop)
+        table.load_records(records, LoadOptions::default(), self.0).map(drop)
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::array::CellKind;
 use super::snapshot::Change;
 use super::space::{OpenSpace, Updates};
-use super::table::Value;
+use super::table::{Lifetime, Value};
 use crate::engine::block_format::BlockFormat;
 use crate::engine::modifier::Modifier;
 use crate::error::{Error, RequestError};
@@ -105,13 +105,13 @@ impl Kind {
     /// The ordered [`Table`](crate::Table).
     #[must_use]
     pub fn table() -> Self {
-        Self::new(builtin::TableKind, "")
+        Self::new(builtin::TableKind(Lifetime::Endless), "")
     }
 
     /// The [`ExpiringTable`](crate::ExpiringTable).
     #[must_use]
     pub fn expiring_table() -> Self {
-        Self::new(builtin::ExpiringKind, "")
+        Self::new(builtin::TableKind(Lifetime::Limited), "")
     }
 
     /// The [`HashTable`](crate::HashTable).
@@ -238,8 +238,8 @@ impl Kinds {
     /// The built-in kinds.
     pub(crate) fn builtin() -> [Arc<dyn StructureKind>; 4] {
         [
-            Arc::new(builtin::TableKind),
-            Arc::new(builtin::ExpiringKind),
+            Arc::new(builtin::TableKind(Lifetime::Endless)),
+            Arc::new(builtin::TableKind(Lifetime::Limited)),
             Arc::new(builtin::HashKind),
             Arc::new(builtin::ArrayKind),
         ]

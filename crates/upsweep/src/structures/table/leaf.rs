@@ -33,13 +33,30 @@ pub(super) const VALUES_BYTES_MAX: usize = 1 << 20;
 /// Name of the block format of ordered tables.
 pub const TABLE_FORMAT: &str = "table";
 
-/// The ordered table's leaf. Name: `table`.
+/// Name of the block format of tables of expiring records.
+pub const EXPIRING_FORMAT: &str = "expiring";
+
+/// The lifetime of the records of a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lifetime {
+    /// Until they are deleted.
+    #[default]
+    Endless,
+    /// Until they expire, at the time at the beginning of their values.
+    Limited,
+}
+
+/// The leaf of an ordered table. Name: `table`, or `expiring` if the lifetime of its records is
+/// limited.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct TableFormat;
+pub struct TableFormat(pub Lifetime);
 
 impl BlockFormat for TableFormat {
     fn name(&self) -> &'static str {
-        TABLE_FORMAT
+        match self.0 {
+            Lifetime::Endless => TABLE_FORMAT,
+            Lifetime::Limited => EXPIRING_FORMAT,
+        }
     }
 
     fn routing(&self) -> Routing {
@@ -51,7 +68,14 @@ impl BlockFormat for TableFormat {
     }
 
     fn apply<'a>(&self, input: &ApplyInput<'_, 'a>) -> Result<Applied<'a>, ApplyError> {
-        apply_with_ranges(input, Lifetime::Endless)
+        let leaf = Leaf::parse(input.body.unwrap_or_default()).map_err(ApplyError::Corrupt)?;
+        let expanded = ranges::expand(&leaf, input.updates).map_err(ApplyError::Corrupt)?;
+        let of_keys = ApplyInput { updates: &expanded.updates, ..*input };
+        let mut applied = apply::<ByKey>(&of_keys, self.0)?;
+        for refused in &mut applied.refused {
+            refused.index = expanded.position(refused.index);
+        }
+        Ok(applied)
     }
 
     fn for_each(
@@ -68,33 +92,8 @@ impl BlockFormat for TableFormat {
     }
 
     fn check(&self, body: &[u8], low: &[u8], high: Option<&[u8]>) -> Result<Checked, String> {
-        check::<ByKey>(body, low, high, Lifetime::Endless)
+        check::<ByKey>(body, low, high, self.0)
     }
-}
-
-/// The lifetime of the records of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lifetime {
-    /// Until they are deleted.
-    Endless,
-    /// Until they expire, at the time at the beginning of their values.
-    Limited,
-}
-
-/// [`BlockFormat::apply`] for the leaves of ordered tables, for updates of single keys and removals
-/// of ranges.
-pub(in crate::structures) fn apply_with_ranges<'a>(
-    input: &ApplyInput<'_, 'a>,
-    lifetime: Lifetime,
-) -> Result<Applied<'a>, ApplyError> {
-    let leaf = Leaf::parse(input.body.unwrap_or_default()).map_err(ApplyError::Corrupt)?;
-    let expanded = ranges::expand(&leaf, input.updates).map_err(ApplyError::Corrupt)?;
-    let of_keys = ApplyInput { updates: &expanded.updates, ..*input };
-    let mut applied = apply::<ByKey>(&of_keys, lifetime)?;
-    for refused in &mut applied.refused {
-        refused.index = expanded.position(refused.index);
-    }
-    Ok(applied)
 }
 
 /// [`BlockFormat::apply`] for leaves, for updates of single keys.

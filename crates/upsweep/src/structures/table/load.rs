@@ -322,7 +322,8 @@ mod tests {
         let mut content = Content::new();
         for (index, block) in blocks.iter().enumerate() {
             let high = blocks.get(index + 1).map(|next| next.key.as_slice());
-            let checked = TableFormat.check(&block.body, &block.key, high).expect("a sound body");
+            let checked =
+                TableFormat::default().check(&block.body, &block.key, high).expect("a sound body");
             assert_eq!(checked.records, block.records);
             let apart = block.values.iter().map(|(key, body)| (key.clone(), body.len() as u32));
             assert_eq!(checked.values, apart.collect::<Vec<_>>());

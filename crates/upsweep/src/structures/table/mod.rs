@@ -34,7 +34,7 @@ mod scan;
 mod tests;
 
 pub use handle::{AsValue, Table, Value};
-pub use leaf::{Lifetime, TABLE_FORMAT, TableFormat};
+pub use leaf::{EXPIRING_FORMAT, Lifetime, TABLE_FORMAT, TableFormat};
 pub use load::{LoadOptions, TableLoader};
 pub use order::{ByKey, Order};
 pub use raw_format::RawFormat;

@@ -595,11 +595,11 @@ fn thin_neighbours_join_and_others_do_not() {
     other.sweep(&numbered(70..150));
     let right = other.blocks[&[][..]].clone();
     let total = left.len() + right.len();
-    assert!(TableFormat.merge(&left, &right, total * 5 / 3 + 2).is_some());
-    assert!(TableFormat.merge(&left, &right, total * 5 / 3 - 2).is_none());
-    assert!(TableFormat.merge(&right, &left, 16 << 10).is_none(), "out of order");
-    assert_eq!(TableFormat.merge(&left, &[], 16).as_deref(), Some(&left[..]));
-    assert_eq!(TableFormat.merge(&[], &[], 16), Some(Vec::new()));
+    assert!(TableFormat::default().merge(&left, &right, total * 5 / 3 + 2).is_some());
+    assert!(TableFormat::default().merge(&left, &right, total * 5 / 3 - 2).is_none());
+    assert!(TableFormat::default().merge(&right, &left, 16 << 10).is_none(), "out of order");
+    assert_eq!(TableFormat::default().merge(&left, &[], 16).as_deref(), Some(&left[..]));
+    assert_eq!(TableFormat::default().merge(&[], &[], 16), Some(Vec::new()));
 }
 
 #[test]
@@ -626,10 +626,10 @@ fn large_values_are_asked_for_only_when_they_matter() {
     let waiting = sorted(&overwritten);
     let mut input = input(body, &waiting, &table.modifiers, 16 << 10);
     input.inline_value_bytes_max = 16;
-    let applied = TableFormat.apply(&input).expect("the put decides");
+    let applied = TableFormat::default().apply(&input).expect("the put decides");
     assert_eq!(applied.values, [(key(1), None)], "the value moved into the leaf");
     let changed = [(key(2), APPEND, vec![1]), (key(0), BIT_OR, vec![1])];
-    let needed = TableFormat.apply(&ApplyInput { updates: &sorted(&changed), ..input });
+    let needed = TableFormat::default().apply(&ApplyInput { updates: &sorted(&changed), ..input });
     assert_eq!(needed, Err(ApplyError::NeedValues(vec![key(0), key(2)])));
     let wrong =
         get::<ByKey>(Some(&table.blocks[&[][..]]), &[], &table.modifiers, &key(0), Some(b"\0else"));
@@ -664,7 +664,7 @@ fn check_finds_what_is_wrong() {
     };
     let value = |kind, bytes| Stored::Inline(ValueRef { kind, bytes });
     let plain = value(ValueKind::Bytes, b"value");
-    let check = |body: &[u8]| TableFormat.check(body, b"b", Some(b"d"));
+    let check = |body: &[u8]| TableFormat::default().check(body, b"b", Some(b"d"));
     let sound = body_of(&[(b"b", plain), (b"c", plain)]);
     assert_eq!(check(&sound).map(|checked| checked.records), Ok(2));
     assert!(check(&body_of(&[(b"c", plain), (b"b", plain)])).is_err(), "order");
@@ -766,9 +766,9 @@ fn a_removed_range_takes_older_records_and_updates_alone() {
         inline_value_bytes_max: 1024,
         expired_us: 0,
     };
-    let applied = TableFormat.apply(&input).expect("sound");
+    let applied = TableFormat::default().apply(&input).expect("sound");
     let left = [(b"a".to_vec(), b"1".to_vec()), (b"c".to_vec(), b"younger".to_vec())];
-    assert_eq!(records(&TableFormat, &applied.pieces[0].body), left);
+    assert_eq!(records(&TableFormat::default(), &applied.pieces[0].body), left);
     let [refused] = applied.refused.as_slice() else { panic!("bytes are no number") };
     assert_eq!(waiting[refused.index].modifier, ADD_I64);
     for reverse in [false, true] {
@@ -787,7 +787,7 @@ fn all_records_are_visited_in_the_order_of_the_table() {
         .map(|number| (vec![number], PUT, value_operand(ValueKind::Bytes, &[number])))
         .collect();
     let mut wanted: Vec<_> = (0..20u8).map(|number| (vec![number], vec![number])).collect();
-    assert_eq!(records(&TableFormat, &one_body::<ByKey>(&updates)), wanted);
+    assert_eq!(records(&TableFormat::default(), &one_body::<ByKey>(&updates)), wanted);
     wanted.sort_by_key(|(key, _)| ByHash::position(key).into_owned());
     assert_eq!(records(&HashFormat, &one_body::<ByHash>(&updates)), wanted);
 }
