@@ -71,7 +71,7 @@ impl Admission {
     /// The resource that is short for a record of `bytes`, ignoring room on the data devices.
     fn shortage_for(&self, base: &Base, offer: &Offer) -> Result<Option<Shortage>, Error> {
         let bytes = offer.bytes;
-        let limit = record_bytes_max(base);
+        let limit = base.fixed.record_bytes_max;
         if bytes > limit {
             return Err(RequestError::BatchTooLong { bytes, limit }.into());
         }
@@ -87,7 +87,7 @@ impl Admission {
         if let Some(needed_bytes) = policy::budget_lacking(&budget) {
             return Err(RetryError::Memory { budget_bytes, needed_bytes }.into());
         }
-        let queues = base.queues_gauge(base.resident_bytes());
+        let queues = base.queues_gauge(lasting_bytes + base.passing_bytes());
         // A sweep reduces what must be copied, so copies never make an offer permanently too large.
         let wanted = (needed + offer.separation.queue_bytes) as u64;
         let refused = self.log_percent_refused;
@@ -166,11 +166,4 @@ fn check_update(index: &Index, update: &LoggedUpdate<'_>) -> Result<(), Error> {
             RequestError::BadOperand { modifier, reason: refusal.into_reason() }.into()
         },
     )
-}
-
-/// Longest record of updates, in bytes, that the store accepts with its present configuration: the
-/// limit of the log, and that of the queues of an empty store.
-pub(super) fn record_bytes_max(base: &Base) -> usize {
-    let of_log = base.journal.log().record_bytes_max();
-    policy::record_bytes_max(base.config.queue_bytes_max(), of_log)
 }

@@ -47,7 +47,7 @@ pub use format::RecordRef;
 pub use reader::{BatchRecords, LogReader, Record, read_back};
 pub use recover::recover;
 pub use seq::Seq;
-pub use writer::Log;
+pub use writer::{Log, LogRoom};
 
 use crate::device::{DeviceError, DeviceId, Devices};
 use crate::error::{Location, RequestError};

@@ -49,6 +49,17 @@ impl Link {
     pub(super) const NONE: Self = Self { device: NO_DEVICE, page: 0, epoch: 0 };
 }
 
+/// The space of a log in bytes, for records of [`Quota::User`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogRoom {
+    /// Used, or promised to batches in progress: at most the limit.
+    pub used_bytes: u64,
+    /// Records are refused from here on.
+    pub limit_bytes: u64,
+    /// [`Log::prospect_bytes`], the reserve for other records included.
+    pub prospect_bytes: u64,
+}
+
 /// An open log. Every call except [`Log::format`] works on memory only.
 #[derive(Debug)]
 pub struct Log {
@@ -537,18 +548,19 @@ impl Log {
         self.capacity_bytes() - rest - self.free_segments() * u64::from(self.config.segment_bytes)
     }
 
-    /// Bytes that are used or promised to batches in progress, and the limit at which records of
-    /// [`Quota::User`] are refused: the criterion of [`Log::append`] itself.
+    /// The room for records of [`Quota::User`]: the criterion of [`Log::append`] itself.
     #[must_use]
-    pub fn user_bytes(&self) -> (u64, u64) {
+    pub fn room(&self) -> LogRoom {
         let segment = u64::from(self.config.segment_bytes);
         let open = self.open.as_ref();
         let waiting = self.sealed_bytes + open.map_or(0, Assembly::bytes);
         let count = self.sealed.len() + usize::from(open.is_some());
         let promised = self.segments_entered(waiting, count) * segment;
-        let segments = self.prospect_bytes() / segment;
-        let limit = (segments - reserve_of(segments)) * segment;
-        ((self.used_bytes() + promised).min(limit), limit)
+        let prospect_bytes = self.prospect_bytes();
+        let segments = prospect_bytes / segment;
+        let limit_bytes = (segments - reserve_of(segments)) * segment;
+        let used_bytes = (self.used_bytes() + promised).min(limit_bytes);
+        LogRoom { used_bytes, limit_bytes, prospect_bytes }
     }
 
     /// Bytes of all rings.

@@ -2,22 +2,47 @@
 
 use super::Base;
 use crate::engine::block_format::UpdateRef;
+use crate::engine::config::Config;
 use crate::engine::pending::Pending;
 use crate::engine::policy::{self, Costs, Demand, DirectorySize, Gauge, Measured};
 use crate::engine::queue::CELL_BYTES;
 use crate::engine::spill_segments;
+use crate::log::{Log, LogRoom};
+
+/// What follows from the configuration alone; every admission needs it.
+pub(in crate::engine) struct FixedFigures {
+    /// Memory of buffers and of the cache.
+    fixed_bytes: usize,
+    /// Longest record of updates, in bytes, that the store accepts: the limit of the log, and that
+    /// of the queues of an empty store.
+    pub(in crate::engine) record_bytes_max: usize,
+}
+
+impl FixedFigures {
+    pub(super) fn new(config: &Config, log: &Log) -> Self {
+        let (queues, log) = (config.queue_bytes_max(), log.record_bytes_max());
+        Self {
+            fixed_bytes: config.fixed_bytes() + config.cache_bytes,
+            record_bytes_max: policy::record_bytes_max(queues, log),
+        }
+    }
+}
 
 impl Base {
     /// Memory that is in use whether updates wait in queues or not.
     pub(in crate::engine) fn resident_bytes(&self) -> usize {
-        self.lasting_bytes() + self.index.spill_segments.memory_bytes() + self.in_hand.values_bytes
+        self.lasting_bytes() + self.passing_bytes()
     }
 
-    /// The part of it that a sweep does not release, as it does the filters of spill segments and
-    /// the large values in progress: buffers, cache, directory, space map.
+    /// The part of it that a sweep releases: the filters of spill segments, and the large values in
+    /// progress.
+    pub(in crate::engine) fn passing_bytes(&self) -> usize {
+        self.index.spill_segments.memory_bytes() + self.in_hand.values_bytes
+    }
+
+    /// The part of it that a sweep does not release: buffers, cache, directory, space map.
     pub(in crate::engine) fn lasting_bytes(&self) -> usize {
-        self.config.fixed_bytes()
-            + self.config.cache_bytes
+        self.fixed.fixed_bytes
             + self.index.directory().memory_bytes()
             + self.index.placed().len() * 32
             + self.index.space_map.memory_bytes()
@@ -49,9 +74,9 @@ impl Base {
 
     /// Log space that updates have taken, and may take.
     pub(in crate::engine) fn log_gauge(&self) -> Gauge {
-        let log = self.journal.log();
-        let (used, limit) = log.user_bytes();
-        policy::log_gauge(Gauge { used, limit }, log.prospect_bytes(), self.change_bytes())
+        let LogRoom { used_bytes, limit_bytes, prospect_bytes } = self.journal.log().room();
+        let gauge = Gauge { used: used_bytes, limit: limit_bytes };
+        policy::log_gauge(gauge, prospect_bytes, self.change_bytes())
     }
 
     /// Approximate log space for the changes of a sweep of everything that waits.
@@ -122,7 +147,7 @@ impl Base {
             waiting_bytes: self.waiting_limit_bytes() as u64,
             entry_bytes: measured.entry_bytes(),
             spilled_entry_bytes: spill_segments::MEMORY_BYTES_PER_UPDATE,
-            log_bytes: self.journal.log().user_bytes().1,
+            log_bytes: self.journal.log().room().limit_bytes,
             log_bytes_per_entry: measured.log_bytes_per_entry(),
         }
     }

@@ -8,6 +8,8 @@ mod budget;
 
 use std::sync::Arc;
 
+use budget::FixedFigures;
+
 use super::config::Config;
 use super::directory::BlockId;
 use super::flush::Flushes;
@@ -43,6 +45,7 @@ pub(super) struct InHand {
 /// The base of all parts. Each field keeps its state private.
 pub(super) struct Base {
     pub(super) config: Config,
+    pub(super) fixed: FixedFigures,
     pub(super) io: Io,
     pub(super) journal: Journal,
     pub(super) flushes: Flushes,
@@ -67,6 +70,7 @@ pub(super) struct Base {
 impl Base {
     /// The base of a store with nothing in progress.
     pub(super) fn new(config: Config, journal: Journal, index: Index) -> Self {
+        let fixed = FixedFigures::new(&config, journal.log());
         Self {
             io: Io::default(),
             flushes: Flushes::default(),
@@ -82,6 +86,7 @@ impl Base {
             now_us: 0,
             expired_us: 0,
             block_bytes: config.block_bytes,
+            fixed,
             config,
         }
     }

@@ -2,7 +2,7 @@
 //! refusal.
 
 use super::Core;
-use crate::engine::accept::{self, Accept, Offer};
+use crate::engine::accept::{Accept, Offer};
 use crate::engine::policy::Shortage;
 use crate::error::{Error, RequestError, RetryError};
 use crate::log::AppendError;
@@ -29,7 +29,7 @@ impl Core {
                 if self.base.index.is_full() { Err(self.full_error()) } else { refused }
             }
             AppendError::TooLong { .. } => {
-                let (bytes, limit) = (offer.bytes, accept::record_bytes_max(&self.base));
+                let (bytes, limit) = (offer.bytes, self.base.fixed.record_bytes_max);
                 Err(RequestError::BatchTooLong { bytes, limit }.into())
             }
             AppendError::Failed => {
