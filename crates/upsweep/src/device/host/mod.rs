@@ -90,8 +90,8 @@ impl HostDevices {
     ///
     /// # Errors
     /// [`RequestError::AlreadyExists`] or [`RequestError::Path`] for a path that cannot be created
-    /// or opened; [`RetryError::InUse`](crate::RetryError::InUse) for a file or block device that is
-    /// in use: try again when its user has closed it; [`RequestError::BadConfig`] for more than
+    /// or opened; [`RetryError::InUse`](crate::RetryError::InUse) for a file or block device that
+    /// is in use: try again when its user has closed it; [`RequestError::BadConfig`] for more than
     /// 65535 paths, if io_uring is required but refused, or if the host cannot start a thread.
     pub fn open(paths: &[HostPath], options: HostOptions) -> Result<Self, Error> {
         Self::open_with(paths, options, open_ring)
