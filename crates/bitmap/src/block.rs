@@ -1,4 +1,4 @@
-//! The bytes of a block of a bitmap, and how it takes updates.
+//! The block format of bitmaps, and how updates are applied to a block.
 //!
 //! | bytes | content |
 //! |---|---|
@@ -6,12 +6,12 @@
 //! | then | the words that have members, 8 bytes each, little-endian |
 //!
 //! A block without members has an empty body, so equal sets give equal bytes. The key of a record
-//! is the number of its word, the key of a block the number of the block, both as 8 bytes,
-//! big-endian, so that blocks lie in the order of their integers. To modifiers a word is a value of
+//! is the number of its word, and the key of a block is the number of the block, both as 8 bytes,
+//! big-endian, so that blocks are in the order of their integers. To modifiers a word is a value of
 //! kind `U64`, absent if it has no members.
 //!
-//! A body grows by 8 bytes for a word, less than what any update takes, and the first word needs
-//! one unit of 4 KiB: so a sweep never lacks room for what was accepted.
+//! A word adds 8 bytes to a body, fewer than any update takes in a queue, and the first word of a
+//! block needs one unit of 4 KiB. So a sweep always has room for the updates that were accepted.
 //!
 //! Invariants: readers return an error, but never panic, on any bytes.
 
@@ -25,22 +25,23 @@ use upsweep::layers::engine::registry::Modifiers;
 use upsweep::layers::structures::modifiers::{Resolved, resolve};
 use upsweep::{ValueKind, ValueRef};
 
-/// Binary logarithm of the fewest integers of a block: 8 words.
+/// Binary logarithm of the minimum number of integers in a block: 8 words.
 pub const BITS_MIN: u32 = 9;
-/// Binary logarithm of the most integers of a block: 1024 words, or 8 KiB.
+/// Binary logarithm of the maximum number of integers in a block: 1024 words, or 8 KiB.
 pub const BITS_MAX: u32 = 16;
-/// Binary logarithm of the integers of a block unless another is given: 512 words, or 4 KiB.
+/// Binary logarithm of the default number of integers in a block: 512 words, or 4 KiB.
 pub const BITS_DEFAULT: u32 = 15;
 
-/// Binary logarithm of the integers of a word.
+/// Binary logarithm of the number of integers in a word.
 const WORD_BITS: u32 = 6;
 const WORD_BYTES: usize = 8;
-/// Words that there are.
+/// Number of words in the whole range of integers.
 const WORDS: u64 = 1 << (u64::BITS - WORD_BITS);
-/// The block for updates whose key is no word; it never has a body.
+/// The block for updates with an invalid key; it never has a body.
 const NO_BLOCK: u64 = u64::MAX;
 
-/// Blocks of a bitmap. Name: `bitmap`, with the binary logarithm of their integers as parameter.
+/// Blocks of a bitmap. Name: `bitmap`; its parameter is the binary logarithm of the number of
+/// integers in a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BitmapFormat {
     bits: u32,
@@ -57,25 +58,25 @@ pub(crate) fn bit_of(member: u64) -> u64 {
     1 << (member % u64::from(u64::BITS))
 }
 
-/// The key of the word that has this member.
+/// The key of the word that contains this member.
 pub(crate) fn key_of(member: u64) -> [u8; 8] {
     (member >> WORD_BITS).to_be_bytes()
 }
 
-/// The number of the word that has this key, if it is one.
+/// The number of the word with this key; `None` if the key is invalid.
 pub(crate) fn word_of_key(key: &[u8]) -> Option<u64> {
     let word = u64::from_be_bytes(key.try_into().ok()?);
     (word < WORDS).then_some(word)
 }
 
-/// The word that is this value.
+/// Decodes a value as a word.
 ///
 /// # Errors
-/// Why it is none.
+/// Why the value is not a word.
 pub(crate) fn word_of_value(value: ValueRef<'_>) -> Result<u64, String> {
     let word = <[u8; WORD_BYTES]>::try_from(value.bytes).map(u64::from_le_bytes);
     let word = word.ok().filter(|_| value.kind == ValueKind::U64);
-    word.ok_or_else(|| format!("a value of kind {:?} is no word of a bitmap", value.kind))
+    word.ok_or_else(|| format!("a value of kind {:?} is not a bitmap word", value.kind))
 }
 
 /// The members of a word, in order.
@@ -89,7 +90,7 @@ impl BitmapFormat {
     /// The format with these parameters.
     ///
     /// # Errors
-    /// Which there are.
+    /// The valid parameters, as text, if these are not.
     pub(crate) fn with_parameters(parameters: &str) -> Result<Self, String> {
         let bits = parameters.parse().ok().filter(|bits| (BITS_MIN..=BITS_MAX).contains(bits));
         let bits = bits.filter(|bits: &u32| bits.to_string() == parameters);
@@ -103,33 +104,33 @@ impl BitmapFormat {
         1 << (self.bits - WORD_BITS)
     }
 
-    /// Number of the block that has this member.
+    /// Number of the block that contains this member.
     pub(crate) fn block_of(self, member: u64) -> u64 {
         member >> self.bits
     }
 
-    /// Key of the block that has this record; one of its own for what is no word.
+    /// Key of the block that contains this record; that of [`NO_BLOCK`] for an invalid key.
     fn position_of(self, key: &[u8]) -> [u8; 8] {
         let block = word_of_key(key).map(|word| word >> (self.bits - WORD_BITS));
         block.unwrap_or(NO_BLOCK).to_be_bytes()
     }
 
-    /// Number of the first word of the block with this key; `None` if it has none.
+    /// Number of the first word of the block with this key; `None` for an invalid key.
     fn first_word(self, block_key: &[u8]) -> Option<u64> {
         let block = u64::from_be_bytes(block_key.try_into().ok()?);
         let word = block.checked_mul(self.words() as u64)?;
         (word < WORDS).then_some(word)
     }
 
-    /// The words of a body that have members, with their places.
+    /// The words of a body that have members, with their positions in the block.
     ///
     /// # Errors
-    /// What is wrong with the body.
+    /// A description of the damage to the body.
     fn words_of(self, body: &[u8]) -> Result<Vec<(usize, u64)>, String> {
         if body.is_empty() {
             return Ok(Vec::new());
         }
-        let malformed = || format!("{} bytes are no block of a bitmap", body.len());
+        let malformed = || format!("{} bytes that are not a bitmap block", body.len());
         let (set, packed) = body.split_at_checked(self.words() / 8).ok_or_else(malformed)?;
         let is_set = |place: &usize| set[place / 8] >> (place % 8) & 1 == 1;
         let places: Vec<usize> = (0..self.words()).filter(is_set).collect();
@@ -153,18 +154,18 @@ impl BitmapFormat {
     /// The words of a block that have members, with their numbers.
     ///
     /// # Errors
-    /// What is wrong with the body.
+    /// A description of the damage to the body.
     pub(crate) fn numbered(self, block_key: &[u8], body: &[u8]) -> Result<Vec<(u64, u64)>, String> {
         let Some(first) = self.first_word(block_key) else { return Ok(Vec::new()) };
         let words = self.words_of(body)?.into_iter();
         Ok(words.map(|(place, word)| (first + place as u64, word)).collect())
     }
 
-    /// One word of a block, with `updates`, all of it and in order, applied. Those that are refused
-    /// change nothing: the sweep will report them.
+    /// One word of a block with `updates` applied, which are all for this word and in order.
+    /// Refused updates change nothing: the sweep will report them.
     ///
     /// # Errors
-    /// What is wrong with the body.
+    /// A description of the damage to the body.
     pub(crate) fn word(
         self,
         body: Option<&[u8]>,
@@ -178,14 +179,14 @@ impl BitmapFormat {
         Ok(word)
     }
 
-    /// Place of a word in its block.
+    /// Position of a word in its block; `None` for an invalid key.
     fn place_of(self, key: &[u8]) -> Option<usize> {
         Some((word_of_key(key)? % self.words() as u64) as usize)
     }
 }
 
-/// Applies updates, all of one word and in order. `on_refused` gets position and reason of those
-/// that are refused.
+/// Applies updates, all of one word and in order. Calls `on_refused` with the position and the
+/// reason of each refused update.
 fn update(
     word: &mut u64,
     modifiers: &Modifiers,
@@ -248,7 +249,7 @@ impl BlockFormat for BitmapFormat {
             match self.place_of(group[0].key) {
                 Some(place) => update(&mut words[place], input.modifiers, group, &mut refuse),
                 None => {
-                    let reason = "the key is no word of a bitmap: 8 bytes, big-endian, below 2^58";
+                    let reason = "a bitmap key has 8 bytes, big-endian, and is below 2^58";
                     (0..group.len()).for_each(|position| refuse(position, reason.to_owned()));
                 }
             }
@@ -273,10 +274,10 @@ impl BlockFormat for BitmapFormat {
     fn check(&self, body: &[u8], low: &[u8], _high: Option<&[u8]>) -> Result<Checked, String> {
         let words = self.words_of(body)?;
         if self.first_word(low).is_none() && !words.is_empty() {
-            return Err("a block for no integers has members".to_owned());
+            return Err("a block outside the range of integers has members".to_owned());
         }
         if let Some((place, _)) = words.iter().find(|(_, word)| *word == 0) {
-            return Err(format!("word {place} has no members, and is stored"));
+            return Err(format!("word {place} is stored but has no members"));
         }
         Ok(Checked { records: words.len() as u32, values: Vec::new() })
     }

@@ -1,13 +1,13 @@
-//! The modifier of bitmaps: members of a word that come and go.
+//! The modifier of bitmaps: adds members to a word and removes others.
 
 use upsweep::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
 
 use crate::block::{bit_of, word_of_value};
 
-/// Bytes of an operand: what comes and what goes, 8 each, little-endian.
+/// Bytes of an operand: the bits to set, then the bits to clear, 8 bytes each, little-endian.
 const OPERAND_BYTES: usize = 16;
 
-/// Adds members to a word and takes others out.
+/// Adds members to a word and removes others.
 pub(crate) struct Edit;
 
 impl Edit {
@@ -16,7 +16,7 @@ impl Edit {
         encode(bit_of(member), 0)
     }
 
-    /// The operand that takes a member out of its word.
+    /// The operand that removes a member from its word.
     pub(crate) fn remove(member: u64) -> [u8; OPERAND_BYTES] {
         encode(0, bit_of(member))
     }
@@ -26,11 +26,11 @@ fn encode(comes: u64, goes: u64) -> [u8; OPERAND_BYTES] {
     (u128::from(comes) | u128::from(goes) << 64).to_le_bytes()
 }
 
-/// What comes and what goes.
+/// The bits to set and the bits to clear.
 fn decode(operand: &[u8]) -> Result<(u64, u64), Refusal> {
     let bytes = <[u8; OPERAND_BYTES]>::try_from(operand).map_err(|_| {
         let length = operand.len();
-        Refusal(format!("an edit of a bitmap has {OPERAND_BYTES} bytes, not {length}"))
+        Refusal(format!("the operand of a bitmap has {OPERAND_BYTES} bytes, not {length}"))
     })?;
     let both = u128::from_le_bytes(bytes);
     Ok((both as u64, (both >> 64) as u64))
@@ -74,7 +74,7 @@ impl Modifier for Edit {
 mod tests {
     use super::*;
 
-    /// The word that comes of `before`, by this operand.
+    /// The result of applying this operand to `before`.
     fn after(before: u64, operand: &[u8]) -> u64 {
         let bytes = before.to_le_bytes();
         let value = ValueRef { kind: ValueKind::U64, bytes: &bytes };

@@ -1,4 +1,4 @@
-//! The set of an open store.
+//! The handle of a set in an open store.
 
 use std::convert::Infallible;
 use std::ops::{Bound, RangeBounds, RangeInclusive};
@@ -15,10 +15,10 @@ use crate::BitmapKind;
 use crate::block::{BITS_DEFAULT, BitmapFormat, key_of, members};
 use crate::edit::Edit;
 
-/// An iterator over members of a set. Ends after the first error.
+/// An iterator over members of a set. It ends after the first error.
 pub type Members = Box<dyn Iterator<Item = Result<u64, Error>>>;
 
-/// A set of integers in a store, or in a snapshot of one. Cheap to clone; usable from any thread.
+/// A set of integers in a store or in a snapshot. Cheap to clone; usable from any thread.
 #[derive(Clone, Debug)]
 pub struct Bitmap {
     space: OpenSpace,
@@ -28,7 +28,7 @@ pub struct Bitmap {
 }
 
 impl Bitmap {
-    /// The set of this name, made if it is not there.
+    /// Opens the set with this name, and creates it if it does not exist.
     ///
     /// # Errors
     /// As [`Store::space`].
@@ -38,7 +38,7 @@ impl Bitmap {
         Self::new(store.space(name, &kind)?)
     }
 
-    /// The set of this name as a snapshot has it. It cannot be changed.
+    /// Opens the set with this name in a snapshot, which cannot be changed.
     ///
     /// # Errors
     /// As [`Snapshot::space`].
@@ -50,11 +50,11 @@ impl Bitmap {
         Self::new(snapshot.space(name, &wanted)?)
     }
 
-    /// The set in a space of its kind.
+    /// The set in a space of the kind [`BitmapKind`].
     ///
     /// # Errors
-    /// [`RequestError::UnknownModifier`] if the kind is not registered;
-    /// [`RequestError::BadFormat`] if the space is of another kind.
+    /// [`RequestError::UnknownModifier`] if the kind is not registered: register it when opening
+    /// the store; [`RequestError::BadFormat`] if the space is of a different kind.
     pub fn new(space: OpenSpace) -> Result<Self, Error> {
         let edit = space.blocks().modifier_id(&Edit)?;
         let bad =
@@ -63,7 +63,7 @@ impl Bitmap {
         Ok(Self { space, format, edit, durability: Durability::Wait })
     }
 
-    /// The same set with another moment at which changes return; the default is
+    /// The same set with a different durability: when changes return. The default is
     /// [`Durability::Wait`].
     #[must_use]
     pub fn with_durability(&self, durability: Durability) -> Self {
@@ -78,7 +78,7 @@ impl Bitmap {
         self.space.update(&key_of(member), self.edit, &Edit::insert(member), self.durability)
     }
 
-    /// Takes an integer out. Never reads the device.
+    /// Removes an integer. Never reads the device.
     ///
     /// # Errors
     /// As [`OpenSpace::update`].
@@ -86,17 +86,17 @@ impl Bitmap {
         self.space.update(&key_of(member), self.edit, &Edit::remove(member), self.durability)
     }
 
-    /// [`Bitmap::insert`], together with the other changes of a batch.
+    /// As [`Bitmap::insert`], as part of a batch.
     pub fn insert_in(&self, batch: &mut Batch, member: u64) {
         batch.update(self, &member, self.edit, &Edit::insert(member));
     }
 
-    /// [`Bitmap::remove`], together with the other changes of a batch.
+    /// As [`Bitmap::remove`], as part of a batch.
     pub fn remove_in(&self, batch: &mut Batch, member: u64) {
         batch.update(self, &member, self.edit, &Edit::remove(member));
     }
 
-    /// Whether an integer is in the set. At most one read of a block.
+    /// Whether an integer is in the set. Cost: at most one read of a block.
     ///
     /// # Errors
     /// As [`OpenSpace::view`].
@@ -112,8 +112,8 @@ impl Bitmap {
         Ok(members(0, word).any(|bit| bit == member % u64::from(u64::BITS)))
     }
 
-    /// The integers of `range` that are in the set, in order. Each block is read as it is when the
-    /// iterator gets there; in a snapshot, as it was.
+    /// The members in `range`, in order. Each block is read when the iterator reaches it, and shows
+    /// its state at that time; in a snapshot, its state in the snapshot.
     pub fn iter(&self, range: impl RangeBounds<u64>) -> Members {
         let (range, format) = (bounds(&range), self.format);
         let ends = [range.start(), range.end()];
@@ -133,7 +133,7 @@ impl Bitmap {
         }))
     }
 
-    /// How many integers of `range` are in the set. Cost: a pass over its blocks.
+    /// The number of members in `range`. Cost: a pass over its blocks.
     ///
     /// # Errors
     /// As [`Bitmap::contains`].
@@ -141,7 +141,7 @@ impl Bitmap {
         self.iter(range).try_fold(0, |sum, member| member.map(|_| sum + 1))
     }
 
-    /// Has the members of each block that is swept from now on shown to `visit`: see
+    /// Calls `visit` with the members of each block that is swept from now on: see
     /// [`OpenSpace::set_visitor`].
     ///
     /// # Errors
@@ -163,9 +163,9 @@ impl BitmapFormat {
 }
 
 impl Structure for Bitmap {
-    /// An integer; its record is the word that has it.
+    /// An integer; its record is the word that contains it.
     type Key = u64;
-    /// Words are edited, and never put.
+    /// None: words are edited and never put.
     type Value = Infallible;
 
     fn name(&self) -> &str {
@@ -198,12 +198,12 @@ impl Structure for Bitmap {
         }
         let modifiers = self.space.blocks().modifiers();
         let name = modifiers.get(modifier).map_or("", |modifier| modifier.name());
-        let reason = "a bitmap takes insertions and removals only".to_owned();
+        let reason = "a bitmap accepts insertions and removals only".to_owned();
         Err(RequestError::BadOperand { modifier: name.to_owned(), reason }.into())
     }
 }
 
-/// The bounds of a range, both in it.
+/// The range with inclusive bounds.
 fn bounds(range: &impl RangeBounds<u64>) -> RangeInclusive<u64> {
     let empty = RangeInclusive::new(1, 0);
     let start = match range.start_bound() {
@@ -219,7 +219,7 @@ fn bounds(range: &impl RangeBounds<u64>) -> RangeInclusive<u64> {
     start.zip(end).map_or(empty, |(start, end)| start..=end)
 }
 
-/// A visitor of members, as the engine calls it.
+/// Adapts a closure over members to the visitors of the engine.
 struct Visitor<F> {
     format: BitmapFormat,
     visit: F,

@@ -1,18 +1,18 @@
 //! Sets of 64-bit integers in an Upsweep store.
 //!
-//! A [`Bitmap`] is a structure of the kind [`BitmapKind`]: with a block format and a modifier of
-//! its own, outside of the crate `upsweep`. It shows what such a crate consists of, and its tests
-//! show that a store treats it as one of its own.
+//! A [`Bitmap`] is a structure of the kind [`BitmapKind`], which has its own block format and
+//! modifier, outside the crate `upsweep`. This crate is an example of how to add a structure; its
+//! tests show that a store treats it like the built-in ones.
 //!
 //! | module | content |
 //! |---|---|
-//! | `block` | the block format: bytes of a block, and how it takes updates |
-//! | `edit` | the modifier: members that come and go |
-//! | `handle` | the set of an open store |
+//! | `block` | the block format, and how updates are applied |
+//! | `edit` | the modifier, which adds and removes members |
+//! | `handle` | the handle of a set in an open store |
 //!
-//! A record is a *word*: 64 neighbouring integers, a bit for each. A block holds a fixed number of
-//! neighbouring words, so its key is a division away and it never splits, and only words with
-//! members take space. Changes of one word that wait together are one entry of the queue.
+//! A record is a *word*: 64 neighbouring integers, one bit each. A block holds a fixed number of
+//! neighbouring words, so a division gives its key and it never splits, and only words with members
+//! take space. Waiting changes of the same word are folded into one queue entry.
 //!
 //! ```
 //! use upsweep::{Durability, Store};
@@ -23,7 +23,7 @@
 //! let seen = Bitmap::open(&store, "seen")?;
 //! seen.insert(17)?;
 //!
-//! // A table changes with it, or neither does.
+//! // The table and the set change together, or neither does.
 //! let names = store.table("names")?;
 //! let mut batch = store.batch();
 //! batch.put(&names, b"eve", b"1000000");
@@ -51,8 +51,8 @@ use upsweep::{Kind, StructureKind, Value, ValueRef};
 use block::{BitmapFormat, word_of_key, word_of_value};
 use edit::Edit;
 
-/// The kind of sets of integers. Its one parameter is the binary logarithm of how many neighbouring
-/// integers a block has: `bitmap:15`.
+/// The kind of sets of integers. Its only parameter is the binary logarithm of the number of
+/// integers in a block, as in `bitmap:15`.
 #[derive(Clone, Copy, Debug)]
 pub struct BitmapKind;
 
@@ -78,7 +78,8 @@ impl StructureKind for BitmapKind {
     }
 
     fn check_record(&self, _parameters: &str, key: &[u8], value: &Value) -> Result<(), String> {
-        word_of_key(key).ok_or_else(|| format!("a key of {} bytes that is no word", key.len()))?;
+        word_of_key(key)
+            .ok_or_else(|| format!("a key of {} bytes that is not a word number", key.len()))?;
         match word_of_value(ValueRef { kind: value.kind, bytes: &value.bytes })? {
             0 => Err("a word without members".to_owned()),
             _ => Ok(()),

@@ -1,5 +1,5 @@
-//! A structure of another crate is a full citizen of a store: batches, snapshots, clones, backups,
-//! verification, and stores that are opened without its kind.
+//! A store supports a structure of another crate like its own: in batches, snapshots, clones,
+//! backups and verification. Also covers stores that are opened without its kind.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ impl Numbers {
     }
 }
 
-/// What is seen of a set is what the model says, whatever range is asked for.
+/// Checks that a set agrees with the model, for several ranges and members.
 fn compare(bitmap: &Bitmap, model: &BTreeSet<u64>) {
     assert!(all(bitmap) == *model);
     for (from, to) in [(0, 70), (63, 64), (1 << 40, 1 << 50), (999_999, 1_500_000), (5, 4)] {
@@ -87,7 +87,7 @@ fn compare(bitmap: &Bitmap, model: &BTreeSet<u64>) {
     }
 }
 
-/// Changes, sweeps and moments, against a set of the standard library.
+/// Compares changes, sweeps and snapshots with a set of the standard library.
 fn trial(store: &Store, kind: &Kind) {
     let bitmap = Bitmap::new(store.space("seen", kind).expect("new")).expect("registered");
     let (mut numbers, mut model) = (Numbers(7), BTreeSet::new());
@@ -263,7 +263,7 @@ fn a_store_without_the_kind_lists_verifies_keeps_and_drops_a_set() {
     let (_, _, size) = listed.iter().find(|(name, ..)| name == "seen").expect("listed");
     assert!(size.records > 1_000 && size.blocks > 50, "{size:?}");
 
-    // Whoever needs the format is told which one is missing.
+    // Calls that need the format say which one is missing.
     let unknown = Error::Request(RequestError::UnknownFormat("bitmap:15".to_owned()));
     let bitmap = BitmapKind::with_bits(BITS_DEFAULT);
     assert_eq!(store.existing_space("seen", &bitmap).err(), Some(unknown.clone()));
@@ -279,7 +279,7 @@ fn a_store_without_the_kind_lists_verifies_keeps_and_drops_a_set() {
     assert_eq!(store.blocks().read(number, b"key").err(), Some(unknown.clone()));
     assert_eq!(store.blocks().remove_range(number, b"", None).err(), Some(unknown));
 
-    // What does not look into blocks goes on, beside sweeps of everything else.
+    // Calls that do not look into blocks work, as do sweeps of everything else.
     store.clone_structure("seen", "copy").expect("cloned");
     store.create_snapshot("kept").expect("made");
     let names = store.existing_table("names").expect("there");

@@ -1,8 +1,8 @@
 //! `#[derive(Counters)]` for the storage engine Upsweep, which exports it with its feature
-//! `derive`; see `upsweep::Counters` for what it makes.
+//! `derive`; see `upsweep::Counters` for what it generates.
 //!
-//! Steps: read the fields and the rule of each; write the struct of changes with a method per
-//! field, and the two traits. What is wrong is told at the field that has it.
+//! Steps: read the fields and the rule of each; generate the struct of changes with one method per
+//! field, and implement the two traits. Errors point at the field that causes them.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -11,8 +11,8 @@ use syn::{Data, DeriveInput, Error, Field, Fields, Ident, Type, parse_macro_inpu
 
 /// Derives `upsweep::Counters` and `upsweep::typed::Value` for a struct with named fields, each
 /// with a rule: `#[counter(add)]`, `#[counter(max)]`, `#[counter(min)]` or `#[counter(set)]`.
-/// Besides, it makes a struct for changes, called as this one with `Change` behind, and the
-/// function `change` that begins one.
+/// Also generates a struct of changes, whose name is that of the struct followed by `Change`, and
+/// the associated function `change`, which returns an empty one.
 #[proc_macro_derive(Counters, attributes(counter))]
 pub fn derive_counters(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
@@ -28,16 +28,16 @@ struct Counter<'a> {
 
 fn counters(input: &DeriveInput) -> Result<TokenStream, Error> {
     let Data::Struct(data) = &input.data else {
-        return Err(Error::new(input.span(), "only a struct can have counters"));
+        return Err(Error::new(input.span(), "only structs can derive Counters"));
     };
     let Fields::Named(fields) = &data.fields else {
-        return Err(Error::new(input.span(), "a struct of counters has fields with names"));
+        return Err(Error::new(input.span(), "a struct of counters must have named fields"));
     };
     if fields.named.is_empty() {
-        return Err(Error::new(input.span(), "a struct of counters has at least one field"));
+        return Err(Error::new(input.span(), "a struct of counters must have at least one field"));
     }
     if let Some(generic) = input.generics.params.first() {
-        return Err(Error::new(generic.span(), "a struct of counters has no parameters"));
+        return Err(Error::new(generic.span(), "a struct of counters cannot be generic"));
     }
     let counters: Result<Vec<Counter<'_>>, Error> = fields.named.iter().map(counter).collect();
     let counters = counters?;
@@ -46,7 +46,7 @@ fn counters(input: &DeriveInput) -> Result<TokenStream, Error> {
 }
 
 fn counter(field: &Field) -> Result<Counter<'_>, Error> {
-    let name = field.ident.as_ref().ok_or_else(|| Error::new(field.span(), "it has no name"))?;
+    let name = field.ident.as_ref().ok_or_else(|| Error::new(field.span(), "unnamed field"))?;
     let mut attributes = field.attrs.iter().filter(|found| found.path().is_ident("counter"));
     let (Some(attribute), None) = (attributes.next(), attributes.next()) else {
         let advice = "give the field one rule: #[counter(add)], (max), (min) or (set)";
@@ -61,17 +61,17 @@ fn counter(field: &Field) -> Result<Counter<'_>, Error> {
     Ok(Counter { name, number: &field.ty, rule })
 }
 
-/// The struct of changes, and its beginning.
+/// The struct of changes, and the function that returns an empty one.
 fn change_of(input: &DeriveInput, counters: &[Counter<'_>]) -> TokenStream {
     let (visibility, name) = (&input.vis, &input.ident);
     let change = format_ident!("{name}Change");
-    let of_all = format!("A change of any fields of [`{name}`]; those that are not named stay.");
+    let of_all = format!("A change of some fields of [`{name}`]; the others keep their values.");
     let fields = counters.iter().map(|Counter { name, number, .. }| {
         quote! { #name: ::core::option::Option<#number> }
     });
     let methods = counters.iter().map(|Counter { name, number, rule }| {
         let of_one = format!(
-            "Changes `{name}` by its rule, `{}`, instead of any change of it so far.",
+            "Changes `{name}` by its rule, `{}`; replaces an earlier change of this field.",
             rule.to_string().to_lowercase()
         );
         quote! {
@@ -91,7 +91,7 @@ fn change_of(input: &DeriveInput, counters: &[Counter<'_>]) -> TokenStream {
         impl #change { #(#methods)* }
 
         impl #name {
-            /// A change that names no field yet.
+            /// An empty change: call its methods to change fields.
             #[must_use]
             #visibility fn change() -> #change {
                 ::core::default::Default::default()
@@ -168,12 +168,12 @@ mod tests {
     fn what_is_no_struct_of_counters_is_told() {
         let rule = "give the field one rule: #[counter(add)], (max), (min) or (set)";
         for (item, expected) in [
-            ("enum Counts { Some }", "only a struct can have counters"),
-            ("struct Counts(u64);", "a struct of counters has fields with names"),
-            ("struct Counts {}", "a struct of counters has at least one field"),
+            ("enum Counts { Some }", "only structs can derive Counters"),
+            ("struct Counts(u64);", "a struct of counters must have named fields"),
+            ("struct Counts {}", "a struct of counters must have at least one field"),
             (
                 "struct Counts<T> { #[counter(add)] hits: T }",
-                "a struct of counters has no parameters",
+                "a struct of counters cannot be generic",
             ),
             ("struct Counts { hits: u64 }", rule),
             ("struct Counts { #[counter(add)] #[counter(max)] hits: u64 }", rule),

@@ -1,4 +1,4 @@
-//! Derived structs of counters in tables.
+//! Tests of derived structs of counters in tables.
 
 use proptest::prelude::*;
 use upsweep::typed::{CounterRule, Value};
@@ -23,7 +23,7 @@ struct Sensor {
 }
 
 const SENSORS: TableDefinition<u32, Sensor> = TableDefinition::new("sensors");
-/// The same table, of another struct.
+/// The same table, with a different type of values.
 const OTHERS: TableDefinition<u32, [u8; 8]> = TableDefinition::new("sensors");
 
 const NEW: Sensor = Sensor {
@@ -125,7 +125,7 @@ proptest! {
                 change = change.lowest(lowest);
                 expected.lowest = expected.lowest.min(lowest);
             }
-            // One key, and so many changes that its queue folds.
+            // One key, with enough changes for its queue to fold them.
             sensors.change(1, change).expect("accepted");
         }
         prop_assert_eq!(sensors.get(1).expect("readable"), Some(expected));

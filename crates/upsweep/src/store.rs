@@ -100,7 +100,7 @@ impl Store {
     /// Makes an empty store in memory with default settings: see [`StoreBuilder::in_memory`].
     ///
     /// # Errors
-    /// Only those of the system, such as too few threads.
+    /// Only errors of the system, such as a lack of threads.
     pub fn in_memory() -> Result<Self, Error> {
         Self::builder().in_memory()
     }

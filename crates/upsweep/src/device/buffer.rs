@@ -1,12 +1,12 @@
 //! Aligned, owned memory for direct I/O.
 //!
 //! Invariant: the memory of a [`Buffer`] starts at a multiple of [`ALIGNMENT`] and holds `capacity`
-//! initialised bytes, the first `len` of which it shows. A buffer is moved into a request and comes
-//! back with its completion, so that no one can touch memory that a device is reading or writing.
+//! initialised bytes, of which the first `len` are visible. A buffer moves into a request and
+//! returns with its completion, so nobody can touch memory that a device is reading or writing.
 //!
-//! The memory comes from [`Chunks`], which the system backs by huge pages where it can. What is
-//! large has chunks of its own: small buffers, which may live long, would leave holes there that
-//! nothing large fits in.
+//! The memory comes from [`Chunks`], which the system backs by huge pages where it can. Large
+//! buffers have separate chunks: small buffers may live long and would fragment the memory, leaving
+//! holes too small for large ones.
 
 #![expect(
     clippy::disallowed_types,
@@ -20,20 +20,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::chunks::{Chunks, UNIT_BYTES};
 
-/// Alignment in bytes of every buffer: satisfies direct I/O on devices of up to 4 KiB sectors.
+/// Alignment in bytes of every buffer: enough for direct I/O on devices with sectors of up to
+/// 4 KiB.
 pub const ALIGNMENT: usize = 4096;
 
-/// Buffers from this size on are large.
+/// Buffers of at least this many bytes are large.
 pub(crate) const LARGE_BYTES_MIN: usize = 128 << 10;
 
 /// Memory of small buffers: single blocks, and pages of the directory.
 static SMALL: Mutex<Chunks> = Mutex::new(Chunks::new(2 << 20));
-/// Memory of large buffers. What is kept was part of the budget of whoever had it, which will need
-/// as much again.
+/// Memory of large buffers. Spare chunks were part of the memory budget of their last owner, which
+/// will need as much again.
 static LARGE: Mutex<Chunks> = Mutex::new(Chunks::new(8 << 20));
 
-/// Owned bytes, aligned for direct I/O. Cost: a search for free memory under a lock; moved, never
-/// copied.
+/// Owned bytes, aligned for direct I/O. Moved, never copied. Cost of making one: a search for free
+/// memory under a lock.
 pub struct Buffer {
     start: NonNull<u8>,
     len: usize,
@@ -46,7 +47,7 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// `len` bytes, all zero. `len` may be 0; direct I/O wants a multiple of the sector size.
+    /// `len` bytes, all zero. `len` may be 0; direct I/O needs a multiple of the sector size.
     #[must_use]
     pub fn zeroed(len: usize) -> Self {
         let (mut buffer, is_zero) = Self::of_any_age(len);
@@ -56,13 +57,13 @@ impl Buffer {
         buffer
     }
 
-    /// `len` bytes of any content, for what is overwritten as a whole.
+    /// `len` bytes of arbitrary content, for callers that overwrite all of them.
     #[must_use]
     pub fn recycled(len: usize) -> Self {
         Self::of_any_age(len).0
     }
 
-    /// `len` bytes, and whether they are known to be zero.
+    /// `len` bytes of arbitrary content, and whether they are known to be zero.
     fn of_any_age(len: usize) -> (Self, bool) {
         let units = len.div_ceil(UNIT_BYTES);
         if units == 0 {
@@ -88,21 +89,22 @@ impl Buffer {
         buffer
     }
 
-    /// Shows only the first `len` bytes from now on: what a device is to write. Cost: none.
+    /// Makes only the first `len` bytes visible, such as those that a device is to write. Cost:
+    /// none.
     ///
     /// # Panics
-    /// If it shows fewer.
+    /// If fewer are visible already.
     pub fn shorten(&mut self, len: usize) {
-        assert!(len <= self.len, "a buffer of {} bytes does not show {len}", self.len);
+        assert!(len <= self.len, "cannot shorten a buffer of {} bytes to {len}", self.len);
         self.len = len;
     }
 
-    /// Shows all of its bytes again, those that were not shown as they were.
+    /// Makes all bytes visible again. Those that were hidden have kept their content.
     pub fn restore(&mut self) {
         self.len = self.capacity;
     }
 
-    /// Where buffers of this length have their memory.
+    /// The chunks that provide the memory of buffers of this length.
     fn chunks(len: usize) -> MutexGuard<'static, Chunks> {
         let chunks = if len < LARGE_BYTES_MIN { &SMALL } else { &LARGE };
         chunks.lock().unwrap_or_else(PoisonError::into_inner)

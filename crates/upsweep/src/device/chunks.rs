@@ -1,46 +1,46 @@
-//! Memory for buffers: chunks as large as a huge page, of which buffers take whole units.
+//! Memory for buffers: chunks as large as a huge page, from which buffers take whole units.
 //!
-//! A device is told where in physical memory the bytes of a request lie, piece by piece, and what
-//! the general allocator gives is a piece per page. Virtual disks above all take time for each
-//! piece: measured on a virtio disk with io_uring, 512 KiB in one piece were read and written 2.5
-//! times as fast, and 16 threads read blocks of 16 KiB 1.4 times as fast. So the system is asked to
-//! back chunks by huge pages; where it has none, a chunk is memory like any other.
+//! A request describes its memory to the device as a list of physically contiguous segments, and
+//! memory from the general allocator has one segment per page. Each segment costs time, above all
+//! on virtual disks: measured on a virtio disk with io_uring, 512 KiB in one segment were read and
+//! written 2.5 times as fast, and 16 threads read blocks of 16 KiB 1.4 times as fast. So the system
+//! is asked to back chunks by huge pages; where it has none, a chunk is ordinary memory.
 //!
-//! Units are given out lowest first, so that the highest chunks become empty. Some empty chunks are
-//! kept for the next buffer, which saves the system mapping and clearing pages; others are given
-//! back, and so are those that are too short for the next buffer.
+//! Units are allocated at the lowest address first, so that the highest chunks become empty. Some
+//! empty chunks are kept for later buffers, which saves the system from mapping and clearing pages
+//! again. The others are unmapped, as are those that are too short for the next buffer.
 //!
 //! Invariants: a chunk starts at a multiple of [`HUGE_BYTES`]; its bytes are initialised; a unit
-//! has one owner, and a chunk goes when none of its units has.
+//! has at most one owner, and a chunk is unmapped only when none of its units has one.
 
 use std::ops::Range;
 use std::ptr::NonNull;
 
 use super::host::os::Mapping;
 
-/// What buffers take whole ones of.
+/// Unit of allocation, in bytes.
 pub(super) const UNIT_BYTES: usize = 4096;
-/// Usual size of a huge page, and of a chunk unless a single buffer takes more than half of one.
+/// Usual size of a huge page, and size of a chunk unless one buffer needs more than half of that.
 const HUGE_BYTES: usize = 2 << 20;
 const UNITS_PER_WORD: usize = u64::BITS as usize;
 const WORD_BYTES: usize = UNITS_PER_WORD * UNIT_BYTES;
 
-/// The chunks that buffers of some sizes share.
+/// The chunks that the buffers of one range of sizes share.
 pub(super) struct Chunks {
-    /// In the order of their places in memory.
+    /// In order of address.
     chunks: Vec<Chunk>,
     spare_bytes_max: usize,
 }
 
 impl Chunks {
-    /// None yet; empty ones of up to `spare_bytes_max` together will be kept.
+    /// No chunks yet. Empty ones of up to `spare_bytes_max` bytes in total will be kept.
     pub(super) const fn new(spare_bytes_max: usize) -> Self {
         Self { chunks: Vec::new(), spare_bytes_max }
     }
 
-    /// Takes this many units in one piece, at least one, and says whether they are known to be
-    /// zero; `None` if the system has no memory. Adds to `unneeded` chunks that nobody needs, to be
-    /// dropped when no lock is held.
+    /// Takes `units` contiguous units (at least one), and says whether they are known to be zero;
+    /// `None` if the system has no memory. Moves chunks that are no longer needed to `unneeded`,
+    /// for the caller to drop when it holds no lock.
     pub(super) fn take(
         &mut self,
         units: usize,
@@ -57,8 +57,8 @@ impl Chunks {
         Some((start, true))
     }
 
-    /// Gives units back that [`Chunks::take`] has given out. Returns a chunk that nobody needs,
-    /// to be dropped when no lock is held.
+    /// Returns units that [`Chunks::take`] gave out. If a chunk is no longer needed, returns it for
+    /// the caller to drop when it holds no lock.
     pub(super) fn give_back(&mut self, start: NonNull<u8>, units: usize) -> Option<Chunk> {
         let after = self.chunks.partition_point(|chunk| chunk.start() <= start);
         let position = after.checked_sub(1).expect("units come from a chunk");
@@ -72,11 +72,11 @@ impl Chunks {
     }
 }
 
-/// Memory straight from the system, and which of its units have an owner. Nobody refers to it any
-/// more when it goes.
+/// Memory mapped from the system, and which of its units have an owner. No references to it are
+/// left when it is dropped.
 pub(super) struct Chunk {
     memory: Mapping,
-    /// A bit per unit.
+    /// One bit per unit: set if it has an owner.
     owned: Box<[u64]>,
     free: usize,
 }
@@ -115,7 +115,7 @@ impl Chunk {
         }
         words(first..first + units).for_each(|(word, mask)| self.owned[word] |= mask);
         self.free -= units;
-        // SAFETY: the units from `first` on lie inside of the chunk, as was just checked.
+        // SAFETY: the units from `first` on lie inside the chunk, as was just checked.
         Some(unsafe { self.start().add(first * UNIT_BYTES) })
     }
 
@@ -125,14 +125,14 @@ impl Chunk {
             debug_assert_eq!(
                 self.owned[word] & mask,
                 mask,
-                "units have one owner until given back"
+                "only units that have an owner are given back"
             );
             self.owned[word] &= !mask;
         }
         self.free += units;
     }
 
-    /// The last unit among these that has an owner.
+    /// The last of these units that has an owner.
     fn last_owned(&self, units: Range<usize>) -> Option<usize> {
         words(units).rev().find_map(|(word, mask)| {
             let bit = (self.owned[word] & mask).checked_ilog2()?;
@@ -177,7 +177,7 @@ mod tests {
         for (_, start, units) in taken {
             drop(chunks.give_back(start, units));
         }
-        assert!(chunks.chunks.is_empty(), "all is given back");
+        assert!(chunks.chunks.is_empty(), "every chunk is unmapped");
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!((again, is_zero), (second, false));
         let (fourth, _) = chunks.take(UNITS + 1, &mut Vec::new()).expect("memory");
         assert_eq!(chunks.chunks.len(), 2);
-        assert!(chunks.give_back(fourth, UNITS + 1).is_some(), "more than may be kept");
+        assert!(chunks.give_back(fourth, UNITS + 1).is_some(), "more than the limit for spares");
         for (start, units) in [(first, 70), (again, 60), (third, UNITS - 130)] {
             assert!(chunks.give_back(start, units).is_none(), "kept for the next");
         }

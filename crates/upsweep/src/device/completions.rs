@@ -1,6 +1,6 @@
-//! Completions on their way to whoever waits for them.
+//! A queue of completions between the threads that complete requests and those that wait for them.
 //!
-//! Invariant: a request that is expected is added once and handed out once.
+//! Invariant: each expected request is added once and handed out once.
 
 #![expect(clippy::disallowed_methods, reason = "threads wait for requests here")]
 #![expect(clippy::disallowed_types, reason = "threads meet here")]
@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 use super::Completion;
 use super::bank::{Waiter, Waker};
 
-/// What has completed and was not handed out yet.
+/// Completions that were not handed out yet.
 #[derive(Debug, Default)]
 pub(super) struct Completions {
     state: Mutex<State>,
-    /// There is something for whoever waits.
+    /// Signalled when a waiting thread should look again.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     there: Vec<Completion>,
-    /// Expected and not handed out yet.
+    /// Requests that were expected and not handed out yet.
     outstanding: usize,
     woken: bool,
     closed: bool,
@@ -30,16 +30,16 @@ struct State {
 
 impl Completions {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Each critical section leaves its data consistent at every step, also when unwinding.
+        // Each critical section keeps the data consistent at every step, even when it unwinds.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more request is in flight.
+    /// Notes that one more request is in flight.
     pub(super) fn expect(&self) {
         self.lock().outstanding += 1;
     }
 
-    /// A request that was expected has completed.
+    /// Adds the completion of an expected request.
     pub(super) fn add(&self, completion: Completion) {
         self.lock().there.push(completion);
         self.changed.notify_one();
@@ -54,13 +54,13 @@ impl Completions {
         state.outstanding -= state.there.len();
         completions.append(&mut state.there);
         if state.outstanding == 0 {
-            // Another thread may wait for nothing being in flight.
+            // Another thread may be waiting until nothing is in flight.
             self.changed.notify_all();
         }
     }
 
-    /// Hands out what has completed; waits for at least one completion, a wake, the timeout, the
-    /// end or, if `until_idle`, nothing being in flight.
+    /// Waits for at least one completion, a wake, the timeout, [`Completions::close`] or, if
+    /// `until_idle`, until nothing is in flight; then hands out what has completed.
     pub(super) fn await_some(
         &self,
         timeout: Option<Duration>,
@@ -74,7 +74,7 @@ impl Completions {
             if !state.there.is_empty() || state.closed || idle {
                 break;
             }
-            // A wake is for the waiter, not for the submitter who drains.
+            // A wake is meant for the waiter, not for a submitter that drains the bank.
             if !until_idle && std::mem::take(&mut state.woken) {
                 break;
             }
@@ -93,7 +93,7 @@ impl Completions {
         self.hand_out(&mut state, completions);
     }
 
-    /// Ends the present or next wait.
+    /// Ends the current wait, or the next one.
     pub(super) fn end_wait(&self) {
         let mut state = self.lock();
         if !std::mem::replace(&mut state.woken, true) {
@@ -101,21 +101,21 @@ impl Completions {
         }
     }
 
-    /// Ends the present wait and all later ones.
+    /// Ends the current wait and all later ones.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
     }
 }
 
-/// For banks of which all completions come here by themselves.
+/// For banks that add every completion here without being polled.
 impl Waiter for Arc<Completions> {
     fn wait(&self, timeout: Option<Duration>, completions: &mut Vec<Completion>) {
         self.await_some(timeout, false, completions);
     }
 }
 
-/// Cost of a wake: a lock, and one system call unless it is woken already.
+/// Cost of a wake: a lock, and one system call unless a wake is already pending.
 impl Waker for Arc<Completions> {
     fn wake(&self) {
         self.end_wait();

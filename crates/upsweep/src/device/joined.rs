@@ -1,7 +1,7 @@
 //! Several banks as one: the devices of the first, then those of the second, and so on.
 //!
-//! A thread for each bank waits for its completions and hands them on. Invariant: a request is in
-//! flight in the bank that has its device, or among the completions.
+//! One thread per bank waits for its completions and forwards them. Invariant: a request is in
+//! flight in the bank that has its device, or it is in the queue of completions.
 
 #![expect(clippy::disallowed_methods, reason = "a thread waits for each bank")]
 
@@ -13,7 +13,7 @@ use super::bank::{Bank, DeviceDescription, Performer, Waiter, Waker};
 use super::completions::Completions;
 use super::{Completion, DeviceError, DeviceId, DeviceProfile, Devices, Geometry, Request};
 
-/// Banks joined to one.
+/// Several banks joined into one.
 pub struct JoinedDevices {
     members: Vec<Member>,
     count: u16,
@@ -21,7 +21,7 @@ pub struct JoinedDevices {
 }
 
 struct Member {
-    /// Number of its first device here.
+    /// Number of its first device in the joined bank.
     first: u16,
     bank: Box<dyn Bank>,
     waker: Box<dyn Waker>,
@@ -38,7 +38,7 @@ impl JoinedDevices {
     /// Joins `banks`, with nothing in flight in any of them.
     ///
     /// # Errors
-    /// What the system says if it gives no thread.
+    /// The error of the system if it cannot start a thread.
     ///
     /// # Panics
     /// If there are more than 65535 devices.
@@ -56,7 +56,7 @@ impl JoinedDevices {
         Ok(joined)
     }
 
-    /// The bank that has a device, and the number of the device there.
+    /// The index of the bank that has a device, and the number of the device in that bank.
     fn member(&self, device: DeviceId) -> Option<(usize, DeviceId)> {
         if device.0 >= self.count {
             return None;
@@ -73,7 +73,7 @@ impl JoinedDevices {
 }
 
 impl Shared {
-    /// The life of a thread.
+    /// The main loop of the thread of one bank: forwards its completions.
     fn hand_on(&self, waiter: &dyn Waiter, first: u16) {
         let mut completions = Vec::new();
         while !self.ends.load(Ordering::Acquire) {
@@ -92,7 +92,7 @@ impl Drop for JoinedDevices {
         for mut member in self.members.drain(..) {
             member.waker.wake();
             if let Some(thread) = member.thread.take() {
-                // A panic of the thread has been reported by its hook; there is nobody to tell.
+                // The panic hook has reported a panic of the thread; there is nobody to tell here.
                 drop(thread.join());
             }
         }

@@ -1,14 +1,14 @@
 //! Block devices: the only layer that performs I/O and the only one that may hold `unsafe`.
 //!
 //! A [`Devices`] value is a bank of block devices, numbered from 0. A caller *submits* a
-//! [`Request`] and later *reaps* its [`Completion`]; both directions move the [`Buffer`], so
-//! nothing is shared with the device while it works. Requests may complete in any order; two
-//! requests in flight on overlapping bytes have no order.
+//! [`Request`] and later *reaps* its [`Completion`]. The [`Buffer`] moves with both, so the caller
+//! cannot touch memory that the device is using. Requests may complete in any order; two requests
+//! in flight on overlapping bytes are unordered.
 //!
 //! Durability is explicit. A write completes with [`WriteMode::Cached`] when the device has
-//! accepted it, and with [`WriteMode::Stable`] when it is on stable media. A flush makes every
-//! write stable that had completed when the flush was submitted. What else a device may do to
-//! bytes, above all in a power cut, is the fault model in `docs/durability.md`.
+//! accepted it, and with [`WriteMode::Stable`] when it is on stable media. A flush makes stable
+//! every write that had completed when the flush was submitted. The fault model in
+//! `docs/durability.md` says what else a device may do to bytes, above all in a power cut.
 
 mod bank;
 mod buffer;
@@ -42,7 +42,8 @@ pub use sim::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceId(pub u16);
 
-/// Caller's name for one request; comes back with the completion. Unique among requests in flight.
+/// The caller's identifier of one request, returned with the completion. Unique among requests in
+/// flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
@@ -55,8 +56,8 @@ pub enum WriteMode {
     Stable,
 }
 
-/// What a request asks for. Offsets and lengths are in bytes and multiples of the device's
-/// logical block size; an empty range is a caller's bug.
+/// What a request does. Offsets and lengths are in bytes and are multiples of the device's logical
+/// block size. An empty range is a bug of the caller.
 #[derive(Debug)]
 pub enum Operation {
     /// Fills the whole buffer from `offset`.
@@ -75,12 +76,13 @@ pub enum Operation {
         /// When the write completes.
         mode: WriteMode,
     },
-    /// Makes every write stable that completed before this request was submitted.
+    /// Makes stable every write that completed before this request was submitted.
     Flush,
-    /// Tells the device that the range holds nothing of value; reading it gives any bytes. A file
-    /// gives the space back to its file system: the range becomes a *hole*, and a write into it
-    /// may give [`DeviceError::NoSpace`] until the range is allocated again. After a failure any
-    /// part of the range may be a hole. Fails where the host cannot do it.
+    /// Tells the device that the content of the range is no longer needed; reads of it then return
+    /// arbitrary bytes. A file returns the space to its file system: the range becomes a *hole*,
+    /// and a write into it may fail with [`DeviceError::NoSpace`] until the range is allocated
+    /// again. After a failure any part of the range may be a hole. Fails where the host does not
+    /// support it.
     Discard {
         /// First byte.
         offset: u64,
@@ -88,12 +90,12 @@ pub enum Operation {
         bytes: u64,
     },
     /// Guarantees space for a range of a growable device (except on file systems that cannot
-    /// reserve space): fills its holes, and extends the device if the range ends behind its end.
-    /// New space reads as zeros, what had space keeps its bytes, and all of it is stable when the
-    /// request completes. After a failure a part of the range may have space; after
-    /// [`DeviceError::NoSpace`] the device is as long as before.
+    /// reserve space): fills its holes, and extends the device if the range ends beyond its end.
+    /// New space reads as zeros, allocated space keeps its content, and all of it is stable when
+    /// the request completes. After a failure, part of the range may have been allocated; after
+    /// [`DeviceError::NoSpace`] the device has its previous length.
     Allocate {
-        /// First byte, not behind the end of the device.
+        /// First byte, at most the size of the device.
         offset: u64,
         /// Length in bytes.
         bytes: u64,
@@ -101,7 +103,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Where it begins on its device, in bytes; `None` for a flush.
+    /// Its first byte on the device; `None` for a flush.
     #[must_use]
     pub fn offset(&self) -> Option<u64> {
         match self {
@@ -113,12 +115,13 @@ impl Operation {
         }
     }
 
-    /// Whether a device of this geometry takes the operation: what every implementation checks
-    /// on submission.
+    /// Checks that a device of this geometry can perform the operation. Every implementation does
+    /// this on submission.
     ///
     /// # Errors
     /// [`DeviceError::InvalidRange`] if the range is empty, outside the device or not aligned to
-    /// its logical blocks, or if the device cannot grow or would have a gap.
+    /// its logical blocks, or, for an allocation, if the device cannot grow or the range begins
+    /// beyond its end. It is a bug of the caller.
     pub fn check(&self, geometry: &Geometry) -> Result<(), DeviceError> {
         let block = u64::from(geometry.logical_block_bytes);
         let valid = |offset: u64, bytes: u64| {
@@ -142,38 +145,38 @@ impl Operation {
     }
 }
 
-/// What a request is for. A bank that orders requests goes by this and nothing else.
+/// The purpose of a request. A bank that orders requests uses only this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Class {
-    /// A write of the log: callers wait for it, or will.
+    /// A write of the log: callers wait for it, or soon will.
     Log,
     /// A read that a query waits for.
     ForegroundRead,
-    /// A read of blocks or of spilled updates that the sweep is to apply.
+    /// A read of blocks or spilled updates for the sweep.
     SweepRead,
-    /// A write of blocks that the sweep has made.
+    /// A write of swept blocks.
     SweepWrite,
-    /// A write of updates that wait no longer in memory.
+    /// A write of updates that move from memory to a spill segment.
     Spill,
-    /// A write of the directory, or of the superblock.
+    /// A write of the directory or of the superblock.
     Checkpoint,
-    /// A flush of a data device, for which the sweep, spills, a checkpoint or a caller wait.
+    /// A flush of a data device, which the sweep, a spill, a checkpoint or a caller waits for.
     Flush,
-    /// A change of what a file takes up: it grows, or gives space back.
+    /// An allocation or discard that changes the space a file occupies.
     FileSpace,
-    /// Creation, recovery, verification, measurement: nothing else is on its way.
+    /// Creation, recovery, verification or measurement, with nothing else in flight.
     Upkeep,
 }
 
-/// What is known of a request besides what it does.
+/// What a bank may know about a request besides its operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hint {
-    /// What it is for.
+    /// Its purpose.
     pub class: Class,
-    /// The space whose content it is about, if it is one.
+    /// The space that its content belongs to, if there is exactly one.
     pub owner: Option<u32>,
-    /// How long after its submission it should have ended; `None` if nothing is known.
+    /// The time after submission within which it should complete; `None` if unknown.
     pub deadline: Option<Duration>,
 }
 
@@ -186,18 +189,18 @@ impl From<Class> for Hint {
 /// One operation on one device.
 #[derive(Debug)]
 pub struct Request {
-    /// Which device of the bank.
+    /// The device in the bank.
     pub device: DeviceId,
-    /// The caller's name for this request.
+    /// The caller's identifier of this request.
     pub token: Token,
-    /// What it is for.
+    /// Its purpose, for scheduling.
     pub hint: Hint,
     /// What to do.
     pub operation: Operation,
 }
 
 impl Request {
-    /// The completion of this request: gives its buffer back, if it has one.
+    /// The completion of this request, with its buffer if it has one.
     #[must_use]
     pub fn end(self, result: Result<(), DeviceError>) -> Completion {
         let buffer = match self.operation {
@@ -212,27 +215,28 @@ impl Request {
 /// The end of one request.
 #[derive(Debug)]
 pub struct Completion {
-    /// Which device of the bank.
+    /// The device in the bank.
     pub device: DeviceId,
     /// The token of the request.
     pub token: Token,
     /// The class of the request.
     pub class: Class,
-    /// The buffer of a read or write, given back; `None` for other operations.
+    /// The buffer of a read or write; `None` for other operations.
     pub buffer: Option<Buffer>,
-    /// Success, or why the operation failed. After a failed write the bytes are undefined.
+    /// Success, or why the operation failed. After a failed write the content of its range is
+    /// undefined.
     pub result: Result<(), DeviceError>,
 }
 
 /// Why a device operation failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceError {
-    /// The range is outside the device, or not aligned to its logical blocks: a bug of the caller.
+    /// The range is outside the device or not aligned to its logical blocks: a bug of the caller.
     InvalidRange,
-    /// There is no room to allocate or to write (`ENOSPC`, `EDQUOT`).
+    /// There is no space to allocate or to write (such as `ENOSPC`, `EDQUOT`).
     NoSpace,
-    /// The device or the operating system reported an error (`EIO` and the rest); the number is
-    /// the operating system's own: `errno` on Unix.
+    /// The device or the operating system reported any other error, such as `EIO`. The number is
+    /// that of the operating system: `errno` on Unix.
     Failed {
         /// Operating system error number.
         errno: i32,
@@ -240,7 +244,7 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// What requests get of a bank that is gone.
+    /// The error of a request to a bank that has been dropped.
     fn gone() -> Self {
         Self::Failed { errno: os::System::CLOSED }
     }
@@ -260,36 +264,37 @@ impl std::fmt::Display for DeviceError {
 
 impl std::error::Error for DeviceError {}
 
-/// What a device is, as far as the engine's choices depend on it.
+/// The properties of a device that the engine's choices depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Present size in bytes.
+    /// Current size in bytes.
     pub size_bytes: u64,
     /// Smallest unit of I/O in bytes (512 to 4096).
     pub logical_block_bytes: u32,
-    /// Unit that the device writes without reading first, in bytes.
+    /// Smallest unit that the device writes without a read-modify-write, in bytes.
     pub physical_block_bytes: u32,
-    /// Whether access time depends on distance.
+    /// Whether access time depends on distance, as on rotating disks.
     pub rotational: bool,
-    /// Whether [`Operation::Allocate`] can extend it (files yes, raw devices no).
+    /// Whether [`Operation::Allocate`] can extend it: true for files, false for raw devices.
     pub growable: bool,
 }
 
 /// A bank of block devices.
 ///
 /// Implementations: files and raw block devices through io_uring or a thread pool, memory in
-/// virtual time, and a hostile bank that injects the faults of `docs/durability.md` over another.
+/// virtual time, and a hostile bank that wraps another and injects the faults of
+/// `docs/durability.md`.
 pub trait Devices: Send {
-    /// How many devices the bank has.
+    /// Number of devices in the bank.
     fn count(&self) -> u16;
 
-    /// The geometry of one device, at this moment.
+    /// The current geometry of one device.
     fn geometry(&self, device: DeviceId) -> Geometry;
 
-    /// Starts a request. Never blocks for the device; every request completes exactly once.
+    /// Starts a request, without waiting for the device. Every request completes exactly once.
     fn submit(&mut self, request: Request);
 
-    /// Appends the completions that are there to `completions`, without waiting.
+    /// Appends the available completions to `completions`, without waiting.
     fn reap(&mut self, completions: &mut Vec<Completion>);
 
     /// As [`Devices::reap`], but waits for at least one completion if any request is in flight
@@ -297,30 +302,31 @@ pub trait Devices: Send {
     fn wait(&mut self, completions: &mut Vec<Completion>);
 }
 
-/// A number of the file system that a file lies on, which no other has on this machine; `None` if
-/// the host does not tell.
+/// An identifier of the file system that a file is on, unique on this machine; `None` if the host
+/// does not report one.
 pub(crate) fn file_system(found: &Metadata) -> Option<u64> {
     os::System::file_system(found)
 }
 
-/// The number of a file or folder in its file system, which it keeps when it is renamed; a copy has
-/// another. `None` if the host does not tell.
+/// The number of a file or folder in its file system. It survives a rename; a copy has a different
+/// one. `None` if the host does not report one.
 pub(crate) fn file_number(found: &Metadata) -> Option<u64> {
     os::System::file_number(found)
 }
 
-/// Makes the names of files in `folder` stable.
+/// Makes the file names in `folder` stable.
 pub(crate) fn sync_folder(folder: &Path) -> std::io::Result<()> {
     os::System::sync_folder(folder)
 }
 
-/// CPU time that this process has used so far, user and system; zero if the host does not tell.
+/// CPU time that this process has used so far, user and system; zero if the host does not report
+/// it.
 pub(crate) fn process_cpu() -> Duration {
     os::System::process_cpu().unwrap_or_default()
 }
 
-/// Runs one request to its end with nothing else in flight: how creation, recovery and
-/// verification do their I/O.
+/// Runs one request and waits for it, with nothing else in flight. Creation, recovery and
+/// verification do their I/O this way. Returns the buffer of a read or write.
 ///
 /// # Errors
 /// The [`DeviceError`] of the operation.
@@ -356,7 +362,7 @@ pub fn read_alone(
     Ok(buffer.expect("a read gives its buffer back"))
 }
 
-/// Writes `buffer` at `offset`, to stable media, with nothing else in flight.
+/// Writes `buffer` at `offset` to stable media, with nothing else in flight.
 ///
 /// # Errors
 /// The [`DeviceError`] of the write.

@@ -1,11 +1,11 @@
-//! Measures what a device is, as virtual disks and drives behind controllers say little that is
-//! true about themselves.
+//! Measures a device, because virtual disks and drives behind controllers often misreport their
+//! properties.
 //!
-//! Steps: write the scratch range in sequence, read it back in sequence, read single blocks of it
-//! at random places, write single blocks of it synchronously at random places. By itself: write
-//! logical blocks and units of 4 KiB synchronously, by turns. Invariants: only
-//! the scratch range is written, and its content is lost; requests in flight are bounded by
-//! [`DEPTH`]. The clock is passed in: in simulation it is virtual.
+//! Steps of [`probe`]: write the scratch range sequentially, read it back sequentially, read single
+//! blocks of it at random places, write single blocks of it synchronously at random places.
+//! [`probe_block_writes`] is separate: it alternates synchronous writes of small blocks and of
+//! 4 KiB. Invariants: only the scratch range is written, and its content is lost; at most [`DEPTH`]
+//! requests are in flight. The clock is a parameter: in simulation it is virtual.
 
 use std::time::Duration;
 
@@ -18,38 +18,38 @@ use super::{Buffer, Class, DeviceError, DeviceId, Devices, Operation, Request, T
 const SEQUENTIAL_BYTES: u64 = 1 << 20;
 /// Sequential requests in flight.
 const DEPTH: u64 = 4;
-/// Upper end of what is written and read in sequence, in bytes.
+/// Most bytes that are written and read sequentially.
 const SEQUENTIAL_BYTES_MAX: u64 = 256 << 20;
 /// Bytes of a random request.
 const RANDOM_BYTES: u64 = 4096;
-/// Random reads, and synchronous writes, that are timed.
+/// Random reads, and synchronous writes, to time.
 const SAMPLES: usize = 128;
-/// Fewer samples are taken once this many have been and this much time has passed.
+/// Sampling stops early after this many samples if it takes longer than [`SAMPLING_TIME`].
 const SAMPLES_MIN: usize = 16;
 const SAMPLING_TIME: Duration = Duration::from_millis(500);
-/// A device that serves a quarter of the random reads in less than this does not move a head: a
-/// quarter of a turn takes 1000 us at 15,000 turns a minute, the seek aside. Its median says less,
-/// as other load makes the reads of a solid-state disk wait.
+/// A device that serves a quarter of the random reads in less than this has no moving head: at
+/// 15,000 turns a minute, a quarter of a turn alone takes 1000 us, without the seek. The median is
+/// a worse criterion, because other load delays the reads of a solid-state disk.
 const SOLID_STATE_US: u64 = 1000;
-/// Durable writes of each size that are compared.
+/// Durable writes of each size to compare.
 const PAIRS: u64 = 30;
-/// Fewer are compared once this many have been and this much time has passed.
+/// Comparing stops early after this many pairs if it takes longer than [`COMPARING_TIME`].
 const PAIRS_MIN: usize = 8;
 const COMPARING_TIME: Duration = Duration::from_millis(500);
-/// Rounds of a measurement that decides something, until one shows that the device is fast: what
-/// else the machine does may slow one round, but what the device has to do it does in each.
+/// Most rounds of a measurement that decides something; the first that shows a fast device ends it.
+/// Other load may slow one round, but a property of the device slows all of them.
 const ROUNDS: usize = 3;
-/// Bytes that durable writes that are compared may take.
+/// Bytes of the scratch range reserved for comparing durable writes.
 const COMPARING_BYTES: u64 = 256 << 10;
 
 const _: () = assert!(2 * PAIRS * RANDOM_BYTES <= COMPARING_BYTES);
 
-/// What a device was measured to do.
+/// The measured properties of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceProfile {
     /// Bandwidth of sequential reads in bytes per second.
     pub sequential_read_bytes_per_second: u64,
-    /// Bandwidth of sequential writes, made stable, in bytes per second.
+    /// Bandwidth of sequential writes, including the flush at the end, in bytes per second.
     pub sequential_write_bytes_per_second: u64,
     /// Median latency of a read of 4 KiB at a random place, in microseconds.
     pub random_read_us: u64,
@@ -59,26 +59,26 @@ pub struct DeviceProfile {
     pub rotational: bool,
     /// Why it counts as rotational or not, for people.
     pub reason: String,
-    /// Durable writes of a logical block beside those of 4 KiB, if they were compared.
+    /// Latency of small durable writes compared with those of 4 KiB, if it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_writes: Option<BlockWrites>,
 }
 
-/// How long durable writes take that lie one behind the other, as those of a log do: medians, in
+/// Latency of durable writes to consecutive places, like those of a log. Times are medians in
 /// microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockWrites {
-    /// Bytes of such a block.
+    /// Size of a small write, in bytes.
     pub block_bytes: u32,
-    /// A write of a logical block.
+    /// Latency of a write of `block_bytes`, in microseconds.
     pub block_us: u64,
-    /// A write of 4 KiB.
+    /// Latency of a write of 4 KiB, in microseconds.
     pub unit_us: u64,
 }
 
 impl BlockWrites {
-    /// Whether a write of a logical block takes no longer than 1.25 times one of 4 KiB. It takes
-    /// longer where the device has to read what it does not write of a physical block.
+    /// Whether a small write takes at most 1.25 times as long as one of 4 KiB. It takes longer
+    /// where the device has to read the rest of a physical block first.
     #[must_use]
     pub fn are_fast(&self) -> bool {
         4 * self.block_us <= 5 * self.unit_us
@@ -94,14 +94,15 @@ pub struct ScratchRange {
     pub bytes: u64,
 }
 
-/// Measures `device`, with nothing else in flight on the bank; overwrites `scratch`. `now` gives
-/// the time since any fixed moment. The random reads hit what was just written: give a scratch
-/// range above the write cache of the device where that matters. Cost: at most 256 MiB written and
-/// read, and about a second on a solid-state disk, one more where random reads are slow.
+/// Measures `device`, with nothing else in flight on the bank, and overwrites `scratch`. `now`
+/// returns the time since any fixed moment. The random reads hit data that was just written: where
+/// that matters, use a scratch range larger than the write cache of the device. Cost: at most
+/// 256 MiB written and read, and about a second on a solid-state disk, one more where random reads
+/// are slow.
 ///
 /// # Errors
-/// `InvalidRange` if the range is below 1 MiB or outside the device; otherwise what the device
-/// reports.
+/// [`DeviceError::InvalidRange`] if the range is below 1 MiB or outside the device; otherwise the
+/// error that the device reports.
 pub fn probe(
     devices: &mut dyn Devices,
     device: DeviceId,
@@ -135,15 +136,16 @@ pub fn probe(
     })
 }
 
-/// Compares durable writes to `device` of `block_bytes`, one or more of its logical blocks and
-/// at most 4096, with those of 4 KiB, by turns, with nothing else in flight on the bank;
-/// overwrites the first 256 KiB of `scratch`, where the device has space already. `now` gives
-/// the time since any fixed moment. Cost: 60 writes, a few milliseconds on a solid-state disk;
-/// three times as many if small writes do not seem to be fast.
+/// Compares durable writes of `block_bytes` to `device` with those of 4 KiB, alternating between
+/// the two, with nothing else in flight on the bank. `block_bytes` is a multiple of the logical
+/// block of the device, at most 4096. Overwrites the first 256 KiB of `scratch`, which must be
+/// allocated. `now` returns the time since any fixed moment. Cost: 60 writes, a few milliseconds
+/// on a solid-state disk; three times as many if small writes seem slow.
 ///
 /// # Errors
-/// `InvalidRange` if the range is below 256 KiB or outside the device, or if the device has larger
-/// blocks; otherwise what the device reports.
+/// [`DeviceError::InvalidRange`] if the range is below 256 KiB or outside the device, or if
+/// `block_bytes` is not a multiple of its logical block; otherwise the error that the device
+/// reports.
 pub fn probe_block_writes(
     devices: &mut dyn Devices,
     device: DeviceId,
@@ -176,7 +178,7 @@ fn compare_writes(
     now: &impl Fn() -> Duration,
 ) -> Result<BlockWrites, DeviceError> {
     let sizes = [u64::from(block_bytes), RANDOM_BYTES];
-    // The two sorts one behind the other each, apart from each other.
+    // The writes of one size are consecutive, and the two sizes have separate ranges.
     let starts = [0, PAIRS * RANDOM_BYTES].map(|start| scratch.offset + start);
     let mut samples = [Vec::new(), Vec::new()];
     let begin = now();
@@ -208,14 +210,14 @@ fn reason(quarter_us: u64, rotational: bool, claimed: bool) -> String {
         format!("although the host reports rotational={}", u8::from(claimed))
     };
     format!(
-        "{verdict}: the fastest quarter of random reads takes up to {quarter_us} us, {bound} \
-         {SOLID_STATE_US} us; {agreement}"
+        "{verdict}: the fastest quarter of random reads takes up to {quarter_us} us, {bound} the \
+         limit of {SOLID_STATE_US} us; {agreement}"
     )
 }
 
-/// How long random requests took, one after the other.
+/// Latency of random requests, one at a time.
 struct RandomRequests {
-    /// A quarter of them took as long as this or less.
+    /// The first quartile, in microseconds.
     quarter_us: u64,
     median_us: u64,
 }
@@ -229,13 +231,13 @@ struct Probe<'a, Now> {
 }
 
 impl<Now: Fn() -> Duration> Probe<'_, Now> {
-    /// Bandwidth, in bytes per second, of writing or reading the scratch range in sequence.
+    /// Bandwidth of writing or reading the scratch range sequentially, in bytes per second.
     fn sequential(&mut self, write: bool) -> Result<u64, DeviceError> {
         let requests = self.scratch.bytes.min(SEQUENTIAL_BYTES_MAX) / SEQUENTIAL_BYTES;
         let mut buffers: Vec<Buffer> = Vec::new();
         for _ in 0..DEPTH.min(requests) {
             let mut buffer = Buffer::zeroed(SEQUENTIAL_BYTES as usize);
-            // Bytes that no device compresses.
+            // Random bytes, which no device can compress.
             self.random.fill(&mut buffer);
             buffers.push(buffer);
         }
@@ -268,7 +270,7 @@ impl<Now: Fn() -> Duration> Probe<'_, Now> {
         Ok((bytes * 1_000_000 / micros) as u64)
     }
 
-    /// Times of random reads, or of random stable writes, of 4 KiB.
+    /// Latency of random reads, or of random stable writes, of 4 KiB.
     fn random(&mut self, write: bool) -> Result<RandomRequests, DeviceError> {
         let places = self.scratch.bytes / RANDOM_BYTES;
         let mut samples = Vec::with_capacity(SAMPLES);
@@ -297,7 +299,7 @@ impl<Now: Fn() -> Duration> Probe<'_, Now> {
         Ok(RandomRequests { quarter_us: at(samples.len() / 4), median_us: at(samples.len() / 2) })
     }
 
-    /// Starts a write, or a read if there is none.
+    /// Starts a write with this mode, or a read if `write` is `None`.
     fn submit(&mut self, offset: u64, buffer: Buffer, write: Option<WriteMode>) {
         let operation = match write {
             Some(mode) => Operation::Write { offset, buffer, mode },

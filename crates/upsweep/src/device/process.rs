@@ -1,41 +1,41 @@
-//! Which process this is: a store belongs to the one that opened it.
+//! Detects that the process is a fork of the one that opened a store, to which the store belongs.
 //!
-//! After `fork` the child has a copy of the memory, and none of the threads. Nobody submits what it
-//! writes, and the ring of the kernel is not even mapped. So whoever calls into a store asks first,
-//! which has to cost next to nothing: a page that the kernel gives the child as zeros.
+//! After `fork` the child has a copy of the memory but none of the threads. Nothing would submit
+//! its writes, and the io_uring ring is not even mapped. So every call into a store checks first.
+//! The check must cost next to nothing: it reads a page that the kernel clears in the child.
 
-#![expect(clippy::disallowed_methods, reason = "the number of the process is what this is about")]
+#![expect(clippy::disallowed_methods, reason = "this module is about the process identifier")]
 
 use super::host::os::Mapping;
 
-/// The process in which this was made.
+/// The process in which this value was made.
 #[derive(Debug)]
 pub struct Process {
     /// Memory whose first byte is 1 in the process that made it and 0 in its children; `None` where
-    /// the system clears nothing for children.
+    /// the system cannot clear memory in children.
     mark: Option<Mapping>,
     number: u32,
 }
 
-/// Bytes of the mark, and where it may start: a page, as large as pages are.
+/// Size and alignment of the mark in bytes: the largest page size in use.
 const MARK_BYTES: usize = 64 << 10;
 
 impl Process {
-    /// The present one. Cost: a page of memory.
+    /// The current process. Cost: a page of memory.
     #[must_use]
     pub fn current() -> Self {
         Self { mark: mark(), number: std::process::id() }
     }
 
-    /// Whether this process is the one that made it, and not a child of that. Cost: a read of
-    /// memory; a system call where the system has no such memory, as Linux before 4.14.
+    /// Whether the calling process made this value, rather than being a child of the one that did.
+    /// Cost: a read of memory; a system call where the system cannot clear memory in children, such
+    /// as Linux before 4.14.
     #[must_use]
     #[inline]
     pub fn is_current(&self) -> bool {
         if let Some(mark) = &self.mark {
-            // SAFETY: the memory is mapped until `self` is dropped, and written only before
-            // anybody else knows of it. The read is volatile because the byte changes without any
-            // write of the program.
+            // SAFETY: the memory is mapped until `self` is dropped, and is written only before it
+            // is shared. The read is volatile because the kernel changes the byte.
             return unsafe { mark.start().read_volatile() } == 1;
         }
         self.number == std::process::id()
@@ -47,7 +47,7 @@ fn mark() -> Option<Mapping> {
     if !mark.clear_in_children() {
         return None;
     }
-    // SAFETY: the memory was mapped just now, and nobody else knows of it.
+    // SAFETY: the memory was just mapped and is not shared yet.
     unsafe { mark.start().write(1) };
     Some(mark)
 }

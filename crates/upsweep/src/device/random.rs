@@ -1,4 +1,5 @@
-//! The small seeded generator of the simulated banks (SplitMix64, Steele, Lea and Flood 2014).
+//! A small seeded pseudo-random generator for simulated banks and measurements (SplitMix64, Steele,
+//! Lea and Flood 2014).
 //!
 //! Invariant: the sequence depends on the seed alone, on every platform and in every version;
 //! recorded simulation seeds rely on it.
@@ -10,7 +11,7 @@ pub(super) struct SplitMix64 {
 }
 
 impl SplitMix64 {
-    /// A generator whose sequence is given by `seed`.
+    /// A generator with this seed.
     pub(super) fn new(seed: u64) -> Self {
         Self { state: seed }
     }
@@ -23,22 +24,22 @@ impl SplitMix64 {
 
     /// A number below `limit`, or 0 if `limit` is 0.
     pub(super) fn below(&mut self, limit: u64) -> u64 {
-        // Multiply and shift: the bias, at most limit / 2^64, does not matter to a simulation.
+        // Multiply and shift: the bias, at most limit / 2^64, does not matter in a simulation.
         ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
     }
 
-    /// True in `per_million` of a million cases. Draws only if the answer is open, so that a fault
-    /// which is switched off does not disturb the sequence of the others.
+    /// True with a probability of `per_million` in a million. Draws nothing if that is 0, so that a
+    /// fault that is off does not change the sequence of the others.
     pub(super) fn chance(&mut self, per_million: u32) -> bool {
         per_million > 0 && self.below(1_000_000) < u64::from(per_million)
     }
 
-    /// True in half of the cases.
+    /// True with a probability of one half.
     pub(super) fn coin(&mut self) -> bool {
         self.next() >> 63 == 1
     }
 
-    /// Fills `bytes` with the sequence.
+    /// Fills `bytes` from the sequence.
     pub(super) fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             chunk.copy_from_slice(&self.next().to_le_bytes()[..chunk.len()]);

@@ -103,7 +103,7 @@ impl Admission {
     /// Appends an admitted record to the log and its updates to the queues; returns its sequence.
     ///
     /// # Errors
-    /// The log does not take it; nothing is accepted.
+    /// [`AppendError`] if the log refuses the record; nothing is accepted then.
     pub(super) fn append(
         &self,
         base: &mut Base,
@@ -131,7 +131,7 @@ impl Admission {
 /// Checks the updates of a record, and computes their size.
 ///
 /// # Errors
-/// The problem with one of them: fix the call.
+/// The problem with the first invalid update: fix the call.
 pub(super) fn check(index: &Index, updates: &[LoggedUpdate<'_>]) -> Result<Offer, Error> {
     let mut offer = Offer { bytes: 0, separation: Separation::default() };
     for update in updates {

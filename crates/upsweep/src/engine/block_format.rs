@@ -117,7 +117,7 @@ pub trait BlockFormat: Send + Sync {
     /// space (as in `array:u32`).
     ///
     /// # Errors
-    /// The parameters that exist, as readable text.
+    /// A description of the valid parameters, as text for people, if these are not.
     fn configure(&self, parameters: &str) -> Result<Arc<dyn BlockFormat>, String> {
         Err(format!("format {:?} takes no parameters, but {parameters:?} is given", self.name()))
     }
@@ -137,7 +137,8 @@ pub trait BlockFormat: Send + Sync {
     /// Applies all `updates` to the body. Cost: one pass over the body and the updates.
     ///
     /// # Errors
-    /// [`ApplyError`]: load values and call again, or report damage.
+    /// [`ApplyError::NeedValues`]: load these values and call again; [`ApplyError::Corrupt`]:
+    /// report the damage.
     fn apply<'a>(&self, input: &ApplyInput<'_, 'a>) -> Result<Applied<'a>, ApplyError>;
 
     /// The whole block with its updates applied, as a caller of the block API reads it: the body,
@@ -154,7 +155,7 @@ pub trait BlockFormat: Send + Sync {
     /// values are skipped.
     ///
     /// # Errors
-    /// A readable description of the problem with the body.
+    /// A description of the damage to the body, as text for people.
     fn for_each(
         &self,
         low: &[u8],
@@ -173,7 +174,7 @@ pub trait BlockFormat: Send + Sync {
     /// and returns its number of records and the keys of its large values with their lengths.
     ///
     /// # Errors
-    /// A readable description of the problem and its location.
+    /// A description of the damage and its location, as text for people.
     fn check(&self, body: &[u8], low: &[u8], high: Option<&[u8]>) -> Result<Checked, String>;
 }
 

@@ -30,7 +30,7 @@ impl Gate {
     /// Whether calls are accepted.
     ///
     /// # Errors
-    /// The reason why not.
+    /// [`ClosedError`] with the reason: open the store again once its cause is gone.
     pub(super) fn check_open(&self) -> Result<(), Error> {
         match &self.closed {
             Some(closed) => Err(closed.clone().into()),

@@ -100,7 +100,7 @@ impl Journal {
     /// Handles the completion of a request of the log.
     ///
     /// # Errors
-    /// A write failed.
+    /// [`LogFailure`] if the write failed; see [`Log::complete`].
     pub(super) fn complete(&mut self, completion: Completion) -> Result<(), LogFailure> {
         self.log.complete(completion)
     }

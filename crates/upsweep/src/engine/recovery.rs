@@ -69,7 +69,7 @@ fn log_config(config: &Config, devices: &dyn Devices, epoch: u64) -> LogConfig {
 /// Makes an empty store on the devices: writes every log ring once in full, then the superblocks.
 ///
 /// # Errors
-/// A setting out of range; a failed write.
+/// [`RequestError`] for a setting out of range; [`ClosedError::WriteFailed`] if a write fails.
 pub fn create(devices: &mut dyn Devices, config: &Config) -> Result<(), Error> {
     config.check()?;
     let log = log_config(config, devices, 1);
@@ -126,8 +126,9 @@ fn read_superblock(devices: &mut dyn Devices, store: [u8; 16]) -> Result<Superbl
 /// Recovers a store. The returned core is ready for calls; drive it with [`Core::pump`].
 ///
 /// # Errors
-/// A setting out of range, an unregistered format or modifier that is needed, damage of the
-/// superblock, checkpoint or log, a failed write.
+/// [`RequestError`] for a setting out of range, or for an unregistered format or modifier that is
+/// needed; [`Error::Damaged`] for damage to the superblock, the checkpoint or the log;
+/// [`ClosedError::WriteFailed`] if a write fails.
 pub fn open(
     devices: &mut dyn Devices,
     config: Config,

@@ -55,8 +55,8 @@ pub struct Report {
 /// Verifies a store. Cost: reads everything once.
 ///
 /// # Errors
-/// Reasons other than damage that prevent reading the store: unregistered formats, a setting out of
-/// range.
+/// Damage is in the report. An error is any other reason that prevents reading the store: an
+/// unregistered format, or a setting out of range.
 pub fn verify(
     devices: &mut dyn Devices,
     config: Config,

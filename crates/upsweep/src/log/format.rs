@@ -303,7 +303,7 @@ pub fn decode_record(bytes: &[u8], seed: u32) -> Result<RecordRef<'_>, Invalid> 
 /// Checks every record of a batch, whose bytes start with its header. Cost: one checksum pass.
 ///
 /// # Errors
-/// A description of the first bad record.
+/// [`Invalid`] with the problem of the first invalid record.
 pub fn check_records(header: &BatchHeader, batch: &[u8]) -> Result<(), Invalid> {
     let seed = record_seed(&header.store, header.epoch);
     let mut rest = batch.get(BATCH_HEADER_BYTES..header.records_end()).ok_or(Invalid::Short)?;

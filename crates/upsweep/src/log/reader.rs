@@ -136,7 +136,7 @@ impl LogReader {
     /// Does not move the position of [`LogReader::next_batch`].
     ///
     /// # Errors
-    /// [`Error::Damaged`] if a batch from `replay_from` on is bad.
+    /// [`Error::Damaged`] if a batch from `replay_from` on is invalid.
     pub fn read_back(
         &mut self,
         devices: &mut dyn Devices,
@@ -182,10 +182,9 @@ impl LogReader {
     /// a torn batch at the place of the next one, if there is one: at most two pages per device.
     /// What the reader yields stays in place until the log releases it.
     /// # Errors
-    /// [`RequestError::BadConfig`] if `config` is not of this log, or its epoch is not higher than
-    /// every epoch seen, or if a device has larger blocks than the log has pages;
-    /// [`ClosedError::WriteFailed`] if writing fails; [`Error::Damaged`] if
-    /// reading does.
+    /// [`RequestError::BadConfig`] if `config` belongs to a different log, if its epoch is not
+    /// higher than every epoch seen, or if the blocks of a device are larger than the pages of the
+    /// log; [`ClosedError::WriteFailed`] if writing fails; [`Error::Damaged`] if reading does.
     pub fn to_log(&mut self, devices: &mut dyn Devices, config: LogConfig) -> Result<Log, Error> {
         self.check_config(&config)?;
         config.check_devices(devices)?;

@@ -6,7 +6,7 @@ use super::cells::{Counter, Descriptor, Family, Gauge, Metric, Sample};
 use super::histogram::Histogram;
 use super::labels::{Finder, GrowthOf, LockCause, LogRefusal, Place, Resource, WaitCause};
 
-/// Makes [`Metrics`], [`Readings`] and [`CATALOGUE`] of fields with their help.
+/// Generates [`Metrics`], [`Readings`] and [`CATALOGUE`] from fields and their help texts.
 macro_rules! catalogue {
     ($($(#[doc = $help:literal])+ $name:ident: $metric:ty,)*) => {
         /// The metrics of one open store, since it was opened.
@@ -21,7 +21,8 @@ macro_rules! catalogue {
         }
 
         impl Metrics {
-            /// All of them now. Those that one thing changes may differ by it.
+            /// The current values of all metrics. They are not read at one instant: metrics that
+            /// the same event changes may differ by that event.
             #[must_use]
             pub fn read(&self) -> Readings {
                 Readings { $($name: self.$name.read(),)* }
@@ -35,8 +36,8 @@ macro_rules! catalogue {
             }
         }
 
-        /// What the metrics of a store were at one moment, under the same names. In JSON a metric
-        /// with a label is an object with a field for each value of that.
+        /// The values of the metrics of a store at one moment, under the same names. In JSON a
+        /// metric with a label is an object with one field per value of the label.
         #[derive(Clone, Debug, Default, Serialize, Deserialize)]
         #[serde(default)]
         pub struct Readings {
@@ -65,78 +66,78 @@ macro_rules! catalogue {
 catalogue! {
     /// Updates accepted.
     updates_total: Counter,
-    /// Time from the begin of a call that offers updates to their being on stable media, of one
-    /// update after the other, not of each.
+    /// Time from the start of a call that offers updates until they are on stable media; sampled,
+    /// one update at a time.
     acknowledge_seconds: Histogram,
-    /// Time that a call waited for room before its update was accepted or refused, by what was
-    /// short first.
+    /// Time that a call waited for room before its update was accepted or refused, by the first
+    /// resource that was short.
     admission_wait_seconds: Family<WaitCause, Histogram>,
-    /// Calls that wait for room now, by what was short first.
+    /// Calls that are waiting for room, by the first resource that was short.
     admission_waiting: Family<WaitCause, Gauge>,
-    /// Times that an update was offered and found no room, by what was short.
+    /// Times that an update found no room, by the resource that was short.
     admission_refusals_total: Family<WaitCause, Counter>,
-    /// Part of the memory for waiting updates that is in use; at 1 updates wait.
+    /// Part of the memory for waiting updates that is in use; at 1, callers wait.
     memory_fill_ratio: Gauge,
-    /// Part of the log space for updates that is in use; at 1 updates wait.
+    /// Part of the log space for updates that is in use; at 1, callers wait.
     log_fill_ratio: Gauge,
-    /// 1 if the store takes no more updates, after an error or because it is open for reading only,
-    /// else 0.
+    /// 1 if the store accepts no updates, after an error or because it is open read-only; otherwise
+    /// 0.
     closed: Gauge,
-    /// 1 if the data devices have no room for more and cannot grow, else 0.
+    /// 1 if the data devices are full and cannot grow; otherwise 0.
     full: Gauge,
-    /// Updates that their modifiers refused and that went to the quarantine.
+    /// Updates that were quarantined because their modifiers refused them.
     quarantined_updates_total: Counter,
-    /// Times that a damaged block or spill segment was met.
+    /// Times that a damaged block or spill segment was found.
     damage_total: Family<Finder, Counter>,
 
-    /// Time of a query that needs a device, from the look in memory to the answer.
+    /// Time of a query that needs a device, from the lookup in memory to the answer.
     query_seconds: Histogram,
-    /// Reads of devices for queries.
+    /// Device reads for queries.
     query_reads_total: Counter,
-    /// Time for which a thread held the lock of the core at once, by what for.
+    /// Time that a thread held the lock of the core, by purpose.
     core_lock_seconds: Family<LockCause, Histogram>,
 
-    /// Time from the dispatch of a batch of the log to its being on stable media.
+    /// Time from the dispatch of a log batch until it is on stable media.
     log_write_seconds: Histogram,
-    /// Batches of the log dispatched.
+    /// Log batches dispatched.
     log_batches_total: Counter,
-    /// Batches of the log that went out because the longest delay had passed.
+    /// Log batches dispatched because the maximum delay had passed.
     log_delayed_batches_total: Counter,
-    /// Records in the batches of the log that were dispatched.
+    /// Records in dispatched log batches.
     log_records_total: Counter,
-    /// Bytes of the batches of the log that were dispatched, whole pages.
+    /// Bytes of dispatched log batches, in whole pages.
     log_written_bytes_total: Counter,
-    /// Bytes in use of the batches of the log that were dispatched, headers included.
+    /// Used bytes of dispatched log batches, headers included.
     log_payload_bytes_total: Counter,
-    /// Times that the log did not take a record, of updates or of the store itself.
+    /// Times that the log refused a record, of updates or of the store itself.
     log_refusals_total: Family<LogRefusal, Counter>,
-    /// Times that a ring of the log became longer.
+    /// Times that a log ring was extended.
     log_growths_total: Counter,
-    /// Bytes of the log that the next open would have to read, free parts of segments in use
-    /// included.
+    /// Bytes of the log that the next open would have to read, including free parts of segments in
+    /// use.
     log_used_bytes: Gauge,
-    /// Bytes of all rings of the log.
+    /// Bytes of all log rings.
     log_capacity_bytes: Gauge,
-    /// Bytes that all rings of the log may come to have.
+    /// Bytes to which all log rings together may grow.
     log_capacity_limit_bytes: Gauge,
-    /// The last sequence that was given to a record.
+    /// Sequence number of the last record.
     log_last_sequence: Gauge,
-    /// Everything up to this sequence is on stable media.
+    /// Sequence number up to which everything is on stable media.
     log_durable_sequence: Gauge,
 
-    /// Cycles of the sweep completed.
+    /// Sweep cycles completed.
     sweep_cycles_total: Counter,
-    /// Time of a cycle of the sweep.
+    /// Time of a sweep cycle.
     sweep_cycle_seconds: Histogram,
-    /// How far the present cycle of the sweep is; 0 between cycles.
+    /// Progress of the current sweep cycle; 0 between cycles.
     sweep_progress_ratio: Gauge,
-    /// Everything up to this sequence is inside images.
+    /// Sequence number up to which everything is in block images.
     sweep_frontier_sequence: Gauge,
     /// Runs published.
     sweep_runs_total: Counter,
-    /// Blocks that the runs held.
+    /// Blocks in published runs.
     swept_blocks_total: Counter,
-    /// Queue entries that the runs applied; updates that were folded count as one.
+    /// Queue entries applied by published runs; folded updates count as one.
     swept_entries_total: Counter,
     /// Bytes that the sweep read from data devices.
     sweep_read_bytes_total: Counter,
@@ -147,35 +148,35 @@ catalogue! {
 
     /// Spills published.
     spills_total: Counter,
-    /// Spills that a checkpoint carried, because the log had no room for their records.
+    /// Spills recorded by a checkpoint because the log had no room for their records.
     spills_carried_total: Counter,
-    /// Time of a spill, from its first queue to its being published.
+    /// Time of a spill, from its first queue until it is published.
     spill_seconds: Histogram,
-    /// Queue entries that the spills held.
+    /// Queue entries in published spills.
     spilled_entries_total: Counter,
     /// Bytes that spills wrote to data devices.
     spill_written_bytes_total: Counter,
-    /// Bytes of spill segments that the sweep read; part of what it read in all.
+    /// Bytes of spill segments that the sweep read; included in `sweep_read_bytes_total`.
     spill_read_bytes_total: Counter,
     /// Spill segments that hold updates.
     spill_segments: Gauge,
 
     /// Checkpoints completed.
     checkpoints_total: Counter,
-    /// Time of a checkpoint that was completed.
+    /// Time of a completed checkpoint.
     checkpoint_seconds: Histogram,
     /// Bytes that checkpoints wrote.
     checkpoint_written_bytes_total: Counter,
 
-    /// Time in which a data file or the log became longer, or was refused space.
+    /// Time of an attempt to extend a data file or the log, successful or not.
     growth_seconds: Family<GrowthOf, Histogram>,
-    /// Times that free space went back to a file system.
+    /// Times that free space was returned to a file system.
     holes_punched_total: Counter,
-    /// Times that holes, or what may be holes since the open, were allocated.
+    /// Times that holes, or ranges that may be holes since the open, were allocated.
     holes_filled_total: Counter,
-    /// Bytes of images of blocks, directory and roots, and of spill segments.
+    /// Bytes of block images, directory, roots and spill segments.
     data_used_bytes: Gauge,
-    /// Bytes that the data devices have at present.
+    /// Current size of the data devices in bytes.
     data_capacity_bytes: Gauge,
 
     /// Queue entries that wait for the sweep.
@@ -186,7 +187,7 @@ catalogue! {
     memory_used_bytes: Family<Resource, Gauge>,
     /// The memory budget.
     memory_budget_bytes: Gauge,
-    /// Time that the open of the store took, recovery included.
+    /// Time that opening the store took, recovery included.
     open_seconds: Gauge,
 }
 
@@ -197,13 +198,13 @@ impl std::fmt::Debug for Metrics {
 }
 
 impl Readings {
-    /// Queue entries that one visit of a block applied, on average: the batching degree.
+    /// The batching degree: average number of queue entries applied per visit of a block.
     #[must_use]
     pub fn batching_degree(&self) -> f64 {
         self.swept_entries_total as f64 / self.swept_blocks_total.max(1) as f64
     }
 
-    /// Used part of the written batches of the log, from 0 to 1.
+    /// Used part of the written log batches, from 0 to 1.
     #[must_use]
     pub fn batch_fill(&self) -> f64 {
         self.log_payload_bytes_total as f64 / self.log_written_bytes_total.max(1) as f64
@@ -218,7 +219,7 @@ impl Readings {
             + self.checkpoint_written_bytes_total
     }
 
-    /// Bytes written to all devices for an accepted update, on average.
+    /// Average number of bytes written to all devices per accepted update.
     #[must_use]
     pub fn written_bytes_per_update(&self) -> f64 {
         self.written_bytes() as f64 / self.updates_total.max(1) as f64

@@ -1,4 +1,4 @@
-//! Counters, gauges, families of them, and what they have in common.
+//! Counters, gauges, families of metrics, and the trait that all metrics implement.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -11,27 +11,27 @@ use serde::de::DeserializeOwned;
 use super::histogram::{Distribution, Histogram};
 use super::labels::Label;
 
-/// What a metric is.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It only rises, from zero at the open.
+    /// A number that only rises, from zero when the store is opened.
     Counter,
-    /// It rises and falls.
+    /// A number that rises and falls.
     Gauge,
-    /// How many times of which length there were.
+    /// A distribution of times.
     Histogram,
 }
 
-/// What the catalogue says of one metric.
+/// The entry of one metric in the catalogue.
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptor {
-    /// Its name, `upsweep_` included.
+    /// Its name, including `upsweep_`.
     pub name: &'static str,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// The name of its label and the values that this has, if it has one.
+    /// The name and the values of its label, if it has one.
     pub label: Option<(&'static str, &'static [&'static str])>,
-    /// What it tells, in one sentence.
+    /// Its meaning, in one sentence.
     pub help: &'static str,
 }
 
@@ -40,7 +40,7 @@ impl Descriptor {
         Self { name, kind: M::KIND, label: M::LABEL, help }
     }
 
-    /// The unit, as the name tells it: `seconds`, `bytes`, `ratio`, or nothing for a number.
+    /// The unit, from the name: `seconds`, `bytes`, `ratio`, or empty for a plain number.
     #[must_use]
     pub fn unit(&self) -> &'static str {
         let base = self.name.trim_end_matches("_total");
@@ -53,41 +53,41 @@ impl Descriptor {
 pub struct Sample<'a> {
     /// The value of the label, if the metric has one.
     pub label: Option<&'static str>,
-    /// What was recorded.
+    /// The value.
     pub value: SampleValue<'a>,
 }
 
-/// What was recorded of a series.
+/// The value of a series.
 pub enum SampleValue<'a> {
-    /// Of a counter.
+    /// The value of a counter.
     Count(u64),
-    /// Of a gauge.
+    /// The value of a gauge.
     Level(f64),
-    /// Of a histogram.
+    /// A live histogram.
     Times(&'a Histogram),
-    /// Of a histogram that was read.
+    /// A histogram as it was read earlier.
     Summary(Distribution),
 }
 
 /// A metric of any kind.
 pub trait Metric: Sized {
-    /// What [`Metric::read`] gives.
+    /// The result of [`Metric::read`].
     type Reading: Clone + std::fmt::Debug + Default + Serialize + DeserializeOwned;
-    /// What it is.
+    /// The kind of this metric.
     const KIND: Kind;
-    /// The name of the label and its values.
+    /// The name and the values of its label, if it has one.
     const LABEL: Option<(&'static str, &'static [&'static str])> = None;
 
-    /// One with nothing recorded.
+    /// A metric with nothing recorded.
     fn empty() -> Self;
 
-    /// Its value now.
+    /// Its current value.
     fn read(&self) -> Self::Reading;
 
-    /// All series of it.
+    /// All its series.
     fn samples(&self) -> Vec<Sample<'_>>;
 
-    /// All series of what was read of one.
+    /// All series of an earlier reading.
     fn samples_of(reading: &Self::Reading) -> Vec<Sample<'static>>;
 }
 
@@ -95,14 +95,14 @@ pub trait Metric: Sized {
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds `more`. One thread at a time may do that: the owner of the log or of the core, or who
-    /// holds its lock.
+    /// Adds `more`. Only one thread at a time may do that: the owner of the log or of the core, or
+    /// the thread that holds its lock.
     #[inline]
     pub(crate) fn add(&self, more: u64) {
         self.0.store(self.0.load(Ordering::Relaxed) + more, Ordering::Relaxed);
     }
 
-    /// The number.
+    /// The current value.
     #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -138,14 +138,14 @@ impl Gauge {
         self.0.store(value.to_bits(), Ordering::Relaxed);
     }
 
-    /// Adds `by`; any thread may do that at any time.
+    /// Adds `by`, from any thread at any time.
     pub(crate) fn change(&self, by: f64) {
         let add = |bits| Some((f64::from_bits(bits) + by).to_bits());
-        // It always has a value to store.
+        // `add` always returns a value, so this cannot fail.
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
-    /// The number.
+    /// The current value.
     #[must_use]
     pub fn get(&self) -> f64 {
         f64::from_bits(self.0.load(Ordering::Relaxed))
@@ -177,7 +177,7 @@ fn labelled<'a>(value: &'static str, samples: Vec<Sample<'a>>) -> impl Iterator<
     samples.into_iter().map(move |sample| Sample { label: Some(value), ..sample })
 }
 
-/// A metric for each value of a label.
+/// One metric for each value of a label.
 pub struct Family<L, M> {
     each: Box<[M]>,
     label: PhantomData<L>,

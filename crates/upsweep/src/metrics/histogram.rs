@@ -1,8 +1,8 @@
 //! A histogram of times, from one microsecond to more than an hour.
 //!
-//! Buckets double their length every 32 of them, so a time is known within one part in 32, however
-//! long it is. A time of exactly a bound counts as not longer than that bound. All powers of two of
-//! microseconds are bounds; those are the buckets of the Prometheus text.
+//! The width of buckets doubles after every 32, so times have a relative precision of one part in
+//! 32 (below 32 microseconds, of one microsecond). The upper bound of a bucket belongs to it. All
+//! powers of two in microseconds are bounds; they are the buckets of the Prometheus text.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,10 +15,10 @@ use super::cells::{Kind, Metric, Sample, SampleValue};
 const PARTS: u64 = 32;
 /// The highest bound is 2 to this power, in microseconds: 72 minutes.
 const POWER_MAX: u32 = 32;
-/// All buckets; the last is for what is longer than any bound.
+/// Number of buckets; the last is for times above the highest bound.
 const BUCKETS: usize = (POWER_MAX - PARTS.ilog2() + 1) as usize * PARTS as usize + 1;
 
-/// How many times of which length there were, their sum and the longest.
+/// A distribution of times, with their sum and the longest.
 pub struct Histogram {
     buckets: Box<[AtomicU64]>,
     sum_ns: AtomicU64,
@@ -36,7 +36,7 @@ fn bucket_of(ns: u64) -> usize {
     usize::try_from(bucket).unwrap_or(BUCKETS).min(BUCKETS - 1)
 }
 
-/// The longest time in a bucket, in microseconds; none of the last.
+/// The upper bound of a bucket in microseconds; `None` for the last.
 fn bound_us(bucket: usize) -> Option<u64> {
     let bucket = bucket as u64;
     let octave = (bucket / PARTS).saturating_sub(1);
@@ -52,8 +52,8 @@ fn to_seconds(ns: u64) -> f64 {
 }
 
 impl Histogram {
-    /// Records a time. One thread at a time may do that: the owner of the log or of the core, or
-    /// who holds its lock. Cost: three loads and at most as many stores.
+    /// Records a time. Only one thread at a time may do that: the owner of the log or of the core,
+    /// or the thread that holds its lock. Cost: three loads and at most three stores.
     #[inline]
     pub(crate) fn record(&self, time: Duration) {
         let ns = to_ns(time);
@@ -67,7 +67,7 @@ impl Histogram {
         }
     }
 
-    /// As [`Histogram::record`], from any thread at any time.
+    /// As [`Histogram::record`], but from any thread at any time.
     pub(crate) fn record_shared(&self, time: Duration) {
         let ns = to_ns(time);
         self.buckets[bucket_of(ns)].fetch_add(1, Ordering::Relaxed);
@@ -87,7 +87,7 @@ impl Histogram {
         Duration::from_nanos(self.longest_ns.load(Ordering::Relaxed))
     }
 
-    /// How many times were recorded. Cost: a pass over the buckets.
+    /// The number of recorded times. Cost: a pass over the buckets.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.counts().into_iter().sum()
@@ -97,8 +97,8 @@ impl Histogram {
         self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect()
     }
 
-    /// Every bound that is a power of two, in microseconds, with how many times are not longer;
-    /// and how many there are in all, of the same moment.
+    /// Every bound that is a power of two, in microseconds, with the number of times up to it; and
+    /// the total number of times, at the same moment.
     pub(super) fn by_powers(&self) -> (Vec<(u64, u64)>, u64) {
         let mut total = 0;
         let mut powers = Vec::new();
@@ -112,11 +112,11 @@ impl Histogram {
     }
 }
 
-/// The times of a histogram, in seconds. Quantiles are at most one part in 32 too long.
+/// A summary of a histogram, in seconds. Quantiles are at most one part in 32 too long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Distribution {
-    /// How many times were recorded.
+    /// The number of recorded times.
     pub count: u64,
     /// Their sum.
     pub sum: f64,
@@ -210,7 +210,7 @@ mod tests {
             let histogram = Histogram::empty();
             let time = Duration::from_micros(us);
             histogram.record(time);
-            // So that the longest does not say it.
+            // So that the median is not simply the longest time.
             histogram.record(2 * HOUR);
             let found = histogram.read();
             let seconds = time.as_secs_f64();

@@ -1,4 +1,4 @@
-//! The labels of metrics, and the values that each may have.
+//! The labels of metrics and their values.
 
 /// A label with a fixed set of values.
 pub trait Label: Copy + 'static {
@@ -21,7 +21,7 @@ macro_rules! label {
         }
 
         impl $label {
-            /// The value as it is shown.
+            /// The value as text.
             #[must_use]
             pub fn name(self) -> &'static str {
                 Self::VALUES[self.index()]
@@ -40,35 +40,35 @@ macro_rules! label {
 }
 
 label! {
-    /// What an update has to wait for.
+    /// What an update waits for.
     WaitCause, "cause":
-    /// Memory for waiting updates: a sweep or spills make room.
+    /// Memory for waiting updates: the sweep or spills make room.
     Memory = "memory",
-    /// Space in the log: a sweep, spills or a checkpoint make room.
+    /// Space in the log: the sweep, spills or a checkpoint make room.
     Log = "log",
-    /// Room on the data devices: growth or a sweep make room.
+    /// Space on the data devices: growth or the sweep make room.
     Device = "device",
-    /// The log has as many batches on their way as it may.
+    /// The maximum number of log batches is in flight.
     Pipeline = "pipeline",
 }
 
 label! {
-    /// What a thread has the lock of the core for.
+    /// The purpose for which a thread holds the lock of the core.
     LockCause, "cause":
-    /// To have updates accepted, or to begin to wait for them.
+    /// To offer updates, or to start waiting for them.
     Update = "update",
-    /// To ask for a block, or to hand over one that was read.
+    /// To request a block, or to deliver one that was read.
     Query = "query",
-    /// To take in what devices have done, and what is due.
+    /// To handle device completions and work that is due.
     Completion = "completion",
-    /// To hand over the result of a job.
+    /// To deliver the result of a job.
     Job = "job",
     /// Anything else: structures, snapshots, loads, status.
     Other = "other",
 }
 
 label! {
-    /// Why the log did not take a record.
+    /// Why the log refused a record.
     LogRefusal, "cause":
     /// Its rings had no space.
     Full = "full",
@@ -81,36 +81,36 @@ label! {
     GrowthOf, "of":
     /// A data file, at its end or into its holes.
     Data = "data",
-    /// A ring of the log, its zeros included.
+    /// A log ring, including writing its zeros.
     Log = "log",
 }
 
 label! {
     /// What memory is used for.
     Resource, "use":
-    /// Updates that wait.
+    /// Waiting updates.
     Queues = "queues",
     /// The directory of blocks.
     Directory = "directory",
-    /// Images that were read.
+    /// Cached block images.
     Cache = "cache",
     /// Filters of spill segments.
     Filters = "filters",
-    /// Buffers of runs and of the log, at most.
+    /// Buffers of runs and of the log: the most they may use.
     Buffers = "buffers",
 }
 
 label! {
     /// Where updates wait.
     Place, "place":
-    /// In queues.
+    /// In queues in memory.
     Memory = "memory",
     /// In spill segments on the data devices.
     Device = "device",
 }
 
 label! {
-    /// Who has found damage.
+    /// What found the damage.
     Finder, "finder":
     /// A run of the sweep.
     Sweep = "sweep",

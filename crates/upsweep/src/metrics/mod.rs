@@ -1,19 +1,19 @@
-//! What a store counts and times: one table of all metrics, and the cells they are kept in.
+//! The metrics of a store: one table of all metrics, and the cells that hold their values.
 //!
 //! [`Metrics`] is generated from the table in `catalogue.rs`, and so is everything that shows it:
-//! [`Metrics::read`] for `stat` and JSON, [`Metrics::text`] for Prometheus, and the page
-//! `docs/metrics.md`. A metric has one name, in the code and outside. The name tells the unit: a
-//! metric ends in `_seconds`, `_bytes` or `_ratio`, or it is a number; `_total` comes last in the
-//! names of counters.
+//! [`Metrics::read`] for `stat` and JSON, [`Metrics::text`] for Prometheus, and the list in
+//! `docs/metrics.md`. A metric has the same name in the code and outside. The name says the unit:
+//! it ends in `_seconds`, `_bytes` or `_ratio`, or the metric is a plain number. The names of
+//! counters also end in `_total`.
 //!
-//! Cells are relaxed atomics, so anybody may read them at any time, without the lock of the core.
-//! Each is recorded where the thing happens, nearly always under the lock of the core, where one
-//! thread writes at a time. So most recording is a load and a store, without a locked
-//! instruction. What several threads may record at once says so (`Histogram::record_shared`,
+//! Cells are relaxed atomics, so any thread may read them at any time, without the lock of the
+//! core. Events are recorded where they happen, nearly always under that lock, so only one thread
+//! writes at a time, and most recording is a load and a store without a locked instruction.
+//! Exceptions, which several threads may call at once, say so (`Histogram::record_shared`,
 //! `Gauge::change`).
 //!
-//! **Recording changes nothing that the engine does.** The core reads a few counters back that it
-//! alone writes; those are functions of its events, as all of its state is.
+//! **Recording does not affect the engine.** The core reads back a few counters that only it
+//! writes; like all of its state, they are functions of its events.
 
 mod catalogue;
 mod cells;

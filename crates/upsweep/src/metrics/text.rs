@@ -5,17 +5,17 @@ use std::fmt::Write;
 use super::catalogue::{Metrics, Readings};
 use super::cells::{Descriptor, Kind, Sample, SampleValue};
 
-/// What the names of all metrics begin with.
+/// Prefix of the names of all metrics.
 const PREFIX: &str = "upsweep_";
-/// What the names of those of the last session begin with.
+/// Prefix of the names of the metrics of the last session.
 const LAST_SESSION: &str = "upsweep_last_session_";
-/// Ends the name of a metric that has its unit behind.
+/// Suffix of the names of times.
 const SECONDS: &str = "_seconds";
 
 impl Metrics {
-    /// All metrics in the text format of Prometheus (version 0.0.4), to be served as
-    /// `text/plain; version=0.0.4`. Beside each histogram `upsweep_NAME_seconds` there is a gauge
-    /// `upsweep_NAME_longest_seconds`. Cost: about 50 KiB of text; nothing waits for it.
+    /// All metrics in the text format of Prometheus (version 0.0.4); serve them as
+    /// `text/plain; version=0.0.4`. For each histogram `upsweep_NAME_seconds` there is also a gauge
+    /// `upsweep_NAME_longest_seconds`. Cost: about 50 KiB of text. Blocks nothing.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -32,9 +32,9 @@ impl Metrics {
 }
 
 impl Readings {
-    /// What the session before has counted and timed, in the text format of Prometheus. Names begin
-    /// with `upsweep_last_session_`. It is over, so counters are gauges here, without `_total`;
-    /// histograms are summaries.
+    /// The metrics of the previous session, in the text format of Prometheus. Names begin with
+    /// `upsweep_last_session_`. Because that session has ended, its counters are gauges here,
+    /// without `_total`, and its histograms are summaries. Its gauges are left out.
     #[must_use]
     pub fn text_of_last_session(&self) -> String {
         let mut text = String::new();
@@ -48,7 +48,7 @@ impl Readings {
     }
 }
 
-/// A metric with all its series; of times, another one with the longest.
+/// A metric with all its series; for a histogram, also the gauge of the longest time.
 fn family(
     text: &mut String,
     name: &str,
@@ -74,7 +74,7 @@ fn family(
     }
 }
 
-/// The lines before the samples. No help has a backslash or a line break.
+/// The lines before the samples. Help texts have no backslashes or line breaks to escape.
 fn head(text: &mut String, name: &str, kind: &str, help: &str) {
     let written = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
     written.expect("a string takes everything");
@@ -84,7 +84,7 @@ fn line(text: &mut String, name: &str, labels: &str, value: impl std::fmt::Displ
     writeln!(text, "{name}{labels} {value}").expect("a string takes everything");
 }
 
-/// The labels of a line in braces, `more` among them; nothing if there are none.
+/// The labels of a line in braces, including `more`; empty if there are none.
 fn labels(label: Option<&str>, value: Option<&str>, more: Option<(&str, &str)>) -> String {
     let all = label.zip(value).into_iter().chain(more);
     let all: Vec<String> = all.map(|(label, value)| format!("{label}=\"{value}\"")).collect();

@@ -86,8 +86,8 @@ impl BlockStore {
     /// device once in full.
     ///
     /// # Errors
-    /// [`Error::Request`] naming the wrong path or setting; [`Error::Closed`] if a write failed. A
-    /// partly made store is removed.
+    /// [`Error::Request`] that names the invalid path or setting; [`Error::Closed`] if a write
+    /// failed. A partly created store is removed.
     pub fn create(folder: &Path, options: &CreateOptions) -> Result<(), Error> {
         layout::create(folder, options).map(drop)
     }
@@ -111,7 +111,8 @@ impl BlockStore {
     /// few MiB. Paths in `options` are ignored.
     ///
     /// # Errors
-    /// [`Error::Request`] naming the wrong device or setting; [`Error::Closed`] if a write failed.
+    /// [`Error::Request`] that names the invalid device or setting; [`Error::Closed`] if a write
+    /// failed.
     pub fn create_on(
         devices: &mut dyn Bank,
         data_devices: u16,
@@ -390,7 +391,8 @@ impl BlockStore {
     /// A block of this format with everything that waits for it applied: its body.
     ///
     /// # Errors
-    /// A description of the damage to the image, or that the block refers to large values.
+    /// A description of the damage to the image, or the fact that the block refers to large values:
+    /// report either as damage.
     pub fn body_of(&self, format: &dyn BlockFormat, view: &View) -> Result<Vec<u8>, String> {
         let modifiers = self.modifiers();
         let mut updates = view.updates();

@@ -92,7 +92,7 @@ impl Description {
     /// Reads one, whatever its version: those of before version 4 get a profile for each device.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// A description of the problem, as text for people.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let mut found: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         if found.store_id().is_none() {

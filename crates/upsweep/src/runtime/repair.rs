@@ -22,8 +22,8 @@ const DEVICE: &str = "data-0";
 /// device, if none is given. Returns whether anything was wrong with it.
 ///
 /// # Errors
-/// [`RequestError::Path`] for a device that cannot be read or has no whole label: name another one;
-/// [`RetryError::InUse`](crate::RetryError::InUse).
+/// [`RequestError::Path`] for a device that cannot be read or has no intact label: name another
+/// one; [`RetryError::InUse`](crate::RetryError::InUse).
 pub(super) fn repair(folder: &Path, device: Option<&Path>) -> Result<bool, Error> {
     if !folder.is_dir() {
         return Err(RequestError::NoStore(folder.to_owned()).into());

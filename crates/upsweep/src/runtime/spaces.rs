@@ -30,7 +30,9 @@ impl BlockStore {
     /// Creates a space and waits until it is durable. `large_values` gives it a companion space.
     ///
     /// # Errors
-    /// A bad or taken name; an unregistered format; [`Error::Closed`].
+    /// [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if the name is taken: choose
+    /// another; [`RequestError::UnknownFormat`]: register the format when opening the store;
+    /// [`Error::Closed`].
     pub fn create_space(
         &self,
         name: &str,
@@ -80,7 +82,8 @@ impl BlockStore {
     /// `source` may belong to a snapshot.
     ///
     /// # Errors
-    /// [`RequestError::NoTable`]; a bad or taken name; [`Error::Closed`].
+    /// [`RequestError::NoTable`]; [`RequestError::BadTableName`]; [`RequestError::TableMismatch`]
+    /// if the name is taken: choose another; [`Error::Closed`].
     pub fn clone_space(&self, source: SpaceId, name: &str) -> Result<SpaceRecord, Error> {
         let (space, seq) = self.structural(|core| core.clone_space(source, name))?;
         self.made(space, name, seq)
@@ -91,7 +94,8 @@ impl BlockStore {
     /// latest.
     ///
     /// # Errors
-    /// [`RequestError::NoTable`]; [`RequestError::SnapshotExists`]; [`Error::Closed`].
+    /// [`RequestError::NoTable`]; [`RequestError::BadSnapshotName`];
+    /// [`RequestError::SnapshotExists`]: choose another name; [`Error::Closed`].
     pub fn create_snapshot(
         &self,
         name: Option<&str>,

@@ -167,8 +167,9 @@ impl StoreBuilder {
     /// Makes an empty store in `folder`, which must be empty or not exist, and opens it.
     ///
     /// # Errors
-    /// [`RequestError::AlreadyExists`]; invalid paths or settings; a failed write. A store that
-    /// could not be made or opened is removed.
+    /// [`RequestError::AlreadyExists`]; another [`Error::Request`] that names the invalid path or
+    /// setting; [`Error::Closed`] if a write failed. A store that could not be created or opened is
+    /// removed.
     pub fn create(self, folder: impl AsRef<Path>, options: &CreateOptions) -> Result<Store, Error> {
         let (folder, registry) = (folder.as_ref(), self.registry()?);
         let blocks = BlockStore::create_and_open(folder, options, &self.options, &registry)?;
@@ -197,7 +198,8 @@ impl StoreBuilder {
     /// is made. Paths in `options` are ignored.
     ///
     /// # Errors
-    /// Unusable devices or settings; a failed write.
+    /// [`Error::Request`] that names the unusable device or setting; [`Error::Closed`] if a write
+    /// failed.
     pub fn create_on(
         self,
         devices: impl Bank + 'static,
@@ -227,7 +229,7 @@ impl StoreBuilder {
     /// process.
     ///
     /// # Errors
-    /// Unusable settings.
+    /// [`Error::Request`] that names the unusable setting.
     pub fn in_memory(self) -> Result<Store, Error> {
         let devices = ThreadedDevices::new(MemoryDevices::with_sizes(&[0, 0], 0));
         let options =

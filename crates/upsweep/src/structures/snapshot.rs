@@ -141,7 +141,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`RequestError::TableMismatch`] for a structure that is not an ordered table;
-    /// [`RequestError::WrongStore`] for a snapshot of another store.
+    /// [`RequestError::WrongStore`] if the other snapshot belongs to a different store.
     pub fn changed_since(&self, earlier: &Self, table: &str) -> Result<Changes, Error> {
         if !earlier.is_of(&self.blocks) {
             return Err(RequestError::WrongStore { table: table.to_owned() }.into());

@@ -1,10 +1,10 @@
-//! One file or raw block device of the host: opening it, learning its geometry, and operations on
-//! it that block the calling thread.
+//! One file or raw block device of the host: how to open it and find its geometry, and operations
+//! that block the calling thread.
 //!
-//! Direct I/O is used where the file system takes it, as the engine has a cache of its own and
-//! the page cache would only hold every block twice. Invariants: a `HostFile` never shrinks, and
-//! its size is a multiple of its logical block; what a failed flush covered is not flushed again,
-//! as the kernel may have dropped the pages: the error goes to the caller.
+//! Direct I/O is used where the file system supports it: the engine has its own cache, and the page
+//! cache would keep a second copy of every block. Invariants: a `HostFile` never shrinks, and its
+//! size is a multiple of its logical block. A failed flush is not repeated, because the kernel may
+//! have dropped the pages: the error goes to the caller.
 
 #![expect(clippy::disallowed_methods, reason = "the file device opens and reads files")]
 #![expect(clippy::disallowed_types, reason = "callers grow a file from several threads")]
@@ -22,7 +22,7 @@ use super::stable::StableWrites;
 use crate::device::{Buffer, DeviceError, Geometry, WriteMode};
 use crate::error::{Error, RequestError, RetryError};
 
-/// Block size in bytes where the host does not tell one.
+/// Block size in bytes where the host does not report one.
 const FALLBACK_BLOCK_BYTES: u32 = 4096;
 const FALLBACK: BlockLimits = BlockLimits {
     logical_bytes: FALLBACK_BLOCK_BYTES,
@@ -35,7 +35,7 @@ const FALLBACK: BlockLimits = BlockLimits {
 pub struct HostPath {
     /// A file or a block device.
     pub path: PathBuf,
-    /// Whether to make a new, empty file; then nothing may be at the path yet.
+    /// Whether to create a new, empty file; the path must not exist then.
     pub create: bool,
 }
 
@@ -45,20 +45,20 @@ pub(super) struct HostFile {
     pub(super) path: PathBuf,
     pub(super) file: File,
     pub(super) direct: bool,
-    /// Why it is as it is, in words for `stat`.
+    /// The reasons for its settings, as text for `stat`.
     pub(super) reasons: Vec<String>,
     pub(super) block_device: bool,
-    /// A sync has to follow every write that is to be stable.
+    /// Whether a stable write needs a sync after it.
     pub(super) syncs_writes: bool,
     logical_block_bytes: u32,
     physical_block_bytes: u32,
     size_bytes: AtomicU64,
     rotational: AtomicBool,
-    /// Held while the size changes, as the change of another could shrink the file in a race.
+    /// Held while the size changes: two concurrent changes could shrink the file.
     growing: Mutex<()>,
 }
 
-/// How often, and after which pause each time, a file that is in use is tried again.
+/// How often to retry opening a file that is in use, and the pause before each retry.
 const IN_USE_TRIES: u32 = 50;
 const IN_USE_PAUSE: Duration = Duration::from_millis(20);
 
@@ -67,7 +67,7 @@ impl HostFile {
     ///
     /// # Errors
     /// `AlreadyExists` when creating; `InUse` for a file that another process has locked, or a
-    /// block device that is mounted or claimed; `Path` for whatever else the system says.
+    /// block device that is mounted or claimed; `Path` for any other error of the system.
     pub(super) fn open(host_path: &HostPath, options: &HostOptions) -> Result<Self, Error> {
         let path = &host_path.path;
         if host_path.create {
@@ -98,11 +98,11 @@ impl HostFile {
             reasons.push(format!("{reason}: blocks of {FALLBACK_BLOCK_BYTES} bytes"));
             FALLBACK
         });
-        // The page cache takes any bytes.
+        // The page cache needs no alignment.
         let is_cached = dio_align.is_none() && !block_device;
         let least = if is_cached { 0 } else { limits.logical_bytes };
         let logical_block_bytes = least.max(dio_align.unwrap_or(0)).clamp(512, 4096);
-        // For a block device the metadata has no size; its end has.
+        // The metadata of a block device has no size, so seek to its end.
         let end = (&file).seek(SeekFrom::End(0)).map_err(|error| path_error(path, &error))?;
         Ok(Self {
             path: path.clone(),
@@ -119,7 +119,7 @@ impl HostFile {
         })
     }
 
-    /// The geometry at this moment.
+    /// The current geometry.
     pub(super) fn geometry(&self) -> Geometry {
         Geometry {
             size_bytes: self.size_bytes.load(Ordering::Acquire),
@@ -134,7 +134,7 @@ impl HostFile {
         self.rotational.store(rotational, Ordering::Relaxed);
     }
 
-    /// Notes that the file has `bytes` or more, and that this is stable.
+    /// Notes that the file is at least `bytes` long, and that its length is stable.
     pub(super) fn set_grown(&self, bytes: u64) {
         self.size_bytes.fetch_max(bytes, Ordering::AcqRel);
     }
@@ -142,7 +142,7 @@ impl HostFile {
     /// Fills `buffer` from `offset`.
     pub(super) fn read(&self, offset: u64, buffer: &mut Buffer) -> Result<(), DeviceError> {
         os::read_exact_at(&self.file, buffer, offset).map_err(|error| match error.kind() {
-            // Somebody has truncated the file behind our back.
+            // Another program has truncated the file.
             ErrorKind::UnexpectedEof => DeviceError::InvalidRange,
             _ => io_error(&error),
         })
@@ -158,7 +158,7 @@ impl HostFile {
         let write_all = |write_at| os::write_all_at(write_at, &self.file, buffer, offset);
         if mode == WriteMode::Stable && !self.syncs_writes {
             match write_all(System::write_stable_at) {
-                // Some of it may be written, and is written again.
+                // Some of it may have been written; all of it is written again.
                 Err(error) if error.kind() == ErrorKind::Unsupported => {}
                 written => return written.map_err(|error| io_error(&error)),
             }
@@ -167,12 +167,12 @@ impl HostFile {
         if mode == WriteMode::Stable { self.flush() } else { Ok(()) }
     }
 
-    /// Makes completed writes stable, with the size of the file.
+    /// Makes completed writes and the size of the file stable.
     pub(super) fn flush(&self) -> Result<(), DeviceError> {
         self.file.sync_data().map_err(|error| io_error(&error))
     }
 
-    /// Gives the range up: punches a hole, or tells the block device.
+    /// Discards the range: punches a hole into a file, or tells a block device.
     pub(super) fn discard(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         let discard = if self.block_device { System::discard_blocks } else { System::punch_hole };
         discard(&self.file, offset, bytes).map_err(|error| io_error(&error))
@@ -185,8 +185,9 @@ impl HostFile {
         found.and_then(|found| System::allocated_bytes(&found)).unwrap_or(size)
     }
 
-    /// Allocates space for the range, then extends the file to its end, and makes that stable.
-    /// Where space cannot be reserved, a later write may fail with `NoSpace`.
+    /// Allocates space for the range, extends the file to the end of the range if it is shorter,
+    /// and makes both stable. Where space cannot be reserved, a later write may fail with
+    /// `NoSpace`.
     pub(super) fn allocate(&self, offset: u64, bytes: u64) -> Result<(), DeviceError> {
         let alone = self.grow_alone();
         match System::reserve(&self.file, offset, bytes) {
@@ -218,7 +219,7 @@ impl HostFile {
     }
 }
 
-/// Makes an empty file that only its owner may write, and makes its name durable.
+/// Creates an empty file that only its owner may write, and makes its name durable.
 fn create(path: &Path) -> Result<(), Error> {
     match System::create(path) {
         Ok(()) => {}
@@ -234,8 +235,8 @@ fn create(path: &Path) -> Result<(), Error> {
     System::sync_folder(folder).map_err(|error| path_error(folder, &error))
 }
 
-/// Tries again for a moment while the file is in use: the kernel lets go of the files of a ring
-/// only some time after the process that had it is gone.
+/// Retries for about a second while the file is in use: the kernel releases the files of an
+/// io_uring only some time after its process has ended.
 fn patiently<T>(mut open: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     for _ in 0..IN_USE_TRIES {
         match open() {
@@ -246,8 +247,8 @@ fn patiently<T>(mut open: impl FnMut() -> Result<T, Error>) -> Result<T, Error> 
     open()
 }
 
-/// Keeps other stores off the file: a copy of a store's folder, say, may name the same devices.
-/// Block devices are opened for exclusive use instead.
+/// Locks the file against use by other stores: a copy of a store's folder, for example, may name
+/// the same devices. Block devices are opened exclusively instead.
 fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), Error> {
     let locked = if read_only { file.try_lock_shared() } else { file.try_lock() };
     locked.map_err(|error| match error {
@@ -256,8 +257,8 @@ fn lock(file: &File, path: &Path, read_only: bool) -> Result<(), Error> {
     })
 }
 
-/// Opens `path`, for direct I/O if asked for and the file system takes it; then gives also the
-/// alignment in bytes that direct I/O needs.
+/// Opens `path`, for direct I/O if the options ask for it and the file system supports it; then
+/// also returns the alignment in bytes that direct I/O needs.
 fn open_file(
     path: &Path,
     block_device: bool,
@@ -269,13 +270,13 @@ fn open_file(
     };
     let buffered = || open(false).map_err(|error| path_error(path, &error));
     if !options.direct {
-        reasons.push("buffered, as asked for".to_owned());
+        reasons.push("buffered, as requested".to_owned());
         return Ok((buffered()?, None));
     }
     let file = match open(true) {
         Ok(file) => file,
         Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => {
-            reasons.push("buffered: the system or the file system has no direct I/O".to_owned());
+            reasons.push("buffered: the system or file system has no direct I/O".to_owned());
             return Ok((buffered()?, None));
         }
         Err(error) => return Err(path_error(path, &error)),
@@ -286,22 +287,22 @@ fn open_file(
         Err(reason) => reason,
     };
     reasons.push(format!("buffered: {refusal}"));
-    // A block device has one exclusive user, and this one is still it.
+    // A block device has one exclusive user, which until now is this file.
     drop(file);
     Ok((buffered()?, None))
 }
 
-/// The alignment in bytes that direct I/O on `file` needs, 0 if the kernel does not tell, or why
-/// there is no direct I/O although the file could be opened for it.
+/// The alignment in bytes that direct I/O on `file` needs (0 if the kernel does not report it), or
+/// why direct I/O does not work although the file could be opened for it.
 fn direct_alignment(file: &File) -> Result<u32, String> {
     let align = System::direct_alignment(file);
     if align == Some(0) {
-        return Err("the file system reports no direct I/O for this file".to_owned());
+        return Err("the file system does not support direct I/O for this file".to_owned());
     }
     let mut trial = Buffer::zeroed(4096);
     match System::read_at(file, &mut trial, 0) {
         Ok(_) => Ok(align.unwrap_or(0)),
-        Err(error) => Err(format!("a direct read failed on trial: {error}")),
+        Err(error) => Err(format!("a trial direct read failed: {error}")),
     }
 }
 
@@ -315,9 +316,10 @@ pub(super) fn io_error(error: &io::Error) -> DeviceError {
     }
 }
 
-/// A file is longer and that cannot be made stable: whatever the number, this is no lack of room.
+/// The device error if the new length of a file cannot be made stable: whatever the number, this is
+/// no lack of space.
 pub(super) fn extended_in_vain(error: &io::Error) -> DeviceError {
-    // What the system did not say has no number: a call that it does not have, or a write that
+    // An error that is not from the system has no number: an unsupported call, or a write that
     // makes no progress.
     let unsaid = match error.kind() {
         ErrorKind::Unsupported => System::UNSUPPORTED,

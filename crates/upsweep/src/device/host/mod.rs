@@ -1,10 +1,10 @@
-//! The bank of production: files and raw block devices of the host.
+//! The production bank: files and raw block devices of the host.
 //!
-//! Requests go through io_uring where the kernel allows it, else through a thread pool; the rest
-//! of the system cannot tell the difference, and [`HostDevices::description`] says which it is
-//! and why.
+//! Requests go through io_uring where the kernel allows it, otherwise through a thread pool. The
+//! rest of the system does not notice the difference; [`HostDevices::description`] says which one
+//! is used and why.
 //!
-//! What differs between operating systems is in [`os`], and nowhere else.
+//! All differences between operating systems are in [`os`].
 //!
 //! Invariants: every request completes exactly once; buffers belong to the bank while their request
 //! is in flight.
@@ -28,10 +28,10 @@ use pool::Pool;
 /// How the requests of a bank reach the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EngineChoice {
-    /// io_uring where the kernel allows it, else the thread pool.
+    /// io_uring where the kernel allows it, otherwise the thread pool.
     #[default]
     Automatic,
-    /// io_uring, or an error where it is refused.
+    /// io_uring; opening fails where the kernel refuses it.
     IoUring,
     /// The thread pool.
     ThreadPool,
@@ -42,9 +42,9 @@ pub enum EngineChoice {
 pub struct HostOptions {
     /// How requests reach the kernel.
     pub engine: EngineChoice,
-    /// Whether to bypass the page cache where the file system allows it.
+    /// Whether to bypass the page cache where the file system supports it.
     pub direct: bool,
-    /// Whether the devices are only read: they may then be on read-only media.
+    /// Whether to open the devices for reading only, which also works on read-only media.
     pub read_only: bool,
 }
 
@@ -59,11 +59,11 @@ impl Default for HostOptions {
 pub struct HostDevices {
     files: Arc<[HostFile]>,
     engine: Box<dyn Engine>,
-    /// Why this engine.
+    /// Why this engine was chosen.
     engine_reason: String,
 }
 
-/// How requests reach the kernel. Dropping it waits for what is in flight.
+/// How requests reach the kernel. Dropping it waits for the requests in flight.
 trait Engine: Send + std::fmt::Debug {
     fn name(&self) -> &'static str;
     fn submit(&mut self, request: Request);
@@ -74,7 +74,7 @@ trait Engine: Send + std::fmt::Debug {
     fn waker(&self) -> Box<dyn Waker>;
 }
 
-/// What [`EngineChoice::IoUring`] gives, or why not.
+/// The engine of [`EngineChoice::IoUring`], or why it is not available.
 #[cfg(all(feature = "io-uring", target_os = "linux", not(feature = "generic-unix")))]
 fn open_ring(files: Arc<[HostFile]>) -> Result<Box<dyn Engine>, String> {
     Ok(Box::new(uring::RingEngine::open(files)?))
@@ -82,7 +82,7 @@ fn open_ring(files: Arc<[HostFile]>) -> Result<Box<dyn Engine>, String> {
 
 #[cfg(not(all(feature = "io-uring", target_os = "linux", not(feature = "generic-unix"))))]
 fn open_ring(_: Arc<[HostFile]>) -> Result<Box<dyn Engine>, String> {
-    Err("this program was built without io_uring".to_owned())
+    Err("this program was built without support for io_uring".to_owned())
 }
 
 impl HostDevices {
@@ -90,14 +90,14 @@ impl HostDevices {
     ///
     /// # Errors
     /// [`RequestError::AlreadyExists`] or [`RequestError::Path`] for a path that cannot be created
-    /// or opened; [`RetryError::InUse`](crate::RetryError::InUse) for a block device in use;
-    /// [`RequestError::BadConfig`] for more than 65535 paths, if io_uring is demanded and refused,
-    /// or if the host gives no thread.
+    /// or opened; [`RetryError::InUse`](crate::RetryError::InUse) for a file or block device that
+    /// is in use: try again when its user has closed it; [`RequestError::BadConfig`] for more than
+    /// 65535 paths, if io_uring is required but refused, or if the host cannot start a thread.
     pub fn open(paths: &[HostPath], options: HostOptions) -> Result<Self, Error> {
         Self::open_with(paths, options, open_ring)
     }
 
-    /// As [`HostDevices::open`], with a way to open a ring that says why there is none.
+    /// As [`HostDevices::open`]. `open_ring` opens a ring or says why it cannot.
     fn open_with(
         paths: &[HostPath],
         options: HostOptions,
@@ -115,8 +115,8 @@ impl HostDevices {
         Ok(Self { files, engine, engine_reason })
     }
 
-    /// Replaces what the host says about `device`, from a measurement
-    /// ([`probe`](super::probe)): virtual disks often claim to rotate.
+    /// Sets whether `device` is rotational, from a measurement ([`probe`](super::probe)), instead
+    /// of what the host reports: virtual disks often claim to rotate.
     ///
     /// # Panics
     /// If the bank has no such device.
@@ -174,18 +174,18 @@ impl Performer for HostPerformer {
     }
 }
 
-/// The engine that was asked for or the best that works, and why. `open_ring` says in words why
-/// the kernel has no ring.
+/// The requested engine or the best one that works, and why. `open_ring` opens a ring or says why
+/// it cannot.
 fn choose(
     files: &Arc<[HostFile]>,
     choice: EngineChoice,
     open_ring: impl FnOnce() -> Result<Box<dyn Engine>, String>,
 ) -> Result<(Box<dyn Engine>, String), Error> {
     let reason = match (choice, open_ring) {
-        (EngineChoice::ThreadPool, _) => "thread pool, as asked for".to_owned(),
+        (EngineChoice::ThreadPool, _) => "thread pool, as requested".to_owned(),
         (EngineChoice::IoUring, open_ring) => {
             let ring = open_ring().map_err(bad_engine)?;
-            return Ok((ring, "io_uring, as asked for".to_owned()));
+            return Ok((ring, "io_uring, as requested".to_owned()));
         }
         (EngineChoice::Automatic, open_ring) => match open_ring() {
             Ok(ring) => return Ok((ring, "io_uring: the kernel allows it".to_owned())),
@@ -193,7 +193,7 @@ fn choose(
         },
     };
     let pool = Pool::start(Arc::clone(files)).map_err(|error| {
-        bad_engine(format!("the host refuses to start a thread for the thread pool: {error}"))
+        bad_engine(format!("cannot start a thread for the thread pool: {error}"))
     })?;
     Ok((Box::new(pool), reason))
 }

@@ -1,11 +1,11 @@
 //! The thread pool: positioned, blocking I/O on a few threads, for hosts that refuse io_uring.
 //!
-//! Requests queue in the order of submission and run on [`THREADS`] threads, so that many of them
-//! overlap. The queue holds what the caller has in flight, which the caller bounds.
+//! Requests queue in order of submission and run on [`THREADS`] threads, so that up to that many
+//! overlap. The caller bounds the queue: it bounds its requests in flight.
 //!
 //! Invariants: a request is in the queue, with one thread, or in the list of completions, so it
-//! completes exactly once; its buffer is owned by whoever has the request, so no memory is shared
-//! with the kernel beyond a system call. Closing runs what is queued, then joins the threads.
+//! completes exactly once. Its buffer belongs to whoever has the request, so no memory is shared
+//! with the kernel beyond a system call. Closing runs the queued requests, then joins the threads.
 
 #![expect(clippy::disallowed_methods, reason = "the thread pool is made of threads and waits")]
 #![expect(clippy::disallowed_types, reason = "the thread pool is made of threads and locks")]
@@ -30,12 +30,12 @@ pub(super) struct Pool {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the threads, the submitter and the waiters share.
+/// The state that the threads, the submitter and the waiters share.
 #[derive(Debug)]
 struct Shared {
     files: Arc<[HostFile]>,
     queue: Mutex<Queue>,
-    /// There is work in the queue, or it closes.
+    /// Signalled when there is work in the queue, or when it closes.
     work: Condvar,
     completions: Arc<Completions>,
 }
@@ -47,7 +47,7 @@ struct Queue {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each critical section leaves its data consistent at every step, also when unwinding.
+    // Each critical section keeps its data consistent at every step, even when it unwinds.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -55,7 +55,7 @@ impl Pool {
     /// Starts the threads.
     ///
     /// # Errors
-    /// What the system says if it gives no thread at all.
+    /// The error of the system if it cannot start even one thread.
     pub(super) fn start(files: Arc<[HostFile]>) -> std::io::Result<Self> {
         let (queue, work) = (Mutex::default(), Condvar::new());
         let shared = Arc::new(Shared { files, queue, work, completions: Arc::default() });
@@ -65,7 +65,7 @@ impl Pool {
             let builder = std::thread::Builder::new().name(format!("upsweep-io-{number}"));
             match builder.spawn(move || shared.serve()) {
                 Ok(thread) => pool.threads.push(thread),
-                // Fewer threads work as well, only with less overlap.
+                // Fewer threads also work, with less overlap.
                 Err(_) if number > 0 => break,
                 Err(error) => return Err(error),
             }
@@ -79,7 +79,7 @@ impl Engine for Pool {
         "thread pool"
     }
 
-    /// It is counted before any thread can complete it.
+    /// Counts the request before any thread can complete it.
     fn submit(&mut self, request: Request) {
         self.shared.completions.expect();
         if let Err(error) = check(&self.shared.files, &request) {
@@ -112,7 +112,7 @@ impl Drop for Pool {
         lock(&self.shared.queue).closing = true;
         self.shared.work.notify_all();
         for thread in self.threads.drain(..) {
-            // A panic of the thread has been reported by its hook; there is nobody to tell here.
+            // The panic hook has reported a panic of the thread; there is nobody to tell here.
             let _ = thread.join();
         }
         self.shared.completions.close();
@@ -120,7 +120,7 @@ impl Drop for Pool {
 }
 
 impl Shared {
-    /// The life of one thread.
+    /// The main loop of one thread.
     fn serve(&self) {
         while let Some(request) = self.next() {
             self.completions.add(run(&self.files, request));
@@ -141,13 +141,13 @@ impl Shared {
     }
 }
 
-/// Whether the request names a device of the bank, and a range that it takes.
+/// Checks that the request names a device of the bank and a range that is valid for it.
 pub(super) fn check(files: &[HostFile], request: &Request) -> Result<(), DeviceError> {
     let file = files.get(usize::from(request.device.0)).ok_or(DeviceError::InvalidRange)?;
     request.operation.check(&file.geometry())
 }
 
-/// Runs one request that passed [`check`] to its end on the calling thread.
+/// Runs one request that passed [`check`] on the calling thread.
 pub(super) fn run(files: &[HostFile], mut request: Request) -> Completion {
     let file = &files[usize::from(request.device.0)];
     let result = request.operation.perform(file);
@@ -155,7 +155,7 @@ pub(super) fn run(files: &[HostFile], mut request: Request) -> Completion {
 }
 
 impl Operation {
-    /// Does it to its end on the calling thread.
+    /// Performs the operation on the calling thread.
     pub(super) fn perform(&mut self, file: &HostFile) -> Result<(), DeviceError> {
         match self {
             Self::Read { offset, buffer } => file.read(*offset, buffer),

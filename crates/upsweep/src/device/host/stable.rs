@@ -1,37 +1,37 @@
-//! Which file systems make a write stable that asks for it (`RWF_DSYNC` on Linux), and where a sync
-//! has to follow.
+//! Which file systems honour a request for a stable write (`RWF_DSYNC` on Linux), and which need a
+//! sync after it.
 //!
 //! Linux does not promise it: on FUSE the asynchronous direct path, which io_uring takes, skips the
-//! sync (seen with 6.18), and the write is lost with the power. So a write that has to be stable is
-//! trusted only where somebody has looked; `docs/durability.md` has what was seen, and how.
-//! Anywhere else it is followed by a sync of the file, which costs a second request.
+//! sync (seen with 6.18), so a power cut loses the write. Therefore stable writes are trusted only
+//! on file systems where they were verified; `docs/durability.md` says which, and how. On all
+//! others a sync of the file follows, which costs a second request.
 
-/// File systems of which it was verified, by the number that `statfs` gives, with their names.
+/// File systems on which stable writes were verified, by the type that `statfs` reports.
 const VERIFIED: [(u64, &str); 4] = [
     (0xef53, "ext4"),
     (0x5846_5342, "xfs"),
     (0x9123_683e, "btrfs"),
-    // Nothing there outlives the machine, synced or not.
+    // Nothing there survives a power cut, synced or not.
     (0x0102_1994, "tmpfs"),
 ];
 
 /// How a write becomes stable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StableWrites {
-    /// A write with `RWF_DSYNC` is enough.
+    /// Whether a write with `RWF_DSYNC` is enough.
     pub(super) by_themselves: bool,
     /// Why, for people.
     pub(super) reason: String,
 }
 
 impl StableWrites {
-    /// On a block device: the kernel sends the write through the device's cache, or flushes that.
+    /// On a block device: the kernel writes through the cache of the device, or flushes it.
     pub(super) fn of_block_device() -> Self {
         let reason = "a stable write is one request: block device".to_owned();
         Self { by_themselves: true, reason }
     }
 
-    /// On a file system of this kind; `None` if the system does not tell.
+    /// On a file system of this type; `None` if the system does not report it.
     pub(super) fn of_file_system(kind: Option<u64>) -> Self {
         let found = VERIFIED.iter().find(|(verified, _)| Some(*verified) == kind);
         if let Some((_, name)) = found {
@@ -40,8 +40,8 @@ impl StableWrites {
         }
         let kind = kind.map_or("unknown".to_owned(), |kind| format!("{kind:#x}"));
         let reason = format!(
-            "a sync follows every stable write: that they need none was not verified for this file \
-             system (type {kind})"
+            "a sync follows every stable write: writes that are stable by themselves were not \
+             verified for this file system (type {kind})"
         );
         Self { by_themselves: false, reason }
     }

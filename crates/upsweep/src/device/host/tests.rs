@@ -1,4 +1,4 @@
-//! Files through both engines: waiters, wakers, threads that come and go, and what is refused.
+//! Files through both engines: waiters, wakers, threads that end, and refused paths.
 
 #![expect(clippy::disallowed_methods, reason = "tests of real files and threads")]
 #![expect(clippy::disallowed_types, reason = "tests of real files and threads")]
@@ -265,7 +265,7 @@ fn a_hole_gives_space_back_to_the_file_system_until_it_is_allocated() {
         let (offset, bytes) = (SIZE / 4, SIZE / 2);
         let hole = run_alone(&mut devices, DEVICE, Operation::Discard { offset, bytes });
         if hole.is_err() {
-            return; // The file system of temporary files knows no holes.
+            return; // The file system of temporary files does not support holes.
         }
         assert!(devices.allocated_bytes(DEVICE) < SIZE * 3 / 4);
         assert_eq!(devices.geometry(DEVICE).size_bytes, SIZE);

@@ -1,24 +1,24 @@
-//! io_uring: requests go straight to the kernel, without a thread in between.
+//! io_uring: requests go directly to the kernel, without a thread in between.
 //!
-//! A submitter pushes its entry and enters the kernel at once, as latency matters; a waiter sleeps
-//! in the kernel and holds no lock while it does. At most [`DEPTH`] requests are with the kernel;
-//! what is beyond waits in a first-in-first-out queue, and the caller bounds that one.
+//! A submitter pushes its entry and enters the kernel at once, because latency matters; a waiter
+//! sleeps in the kernel and holds no lock meanwhile. At most [`DEPTH`] requests are with the
+//! kernel. Further ones wait in a first-in-first-out queue, which the caller bounds.
 //!
 //! Invariants:
 //! - A slot owns its request, and so its buffer, from submission until the kernel has posted the
 //!   completion entry. Nothing touches the buffer in between. This is what makes it sound to hand
 //!   the kernel a pointer into it.
-//! - The submission queue is touched under the lock `state` only, the completion queue under the
-//!   lock `reaping` only; `reaping` is taken before `state`.
-//! - At most `DEPTH` requests and one wake are with the kernel, which is below the size of both
-//!   queues: neither can overflow, and no completion is lost.
-//! - Each operation may run twice with the effect of once. So whatever the kernel interrupts or
-//!   cancels (it does so when a thread that submitted exits early) is submitted again.
+//! - The submission queue is used only under the lock `state`, the completion queue only under the
+//!   lock `reaping`; `reaping` is taken before `state`.
+//! - At most `DEPTH` requests and one wake are with the kernel, fewer than either queue holds, so
+//!   neither can overflow and no completion is lost.
+//! - Operations are idempotent. So whatever the kernel interrupts or cancels (it does so when a
+//!   thread that submitted exits early) is submitted again.
 //!
-//! Left out: registered buffers and registered files. In a short trial with fio (4 KiB direct reads
+//! Not used: registered buffers and registered files. In a short trial with fio (4 KiB direct reads
 //! and writes at depth 1, three rounds of 2 s, virtio disk) the reads showed no gain from either,
-//! and the latency of the disk moved too much between rounds to say anything about the writes.
-//! Try again on a fast NVMe drive, where the system call is a larger part.
+//! and the latency of the disk varied too much between rounds to judge the writes. Worth another
+//! trial on a fast NVMe drive, where the system call is a larger part of the latency.
 
 #![expect(clippy::disallowed_methods, reason = "one thread waits for the ring")]
 #![expect(clippy::disallowed_types, reason = "several threads submit to one ring")]
@@ -40,20 +40,20 @@ use super::pool::check;
 use crate::device::bank::{Waiter, Waker};
 use crate::device::{Completion, DeviceError, Operation, Request, WriteMode};
 
-/// Requests with the kernel at most.
+/// Most requests with the kernel.
 const DEPTH: usize = 256;
-/// Entries of the submission queue: the requests, a wake, and the next power of two.
+/// Entries of the submission queue: the requests and a wake, rounded up to a power of two.
 const ENTRIES: u32 = 512;
-/// The name of a wake among the completion entries; slots have small names.
+/// The user data of a wake; that of a request is its slot, a small number.
 const WAKE: u64 = u64::MAX;
-/// How often one request is repeated after an interruption without any progress, before the thread
-/// that waits does it itself.
+/// How often to resubmit a request that the kernel interrupts without any progress, before the
+/// waiting thread performs it itself.
 const REPEATS_MAX: u32 = 100;
-/// Longest transfer in one entry; the kernel takes just under 2 GiB.
+/// Longest transfer in one entry; the kernel accepts just under 2 GiB.
 const TRANSFER_BYTES_MAX: usize = 1 << 30;
-/// How often entries are offered at once to a kernel that has no resources for them.
+/// How often to submit entries without a pause if the kernel has no resources for them.
 const OFFERS: u32 = 10;
-/// Pause before entries are offered again that the kernel had no resources for.
+/// Pause before submitting entries again for which the kernel had no resources.
 const OFFER_AGAIN: Duration = Duration::from_millis(1);
 
 /// A ring and the requests in it.
@@ -61,11 +61,11 @@ struct Ring {
     ring: IoUring,
     files: Arc<[HostFile]>,
     state: Mutex<State>,
-    /// Held by whoever takes completion entries; holds them while they are worked on.
+    /// Held by the thread that takes completion entries; buffers them while it handles them.
     reaping: Mutex<Vec<(u64, i32)>>,
-    /// A wake is on its way through the ring.
+    /// A wake is in the ring.
     waking: AtomicBool,
-    /// A wake has come out of the ring, and no wait has returned for it yet.
+    /// A wake has completed, and no wait has returned for it yet.
     woken: AtomicBool,
     /// The kernel left entries in the submission queue.
     unsubmitted: AtomicBool,
@@ -74,14 +74,14 @@ struct Ring {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Requests with the kernel, by the name of their entry.
+    /// Requests with the kernel or the helper, by the user data of their entry.
     slots: Vec<Option<Running>>,
     free: Vec<usize>,
     /// Requests beyond [`DEPTH`], oldest first.
     waiting: VecDeque<Running>,
-    /// Slots of discards that a helper thread performs, as they have no asynchronous call.
+    /// Slots of discards for the helper thread, because they have no asynchronous call.
     discards: VecDeque<usize>,
-    /// There is a helper thread, which will look at `discards` again.
+    /// A helper thread is running and will look at `discards` again.
     helper: bool,
     /// Requests in slots and in `waiting`.
     outstanding: usize,
@@ -91,7 +91,7 @@ struct State {
 struct Running {
     request: Request,
     stage: Stage,
-    /// Bytes of the transfer that are over.
+    /// Bytes transferred so far.
     done: usize,
     repeats: u32,
 }
@@ -100,13 +100,13 @@ struct Running {
 enum Stage {
     /// The operation itself.
     Operate,
-    /// A file has new space, or was written to where a sync has to follow; this makes it stable.
+    /// A sync, after an allocation, or after a stable write where the file system needs it.
     Stabilise,
-    /// The result is known and passes through the ring, so that waiters learn of it.
+    /// The result is known; a no-op goes through the ring to notify waiters.
     Report(Result<(), DeviceError>),
 }
 
-/// What comes after a completion entry.
+/// What to do after a completion entry.
 enum Next {
     Submit,
     End(Result<(), DeviceError>),
@@ -116,12 +116,12 @@ impl Ring {
     /// Sets up a ring.
     ///
     /// # Errors
-    /// In words, why the kernel has none for us, or one that is too old.
+    /// Why io_uring cannot be used, as text: the kernel refuses it, or its version is too old.
     fn open(files: Arc<[HostFile]>) -> Result<Self, String> {
         let refused = |error: std::io::Error| format!("the kernel refuses io_uring: {error}");
         let ring = IoUring::builder().dontfork().build(ENTRIES).map_err(refused)?;
         if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
-            return Err("the io_uring of this kernel is too old (5.11 is needed)".to_owned());
+            return Err("io_uring needs Linux 5.11 or later".to_owned());
         }
         let mut probe = Probe::new();
         ring.submitter().register_probe(&mut probe).map_err(refused)?;
@@ -133,7 +133,7 @@ impl Ring {
             opcode::Fallocate::CODE,
         ];
         if needed.iter().any(|code| !probe.is_supported(*code)) {
-            return Err("the io_uring of this kernel lacks operations that we need".to_owned());
+            return Err("the io_uring of this kernel lacks required operations".to_owned());
         }
         Ok(Self {
             ring,
@@ -189,7 +189,7 @@ impl Ring {
         discards && blocks && matches!(running.stage, Stage::Operate)
     }
 
-    /// Queues the discard in `slot` for the helper thread, and starts one if there is none.
+    /// Queues the discard in `slot` for the helper thread, which is started if necessary.
     fn give_to_helper(self: &Arc<Self>, state: &mut State, slot: usize) {
         state.discards.push_back(slot);
         if !state.helper {
@@ -197,7 +197,7 @@ impl Ring {
             let builder = std::thread::Builder::new().name("upsweep-discard".to_owned());
             state.helper = builder.spawn(move || ring.discard_queued()).is_ok();
             if !state.helper {
-                // A discard is advice: without a thread it has no effect, and succeeds.
+                // A discard is advice: without a thread it succeeds with no effect.
                 self.report(state, Ok(()));
                 self.enter_submit(state);
             }
@@ -208,7 +208,7 @@ impl Ring {
     fn discard_queued(&self) {
         let mut state = lock(&self.state);
         while let Some(&slot) = state.discards.front() {
-            let request = &state.slots[slot].as_ref().expect("in use until reported").request;
+            let request = &state.slots[slot].as_ref().expect("occupied until reported").request;
             let Operation::Discard { offset, bytes } = request.operation else {
                 unreachable!("only discards are given to the helper")
             };
@@ -222,10 +222,10 @@ impl Ring {
         state.helper = false;
     }
 
-    /// Sends the oldest queued discard through the ring with this result.
+    /// Reports this result of the oldest queued discard through the ring.
     fn report(&self, state: &mut State, result: Result<(), DeviceError>) {
         let slot = state.discards.pop_front().expect("there is a queued discard");
-        state.slots[slot].as_mut().expect("in use until reported").stage = Stage::Report(result);
+        state.slots[slot].as_mut().expect("occupied until reported").stage = Stage::Report(result);
         self.push_slot(state, slot);
     }
 
@@ -239,19 +239,19 @@ impl Ring {
 
     /// Puts an entry into the submission queue. `_state` shows that the lock is held.
     fn push(&self, _state: &mut State, entry: &squeue::Entry) {
-        // SAFETY: the submission queue is used under the lock `state` only, which the caller
+        // SAFETY: the submission queue is used only under the lock `state`, which the caller
         // holds, so no other `SubmissionQueue` of this ring exists.
         let mut queue = unsafe { self.ring.submission_shared() };
-        // SAFETY: the entry's file descriptor is open as long as `self.files`, its buffer is owned
-        // by a slot until the completion entry arrives, and `close` waits for that before either
-        // is freed.
+        // SAFETY: the file descriptor of the entry is open as long as `self.files`, its buffer
+        // belongs to a slot until the completion entry arrives, and `close` waits for that before
+        // either is freed.
         let pushed = unsafe { queue.push(entry) };
         pushed.expect("the queue has room for all slots and one wake");
     }
 
-    /// Enters the kernel with what is in the submission queue. What the kernel has no resources
-    /// for stays there, provided that a completion will come and wake the waiter, who offers it
-    /// again.
+    /// Submits the entries in the submission queue. Entries for which the kernel has no resources
+    /// stay there if other requests are in flight: their completion wakes the waiter, which submits
+    /// the entries again. Otherwise this retries until the kernel takes them.
     fn enter_submit(&self, state: &mut State) {
         let mut offers = 0;
         loop {
@@ -273,11 +273,11 @@ impl Ring {
         }
     }
 
-    /// Takes completion entries and works on them: ends requests, continues those that the kernel
-    /// did a part of, starts queued ones.
+    /// Handles completion entries: completes requests, continues those of which the kernel did a
+    /// part, and starts queued ones.
     fn reap(self: &Arc<Self>, completions: &mut Vec<Completion>) {
         let mut entries = lock(&self.reaping);
-        // SAFETY: the completion queue is used under the lock `reaping` only, which is held here.
+        // SAFETY: the completion queue is used only under the lock `reaping`, which is held here.
         let queue = unsafe { self.ring.completion_shared() };
         entries.extend(queue.map(|entry| (entry.user_data(), entry.result())));
         if entries.is_empty() && !self.unsubmitted.load(Ordering::Acquire) {
@@ -288,24 +288,24 @@ impl Ring {
         for (name, result) in entries.drain(..) {
             if name == WAKE {
                 self.woken.store(true, Ordering::Release);
-                // A swap, to see what the waker did before it found the flag set.
+                // A swap, to synchronise with wakers that found the flag set.
                 self.waking.swap(false, Ordering::AcqRel);
                 if self.closed.load(Ordering::Acquire) {
-                    // Another waiter may be about to sleep: leave a wake for each.
+                    // Another waiter may be about to sleep: pass the wake on.
                     self.push(&mut state, &opcode::Nop::new().build().user_data(WAKE));
                     again = true;
                 }
                 continue;
             }
             let slot = name as usize;
-            let running = state.slots[slot].as_mut().expect("an entry names a slot in use");
+            let running = state.slots[slot].as_mut().expect("an entry names an occupied slot");
             match running.advance(result, &self.files) {
                 Next::Submit => {
                     self.push_slot(&mut state, slot);
                     again = true;
                 }
                 Next::End(result) => {
-                    let running = state.slots[slot].take().expect("just seen in use");
+                    let running = state.slots[slot].take().expect("just seen occupied");
                     state.free.push(slot);
                     state.outstanding -= 1;
                     completions.push(running.request.end(result));
@@ -319,7 +319,7 @@ impl Ring {
     }
 
     /// As [`Ring::reap`], but waits for at least one completion, a wake, the timeout, the end of
-    /// the bank or, if `until_idle`, nothing being in flight.
+    /// the bank or, if `until_idle`, until nothing is in flight.
     fn wait(
         self: &Arc<Self>,
         timeout: Option<Duration>,
@@ -336,7 +336,7 @@ impl Ring {
             if until_idle && lock(&self.state).outstanding == 0 {
                 return;
             }
-            // A wake is for the waiter, not for the submitter who drains.
+            // A wake is meant for the waiter, not for a submitter that drains the bank.
             if !until_idle && self.woken.swap(false, Ordering::AcqRel) {
                 return;
             }
@@ -352,7 +352,7 @@ impl Ring {
         }
     }
 
-    /// Sleeps in the kernel until there is a completion entry, or for `limit`, or less.
+    /// Sleeps in the kernel until there is a completion entry, at most for `limit`.
     fn sleep(&self, limit: Option<Duration>) {
         const GETEVENTS: u32 = 1;
         const EXT_ARG: u32 = 8;
@@ -366,20 +366,20 @@ impl Ring {
             arguments = arguments.timespec(timespec);
         }
         let submitter = self.ring.submitter();
-        // SAFETY: nothing is submitted (0 entries), so the submission queue is not touched;
-        // EXT_ARG says that the argument is the `io_uring_getevents_arg` that `SubmitArgs` is,
-        // and it lives until the call returns.
+        // SAFETY: nothing is submitted (0 entries), so the submission queue is not touched.
+        // EXT_ARG says that the argument is an `io_uring_getevents_arg`, as `SubmitArgs` is, and it
+        // lives until the call returns.
         let slept = unsafe { submitter.enter(0, 1, GETEVENTS | EXT_ARG, Some(&arguments)) };
         if let Err(error) = slept {
             let errno = error.raw_os_error().map(Errno::from_raw_os_error);
             if !matches!(errno, Some(Errno::INTR | Errno::TIME | Errno::AGAIN | Errno::BUSY)) {
-                // Should never be; do not spin over it.
+                // This should not happen; if it does, do not spin.
                 std::thread::sleep(OFFER_AGAIN);
             }
         }
     }
 
-    /// Ends the present or next wait.
+    /// Ends the current wait, or the next one.
     fn wake(&self) {
         if self.waking.swap(true, Ordering::AcqRel) {
             return;
@@ -393,7 +393,7 @@ impl Ring {
     fn close(self: &Arc<Self>) {
         let mut lost = Vec::new();
         while lock(&self.state).outstanding > 0 {
-            // With a limit, as another thread's waiter may take the last completion.
+            // With a limit, because the waiter of another thread may take the last completion.
             self.reap(&mut lost);
             lost.clear();
             if lock(&self.state).outstanding > 0 {
@@ -405,7 +405,7 @@ impl Ring {
     }
 }
 
-/// A ring for one bank; it ends with it.
+/// The ring of one bank.
 #[derive(Debug)]
 pub(super) struct RingEngine(Arc<Ring>);
 
@@ -417,7 +417,7 @@ impl RingEngine {
 }
 
 impl Drop for RingEngine {
-    /// Waits for what the kernel still does to our buffers and files.
+    /// Waits until the kernel no longer uses our buffers and files.
     fn drop(&mut self) {
         self.0.close();
     }
@@ -457,7 +457,7 @@ impl Waiter for RingWaiter {
     }
 }
 
-/// Cost of a wake: an atomic, and one system call unless it is woken already.
+/// Cost of a wake: an atomic operation, and one system call unless a wake is already pending.
 struct RingWaker(Weak<Ring>);
 
 impl Waker for RingWaker {
@@ -474,13 +474,13 @@ impl std::fmt::Debug for Ring {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What could panic inside is an assertion on the state itself; a slot is taken or filled in
-    // one step, so a poisoned state still owns every buffer that the kernel may use.
+    // Only assertions on the state itself could panic while it is locked. A slot is taken or filled
+    // in one step, so a poisoned state still owns every buffer that the kernel may use.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Running {
-    /// The entry for what is to be done next.
+    /// The entry of the next step.
     fn entry(&mut self, file: Option<&HostFile>) -> squeue::Entry {
         let (Some(file), false) = (file, matches!(self.stage, Stage::Report(_))) else {
             return opcode::Nop::new().build();
@@ -519,7 +519,7 @@ impl Running {
         }
     }
 
-    /// Takes the result of the last entry in.
+    /// Takes the result of the last entry, and decides what is next.
     fn advance(&mut self, result: i32, files: &[HostFile]) -> Next {
         if let Stage::Report(known) = &self.stage {
             return Next::End(known.clone());
@@ -538,7 +538,7 @@ impl Running {
                 self.done += count;
                 self.repeats = 0;
                 return match (count, self.done < buffer.len()) {
-                    // Somebody has truncated the file behind our back.
+                    // Another program has truncated the file.
                     (0, _) => Next::End(Err(DeviceError::InvalidRange)),
                     (_, true) => Next::Submit,
                     (_, false) => Next::End(Ok(())),
@@ -570,7 +570,7 @@ impl Running {
             if self.repeats <= REPEATS_MAX {
                 return Next::Submit;
             }
-            // The kernel finds no thread for it, or no memory. That says nothing of the device.
+            // The kernel has no thread or no memory for it, which says nothing about the device.
             return Next::End(self.request.operation.perform(file));
         }
         match (&self.request.operation, &self.stage) {
@@ -586,7 +586,7 @@ impl Running {
         }
     }
 
-    /// The new length of a file is to be made stable next.
+    /// Extends a file; its new length is made stable next.
     fn extend(&mut self, file: &HostFile, bytes: u64) -> Next {
         match file.extend_to(bytes) {
             Ok(()) => {

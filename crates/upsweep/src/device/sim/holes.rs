@@ -1,15 +1,15 @@
-//! The holes of one simulated file: ranges for which no space is allocated.
+//! The holes of one simulated file: ranges without allocated space.
 //!
 //! Invariants: ranges are disjoint and not empty.
 
 use std::collections::BTreeMap;
 
-/// Ranges as first byte and the byte after the last.
+/// Ranges, from first byte to the byte after the last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holes(BTreeMap<u64, u64>);
 
 impl Holes {
-    /// Makes a hole of the range.
+    /// Makes the range a hole.
     pub(super) fn punch(&mut self, from: u64, to: u64) {
         self.fill(from, to);
         if from < to {
@@ -17,7 +17,7 @@ impl Holes {
         }
     }
 
-    /// Gives all of the range space.
+    /// Allocates all of the range.
     pub(super) fn fill(&mut self, from: u64, to: u64) {
         let touched: Vec<(u64, u64)> = self.touching(from, to).collect();
         for (start, end) in touched {
@@ -31,7 +31,7 @@ impl Holes {
         }
     }
 
-    /// Bytes of the range that have no space.
+    /// Bytes of the range that are in holes.
     pub(super) fn bytes_in(&self, from: u64, to: u64) -> u64 {
         self.touching(from, to).map(|(start, end)| end.min(to) - start.max(from)).sum()
     }

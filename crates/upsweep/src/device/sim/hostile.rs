@@ -1,53 +1,52 @@
-//! A hostile bank: injects into a simulated bank every fault that the engine is to survive.
+//! A hostile bank: injects every fault that the engine must survive into a simulated bank.
 //!
 //! # The fault model
 //!
-//! What follows is what a device may do. It is stated here without regard to the engine; the
-//! engine is correct if it keeps its promises whatever of this happens. Everything is decided by
-//! one seed.
+//! This is what a device may do, stated without regard to the engine. The engine is correct if it
+//! keeps its promises whatever of this happens. One seed decides everything.
 //!
-//! **What a correct device does, and what the engine has to reckon with always:**
+//! **What a correct device does, which the engine must always expect:**
 //!
 //! - *Volatile writes.* A `Cached` write is visible to reads once it has completed, and is stable
 //!   once a flush that was submitted after its completion has succeeded. A `Stable` write is
 //!   stable when it completes, and so is space that was allocated.
 //! - *Power cut* ([`HostileDevices::power_cut`]). Every write that is in flight, or has completed
-//!   and is not stable, is kept, lost or torn, each by a third. Of a torn write any subset of its
-//!   sectors of 512 bytes survives. A sector is never torn: it holds its last stable content or
+//!   and is not stable, is kept, lost or torn, with equal probability. Any subset of the 512-byte
+//!   sectors of a torn write survives. A sector is never torn: it holds its last stable content or
 //!   that of one write at risk. An allocation in flight happens or not. All requests in flight
 //!   vanish.
-//! - *Reordering.* Requests complete in any order, writes in flight on the same bytes included,
-//!   as far as the latency model of the bank below makes them overtake each other.
-//! - *Discard* leaves any bytes: what was there, zeros, or garbage; it needs no flush. A growable
-//!   device gives the space away. Of a discard in flight, a power cut leaves any part.
+//! - *Reordering.* Requests, even writes in flight to the same bytes, complete in any order that
+//!   the latency model of the underlying bank permits.
+//! - *Discard* leaves arbitrary content: the old bytes, zeros, or garbage. It needs no flush. A
+//!   growable device frees the space. A power cut leaves any part of a discard in flight done.
 //!
-//! **What a device does when it breaks, and says so:**
+//! **What a device does when it breaks and reports it:**
 //!
-//! - *I/O errors*: operations fail with `EIO`, by chance, or all of a kind after a number of
-//!   operations. Of a failed write, any subset of its sectors is visible, and none of them ever
-//!   becomes certain. The writes that a failed flush was to cover stay visible and never become
-//!   stable by a later flush either, as an operating system may have dropped them.
+//! - *I/O errors*: operations fail with `EIO`, at random, or all of a kind after a number of
+//!   operations. Any subset of the sectors of a failed write is visible, and none of them ever
+//!   becomes certain. The writes that a failed flush should have covered stay visible, but no later
+//!   flush makes them stable, because an operating system may have dropped them.
 //! - *Latent sector errors*: a sector cannot be read (`EIO`) until it is written again.
-//! - *Full device*: an allocation after which more than a capacity would be allocated, or every
-//!   write, gives `NoSpace` and has no effect.
+//! - *Full device*: an allocation that would exceed a capacity, or every write, fails with
+//!   `NoSpace` and has no effect.
 //!
-//! **What a device does when it breaks, and does not say so** (the engine has to find it by its
-//! checksums and report it; it cannot always mend it):
+//! **What a device does when it breaks silently** (the engine must detect it by its checksums and
+//! report it; it cannot always repair it):
 //!
-//! - *Bit flips at rest*: one bit of a sector differs, on stable media and in the cache alike.
-//! - *Misdirected writes*: the bytes land at another aligned place of the same device; the place
-//!   they were meant for keeps what it had; the write reports success.
-//! - *Lost writes*: a write reports success, `Stable` or not, and was never there. No checksum
-//!   within the block itself can find this, as the old block is valid.
+//! - *Bit flips at rest*: one bit of a sector differs, both on stable media and in the cache.
+//! - *Misdirected writes*: the bytes land at another aligned place of the same device, the intended
+//!   place keeps its content, and the write reports success.
+//! - *Lost writes*: a write, `Stable` or not, reports success but never happens. No checksum within
+//!   the block itself can detect this, because the old block is valid.
 //!
-//! Not in the model: a sector that holds half of one write and half of another, bytes that change
-//! on their way to memory, and a device that answers for another one.
+//! Not in the model: a sector that mixes two writes, bytes that change on their way to memory, and
+//! a device that answers for a different one.
 //!
 //! # Use
 //!
-//! Chances are given in [`Faults`] and are drawn once for each submitted operation; explicit
-//! faults have methods. Invariant: with no fault chosen and no power cut, the bank behaves as the
-//! one below it, to the byte and the microsecond.
+//! [`Faults`] has the probabilities, which apply to each submitted operation; explicit faults have
+//! methods. Invariant: with no fault chosen and no power cut, the bank behaves exactly like the
+//! underlying one, to the byte and the microsecond.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,10 +58,10 @@ use crate::device::{
     WriteMode,
 };
 
-/// `EIO`: what a broken device gives.
+/// `EIO`: the error of a broken device.
 const EIO: i32 = 5;
 
-/// Chances of faults, each in parts per million of the operations that it can hit; 0 is off.
+/// Probabilities of faults, in parts per million of the operations that each can hit; 0 is off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// A read fails with `EIO`, once.
@@ -71,15 +70,14 @@ pub struct Faults {
     pub write_errors: u32,
     /// A write lands at another aligned place of its device.
     pub misdirected_writes: u32,
-    /// A write is acknowledged and never there. Outside of what a device may do that is not
-    /// broken beyond what checksums in the block can find.
+    /// A write is acknowledged but never happens. Checksums within a block cannot detect this.
     pub lost_writes: u32,
-    /// With any operation, one bit flips in [`Faults::range`].
+    /// On any operation, one bit flips in [`Faults::range`].
     pub bit_flips: u32,
-    /// With any operation, one sector in [`Faults::range`] becomes unreadable.
+    /// On any operation, one sector in [`Faults::range`] becomes unreadable.
     pub latent_errors: u32,
-    /// Where bits flip and sectors become unreadable; `None`: anywhere on the device that the
-    /// operation goes to.
+    /// Where bits flip and sectors become unreadable; `None`: anywhere on the device of the
+    /// operation.
     pub range: Option<FaultRange>,
 }
 
@@ -105,7 +103,7 @@ pub enum FailureKind {
     All,
 }
 
-/// A bank that breaks on demand. Cost: a copy of every write, and the sectors at risk.
+/// A bank that fails on demand. Cost: a copy of every write, and of the sectors at risk.
 #[derive(Debug)]
 pub struct HostileDevices<D: Simulated = MemoryDevices> {
     bank: D,
@@ -115,14 +113,14 @@ pub struct HostileDevices<D: Simulated = MemoryDevices> {
     tickets: u64,
     in_flight: BTreeMap<u64, InFlight>,
     unreadable: BTreeSet<(DeviceId, u64)>,
-    /// Operations of the kind that still succeed before all of them fail.
+    /// Which operations fail, and how many of them succeed before that.
     failing: Option<(FailureKind, u64)>,
     capacity_bytes: BTreeMap<DeviceId, u64>,
     refusing_writes: BTreeSet<DeviceId>,
     next_write: BTreeMap<DeviceId, WriteFault>,
 }
 
-/// A request that the bank below carries.
+/// A request that is in flight in the underlying bank.
 #[derive(Debug)]
 struct InFlight {
     device: DeviceId,
@@ -131,7 +129,7 @@ struct InFlight {
     action: Action,
 }
 
-/// What is to happen when the bank below completes a request.
+/// What to do when the underlying bank completes a request.
 #[derive(Debug)]
 enum Action {
     Read {
@@ -150,9 +148,9 @@ enum Action {
         offset: u64,
         bytes: u64,
     },
-    /// The caller's bug; the bank below reports it.
+    /// A bug of the caller, which the underlying bank reports.
     Invalid,
-    /// A flush below carries it, for the time it takes.
+    /// The underlying bank runs a flush instead, so that the request takes time.
     Replaced {
         buffer: Option<Buffer>,
         result: Result<(), DeviceError>,
@@ -160,14 +158,14 @@ enum Action {
     },
 }
 
-/// What a failure leaves behind.
+/// An operation whose failure has an effect on the content.
 #[derive(Debug)]
 enum Failure {
     Write(Write),
     Flush { mark: u64 },
 }
 
-/// What happens to a write that pretends to succeed.
+/// A fault of a write that nevertheless reports success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WriteFault {
     Misdirected { to: u64 },
@@ -175,7 +173,7 @@ enum WriteFault {
 }
 
 impl HostileDevices<MemoryDevices> {
-    /// A hostile bank in memory with jitter, so that requests overtake each other.
+    /// A hostile bank in memory, with jitter, so that requests overtake each other.
     #[must_use]
     pub fn in_memory(geometries: Vec<Geometry>, seed: u64) -> Self {
         let mut bank = MemoryDevices::new(geometries, seed);
@@ -183,9 +181,9 @@ impl HostileDevices<MemoryDevices> {
         Self::new(bank, seed)
     }
 
-    /// What a power cut at this moment would leave, which does not happen to these devices; `seed`
-    /// decides what survives. The copy has the same unreadable sectors and capacities, and no other
-    /// fault was chosen for it. Cost: a copy of all that was ever written.
+    /// A copy of the devices as a power cut at this moment would leave them; these devices do not
+    /// change. `seed` decides what survives. The copy has the same unreadable sectors and
+    /// capacities, and no other faults. Cost: a copy of everything that was ever written.
     #[must_use]
     pub fn copy_after_power_cut(&self, seed: u64) -> Self {
         let mut copy = Self::new(self.bank.copy(), seed);
@@ -201,7 +199,7 @@ impl HostileDevices<MemoryDevices> {
 }
 
 impl InFlight {
-    /// The request as far as it may have had an effect when the power goes.
+    /// The part of the request that a power cut may leave done; `None` if it has no effect.
     fn at_risk(&self) -> Option<Self> {
         let &Self { device, token, class, ref action } = self;
         let action = match *action {
@@ -218,11 +216,12 @@ impl InFlight {
 }
 
 impl<D: Simulated> HostileDevices<D> {
-    /// Nothing fails until told to. `seed` decides every chance; the bank has its own seed.
+    /// Wraps `bank`, with no faults chosen. `seed` decides all random choices here; the bank has
+    /// its own seed.
     pub fn new(bank: D, seed: u64) -> Self {
         Self {
             bank,
-            // A sequence of its own, also if the bank below has the same seed.
+            // A different sequence even if the underlying bank has the same seed.
             random: SplitMix64::new(crate::device::random::mix(seed ^ 0x686f_7374_696c_6521)),
             faults: Faults::default(),
             volatile: Volatile::default(),
@@ -236,29 +235,29 @@ impl<D: Simulated> HostileDevices<D> {
         }
     }
 
-    /// The bank below, for its time and content.
+    /// The underlying bank, to read its time and content.
     pub fn bank(&self) -> &D {
         &self.bank
     }
 
-    /// The bank below, to change its latency. Content written through it is stable at once.
+    /// The underlying bank, to change its latency. Content written through it is stable at once.
     pub fn bank_mut(&mut self) -> &mut D {
         &mut self.bank
     }
 
-    /// Sets the chances of faults, for operations submitted from now on.
+    /// Sets the probabilities of faults for operations submitted from now on.
     pub fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
     }
 
-    /// How many requests are in flight.
+    /// Number of requests in flight.
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()
     }
 
     /// Cuts the power: see the fault model. Afterwards nothing is in flight, all content is
-    /// stable, errors set by [`Self::fail_after`] are over, and the bank takes requests again.
-    /// Unreadable sectors, capacities and [`Faults`] stay.
+    /// stable, errors set by [`Self::fail_after`] have ended, and the bank accepts requests again.
+    /// Unreadable sectors, capacities and [`Faults`] remain.
     pub fn power_cut(&mut self) -> PowerCut {
         let requests_in_flight = self.in_flight.len();
         self.bank.forget_requests();
@@ -282,8 +281,8 @@ impl<D: Simulated> HostileDevices<D> {
         PowerCut { requests_in_flight, ..cut }
     }
 
-    /// A discard that a power cut interrupted: a few sectors of it have become garbage, and some
-    /// of its space is gone.
+    /// Does part of a discard that a power cut interrupts: a few sectors become garbage, and some
+    /// of the space is freed.
     fn discard_in_part(&mut self, device: DeviceId, offset: u64, bytes: u64) {
         let sectors = bytes / SECTOR_BYTES as u64;
         for _ in 0..sectors.min(32) {
@@ -308,29 +307,29 @@ impl<D: Simulated> HostileDevices<D> {
         self.volatile.flip(device, offset, bit);
     }
 
-    /// Makes every sector that the range touches fail to read with `EIO` until it is written.
+    /// Makes reads of every sector that the range touches fail with `EIO` until it is written.
     pub fn make_unreadable(&mut self, device: DeviceId, offset: u64, bytes: u64) {
         self.unreadable.extend(sector_numbers(offset, bytes).map(|number| (device, number)));
     }
 
-    /// After `operations` more operations of this kind, every further one fails with `EIO`, until
-    /// [`Self::stop_failing`] or a power cut. Replaces what was set before.
+    /// After `operations` more operations of this kind, makes every further one fail with `EIO`,
+    /// until [`Self::stop_failing`] or a power cut. Replaces an earlier call.
     pub fn fail_after(&mut self, operations: u64, kind: FailureKind) {
         self.failing = Some((kind, operations));
     }
 
-    /// Ends what [`Self::fail_after`] began.
+    /// Ends the effect of [`Self::fail_after`].
     pub fn stop_failing(&mut self) {
         self.failing = None;
     }
 
-    /// What would allocate more than this for the device, in bytes, gives `NoSpace`; `u64::MAX`
-    /// for no limit.
+    /// Makes allocations fail with `NoSpace` if the device would then have more than this many
+    /// bytes allocated; `u64::MAX` for no limit.
     pub fn set_capacity(&mut self, device: DeviceId, bytes: u64) {
         self.capacity_bytes.insert(device, bytes);
     }
 
-    /// Whether every write gives `NoSpace`, as on a sparse file whose file system is full.
+    /// Sets whether every write fails with `NoSpace`, as on a sparse file in a full file system.
     pub fn set_refusing_writes(&mut self, device: DeviceId, refusing: bool) {
         if refusing {
             self.refusing_writes.insert(device);
@@ -339,18 +338,18 @@ impl<D: Simulated> HostileDevices<D> {
         }
     }
 
-    /// The next valid write to `device` lands at `to` instead, if it fits there. `to` is a
-    /// multiple of the logical block, in bytes.
+    /// Makes the next valid write to `device` land at `to` instead, if that range is allocated.
+    /// `to` is in bytes and a multiple of the logical block.
     pub fn misdirect_next_write(&mut self, device: DeviceId, to: u64) {
         self.next_write.insert(device, WriteFault::Misdirected { to });
     }
 
-    /// The next valid write to `device` is acknowledged and never there.
+    /// Makes the next valid write to `device` succeed without any effect.
     pub fn lose_next_write(&mut self, device: DeviceId) {
         self.next_write.insert(device, WriteFault::Lost);
     }
 
-    /// Whether this operation fails because of [`Self::fail_after`] or by chance.
+    /// Whether this operation fails, because of [`Self::fail_after`] or at random.
     fn fails(&mut self, operation: &Operation) -> bool {
         let reads = matches!(operation, Operation::Read { .. });
         if let Some((kind, left)) = &mut self.failing {
@@ -367,7 +366,7 @@ impl<D: Simulated> HostileDevices<D> {
         self.random.chance(if reads { self.faults.read_errors } else { self.faults.write_errors })
     }
 
-    /// Whether this operation fails for want of space.
+    /// Whether this operation fails for lack of space.
     fn is_full(&self, device: DeviceId, operation: &Operation) -> bool {
         match operation {
             Operation::Write { .. } => self.refusing_writes.contains(&device),
@@ -382,7 +381,7 @@ impl<D: Simulated> HostileDevices<D> {
         }
     }
 
-    /// Faults at rest that come by chance with an operation on `device`.
+    /// Injects random faults at rest, on an operation on `device`.
     fn decay(&mut self, device: DeviceId) {
         for latent in [false, true] {
             let chance = if latent { self.faults.latent_errors } else { self.faults.bit_flips };
@@ -403,7 +402,7 @@ impl<D: Simulated> HostileDevices<D> {
         }
     }
 
-    /// What becomes of a write of `bytes` bytes that will pretend to succeed, if anything.
+    /// The silent fault of a write of `bytes` bytes, if it has one.
     fn write_fault(&mut self, device: DeviceId, bytes: u64) -> Option<WriteFault> {
         let geometry = self.bank.geometry(device);
         if let Some(fault) = self.next_write.remove(&device) {
@@ -420,8 +419,8 @@ impl<D: Simulated> HostileDevices<D> {
         None
     }
 
-    /// Decides what happens to a valid request: the operation that the bank below carries out,
-    /// and what to do when it has.
+    /// Decides what happens to a valid request: the operation that the underlying bank performs,
+    /// and what to do when it completes.
     fn plan(&mut self, ticket: u64, device: DeviceId, operation: Operation) -> (Operation, Action) {
         let full = self.is_full(device, &operation);
         if full || self.fails(&operation) {
@@ -487,10 +486,10 @@ impl<D: Simulated> HostileDevices<D> {
         (Operation::Flush, Action::Replaced { buffer, result: Err(error), fails })
     }
 
-    /// Turns a completion of the bank below into ours, with its consequences.
+    /// Translates a completion of the underlying bank into ours, and applies its effects.
     fn finish(&mut self, below: Completion) -> Completion {
         let InFlight { device, token, class, action } =
-            self.in_flight.remove(&below.token.0).expect("the bank below completes each once");
+            self.in_flight.remove(&below.token.0).expect("a bank completes each request once");
         let Completion { mut buffer, mut result, .. } = below;
         match action {
             Action::Read { offset, bytes } => {

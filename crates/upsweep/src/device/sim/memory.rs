@@ -1,16 +1,16 @@
 //! A bank of devices in memory and in virtual time: deterministic, without clock or threads.
 //!
-//! Time stands still except in [`Devices::wait`], which moves it to the next completion, and in
-//! [`MemoryDevices::advance_to`]. Every device transfers one request at a time, in the order of
-//! submission, and adds a fixed latency and a seeded jitter on top ([`LatencyModel`]); with a
-//! jitter above zero, requests overtake each other.
+//! Time advances only in [`Devices::wait`], which moves it to the next completion, and in
+//! [`MemoryDevices::advance_to`]. Every device transfers one request at a time, in order of
+//! submission, and adds a fixed latency and a seeded jitter ([`LatencyModel`]); with a jitter above
+//! zero, requests can overtake each other.
 //!
-//! Invariants: a request takes effect at the moment of its completion and not before; completions
-//! come out in the order of time, and of submission at equal times; equal seeds and equal calls
-//! give equal completions and equal content. Every write is stable once it has completed:
-//! [`HostileDevices`](super::HostileDevices) adds what can go wrong. A write into a hole of a
-//! growable device, also of a discard that is under way, is a bug of the caller, who could not
-//! count on space for it: it panics.
+//! Invariants: a request takes effect when it completes and not before; completions are delivered
+//! in order of time, and at equal times in order of submission; equal seeds and equal calls give
+//! equal completions and equal content. Every write is stable once it has completed;
+//! [`HostileDevices`](super::HostileDevices) adds faults. A write into a hole of a growable device,
+//! or into a range with a discard in flight, panics: it is a bug of the caller, because a real
+//! device might have no space for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,65 +21,67 @@ use super::pages::Pages;
 use crate::device::random::SplitMix64;
 use crate::device::{Completion, DeviceError, DeviceId, Devices, Geometry, Operation, Request};
 
-/// How long a request takes: its turn on the device, plus `base_us`, plus up to `jitter_us`.
+/// How long a request takes: the transfers of earlier requests and its own, plus `base_us`, plus up
+/// to `jitter_us`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LatencyModel {
     /// Latency of every request, in microseconds.
     pub base_us: u64,
     /// Bandwidth in bytes per microsecond (that is, in MB/s); at least 1.
     pub bytes_per_us: u64,
-    /// Upper end, inclusive, of the random extra latency in microseconds.
+    /// Maximum (inclusive) of the random additional latency, in microseconds.
     pub jitter_us: u64,
 }
 
 impl Default for LatencyModel {
-    /// A solid-state disk: 80 to 100 microseconds, 1 GB/s.
+    /// Like a solid-state disk: 80 to 100 microseconds, 1 GB/s.
     fn default() -> Self {
         Self { base_us: 80, bytes_per_us: 1000, jitter_us: 20 }
     }
 }
 
-/// A bank whose content and time a simulator can reach into: what a hostile bank is built over.
+/// A bank whose content and time a simulator can access. A hostile bank wraps one.
 pub trait Simulated: Devices {
-    /// The present virtual time in microseconds.
+    /// The current virtual time in microseconds.
     fn now_us(&self) -> u64;
 
     /// When the next request in flight completes, in microseconds; `None` if none is in flight.
     fn next_completion_us(&self) -> Option<u64>;
 
-    /// Moves the time to `us`; does nothing if that is past. Requests that are due by then come
-    /// out of the next [`Devices::reap`].
+    /// Moves the time forward to `us`; does nothing if that is in the past. The next
+    /// [`Devices::reap`] delivers the requests that are due by then.
     fn advance_to(&mut self, us: u64);
 
-    /// Copies the present content at `offset` into `into`, in no time.
+    /// Copies the current content at `offset` into `into`, in no time.
     ///
     /// # Panics
     /// If the range is outside the device.
     fn peek_into(&self, device: DeviceId, offset: u64, into: &mut [u8]);
 
-    /// Replaces the present content at `offset`, in no time.
+    /// Replaces the current content at `offset`, in no time.
     ///
     /// # Panics
     /// If the range is outside the device.
     fn poke(&mut self, device: DeviceId, offset: u64, bytes: &[u8]);
 
-    /// Allocates space for the range, and extends the device to its end, in no time.
+    /// Allocates space for the range, and extends the device to its end if it is shorter, in no
+    /// time.
     fn allocate_now(&mut self, device: DeviceId, offset: u64, bytes: u64);
 
-    /// Makes a hole of the range, in no time, whose content stays as it is.
+    /// Makes the range of a growable device a hole, in no time. Its content does not change.
     fn punch_now(&mut self, device: DeviceId, offset: u64, bytes: u64);
 
-    /// Bytes of the range that have no space: in holes, or behind the end of the device.
+    /// Bytes of the range without allocated space: in holes, or beyond the end of the device.
     fn unallocated_bytes(&self, device: DeviceId, offset: u64, bytes: u64) -> u64;
 
     /// Drops every request in flight, without effect and without completion.
     fn forget_requests(&mut self);
 
-    /// A hash of the sizes and the content of all devices: equal content, equal digest. It is
-    /// stable across runs and platforms. Cost: reads all that was ever written.
+    /// A hash of the sizes and the content of all devices, stable across runs and platforms. Equal
+    /// content gives an equal digest. Cost: reads everything that was ever written.
     fn digest(&self) -> u64;
 
-    /// The present content of `bytes` bytes at `offset`.
+    /// The current content of `bytes` bytes at `offset`.
     ///
     /// # Panics
     /// If the range is outside the device.
@@ -90,30 +92,30 @@ pub trait Simulated: Devices {
     }
 }
 
-/// Reads the virtual time of a bank from outside of it, such as for
+/// Reads the virtual time of a bank from outside the bank, for example for
 /// [`probe`](crate::device::probe).
 #[derive(Clone, Debug)]
 pub struct VirtualClock(Arc<AtomicU64>);
 
 impl VirtualClock {
-    /// The present virtual time of the bank in microseconds.
+    /// The current virtual time of the bank in microseconds.
     #[must_use]
     pub fn now_us(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Devices in memory. Cost: memory for what is written, in pages of 64 KiB, and one ordered-map
-/// operation for each request.
+/// Devices in memory. Cost: memory for the pages of 64 KiB that were written, and one ordered-map
+/// operation per request.
 #[derive(Debug)]
 pub struct MemoryDevices {
     devices: Vec<MemoryDevice>,
     latency: LatencyModel,
     random: SplitMix64,
-    /// Written by the bank alone.
+    /// Only the bank writes it.
     clock: VirtualClock,
     submitted: u64,
-    /// By time of completion and number of submission.
+    /// By time of completion, then number of submission.
     in_flight: BTreeMap<(u64, u64), InFlight>,
 }
 
@@ -122,7 +124,7 @@ struct MemoryDevice {
     geometry: Geometry,
     pages: Pages,
     holes: Holes,
-    /// When the transfers submitted so far are over.
+    /// When the transfers submitted so far end.
     idle_from_us: u64,
 }
 
@@ -133,8 +135,8 @@ struct InFlight {
 }
 
 impl MemoryDevices {
-    /// A bank with one device for each geometry, all zero, at time 0, with the default
-    /// [`LatencyModel`]. `seed` decides jitter and what discarded space reads as.
+    /// A bank with one device per geometry, all zero, at time 0, with the default [`LatencyModel`].
+    /// `seed` decides the jitter and the content of discarded space.
     ///
     /// # Panics
     /// If there are more than 65535 devices.
@@ -157,8 +159,8 @@ impl MemoryDevices {
         }
     }
 
-    /// A bank of growable solid-state devices of these sizes, with blocks of 4 KiB. Sizes in
-    /// bytes, multiples of 4096.
+    /// A bank of growable solid-state devices of these sizes, with blocks of 4 KiB. Sizes are in
+    /// bytes and multiples of 4096.
     #[must_use]
     pub fn with_sizes(sizes: &[u64], seed: u64) -> Self {
         let geometry = |size_bytes: &u64| Geometry {
@@ -171,7 +173,7 @@ impl MemoryDevices {
         Self::new(sizes.iter().map(geometry).collect(), seed)
     }
 
-    /// Devices with the content and the time of these, and nothing in flight. Cost: a copy of all
+    /// A bank with the same content and time, and nothing in flight. Cost: a copy of everything
     /// that was ever written.
     #[must_use]
     pub fn copy(&self) -> Self {
@@ -185,12 +187,12 @@ impl MemoryDevices {
         }
     }
 
-    /// Replaces the latency model; requests in flight keep their times.
+    /// Replaces the latency model. Requests in flight keep their times.
     pub fn set_latency(&mut self, latency: LatencyModel) {
         self.latency = latency;
     }
 
-    /// How many requests are in flight.
+    /// Number of requests in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.in_flight.len()
@@ -209,10 +211,10 @@ impl MemoryDevices {
     fn assert_inside(&self, device: DeviceId, offset: u64, bytes: usize) {
         let size = self.device(device).geometry.size_bytes;
         let inside = offset.checked_add(bytes as u64).is_some_and(|end| end <= size);
-        assert!(inside, "{bytes} bytes at {offset} are outside the device");
+        assert!(inside, "the device does not contain {bytes} bytes at {offset}");
     }
 
-    /// When a request submitted now completes.
+    /// When a request submitted now will complete, in microseconds.
     fn schedule(&mut self, request: &Request) -> u64 {
         let LatencyModel { base_us, bytes_per_us, jitter_us } = self.latency;
         let jitter_us = if jitter_us == 0 { 0 } else { self.random.below(jitter_us + 1) };
@@ -232,7 +234,7 @@ impl MemoryDevices {
         idle_from_us + base_us + jitter_us
     }
 
-    /// Holds a valid request against the rule that a write needs allocated space.
+    /// Asserts the rule that a valid write goes to allocated space.
     fn assert_allocated(&self, request: &Request) {
         let device = self.device(request.device);
         let Operation::Write { offset, buffer, .. } = &request.operation else { return };
@@ -248,7 +250,7 @@ impl MemoryDevices {
             _ => false,
         };
         let is_hole = is_hole || self.in_flight.values().any(is_discarded);
-        assert!(!is_hole, "a write to {offset}..{end}, of which a part is a hole");
+        assert!(!is_hole, "a write to {offset}..{end}: a part is a hole");
     }
 
     fn finish(&mut self, InFlight { mut request, check }: InFlight) -> Completion {
@@ -281,7 +283,7 @@ impl MemoryDevice {
         self.geometry.size_bytes = self.geometry.size_bytes.max(end);
     }
 
-    /// A raw device keeps its space, whatever it is told.
+    /// Makes the range a hole; a raw device always keeps its space.
     fn punch(&mut self, offset: u64, bytes: u64) {
         if self.geometry.growable {
             self.holes.punch(offset, offset + bytes);

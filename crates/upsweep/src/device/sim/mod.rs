@@ -1,5 +1,5 @@
-//! Devices that are not there: memory in virtual time, the faults that devices have, and any such
-//! bank for threads.
+//! Simulated devices: in memory and virtual time, with injected faults, and wrapped for use by
+//! several threads.
 
 mod holes;
 mod hostile;

@@ -1,7 +1,7 @@
-//! The bytes of one simulated device: sparse pages, so that a large device costs what was written.
+//! The bytes of one simulated device in sparse pages: memory is used only for what was written.
 //!
-//! Invariants: a page that is absent reads as zeros; equal content gives an equal digest, however
-//! it came about.
+//! Invariants: an absent page reads as zeros; equal content gives an equal digest, whatever its
+//! history.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ pub(super) struct Pages {
     pages: BTreeMap<u64, Page>,
 }
 
-/// One page that is not all zero by construction.
+/// A page that was written or discarded.
 #[derive(Clone, Debug)]
 enum Page {
-    /// The sequence of this seed, until something is written into the page.
+    /// The random sequence of this seed, until something is written into the page.
     Garbage(u64),
-    /// These bytes.
+    /// Stored bytes.
     Bytes(Box<[u8]>),
 }
 
@@ -40,7 +40,7 @@ impl Page {
 }
 
 impl Pages {
-    /// Copies what is at `offset` into `into`.
+    /// Copies the content at `offset` into `into`.
     pub(super) fn read(&self, offset: u64, into: &mut [u8]) {
         let mut garbage = Vec::new();
         for_each_page(offset, into.len(), |number, within, range| {
@@ -59,7 +59,7 @@ impl Pages {
         });
     }
 
-    /// Replaces what is at `offset` by `bytes`.
+    /// Replaces the content at `offset` by `bytes`.
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
         for_each_page(offset, bytes.len(), |number, within, range| {
             let source = &bytes[range];
@@ -71,8 +71,8 @@ impl Pages {
         });
     }
 
-    /// Makes the range hold any bytes: each page of it, by chance, becomes garbage or zeros or
-    /// stays as it was, as all three are what real devices give after a discard.
+    /// Gives the range arbitrary content: at random, each page becomes garbage or zeros or stays
+    /// unchanged. Real devices do all three after a discard.
     pub(super) fn discard(&mut self, offset: u64, bytes: u64, random: &mut SplitMix64) {
         let end = offset + bytes;
         let mut at = offset;
@@ -100,8 +100,8 @@ impl Pages {
         }
     }
 
-    /// A hash of the content that is equal for equal content, whatever its representation.
-    /// Cost: reads every page that was ever written.
+    /// A hash of the content, independent of its representation. Cost: reads every page that was
+    /// ever written.
     pub(super) fn digest(&self) -> u64 {
         let mut digest = 0x7570_7377_6565_7021_u64;
         let mut buffer = vec![0; PAGE_BYTES];

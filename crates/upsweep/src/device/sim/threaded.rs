@@ -1,9 +1,9 @@
-//! Any bank, shared by threads: a lock around it, for banks that never make anybody wait, as those
-//! in virtual time.
+//! A bank behind a lock, shared by threads. It is for banks that never block, such as those in
+//! virtual time.
 //!
-//! Requests stay in flight until the driver waits: the bank below then moves its time on to the
-//! next completion, and its latency model decides in which order they come. A request that a
-//! thread does itself takes part in that.
+//! Requests stay in flight until the driver waits: the underlying bank then advances its time to
+//! the next completion, and its latency model decides their order. This includes requests that a
+//! thread performs itself.
 
 #![expect(clippy::disallowed_types, reason = "threads meet here")]
 
@@ -15,18 +15,18 @@ use crate::device::bank::{Bank, DeviceDescription, Performer, Waiter, Waker};
 use crate::device::completions::Completions;
 use crate::device::{Completion, DeviceError, DeviceId, DeviceProfile, Devices, Geometry, Request};
 
-/// What copying to and from memory takes, about.
+/// Approximate bandwidth of copies to and from memory.
 const MEMORY_BYTES_PER_SECOND: u64 = 5_000_000_000;
 
-/// A bank of which [`Devices::wait`] takes no time, for threads to share. A clone is another bank
-/// over the same devices, which outlive each of them; one at a time may have requests in flight.
-/// Cost of every request: a lock.
+/// Lets threads share a bank whose [`Devices::wait`] takes no time. A clone is another bank over
+/// the same devices, which live as long as any of the clones; only one of them at a time may have
+/// requests in flight. Cost of every request: a lock.
 #[derive(Debug)]
 pub struct ThreadedDevices<D: Devices + 'static> {
     session: Arc<Session<D>>,
 }
 
-/// What one bank and its waiters share.
+/// The state that one bank shares with its waiters.
 #[derive(Debug)]
 struct Session<D> {
     devices: Arc<Mutex<D>>,
@@ -44,7 +44,7 @@ impl<D: Devices> Session<D> {
         self.devices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Moves the devices on to the next completion, if anything is in flight.
+    /// Advances the devices to the next completion, if anything is in flight.
     fn advance(&self) {
         let mut completions = Vec::new();
         self.lock().wait(&mut completions);
@@ -53,13 +53,13 @@ impl<D: Devices> Session<D> {
 }
 
 impl<D: Devices + 'static> ThreadedDevices<D> {
-    /// The bank `devices`, with nothing in flight.
+    /// Shares the bank `devices`, which has nothing in flight.
     #[must_use]
     pub fn new(devices: D) -> Self {
         Self { session: Session::over(Arc::new(Mutex::new(devices))) }
     }
 
-    /// Gives access to the bank below, such as to have it fail.
+    /// Gives access to the underlying bank, for example to inject faults.
     pub fn with<R>(&self, look: impl FnOnce(&mut D) -> R) -> R {
         look(&mut self.session.lock())
     }
@@ -99,7 +99,7 @@ impl<D: Devices + 'static> Devices for ThreadedDevices<D> {
     fn submit(&mut self, request: Request) {
         self.session.completions.expect();
         self.session.lock().submit(request);
-        // Whoever waits moves the devices on.
+        // The waiter advances the devices.
         self.session.completions.end_wait();
     }
 
@@ -131,11 +131,11 @@ impl<D: Devices + 'static> Bank for ThreadedDevices<D> {
 
     fn description(&self, device: DeviceId) -> DeviceDescription {
         let name = format!("memory-{}", device.0);
-        let reasons = vec!["in the memory of the process, with which it ends".to_owned()];
+        let reasons = vec!["in memory: lost when the process ends".to_owned()];
         DeviceDescription { name, engine: "memory", direct: true, reasons }
     }
 
-    /// As fast as memory, about.
+    /// Approximately that of memory.
     fn profile(&self, device: DeviceId) -> Option<DeviceProfile> {
         Some(DeviceProfile {
             sequential_read_bytes_per_second: MEMORY_BYTES_PER_SECOND,

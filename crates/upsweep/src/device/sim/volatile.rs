@@ -1,11 +1,12 @@
-//! Which bytes of a hostile bank are on stable media, and which would be at risk in a power cut.
+//! Tracks which bytes of a hostile bank are on stable media and which are at risk in a power cut.
 //!
-//! The bank below holds what reads see. For every sector whose content is not certain to survive,
-//! this holds the certain content and, in the order of completion, the versions written since.
+//! The underlying bank has the content that reads return. For every sector whose content is not
+//! certain to survive, this module keeps the certain content and the versions written since, in
+//! order of completion.
 //!
-//! Invariants: a sector without an entry is stable as it is; an entry exists exactly while a write
-//! to its sector is in flight or not stable. A power cut leaves each sector with its stable content
-//! or with one of the versions at risk, never with a mixture or with anything else.
+//! Invariants: a sector without an entry is stable; an entry exists exactly while a write to its
+//! sector is in flight or not stable. A power cut leaves each sector with its stable content or
+//! with one of the versions at risk, never with a mixture or anything else.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +14,10 @@ use super::Simulated;
 use crate::device::random::SplitMix64;
 use crate::device::{DeviceId, WriteMode};
 
-/// Bytes that a device writes in whole or not at all, whatever its logical block.
+/// Unit that a device writes atomically, in bytes, whatever its logical block.
 pub(super) const SECTOR_BYTES: usize = 512;
 
-/// An order that no flush covers: the version is never certain to become stable.
+/// A completion number that no flush covers: the version never becomes certain.
 const NEVER: u64 = u64::MAX;
 
 /// What a power cut did.
@@ -24,11 +25,11 @@ const NEVER: u64 = u64::MAX;
 pub struct PowerCut {
     /// Requests in flight that vanished.
     pub requests_in_flight: usize,
-    /// Writes at risk that survived in whole.
+    /// Writes at risk that survived completely.
     pub writes_kept: usize,
     /// Writes at risk of which nothing survived.
     pub writes_lost: usize,
-    /// Writes at risk of which any subset of sectors survived.
+    /// Writes at risk of which a random subset of sectors survived.
     pub writes_torn: usize,
 }
 
@@ -109,8 +110,8 @@ impl Volatile {
         });
     }
 
-    /// Notes that a write has failed. By coin, each sector of it is visible in `bank` all the
-    /// same; no flush makes that certain.
+    /// Notes that a write has failed. Each of its sectors becomes visible in `bank` nevertheless
+    /// with a probability of one half; no flush makes it certain.
     pub(super) fn fail(
         &mut self,
         write: &Write,
@@ -128,14 +129,14 @@ impl Volatile {
         });
     }
 
-    /// Notes that a write is over without any effect.
+    /// Notes that a write has ended without any effect.
     pub(super) fn abandon(&mut self, write: &Write) {
         self.end(write, |_, _| {});
     }
 
     fn end(&mut self, write: &Write, mut each: impl FnMut(&mut Sector, &[u8])) {
         for (place, bytes) in sectors(write.device, write.offset, &write.bytes) {
-            let sector = self.sectors.get_mut(&place).expect("entered when the write began");
+            let sector = self.sectors.get_mut(&place).expect("added when the write began");
             sector.writes_in_flight -= 1;
             each(sector, bytes);
             if sector.is_certain() {
@@ -144,7 +145,7 @@ impl Volatile {
         }
     }
 
-    /// The mark that a flush submitted now covers.
+    /// The last completion that a flush submitted now covers.
     pub(super) fn mark(&self) -> u64 {
         self.completed
     }
@@ -157,7 +158,7 @@ impl Volatile {
                 if let Some(latest) = sector.versions.iter().rfind(covered) {
                     sector.stable.clone_from(&latest.bytes);
                     let completed = latest.completed;
-                    // What failed before the latest stable version is overwritten by it.
+                    // The latest stable version overwrites failed writes before it.
                     let position = sector.versions.iter().rposition(|v| v.completed == completed);
                     sector.versions.drain(..=position.expect("just found"));
                 }
@@ -166,8 +167,8 @@ impl Volatile {
         });
     }
 
-    /// Notes that a flush with this mark has failed: the writes it was to cover stay at risk for
-    /// ever, as an operating system may take them for clean and not try again.
+    /// Notes that a flush with this mark has failed. The writes that it should have covered stay at
+    /// risk forever, because an operating system may consider them clean and not write them again.
     pub(super) fn flush_failed(&mut self, device: DeviceId, mark: u64) {
         for (place, sector) in &mut self.sectors {
             let versions = sector.versions.iter_mut().filter(|_| place.0 == device);
@@ -177,7 +178,7 @@ impl Volatile {
         }
     }
 
-    /// Forgets what a discarded range held: it is as it is.
+    /// Notes that a range was discarded: its content in `bank` is certain.
     pub(super) fn discarded(
         &mut self,
         device: DeviceId,
@@ -212,8 +213,8 @@ impl Volatile {
         }
     }
 
-    /// Decides, for each write at risk, what the media hold after a power cut, and puts that into
-    /// `bank`. `in_flight` are the writes that have not completed.
+    /// Decides which writes at risk survive a power cut, and puts the result into `bank`.
+    /// `in_flight` are the writes that have not completed.
     pub(super) fn power_cut(
         &mut self,
         in_flight: Vec<Write>,

@@ -1,4 +1,4 @@
-//! What every implementation of [`Devices`] must do, run over each of them.
+//! The conformance suite of [`Devices`], run on every implementation.
 
 #![expect(clippy::disallowed_methods, reason = "tests of real files and threads")]
 
@@ -12,8 +12,8 @@ const DEVICE: DeviceId = DeviceId(0);
 /// Whether every bank of the tests can discard.
 const HOLES: bool = cfg!(all(target_os = "linux", not(feature = "generic-unix")));
 
-/// Runs the suite; `open` gives a fresh bank whose device 0 is growable, has [`SIZE`] bytes, and
-/// takes I/O of 4 KiB.
+/// Runs the suite; `open` returns a new bank whose device 0 is growable, has [`SIZE`] bytes, and
+/// supports I/O of 4 KiB.
 pub(crate) fn suite<D: Devices>(mut open: impl FnMut() -> D) {
     round_trip(&mut open());
     many_in_flight(&mut open());
@@ -35,7 +35,7 @@ fn round_trip(devices: &mut dyn Devices) {
 }
 
 fn many_in_flight(devices: &mut dyn Devices) {
-    // More than any implementation keeps in flight below itself, so that its own queue is used.
+    // More than any implementation passes on at once, so that its own queue is used.
     let count = 1500_u64;
     let place = |token: u64| (token % 256) * 4096;
     for token in 0..256 {
@@ -90,7 +90,7 @@ fn allocate(devices: &mut dyn Devices) {
     assert_eq!(devices.geometry(DEVICE).size_bytes, SIZE);
     assert!(devices.geometry(DEVICE).growable);
     write_alone(devices, DEVICE, SIZE - 4096, filled(4096, 8)).expect("written");
-    // A part is there already, and keeps its bytes.
+    // Part of the range is allocated already, and keeps its bytes.
     let allocate = Operation::Allocate { offset: SIZE - 8192, bytes: SIZE + 8192 };
     run_alone(devices, DEVICE, allocate).expect("allocated");
     assert_eq!(devices.geometry(DEVICE).size_bytes, 2 * SIZE);
@@ -110,7 +110,7 @@ fn flush_and_discard(devices: &mut dyn Devices) {
     assert!(run_alone(devices, DEVICE, Operation::Flush).expect("flushed").is_none());
     let discard = Operation::Discard { offset: 4096, bytes: 8192 };
     let discarded = run_alone(devices, DEVICE, discard);
-    // A host may not know holes; Linux and all other banks do.
+    // A host may not support holes; Linux and all other banks do.
     if HOLES {
         assert!(discarded.expect("discarded").is_none());
     }
@@ -206,7 +206,7 @@ fn thread_pool() {
 
 #[test]
 fn io_uring() {
-    // Where the kernel refuses it, there is nothing to test but that this is said.
+    // Where the kernel refuses it, only the error can be tested.
     match HostDevices::open(
         &[],
         HostOptions { engine: EngineChoice::IoUring, ..HostOptions::default() },

@@ -56,7 +56,7 @@ struct Written {
     completed: Option<usize>,
 }
 
-/// What may be on the media, worked out from requests and completions alone.
+/// What may be on the media, derived from requests and completions alone.
 #[derive(Debug, Default)]
 struct Oracle {
     writes: Vec<Written>,
@@ -172,7 +172,7 @@ fn stamps(devices: &mut HostileDevices, oracle: &Oracle) -> Vec<(u64, u64)> {
     stamps.collect()
 }
 
-/// What a power cut would leave is what one may leave, and nothing has happened.
+/// Checks that the copy after a power cut is an allowed state, and that the devices are unchanged.
 fn copy_and_compare(devices: &HostileDevices, seed: u64, oracle: &Oracle) {
     let (before, in_flight) = (devices.bank().digest(), devices.in_flight());
     let mut copy = devices.copy_after_power_cut(seed ^ 1);
@@ -329,7 +329,7 @@ fn a_full_device() {
     assert_eq!(allocate(SIZE, SIZE), Ok(()));
     assert_eq!(allocate(2 * SIZE, 4096), Err(DeviceError::NoSpace));
     assert_eq!(allocate(0, 2 * SIZE), Ok(()), "it has all of this");
-    // Others take what a hole has given away.
+    // Other files take the space that a hole has freed.
     let hole = Operation::Discard { offset: 65_536, bytes: 8192 };
     run_alone(&mut devices, DEVICE, hole).expect("discarded");
     devices.set_capacity(DEVICE, 2 * SIZE - 4096);

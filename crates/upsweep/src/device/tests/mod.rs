@@ -1,5 +1,5 @@
-//! Tests of the device layer: one conformance suite over every implementation, and what is
-//! particular to each.
+//! Tests of the device layer: one conformance suite for all implementations, and specific tests of
+//! each.
 
 mod conformance;
 mod hostile;

@@ -1,4 +1,4 @@
-//! The probe, on banks whose speed is known.
+//! The probe, on banks of known speed.
 
 use std::time::Duration;
 

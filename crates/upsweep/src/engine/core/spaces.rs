@@ -95,7 +95,9 @@ impl Core {
     /// for large values if `large_values`. It exists once the returned sequence is durable.
     ///
     /// # Errors
-    /// A bad or taken name, an unknown format; [`RetryError::Busy`] when the log has no room.
+    /// [`RequestError::BadTableName`]; [`RequestError::TableMismatch`] if the name is taken;
+    /// [`RequestError::UnknownFormat`]; [`RetryError::Busy`] when the log has no room, or another
+    /// structure of this name is being created.
     pub fn create_space(
         &mut self,
         name: &str,
@@ -140,8 +142,9 @@ impl Core {
     /// name. (Rodeh, section 1: several roots share their pages.)
     ///
     /// # Errors
-    /// [`RequestError::NoTable`]; a bad or taken name; [`RetryError::Busy`] when the log has no
-    /// room.
+    /// [`RequestError::NoTable`]; [`RequestError::BadTableName`]; [`RequestError::TableMismatch`]
+    /// if the name is taken; [`RetryError::Busy`] when the log has no room, or another structure of
+    /// this name is being created.
     pub fn clone_space(&mut self, source: SpaceId, name: &str) -> Result<(SpaceId, Seq), Error> {
         self.base.gate.check_open()?;
         self.check_new_name(name)?;
@@ -160,8 +163,8 @@ impl Core {
     /// space.
     ///
     /// # Errors
-    /// [`RequestError::NoTable`]; a bad or taken name of the snapshot; [`RetryError::Busy`] when
-    /// the log has no room.
+    /// [`RequestError::NoTable`]; [`RequestError::BadSnapshotName`];
+    /// [`RequestError::SnapshotExists`]; [`RetryError::Busy`] when the log has no room.
     pub fn create_snapshot(
         &mut self,
         name: Option<&str>,

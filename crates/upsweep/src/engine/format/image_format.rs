@@ -106,7 +106,7 @@ pub fn encode_parts(identity: &Identity<'_>, body: [&[u8]; 2], out: &mut [u8]) {
 /// Checks an image against its expected identity and returns the range of its body in `bytes`.
 ///
 /// # Errors
-/// A readable description of the difference.
+/// A description of the damage or of the difference, as text for people.
 pub fn decode(bytes: &[u8], expected: &Identity<'_>) -> Result<std::ops::Range<usize>, String> {
     let (found, body) = parse(bytes).map_err(|error| error.to_string())?;
     if found.store != expected.store {

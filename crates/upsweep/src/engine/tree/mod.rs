@@ -489,7 +489,7 @@ impl Trees {
     /// Recounts all references, from the roots and the condemned nodes.
     ///
     /// # Errors
-    /// A readable description of the problem: the trees are damaged.
+    /// A description of the damage to the trees, as text for people.
     pub fn restore_references(
         &mut self,
         roots: &[NodeId],

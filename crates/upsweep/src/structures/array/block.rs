@@ -130,7 +130,7 @@ fn set_cell(cell: &mut [u8], bytes: Option<&[u8]>) {
 /// Refused updates change nothing: the sweep will report them.
 ///
 /// # Errors
-/// What is wrong with the body.
+/// A description of the damage to the body: report it as damage.
 pub fn cell(
     kind: CellKind,
     body: Option<&[u8]>,
@@ -148,7 +148,7 @@ pub fn cell(
 /// The bytes of a cell with one update applied.
 ///
 /// # Errors
-/// Why it is refused.
+/// The reason if the update is refused.
 pub(super) fn updated(
     kind: CellKind,
     modifiers: &Modifiers,

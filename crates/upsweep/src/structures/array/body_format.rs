@@ -119,7 +119,7 @@ impl<'a> Body<'a> {
     /// Checks header, lengths and bits. Cost: a pass over the bits.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the damage to the body: report it as damage.
     pub fn parse(kind: CellKind, body: &'a [u8]) -> Result<Self, String> {
         if body.is_empty() {
             return Ok(Self { kind, bitmap: &[], cells: &[] });

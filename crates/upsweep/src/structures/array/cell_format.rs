@@ -103,7 +103,7 @@ impl CellKind {
     /// The cell for a value.
     ///
     /// # Errors
-    /// Why the value does not fit, for people.
+    /// The reason if the value does not fit, as text for people.
     pub(crate) fn cell_of(self, value: ValueRef<'_>) -> Result<&[u8], String> {
         let (kind, bytes, cell_bytes) = (value.kind, value.bytes, self.cell_bytes());
         let is_number = kind != ValueKind::Bytes;

@@ -79,7 +79,7 @@ impl<T: Cell> ArrayScan<T> {
 /// The body of a block with all updates that wait for it.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of the damage to the body: report it as damage.
 pub(super) fn body_of(
     kind: CellKind,
     modifiers: &Modifiers,

@@ -107,7 +107,7 @@ fn checksum(number: u64, header: &[u8], records: &[u8]) -> u32 {
 /// Reads the header of a frame, so that its reader knows how many bytes follow.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of the problem if the lengths are impossible: report the file as damaged.
 pub fn decode_header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, String> {
     let word = |at: usize| {
         let bytes = bytes[at..].first_chunk().expect("three words are a header");
@@ -128,7 +128,7 @@ pub fn decode_header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, String> {
 /// Reads the records of frame `number`, counted from 0; `bytes` are those after its header.
 ///
 /// # Errors
-/// What is wrong with them.
+/// A description of the problem if the checksum or a record is invalid: report the file as damaged.
 pub fn decode_records(
     number: u64,
     header: &Header,

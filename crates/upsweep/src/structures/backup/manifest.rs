@@ -137,7 +137,7 @@ impl Manifest {
     /// The text of its file.
     ///
     /// # Errors
-    /// Why it cannot be written, such as a path that is no text.
+    /// The reason if it cannot be written, such as a path that is not UTF-8.
     pub(super) fn encode(&self) -> Result<Vec<u8>, String> {
         let failed = |error: serde_json::Error| error.to_string();
         let content = serde_json::to_vec(self).map_err(failed)?;
@@ -151,7 +151,7 @@ impl Manifest {
     /// The manifest of a text.
     ///
     /// # Errors
-    /// Offset in bytes, and what is wrong there.
+    /// The offset of the problem in bytes, and its description: report the file as damaged.
     pub(super) fn decode(text: &[u8]) -> Result<Self, (u64, String)> {
         let malformed = |error: serde_json::Error| {
             let before: usize = text

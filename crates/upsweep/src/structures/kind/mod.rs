@@ -70,7 +70,7 @@ pub trait StructureKind: Send + Sync {
     /// Checks a record of a backup before it is restored to a structure with these parameters.
     ///
     /// # Errors
-    /// Why it is not a valid record.
+    /// The reason if the record is invalid; the restore then fails with it.
     fn check_record(&self, parameters: &str, key: &[u8], value: &Value) -> Result<(), String> {
         let _ = (parameters, key, value);
         Ok(())
@@ -79,7 +79,7 @@ pub trait StructureKind: Send + Sync {
     /// Fills a new structure with all records of a backup. By default puts each.
     ///
     /// # Errors
-    /// That of a record, or of the store.
+    /// The error of reading a record, or of the store when it is put.
     fn restore(
         &self,
         space: &OpenSpace,

@@ -232,7 +232,7 @@ pub(super) fn stored_apart(kind: ValueKind, bytes: &[u8], lifetime: Lifetime) ->
 /// The value in the companion block `body` to which a leaf refers by kind, length and checksum.
 ///
 /// # Errors
-/// A description of the difference.
+/// A description of the damage if length, checksum or kind differ from those in the leaf.
 pub(super) fn large_value<'a>(
     body: &'a [u8],
     kind: ValueKind,

@@ -116,7 +116,7 @@ impl<'a> Leaf<'a> {
     /// Checks the outer lengths of `body`; records are checked when they are read.
     ///
     /// # Errors
-    /// What is wrong.
+    /// A description of the damage if the lengths contradict each other.
     pub fn parse(body: &'a [u8]) -> Result<Self, String> {
         if body.is_empty() {
             return Ok(Self { records: &[], slots: &[], count: 0 });
@@ -157,7 +157,7 @@ impl<'a> Leaf<'a> {
     /// expire; the end of `range` if there is none. Cost: a step per record.
     ///
     /// # Errors
-    /// What is wrong with a record on the way.
+    /// A description of the damage if a record that is read is malformed.
     pub fn first_expired(&self, range: Range<usize>, expired_us: u64) -> Result<usize, String> {
         let end = range.end;
         for index in range {
@@ -187,7 +187,7 @@ impl<'a> Leaf<'a> {
     /// The record with this index.
     ///
     /// # Errors
-    /// What is wrong with it, or that there is none.
+    /// A description of the damage if the record is malformed or does not exist.
     pub fn record(&self, index: usize) -> Result<LeafRecord<'a>, String> {
         let (flags, key, value) = self.split(index).ok_or_else(|| self.bad(index))?;
         let kind = ValueKind::from_number(flags & !LARGE).ok_or_else(|| self.bad(index))?;
@@ -212,7 +212,7 @@ impl<'a> Leaf<'a> {
     /// The key of the record with this index.
     ///
     /// # Errors
-    /// What is wrong with it, or that there is none.
+    /// A description of the damage if the record is malformed or does not exist.
     #[inline]
     pub fn key(&self, index: usize) -> Result<&'a [u8], String> {
         self.split(index).map(|(_, key, _)| key).ok_or_else(|| self.bad(index))
@@ -234,7 +234,7 @@ impl<'a> Leaf<'a> {
     /// the order of the records. Cost: O(log d) comparisons where d is the distance from `from`.
     ///
     /// # Errors
-    /// What is wrong with a record on the way.
+    /// A description of the damage if a record that is read is malformed.
     pub fn lower_bound(
         &self,
         from: usize,
@@ -269,7 +269,7 @@ impl<'a> Leaf<'a> {
     /// The record that [`Leaf::lower_bound`] finds equal.
     ///
     /// # Errors
-    /// What is wrong with a record on the way.
+    /// A description of the damage if a record that is read is malformed.
     pub fn find(
         &self,
         compare: impl Fn(&'a [u8]) -> Ordering,

@@ -15,7 +15,7 @@ pub struct RawFormat;
 /// The value of a body; `None` if it is empty.
 ///
 /// # Errors
-/// What is wrong with the body.
+/// A description of the damage to the body: report it as damage.
 pub fn decode(body: &[u8]) -> Result<Option<ValueRef<'_>>, String> {
     let Some((number, bytes)) = body.split_first() else { return Ok(None) };
     let kind = ValueKind::from_number(*number)

@@ -60,7 +60,7 @@ impl Lookup<'_> {
 /// Cost: two binary searches and one call of a modifier per update of the key.
 ///
 /// # Errors
-/// A description of the damage to the body or the loaded value.
+/// A description of the damage to the body or the loaded value: report it as damage.
 pub fn get<'a, O: Order>(
     body: Option<&'a [u8]>,
     waiting: &[UpdateRef<'a>],
@@ -81,7 +81,7 @@ pub fn get<'a, O: Order>(
 /// never [`Lookup::NeedLarge`].
 ///
 /// # Errors
-/// What is wrong with the body: it is damaged.
+/// A description of the damage to the body: report it as damage.
 pub fn get_block<'a>(
     body: Option<&'a [u8]>,
     waiting: &[UpdateRef<'a>],
@@ -173,7 +173,7 @@ pub fn sort<O: Order>(waiting: &mut [UpdateRef<'_>]) {
 /// Cost: a search, then one step per record of the range up to the limits.
 ///
 /// # Errors
-/// What is wrong with the body: it is damaged.
+/// A description of the damage to the body: report it as damage.
 pub fn page<'a, O: Order>(
     body: Option<&'a [u8]>,
     waiting: &[UpdateRef<'a>],

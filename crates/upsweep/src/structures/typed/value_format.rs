@@ -34,7 +34,7 @@ pub trait Value: 'static {
     /// Appends the bytes of the value.
     ///
     /// # Errors
-    /// Why it cannot be encoded, as text for people.
+    /// The reason if the value cannot be encoded, as text for people.
     fn encode(value: Self::Ref<'_>, out: &mut Vec<u8>) -> Result<(), String>;
 
     /// The value that [`Value::encode`] or a modifier wrote; `None` if these are other bytes.

@@ -16,9 +16,10 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::{BlockLimits, OpenMode, OperatingSystem};
 
-/// Space without length: `fallocate` that fails may have extended the file in part.
+/// Reserves space without changing the length, because a failed `fallocate` could otherwise leave
+/// the file partly extended.
 pub(in super::super) const RESERVE_MODE: FallocateFlags = FallocateFlags::KEEP_SIZE;
-/// A hole, also behind the end.
+/// Punches a hole, also beyond the end of the file.
 pub(in super::super) const PUNCH_MODE: FallocateFlags =
     FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
 
@@ -51,7 +52,7 @@ impl OperatingSystem for System {
     fn discard_blocks(device: &File, offset: u64, bytes: u64) -> io::Result<()> {
         const BLKDISCARD: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 119);
         // SAFETY: BLKDISCARD takes a pointer to two 64-bit words, offset and length in bytes,
-        // which `Setter` passes; it writes no memory.
+        // which `Setter` passes. It does not write to memory.
         retry(|| unsafe {
             let range = rustix::ioctl::Setter::<BLKDISCARD, [u64; 2]>::new([offset, bytes]);
             rustix::ioctl::ioctl(device, range)
@@ -74,7 +75,7 @@ impl OperatingSystem for System {
             let text = std::fs::read_to_string(format!("{queue}/{name}")).ok()?;
             text.trim().parse::<u32>().ok()
         };
-        let bytes = |name| value(name).ok_or_else(|| format!("{queue} does not tell its {name}"));
+        let bytes = |name| value(name).ok_or_else(|| format!("{queue} does not report {name}"));
         Ok(BlockLimits {
             logical_bytes: bytes("logical_block_size")?,
             physical_bytes: bytes("physical_block_size")?,
@@ -83,7 +84,7 @@ impl OperatingSystem for System {
     }
 
     fn direct_alignment(file: &File) -> Option<u32> {
-        // STATX_DIOALIGN, known to the kernel from 6.1.
+        // STATX_DIOALIGN, since Linux 6.1.
         const DIOALIGN: StatxFlags = StatxFlags::from_bits_retain(0x2000);
         let stat = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, DIOALIGN).ok()?;
         let is_told = stat.stx_mask & DIOALIGN.bits() != 0;
@@ -94,7 +95,7 @@ impl OperatingSystem for System {
     }
 
     fn file_system_kind(file: &File) -> Option<u64> {
-        // The numbers have 32 bits, in a word whose width and sign depend on the processor.
+        // The types have 32 bits, in a word whose width and sign depend on the architecture.
         rustix::fs::fstatfs(file).ok().map(|found| u64::from(found.f_type as u32))
     }
 
@@ -103,15 +104,14 @@ impl OperatingSystem for System {
     }
 
     fn use_huge_pages(start: NonNull<u8>, bytes: usize) {
-        // A system without huge pages refuses, and all works without.
-        // SAFETY: the advice changes how the mapping, which is ours, is backed, and not what it
-        // holds.
+        // A system without huge pages refuses, which does no harm.
+        // SAFETY: the mapping is ours, and the advice does not change its content.
         let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
     }
 
-    /// From Linux 4.14.
+    /// Since Linux 4.14.
     fn clear_in_children(start: NonNull<u8>, bytes: usize) -> bool {
-        // SAFETY: the advice changes what a child finds there, and nothing in this process.
+        // SAFETY: the advice changes the content in children only, not in this process.
         unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxWipeOnFork) }.is_ok()
     }
 }

@@ -1,7 +1,7 @@
-//! The operating system: everything that is done differently from one to the next.
+//! The operating system: everything that differs between systems.
 //!
-//! [`Basics`] is what all systems have, [`OperatingSystem`] what each does in its own way or not at
-//! all, and [`System`] the one that `cfg` chooses:
+//! [`Basics`] has what all systems support, [`OperatingSystem`] what each does in its own way or
+//! not at all. [`System`] is the one that `cfg` selects:
 //!
 //! | file | system | state |
 //! |---|---|---|
@@ -10,8 +10,8 @@
 //! | `windows.rs` | Windows | written from documentation, never compiled there |
 //! | `posix.rs` | what Linux and other Unixes do alike | tested on Linux |
 //!
-//! By default a system says that it cannot do something, and callers have a path for that. What
-//! `std` does on every system is not here: locks, flushes (`sync_data`), lengths.
+//! The default implementations report `Unsupported`, which callers handle. What `std` does on every
+//! system is not here: locks, flushes (`sync_data`), lengths.
 
 #[cfg(all(target_os = "linux", not(feature = "generic-unix")))]
 mod linux;
@@ -37,58 +37,58 @@ pub(crate) use unix::System;
 #[cfg(windows)]
 pub(crate) use windows::System;
 
-/// How to open a file or block device that is there.
+/// How to open an existing file or block device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenMode {
-    /// For writing too.
+    /// For writing as well as reading.
     pub(crate) write: bool,
-    /// Past the page cache.
+    /// Bypassing the page cache.
     pub(crate) direct: bool,
-    /// It is a block device, which nobody else may use: `ResourceBusy` if somebody does.
+    /// As a block device that nobody else may use: `ResourceBusy` if somebody does.
     pub(crate) exclusive: bool,
 }
 
-/// What the system tells of the device below a file, or of a block device.
+/// What the system reports about a block device, or about the device that holds a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockLimits {
     /// Smallest unit of I/O in bytes.
     pub(crate) logical_bytes: u32,
-    /// Unit that the device writes without reading first, in bytes.
+    /// Smallest unit that the device writes without a read-modify-write, in bytes.
     pub(crate) physical_bytes: u32,
     /// Whether access time depends on distance.
     pub(crate) rotational: bool,
 }
 
-/// What the library asks of every operating system. All of it blocks the calling thread.
+/// What the library needs from every operating system. All calls block the calling thread.
 ///
-/// Errors are those of the system. Callers judge them by their kind: `Unsupported` where the
-/// system, the file system or this library cannot do it at all; `StorageFull`, `QuotaExceeded` and
-/// `FileTooLarge` for a lack of room.
+/// Errors are those of the system. Callers distinguish them by kind: `Unsupported` where the
+/// system, the file system or this library does not support the call; `StorageFull`,
+/// `QuotaExceeded` and `FileTooLarge` for a lack of space.
 pub(crate) trait Basics {
-    /// Error number of I/O that failed for no reason the system gave.
+    /// Error number of I/O that failed without one from the system.
     const IO_ERROR: i32;
-    /// Error number of what cannot be done here.
+    /// Error number of an unsupported call.
     const UNSUPPORTED: i32;
-    /// Error number of what was asked of a file that is closed.
+    /// Error number of a call on a closed file.
     const CLOSED: i32;
 
-    /// Makes an empty file where nothing may be yet. Others can read it at most.
+    /// Creates an empty file; the path must not exist. Other users can read it at most.
     fn create(path: &Path) -> io::Result<()>;
 
-    /// Makes the names of files in `folder` stable.
+    /// Makes the file names in `folder` stable.
     fn sync_folder(folder: &Path) -> io::Result<()>;
 
-    /// Reads some bytes at `offset`, none at the end of the file.
+    /// Reads some bytes at `offset`, or none at the end of the file.
     fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
 
     /// Writes some bytes at `offset`.
     fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<usize>;
 
-    /// Maps zeros at a multiple of `alignment`, a power of two; both are multiples of 64 KiB, which
-    /// is the largest page in use. `None` if there is no memory.
+    /// Maps `bytes` zeros at a multiple of `alignment`, a power of two. Both are multiples of
+    /// 64 KiB, the largest page size in use. `None` if there is no memory.
     fn map(bytes: usize, alignment: usize) -> Option<NonNull<u8>>;
 
-    /// Gives memory back.
+    /// Returns memory to the system.
     ///
     /// # Safety
     /// It came from [`Basics::map`] with these lengths, and nobody uses it any more.
@@ -99,21 +99,21 @@ pub(crate) trait Basics {
         None
     }
 
-    /// A number of the file system that a file lies on, which no other has on this machine.
+    /// An identifier of the file system that a file is on, unique on this machine.
     fn file_system(_found: &Metadata) -> Option<u64> {
         None
     }
 
-    /// The number of a file or folder in its file system: it keeps it when it is renamed, and a
-    /// copy has another.
+    /// The number of a file or folder in its file system. It survives a rename; a copy has a
+    /// different one.
     fn file_number(_found: &Metadata) -> Option<u64> {
         None
     }
 }
 
-/// What each system does in its own way, or cannot do: then it says so, which is the default.
+/// What each system does in its own way. The default is that it is not supported.
 pub(crate) trait OperatingSystem: Basics {
-    /// Opens what is at `path`. `Unsupported` or `InvalidInput` if there is no direct I/O on it.
+    /// Opens the file at `path`. `Unsupported` or `InvalidInput` if it does not support direct I/O.
     fn open(path: &Path, mode: OpenMode) -> io::Result<File>;
 
     /// As [`Basics::write_at`], and the bytes are on stable media when it returns.
@@ -121,40 +121,40 @@ pub(crate) trait OperatingSystem: Basics {
         Err(ErrorKind::Unsupported.into())
     }
 
-    /// Reserves space for a range of a file, in its holes and behind its end; what has space keeps
-    /// its bytes. May make the file as long as that. After an error the file is as long as before,
-    /// if its length did not change in the meantime.
+    /// Reserves space for a range of a file, in its holes and beyond its end; allocated space keeps
+    /// its content. May extend the file to the end of the range. After an error the file has its
+    /// previous length, unless another change of its length happened in the meantime.
     fn reserve(_file: &File, _offset: u64, _bytes: u64) -> io::Result<()> {
         Err(ErrorKind::Unsupported.into())
     }
 
-    /// Makes a range of a file a hole, which reads as zeros and takes no space.
+    /// Makes a range of a file a hole, which reads as zeros and occupies no space.
     fn punch_hole(_file: &File, _offset: u64, _bytes: u64) -> io::Result<()> {
         Err(ErrorKind::Unsupported.into())
     }
 
-    /// Tells a block device that a range holds nothing of value.
+    /// Tells a block device that the content of a range is no longer needed.
     fn discard_blocks(_device: &File, _offset: u64, _bytes: u64) -> io::Result<()> {
         Err(ErrorKind::Unsupported.into())
     }
 
-    /// Whether this is a block device that can be opened as a device of a bank.
+    /// Whether this is a block device that a bank can use.
     fn is_block_device(_found: &Metadata) -> bool {
         false
     }
 
-    /// The limits of what is below, or in words why they are unknown.
+    /// The limits of the underlying device, or as text why they are unknown.
     fn block_limits(_found: &Metadata) -> Result<BlockLimits, String> {
-        Err("this system does not tell the sizes of blocks".to_owned())
+        Err("this system does not report block sizes".to_owned())
     }
 
-    /// The alignment in bytes that direct I/O on `file` needs, 0 if there is none after all;
-    /// `None` if the system does not tell.
+    /// The alignment in bytes that direct I/O on `file` needs, 0 if the file does not support it;
+    /// `None` if the system does not report it.
     fn direct_alignment(_file: &File) -> Option<u32> {
         None
     }
 
-    /// The kind of file system that `file` lies on, by the number that Linux gives it.
+    /// The type of the file system that `file` is on, by the number that Linux has for it.
     fn file_system_kind(_file: &File) -> Option<u64> {
         None
     }
@@ -164,17 +164,17 @@ pub(crate) trait OperatingSystem: Basics {
         None
     }
 
-    /// Asks that huge pages back the memory, which came from [`Basics::map`].
+    /// Asks the system to back memory from [`Basics::map`] by huge pages.
     fn use_huge_pages(_start: NonNull<u8>, _bytes: usize) {}
 
-    /// Asks that children of this process find zeros in the memory, which came from
-    /// [`Basics::map`]. Whether they will.
+    /// Asks the system to clear memory from [`Basics::map`] in children of this process. Returns
+    /// whether it will.
     fn clear_in_children(_start: NonNull<u8>, _bytes: usize) -> bool {
         false
     }
 }
 
-/// Fills `bytes` from `offset`; `UnexpectedEof` if the file ends before.
+/// Fills `bytes` from `offset`; `UnexpectedEof` if the file is too short.
 pub(super) fn read_exact_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
@@ -211,7 +211,7 @@ pub(super) fn write_all_at(
     Ok(())
 }
 
-/// Memory straight from the system, all zeros at first, which has one owner.
+/// Memory mapped from the system, initially zero, with one owner.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
@@ -245,8 +245,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with these lengths, and whoever refers to it does so no longer than
-        // its owner lives.
+        // SAFETY: it was mapped with these lengths, and no reference to it outlives its owner.
         unsafe { System::unmap(self.start, self.bytes, self.alignment) };
     }
 }

@@ -1,4 +1,4 @@
-//! What Linux and the other Unixes do alike: the basics.
+//! [`Basics`] of Linux and the other Unixes.
 
 #![expect(clippy::disallowed_methods, reason = "the file device opens and reads files")]
 
@@ -13,7 +13,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use super::{Basics, System};
 
-/// Unit in which `stat` counts what is allocated for a file, in bytes.
+/// Unit in which `stat` counts the space allocated for a file, in bytes.
 const STAT_BLOCK_BYTES: u64 = 512;
 
 impl Basics for System {
@@ -38,31 +38,31 @@ impl Basics for System {
         file.write_at(bytes, offset)
     }
 
-    /// Maps more than is asked for, and gives back what lies before and after the aligned part.
+    /// Maps more than requested, and unmaps what lies before and after the aligned part.
     fn map(bytes: usize, alignment: usize) -> Option<NonNull<u8>> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         let mapped_bytes = bytes.checked_add(alignment)?;
-        // SAFETY: a new private mapping, at an address that the system chooses, touches nothing of
-        // ours.
+        // SAFETY: a new private mapping, at an address that the system chooses, affects no other
+        // memory.
         let mapped =
             unsafe { mmap_anonymous(std::ptr::null_mut(), mapped_bytes, protection, flags) };
         let mapped = mapped.ok()?.cast::<u8>();
         let before = mapped.addr().next_multiple_of(alignment) - mapped.addr();
-        // SAFETY: `before` is below `alignment`, so both places are inside of the new mapping.
+        // SAFETY: `before` is below `alignment`, so both places are inside the new mapping.
         let (start, end) = unsafe { (mapped.add(before), mapped.add(before + bytes)) };
-        // SAFETY: these are the two ends of the new mapping, which nobody has seen.
+        // SAFETY: these are the two ends of the new mapping, which nobody else uses.
         let trimmed = unsafe {
             [(mapped, before), (end, alignment - before)]
                 .map(|(start, bytes)| if bytes > 0 { munmap(start.cast(), bytes) } else { Ok(()) })
         };
-        debug_assert!(trimmed.iter().all(Result::is_ok), "a mapping of our own can be unmapped");
+        debug_assert!(trimmed.iter().all(Result::is_ok), "our own mapping can be unmapped");
         NonNull::new(start)
     }
 
     unsafe fn unmap(start: NonNull<u8>, bytes: usize, _alignment: usize) {
-        // SAFETY: the caller says that the mapping is of this length and that nobody uses it.
+        // SAFETY: the caller promises that the mapping has this length and that nobody uses it.
         let unmapped = unsafe { munmap(start.as_ptr().cast(), bytes) };
-        debug_assert!(unmapped.is_ok(), "a mapping of our own can be unmapped");
+        debug_assert!(unmapped.is_ok(), "our own mapping can be unmapped");
     }
 
     fn allocated_bytes(found: &Metadata) -> Option<u64> {

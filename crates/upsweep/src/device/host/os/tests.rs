@@ -1,4 +1,4 @@
-//! What every operating system must do, on the one that the tests run on.
+//! Tests of the requirements on every operating system, on the one that runs them.
 
 #![expect(clippy::disallowed_methods, reason = "tests of real files")]
 

@@ -1,9 +1,9 @@
-//! Unixes other than Linux: macOS and the BSDs, with calls that they have in common.
+//! Unixes other than Linux: macOS and the BSDs, through calls that they have in common.
 //!
-//! I/O goes through the page cache, to files only, and a sync follows every stable write: direct
-//! I/O, holes, durable writes and exclusive use of raw devices have no call in common. Space is
-//! reserved on FreeBSD. On macOS the sync of `std` is `F_FULLFSYNC`, which empties the cache of the
-//! drive.
+//! Only files are supported, through the page cache, and a sync follows every stable write: there
+//! are no common calls for direct I/O, holes, durable writes and exclusive use of raw devices.
+//! Space is reserved on FreeBSD. On macOS the sync of `std` is `F_FULLFSYNC`, which also flushes
+//! the cache of the drive.
 
 #![expect(clippy::disallowed_methods, reason = "the file device opens and reads files")]
 
@@ -25,8 +25,8 @@ impl OperatingSystem for System {
         OpenOptions::new().read(true).write(mode.write).open(path)
     }
 
-    /// Not on macOS, where the call also shortens files, nor on NetBSD and OpenBSD, which have
-    /// none.
+    /// Not on macOS, where the call also shortens files, nor on NetBSD and OpenBSD, which do not
+    /// have it.
     #[cfg(any(target_os = "freebsd", target_os = "linux"))]
     fn reserve(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
@@ -37,7 +37,7 @@ impl OperatingSystem for System {
             match fallocate(file, FallocateFlags::empty(), offset, bytes) {
                 Ok(()) => return Ok(()),
                 Err(Errno::INTR) => {}
-                // So ZFS refuses, as it writes everything to new places.
+                // ZFS refuses with this, because it writes everything to new places.
                 Err(Errno::INVAL) => return Err(ErrorKind::Unsupported.into()),
                 Err(errno) => {
                     if file.metadata()?.len() > present {

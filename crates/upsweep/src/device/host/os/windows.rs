@@ -1,9 +1,9 @@
 //! Windows, through `std` alone.
 //!
-//! A sync (`FlushFileBuffers`) follows every stable write. Files only: raw devices and holes need
-//! calls that `std` does not have, and so do the numbers of files and the CPU time. NTFS takes the
-//! space of a file when it becomes longer. Positioned I/O on one file is serialised by the system,
-//! as `std` opens files for synchronous use.
+//! A sync (`FlushFileBuffers`) follows every stable write. Only files are supported: raw devices
+//! and holes need calls that `std` does not have, and so do file numbers and CPU time. NTFS
+//! allocates the space of a file when the file is extended. The system serialises positioned I/O on
+//! one file, because `std` opens files for synchronous use.
 
 #![expect(clippy::disallowed_methods, reason = "the file device opens and reads files")]
 
@@ -16,8 +16,8 @@ use std::ptr::NonNull;
 
 use super::{Basics, OpenMode, OperatingSystem};
 
-/// Past the page cache. Offsets, lengths and memory are then to be aligned to sectors, as blocks of
-/// 4096 bytes are.
+/// Bypasses the page cache. Offsets, lengths and memory must then be aligned to sectors, as blocks
+/// of 4096 bytes are.
 const FILE_FLAG_NO_BUFFERING: u32 = 0x2000_0000;
 
 /// See the module.
@@ -31,12 +31,12 @@ impl Basics for System {
     /// `ERROR_INVALID_HANDLE`.
     const CLOSED: i32 = 6;
 
-    /// Who may read it is what the folder says.
+    /// The file inherits its permissions from the folder.
     fn create(path: &Path) -> io::Result<()> {
         File::create_new(path).map(drop)
     }
 
-    /// NTFS logs names in their order, and `std` opens no folder.
+    /// Does nothing: NTFS logs changes of names in order, and `std` cannot open a folder.
     fn sync_folder(_folder: &Path) -> io::Result<()> {
         Ok(())
     }
@@ -60,7 +60,7 @@ impl Basics for System {
 
     unsafe fn unmap(start: NonNull<u8>, bytes: usize, alignment: usize) {
         let layout = Layout::from_size_align(bytes, alignment);
-        // SAFETY: the caller says that `map` gave this memory for these lengths.
+        // SAFETY: the caller promises that this memory came from `map` with these lengths.
         unsafe { std::alloc::dealloc(start.as_ptr(), layout.expect("as it was mapped")) };
     }
 }
