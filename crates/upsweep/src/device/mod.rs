@@ -33,6 +33,7 @@ pub use host::{EngineChoice, HostDevices, HostOptions, HostPath};
 pub use joined::JoinedDevices;
 pub use probe::{BlockWrites, DeviceProfile, ScratchRange, probe, probe_block_writes};
 pub use process::Process;
+pub use sim::drive;
 pub use sim::{
     FailureKind, FaultRange, Faults, HostileDevices, LatencyModel, MemoryDevices, PowerCut,
     Simulated, ThreadedDevices, VirtualClock,

@@ -1,6 +1,7 @@
-//! Simulated devices: in memory and virtual time, with injected faults, and wrapped for use by
-//! several threads.
+//! Simulated devices: memory and rotating drives in virtual time, with injected faults, and wrapped
+//! for use by several threads.
 
+pub mod drive;
 mod holes;
 mod hostile;
 mod memory;
