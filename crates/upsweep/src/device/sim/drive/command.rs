@@ -78,7 +78,9 @@ impl Path {
             sent += piece.sectors;
         }
         if command.direction == Direction::Write {
-            self.bus_free_ms = self.bus_free_ms.max(begin_ms + f64::from(sent) * self.sector_ms());
+            // Its data crosses once the bus is free, as for `ready_ms`.
+            let from_ms = begin_ms.max(self.bus_free_ms);
+            self.bus_free_ms = from_ms + f64::from(sent) * self.sector_ms();
         }
         self.previous = command.direction;
         served.media_end_ms = now_ms;

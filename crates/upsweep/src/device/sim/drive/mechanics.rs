@@ -2,7 +2,7 @@
 //!
 //! The angle under the head is a function of the time alone: the phase never resets. Everything is
 //! in milliseconds, as `f64`; the same calls give the same bits on every platform, because only
-//! `+ - * /`, `sqrt` and `floor` are used.
+//! `+ - * /`, `sqrt`, `floor` and `ceil` are used.
 
 use super::description::{DriveDescription, Mechanics, SeekCurve, Start};
 use super::layout::Piece;
@@ -162,7 +162,7 @@ impl Piece {
     }
 }
 
-/// The part of a number above the next whole one below it.
+/// The fractional part of a number: at least 0, below 1.
 fn fraction(number: f64) -> f64 {
     let part = number - number.floor();
     // A negative number just below a whole one is rounded up to it.
