@@ -54,12 +54,8 @@ impl Bank {
 
     /// When the next request completes, in microseconds.
     #[must_use]
-    pub fn next_completion_us(&self) -> Option<u64> {
-        if self.dead.is_empty() {
-            self.devices.bank().next_completion_us()
-        } else {
-            Some(self.now_us())
-        }
+    pub fn next_event_us(&self) -> Option<u64> {
+        if self.dead.is_empty() { self.devices.bank().next_event_us() } else { Some(self.now_us()) }
     }
 
     /// Advances the time.

@@ -344,7 +344,7 @@ impl World {
         let now = self.bank.now_us();
         let job = self.jobs.iter().map(|job| job.0).filter(|&due| due > now).min();
         let deadline = self.core().deadline_us().map(|at| at.max(now + 1));
-        [self.bank.next_completion_us(), job, deadline].into_iter().flatten().min()
+        [self.bank.next_event_us(), job, deadline].into_iter().flatten().min()
     }
 
     /// Advances the time to the next event; `false` if there is none.
@@ -449,7 +449,7 @@ impl World {
         let Some(core) = &self.core else { return Ok(()) };
         self.full.look(core, now);
         let is_written = self.performers.iter().any(Performer::is_write);
-        let in_flight = self.bank.next_completion_us().is_some() || is_written;
+        let in_flight = self.bank.next_event_us().is_some() || is_written;
         if in_flight || !self.arrived.is_empty() || !self.jobs.is_empty() {
             return Ok(());
         }

@@ -184,7 +184,7 @@ impl Machine {
         // The driver returns at once, which takes it some time.
         let deadline = self.core.deadline_us().map(|at| at.max(self.now_us() + 1));
         let job = self.working.iter().map(|(due, _)| *due).min();
-        [self.devices.next_completion_us(), job, deadline].into_iter().flatten().min()
+        [self.devices.next_event_us(), job, deadline].into_iter().flatten().min()
     }
 
     /// Advances the time to `us`, at most to the next event, and handles what is due then.

@@ -1,9 +1,8 @@
 //! A bank of devices in memory and in virtual time: deterministic, without clock or threads.
 //!
 //! Time advances only in [`Devices::wait`], which moves it to the next completion, and in
-//! [`MemoryDevices::advance_to`]. Every device transfers one request at a time, in order of
-//! submission, and adds a fixed latency and a seeded jitter ([`LatencyModel`]); with a jitter above
-//! zero, requests can overtake each other.
+//! [`MemoryDevices::advance_to`]. A device takes its time as a [`LatencyModel`] says, one request
+//! after another, or as a simulated [`Drive`] does.
 //!
 //! Invariants: a request takes effect when it completes and not before; completions are delivered
 //! in order of time, and at equal times in order of submission; equal seeds and equal calls give
@@ -16,13 +15,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::drive::{Drive, Rotating};
 use super::holes::Holes;
 use super::pages::Pages;
+use super::timing::{Demand, Latency, Scheduled, Timing};
 use crate::device::random::SplitMix64;
 use crate::device::{Completion, DeviceError, DeviceId, Devices, Geometry, Operation, Request};
 
 /// How long a request takes: the transfers of earlier requests and its own, plus `base_us`, plus up
-/// to `jitter_us`.
+/// to `jitter_us`; with a jitter above zero, requests can overtake each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LatencyModel {
     /// Latency of every request, in microseconds.
@@ -45,8 +46,9 @@ pub trait Simulated: Devices {
     /// The current virtual time in microseconds.
     fn now_us(&self) -> u64;
 
-    /// When the next request in flight completes, in microseconds; `None` if none is in flight.
-    fn next_completion_us(&self) -> Option<u64>;
+    /// The next time at which something happens in the devices, in microseconds: no request
+    /// completes before. `None` if none is in flight.
+    fn next_event_us(&self) -> Option<u64>;
 
     /// Moves the time forward to `us`; does nothing if that is in the past. The next
     /// [`Devices::reap`] delivers the requests that are due by then.
@@ -110,22 +112,25 @@ impl VirtualClock {
 #[derive(Debug)]
 pub struct MemoryDevices {
     devices: Vec<MemoryDevice>,
-    latency: LatencyModel,
     random: SplitMix64,
     /// Only the bank writes it.
     clock: VirtualClock,
     submitted: u64,
-    /// By time of completion, then number of submission.
-    in_flight: BTreeMap<(u64, u64), InFlight>,
+    /// By number of submission.
+    in_flight: BTreeMap<u64, InFlight>,
+    /// Those that no device times any more: invalid ones, and those of a device whose timing was
+    /// replaced.
+    scheduled: Scheduled,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct MemoryDevice {
     geometry: Geometry,
     pages: Pages,
     holes: Holes,
-    /// When the transfers submitted so far end.
-    idle_from_us: u64,
+    timing: Box<dyn Timing>,
+    /// It cannot be extended beyond this.
+    capacity_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -147,15 +152,16 @@ impl MemoryDevices {
             geometry,
             pages: Pages::default(),
             holes: Holes::default(),
-            idle_from_us: 0,
+            timing: Box::new(Latency::new(LatencyModel::default())),
+            capacity_bytes: u64::MAX,
         };
         Self {
             devices: geometries.into_iter().map(device).collect(),
-            latency: LatencyModel::default(),
             random: SplitMix64::new(seed),
             clock: VirtualClock(Arc::default()),
             submitted: 0,
             in_flight: BTreeMap::new(),
+            scheduled: Scheduled::default(),
         }
     }
 
@@ -177,19 +183,53 @@ impl MemoryDevices {
     /// that was ever written.
     #[must_use]
     pub fn copy(&self) -> Self {
+        let now_us = self.now_us();
+        let device = |device: &MemoryDevice| MemoryDevice {
+            geometry: device.geometry.clone(),
+            pages: device.pages.clone(),
+            holes: device.holes.clone(),
+            timing: device.timing.copy(now_us),
+            capacity_bytes: device.capacity_bytes,
+        };
         Self {
-            devices: self.devices.clone(),
-            latency: self.latency,
+            devices: self.devices.iter().map(device).collect(),
             random: self.random.clone(),
-            clock: VirtualClock(Arc::new(AtomicU64::new(self.now_us()))),
+            clock: VirtualClock(Arc::new(AtomicU64::new(now_us))),
             submitted: self.submitted,
             in_flight: BTreeMap::new(),
+            scheduled: Scheduled::default(),
         }
     }
 
-    /// Replaces the latency model. Requests in flight keep their times.
+    /// Gives every device this latency model, whatever it was before. Requests in flight keep their
+    /// times.
     pub fn set_latency(&mut self, latency: LatencyModel) {
-        self.latency = latency;
+        for device in 0..self.devices.len() {
+            self.set_timing(device, Box::new(Latency::new(latency)));
+        }
+    }
+
+    /// Lets `device` take its time as `drive` does, which has nothing to do and whose time has not
+    /// passed the present. Requests in flight keep their times.
+    ///
+    /// # Panics
+    /// If there is no such device, or it is larger than the drive or has smaller blocks.
+    pub fn set_drive(&mut self, device: DeviceId, drive: Drive) {
+        let geometry = &self.device(device).geometry;
+        let block = u64::from(geometry.logical_block_bytes);
+        let fits = geometry.size_bytes <= drive.bytes()
+            && block.is_multiple_of(u64::from(drive.sector_bytes()));
+        assert!(fits, "{geometry:?} on a drive of {} bytes", drive.bytes());
+        let device = usize::from(device.0);
+        self.devices[device].capacity_bytes = drive.bytes();
+        self.set_timing(device, Box::new(Rotating::new(drive)));
+    }
+
+    fn set_timing(&mut self, device: usize, timing: Box<dyn Timing>) {
+        let mut before = std::mem::replace(&mut self.devices[device].timing, timing);
+        let mut known = Vec::new();
+        before.advance(u64::MAX, &mut known);
+        known.into_iter().for_each(|(us, number)| self.scheduled.add(us, number));
     }
 
     /// Number of requests in flight.
@@ -212,26 +252,6 @@ impl MemoryDevices {
         let size = self.device(device).geometry.size_bytes;
         let inside = offset.checked_add(bytes as u64).is_some_and(|end| end <= size);
         assert!(inside, "the device does not contain {bytes} bytes at {offset}");
-    }
-
-    /// When a request submitted now will complete, in microseconds.
-    fn schedule(&mut self, request: &Request) -> u64 {
-        let LatencyModel { base_us, bytes_per_us, jitter_us } = self.latency;
-        let jitter_us = if jitter_us == 0 { 0 } else { self.random.below(jitter_us + 1) };
-        let bytes = match &request.operation {
-            Operation::Read { buffer, .. } | Operation::Write { buffer, .. } => buffer.len() as u64,
-            Operation::Flush | Operation::Discard { .. } | Operation::Allocate { .. } => 0,
-        };
-        let now_us = self.now_us();
-        let start_us = match self.devices.get(usize::from(request.device.0)) {
-            Some(device) => device.idle_from_us.max(now_us),
-            None => now_us,
-        };
-        let idle_from_us = start_us + bytes / bytes_per_us.max(1);
-        if let Some(device) = self.devices.get_mut(usize::from(request.device.0)) {
-            device.idle_from_us = idle_from_us;
-        }
-        idle_from_us + base_us + jitter_us
     }
 
     /// Asserts the rule that a valid write goes to allocated space.
@@ -276,6 +296,16 @@ impl MemoryDevices {
 }
 
 impl MemoryDevice {
+    fn check(&self, operation: &Operation) -> Result<(), DeviceError> {
+        operation.check(&self.geometry)?;
+        match operation {
+            Operation::Allocate { offset, bytes } if offset + bytes > self.capacity_bytes => {
+                Err(DeviceError::NoSpace)
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn allocate(&mut self, offset: u64, bytes: u64) {
         let end = offset + bytes;
         self.holes.fill(offset, end);
@@ -302,33 +332,44 @@ impl Devices for MemoryDevices {
 
     fn submit(&mut self, request: Request) {
         let check = match self.devices.get(usize::from(request.device.0)) {
-            Some(device) => request.operation.check(&device.geometry),
+            Some(device) => device.check(&request.operation),
             None => Err(DeviceError::InvalidRange),
         };
         if check.is_ok() {
             self.assert_allocated(&request);
         }
-        let done_us = self.schedule(&request);
         self.submitted += 1;
-        self.in_flight.insert((done_us, self.submitted), InFlight { request, check });
+        let (number, now_us) = (self.submitted, self.now_us());
+        match self.devices.get_mut(usize::from(request.device.0)) {
+            Some(device) if check.is_ok() => {
+                let demand = Demand::of(&request.operation);
+                device.timing.arrive(number, demand, now_us, &mut self.random);
+            }
+            _ => self.scheduled.add(now_us, number),
+        }
+        self.in_flight.insert(number, InFlight { request, check });
     }
 
     fn reap(&mut self, completions: &mut Vec<Completion>) {
-        let now_us = self.now_us();
-        while let Some(first) = self.in_flight.first_entry() {
-            if first.key().0 > now_us {
-                return;
-            }
-            let done = first.remove();
+        let (now_us, mut due) = (self.now_us(), Vec::new());
+        self.scheduled.take_due(now_us, &mut due);
+        self.devices.iter_mut().for_each(|device| device.timing.advance(now_us, &mut due));
+        due.sort_unstable();
+        for (_, number) in due {
+            let done = self.in_flight.remove(&number).expect("a device completes a request once");
             completions.push(self.finish(done));
         }
     }
 
     fn wait(&mut self, completions: &mut Vec<Completion>) {
-        if let Some(us) = self.next_completion_us() {
-            self.advance_to(us);
-        }
+        let before = completions.len();
         self.reap(completions);
+        while completions.len() == before
+            && let Some(us) = self.next_event_us()
+        {
+            self.advance_to(us);
+            self.reap(completions);
+        }
     }
 }
 
@@ -337,8 +378,9 @@ impl Simulated for MemoryDevices {
         self.clock.now_us()
     }
 
-    fn next_completion_us(&self) -> Option<u64> {
-        self.in_flight.keys().next().map(|(done_us, _)| *done_us)
+    fn next_event_us(&self) -> Option<u64> {
+        let devices = self.devices.iter().filter_map(|device| device.timing.next_us());
+        devices.chain(self.scheduled.next_us()).min()
     }
 
     fn advance_to(&mut self, us: u64) {
@@ -371,10 +413,9 @@ impl Simulated for MemoryDevices {
 
     fn forget_requests(&mut self) {
         self.in_flight.clear();
+        self.scheduled.clear();
         let now_us = self.now_us();
-        for device in &mut self.devices {
-            device.idle_from_us = now_us;
-        }
+        self.devices.iter_mut().for_each(|device| device.timing.forget(now_us));
     }
 
     fn digest(&self) -> u64 {

@@ -7,6 +7,7 @@ mod hostile;
 mod memory;
 mod pages;
 mod threaded;
+mod timing;
 mod volatile;
 
 pub use hostile::{FailureKind, FaultRange, Faults, HostileDevices};

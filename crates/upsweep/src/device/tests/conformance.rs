@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "tests of real files and threads")]
 
 use super::*;
+use crate::device::drive::{Detail, Drive, DriveDescription, Queue, Scheduler};
 use crate::device::{
     Bank, DeviceError, EngineChoice, HostDevices, HostOptions, HostPath, HostileDevices,
     JoinedDevices, MemoryDevices, ThreadedDevices, read_alone, run_alone, write_alone,
@@ -143,6 +144,17 @@ fn drop_with_requests_in_flight(mut devices: impl Devices) {
 #[test]
 fn memory() {
     suite(|| MemoryDevices::with_sizes(&[SIZE], 1));
+}
+
+#[test]
+fn rotating_drives() {
+    suite(|| {
+        let mut devices = MemoryDevices::with_sizes(&[SIZE], 1);
+        let mut drive = DriveDescription::plain(200);
+        drive.queue = Queue { depth: 8, scheduler: Scheduler::Sptf, ..drive.queue };
+        devices.set_drive(DEVICE, Drive::new(&drive, Detail::Overheads));
+        devices
+    });
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod conformance;
 mod hostile;
 mod memory;
 mod probe;
+mod rotating;
 
 use super::{Buffer, Class, Completion, DeviceId, Devices, Operation, Request, Token, WriteMode};
 

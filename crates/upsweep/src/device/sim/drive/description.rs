@@ -176,7 +176,7 @@ pub enum Spares {
 
 /// Time for processing a command before anything else happens, by kind and by the kind of the
 /// command before it (a read, before the first).
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Overheads {
     /// A read from the buffer after a read.

@@ -3,7 +3,7 @@
 //! A [`DriveDescription`] is a drive as data. A [`Drive`] serves commands: it chooses the next one
 //! of those in its queue (`queue.rs`), which then passes through processing, positioning, the media
 //! and the bus (`command.rs`), over the tracks on which its sectors lie (`layout.rs`), at the pace
-//! of seeks and rotation (`mechanics.rs`, `seek.rs`).
+//! of seeks and rotation (`mechanics.rs`, `seek.rs`). `rotating.rs` puts it under a bank.
 //!
 //! The rules are those of `crates/lab/drives/README.md`.
 
@@ -11,7 +11,9 @@ mod command;
 mod description;
 mod layout;
 mod mechanics;
+mod plain;
 mod queue;
+mod rotating;
 mod seek;
 
 pub use command::{Command, Detail, Served};
@@ -23,3 +25,4 @@ pub use description::{
 pub use layout::{Layout, Piece};
 pub use mechanics::{Direction, Head, Mechanism, Pass};
 pub use queue::Drive;
+pub(super) use rotating::Rotating;

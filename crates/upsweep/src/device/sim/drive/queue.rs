@@ -10,6 +10,7 @@ use super::mechanics::{Direction, Mechanism};
 #[derive(Clone, Debug)]
 pub struct Drive {
     path: Path,
+    sector_bytes: u32,
     scheduler: Scheduler,
     depth: usize,
     media_free_ms: f64,
@@ -36,6 +37,7 @@ impl Drive {
         };
         Self {
             path,
+            sector_bytes: description.capacity.sector_bytes,
             scheduler: description.queue.scheduler,
             depth: description.queue.depth,
             media_free_ms: 0.0,
@@ -61,6 +63,23 @@ impl Drive {
         self.path.layout.lbns()
     }
 
+    /// Bytes of a sector.
+    #[must_use]
+    pub fn sector_bytes(&self) -> u32 {
+        self.sector_bytes
+    }
+
+    /// Bytes that the host may use.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.lbns() * u64::from(self.sector_bytes)
+    }
+
+    /// Drops the commands that have not begun.
+    pub fn forget(&mut self) {
+        self.waiting.clear();
+    }
+
     /// Adds a command; `number` comes back with its service.
     pub fn offer(&mut self, number: u64, command: Command) {
         let arrival_ms = command.arrival_ms;
@@ -69,15 +88,24 @@ impl Drive {
         self.waiting.insert(at, (number, command));
     }
 
-    /// Serves one command to its end, and returns its number; `None` if none waits.
-    pub fn serve_next(&mut self) -> Option<(u64, Served)> {
+    /// When the drive begins with a command, if none arrives before, in milliseconds; `None` if
+    /// none waits.
+    #[must_use]
+    pub fn next_ms(&self) -> Option<f64> {
         let (_, first) = self.waiting.first()?;
-        let mut now_ms = self.media_free_ms.max(first.arrival_ms);
+        let now_ms = self.media_free_ms.max(first.arrival_ms);
+        let mut in_progress: Vec<_> =
+            self.completions_ms.iter().filter(|completion_ms| **completion_ms > now_ms).collect();
         // A command enters the drive when one has left it.
-        self.completions_ms.sort_by(f64::total_cmp);
-        while self.in_progress(now_ms) >= self.depth {
-            now_ms = self.completions_ms[self.completions_ms.len() - self.depth];
-        }
+        let Some(surplus) = in_progress.len().checked_sub(self.depth) else { return Some(now_ms) };
+        in_progress.sort_by(|one, other| one.total_cmp(other));
+        Some(*in_progress[surplus])
+    }
+
+    /// Serves one command to its end, at [`Drive::next_ms`], and returns its number; `None` if none
+    /// waits.
+    pub fn serve_next(&mut self) -> Option<(u64, Served)> {
+        let now_ms = self.next_ms()?;
         self.completions_ms.retain(|completion_ms| *completion_ms > now_ms);
         let places = self.depth - self.completions_ms.len();
         let arrived = self.waiting.partition_point(|(_, command)| command.arrival_ms <= now_ms);
@@ -88,10 +116,6 @@ impl Drive {
         self.completions_ms.push(served.completion_ms);
         self.next_lbn = command.lbn + command.sectors;
         Some((number, served))
-    }
-
-    fn in_progress(&self, now_ms: f64) -> usize {
-        self.completions_ms.iter().filter(|completion_ms| **completion_ms > now_ms).count()
     }
 
     /// The place of the best of these commands; of equals, the first.
