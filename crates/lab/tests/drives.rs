@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command as Program;
 
 use upsweep::layers::device::drive::{
-    Command, Detail, Direction, Drive, DriveDescription, Head, Layout, Mechanism, Piece, Status,
+    Command, Detail, Direction, Drive, DriveDescription, Head, Layout, Mechanism, Operation, Piece,
+    Status,
 };
 
 fn folder() -> PathBuf {
@@ -118,7 +119,8 @@ fn requests_take_the_time_that_the_examples_give() {
         let mut simulated = Drive::new(&drive(id), Detail::Mechanics);
         let mut arrival_ms = 0.0;
         for ((direction, lbn, sectors), expected_ms) in requests.into_iter().zip(expected) {
-            simulated.offer(0, Command { arrival_ms, direction, lbn, sectors });
+            let operation = direction.into();
+            simulated.offer(0, Command { arrival_ms, operation, lbn, sectors });
             let (_, served) = simulated.serve_next().expect("a request waits");
             let taken_ms = served.completion_ms - served.start_ms;
             assert!((taken_ms - expected_ms).abs() < 1e-6, "{id}, LBN {lbn}: {taken_ms}");
@@ -131,8 +133,8 @@ fn requests_take_the_time_that_the_examples_give() {
 
 #[test]
 fn requests_in_sequence_lose_no_turn() {
-    let read =
-        |arrival_ms, lbn, sectors| Command { arrival_ms, direction: Direction::Read, lbn, sectors };
+    let operation = Operation::Read;
+    let read = |arrival_ms, lbn, sectors| Command { arrival_ms, operation, lbn, sectors };
     for id in ids() {
         let drive = drive(&id);
         // Zero-latency access needs no skew, so a whole track at once is faster with it.
@@ -180,7 +182,8 @@ fn sustained_mb_s(drive: &DriveDescription, lbn: u64) -> f64 {
     let mut simulated = Drive::new(drive, Detail::Mechanics);
     let sectors = 200_000.min(drive.capacity.lbns - lbn);
     let direction = Direction::Read;
-    simulated.offer(0, Command { arrival_ms: 0.0, direction, lbn, sectors });
+    let operation = direction.into();
+    simulated.offer(0, Command { arrival_ms: 0.0, operation, lbn, sectors });
     let (_, served) = simulated.serve_next().expect("a request waits");
     // Without the way to the first sector.
     let first = Layout::new(drive).pieces(lbn, 1).remove(0);
