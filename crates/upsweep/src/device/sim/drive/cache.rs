@@ -2,7 +2,8 @@
 //!
 //! A segment holds sectors in sequence, and no two segments hold the same one. What was written to
 //! it and is not on the media yet is dirty: a part that reaches to its end. What is being read from
-//! the media counts as held already; `reading.rs` knows when it comes.
+//! the media counts as held already, and what that will overwrite as still held; `reading.rs` knows
+//! when the one comes and the other goes.
 
 use std::collections::VecDeque;
 
@@ -265,11 +266,11 @@ impl Buffer {
     /// The segment that a write of this range can go on in.
     fn appended(&self, from: u64, to: u64) -> Option<u64> {
         let place = self.segments.partition_point(|segment| segment.end < from);
-        let segment = self.segments.get(place)?;
+        let segment = self.segments.get(place).filter(|segment| segment.end == from)?;
         let dirty_first = if segment.dirty.is_some() { segment.dirty_first() } else { from };
         let fits = to - dirty_first <= u64::from(self.rules.segment_sectors);
-        let can = self.rules.combine_sequential_writes && segment.is_written && segment.end == from;
-        (can && fits).then_some(segment.id)
+        let can = self.rules.combine_sequential_writes && segment.is_written && fits;
+        can.then_some(segment.id)
     }
 
     /// Takes a write whose data is in the buffer at `ready_ms` into its place.
@@ -425,30 +426,30 @@ impl Buffer {
         self.forget(from, to, id);
         let end = self.ahead(from, to, layout);
         self.remember(to);
-        let sectors = u64::from(self.rules.segment_sectors);
         if let Some(place) = id.and_then(|id| self.place_of(id)) {
             self.touch(self.segments[place].id);
             let segment = &mut self.segments[place];
             segment.end = segment.end.max(end);
-            segment.first = segment.first.max(segment.end.saturating_sub(sectors));
             return (id, segment.end);
         }
         let keeps = self.rules.read_sectors_before_request;
         let first = if keeps { layout.passed_before(from, slots_before) } else { from };
         // Those that another segment has stay there.
         let before = self.from(from).checked_sub(1).map_or(0, |place| self.segments[place].end);
-        let first = first.max(before).max(end.saturating_sub(sectors));
-        match self.make(first, end, false) {
+        match self.make(first.max(before), end, false) {
             Some(id) => (Some(id), end),
             None => (None, to),
         }
     }
 
-    /// A segment holds nothing from this LBN on, because reading stopped there.
+    /// A segment holds nothing from this LBN on, because reading stopped there, and only as much
+    /// before it as it has room for.
     pub(super) fn cut(&mut self, id: u64, end: u64) {
         let Some(place) = self.place_of(id) else { return };
         let segment = &mut self.segments[place];
         segment.end = segment.end.min(end);
+        let room = u64::from(self.rules.segment_sectors);
+        segment.first = segment.first.max(segment.end.saturating_sub(room));
         if segment.end <= segment.first {
             self.segments.remove(place);
         }

@@ -6,6 +6,7 @@
 //! `queue.unmergeable_write_hold_ms`, so that one can come. With a queue of one command none can,
 //! and nothing is held.
 
+use super::cache::Buffer;
 use super::command::{Command, Served};
 use super::description::Queue;
 use super::mechanics::Direction;
@@ -26,6 +27,16 @@ pub(super) struct Queued {
 impl Queued {
     fn is_write(&self) -> bool {
         self.command.operation.direction() == Direction::Write
+    }
+
+    /// Whether dirty sectors have to be on the media first.
+    pub(super) fn waits(&self, buffer: &Buffer) -> bool {
+        buffer.touches_dirty(self.command.lbn, self.command.end())
+    }
+
+    /// Whether the media can work for it.
+    pub(super) fn is_ready(&self, buffer: &Buffer, now_ms: f64) -> bool {
+        self.ready_ms <= now_ms && !self.waits(buffer)
     }
 }
 
@@ -91,16 +102,20 @@ impl MediaQueue {
         for other in self.waiting.iter_mut().filter(|other| other.is_write()) {
             let is_beside = other.command.end() == from || other.command.lbn == to;
             if is_beside && other.command.sectors >= smallest_sectors {
-                other.ready_ms = other.ready_ms.min(other.processed_ms().max(now_ms));
+                other.ready_ms = other.ready_ms.min(queued.ready_ms);
                 found = true;
             }
         }
         found
     }
 
-    /// Takes the write at this place, and those that merge with it, in the order of LBNs: each
-    /// begins where the one before it ends.
-    pub(super) fn take_merged(&mut self, place: usize, now_ms: f64) -> Vec<Queued> {
+    /// Takes the write at this place, and those that are ready and merge with it, in the order of
+    /// LBNs: each begins where the one before it ends.
+    pub(super) fn take_merged(
+        &mut self,
+        place: usize,
+        is_ready: impl Fn(&Queued) -> bool,
+    ) -> Vec<Queued> {
         let mut merged = vec![self.take(place)];
         if !self.can_merge(&merged[0].command) {
             return merged;
@@ -109,10 +124,7 @@ impl MediaQueue {
             let (first, end) = (merged[0].command.lbn, merged[merged.len() - 1].command.end());
             let beside = |other: &Queued| {
                 let is_beside = other.command.lbn == end || other.command.end() == first;
-                is_beside
-                    && other.is_write()
-                    && self.can_merge(&other.command)
-                    && other.processed_ms() <= now_ms
+                is_beside && other.is_write() && self.can_merge(&other.command) && is_ready(other)
             };
             let Some(place) = self.waiting.iter().position(beside) else { return merged };
             let other = self.take(place);
@@ -125,12 +137,5 @@ impl MediaQueue {
     pub(super) fn set_writing(&mut self, last: &Command, end_ms: f64) {
         let can_merge = self.can_merge(last);
         self.writing = Some(Writing { end: last.end(), end_ms, can_merge });
-    }
-}
-
-impl Queued {
-    /// When it has been processed.
-    fn processed_ms(&self) -> f64 {
-        self.served.start_ms + self.served.overhead_ms
     }
 }

@@ -116,6 +116,11 @@ impl Reading {
         })
     }
 
+    /// The LBN after the last sector that has passed by now.
+    pub(super) fn passed(&self, now_ms: f64) -> u64 {
+        self.stop(now_ms, true).end
+    }
+
     /// When the sectors of this range that are not in the buffer yet are.
     pub(super) fn ramps(&self, from: u64, to: u64) -> Vec<Ramp> {
         let ramps = self.stretches.iter().flat_map(|stretch| &stretch.ramps);

@@ -23,25 +23,20 @@ impl Pipeline {
         if self.media_free_ms > now_ms || self.destaging.is_some() {
             return false;
         }
-        if self.queue.waiting().iter().any(|queued| self.is_ready(queued, now_ms)) {
+        if self.queue.waiting().iter().any(|queued| queued.is_ready(&self.buffer, now_ms)) {
             return true;
         }
-        let is_done = self.reading.as_ref().is_none_or(|reading| reading.end_ms() <= now_ms);
-        let is_idle = is_done && self.queue.waiting().is_empty();
         let can = || self.buffer.destages(now_ms).next().is_some();
-        self.buffer.is_dirty() && (is_idle || self.demand_ms(parts, now_ms).is_some()) && can()
+        let is_wanted = || self.is_idle(now_ms) || self.demand_ms(parts, now_ms).is_some();
+        self.buffer.is_dirty() && can() && is_wanted()
     }
 
     /// Whether the media does nothing, and nothing waits for it.
-    pub(super) fn is_idle(&self) -> bool {
-        self.media_free_ms <= self.now_ms
+    pub(super) fn is_idle(&self, now_ms: f64) -> bool {
+        self.media_free_ms <= now_ms
             && self.destaging.is_none()
+            && self.reading.as_ref().is_none_or(|reading| reading.end_ms() <= now_ms)
             && self.queue.waiting().is_empty()
-    }
-
-    fn is_ready(&self, queued: &Queued, now_ms: f64) -> bool {
-        queued.ready_ms <= now_ms
-            && !self.buffer.touches_dirty(queued.command.lbn, queued.command.end())
     }
 
     /// The arrival of the first command that waits until dirty sectors are on the media.
@@ -89,7 +84,9 @@ impl Pipeline {
                         self.read(parts, queued);
                     }
                     Direction::Write => {
-                        let merged = self.queue.take_merged(place, now_ms);
+                        let buffer = &self.buffer;
+                        let is_ready = |queued: &Queued| queued.is_ready(buffer, now_ms);
+                        let merged = self.queue.take_merged(place, is_ready);
                         self.write(parts, &merged);
                     }
                 }
@@ -106,7 +103,7 @@ impl Pipeline {
             parts.choice.cost(&parts.path, direction, range, now_ms, data_ms)
         };
         let queued = self.queue.waiting().iter().enumerate();
-        let ready = queued.filter(|(_, queued)| self.is_ready(queued, now_ms));
+        let ready = queued.filter(|(_, queued)| queued.is_ready(&self.buffer, now_ms));
         let commands = ready.map(|(place, Queued { command, data_ms, .. })| {
             let range = (command.lbn, command.end());
             let cost = cost(command.operation.direction(), range, *data_ms);
@@ -148,6 +145,8 @@ impl Pipeline {
         range: (u64, u64),
         segment: u64,
     ) {
+        // What has ended is forgotten.
+        self.stop_reading(parts, self.now_ms);
         let Some((_, end)) = self.buffer.hit(range.0) else { return };
         let mut reading = Reading::new(&parts.path, segment, end, self.processor_free_ms);
         let (kept, ahead) = self.buffer.keep_read(Some(segment), range, 0, &parts.path.layout);

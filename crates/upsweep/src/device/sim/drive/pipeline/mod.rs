@@ -222,9 +222,15 @@ impl Pipeline {
     /// the media.
     fn hit(&self, from: u64, to: u64, now_ms: f64) -> Option<u64> {
         let (segment, end) = self.buffer.hit(from)?;
-        let reading = self.reading.as_ref();
-        let reading = reading.filter(|found| found.segment == segment && now_ms < found.end_ms());
+        let reading = self.reading.as_ref().filter(|reading| reading.segment == segment);
         let Some(reading) = reading else { return (to <= end).then_some(segment) };
+        if from + u64::from(self.buffer.rules().segment_sectors) < reading.passed(now_ms) {
+            // It was overwritten.
+            return None;
+        }
+        if reading.end_ms() <= now_ms {
+            return (to <= end).then_some(segment);
+        }
         let is_there = to <= end && reading.read_ms(to) <= now_ms.max(self.media_free_ms);
         (is_there || self.queue.waiting().is_empty()).then_some(segment)
     }
@@ -320,7 +326,7 @@ impl Pipeline {
         } else {
             self.buffer.touch(segment);
             self.buffer.remember(to);
-            if self.buffer.rules().read_ahead_on_idle_hit && self.is_idle() {
+            if self.buffer.rules().read_ahead_on_idle_hit && self.is_idle(self.now_ms) {
                 self.read_ahead_from_buffer(parts, (from, to), segment);
             }
         }

@@ -1,6 +1,9 @@
 //! The drives in `drives/`: each is complete, its layout and its times are those of the README's
 //! examples, and the model meets its data sheet.
 
+mod full;
+mod rules;
+
 use std::path::{Path, PathBuf};
 use std::process::Command as Program;
 
