@@ -156,7 +156,7 @@ fn a_read_finds_what_was_read_ahead() {
 
 #[test]
 fn a_read_goes_on_with_what_is_read_ahead_at_present() {
-    // Each is processed while its first sectors pass; 0 of the next track is at slot 10, 1 ms later.
+    // Each is processed while its first sectors pass; 100 is at slot 10, 1 ms after the track.
     let requests =
         [read(0.0, 80, 10), read(9.05, 90, 10), read(10.0, 100, 10), read(12.5, 110, 70)];
     ends(same, &requests, &[9.01, 10.01, 12.01, 19.01]);
@@ -197,8 +197,8 @@ fn the_next_track_is_read_ahead_if_reads_are_in_sequence() {
         drive.cache.read_ahead_max_sectors = 250;
     };
     // Nothing follows the first read: the head comes at 11.22 to the next track, where 100 passes
-    // at 11 and 21. After the second, that track has passed at 31; the next cylinder is 1.05 ms away
-    // and begins at slot 20, at 42; it has passed at 52. 300 is on the track after it, at slot 30.
+    // at 11 and 21. After the second, that track has passed at 31; the next cylinder is 1.05 ms
+    // away and begins at slot 20, at 42; it has passed at 52. 300 is on the track after it, at slot 30.
     let requests =
         [read(0.0, 90, 10), read(10.02, 100, 10), read(60.0, 290, 10), read(61.0, 300, 1)];
     ends(sequential, &requests, &[10.01, 22.01, 60.2, 63.11]);
@@ -507,8 +507,8 @@ fn the_elevator_goes_upwards() {
 #[test]
 fn a_write_on_a_busy_bus_waits_for_it() {
     let slow = plain(|drive| drive.bus.sector_ms = 0.2);
-    // The read is under the head from 1 to 2 and keeps the bus until 3.1. The write begins at 2, and
-    // its data crosses from 3.1 to 5.1: it can pass without a pause from 4.2 on.
+    // The read is under the head from 1 to 2 and keeps the bus until 3.1. The write begins at 2,
+    // and its data crosses from 3.1 to 5.1: it can pass without a pause from 4.2 on.
     let requests = [read(0.0, 10, 10), write(0.0, 41, 10), write(0.0, 42, 1)];
     for (lbn, expected_ms) in [(41, 15.1), (42, 5.2)] {
         let mut requests = requests;

@@ -92,6 +92,9 @@ pub(super) struct Buffer {
     made: u64,
     /// Writes accepted so far: each has its number.
     accepted: u64,
+    /// Segments that writes filled.
+    written: usize,
+    /// Those of them that have dirty sectors.
     dirty: usize,
     /// Last sectors of recent reads, as many as there are segments.
     recent: VecDeque<u64>,
@@ -110,6 +113,7 @@ impl Buffer {
             uses: 0,
             made: 0,
             accepted: 0,
+            written: 0,
             dirty: 0,
             recent: VecDeque::new(),
         }
@@ -154,6 +158,16 @@ impl Buffer {
         self.is_dirty() && self.overlapping(from, to).any(|segment| segment.dirty_in(from, to))
     }
 
+    /// Whether every command but an appended write waits until nothing is dirty.
+    pub(super) fn flushes_first(&self) -> bool {
+        self.rules.write_back == WriteBack::AppendingMixed && self.is_dirty()
+    }
+
+    /// Whether dirty sectors have to be on the media before the media works on this range.
+    pub(super) fn waits(&self, from: u64, to: u64) -> bool {
+        self.flushes_first() || self.touches_dirty(from, to)
+    }
+
     /// The segment that a read at this LBN finds its first sectors in, and the LBN after its last.
     pub(super) fn hit(&self, lbn: u64) -> Option<(u64, u64)> {
         let segment = self.segments.get(self.from(lbn)).filter(|found| found.first <= lbn)?;
@@ -184,34 +198,57 @@ impl Buffer {
         }
     }
 
-    /// Finds the place for a new segment: the place of one to give up, `Some(None)` if there is
-    /// one more, `None` if dirty sectors are in the way.
-    fn victim(&self, is_written: bool) -> Option<Option<usize>> {
+    /// Whether there are as many segments as may be: of this kind, and of both.
+    fn is_full(&self, is_written: bool) -> (bool, bool) {
         let Cache { segments, write_segments_max, dedicated_write_segment, .. } = self.rules;
         let for_writes = u32::from(dedicated_write_segment && segments > 1);
-        let most = if is_written { write_segments_max } else { segments - for_writes };
-        let alike = self.segments.iter().filter(|segment| segment.is_written == is_written).count();
-        let is_full = alike >= most as usize;
-        if !is_full && self.segments.len() < segments as usize {
-            return Some(None);
-        }
-        let clean = self.segments.iter().enumerate().filter(|(_, segment)| {
-            segment.dirty.is_none() && (!is_full || segment.is_written == is_written)
-        });
-        clean.min_by_key(|(_, segment)| segment.used).map(|(place, _)| Some(place))
+        let (alike, most) = if is_written {
+            (self.written, write_segments_max)
+        } else {
+            (self.segments.len() - self.written, segments - for_writes)
+        };
+        (alike >= most as usize, self.segments.len() >= segments as usize)
     }
 
-    /// Makes a segment, if there is room.
-    fn make(&mut self, first: u64, end: u64, is_written: bool) -> Option<u64> {
-        if let Some(victim) = self.victim(is_written)? {
-            self.segments.remove(victim);
+    /// Whether a segment can be made, because there are fewer than may be, or one can be given up.
+    fn has_room(&self, is_written: bool) -> bool {
+        match self.is_full(is_written) {
+            (false, false) => true,
+            (false, true) => self.segments.len() > self.dirty,
+            // Only written ones are dirty.
+            (true, _) if is_written => self.written > self.dirty,
+            (true, _) => self.segments.len() > self.written,
         }
+    }
+
+    /// Makes a segment, in place of the clean one that was not used for the longest time if there
+    /// is no other room; none if there is no room at all.
+    fn make(&mut self, first: u64, end: u64, is_written: bool) -> Option<u64> {
+        if !self.has_room(is_written) {
+            return None;
+        }
+        let (is_kind_full, is_full) = self.is_full(is_written);
+        if is_kind_full || is_full {
+            let places = self.segments.iter().enumerate();
+            let clean = places.filter(|(_, segment)| {
+                let is_alike = segment.is_written == is_written;
+                segment.dirty.is_none() && (!is_kind_full || is_alike)
+            });
+            let oldest = clean.min_by_key(|(_, segment)| segment.used);
+            self.remove(oldest.map(|(place, _)| place)?);
+        }
+        self.written += usize::from(is_written);
         self.made += 1;
         let id = self.made;
         let segment = Segment { id, first, end, is_written, dirty: None, used: 0 };
         self.segments.insert(self.from(first), segment);
         self.touch(id);
         Some(id)
+    }
+
+    fn remove(&mut self, place: usize) {
+        let removed = self.segments.remove(place);
+        self.written -= usize::from(removed.is_written);
     }
 
     /// Forgets clean sectors of this range, and those of their segments behind it.
@@ -231,7 +268,7 @@ impl Buffer {
                 segment.end = from;
                 place += 1;
             } else {
-                self.segments.remove(place);
+                self.remove(place);
             }
         }
     }
@@ -240,13 +277,11 @@ impl Buffer {
     pub(super) fn place(&self, from: u64, to: u64) -> Place {
         let Cache { write_back, segment_sectors, write_segments_max, segments, .. } = self.rules;
         let fits = to - from <= u64::from(segment_sectors) && write_segments_max.min(segments) > 0;
-        let is_mixed = write_back == WriteBack::AppendingMixed;
         if write_back == WriteBack::None || !fits {
-            let waits = self.touches_dirty(from, to) || is_mixed && self.is_dirty();
-            return if waits { Place::Waits } else { Place::Media };
+            return if self.waits(from, to) { Place::Waits } else { Place::Media };
         }
         let appended = self.appended(from, to);
-        if is_mixed && self.is_dirty() {
+        if self.flushes_first() {
             let is_dirty = |id: &u64| {
                 self.place_of(*id).is_some_and(|place| self.segments[place].dirty.is_some())
             };
@@ -258,7 +293,7 @@ impl Buffer {
         }
         match appended {
             Some(id) => Place::Append(id),
-            None if self.victim(true).is_some() => Place::New,
+            None if self.has_room(true) => Place::New,
             None => Place::Waits,
         }
     }
@@ -369,7 +404,7 @@ impl Buffer {
         if let Some(place) = self.place_of(destage.segment) {
             self.segments[place].dirty = None;
             if !self.rules.read_hits_on_write_data {
-                self.segments.remove(place);
+                self.remove(place);
             }
         }
     }
@@ -451,7 +486,7 @@ impl Buffer {
         let room = u64::from(self.rules.segment_sectors);
         segment.first = segment.first.max(segment.end.saturating_sub(room));
         if segment.end <= segment.first {
-            self.segments.remove(place);
+            self.remove(place);
         }
     }
 }

@@ -166,27 +166,20 @@ impl Path {
         served
     }
 
-    /// Time of the seek to a sector.
-    pub(super) fn seek_ms(&self, direction: Direction, lbn: u64) -> f64 {
-        let first = self.layout.piece(lbn, lbn + 1);
-        self.mechanism.positioning_ms(first.head(), direction)
-    }
-
-    /// Time from `begin_ms` until the first track of a command has passed, without the time in
+    /// Time from `begin_ms` until the first piece of a command has passed, without the time in
     /// which its sectors do. What it writes crosses the bus from `data_ms` on.
     pub(super) fn positioning_ms(
         &self,
         direction: Direction,
-        (lbn, end): (u64, u64),
+        first: &Piece,
         begin_ms: f64,
         data_ms: f64,
     ) -> f64 {
-        let first = self.layout.piece(lbn, end);
         let ready_ms = match direction {
             Direction::Read => begin_ms,
-            Direction::Write => self.ready_ms(data_ms, 0, &first),
+            Direction::Write => self.ready_ms(data_ms, 0, first),
         };
-        let pass = self.mechanism.pass(&first, direction, begin_ms, ready_ms);
+        let pass = self.mechanism.pass(first, direction, begin_ms, ready_ms);
         pass.end_ms - pass.transfer_ms - begin_ms
     }
 

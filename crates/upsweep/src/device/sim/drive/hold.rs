@@ -9,13 +9,16 @@
 use super::cache::Buffer;
 use super::command::{Command, Served};
 use super::description::Queue;
+use super::layout::Piece;
 use super::mechanics::Direction;
 
 /// A command that was processed, and needs the media.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Queued {
     pub(super) number: u64,
     pub(super) command: Command,
+    /// Its sectors on the first track.
+    pub(super) first: Piece,
     /// From when on the media can work for it.
     pub(super) ready_ms: f64,
     /// From when on the data of a write crosses the bus, if without a pause.

@@ -185,7 +185,9 @@ impl Piece {
 
 /// The fractional part of a number: at least 0, below 1.
 fn fraction(number: f64) -> f64 {
-    let part = number - number.floor();
+    // As `floor`, which is a call on some machines.
+    let whole = number as i64 as f64;
+    let part = number - if whole > number { whole - 1.0 } else { whole };
     // A negative number just below a whole one is rounded up to it.
     if part < 1.0 { part } else { 0.0 }
 }

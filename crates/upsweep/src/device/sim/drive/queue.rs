@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::command::{Command, Detail, Operation, Path, Served};
 use super::description::{DriveDescription, Scheduler};
+use super::layout::Piece;
 use super::mechanics::Direction;
 use super::pipeline::Pipeline;
 
@@ -60,7 +61,8 @@ impl Arrivals {
     /// not known. A command enters when one has left.
     pub(super) fn entered(&self, now_ms: f64, inside: usize) -> usize {
         let places = self.depth.saturating_sub(self.in_progress(now_ms) + inside);
-        self.arrived(now_ms).min(places)
+        let first = self.waiting.iter().take(places);
+        first.take_while(|(_, command)| command.arrival_ms <= now_ms).count()
     }
 
     /// A waiting command.
@@ -86,12 +88,14 @@ impl Arrivals {
 
     /// When the next command can enter the drive after this time.
     pub(super) fn next_entry_ms(&self, now_ms: f64, inside: usize) -> Option<f64> {
-        let arrived = self.arrived(now_ms);
-        if self.entered(now_ms, inside) < arrived {
-            let gone = self.ends_ms.partition_point(|end_ms| *end_ms <= now_ms);
-            return self.ends_ms.get(gone).copied();
+        let entered = self.entered(now_ms, inside);
+        let (_, next) = self.waiting.get(entered)?;
+        if next.arrival_ms > now_ms {
+            return Some(next.arrival_ms);
         }
-        self.waiting.get(arrived).map(|(_, command)| command.arrival_ms)
+        // It waits for a place.
+        let gone = self.ends_ms.partition_point(|end_ms| *end_ms <= now_ms);
+        self.ends_ms.get(gone).copied()
     }
 
     /// When the drive can begin with a command if it does nothing else from `free_ms` on.
@@ -111,20 +115,20 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// The cost of sectors, if the drive begins to move its head at `begin_ms`, and data to write
+    /// The cost of sectors from `lbn` on, the first of them on one track, if the drive begins to move its head at `begin_ms`, and data to write
     /// crosses the bus from `data_ms` on: the least is next, and of equals the one that came first.
     pub(super) fn cost(
         &self,
         path: &Path,
         direction: Direction,
-        (lbn, end): (u64, u64),
+        (lbn, first): (u64, &Piece),
         begin_ms: f64,
         data_ms: f64,
     ) -> f64 {
         match self.scheduler {
             Scheduler::Fcfs => 0.0,
-            Scheduler::Sstf => path.seek_ms(direction, lbn),
-            Scheduler::Sptf => path.positioning_ms(direction, (lbn, end), begin_ms, data_ms),
+            Scheduler::Sstf => path.mechanism.positioning_ms(first.head(), direction),
+            Scheduler::Sptf => path.positioning_ms(direction, first, begin_ms, data_ms),
             Scheduler::CLook => {
                 let is_behind = lbn < self.next_lbn;
                 // Those behind come after all that are not.
@@ -238,8 +242,8 @@ impl Parts {
             let direction = command.operation.direction();
             let begin_ms = now_ms + self.path.overhead_ms(direction, false);
             let data_ms = begin_ms.max(self.path.bus.free_ms());
-            let range = (command.lbn, command.end());
-            self.choice.cost(&self.path, direction, range, begin_ms, data_ms)
+            let first = self.path.layout.piece(command.lbn, command.end());
+            self.choice.cost(&self.path, direction, (command.lbn, &first), begin_ms, data_ms)
         };
         let costs = (0..entered).map(|place| (place, cost(place)));
         let best = costs.min_by(|(_, one), (_, other)| one.total_cmp(other));

@@ -99,14 +99,13 @@ impl Pipeline {
     /// The best that the media can do now, by its cost, and then by its arrival.
     fn best(&self, parts: &Parts) -> Option<Task> {
         let now_ms = self.now_ms;
-        let cost = |direction, range, data_ms| {
-            parts.choice.cost(&parts.path, direction, range, now_ms, data_ms)
+        let cost = |direction, lbn, first: &Piece, data_ms| {
+            parts.choice.cost(&parts.path, direction, (lbn, first), now_ms, data_ms)
         };
         let queued = self.queue.waiting().iter().enumerate();
         let ready = queued.filter(|(_, queued)| queued.is_ready(&self.buffer, now_ms));
-        let commands = ready.map(|(place, Queued { command, data_ms, .. })| {
-            let range = (command.lbn, command.end());
-            let cost = cost(command.operation.direction(), range, *data_ms);
+        let commands = ready.map(|(place, Queued { command, first, data_ms, .. })| {
+            let cost = cost(command.operation.direction(), command.lbn, first, *data_ms);
             (cost, command.arrival_ms, Task::Command(place))
         });
         let best = |one: &(f64, f64, Task), other: &(f64, f64, Task)| {
@@ -120,7 +119,8 @@ impl Pipeline {
         }
         let arrival_ms = demand_ms.unwrap_or(f64::INFINITY);
         let destages = destages.into_iter().map(|(since, destage)| {
-            let cost = cost(Direction::Write, (destage.first, destage.end), now_ms);
+            let first = parts.path.layout.piece(destage.first, destage.end);
+            let cost = cost(Direction::Write, destage.first, &first, now_ms);
             (cost, since, destage)
         });
         let destage =
@@ -230,7 +230,8 @@ impl Pipeline {
             for queued in merged {
                 let end = queued.command.end();
                 if before < end && end <= passes.lbn {
-                    ends.push((*queued, passes.end_of(&parts.path, before, end), passes.served));
+                    let end_ms = passes.end_of(&parts.path, before, end);
+                    ends.push((queued.number, queued.served, end_ms, passes.served));
                 }
             }
         }
@@ -238,7 +239,7 @@ impl Pipeline {
         parts.choice.next_lbn = to;
         self.queue.set_writing(&last.command, passes.end_ms);
         self.buffer.pass_through(from, to);
-        for (Queued { number, mut served, .. }, end_ms, passed) in ends {
+        for (number, mut served, end_ms, passed) in ends {
             served.seek_ms = passed.seek_ms;
             served.rotation_ms = passed.rotation_ms;
             served.media_end_ms = end_ms;

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use super::bus::Ramp;
 use super::cache::{Buffer, Destage, Place};
 use super::command::{Command, Operation, Served};
-use super::description::{DriveDescription, WriteBack};
+use super::description::DriveDescription;
 use super::hold::{MediaQueue, Queued};
 use super::mechanics::Direction;
 use super::queue::Parts;
@@ -197,24 +197,13 @@ impl Pipeline {
                 Place::Media => Some(Verdict::Media),
                 place => Some(Verdict::Accept(place)),
             },
-            Operation::StableWrite => (!self.waits(from, to)).then_some(Verdict::Media),
-            Operation::Read => {
-                let is_mixed = self.buffer.rules().write_back == WriteBack::AppendingMixed;
-                if is_mixed && self.buffer.is_dirty() {
-                    return None;
-                }
-                match self.hit(from, to, now_ms) {
-                    Some(segment) => Some(Verdict::Hit(segment)),
-                    None => (!self.waits(from, to)).then_some(Verdict::Media),
-                }
-            }
+            Operation::StableWrite => (!self.buffer.waits(from, to)).then_some(Verdict::Media),
+            Operation::Read if self.buffer.flushes_first() => None,
+            Operation::Read => match self.hit(from, to, now_ms) {
+                Some(segment) => Some(Verdict::Hit(segment)),
+                None => (!self.buffer.waits(from, to)).then_some(Verdict::Media),
+            },
         }
-    }
-
-    /// Whether dirty sectors have to be on the media before the media works on this range.
-    fn waits(&self, from: u64, to: u64) -> bool {
-        let is_mixed = self.buffer.rules().write_back == WriteBack::AppendingMixed;
-        self.buffer.touches_dirty(from, to) || is_mixed && self.buffer.is_dirty()
     }
 
     /// The segment that holds all sectors of a read, or that holds the first and into which the
@@ -254,7 +243,9 @@ impl Pipeline {
             }
             Verdict::Media => {
                 let ready_ms = self.processor_free_ms;
-                let mut queued = Queued { number, command, ready_ms, data_ms: ready_ms, served };
+                let first = parts.path.layout.piece(command.lbn, command.end());
+                let data_ms = ready_ms;
+                let mut queued = Queued { number, command, first, ready_ms, data_ms, served };
                 if direction == Direction::Write {
                     let whole = parts.path.hold_whole_write;
                     let end_ms = parts.path.bus.block(ready_ms, command.sectors, whole);
