@@ -20,6 +20,10 @@ use upsweep::layers::device::drive::{
 ///
 /// Rotation begins at time 0 at the angle, and the head on the cylinder and surface, that the
 /// drive's file gives.
+///
+/// With --mode full, start_us is when the drive begins to process a request; its seek can be much
+/// later. completion_us is when the host knows that it has ended. The rules are in
+/// crates/lab/drives/README.md.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The drive: a file such as those in crates/lab/drives, whose README describes them
@@ -52,8 +56,8 @@ enum Mode {
     Mech,
     /// Also processing of commands, and the bus; without a cache
     Overheads,
-    /// Everything: also the cache, reading ahead, several commands at a time, held and merged
-    /// writes, and the host's interrupt
+    /// Also the cache with reading ahead and write-back, work on several requests at a time, writes
+    /// that are held or merged, and the host's interrupts
     Full,
 }
 

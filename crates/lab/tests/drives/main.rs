@@ -252,6 +252,24 @@ fn the_program_serves_a_trace() {
     assert!(lines[2].starts_with("1,143.354,143.354,"), "{}", lines[2]);
 }
 
+#[test]
+fn the_program_serves_a_trace_in_full_detail() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let trace = folder.path().join("trace.csv");
+    std::fs::write(&trace, "0,write,5000,8\n0,write,3000,8\n50000,write,9000,8\n")
+        .expect("written");
+    let (file, trace) = (folder_of("caviar-black-1tb"), trace.display().to_string());
+    let full = ["drive", &file, &trace, "--mode", "full", "--queue", "3", "--scheduler", "c-look"];
+    let (succeeded, printed, problem) = lab(&full);
+    assert!(succeeded, "{problem}");
+    // Each ends in the buffer: 0.1 ms of processing, eight sectors across the bus, and 0.1 ms of the
+    // host's interrupt. The second waits for the processor.
+    let lines: Vec<_> = printed.lines().collect();
+    assert_eq!(lines[1], "0,0.000,0.000,0.000,0.000,13.656,213.656");
+    assert_eq!(lines[2], "1,0.000,100.000,0.000,0.000,13.656,313.656");
+    assert_eq!(lines[3], "2,50000.000,50000.000,0.000,0.000,13.656,50213.656");
+}
+
 fn folder_of(id: &str) -> String {
     folder().join(format!("{id}.toml")).display().to_string()
 }
