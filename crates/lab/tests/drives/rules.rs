@@ -202,6 +202,80 @@ fn the_next_track_is_read_ahead_if_reads_are_in_sequence() {
     let requests =
         [read(0.0, 90, 10), read(10.02, 100, 10), read(60.0, 290, 10), read(61.0, 300, 1)];
     ends(sequential, &requests, &[10.01, 22.01, 60.2, 63.11]);
+    // No more than the segment has room for: to 160, at 27. It is at slot 70.
+    let small = |drive: &mut DriveDescription| {
+        sequential(drive);
+        drive.cache.segment_sectors = 60;
+    };
+    let requests =
+        [read(0.0, 90, 10), read(10.02, 100, 10), read(40.0, 155, 5), read(41.0, 160, 1)];
+    ends(small, &requests, &[10.01, 22.01, 40.15, 47.11]);
+    // The least is read ahead in any case.
+    let least = |drive: &mut DriveDescription| {
+        sequential(drive);
+        drive.cache.read_ahead_min_sectors = 5;
+    };
+    ends(least, &[read(0.0, 10, 10), read(8.0, 20, 5)], &[FIRST, 8.15]);
+}
+
+#[test]
+fn reading_ahead_ends_where_another_segment_begins() {
+    let most = |drive: &mut DriveDescription| drive.cache.read_ahead_max_sectors = 20;
+    // The first segment holds 30 to 60, the second one 10 to 30: 30 passes again at 43.
+    let requests = [read(0.0, 30, 10), read(20.0, 10, 10), read(40.0, 25, 10)];
+    ends(most, &requests, &[4.01, 22.01, 43.51]);
+}
+
+#[test]
+fn the_segment_that_was_not_used_for_the_longest_time_is_given_up() {
+    let two = |drive: &mut DriveDescription| {
+        drive.cache.read_ahead = ReadAhead::None;
+        (drive.cache.segments, drive.cache.write_segments_max) = (2, 2);
+    };
+    let requests = [
+        read(0.0, 10, 10),
+        read(20.0, 50, 10),
+        read(40.0, 10, 10),
+        read(60.0, 80, 10),
+        read(80.0, 10, 10),
+        read(100.0, 50, 10),
+    ];
+    ends(two, &requests, &[FIRST, 26.01, 40.2, 69.01, 80.2, 106.01]);
+    // With one for writes, reads have one.
+    let dedicated = |drive: &mut DriveDescription| {
+        two(drive);
+        drive.cache.dedicated_write_segment = true;
+    };
+    ends(dedicated, &requests[..3], &[FIRST, 26.01, 42.01]);
+}
+
+#[test]
+fn a_read_that_waits_for_the_media_uses_what_another_one_brought() {
+    // The seek takes 3.45, and 5070 passes from 7 to 7.1. The last read is processed before that.
+    let requests = [read(0.0, 10, 10), read(0.0, 5070, 1), read(0.0, 5070, 1)];
+    ends(same, &requests, &[FIRST, 7.11, 7.12]);
+}
+
+#[test]
+fn a_read_keeps_the_bus_while_it_waits_for_data_or_not() {
+    // Its sectors come from 1.1 to 2 and take the bus for 0.1 ms in all.
+    let requests = [read(0.0, 10, 10), write(1.2, 80, 1)];
+    ends(same, &requests, &[FIRST, 1.31]);
+    ends(|drive| drive.bus.hold_whole_read = true, &requests, &[FIRST, 2.02]);
+    // The bus is free from 1.85 to 1.91, and from 2.01 on.
+    let requests = [read(0.0, 10, 10), write(1.75, 80, 10)];
+    ends(same, &requests, &[FIRST, 2.05]);
+    ends(|drive| drive.bus.hold_whole_write = true, &requests, &[FIRST, 2.11]);
+}
+
+#[test]
+fn a_write_replaces_dirty_sectors_or_waits_for_them() {
+    let one = |drive: &mut DriveDescription| drive.cache.write_segments_max = 1;
+    // 80 to 90 are written at 8, after the read. The last write overlaps them in part.
+    let requests = [read(0.0, 10, 10), write(0.0, 80, 10), write(0.0, 82, 2), write(0.0, 85, 10)];
+    ends(one, &requests, &[FIRST, 0.4, 0.42, 9.2]);
+    // While they are being written, they are not replaced.
+    ends(one, &[write(0.0, 10, 10), write(1.5, 12, 2)], &[0.2, 2.12]);
 }
 
 #[test]
