@@ -262,8 +262,8 @@ fn the_program_serves_a_trace_in_full_detail() {
     let full = ["drive", &file, &trace, "--mode", "full", "--queue", "3", "--scheduler", "c-look"];
     let (succeeded, printed, problem) = lab(&full);
     assert!(succeeded, "{problem}");
-    // Each ends in the buffer: 0.1 ms of processing, eight sectors across the bus, and 0.1 ms of the
-    // host's interrupt. The second waits for the processor.
+    // Each ends in the buffer: 0.1 ms of processing, eight sectors across the bus, and 0.1 ms of
+    // the host's interrupt. The second waits for the processor.
     let lines: Vec<_> = printed.lines().collect();
     assert_eq!(lines[1], "0,0.000,0.000,0.000,0.000,13.656,213.656");
     assert_eq!(lines[2], "1,0.000,100.000,0.000,0.000,13.656,313.656");

@@ -160,6 +160,9 @@ fn a_read_goes_on_with_what_is_read_ahead_at_present() {
     let requests =
         [read(0.0, 80, 10), read(9.05, 90, 10), read(10.0, 100, 10), read(12.5, 110, 70)];
     ends(same, &requests, &[9.01, 10.01, 12.01, 19.01]);
+    // If another command waits for the head, it is served first.
+    let requests = [read(0.0, 10, 10), read(0.0, 5070, 1), read(0.3, 20, 10)];
+    ends(same, &requests, &[FIRST, 7.11, 13.01]);
     // One that needs more than was read ahead goes on as well, though the buffer is small.
     let small = |drive: &mut DriveDescription| drive.cache.segment_sectors = 12;
     ends(small, &[read(0.0, 10, 10), read(2.05, 20, 40)], &[FIRST, 6.01]);
@@ -174,6 +177,9 @@ fn reading_ahead_ends_when_the_media_is_needed() {
     // At 6.68 it is caught; and the sector that passed at 3.23 is lost.
     let in_sector = |drive: &mut DriveDescription| drive.cache.read_ahead_stops_in_sector = true;
     ends(in_sector, &requests[..3], &[FIRST, 6.81, 43.31]);
+    // At 10.5 the head is on its way to the next track, where it comes at 11. From there it comes
+    // at 14.45.
+    ends(same, &[read(0.0, 90, 10), read(10.3, 5042, 1)], &[10.01, 24.31]);
 }
 
 #[test]
@@ -198,7 +204,8 @@ fn the_next_track_is_read_ahead_if_reads_are_in_sequence() {
     };
     // Nothing follows the first read: the head comes at 11.22 to the next track, where 100 passes
     // at 11 and 21. After the second, that track has passed at 31; the next cylinder is 1.05 ms
-    // away and begins at slot 20, at 42; it has passed at 52. 300 is on the track after it, at slot 30.
+    // away and begins at slot 20, at 42; it has passed at 52. 300 is on the track after it, at
+    // slot 30.
     let requests =
         [read(0.0, 90, 10), read(10.02, 100, 10), read(60.0, 290, 10), read(61.0, 300, 1)];
     ends(sequential, &requests, &[10.01, 22.01, 60.2, 63.11]);
@@ -210,6 +217,8 @@ fn the_next_track_is_read_ahead_if_reads_are_in_sequence() {
     let requests =
         [read(0.0, 90, 10), read(10.02, 100, 10), read(40.0, 155, 5), read(41.0, 160, 1)];
     ends(small, &requests, &[10.01, 22.01, 40.15, 47.11]);
+    // Only in sequence: 110 is on the second track, and 120 passes again at 13.
+    ends(sequential, &[read(0.0, 110, 10), read(8.0, 120, 10)], &[3.01, 14.01]);
     // The least is read ahead in any case.
     let least = |drive: &mut DriveDescription| {
         sequential(drive);
@@ -251,9 +260,10 @@ fn the_segment_that_was_not_used_for_the_longest_time_is_given_up() {
 
 #[test]
 fn a_read_that_waits_for_the_media_uses_what_another_one_brought() {
-    // The seek takes 3.45, and 5070 passes from 7 to 7.1. The last read is processed before that.
-    let requests = [read(0.0, 10, 10), read(0.0, 5070, 1), read(0.0, 5070, 1)];
-    ends(same, &requests, &[FIRST, 7.11, 7.12]);
+    // The seek takes 3.45, and 5070 passes at 7. The last read is processed before that, and its
+    // sector crosses the bus after those of the other one.
+    let requests = [read(0.0, 10, 10), read(0.0, 5070, 10), read(0.0, 5070, 1)];
+    ends(same, &requests, &[FIRST, 8.01, 8.02]);
 }
 
 #[test]
@@ -311,6 +321,14 @@ fn sectors_before_the_request_are_kept_or_not() {
     ends(same, &requests, &[FIRST, 11.01, 30.21]);
     let before = |drive: &mut DriveDescription| drive.cache.read_sectors_before_request = true;
     ends(before, &requests, &[FIRST, 2.68, 30.21]);
+    // A slipped sector between them passes too: LBN 1 is at slot 1, which did not.
+    let slipped = |drive: &mut DriveDescription| {
+        before(drive);
+        let zone = &mut drive.zones[0];
+        (zone.slips, zone.lbns) = (vec![(5, 1)], 19_999);
+        (drive.capacity.lbns, drive.capacity.mapped_lbns) = (19_999, 19_999);
+    };
+    ends(slipped, &[read(0.0, 10, 10), read(2.5, 1, 1)], &[2.11, 10.21]);
     // At 7, 70 has passed, and 2 to 10 are overwritten.
     ends(before, &[read(0.0, 10, 10), read(8.0, 2, 8)], &[FIRST, 11.01]);
     let zero_latency = |drive: &mut DriveDescription| {
@@ -373,7 +391,10 @@ fn a_write_ends_in_the_buffer_and_goes_to_the_media_when_that_is_idle() {
     ends(same, &[read(0.0, 10, 10), write(0.0, 80, 1), read(0.0, 50, 1)], &[FIRST, 0.31, 5.11]);
     let not_kept = |drive: &mut DriveDescription| drive.cache.read_hits_on_write_data = false;
     ends(not_kept, &[write(0.0, 10, 10), read(9.0, 10, 10)], &[0.2, 12.01]);
-    // It waits until they are on the media.
+    // A segment that cannot be read is free, and does not end reading ahead.
+    let requests = [write(0.0, 30, 10), read(20.0, 10, 10), read(40.0, 30, 10)];
+    ends(not_kept, &requests, &[0.2, 22.01, 40.2]);
+    // A read waits until they are on the media.
     ends(not_kept, &[write(0.0, 10, 10), read(0.5, 10, 10)], &[0.2, 12.01]);
 }
 
@@ -395,6 +416,15 @@ fn room_is_made_in_the_order_of_the_scheduler() {
     let requests = [read(0.0, 10, 10), write(0.0, 5000, 1), write(0.0, 50, 1), write(0.0, 80, 1)];
     ends(same, &requests, &[FIRST, 0.31, 0.41, 10.21]);
     ends(sptf, &requests, &[FIRST, 0.31, 0.41, 5.21]);
+    // A command that came later than the one that waits for room is served later.
+    let requests = [
+        read(0.0, 10, 10),
+        write(0.0, 30, 1),
+        write(0.0, 50, 1),
+        write(0.0, 80, 1),
+        read(0.5, 5070, 1),
+    ];
+    ends(|drive| drive.queue.depth = 8, &requests, &[FIRST, 0.31, 0.41, 3.21, 7.11]);
 }
 
 #[test]
@@ -423,14 +453,20 @@ fn appended_writes_end_in_the_buffer_and_all_else_waits_for_them() {
 
 #[test]
 fn a_write_in_the_buffer_stops_reading_ahead_or_not() {
-    // At 3.05 the sector under the head is 30.
+    // At 3.05 the sector under the head is 30. The next one that is read comes from cylinder 25.
     let requests = [read(0.0, 10, 10), write(3.05, 5000, 1), read(40.0, 31, 1)];
     ends(same, &requests, &[FIRST, 3.16, 53.21]);
+    let requests = [read(0.0, 10, 10), write(3.05, 5000, 1), read(40.0, 60, 1)];
     let goes_on = |drive: &mut DriveDescription| drive.cache.write_hit_stops_read_ahead = false;
     ends(goes_on, &requests, &[FIRST, 3.16, 40.11]);
+    // It goes to the media when reading has ended, at 7: 72 passes at 7.2.
+    let requests = [read(0.0, 10, 10), write(3.05, 72, 1), read(7.5, 5020, 1)];
+    ends(goes_on, &requests, &[FIRST, 3.16, 12.11]);
     // What it wrote itself is not read ahead.
     let requests = [read(0.0, 10, 10), write(3.05, 40, 1), read(40.0, 41, 1)];
     ends(goes_on, &requests, &[FIRST, 3.16, 44.21]);
+    let requests = [read(0.0, 10, 10), write(3.05, 40, 1), read(3.2, 35, 10)];
+    ends(goes_on, &requests, &[FIRST, 3.16, 14.51]);
 }
 
 #[test]
@@ -519,10 +555,16 @@ fn writes_that_follow_one_another_merge() {
     ends(holding, &[write(0.0, 28, 8), write(0.5, 20, 8)], &[3.6, 2.8]);
     // One that is too small does not merge, and is held.
     ends(holding, &[write(0.0, 9, 8), write(0.2, 17, 7)], &[11.7, 12.4]);
-    ends(holding, &[write(0.0, 17, 7), write(0.2, 9, 8)], &[12.4 - 10.0, 11.7]);
+    let sptf = |drive: &mut DriveDescription| {
+        holding(drive);
+        drive.queue.scheduler = Scheduler::Sptf;
+    };
+    ends(sptf, &[write(0.0, 2, 7), write(0.2, 9, 8)], &[10.9, 11.7]);
     // One that follows the write under the head is not held: that is from 2 to 2.8.
     ends(holding, &[write(0.0, 20, 8), write(2.5, 28, 8)], &[2.8, 3.6]);
-    ends(holding, &[write(0.0, 20, 8), write(2.85, 35, 8)], &[2.8, 14.3]);
+    // One that comes after that is held, so that the read is first.
+    let requests = [write(0.0, 20, 8), write(2.85, 28, 8), read(2.9, 80, 1)];
+    ends(holding, &requests, &[2.8, 13.6, 8.11]);
     // Without a smallest size the drive merges none.
     let apart = |drive: &mut DriveDescription| {
         holding(drive);
@@ -541,7 +583,7 @@ fn the_host_knows_of_an_end_after_its_interrupt() {
         slow_host(drive);
         drive.queue.depth = 1;
     };
-    ends(one, &[read(0.0, 10, 10), read(0.0, 20, 10)], &[FIRST + 0.3, 3.31]);
+    ends(one, &[read(0.0, 10, 10), read(0.0, 5058, 1)], &[FIRST + 0.3, 6.21]);
 }
 
 #[test]
@@ -592,4 +634,13 @@ fn a_write_on_a_busy_bus_waits_for_it() {
         assert!((served[0].completion_ms - 3.1).abs() < 1e-9, "{served:?}");
         assert!((end_ms - expected_ms).abs() < 1e-9, "LBN {lbn} ends at {end_ms}");
     }
+    // The scheduler knows: the second write passes at 9, before the first one can.
+    let mut drive = Drive::new(&slow, Detail::Overheads);
+    drive.set_queue(3, Scheduler::Sptf);
+    let requests = [read(0.0, 10, 10), write(0.1, 41, 10), write(0.1, 90, 1)];
+    for (number, (arrival_ms, operation, lbn, sectors)) in (0..).zip(requests) {
+        drive.offer(number, Command { arrival_ms, operation, lbn, sectors });
+    }
+    let numbers: Vec<_> = std::iter::from_fn(|| drive.serve_next()).map(|(n, _)| n).collect();
+    assert_eq!(numbers, [0, 2, 1]);
 }

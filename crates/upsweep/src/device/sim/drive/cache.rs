@@ -163,11 +163,6 @@ impl Buffer {
         self.rules.write_back == WriteBack::AppendingMixed && self.is_dirty()
     }
 
-    /// Whether dirty sectors have to be on the media before the media works on this range.
-    pub(super) fn waits(&self, from: u64, to: u64) -> bool {
-        self.flushes_first() || self.touches_dirty(from, to)
-    }
-
     /// The segment that a read at this LBN finds its first sectors in, and the LBN after its last.
     pub(super) fn hit(&self, lbn: u64) -> Option<(u64, u64)> {
         let segment = self.segments.get(self.from(lbn)).filter(|found| found.first <= lbn)?;
@@ -278,7 +273,7 @@ impl Buffer {
         let Cache { write_back, segment_sectors, write_segments_max, segments, .. } = self.rules;
         let fits = to - from <= u64::from(segment_sectors) && write_segments_max.min(segments) > 0;
         if write_back == WriteBack::None || !fits {
-            return if self.waits(from, to) { Place::Waits } else { Place::Media };
+            return if self.flushes_first() { Place::Waits } else { Place::Media };
         }
         let appended = self.appended(from, to);
         if self.flushes_first() {

@@ -115,8 +115,9 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// The cost of sectors from `lbn` on, the first of them on one track, if the drive begins to move its head at `begin_ms`, and data to write
-    /// crosses the bus from `data_ms` on: the least is next, and of equals the one that came first.
+    /// The cost of sectors from `lbn` on, of which `first` is the part on the first track, if the
+    /// drive begins to move its head at `begin_ms`, and data to write crosses the bus from
+    /// `data_ms` on. What costs least is next; of equals, what came first.
     pub(super) fn cost(
         &self,
         path: &Path,

@@ -81,7 +81,7 @@ impl Pipeline {
                 match direction {
                     Direction::Read => {
                         let queued = self.queue.take(place);
-                        self.read(parts, queued);
+                        self.read(parts, &queued);
                     }
                     Direction::Write => {
                         let buffer = &self.buffer;
@@ -161,8 +161,8 @@ impl Pipeline {
     }
 
     /// Reads the sectors of a command that the buffer does not have.
-    fn read(&mut self, parts: &mut Parts, queued: Queued) {
-        let Queued { number, command, mut served, .. } = queued;
+    fn read(&mut self, parts: &mut Parts, queued: &Queued) {
+        let Queued { number, command, mut served, .. } = *queued;
         let (now_ms, from, to) = (self.now_ms, command.lbn, command.end());
         let found = self.buffer.hit(from);
         let first = found.map_or(from, |(_, end)| end);

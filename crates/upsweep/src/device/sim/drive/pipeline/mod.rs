@@ -2,9 +2,8 @@
 //! media for one more, or for what is in the buffer.
 //!
 //! The processor takes the commands in the drive in the order of arrival, leaving out those that
-//! wait until dirty sectors are on the media. One that the buffer can serve then needs the bus
-//! only; the others wait for the media (`hold.rs`), which takes the best of them when it is free
-//! (`media.rs`).
+//! wait for room in the buffer. One that the buffer can serve then needs the bus only; the others
+//! wait for the media (`hold.rs`), which takes the best of them when it is free (`media.rs`).
 //!
 //! Everything that the drive does is an [`Act`] at a time. Which is next follows from the state
 //! alone: [`Pipeline::next`] changes nothing.
@@ -197,12 +196,12 @@ impl Pipeline {
                 Place::Media => Some(Verdict::Media),
                 place => Some(Verdict::Accept(place)),
             },
-            Operation::StableWrite => (!self.buffer.waits(from, to)).then_some(Verdict::Media),
-            Operation::Read if self.buffer.flushes_first() => None,
-            Operation::Read => match self.hit(from, to, now_ms) {
-                Some(segment) => Some(Verdict::Hit(segment)),
-                None => (!self.buffer.waits(from, to)).then_some(Verdict::Media),
-            },
+            Operation::Read | Operation::StableWrite if self.buffer.flushes_first() => None,
+            Operation::StableWrite => Some(Verdict::Media),
+            Operation::Read => {
+                let hit = self.hit(from, to, now_ms);
+                Some(hit.map_or(Verdict::Media, Verdict::Hit))
+            }
         }
     }
 
