@@ -160,6 +160,9 @@ fn a_read_goes_on_with_what_is_read_ahead_at_present() {
     let requests =
         [read(0.0, 80, 10), read(9.05, 90, 10), read(10.0, 100, 10), read(12.5, 110, 70)];
     ends(same, &requests, &[9.01, 10.01, 12.01, 19.01]);
+    // The head reads all of it before it leaves.
+    let requests = [read(0.0, 10, 10), read(2.05, 20, 40), read(2.4, 5070, 1)];
+    ends(same, &requests, &[FIRST, 6.01, 17.11]);
     // If another command waits for the head, it is served first.
     let requests = [read(0.0, 10, 10), read(0.0, 5070, 1), read(0.3, 20, 10)];
     ends(same, &requests, &[FIRST, 7.11, 13.01]);
@@ -460,8 +463,8 @@ fn a_write_in_the_buffer_stops_reading_ahead_or_not() {
     let goes_on = |drive: &mut DriveDescription| drive.cache.write_hit_stops_read_ahead = false;
     ends(goes_on, &requests, &[FIRST, 3.16, 40.11]);
     // It goes to the media when reading has ended, at 7: 72 passes at 7.2.
-    let requests = [read(0.0, 10, 10), write(3.05, 72, 1), read(7.5, 5020, 1)];
-    ends(goes_on, &requests, &[FIRST, 3.16, 12.11]);
+    let requests = [read(0.0, 10, 10), write(3.05, 72, 1), flush(7.4)];
+    ends(goes_on, &requests, &[FIRST, 3.16, 7.4]);
     // What it wrote itself is not read ahead.
     let requests = [read(0.0, 10, 10), write(3.05, 40, 1), read(40.0, 41, 1)];
     ends(goes_on, &requests, &[FIRST, 3.16, 44.21]);
@@ -607,6 +610,13 @@ fn the_queue_holds_no_more_commands_than_it_has_places() {
     let requests = [read(0.0, 10, 1), read(0.0, 5000, 1), read(0.0, 60, 1)];
     ends(sstf(3), &requests, &[1.11, 10.11, 6.11]);
     ends(sstf(2), &requests, &[1.11, 10.11, 16.11]);
+    // While a write is held, a second command enters when the one before it has left.
+    let two = |drive: &mut DriveDescription| {
+        holding(drive);
+        drive.queue.depth = 2;
+    };
+    let requests = [read(0.0, 10, 10), write(20.0, 5000, 8), read(20.0, 10, 10), read(20.0, 11, 1)];
+    ends(two, &requests, &[FIRST, 30.8, 20.4, 20.51]);
 }
 
 #[test]
