@@ -631,6 +631,26 @@ fn the_elevator_goes_upwards() {
 }
 
 #[test]
+fn a_drive_forgets_what_it_has_not_done() {
+    let mut drive = Drive::new(&plain(same), Detail::Full);
+    let offer = |drive: &mut Drive, (arrival_ms, operation, lbn, sectors)| {
+        drive.offer(0, Command { arrival_ms, operation, lbn, sectors });
+    };
+    for request in [write(0.0, 10, 10), flush(0.2), read(0.3, 5070, 1), read(5.0, 10, 10)] {
+        offer(&mut drive, request);
+    }
+    // The write has ended in the buffer, 10 to 20 are being written from 1 to 2, and the flush and
+    // the read wait for that.
+    assert!(drive.serve_until(1.5).is_some() && drive.serve_until(1.5).is_none());
+    drive.forget();
+    assert_eq!((drive.next_ms(), drive.serve_next()), (None, None));
+    // Nothing is in the buffer.
+    offer(&mut drive, read(8.0, 10, 10));
+    let (_, served) = drive.serve_next().expect("it waits");
+    assert!((served.completion_ms - 12.01).abs() < 1e-9, "{served:?}");
+}
+
+#[test]
 fn a_write_on_a_busy_bus_waits_for_it() {
     let slow = plain(|drive| drive.bus.sector_ms = 0.2);
     // The read is under the head from 1 to 2 and keeps the bus until 3.1. The write begins at 2,

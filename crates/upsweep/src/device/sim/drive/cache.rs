@@ -119,6 +119,11 @@ impl Buffer {
         }
     }
 
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        *self = Self::new(&self.rules);
+    }
+
     pub(super) fn rules(&self) -> &Cache {
         &self.rules
     }

@@ -70,6 +70,11 @@ impl MediaQueue {
         }
     }
 
+    /// Forgets the commands that wait.
+    pub(super) fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
     pub(super) fn waiting(&self) -> &[Queued] {
         &self.waiting
     }

@@ -15,6 +15,7 @@ use super::pipeline::Pipeline;
 /// else: not on commands that arrive later, nor on when it is asked.
 #[derive(Clone, Debug)]
 pub struct Drive {
+    sector_bytes: u32,
     parts: Parts,
     service: Service,
 }
@@ -145,6 +146,7 @@ impl Drive {
     pub fn new(description: &DriveDescription, detail: Detail) -> Self {
         let depth = description.queue.depth;
         Self {
+            sector_bytes: description.capacity.sector_bytes,
             parts: Parts {
                 path: Path::new(description, detail),
                 arrivals: Arrivals { depth, waiting: VecDeque::new(), ends_ms: Vec::new() },
@@ -171,6 +173,27 @@ impl Drive {
     #[must_use]
     pub fn lbns(&self) -> u64 {
         self.parts.path.layout.lbns()
+    }
+
+    /// Bytes of a sector.
+    #[must_use]
+    pub fn sector_bytes(&self) -> u32 {
+        self.sector_bytes
+    }
+
+    /// Bytes that the host may use.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.lbns() * u64::from(self.sector_bytes)
+    }
+
+    /// Drops the commands that have not begun, and in full detail those that wait for the media and
+    /// what is in the buffer, as if the power had gone for a moment.
+    pub fn forget(&mut self) {
+        self.parts.arrivals.waiting.clear();
+        if let Service::Pipelined(pipeline) = &mut self.service {
+            pipeline.forget(&mut self.parts);
+        }
     }
 
     /// Adds a command; `number` comes back with its service. Commands that arrive by a time must be

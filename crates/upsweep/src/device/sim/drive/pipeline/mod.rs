@@ -124,6 +124,16 @@ impl Pipeline {
         self.ended.pop_front()
     }
 
+    /// Drops the commands in the drive, and what is in the buffer.
+    pub(super) fn forget(&mut self, parts: &mut Parts) {
+        self.stop_reading(parts, self.now_ms.max(self.media_free_ms));
+        self.buffer.clear();
+        self.queue.clear();
+        self.flushes.clear();
+        self.ended.clear();
+        self.destaging = None;
+    }
+
     /// The next act, and its time.
     fn next(&self, parts: &Parts) -> Option<(f64, Act)> {
         let mut now_ms = self.now_ms;
