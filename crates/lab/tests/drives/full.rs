@@ -1,7 +1,7 @@
 //! Full detail on every drive: streams, synchronous writes, and what must hold for any commands.
 
 use upsweep::layers::device::drive::{
-    Command, Detail, Drive, DriveDescription, Operation, Scheduler, Served, WriteBack,
+    Command, Detail, Drive, DriveDescription, Operation, ReadAhead, Scheduler, Served, WriteBack,
 };
 
 use super::{drive, ids};
@@ -47,6 +47,27 @@ fn reads_in_sequence_stream_at_the_rate_of_the_media() {
         let whole_ms = whole[1].completion_ms - whole[1].start_ms;
         let ratio = taken_ms / whole_ms;
         assert!((0.98..=1.02).contains(&ratio), "{id}: {taken_ms} ms, as one read {whole_ms} ms");
+    }
+}
+
+#[test]
+fn reading_ahead_costs_nothing_while_commands_wait() {
+    let numbers = &mut Numbers(3);
+    for id in ids() {
+        let mut drive = drive(&id);
+        let read = |_| {
+            let lbn = numbers.below(drive.capacity.lbns - 8);
+            Command { arrival_ms: 0.0, operation: Operation::Read, lbn, sectors: 8 }
+        };
+        let commands: Vec<_> = (0..300).map(read).collect();
+        let serve = |drive: &DriveDescription| {
+            let mut simulated = Drive::new(drive, Detail::Full);
+            simulated.set_queue(300, Scheduler::Fcfs);
+            in_advance(simulated, &commands)
+        };
+        let with = serve(&drive);
+        drive.cache.read_ahead = ReadAhead::None;
+        assert_eq!(with, serve(&drive), "{id}");
     }
 }
 

@@ -163,6 +163,10 @@ fn a_read_goes_on_with_what_is_read_ahead_at_present() {
     // The head reads all of it before it leaves.
     let requests = [read(0.0, 10, 10), read(2.05, 20, 40), read(2.4, 5070, 1)];
     ends(same, &requests, &[FIRST, 6.01, 17.11]);
+    // It does not read over dirty sectors. They are written from 3 to 3.1, and 23 passes after that
+    // at 12.3.
+    let requests = [write(0.0, 30, 1), read(0.0, 10, 10), read(2.05, 20, 20)];
+    ends(same, &requests, &[0.11, FIRST, 14.01]);
     // If another command waits for the head, it is served first.
     let requests = [read(0.0, 10, 10), read(0.0, 5070, 1), read(0.3, 20, 10)];
     ends(same, &requests, &[FIRST, 7.11, 13.01]);
@@ -315,6 +319,9 @@ fn a_full_hit_begins_to_read_ahead_or_not() {
         drive.cache.read_ahead_on_idle_hit = true;
     };
     ends(on_hit, &requests, &[FIRST, 8.15, 14.15]);
+    // Not after written data.
+    let requests = [write(0.0, 10, 10), read(8.0, 10, 10), read(14.0, 20, 5)];
+    ends(on_hit, &requests, &[0.2, 8.2, 22.51]);
 }
 
 #[test]
@@ -510,6 +517,9 @@ fn a_stable_write_ends_on_the_media() {
     ends(|drive| drive.cache.enabled = false, &[write(0.0, 10, 10)], &[2.0]);
     // What it overwrites goes to the media before it: 10 to 20 at 1 to 2, then it from 11 on.
     ends(same, &[write(0.0, 10, 10), stable(0.3, 10, 10)], &[0.2, 12.0]);
+    // What is read ahead before it stays.
+    let requests = [read(0.0, 10, 10), stable(20.0, 40, 1), read(40.0, 30, 10)];
+    ends(same, &requests, &[FIRST, 24.1, 40.2]);
     // Its data stays readable.
     ends(same, &[stable(0.0, 10, 10), read(5.0, 10, 10)], &[2.0, 5.2]);
 }
@@ -556,6 +566,12 @@ fn writes_that_follow_one_another_merge() {
     ends(holding, &[write(0.0, 9, 8), write(0.2, 17, 8)], &[1.7, 2.5]);
     // In either order.
     ends(holding, &[write(0.0, 28, 8), write(0.5, 20, 8)], &[3.6, 2.8]);
+    // On a slow bus the data of the second is in the buffer at 3.4, before its last sector passes.
+    let slow = |drive: &mut DriveDescription| {
+        holding(drive);
+        drive.bus.sector_ms = 0.2;
+    };
+    ends(slow, &[write(0.0, 20, 8), write(0.1, 28, 8)], &[2.8, 3.6]);
     // One that is too small does not merge, and is held.
     ends(holding, &[write(0.0, 9, 8), write(0.2, 17, 7)], &[11.7, 12.4]);
     let sptf = |drive: &mut DriveDescription| {
@@ -574,6 +590,22 @@ fn writes_that_follow_one_another_merge() {
         drive.queue.smallest_mergeable_write_sectors = 0;
     };
     ends(apart, &[write(0.0, 28, 8), write(0.5, 20, 8)], &[3.6, 12.8]);
+}
+
+#[test]
+fn the_ends_of_merged_writes_are_known_at_once() {
+    let mut drive = Drive::new(&plain(holding), Detail::Full);
+    for (number, (arrival_ms, operation, lbn, sectors)) in
+        (0..).zip([write(0.0, 20, 8), write(0.2, 28, 8)])
+    {
+        drive.offer(number, Command { arrival_ms, operation, lbn, sectors });
+    }
+    // They begin at 0.4, when both have been processed.
+    assert_eq!(drive.serve_until(0.3), None);
+    let is_begun = |drive: &Drive| drive.next_ms().is_some_and(|ms| (ms - 0.4).abs() < 1e-9);
+    assert!(is_begun(&drive) && drive.serve_until(0.5).is_some_and(|(number, _)| number == 0));
+    assert!(is_begun(&drive) && drive.serve_until(0.5).is_some_and(|(number, _)| number == 1));
+    assert_eq!(drive.next_ms(), None);
 }
 
 #[test]

@@ -241,7 +241,10 @@ impl Buffer {
         self.made += 1;
         let id = self.made;
         let segment = Segment { id, first, end, is_written, dirty: None, used: 0 };
-        self.segments.insert(self.from(first), segment);
+        let place = self.from(first);
+        let is_free = self.segments.get(place).is_none_or(|next| end <= next.first);
+        debug_assert!(is_free, "{first} to {end} is held already");
+        self.segments.insert(place, segment);
         self.touch(id);
         Some(id)
     }

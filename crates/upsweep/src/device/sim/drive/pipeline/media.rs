@@ -149,8 +149,8 @@ impl Pipeline {
         self.stop_reading(parts, self.now_ms);
         let Some((_, end)) = self.buffer.hit(range.0) else { return };
         let mut reading = Reading::new(&parts.path, segment, end, self.processor_free_ms);
-        let (kept, ahead) = self.buffer.keep_read(Some(segment), range, 0, &parts.path.layout);
-        if kept == Some(segment) && end < ahead {
+        let (_, ahead) = self.buffer.keep_read(Some(segment), range, 0, &parts.path.layout);
+        if end < ahead {
             reading.read_ahead(&mut parts.path, ahead);
             let needed = self.buffer.needed(range.1).min(ahead);
             if end < needed {

@@ -217,7 +217,7 @@ impl Pipeline {
 
     /// The segment that holds all sectors of a read, or that holds the first and into which the
     /// drive is reading the others. It does not go on reading for that if other commands wait for
-    /// the media.
+    /// the media, or over dirty sectors.
     fn hit(&self, from: u64, to: u64, now_ms: f64) -> Option<u64> {
         let (segment, end) = self.buffer.hit(from)?;
         let reading = self.reading.as_ref().filter(|reading| reading.segment == segment);
@@ -230,7 +230,8 @@ impl Pipeline {
             return (to <= end).then_some(segment);
         }
         let is_there = to <= end && reading.read_ms(to) <= now_ms.max(self.media_free_ms);
-        (is_there || self.queue.waiting().is_empty()).then_some(segment)
+        let can_go_on = || !self.buffer.touches_dirty(from, to) && self.queue.waiting().is_empty();
+        (is_there || can_go_on()).then_some(segment)
     }
 
     /// The processor takes a command.
@@ -326,7 +327,8 @@ impl Pipeline {
         } else {
             self.buffer.touch(segment);
             self.buffer.remember(to);
-            if self.buffer.rules().read_ahead_on_idle_hit && self.is_idle(self.now_ms) {
+            let can_begin = self.buffer.rules().read_ahead_on_idle_hit;
+            if can_begin && self.buffer.is_read(segment) && self.is_idle(self.now_ms) {
                 self.read_ahead_from_buffer(parts, (from, to), segment);
             }
         }
