@@ -72,6 +72,37 @@ fn reading_ahead_costs_nothing_while_commands_wait() {
 }
 
 #[test]
+fn the_head_leaves_right_after_the_last_sector_that_it_needs() {
+    let numbers = &mut Numbers(4);
+    for id in ids() {
+        let mut drive = drive(&id);
+        drive.bus.sector_ms = 0.0001;
+        drive.host.completion_interrupt_ms = 0.0;
+        drive.cache.read_ahead = ReadAhead::UntilSegmentFull;
+        for _ in 0..100 {
+            let mut simulated = Drive::new(&drive, Detail::Full);
+            simulated.set_queue(3, Scheduler::Fcfs);
+            let [lbn, far] = [(); 2].map(|()| numbers.below(drive.capacity.lbns - 300));
+            let offer = |simulated: &mut Drive, arrival_ms, lbn, sectors| {
+                let operation = Operation::Read;
+                simulated.offer(0, Command { arrival_ms, operation, lbn, sectors });
+            };
+            offer(&mut simulated, 0.0, lbn, 8);
+            let (_, first) = simulated.serve_next().expect("it waits");
+            // One that the head goes on for, and another.
+            offer(&mut simulated, first.completion_ms, lbn + 8, 128);
+            offer(&mut simulated, first.completion_ms, far, 8);
+            let (_, second) = simulated.serve_next().expect("it waits");
+            let (_, third) = simulated.serve_next().expect("it waits");
+            let taken_ms = third.seek_ms + third.rotation_ms + third.transfer_ms;
+            let begin_ms = third.completion_ms - taken_ms;
+            let end_ms = second.completion_ms - drive.bus.sector_ms;
+            assert!((begin_ms - end_ms).abs() < 1e-4, "{id}: {end_ms}, and then {begin_ms}");
+        }
+    }
+}
+
+#[test]
 fn small_synchronous_writes_lose_a_turn_each() {
     for id in ids() {
         let mut drive = drive(&id);
