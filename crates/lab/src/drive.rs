@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use serde::Deserialize;
 use upsweep::layers::device::drive::{
-    Command, Detail, Direction, Drive, DriveDescription, Scheduler, Served,
+    Command, Detail, Drive, DriveDescription, Operation, Scheduler, Served,
 };
 
 /// Serve a trace on a simulated drive
@@ -20,6 +20,10 @@ use upsweep::layers::device::drive::{
 ///
 /// Rotation begins at time 0 at the angle, and the head on the cylinder and surface, that the
 /// drive's file gives.
+///
+/// With --mode full, start_us is when the drive begins to process a request; its seek can be much
+/// later. completion_us is when the host knows that it has ended. The rules are in
+/// crates/lab/drives/README.md.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The drive: a file such as those in crates/lab/drives, whose README describes them
@@ -52,6 +56,9 @@ enum Mode {
     Mech,
     /// Also processing of commands, and the bus; without a cache
     Overheads,
+    /// Also the cache with reading ahead and write-back, work on several requests at a time, writes
+    /// that are held or merged, and the host's interrupts
+    Full,
 }
 
 /// How the drive chooses the next request.
@@ -63,6 +70,8 @@ enum Order {
     Sstf,
     /// Shortest positioning first: seek and rotation
     Sptf,
+    /// The next one upwards, then again from the lowest
+    CLook,
 }
 
 #[derive(Deserialize)]
@@ -114,11 +123,11 @@ fn command(Line(arrival_us, kind, lbn, sectors): &Line, lbns: u64) -> Result<Com
     if *sectors == 0 || !fits {
         return Err(format!("{sectors} sectors at LBN {lbn}: the drive has {lbns} LBNs"));
     }
-    let direction = match kind {
-        Kind::Read => Direction::Read,
-        Kind::Write => Direction::Write,
+    let operation = match kind {
+        Kind::Read => Operation::Read,
+        Kind::Write => Operation::Write,
     };
-    Ok(Command { arrival_ms: arrival_us / 1e3, direction, lbn: *lbn, sectors: *sectors })
+    Ok(Command { arrival_ms: arrival_us / 1e3, operation, lbn: *lbn, sectors: *sectors })
 }
 
 /// Runs the command, and prints to `output`.
@@ -130,12 +139,14 @@ pub(crate) fn run(arguments: &Arguments, output: &mut impl Write) -> Result<(), 
     let detail = match arguments.mode {
         Mode::Mech => Detail::Mechanics,
         Mode::Overheads => Detail::Overheads,
+        Mode::Full => Detail::Full,
     };
     let mut drive = Drive::new(&description, detail);
     let scheduler = match arguments.scheduler {
         Order::Fcfs => Scheduler::Fcfs,
         Order::Sstf => Scheduler::Sstf,
         Order::Sptf => Scheduler::Sptf,
+        Order::CLook => Scheduler::CLook,
     };
     drive.set_queue(arguments.queue, scheduler);
     if arguments.no_zero_latency {

@@ -418,6 +418,7 @@ impl DriveDescription {
         self.check_seek()?;
         self.check_times()?;
         ensure(self.queue.depth > 0, || "queue.depth is 0, and must be at least 1".into())?;
+        self.check_cache()?;
         ensure(!self.zones.is_empty(), || "there is no [[zone]]".into())?;
         let mut next = (0, 0);
         for (number, zone) in self.zones.iter().enumerate() {
@@ -506,6 +507,32 @@ impl DriveDescription {
         bad.map_or(Ok(()), |(key, time)| {
             Err(BadDrive(format!("{key} is {time}, and must be 0 to 60,000")))
         })
+    }
+
+    fn check_cache(&self) -> Result<(), BadDrive> {
+        let Cache { segments, segment_sectors, write_segments_max, .. } = self.cache;
+        let Cache { read_ahead_min_sectors, read_ahead_max_sectors, .. } = self.cache;
+        let Cache { watermark_read, watermark_write, .. } = self.cache;
+        ensure((1..=65_536).contains(&segments) && segment_sectors > 0, || {
+            format!(
+                "cache: {segments} segments of {segment_sectors} sectors, and there must be 1 to \
+                 65,536 of 1 sector or more"
+            )
+        })?;
+        ensure(write_segments_max <= segments, || {
+            format!("cache.write_segments_max is {write_segments_max}, above cache.segments")
+        })?;
+        ensure(read_ahead_min_sectors <= read_ahead_max_sectors, || {
+            format!("cache.read_ahead_min_sectors is {read_ahead_min_sectors}, above the most")
+        })?;
+        ensure(
+            [watermark_read, watermark_write].iter().all(|part| (0.0..=1.0).contains(part)),
+            || {
+                format!(
+                    "a watermark of the cache, {watermark_read} or {watermark_write}, is not 0 to 1"
+                )
+            },
+        )
     }
 
     /// Checks a zone that must begin at this LBN, on this cylinder or further in; returns where

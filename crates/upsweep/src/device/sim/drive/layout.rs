@@ -4,6 +4,8 @@
 //! reserved or slipped hold no LBN. Skews rotate a track against the one before it, so that a head
 //! that switches finds the next sector under it.
 
+use std::ops::Range;
+
 use super::description::{DriveDescription, SurfaceOrder, Zone};
 
 /// Sectors of one track: what the head takes without moving.
@@ -75,6 +77,21 @@ impl ZoneLayout {
         position - self.slips[..begun].iter().map(slipped).sum::<u64>()
     }
 
+    /// The position of the sector with this LBN.
+    fn position_of(&self, lbn: u64) -> u64 {
+        self.position(lbn - self.zone.first_lbn + self.zone.reserved_at_front)
+    }
+
+    /// The LBNs at positions from `from` to `to`.
+    fn lbns_between(&self, from: u64, to: u64) -> Range<u64> {
+        let Zone { first_lbn, lbns, reserved_at_front, .. } = self.zone;
+        let lbn = |position| {
+            let good = self.good_before(position).saturating_sub(reserved_at_front);
+            first_lbn + good.min(lbns)
+        };
+        lbn(from)..lbn(to)
+    }
+
     /// Slips between two positions, as offsets from the first.
     fn gaps(&self, first: u64, last: u64) -> Vec<(u32, u32)> {
         let from = self.slips.partition_point(|slip| slip.at < first);
@@ -119,10 +136,30 @@ impl Layout {
         pieces
     }
 
-    /// The sectors from `lbn` on that are on its track, up to `end`.
-    fn piece(&self, lbn: u64, end: u64) -> Piece {
+    /// The LBNs on the track of this one.
+    pub(super) fn track(&self, lbn: u64) -> Range<u64> {
+        let found = self.zone(lbn);
+        let track_slots = u64::from(found.zone.sectors_per_track);
+        let track = found.position_of(lbn) / track_slots;
+        found.lbns_between(track * track_slots, (track + 1) * track_slots)
+    }
+
+    /// The first of the LBNs that pass in `slots` slots before this one, on its track.
+    pub(super) fn passed_before(&self, lbn: u64, slots: u64) -> u64 {
+        let found = self.zone(lbn);
+        let position = found.position_of(lbn);
+        let along = position % u64::from(found.zone.sectors_per_track);
+        found.lbns_between(position - slots.min(along), position).start
+    }
+
+    fn zone(&self, lbn: u64) -> &ZoneLayout {
         let number = self.zones.partition_point(|found| found.zone.first_lbn <= lbn) - 1;
-        let found = &self.zones[number];
+        &self.zones[number]
+    }
+
+    /// The sectors from `lbn` on that are on its track, up to `end`.
+    pub(super) fn piece(&self, lbn: u64, end: u64) -> Piece {
+        let found = self.zone(lbn);
         let Zone { first_lbn, lbns, sectors_per_track, reserved_at_front, .. } = found.zone;
         let track_slots = u64::from(sectors_per_track);
         let good = lbn - first_lbn + reserved_at_front;

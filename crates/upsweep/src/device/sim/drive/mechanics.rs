@@ -121,6 +121,22 @@ impl Mechanism {
     /// buffer in time from `ready_ms` on.
     #[must_use]
     pub fn pass(&self, piece: &Piece, direction: Direction, now_ms: f64, ready_ms: f64) -> Pass {
+        self.pass_as(piece, direction, now_ms, ready_ms, self.wraps(direction))
+    }
+
+    /// When a piece would be read in the order of LBNs if the head began to move at `now_ms`.
+    pub(super) fn pass_in_order(&self, piece: &Piece, now_ms: f64) -> Pass {
+        self.pass_as(piece, Direction::Read, now_ms, now_ms, false)
+    }
+
+    fn pass_as(
+        &self,
+        piece: &Piece,
+        direction: Direction,
+        now_ms: f64,
+        ready_ms: f64,
+        wraps: bool,
+    ) -> Pass {
         let positioned_ms = now_ms + self.positioning_ms(piece.head(), direction);
         let begin_ms = positioned_ms.max(ready_ms);
         let slots = f64::from(piece.track_slots);
@@ -130,7 +146,7 @@ impl Mechanism {
         let tolerance = CAUGHT_TURNS * slots;
         let past = if past < CAUGHT_TURNS { 0.0 } else { past * slots };
         let is_within = past > 0.0 && past - tolerance <= f64::from(piece.slots - 1);
-        let (wait, last_slots) = if self.wraps(direction) && is_within {
+        let (wait, last_slots) = if wraps && is_within {
             // The last slot that began before the head came has to come again.
             let last = piece.sector_at_or_before((past - tolerance).ceil().max(1.0) as u32 - 1);
             (slots - past, last + 1)
@@ -145,6 +161,11 @@ impl Mechanism {
     /// Moves the head to the track of a piece.
     pub fn move_to(&mut self, piece: &Piece) {
         self.head = piece.head();
+    }
+
+    /// Puts the head where it stopped.
+    pub(super) fn rest_at(&mut self, head: Head) {
+        self.head = head;
     }
 }
 
@@ -164,7 +185,9 @@ impl Piece {
 
 /// The fractional part of a number: at least 0, below 1.
 fn fraction(number: f64) -> f64 {
-    let part = number - number.floor();
+    // As `floor`, which is a call on some machines.
+    let whole = number as i64 as f64;
+    let part = number - if whole > number { whole - 1.0 } else { whole };
     // A negative number just below a whole one is rounded up to it.
     if part < 1.0 { part } else { 0.0 }
 }

@@ -1,15 +1,12 @@
 //! A drive as a device of a bank in virtual time.
 
-use super::command::Command;
-use super::mechanics::Direction;
+use super::command::{Command, Operation};
 use super::queue::Drive;
 use crate::device::random::SplitMix64;
 use crate::device::sim::timing::{Demand, Scheduled, Timing};
 
 /// A [`Drive`] whose requests come from a bank. The drive decides what to do next once the time has
 /// passed at which it has to, so that it knows all the commands that have arrived by then.
-///
-/// Every write ends on the media, so a flush takes no time.
 #[derive(Debug)]
 pub(in crate::device::sim) struct Rotating {
     drive: Drive,
@@ -22,30 +19,35 @@ impl Rotating {
         Self { drive, scheduled: Scheduled::default() }
     }
 
-    /// Lets the drive decide everything that it has to before this time.
+    /// Lets the drive do everything that it begins before this time.
     fn catch_up(&mut self, now_us: u64) {
-        let is_past = |ms: f64| ms * 1e3 < now_us as f64;
-        while self.drive.next_ms().is_some_and(is_past) {
-            let Some((number, served)) = self.drive.serve_next() else { return };
-            self.scheduled.add((served.completion_ms * 1e3).ceil() as u64, number);
+        let is_past = |ms: &f64| ms * 1e3 < now_us as f64;
+        while let Some(ms) = self.drive.next_ms().filter(is_past) {
+            if let Some((number, served)) = self.drive.serve_until(ms) {
+                let end_us = (served.completion_ms * 1e3).ceil() as u64;
+                // One that ends at the very moment of the decision is known only after it.
+                self.scheduled.add(end_us.max((ms * 1e3).floor() as u64 + 1), number);
+            }
         }
     }
 }
 
 impl Timing for Rotating {
     fn arrive(&mut self, number: u64, demand: Demand, now_us: u64, _random: &mut SplitMix64) {
-        let (direction, offset, bytes) = match demand {
-            Demand::Read { offset, bytes } => (Direction::Read, offset, bytes),
-            Demand::Write { offset, bytes, .. } => (Direction::Write, offset, bytes),
-            Demand::Flush | Demand::Discard { .. } | Demand::Nothing => {
-                return self.scheduled.add(now_us, number);
+        let (operation, offset, bytes) = match demand {
+            Demand::Read { offset, bytes } => (Operation::Read, offset, bytes),
+            Demand::Write { offset, bytes, stable: false } => (Operation::Write, offset, bytes),
+            Demand::Write { offset, bytes, stable: true } => {
+                (Operation::StableWrite, offset, bytes)
             }
+            Demand::Flush => (Operation::Flush, 0, 0),
+            Demand::Discard { .. } | Demand::Nothing => return self.scheduled.add(now_us, number),
         };
         self.catch_up(now_us);
         let sector_bytes = u64::from(self.drive.sector_bytes());
         let (lbn, sectors) = (offset / sector_bytes, bytes / sector_bytes);
-        self.drive
-            .offer(number, Command { arrival_ms: now_us as f64 / 1e3, direction, lbn, sectors });
+        let arrival_ms = now_us as f64 / 1e3;
+        self.drive.offer(number, Command { arrival_ms, operation, lbn, sectors });
     }
 
     fn next_us(&self) -> Option<u64> {

@@ -1,11 +1,15 @@
 //! The drives in `drives/`: each is complete, its layout and its times are those of the README's
 //! examples, and the model meets its data sheet.
 
+mod full;
+mod rules;
+
 use std::path::{Path, PathBuf};
 use std::process::Command as Program;
 
 use upsweep::layers::device::drive::{
-    Command, Detail, Direction, Drive, DriveDescription, Head, Layout, Mechanism, Piece, Status,
+    Command, Detail, Direction, Drive, DriveDescription, Head, Layout, Mechanism, Operation, Piece,
+    Status,
 };
 
 fn folder() -> PathBuf {
@@ -118,7 +122,8 @@ fn requests_take_the_time_that_the_examples_give() {
         let mut simulated = Drive::new(&drive(id), Detail::Mechanics);
         let mut arrival_ms = 0.0;
         for ((direction, lbn, sectors), expected_ms) in requests.into_iter().zip(expected) {
-            simulated.offer(0, Command { arrival_ms, direction, lbn, sectors });
+            let operation = direction.into();
+            simulated.offer(0, Command { arrival_ms, operation, lbn, sectors });
             let (_, served) = simulated.serve_next().expect("a request waits");
             let taken_ms = served.completion_ms - served.start_ms;
             assert!((taken_ms - expected_ms).abs() < 1e-6, "{id}, LBN {lbn}: {taken_ms}");
@@ -131,8 +136,8 @@ fn requests_take_the_time_that_the_examples_give() {
 
 #[test]
 fn requests_in_sequence_lose_no_turn() {
-    let read =
-        |arrival_ms, lbn, sectors| Command { arrival_ms, direction: Direction::Read, lbn, sectors };
+    let operation = Operation::Read;
+    let read = |arrival_ms, lbn, sectors| Command { arrival_ms, operation, lbn, sectors };
     for id in ids() {
         let drive = drive(&id);
         // Zero-latency access needs no skew, so a whole track at once is faster with it.
@@ -180,7 +185,8 @@ fn sustained_mb_s(drive: &DriveDescription, lbn: u64) -> f64 {
     let mut simulated = Drive::new(drive, Detail::Mechanics);
     let sectors = 200_000.min(drive.capacity.lbns - lbn);
     let direction = Direction::Read;
-    simulated.offer(0, Command { arrival_ms: 0.0, direction, lbn, sectors });
+    let operation = direction.into();
+    simulated.offer(0, Command { arrival_ms: 0.0, operation, lbn, sectors });
     let (_, served) = simulated.serve_next().expect("a request waits");
     // Without the way to the first sector.
     let first = Layout::new(drive).pieces(lbn, 1).remove(0);
@@ -244,6 +250,24 @@ fn the_program_serves_a_trace() {
     assert_eq!((lines.len(), lines[0]), (4, names));
     assert!(lines[1].starts_with("0,0.000,0.000,0.000,") && lines[1].ends_with(",143.354"));
     assert!(lines[2].starts_with("1,143.354,143.354,"), "{}", lines[2]);
+}
+
+#[test]
+fn the_program_serves_a_trace_in_full_detail() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let trace = folder.path().join("trace.csv");
+    std::fs::write(&trace, "0,write,5000,8\n0,write,3000,8\n50000,write,9000,8\n")
+        .expect("written");
+    let (file, trace) = (folder_of("caviar-black-1tb"), trace.display().to_string());
+    let full = ["drive", &file, &trace, "--mode", "full", "--queue", "3", "--scheduler", "c-look"];
+    let (succeeded, printed, problem) = lab(&full);
+    assert!(succeeded, "{problem}");
+    // Each ends in the buffer: 0.1 ms of processing, eight sectors across the bus, and 0.1 ms of
+    // the host's interrupt. The second waits for the processor.
+    let lines: Vec<_> = printed.lines().collect();
+    assert_eq!(lines[1], "0,0.000,0.000,0.000,0.000,13.656,213.656");
+    assert_eq!(lines[2], "1,0.000,100.000,0.000,0.000,13.656,313.656");
+    assert_eq!(lines[3], "2,50000.000,50000.000,0.000,0.000,13.656,50213.656");
 }
 
 fn folder_of(id: &str) -> String {
