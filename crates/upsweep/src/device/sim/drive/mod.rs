@@ -14,6 +14,8 @@ mod mechanics;
 mod queue;
 mod seek;
 
+pub(super) use description::ensure;
+
 pub use command::{Command, Detail, Served};
 pub use description::{
     BadDrive, Bus, Cache, Capacity, DriveDescription, Host, LayoutRules, Mechanics, Overheads,
