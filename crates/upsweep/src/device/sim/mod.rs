@@ -1,5 +1,5 @@
-//! Simulated devices: memory, rotating drives and solid-state devices in virtual time, with injected
-//! faults, and wrapped for use by several threads.
+//! Simulated devices: memory, rotating drives and solid-state devices in virtual time, with
+//! injected faults, and wrapped for use by several threads.
 
 pub mod drive;
 mod holes;

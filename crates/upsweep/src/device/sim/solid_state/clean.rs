@@ -1,8 +1,8 @@
 //! What a die does next, and the cleaning of its blocks.
 //!
 //! Cleaning chooses the block with the fewest units (greedy), reads its pages that still hold some,
-//! copies these to another block of the die, and erases it. With few free blocks it keeps pace with
-//! the host: when the host has used as many slots as the block will free, the block is clean.
+//! copies these to another block of the die, and erases it. With little free space it keeps pace
+//! with the host: when the host has used as many slots as the block will free, the block is clean.
 
 use super::device::{BufferedPage, Gathering, SolidState};
 use super::flash::{Job, Work};
@@ -25,11 +25,11 @@ impl SolidState {
         let must_clean = self.must_clean(die);
         let queue = &mut self.queues[die as usize];
         let others_wait = must_clean || !queue.programs.is_empty() || !queue.copies.is_empty();
-        if queue.reads_in_row < READS_IN_ROW || !others_wait {
-            if let Some(job) = queue.reads.pop_front() {
-                queue.reads_in_row += 1;
-                return Some(job);
-            }
+        if (queue.reads_in_row < READS_IN_ROW || !others_wait)
+            && let Some(job) = queue.reads.pop_front()
+        {
+            queue.reads_in_row += 1;
+            return Some(job);
         }
         queue.reads_in_row = 0;
         if let Some(job) = queue.copies.pop_front() {
@@ -54,10 +54,10 @@ impl SolidState {
     /// Whether cleaning comes before pages of the host.
     fn must_clean(&self, die: u32) -> bool {
         let space = &self.spaces[die as usize];
-        if space.free_blocks() >= self.cleaning.free_blocks_low {
+        let slots = self.geometry.slots;
+        if space.free_slots() >= self.cleaning.free_blocks_low * slots {
             return false;
         }
-        let slots = self.geometry.slots;
         space.victim.is_none_or(|Victim { live, passed, hosted, .. }| {
             let (passed, hosted) = (u64::from(passed), u64::from(hosted));
             passed == u64::from(slots)
@@ -76,9 +76,11 @@ impl SolidState {
         while victim.passed < self.geometry.slots {
             let page = self.geometry.place(die, victim.block, victim.passed);
             victim.passed += self.geometry.page_slots;
-            let units = self.live_units(die, page).count() as u64;
-            if units > 0 {
-                job = Job { work: Work::Copy(page), bytes: units * self.geometry.unit_bytes };
+            let held: Vec<_> = self.spaces[index].held(page, &self.map).collect();
+            if !held.is_empty() {
+                let bytes = held.len() as u64 * self.geometry.unit_bytes;
+                job = Job { work: Work::Copy, bytes };
+                self.spaces[index].copied = held;
                 break;
             }
         }
@@ -86,20 +88,13 @@ impl SolidState {
         Some(job)
     }
 
-    /// The units that a page still holds, with their places.
-    fn live_units(&self, die: u32, page: u32) -> impl Iterator<Item = (u32, u32)> {
-        let space = &self.spaces[die as usize];
-        (page..page + self.geometry.page_slots).filter_map(move |place| {
-            let unit = space.unit(place, self.map.filled())?;
-            (self.map.place(unit) == Some(place)).then_some((unit, place))
-        })
-    }
-
-    /// Moves the units that a page still holds to the block of copies.
-    pub(super) fn copy_units(&mut self, die: u32, page: u32) {
-        let units: Vec<u32> = self.live_units(die, page).map(|(unit, _)| unit).collect();
-        for unit in units {
-            let index = die as usize;
+    /// Moves the units that the page that was read still holds to the block of copies.
+    pub(super) fn copy_units(&mut self, die: u32) {
+        let index = die as usize;
+        for (unit, place) in std::mem::take(&mut self.spaces[index].copied) {
+            if self.map.place(unit) != Some(place) {
+                continue;
+            }
             let Gathering { page, used } = self.copying[index].unwrap_or_else(|| {
                 let page = self.spaces[index].take_page(Writer::Cleaning);
                 // The host leaves one block free, and a block that is cleaned fits into it.

@@ -90,13 +90,13 @@ pub struct Mapping {
     pub persist_ns: u64,
 }
 
-/// When blocks are cleaned. Both counts are per die.
+/// When blocks are cleaned. Both are per die; open blocks count with the slots that are free.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cleaning {
-    /// With fewer free blocks, cleaning keeps pace with the writes of the host.
+    /// With less free than these blocks, at least 4, cleaning keeps pace with the host.
     pub free_blocks_low: u32,
-    /// With fewer free blocks, a die that has nothing else to do cleans.
+    /// With less free than these blocks, a die that has nothing else to do cleans.
     pub free_blocks_idle: u32,
 }
 
@@ -227,6 +227,8 @@ impl SolidStateDescription {
             })?;
         }
         let Cleaning { free_blocks_low: low, free_blocks_idle: idle } = self.cleaning;
+        // The block that is being cleaned, the last free one, and two that are open.
+        ensure(low >= 4, || format!("cleaning.free_blocks_low is {low}, and must be at least 4"))?;
         ensure(low <= idle, || {
             format!("cleaning.free_blocks_low is {low}, above free_blocks_idle, {idle}")
         })

@@ -389,9 +389,9 @@ impl SolidState {
                 self.counters.pages_read += 1;
                 self.modified(id, now_ns);
             }
-            Work::Copy(page) => {
+            Work::Copy => {
                 self.counters.pages_read += 1;
-                self.copy_units(die, page);
+                self.copy_units(die);
             }
             Work::Program(page) => {
                 self.counters.pages_programmed += 1;

@@ -1,8 +1,8 @@
 //! What a device holds at time 0, as a function: nothing is stored for a unit or a block.
 //!
-//! The blocks with the same number form a row, one block of each die. A row holds units in the
-//! first pages of its blocks; the pages behind them hold what was overwritten. Rows ascend in age
-//! backwards: row 0 is the oldest and holds the fewest units.
+//! The blocks with the same number form a row, one block of each die. Row 0 is the oldest and holds
+//! the fewest units. What a block does not hold was overwritten; if that was at random, it is
+//! spread evenly over the block.
 //!
 //! In the steady state of cleaning under uniform random writes, every block that was written later
 //! by the same number of writes holds more units by the same factor, because each write overwrites
@@ -79,15 +79,35 @@ impl Filled {
         let Geometry { dies, page_slots, .. } = self.geometry;
         let inside = position - self.before[row];
         let (page, along) = (inside / page_slots, inside % page_slots);
-        let slot = page / dies * page_slots + along;
+        let slot = self.spread(row as u32, page / dies * page_slots + along);
         Some(self.geometry.place(page % dies, row as u32, slot))
+    }
+
+    /// The slot of the unit with this number in a block.
+    fn spread(&self, block: u32, number: u32) -> u32 {
+        if self.order.is_none() {
+            return number;
+        }
+        let all = u64::from(number) * u64::from(self.geometry.slots);
+        (all / u64::from(self.live(block))) as u32
+    }
+
+    /// The reverse of [`spread`](Self::spread).
+    fn gather(&self, block: u32, slot: u32) -> Option<u32> {
+        let live = if block < self.blocks() { self.live(block) } else { 0 };
+        let number = match self.order {
+            Some(_) => {
+                let all = u64::from(slot) * u64::from(live);
+                all.div_ceil(u64::from(self.geometry.slots)) as u32
+            }
+            None => slot,
+        };
+        Some(number).filter(|number| *number < live && self.spread(block, *number) == slot)
     }
 
     /// The unit in a slot of a block; `None` if it was overwritten.
     pub(super) fn unit(&self, die: u32, block: u32, slot: u32) -> Option<u32> {
-        if block >= self.blocks() || slot >= self.live(block) {
-            return None;
-        }
+        let slot = self.gather(block, slot)?;
         let Geometry { dies, page_slots, .. } = self.geometry;
         let page = slot / page_slots * dies + die;
         let position = self.before[block as usize] + page * page_slots + slot % page_slots;

@@ -16,8 +16,8 @@ pub(super) enum Work {
     Read(u64),
     /// Read the rest of a unit that a command writes in part.
     Modify(u64),
-    /// Read what cleaning copies from the page at this place.
-    Copy(u32),
+    /// Read a page of the block that is being cleaned.
+    Copy,
     /// Program the page at this place.
     Program(u32),
     /// Erase the block that is being cleaned.
@@ -64,7 +64,7 @@ impl Chips {
     pub(super) fn start(&mut self, die: u32, job: Job, now_ns: u64, events: &mut Events) {
         self.dies[die as usize] = Some(job);
         match job.work {
-            Work::Read(_) | Work::Modify(_) | Work::Copy(_) => {
+            Work::Read(_) | Work::Modify(_) | Work::Copy => {
                 events.plan(now_ns + self.times.read_ns, Event::Cells(die));
             }
             Work::Program(_) => self.ask_for_channel(die, now_ns, events),
@@ -76,7 +76,7 @@ impl Chips {
     pub(super) fn cells(&mut self, die: u32, now_ns: u64, events: &mut Events) -> Option<Job> {
         let job = self.dies[die as usize].expect("a die whose cells are busy has a job");
         match job.work {
-            Work::Read(_) | Work::Modify(_) | Work::Copy(_) => {
+            Work::Read(_) | Work::Modify(_) | Work::Copy => {
                 self.ask_for_channel(die, now_ns, events);
                 None
             }

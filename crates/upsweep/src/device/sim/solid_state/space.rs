@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::description::Geometry;
 use super::filled::Filled;
+use super::map::Map;
 
 /// A slot that holds no unit.
 const EMPTY: u32 = u32::MAX;
@@ -37,7 +38,7 @@ pub(super) struct Space {
     die: u32,
     /// Those that were used or changed since time 0.
     blocks: BTreeMap<u32, Block>,
-    /// Those that are written and not being cleaned, without those as at the start: units, number.
+    /// Those that are full and not being cleaned, without those as at the start: units, number.
     closed: BTreeSet<(u32, u32)>,
     /// Blocks before this one are not as at the start.
     oldest_filled: u32,
@@ -49,6 +50,8 @@ pub(super) struct Space {
     copies: Open,
     /// The block that is being cleaned.
     pub(super) victim: Option<Victim>,
+    /// The units that its page held which is being read, with their places.
+    pub(super) copied: Vec<(u32, u32)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -56,6 +59,9 @@ struct Block {
     live: u32,
     /// The unit written to each slot; empty if the block is as at the start.
     units: Vec<u32>,
+    /// Slots that have been programmed since it was opened.
+    programmed: u32,
+    /// Whether all have.
     is_closed: bool,
 }
 
@@ -79,7 +85,14 @@ impl Space {
             host: Open::default(),
             copies: Open::default(),
             victim: None,
+            copied: Vec::new(),
         }
+    }
+
+    /// Slots that can be written before a block is cleaned, those of open blocks included.
+    pub(super) fn free_slots(&self) -> u32 {
+        let left = |open: Open| open.block.map_or(0, |_| self.geometry.slots - open.next_slot);
+        self.free_blocks() * self.geometry.slots + left(self.host) + left(self.copies)
     }
 
     /// Blocks that can be opened.
@@ -96,9 +109,6 @@ impl Space {
             if self.free_blocks() <= kept {
                 return None;
             }
-            if let Some(full) = open.block {
-                self.close(full);
-            }
             open = Open { block: Some(self.open_block()), next_slot: 0 };
         }
         let first = open.next_slot;
@@ -113,14 +123,19 @@ impl Space {
             self.next_new - 1
         });
         let units = vec![EMPTY; self.geometry.slots as usize];
-        self.blocks.insert(number, Block { live: 0, units, is_closed: false });
+        self.blocks.insert(number, Block { units, ..Block::default() });
         number
     }
 
-    fn close(&mut self, number: u32) {
+    /// Notes that a page has been programmed. With the last one, the block may be cleaned.
+    pub(super) fn programmed(&mut self, page: u32) {
+        let (_, number, _) = self.geometry.parts(page);
         let block = self.blocks.get_mut(&number).expect("an open block has an entry");
-        block.is_closed = true;
-        self.closed.insert((block.live, number));
+        block.programmed += self.geometry.page_slots;
+        if block.programmed == self.geometry.slots {
+            block.is_closed = true;
+            self.closed.insert((block.live, number));
+        }
     }
 
     /// Notes a unit in a slot of an open block.
@@ -137,7 +152,7 @@ impl Space {
         let block = self.blocks.entry(number).or_insert_with(|| {
             let live = filled.live(number);
             self.closed.insert((live, number));
-            Block { live, units: Vec::new(), is_closed: true }
+            Block { live, is_closed: true, ..Block::default() }
         });
         if block.is_closed {
             self.closed.remove(&(block.live, number));
@@ -146,15 +161,24 @@ impl Space {
         block.live -= 1;
     }
 
-    /// The unit that was last written to a place, whether or not it still is there.
-    pub(super) fn unit(&self, place: u32, filled: &Filled) -> Option<u32> {
-        let (die, number, slot) = self.geometry.parts(place);
-        match self.blocks.get(&number) {
-            Some(block) if !block.units.is_empty() => {
-                Some(block.units[slot as usize]).filter(|unit| *unit != EMPTY)
-            }
-            _ => filled.unit(die, number, slot),
-        }
+    /// The units that a page still holds, with their places.
+    pub(super) fn held<'a>(
+        &'a self,
+        page: u32,
+        map: &'a Map,
+    ) -> impl Iterator<Item = (u32, u32)> + 'a {
+        let (die, number, first) = self.geometry.parts(page);
+        let block = self.blocks.get(&number).filter(|block| !block.units.is_empty());
+        (0..self.geometry.page_slots).filter_map(move |along| {
+            let (slot, place) = (first + along, page + along);
+            let unit = match block {
+                Some(block) => Some(block.units[slot as usize])
+                    .filter(|unit| *unit != EMPTY && map.place(*unit) == Some(place)),
+                // What has no entry is where it was.
+                None => map.filled().unit(die, number, slot).filter(|unit| map.is_as_filled(*unit)),
+            };
+            Some((unit?, place))
+        })
     }
 
     /// Begins to clean the block with the fewest units, of equals the one with the lowest number,

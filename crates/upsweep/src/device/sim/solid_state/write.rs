@@ -147,6 +147,8 @@ impl SolidState {
 
     /// A page has been programmed: its room in the buffer is free, and nothing waits for it.
     pub(super) fn programmed(&mut self, page: u32, now_ns: u64) {
+        let (die, ..) = self.geometry.parts(page);
+        self.spaces[die as usize].programmed(page);
         let page = self.pages.remove(&page).expect("a page that is programmed is in the buffer");
         self.buffered_units -= page.host_units;
         for id in page.waiters {
