@@ -46,7 +46,8 @@ impl SolidState {
             return Some(job);
         }
         let space = &self.spaces[index];
-        let cleans = space.victim.is_some() || space.free_blocks() < self.cleaning.free_blocks_idle;
+        let goal = self.cleaning.free_blocks_idle * self.geometry.slots;
+        let cleans = space.victim.is_some() || space.free_slots() < goal;
         let job = if cleans { self.cleaning_job(die) } else { None };
         job.or_else(|| self.queues[index].reads.pop_front())
     }
