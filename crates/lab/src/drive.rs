@@ -85,7 +85,7 @@ enum Kind {
 #[derive(Deserialize)]
 struct Line(f64, Kind, u64, u64);
 
-fn failure(path: &Path, problem: impl Display) -> String {
+pub(crate) fn failure(path: &Path, problem: impl Display) -> String {
     format!("{}: {problem}", path.display())
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn description(path: &Path) -> Result<DriveDescription, String> {
 }
 
 /// Reads a trace for a drive with this many LBNs.
-fn trace(path: &Path, lbns: u64) -> Result<Vec<Command>, String> {
+pub(crate) fn trace(path: &Path, lbns: u64) -> Result<Vec<Command>, String> {
     let reader = csv::ReaderBuilder::new().has_headers(false).trim(csv::Trim::All).from_path(path);
     let mut reader = reader.map_err(|error| failure(path, error))?;
     let mut commands = Vec::new();

@@ -1,6 +1,7 @@
 //! The laboratory as a program: simulated drives on their own.
 
 mod drive;
+mod solid_state;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -18,11 +19,16 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Drive(drive::Arguments),
+    SolidState(solid_state::Arguments),
 }
 
 fn main() -> ExitCode {
-    let Command::Drive(arguments) = Arguments::parse().command;
-    match drive::run(&arguments, &mut std::io::stdout().lock()) {
+    let output = &mut std::io::stdout().lock();
+    let result = match Arguments::parse().command {
+        Command::Drive(arguments) => drive::run(&arguments, output),
+        Command::SolidState(arguments) => solid_state::run(&arguments, output),
+    };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
             // If standard error is gone, the exit code still tells.

@@ -3,14 +3,17 @@
 
 mod full;
 mod rules;
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::path::{Path, PathBuf};
-use std::process::Command as Program;
 
 use upsweep::layers::device::drive::{
     Command, Detail, Direction, Drive, DriveDescription, Head, Layout, Mechanism, Operation, Piece,
     Status,
 };
+
+use support::lab;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("drives")
@@ -225,14 +228,6 @@ fn the_model_meets_the_data_sheets() {
         }
     }
     assert!(compared >= 25, "{compared} figures were compared");
-}
-
-/// Runs the program; returns whether it succeeded, and what it printed.
-fn lab(arguments: &[&str]) -> (bool, String, String) {
-    let output = Program::new(env!("CARGO_BIN_EXE_upsweep-lab")).args(arguments).output();
-    let output = output.expect("the program starts");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it prints text");
-    (output.status.success(), text(output.stdout), text(output.stderr))
 }
 
 #[test]

@@ -33,11 +33,11 @@ pub use host::{EngineChoice, HostDevices, HostOptions, HostPath};
 pub use joined::JoinedDevices;
 pub use probe::{BlockWrites, DeviceProfile, ScratchRange, probe, probe_block_writes};
 pub use process::Process;
-pub use sim::drive;
 pub use sim::{
     FailureKind, FaultRange, Faults, HostileDevices, LatencyModel, MemoryDevices, PowerCut,
     Simulated, ThreadedDevices, VirtualClock,
 };
+pub use sim::{drive, solid_state};
 
 /// Position of a device in its bank, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

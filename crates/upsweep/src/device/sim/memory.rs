@@ -2,7 +2,7 @@
 //!
 //! Time advances only in [`Devices::wait`], which moves it to the next completion, and in
 //! [`MemoryDevices::advance_to`]. A device takes its time as a [`LatencyModel`] says, one request
-//! after another, or as a simulated [`Drive`] does.
+//! after another, or as a simulated [`Drive`] or [`SolidState`] does.
 //!
 //! Invariants: a request takes effect when it completes and not before; completions are delivered
 //! in order of time, and at equal times in order of submission; equal seeds and equal calls give
@@ -18,7 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::drive::{Drive, Rotating};
 use super::holes::Holes;
 use super::pages::Pages;
-use super::timing::{Demand, Latency, Scheduled, Timing};
+use super::solid_state::SolidState;
+use super::timing::{Latency, Scheduled, Timing, demand_of};
 use crate::device::random::SplitMix64;
 use crate::device::{Completion, DeviceError, DeviceId, Devices, Geometry, Operation, Request};
 
@@ -205,7 +206,7 @@ impl MemoryDevices {
     /// times.
     pub fn set_latency(&mut self, latency: LatencyModel) {
         for device in 0..self.devices.len() {
-            self.set_timing(device, Box::new(Latency::new(latency)));
+            self.set_timing(device, Box::new(Latency::new(latency)), u64::MAX);
         }
     }
 
@@ -220,12 +221,25 @@ impl MemoryDevices {
         let fits = geometry.size_bytes <= drive.bytes()
             && block.is_multiple_of(u64::from(drive.sector_bytes()));
         assert!(fits, "{geometry:?} on a drive of {} bytes", drive.bytes());
-        let device = usize::from(device.0);
-        self.devices[device].capacity_bytes = drive.bytes();
-        self.set_timing(device, Box::new(Rotating::new(drive)));
+        let (device, capacity_bytes) = (usize::from(device.0), drive.bytes());
+        self.set_timing(device, Box::new(Rotating::new(drive)), capacity_bytes);
     }
 
-    fn set_timing(&mut self, device: usize, timing: Box<dyn Timing>) {
+    /// Lets `device` take its time as `flash` does, which has nothing to do and whose time has not
+    /// passed the present. Requests in flight keep their times.
+    ///
+    /// # Panics
+    /// If there is no such device, or it is larger.
+    pub fn set_solid_state(&mut self, device: DeviceId, flash: SolidState) {
+        let geometry = &self.device(device).geometry;
+        let capacity_bytes = flash.bytes();
+        let fits = geometry.size_bytes <= capacity_bytes;
+        assert!(fits, "{geometry:?} on flash of {capacity_bytes} bytes");
+        self.set_timing(usize::from(device.0), Box::new(flash), capacity_bytes);
+    }
+
+    fn set_timing(&mut self, device: usize, timing: Box<dyn Timing>, capacity_bytes: u64) {
+        self.devices[device].capacity_bytes = capacity_bytes;
         let mut before = std::mem::replace(&mut self.devices[device].timing, timing);
         let mut known = Vec::new();
         before.advance(u64::MAX, &mut known);
@@ -340,9 +354,10 @@ impl Devices for MemoryDevices {
         }
         self.submitted += 1;
         let (number, now_us) = (self.submitted, self.now_us());
-        match self.devices.get_mut(usize::from(request.device.0)) {
-            Some(device) if check.is_ok() => {
-                let demand = Demand::of(&request.operation);
+        let device = self.devices.get_mut(usize::from(request.device.0));
+        match device.filter(|_| check.is_ok()) {
+            Some(device) => {
+                let demand = demand_of(&request.operation);
                 device.timing.arrive(number, demand, now_us, &mut self.random);
             }
             _ => self.scheduled.add(now_us, number),
@@ -379,6 +394,8 @@ impl Simulated for MemoryDevices {
     }
 
     fn next_event_us(&self) -> Option<u64> {
+        // A device may have work of its own when nothing is in flight.
+        self.in_flight.first_key_value()?;
         let devices = self.devices.iter().filter_map(|device| device.timing.next_us());
         devices.chain(self.scheduled.next_us()).min()
     }

@@ -1,11 +1,12 @@
-//! Simulated devices: memory and rotating drives in virtual time, with injected faults, and wrapped
-//! for use by several threads.
+//! Simulated devices: memory, rotating drives and solid-state devices in virtual time, with
+//! injected faults, and wrapped for use by several threads.
 
 pub mod drive;
 mod holes;
 mod hostile;
 mod memory;
 mod pages;
+pub mod solid_state;
 mod threaded;
 mod timing;
 mod volatile;

@@ -4,61 +4,25 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use super::memory::LatencyModel;
+use super::solid_state::Demand;
 use crate::device::random::SplitMix64;
 use crate::device::{Operation, WriteMode};
 
-/// What a request asks of a device, as far as its time depends on it. Offsets and lengths are in
-/// bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Demand {
-    /// Bytes move from the device.
-    Read {
-        /// First byte.
-        offset: u64,
-        /// Length.
-        bytes: u64,
-    },
-    /// Bytes move to the device.
-    Write {
-        /// First byte.
-        offset: u64,
-        /// Length.
-        bytes: u64,
-        /// Whether it ends only when they are on stable media.
-        stable: bool,
-    },
-    /// What was written becomes stable.
-    Flush,
-    /// The content of a range is no longer needed.
-    Discard {
-        /// First byte.
-        offset: u64,
-        /// Length.
-        bytes: u64,
-    },
-    /// Nothing that takes the device time.
-    Nothing,
-}
-
-impl Demand {
-    /// The demand of a valid operation.
-    pub(super) fn of(operation: &Operation) -> Self {
-        match operation {
-            Operation::Read { offset, buffer } => {
-                Self::Read { offset: *offset, bytes: buffer.len() as u64 }
-            }
-            Operation::Write { offset, buffer, mode } => Self::Write {
-                offset: *offset,
-                bytes: buffer.len() as u64,
-                stable: *mode == WriteMode::Stable,
-            },
-            Operation::Flush => Self::Flush,
-            Operation::Discard { offset, bytes } => {
-                Self::Discard { offset: *offset, bytes: *bytes }
-            }
-            Operation::Allocate { .. } => Self::Nothing,
+/// What a valid operation asks of a device; `None` for an allocation, which does not move anything.
+pub(super) fn demand_of(operation: &Operation) -> Option<Demand> {
+    Some(match operation {
+        Operation::Read { offset, buffer } => {
+            Demand::Read { offset: *offset, bytes: buffer.len() as u64 }
         }
-    }
+        Operation::Write { offset, buffer, mode } => Demand::Write {
+            offset: *offset,
+            bytes: buffer.len() as u64,
+            stable: *mode == WriteMode::Stable,
+        },
+        Operation::Flush => Demand::Flush,
+        Operation::Discard { offset, bytes } => Demand::Discard { offset: *offset, bytes: *bytes },
+        Operation::Allocate { .. } => return None,
+    })
 }
 
 /// How one device takes its time. Times are in microseconds of virtual time.
@@ -67,8 +31,9 @@ impl Demand {
 /// often the bank asked before; every request completes once, unless it is forgotten.
 pub(super) trait Timing: Debug + Send {
     /// A request arrives. `number` is higher than that of any earlier request; it comes back with
-    /// the completion. `random` decides what is left to chance.
-    fn arrive(&mut self, number: u64, demand: Demand, now_us: u64, random: &mut SplitMix64);
+    /// the completion. `demand` is `None` for an allocation. `random` decides what is left to
+    /// chance.
+    fn arrive(&mut self, number: u64, demand: Option<Demand>, now_us: u64, random: &mut SplitMix64);
 
     /// A time before which nothing completes; `None` if nothing is in flight. Moving there and
     /// calling [`Timing::advance`] makes progress.
@@ -133,12 +98,18 @@ impl Latency {
 }
 
 impl Timing for Latency {
-    fn arrive(&mut self, number: u64, demand: Demand, now_us: u64, random: &mut SplitMix64) {
+    fn arrive(
+        &mut self,
+        number: u64,
+        demand: Option<Demand>,
+        now_us: u64,
+        random: &mut SplitMix64,
+    ) {
         let LatencyModel { base_us, bytes_per_us, jitter_us } = self.model;
         let jitter_us = if jitter_us == 0 { 0 } else { random.below(jitter_us + 1) };
         let bytes = match demand {
-            Demand::Read { bytes, .. } | Demand::Write { bytes, .. } => bytes,
-            Demand::Flush | Demand::Discard { .. } | Demand::Nothing => 0,
+            Some(Demand::Read { bytes, .. } | Demand::Write { bytes, .. }) => bytes,
+            Some(Demand::Flush | Demand::Discard { .. }) | None => 0,
         };
         self.idle_from_us = self.idle_from_us.max(now_us) + bytes / bytes_per_us.max(1);
         self.scheduled.add(self.idle_from_us + base_us + jitter_us, number);

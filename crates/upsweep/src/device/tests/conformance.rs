@@ -4,6 +4,8 @@
 
 use super::*;
 use crate::device::drive::{Detail, Drive, DriveDescription, Queue, Scheduler};
+use crate::device::sim::solid_state::tests::small;
+use crate::device::solid_state::SolidState;
 use crate::device::{
     Bank, DeviceError, EngineChoice, HostDevices, HostOptions, HostPath, HostileDevices,
     JoinedDevices, MemoryDevices, ThreadedDevices, read_alone, run_alone, write_alone,
@@ -153,6 +155,15 @@ fn rotating_drives() {
         let mut drive = DriveDescription::plain(200);
         drive.queue = Queue { depth: 8, scheduler: Scheduler::Sptf, ..drive.queue };
         devices.set_drive(DEVICE, Drive::new(&drive, Detail::Overheads));
+        devices
+    });
+}
+
+#[test]
+fn solid_state_devices() {
+    suite(|| {
+        let mut devices = MemoryDevices::with_sizes(&[SIZE], 1);
+        devices.set_solid_state(DEVICE, SolidState::new(&small()));
         devices
     });
 }

@@ -398,7 +398,10 @@ impl std::fmt::Display for BadDrive {
 
 impl std::error::Error for BadDrive {}
 
-fn ensure(holds: bool, problem: impl FnOnce() -> String) -> Result<(), BadDrive> {
+pub(in crate::device::sim) fn ensure(
+    holds: bool,
+    problem: impl FnOnce() -> String,
+) -> Result<(), BadDrive> {
     if holds { Ok(()) } else { Err(BadDrive(problem())) }
 }
 

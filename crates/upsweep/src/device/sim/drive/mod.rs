@@ -28,6 +28,8 @@ mod reading;
 mod rotating;
 mod seek;
 
+pub(super) use description::ensure;
+
 pub use command::{Command, Detail, Operation, Served};
 pub use description::{
     BadDrive, Bus, Cache, Capacity, DriveDescription, Host, LayoutRules, Mechanics, Overheads,

@@ -3,7 +3,8 @@
 use super::command::{Command, Operation};
 use super::queue::Drive;
 use crate::device::random::SplitMix64;
-use crate::device::sim::timing::{Demand, Scheduled, Timing};
+use crate::device::sim::solid_state::Demand;
+use crate::device::sim::timing::{Scheduled, Timing};
 
 /// A [`Drive`] whose requests come from a bank. The drive decides what to do next once the time has
 /// passed at which it has to, so that it knows all the commands that have arrived by then.
@@ -33,15 +34,23 @@ impl Rotating {
 }
 
 impl Timing for Rotating {
-    fn arrive(&mut self, number: u64, demand: Demand, now_us: u64, _random: &mut SplitMix64) {
+    fn arrive(
+        &mut self,
+        number: u64,
+        demand: Option<Demand>,
+        now_us: u64,
+        _random: &mut SplitMix64,
+    ) {
         let (operation, offset, bytes) = match demand {
-            Demand::Read { offset, bytes } => (Operation::Read, offset, bytes),
-            Demand::Write { offset, bytes, stable: false } => (Operation::Write, offset, bytes),
-            Demand::Write { offset, bytes, stable: true } => {
+            Some(Demand::Read { offset, bytes }) => (Operation::Read, offset, bytes),
+            Some(Demand::Write { offset, bytes, stable: false }) => {
+                (Operation::Write, offset, bytes)
+            }
+            Some(Demand::Write { offset, bytes, stable: true }) => {
                 (Operation::StableWrite, offset, bytes)
             }
-            Demand::Flush => (Operation::Flush, 0, 0),
-            Demand::Discard { .. } | Demand::Nothing => return self.scheduled.add(now_us, number),
+            Some(Demand::Flush) => (Operation::Flush, 0, 0),
+            Some(Demand::Discard { .. }) | None => return self.scheduled.add(now_us, number),
         };
         self.catch_up(now_us);
         let sector_bytes = u64::from(self.drive.sector_bytes());
