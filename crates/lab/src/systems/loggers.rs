@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use upsweep::layers::device::Token;
 
-use super::{Io, Model};
+use super::{Finished, Io, Model};
 
 /// A record to append.
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ impl OneAtATime {
     /// The one under way has ended.
     fn end(&mut self, io: &mut Io) {
         if let Some((number, begun_us)) = self.current.take() {
-            io.finish(number, begun_us);
+            io.finish(Finished { number, begun_us, found: None });
         }
     }
 }

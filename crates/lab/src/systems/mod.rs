@@ -9,10 +9,14 @@
 //! | `banks` | simulated devices |
 //! | `load` | callers, and what they see |
 //! | `loggers` | appending through a file system, and to a raw device |
+//! | `pages` | pages of records, as leaves of a tree and as buckets of a hash table |
+//! | `in_place` | updating pages in place through a cache |
 
 pub(crate) mod banks;
+pub(crate) mod in_place;
 pub(crate) mod load;
 pub(crate) mod loggers;
+pub(crate) mod pages;
 
 use std::collections::VecDeque;
 
@@ -29,6 +33,8 @@ pub(crate) struct Finished {
     pub(crate) number: u64,
     /// When the system began with it; until then it waited for others.
     pub(crate) begun_us: u64,
+    /// What a look-up found.
+    pub(crate) found: Option<u64>,
 }
 
 /// Requests to the devices of a system.
@@ -125,8 +131,8 @@ impl Io {
     }
 
     /// An operation has ended.
-    pub(crate) fn finish(&mut self, number: u64, begun_us: u64) {
-        self.finished.push(Finished { number, begun_us });
+    pub(crate) fn finish(&mut self, finished: Finished) {
+        self.finished.push(finished);
     }
 }
 

@@ -59,10 +59,14 @@ impl Pages {
         });
     }
 
-    /// Replaces the content at `offset` by `bytes`.
+    /// Replaces the content at `offset` by `bytes`. Zeros on an absent page take no memory.
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
         for_each_page(offset, bytes.len(), |number, within, range| {
             let source = &bytes[range];
+            let is_zero = || source.iter().all(|byte| *byte == 0);
+            if !self.pages.contains_key(&number) && is_zero() {
+                return;
+            }
             let page = self
                 .pages
                 .entry(number)
