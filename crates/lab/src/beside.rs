@@ -2,8 +2,8 @@
 //! both have, ours, the paper's, and ours over the paper's.
 
 use crate::numbers::{cell, short};
-use crate::outcome::Table;
-use crate::papers::{Cell, Papers, Published};
+use crate::outcome::{Cell, Table};
+use crate::papers::{Papers, Published};
 use crate::problem::Problem;
 
 /// Text in rows and columns.

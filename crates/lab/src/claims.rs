@@ -61,6 +61,7 @@ pub(crate) enum Measure {
     /// One of them.
     Value(&'static str),
     /// One over another: times.
+    #[cfg_attr(not(test), expect(dead_code, reason = "no experiment has Upsweep in it so far"))]
     Ratio(&'static str, &'static str),
 }
 
@@ -200,7 +201,7 @@ fn judge_one(
         _ => (Verdict::NotMeasured, None),
     };
     let caveats = outcome.caveats.iter();
-    let about = caveats.filter(|caveat| caveat.claims.iter().any(|text| *text == claim.text));
+    let about = caveats.filter(|caveat| caveat.claims.contains(&claim.text));
     let is_explained = matches!(verdict, Verdict::NotReproduced | Verdict::NotMeasured);
     let reasons = if is_explained { about.map(|of| of.text.clone()).collect() } else { Vec::new() };
     Ok(Judged {

@@ -3,6 +3,11 @@
 //! **An experiment knows no expected number.** It sees a scale and a progress, and returns what it
 //! measured. Which published tables and claims that is held against is data: the names in
 //! [`Experiment::papers`] and [`Experiment::bindings`].
+//!
+//! To add one: write a module in `experiments/` with a constant of this type, and name it in
+//! [`experiments::ALL`](crate::experiments::ALL). Give every quantity that a claim is about a named
+//! value in the unit of the claim, and bind the text of the claim to it. Where a source leaves a
+//! parameter open, say so in a caveat with the texts of the claims that may not hold because of it.
 
 use crate::claims::Binding;
 use crate::outcome::Outcome;

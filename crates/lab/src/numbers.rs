@@ -2,7 +2,7 @@
 
 use indicatif::HumanFloatCount;
 
-use crate::papers::Cell;
+use crate::outcome::Cell;
 
 /// A number with four digits that say something, and thousands apart.
 pub(crate) fn short(number: f64) -> String {

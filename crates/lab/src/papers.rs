@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::outcome::Cell;
 use crate::problem::Problem;
 
 /// The files, by name.
@@ -44,28 +45,6 @@ pub(crate) struct Published {
     /// The system that it is about; not in the file.
     #[serde(skip)]
     pub(crate) system: String,
-}
-
-/// A cell of a table.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(untagged)]
-pub(crate) enum Cell {
-    /// A number in the unit of its column.
-    Number(f64),
-    /// Anything else.
-    Text(String),
-}
-
-impl From<f64> for Cell {
-    fn from(number: f64) -> Self {
-        Self::Number(number)
-    }
-}
-
-impl From<&str> for Cell {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
 }
 
 /// What a source says that can be compared with what is measured.
@@ -221,7 +200,7 @@ mod tests {
     #[test]
     fn all_files_are_read() {
         let papers = Papers::load().expect("the files are right");
-        assert_eq!(papers.published.len(), 20 + 15 + 10 + 2);
+        assert_eq!(papers.published.len(), 20 + 15 + 10 + 6);
         let published = papers.published("beluga-table-6.1").expect("it is there");
         assert_eq!(published.system, "Beluga");
         assert_eq!(published.columns[2], "latency [ms]");

@@ -1,4 +1,4 @@
-//! Figures as SVG: measured points joined by lines, published points as black crosses.
+//! Figures as SVG: measured points joined by lines, published points as black marks.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
@@ -6,8 +6,8 @@ use plotters::prelude::*;
 
 use crate::beside::column_of;
 use crate::numbers::short;
-use crate::outcome::{Axis, Curve, Figure, PaperPoints};
-use crate::papers::{Cell, Papers};
+use crate::outcome::{Axis, Cell, Curve, Figure, PaperPoints};
+use crate::papers::Papers;
 use crate::problem::Problem;
 
 const SIZE: (u32, u32) = (900, 480);
@@ -17,6 +17,8 @@ const TITLE_HEIGHT: u32 = 44;
 const LEGEND_WIDTH: u32 = 250;
 /// Labels of an axis, about: more run into each other where it is logarithmic.
 const LABELS: usize = 7;
+/// Factor between the ends of a logarithmic axis below which it shows powers of two.
+const NARROW: f64 = 1000.0;
 /// Colours of curves that can be told apart also by those who see few colours (Okabe and Ito).
 const COLOURS: [RGBColor; 6] = [
     RGBColor(213, 94, 0),
@@ -36,12 +38,12 @@ type Drawn<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBacke
 /// [`Problem::Data`] if it names published points that are not there, [`Problem::Figure`] if it
 /// cannot be drawn.
 pub(crate) fn draw(figure: &Figure, papers: &Papers) -> Result<String, Problem> {
-    let crosses = figure.papers.iter().map(|points| published(points, papers));
-    let crosses = crosses.collect::<Result<Vec<Curve>, Problem>>()?;
+    let marks = figure.papers.iter().map(|points| published(points, papers));
+    let marks = marks.collect::<Result<Vec<Curve>, Problem>>()?;
     let shown = Shown {
         figure,
         curves: figure.curves.iter().map(|curve| drawable(curve, figure)).collect(),
-        crosses: crosses.iter().map(|curve| drawable(curve, figure)).collect(),
+        marks: marks.iter().map(|curve| drawable(curve, figure)).collect(),
     };
     let mut svg = String::new();
     let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
@@ -80,7 +82,7 @@ fn drawable(curve: &Curve, figure: &Figure) -> Curve {
 struct Shown<'a> {
     figure: &'a Figure,
     curves: Vec<Curve>,
-    crosses: Vec<Curve>,
+    marks: Vec<Curve>,
 }
 
 impl Shown<'_> {
@@ -88,7 +90,11 @@ impl Shown<'_> {
         root.fill(&WHITE)?;
         let (across, up) = (self.span(|point| point.0), self.span(|point| point.1));
         let figure = self.figure;
-        let wide = |(least, most): (f64, f64)| (least / 1.3..most * 1.3).log_scale();
+        let wide = |(least, most): (f64, f64)| {
+            // Powers of ten are too few labels for a narrow axis.
+            let base = if most / least < NARROW { 2.0 } else { 10.0 };
+            (least / 1.3..most * 1.3).log_scale().base(base)
+        };
         let flat_up = 0.0..up.1 * 1.1;
         // A margin, so that the first and last points are not on the frame.
         let margin = (across.1 - across.0) * 0.05;
@@ -105,7 +111,7 @@ impl Shown<'_> {
 
     /// The least and the most of all points; wide enough to be an axis if there are few.
     fn span(&self, coordinate: impl Fn(&(f64, f64)) -> f64) -> (f64, f64) {
-        let curves = self.curves.iter().chain(&self.crosses);
+        let curves = self.curves.iter().chain(&self.marks);
         let all = curves.flat_map(|curve| curve.points.iter().map(&coordinate));
         let least_and_most = all.fold(None, |span: Option<(f64, f64)>, at| {
             Some(span.map_or((at, at), |(least, most)| (least.min(at), most.max(at))))
@@ -141,16 +147,16 @@ impl Shown<'_> {
             .y_label_formatter(&|up| short(*up))
             .x_desc(self.figure.across.title.as_str())
             .y_desc(self.figure.up.title.as_str())
-            .label_style(("sans-serif", 14))
+            .label_style(("sans-serif", 15))
             .draw()?;
         for (curve, style) in self.curves.iter().zip(styles()) {
             let points = curve.points.iter().copied();
             chart.draw_series(LineSeries::new(points.clone(), style))?;
             chart.draw_series(points.map(|point| Circle::new(point, 4, style.filled())))?;
         }
-        for crosses in &self.crosses {
-            let points = crosses.points.iter().copied();
-            chart.draw_series(points.map(|point| Cross::new(point, 6, BLACK.stroke_width(2))))?;
+        for (marks, kind) in self.marks.iter().zip(Mark::ALL.iter().cycle()) {
+            let points = marks.points.iter().map(|point| kind.at(*point));
+            chart.draw_series(points)?;
         }
         Ok(())
     }
@@ -158,13 +164,13 @@ impl Shown<'_> {
     /// Writes the title and what each curve is.
     fn draw_legend<'a>(&self, root: &Area<'a>) -> Drawn<'a> {
         // Centred above the plot it would be cut.
-        root.draw(&Text::new(self.figure.title.as_str(), (16, 12), ("sans-serif", 17)))?;
+        root.draw(&Text::new(self.figure.title.as_str(), (16, 12), ("sans-serif", 18)))?;
         let left = i32::try_from(SIZE.0 - LEGEND_WIDTH).unwrap_or(0) + 12;
         let mut height = 60;
         let mut name = |name: &str| {
-            let at = (left + 32, height - 8);
+            let at = (left + 32, height - 6);
             height += 22;
-            root.draw(&Text::new(name, at, ("sans-serif", 14)))?;
+            root.draw(&Text::new(name, at, ("sans-serif", 15)))?;
             Ok(height - 22)
         };
         for (curve, style) in self.curves.iter().zip(styles()) {
@@ -172,11 +178,35 @@ impl Shown<'_> {
             root.draw(&PathElement::new([(left, height), (left + 24, height)], style))?;
             root.draw(&Circle::new((left + 12, height), 4, style.filled()))?;
         }
-        for crosses in self.crosses.iter().filter(|crosses| !crosses.points.is_empty()) {
-            let height = name(&crosses.name)?;
-            root.draw(&Cross::new((left + 12, height), 6, BLACK.stroke_width(2)))?;
+        for (marks, kind) in self.marks.iter().zip(Mark::ALL.iter().cycle()) {
+            if !marks.points.is_empty() {
+                let height = name(&marks.name)?;
+                root.draw(&kind.at((left + 12, height)))?;
+            }
         }
         Ok(())
+    }
+}
+
+/// How published points are drawn, in the order of the figure.
+#[derive(Clone, Copy)]
+enum Mark {
+    Cross,
+    Triangle,
+    Ring,
+}
+
+impl Mark {
+    const ALL: [Self; 3] = [Self::Cross, Self::Triangle, Self::Ring];
+
+    /// The mark of a point.
+    fn at<DB: DrawingBackend, C: Clone + 'static>(self, point: C) -> DynElement<'static, DB, C> {
+        let style = BLACK.stroke_width(2);
+        match self {
+            Self::Cross => Cross::new(point, 6, style).into_dyn(),
+            Self::Triangle => TriangleMarker::new(point, 6, style).into_dyn(),
+            Self::Ring => Circle::new(point, 6, style).into_dyn(),
+        }
     }
 }
 
@@ -223,6 +253,9 @@ mod tests {
                 node.attribute("stroke") == Some("#000000")
                     && node.attribute("stroke-width") == Some("2")
             });
+            // One dot for each point that the axes can show, and that of the legend.
+            let dots = parsed.descendants().filter(|node| node.has_tag_name("circle"));
+            assert_eq!(dots.count(), if logarithmic { 1 + 1 } else { 2 + 1 }, "{svg}");
             // Two lines for each of eight crosses, and for that of the legend.
             assert_eq!(lines.count(), 2 * (8 + 1), "{svg}");
         }

@@ -52,7 +52,7 @@ impl Progress {
                 })
             };
             let threads: Vec<_> = all.iter().map(start).collect();
-            let results = threads.into_iter().map(|thread| thread.join());
+            let results = threads.into_iter().map(thread::ScopedJoinHandle::join);
             results.map(|result| result.unwrap_or_else(|panic| Err(panicked(&*panic)))).collect()
         })
     }

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::claims::{Judged, judge_all};
 use crate::experiment::{Experiment, Scale};
-use crate::outcome::Outcome;
-use crate::papers::{Cell, Papers};
+use crate::outcome::{Cell, Outcome};
+use crate::papers::Papers;
 use crate::plot;
 use crate::problem::Problem;
 
@@ -135,4 +135,59 @@ fn write_csv(path: &Path, titles: Vec<&str>, rows: &[Vec<Cell>]) -> Result<(), P
         file.write_record(cells).map_err(failed)?;
     }
     file.flush().map_err(|error| Problem::file(path, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::{Column, Table};
+
+    fn record() -> Record {
+        let experiment = &crate::experiments::ALL[0];
+        let mut outcome = Outcome::default();
+        outcome.setup("device", "a \"drive\", of <one> kind & no other");
+        outcome.caveat(&[], "A caveat.");
+        outcome.value("rate", 0.1, "ops/s");
+        outcome.tables.push(Table {
+            name: "table".into(),
+            title: "Title".into(),
+            paper: None,
+            keys: 1,
+            columns: vec![Column::own("a, b"), Column::own("rate [ops/s]")],
+            rows: vec![vec!["one, \"two\"".into(), 0.1.into()], vec!["three".into(), 1e9.into()]],
+        });
+        let papers = Papers::load().expect("the files are right");
+        let scale = Scale { is_quick: true, seed: 3 };
+        Record::new(experiment, scale, outcome, &papers).expect("its names are right")
+    }
+
+    #[test]
+    fn a_record_can_be_read_back_and_so_can_its_tables() {
+        let (record, folder) = (record(), tempfile::tempdir().expect("a folder"));
+        let papers = Papers::load().expect("the files are right");
+        record.write(folder.path(), &papers).expect("it can be written");
+        assert_eq!(Record::read(folder.path()), Ok(record.clone()));
+        let rows = |name: &str| -> Vec<Vec<String>> {
+            let reader =
+                csv::ReaderBuilder::new().has_headers(false).from_path(folder.path().join(name));
+            let records = reader.expect("it is there").into_records();
+            records.map(|row| row.expect("it is CSV").iter().map(str::to_owned).collect()).collect()
+        };
+        let ours = [["a, b", "rate [ops/s]"], ["one, \"two\"", "0.1"], ["three", "1000000000"]];
+        assert_eq!(rows("table.csv"), ours.map(|row| row.map(str::to_owned).to_vec()));
+        let id = &record.papers[0];
+        let paper = rows(&format!("paper-{id}.csv"));
+        let published = papers.published(id).expect("it is there");
+        assert_eq!((&paper[0], paper.len()), (&published.columns, 1 + published.rows.len()));
+        assert_eq!(record.command(), format!("upsweep-lab run {} --quick --seed 3", record.id));
+    }
+
+    #[test]
+    fn a_folder_without_a_result_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let missing = Record::read(folder.path());
+        assert!(matches!(&missing, Err(Problem::File { path, .. }) if path.ends_with(RESULT)));
+        fs::write(folder.path().join(RESULT), "id = 3").expect("it can be written");
+        assert!(matches!(Record::read(folder.path()), Err(Problem::File { .. })));
+    }
 }

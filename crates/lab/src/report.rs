@@ -263,3 +263,39 @@ fn publication(record: &Record, papers: &Papers) -> Result<Markup, Problem> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::Scale;
+
+    #[test]
+    fn text_is_escaped_and_a_claim_that_does_not_hold_says_why() {
+        let papers = Papers::load().expect("the files are right");
+        let experiment = experiments::ALL.iter().find(|one| one.id == "beluga-table-6.1");
+        let experiment = experiment.expect("it is there");
+        let rate = "file-based logging throughput, text bound";
+        let mut outcome = Outcome::default();
+        outcome.value("appends in a second, file, 8 callers", 60.0, "ops/s");
+        outcome.setup("<drive>", "\"a\" & 'b'");
+        outcome.caveat(&[rate], "It is <faster> & that is why.");
+        let scale = Scale { is_quick: true, seed: 1 };
+        let record = Record::new(experiment, scale, outcome, &papers).expect("its names are right");
+        let page = page(&[record], &papers).expect("its names are right").into_string();
+        // The elements without an end, and what is before the first one, are not XML.
+        let body = page.find("<body>").expect("it has a body");
+        let xml = page[body..].trim_end_matches("</html>");
+        let parsed = roxmltree::Document::parse(xml).expect("it is well-formed");
+        let texts: Vec<&str> = parsed
+            .descendants()
+            .filter(roxmltree::Node::is_text)
+            .filter_map(|node| node.text())
+            .collect();
+        for text in ["<drive>", "\"a\" & 'b'", "not reproduced"] {
+            assert!(texts.contains(&text), "{text} in {texts:?}");
+        }
+        // As the reason, and as a caveat.
+        let why = |text: &&&str| **text == "It is <faster> & that is why.";
+        assert_eq!(texts.iter().filter(why).count(), 2);
+    }
+}

@@ -3,7 +3,7 @@
 use crate::beside::{Grid, grid};
 use crate::claims::Judged;
 use crate::numbers::short;
-use crate::papers::Papers;
+use crate::papers::{Op, Papers};
 use crate::problem::Problem;
 use crate::record::Record;
 
@@ -45,7 +45,8 @@ pub(crate) fn text(record: &Record, papers: &Papers) -> Result<String, Problem> 
 pub(crate) fn stated(judged: &Judged) -> String {
     let claim = &judged.claim;
     let numbers: Vec<String> = claim.value.numbers().iter().map(|one| short(*one)).collect();
-    format!("{} {} {}", claim.op.sign(), numbers.join(" to "), claim.unit)
+    let sign = if claim.op == Op::Range { "" } else { claim.op.sign() };
+    format!("{sign} {} {}", numbers.join(" to "), claim.unit).trim_start().to_owned()
 }
 
 fn claim(judged: &Judged) -> String {

@@ -2,6 +2,7 @@
 
 use crate::claims::{Better, Binding, Measure};
 use crate::experiment::{Experiment, Scale};
+use crate::numbers::short;
 use crate::outcome::{Axis, Column, Curve, Figure, Outcome, PaperPoints, Table};
 use crate::problem::Problem;
 use crate::progress::Progress;
@@ -20,13 +21,14 @@ const RAW_RATE: &str = "raw logging throughput, text value with 8 threads";
 pub(super) const EXPERIMENT: Experiment = Experiment {
     id: "beluga-table-6.1",
     title: "Synchronous logging through a file and to a raw device",
-    method: "Records of 512 bytes are appended to a log on one simulated WD Caviar Black, each with \
-             a synchronous write of its own, by one caller and by eight that take turns. The raw \
-             logger writes consecutive sectors. The file logger bypasses the cache of a file \
-             system with blocks of 4 KiB: it reads the last block unless the record begins a new \
-             one, writes it, and commits a transaction of a journal, whose blocks are requests of \
-             their own: a descriptor and the inode, with bitmap and group descriptor when the file \
-             gets a block, and then the commit block.",
+    method: "\
+        Records of 512 bytes are appended to a log on one simulated WD Caviar Black, each with a \
+        synchronous write of its own, by one caller and by eight that take turns. The raw logger \
+        writes consecutive sectors. The file logger bypasses the cache of a file system with \
+        blocks of 4 KiB: it reads the last block unless the record begins a new one, writes it, \
+        and commits a transaction of a journal, whose blocks are requests of their own: a \
+        descriptor and the inode, with bitmap and group descriptor when the file gets a block, \
+        and then the commit block.",
     scaling: "A quick run measures 200 appends in each case, a full run 5,000.",
     papers: &[PAPER],
     bindings: &[
@@ -67,7 +69,7 @@ fn run(scale: &Scale, progress: &Progress) -> Result<Outcome, Problem> {
     let mut outcome = Outcome::default();
     outcome.setup("device", "one WD Caviar Black 1 TB, write cache off");
     outcome.setup("record", format!("{RECORD_BYTES} bytes"));
-    outcome.setup("appends measured", load(1).measured.to_string());
+    outcome.setup("appends measured", short(load(1).measured as f64));
     for ((target, callers), seen) in cases.iter().zip(&seen) {
         let rate = format!("appends in a second, {target}, {callers} callers");
         outcome.value(rate, seen.per_second, "ops/s");
@@ -81,15 +83,17 @@ fn run(scale: &Scale, progress: &Progress) -> Result<Outcome, Problem> {
     Ok(outcome)
 }
 
-const LATENCY: &str = "Latency is counted from when the logger begins with an append to its end. With several \
-     callers, each also waits for those before it; that is the last column but one. The paper \
-     issues one append at a time too, and does not say which latency it means.";
-const LAYOUT: &str = "The paper does not name its file system. The distance between journal and file (here 1 GiB), \
-     which blocks of metadata an append changes, and whether they are one request or several are \
-     ours. In-place writes of metadata, a few every five seconds, are left out.";
+const LATENCY: &str = "\
+    Latency is counted from when the logger begins with an append to its end. With several \
+    callers, each also waits for those before it; that is the last column but one. The paper \
+    issues one append at a time too, and does not say which latency it means.";
+const LAYOUT: &str = "\
+    The paper does not name its file system. The distance between journal and file (here 1 GiB), \
+    which blocks of metadata an append changes, and whether they are one request or several are \
+    ours. In-place writes of metadata, a few every five seconds, are left out.";
 
 fn measure(target: &str, load: Load, seed: u64) -> Result<Seen, Problem> {
-    let devices = banks::bank(1, seed)?;
+    let devices = banks::drives("caviar-black-1tb", 1, None, seed)?;
     let append = || Append { bytes: RECORD_BYTES };
     if target == "file" {
         let mut system = Bench::new(FileAppend::new(FILE_SYSTEM), devices, PROCESSOR_US);

@@ -298,10 +298,11 @@ impl<S: Shape> Model for InPlace<S> {
 mod tests {
     use std::collections::BTreeSet;
 
+    use upsweep::layers::device::MemoryDevices;
     use upsweep_sim::random::Random;
 
     use super::super::pages::{Buckets, Leaves, Records, initial_value};
-    use super::super::{Bench, System, banks};
+    use super::super::{Bench, System};
     use super::*;
 
     const RECORDS: Records = Records { count: 600, stride: 100 };
@@ -309,8 +310,8 @@ mod tests {
 
     /// Random operations by several callers, each on another key, compared with a map.
     fn compare<S: Shape>(shape: S, seed: u64) -> InPlace<S> {
-        let sizes = Sizes { page_bytes: 512, records_max: 16, frames: 6, devices: 3 };
-        let devices = banks::bank(3, seed).expect("there is such a bank");
+        let sizes = Sizes { page_bytes: 4096, records_max: 16, frames: 6, devices: 3 };
+        let devices = Box::new(MemoryDevices::with_sizes(&[1 << 30; 3], seed));
         let mut system = Bench::new(InPlace::new(shape, sizes), devices, 5);
         let mut random = Random::new(seed, "accesses");
         let initial =
@@ -375,10 +376,10 @@ mod tests {
 
     #[test]
     fn a_hit_needs_no_request_and_a_miss_reads_once_and_writes_what_leaves() {
-        let sizes = Sizes { page_bytes: 512, records_max: 16, frames: 10, devices: 1 };
+        let sizes = Sizes { page_bytes: 4096, records_max: 16, frames: 10, devices: 1 };
         let mut store = InPlace::new(Leaves::new(RECORDS, 10), sizes);
         store.fill(0..10, true);
-        let devices = banks::bank(1, 1).expect("there is such a bank");
+        let devices = Box::new(MemoryDevices::with_sizes(&[1 << 30], 1));
         let mut system = Bench::new(store, devices, 5);
         let mut requests = |record: u64| {
             let before = system.traffic();

@@ -91,3 +91,78 @@ impl Load {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Finished;
+    use super::*;
+
+    /// Performs one operation at a time; each takes as long as it says. At most so many.
+    struct Server {
+        now_us: u64,
+        waiting: Vec<(u64, u64)>,
+        left: u64,
+    }
+
+    impl System for Server {
+        type Operation = u64;
+
+        fn now_us(&self) -> u64 {
+            self.now_us
+        }
+
+        fn submit(&mut self, number: u64, us: u64) {
+            self.waiting.push((number, us));
+        }
+
+        fn next_event_us(&self) -> Option<u64> {
+            let (_, us) = self.waiting.first()?;
+            (self.left > 0).then_some(self.now_us + us)
+        }
+
+        fn advance_to(&mut self, us: u64, finished: &mut Vec<Finished>) -> Result<(), Problem> {
+            let (number, _) = self.waiting.remove(0);
+            finished.push(Finished { number, begun_us: self.now_us, found: None });
+            self.now_us = us;
+            self.left -= 1;
+            Ok(())
+        }
+
+        fn traffic(&self) -> Traffic {
+            Traffic { reads: 0, writes: 100 - self.left }
+        }
+    }
+
+    fn run(callers: usize, left: u64) -> Result<Seen, Problem> {
+        let mut server = Server { now_us: 0, waiting: Vec::new(), left };
+        let mut number = 0;
+        let load = Load { callers, warm_up: 10, measured: 40 };
+        load.run(&mut server, || {
+            number += 1;
+            if number <= 10 { 1_000_000 } else { 2_000 }
+        })
+    }
+
+    #[test]
+    fn what_comes_after_the_warm_up_is_measured() {
+        let seen = run(1, 100).expect("it ends");
+        assert_eq!((seen.operations, seen.traffic.writes), (40, 40));
+        assert!((seen.per_second - 500.0).abs() < 1e-6, "{}", seen.per_second);
+        assert!((seen.latency_ms - 2.0).abs() < 1e-9 && (seen.service_ms - 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn latency_has_the_time_in_which_others_are_served() {
+        let seen = run(5, 100).expect("it ends");
+        assert!((seen.per_second - 500.0).abs() < 1e-6, "{}", seen.per_second);
+        assert!((seen.service_ms - 2.0).abs() < 1e-9, "{}", seen.service_ms);
+        // The first four measured ones waited for some of the warm-up.
+        let waited = 10.0 + 998.0 * f64::from(4 + 3 + 2 + 1) / 40.0;
+        assert!((seen.latency_ms - waited).abs() < 1e-9, "{}", seen.latency_ms);
+    }
+
+    #[test]
+    fn a_system_that_rests_is_a_problem() {
+        assert!(matches!(run(2, 30), Err(Problem::Simulation(text)) if text.contains("30")));
+    }
+}

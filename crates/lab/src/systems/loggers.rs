@@ -217,3 +217,73 @@ impl Model for FileAppend {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use upsweep::layers::device::{LatencyModel, MemoryDevices};
+
+    use super::super::load::{Load, Seen};
+    use super::super::{Bench, System};
+    use super::*;
+
+    const SYSTEM: FileSystem = FileSystem {
+        block_bytes: 4096,
+        journal_offset: 0,
+        journal_blocks: 64,
+        file_offset: 1 << 20,
+        file_bytes: 1 << 20,
+        inode_blocks: 1,
+        allocation_blocks: 2,
+    };
+
+    /// A bank on which every request takes 1 ms.
+    fn bank() -> Box<MemoryDevices> {
+        let mut devices = MemoryDevices::with_sizes(&[4 << 20], 1);
+        devices.set_latency(LatencyModel { base_us: 1000, bytes_per_us: 1 << 40, jitter_us: 0 });
+        Box::new(devices)
+    }
+
+    fn seen(model: impl Model<Operation = Append>, callers: usize, bytes: u64) -> Seen {
+        let load = Load { callers, warm_up: 0, measured: 800 };
+        let mut system = Bench::new(model, bank(), 0);
+        load.run(&mut system, || Append { bytes }).expect("no request fails")
+    }
+
+    #[test]
+    fn raw_appends_write_one_after_the_other_however_many_callers_there_are() {
+        for callers in [1, 8] {
+            let seen = seen(RawAppend::new(4096, 1 << 20), callers, 512);
+            // If another caller waits, the next append has begun.
+            let begun = 800 + u64::from(callers > 1);
+            assert_eq!((seen.traffic.reads, seen.traffic.writes, seen.operations), (0, begun, 800));
+            assert!((seen.per_second - 1000.0).abs() < 1.0, "{}", seen.per_second);
+            assert!((seen.service_ms - 1.0).abs() < 1e-6, "{}", seen.service_ms);
+            let waited = callers as f64;
+            assert!((seen.latency_ms - waited).abs() < 0.05 * waited, "{}", seen.latency_ms);
+        }
+    }
+
+    #[test]
+    fn a_file_append_reads_a_partial_block_and_commits_its_metadata() {
+        // Eight records fill a block: one of them allocates, and the others read.
+        let seen = seen(FileAppend::new(SYSTEM), 1, 512);
+        let (reads, writes) = (seen.traffic.reads, seen.traffic.writes);
+        // Data, descriptor, inode and commit, and for one in eight bitmap and group.
+        assert_eq!((reads, writes), (700, 800 * 4 + 100 * 2));
+        // Read, data, journal, commit, each of 1 ms.
+        assert!((seen.service_ms - (4.0 - 1.0 / 8.0)).abs() < 1e-6, "{}", seen.service_ms);
+    }
+
+    #[test]
+    fn a_file_append_of_several_blocks_writes_all_of_them_at_once() {
+        let mut system = Bench::new(FileAppend::new(SYSTEM), bank(), 0);
+        system.submit(0, Append { bytes: 4096 });
+        system.submit(1, Append { bytes: 10_000 });
+        while let Some(us) = system.next_event_us() {
+            system.advance_to(us, &mut Vec::new()).expect("no request fails");
+        }
+        // The second begins at a block, so that neither reads.
+        assert_eq!((system.traffic().reads, system.model.length), (0, 14_096));
+        assert_eq!(system.traffic().writes, 2 * 6);
+    }
+}

@@ -171,7 +171,7 @@ impl<M: Model> System for Bench<M> {
 
     fn next_event_us(&self) -> Option<u64> {
         let arrival_us = self.arriving.front().map(|(us, ..)| *us);
-        [arrival_us, self.io.devices.next_completion_us()].into_iter().flatten().min()
+        [arrival_us, self.io.devices.next_event_us()].into_iter().flatten().min()
     }
 
     fn advance_to(&mut self, us: u64, finished: &mut Vec<Finished>) -> Result<(), Problem> {

@@ -140,3 +140,20 @@ fn for_each_page(
         done += count;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_take_no_memory_on_an_absent_page_and_replace_what_is_on_another() {
+        let mut pages = Pages::default();
+        pages.write(100, &vec![0; 2 * PAGE_BYTES]);
+        assert!(pages.pages.is_empty());
+        pages.write(100, &[7; 4]);
+        pages.write(101, &[0; 2]);
+        let mut read = [1; 6];
+        pages.read(99, &mut read);
+        assert_eq!(read, [0, 7, 0, 0, 7, 0]);
+    }
+}
