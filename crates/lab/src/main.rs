@@ -1,7 +1,27 @@
-//! The laboratory as a program: simulated drives on their own.
+//! The laboratory as a program: simulated drives on their own, and the experiments of the papers.
+//!
+//! An experiment (`experiment.rs`, `experiments/`) drives systems (`systems/`) in virtual time and
+//! returns an outcome (`outcome.rs`). What is published of it is data (`papers.rs`), and one
+//! function judges every claim (`claims.rs`). A run becomes a record in files (`run.rs`,
+//! `record.rs`), text (`text.rs`), figures (`plot.rs`) and a page (`report.rs`).
 
+mod beside;
+mod claims;
 mod drive;
+mod experiment;
+mod experiments;
+mod numbers;
+mod outcome;
+mod papers;
+mod plot;
+mod problem;
+mod progress;
+mod record;
+mod report;
+mod run;
 mod solid_state;
+mod systems;
+mod text;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -20,13 +40,24 @@ struct Arguments {
 enum Command {
     Drive(drive::Arguments),
     SolidState(solid_state::Arguments),
+    /// List the experiments: identifier, title, and where they are published
+    List,
+    Run(run::Arguments),
+    Report(report::Arguments),
 }
 
 fn main() -> ExitCode {
-    let output = &mut std::io::stdout().lock();
+    let mut output = std::io::stdout();
     let result = match Arguments::parse().command {
-        Command::Drive(arguments) => drive::run(&arguments, output),
-        Command::SolidState(arguments) => solid_state::run(&arguments, output),
+        Command::Drive(arguments) => drive::run(&arguments, &mut output),
+        Command::SolidState(arguments) => solid_state::run(&arguments, &mut output),
+        Command::List => run::list(&mut output).map_err(|problem| problem.to_string()),
+        Command::Run(arguments) => {
+            run::run(&arguments, &mut output).map_err(|problem| problem.to_string())
+        }
+        Command::Report(arguments) => {
+            report::run(&arguments).map_err(|problem| problem.to_string())
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -59,10 +59,14 @@ impl Pages {
         });
     }
 
-    /// Replaces the content at `offset` by `bytes`.
+    /// Replaces the content at `offset` by `bytes`. Zeros on an absent page take no memory.
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
         for_each_page(offset, bytes.len(), |number, within, range| {
             let source = &bytes[range];
+            let is_zero = || source.iter().all(|byte| *byte == 0);
+            if !self.pages.contains_key(&number) && is_zero() {
+                return;
+            }
             let page = self
                 .pages
                 .entry(number)
@@ -134,5 +138,22 @@ fn for_each_page(
         let count = (PAGE_BYTES - within).min(len - done);
         each(at / PAGE_BYTES as u64, within, done..done + count);
         done += count;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_take_no_memory_on_an_absent_page_and_replace_what_is_on_another() {
+        let mut pages = Pages::default();
+        pages.write(100, &vec![0; 2 * PAGE_BYTES]);
+        assert!(pages.pages.is_empty());
+        pages.write(100, &[7; 4]);
+        pages.write(101, &[0; 2]);
+        let mut read = [1; 6];
+        pages.read(99, &mut read);
+        assert_eq!(read, [0, 7, 0, 0, 7, 0]);
     }
 }

@@ -1,0 +1,338 @@
+//! Claims, and what becomes of them: one function judges all, from the operator, the stated value
+//! and the measured one.
+
+use serde::{Deserialize, Serialize};
+
+use crate::outcome::{Outcome, Value};
+use crate::papers::{Claim, Op, Papers, Stated};
+use crate::problem::Problem;
+
+/// How far what is measured may be from a stated value (`=`), as a share of it.
+pub(crate) const EQUAL_WITHIN: f64 = 0.10;
+/// How far it may be from an approximate one (`~`).
+pub(crate) const ABOUT_WITHIN: f64 = 0.25;
+/// How far beyond a bound it has to be to exceed what is claimed, as a share of the bound.
+pub(crate) const EXCEEDED_BEYOND: f64 = 0.10;
+
+/// What becomes of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Verdict {
+    /// It holds for what was measured.
+    Reproduced,
+    /// What was measured is better: than a stated value or range, by more than it may be off; or
+    /// than a bound, by more than [`EXCEEDED_BEYOND`].
+    Exceeded,
+    /// It does not hold.
+    NotReproduced,
+    /// Nothing was measured that it could be compared with.
+    NotMeasured,
+}
+
+impl Verdict {
+    /// For people.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Reproduced => "reproduced",
+            Self::Exceeded => "exceeded",
+            Self::NotReproduced => "not reproduced",
+            Self::NotMeasured => "not measured",
+        }
+    }
+}
+
+/// Which way of a claimed value is better. A comparator is to be like the published one, neither
+/// better nor worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Better {
+    /// More than claimed.
+    #[cfg_attr(not(test), expect(dead_code, reason = "no experiment has Upsweep in it so far"))]
+    More,
+    /// Less than claimed.
+    #[cfg_attr(not(test), expect(dead_code, reason = "no experiment has Upsweep in it so far"))]
+    Less,
+    /// Neither.
+    Neither,
+}
+
+/// What a claim is compared with, in terms of the named values of an outcome.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Measure {
+    /// One of them.
+    Value(&'static str),
+    /// One over another: times.
+    #[cfg_attr(not(test), expect(dead_code, reason = "no experiment has Upsweep in it so far"))]
+    Ratio(&'static str, &'static str),
+}
+
+impl Measure {
+    /// Its value and unit; `None` if the outcome lacks a value that it needs.
+    fn of(&self, outcome: &Outcome) -> Option<Value> {
+        let value = |name: &str| outcome.values.get(name).cloned();
+        match self {
+            Self::Value(name) => value(name),
+            Self::Ratio(above, below) => {
+                let number = value(above)?.number / value(below)?.number;
+                Some(Value { number, unit: "x".to_owned() })
+            }
+        }
+    }
+}
+
+/// Which claim an experiment measures, and as what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Binding {
+    /// The published experiment.
+    pub(crate) paper: &'static str,
+    /// The text of the claim.
+    pub(crate) claim: &'static str,
+    /// What it is compared with.
+    pub(crate) measure: Measure,
+    /// Which way is better.
+    pub(crate) better: Better,
+}
+
+/// A claim with its verdict.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub(crate) struct Judged {
+    /// The published experiment.
+    pub(crate) paper: String,
+    /// The claim.
+    pub(crate) claim: Claim,
+    /// What was measured, in the unit of the claim.
+    pub(crate) measured: Option<f64>,
+    /// What becomes of it.
+    pub(crate) verdict: Verdict,
+    /// What was measured over what is claimed; of a range, over the end that is nearer.
+    pub(crate) ratio: Option<f64>,
+    /// Why it does not hold, as far as the experiment knows.
+    pub(crate) reasons: Vec<String>,
+}
+
+/// Judges what was measured by a claim, and gives what was measured over what is claimed.
+///
+/// A tuple (several values under `=`) cannot be compared with one number: it is not measured.
+pub(crate) fn judge(
+    op: Op,
+    value: &Stated,
+    measured: f64,
+    better: Better,
+) -> (Verdict, Option<f64>) {
+    let (low, high) = match (op, value.numbers()) {
+        (Op::Range, [low, high]) => (*low, *high),
+        (_, [number]) => (*number, *number),
+        _ => return (Verdict::NotMeasured, None),
+    };
+    if !measured.is_finite() {
+        return (Verdict::NotMeasured, None);
+    }
+    let within = |share: f64| (measured - low).abs() <= share * low.abs();
+    let holds = match op {
+        Op::Equal => within(EQUAL_WITHIN),
+        Op::About => within(ABOUT_WITHIN),
+        Op::Below => measured < low,
+        Op::AtMost => measured <= low,
+        Op::Above => measured > low,
+        Op::AtLeast => measured >= low,
+        Op::Range => (low..=high).contains(&measured),
+    };
+    let is_better = |by: f64| match better {
+        Better::More => measured > high + by * high.abs(),
+        Better::Less => measured < low - by * low.abs(),
+        Better::Neither => false,
+    };
+    let is_bound = matches!(op, Op::Below | Op::AtMost | Op::Above | Op::AtLeast);
+    let is_exceeded =
+        if is_bound { holds && is_better(EXCEEDED_BEYOND) } else { !holds && is_better(0.0) };
+    let verdict = match (holds, is_exceeded) {
+        (_, true) => Verdict::Exceeded,
+        (true, false) => Verdict::Reproduced,
+        (false, false) => Verdict::NotReproduced,
+    };
+    let nearer = measured.clamp(low, high);
+    let ratio = measured / nearer;
+    (verdict, ratio.is_finite().then_some(ratio))
+}
+
+/// Judges all claims of the papers of an experiment by its outcome.
+///
+/// # Errors
+/// [`Problem::Data`] if a binding names a claim that is not there, or measures another unit.
+pub(crate) fn judge_all(
+    papers: &Papers,
+    ids: &[&str],
+    bindings: &[Binding],
+    outcome: &Outcome,
+) -> Result<Vec<Judged>, Problem> {
+    for Binding { paper, claim, .. } in bindings {
+        let published = papers.published(paper)?;
+        let is_there = published.claims.iter().any(|one| one.text == *claim);
+        if !is_there || !ids.contains(paper) {
+            let reason = format!("no claim of {paper} that is judged reads: {claim}");
+            return Err(Problem::Data(reason));
+        }
+    }
+    let mut all = Vec::new();
+    for id in ids {
+        for claim in &papers.published(id)?.claims {
+            let of_it = |binding: &&Binding| binding.paper == *id && binding.claim == claim.text;
+            all.push(judge_one(id, claim, bindings.iter().find(of_it), outcome)?);
+        }
+    }
+    Ok(all)
+}
+
+fn judge_one(
+    paper: &str,
+    claim: &Claim,
+    binding: Option<&Binding>,
+    outcome: &Outcome,
+) -> Result<Judged, Problem> {
+    let measured = binding.and_then(|binding| binding.measure.of(outcome));
+    let (verdict, ratio) = match (&measured, binding) {
+        (Some(found), Some(binding)) => {
+            if found.unit != claim.unit {
+                let Claim { text, unit, .. } = claim;
+                let reason = format!("{text}: claimed in {unit}, measured in {}", found.unit);
+                return Err(Problem::Data(reason));
+            }
+            judge(claim.op, &claim.value, found.number, binding.better)
+        }
+        _ => (Verdict::NotMeasured, None),
+    };
+    let caveats = outcome.caveats.iter();
+    let about = caveats.filter(|caveat| caveat.claims.contains(&claim.text));
+    let is_explained = matches!(verdict, Verdict::NotReproduced | Verdict::NotMeasured);
+    let reasons = if is_explained { about.map(|of| of.text.clone()).collect() } else { Vec::new() };
+    Ok(Judged {
+        paper: paper.to_owned(),
+        claim: claim.clone(),
+        measured: measured.map(|value| value.number),
+        verdict,
+        ratio,
+        reasons,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(op: Op, value: &[f64], measured: f64, better: Better) -> Verdict {
+        let value = match value {
+            [one] => Stated::One(*one),
+            several => Stated::Several(several.to_vec()),
+        };
+        judge(op, &value, measured, better).0
+    }
+
+    #[test]
+    fn every_operator_holds_up_to_its_edge_and_not_beyond() {
+        use Op::{About, Above, AtLeast, AtMost, Below, Equal, Range};
+        use Verdict::{NotReproduced, Reproduced};
+        let cases: [(Op, &[f64], f64, Verdict); 22] = [
+            (Equal, &[100.0], 90.0, Reproduced),
+            (Equal, &[100.0], 110.0, Reproduced),
+            (Equal, &[100.0], 89.9, NotReproduced),
+            (Equal, &[100.0], 110.1, NotReproduced),
+            (Equal, &[0.0], 0.0, Reproduced),
+            (Equal, &[0.0], 0.001, NotReproduced),
+            (About, &[100.0], 75.0, Reproduced),
+            (About, &[100.0], 125.0, Reproduced),
+            (About, &[100.0], 74.9, NotReproduced),
+            (About, &[100.0], 125.1, NotReproduced),
+            (Below, &[1.0], 0.999, Reproduced),
+            (Below, &[1.0], 1.0, NotReproduced),
+            (AtMost, &[1.0], 1.0, Reproduced),
+            (AtMost, &[1.0], 1.001, NotReproduced),
+            (Above, &[1.0], 1.001, Reproduced),
+            (Above, &[1.0], 1.0, NotReproduced),
+            (AtLeast, &[1.0], 1.0, Reproduced),
+            (AtLeast, &[1.0], 0.999, NotReproduced),
+            (Range, &[10.0, 100.0], 10.0, Reproduced),
+            (Range, &[10.0, 100.0], 100.0, Reproduced),
+            (Range, &[10.0, 100.0], 9.99, NotReproduced),
+            (Range, &[10.0, 100.0], 100.1, NotReproduced),
+        ];
+        for (op, value, measured, expected) in cases {
+            let found = verdict(op, value, measured, Better::Neither);
+            assert_eq!(found, expected, "{op:?} {value:?}, measured {measured}");
+        }
+    }
+
+    #[test]
+    fn better_than_claimed_is_exceeded_in_the_right_direction_only() {
+        use Better::{Less, More};
+        use Op::{About, Above, Below, Equal, Range};
+        use Verdict::{Exceeded, NotReproduced, Reproduced};
+        let cases: [(Op, &[f64], f64, Better, Verdict); 13] = [
+            (Equal, &[20.0], 22.1, More, Exceeded),
+            (Equal, &[20.0], 22.1, Less, NotReproduced),
+            (Equal, &[20.0], 17.0, Less, Exceeded),
+            (Equal, &[20.0], 17.0, More, NotReproduced),
+            (About, &[20.0], 24.0, More, Reproduced),
+            (About, &[20.0], 26.0, More, Exceeded),
+            (Above, &[20.0], 21.9, More, Reproduced),
+            (Above, &[20.0], 22.1, More, Exceeded),
+            (Above, &[20.0], 19.0, Less, NotReproduced),
+            (Below, &[1.0], 0.89, Less, Exceeded),
+            (Below, &[1.0], 0.91, Less, Reproduced),
+            (Range, &[10.0, 100.0], 101.0, More, Exceeded),
+            (Range, &[10.0, 100.0], 9.0, More, NotReproduced),
+        ];
+        for (op, value, measured, better, expected) in cases {
+            let found = verdict(op, value, measured, better);
+            assert_eq!(found, expected, "{op:?} {value:?}, measured {measured}, {better:?}");
+        }
+    }
+
+    #[test]
+    fn the_ratio_is_to_the_nearer_end_and_absent_where_there_is_none() {
+        let range = Stated::Several(vec![10.0, 100.0]);
+        let ratio = |value: &Stated, op, measured| judge(op, value, measured, Better::Neither).1;
+        assert_eq!(ratio(&Stated::One(20.0), Op::Equal, 30.0), Some(1.5));
+        assert_eq!(ratio(&range, Op::Range, 5.0), Some(0.5));
+        assert_eq!(ratio(&range, Op::Range, 50.0), Some(1.0));
+        assert_eq!(ratio(&range, Op::Range, 200.0), Some(2.0));
+        assert_eq!(ratio(&Stated::One(0.0), Op::Equal, 1.0), None);
+        let tuple = judge(Op::Equal, &Stated::Several(vec![1.0, 4.0]), 1.0, Better::Neither);
+        assert_eq!(tuple, (Verdict::NotMeasured, None));
+        let nothing = judge(Op::Below, &Stated::One(1.0), f64::NAN, Better::Neither);
+        assert_eq!(nothing, (Verdict::NotMeasured, None));
+    }
+
+    const PAPER: &str = "beluga-table-6.1";
+    const CLAIM: &str = "file-based logging throughput, text bound";
+
+    fn judged(measure: Measure, claim: &'static str, unit: &str) -> Result<Vec<Judged>, Problem> {
+        let papers = Papers::load().expect("the files are right");
+        let mut outcome = Outcome::default();
+        outcome.value("rate", 60.0, unit);
+        outcome.value("other", 2.0, unit);
+        outcome.caveat(&[CLAIM], "Because.");
+        let binding = Binding { paper: PAPER, claim, measure, better: Better::Neither };
+        judge_all(&papers, &[PAPER], &[binding], &outcome)
+    }
+
+    #[test]
+    fn a_claim_that_does_not_hold_comes_with_its_reasons() {
+        let all = judged(Measure::Value("rate"), CLAIM, "ops/s").expect("it can be judged");
+        assert_eq!(all.len(), 4);
+        let (first, bound) = (&all[0], &all[2]);
+        assert_eq!((first.verdict, first.measured), (Verdict::NotMeasured, None));
+        assert_eq!((bound.verdict, bound.measured), (Verdict::NotReproduced, Some(60.0)));
+        assert_eq!((bound.ratio, bound.reasons.as_slice()), (Some(2.0), &["Because.".into()][..]));
+        let nothing = judged(Measure::Value("none"), CLAIM, "ops/s").expect("it can be judged");
+        assert_eq!(nothing[2].verdict, Verdict::NotMeasured);
+    }
+
+    #[test]
+    fn a_wrong_binding_is_a_problem() {
+        let wrong_unit = judged(Measure::Value("rate"), CLAIM, "ms");
+        let times = judged(Measure::Ratio("rate", "other"), CLAIM, "ops/s");
+        let wrong_text = judged(Measure::Value("rate"), "no such claim", "ops/s");
+        for result in [wrong_unit, times, wrong_text] {
+            assert!(matches!(&result, Err(Problem::Data(_))), "{result:?}");
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The experiments. None knows an expected number; see `experiment.rs`.
+
+mod beluga_baseline;
+mod bosc_hash;
+mod bosc_memory;
+mod bosc_reads;
+mod indexes;
+
+use crate::experiment::Experiment;
+
+/// All experiments, in the order of the report.
+pub(crate) const ALL: &[Experiment] = &[
+    bosc_memory::INSERT,
+    bosc_memory::UPDATE,
+    bosc_reads::EXPERIMENT,
+    bosc_hash::INSERT,
+    bosc_hash::UPDATE,
+    beluga_baseline::EXPERIMENT,
+];

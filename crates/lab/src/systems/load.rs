@@ -1,0 +1,168 @@
+//! Callers that submit an operation when their last one has ended, and what they see.
+
+use std::collections::BTreeMap;
+
+use super::{System, Traffic};
+use crate::problem::Problem;
+
+/// A closed loop.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    /// Callers; each has one operation under way.
+    pub(crate) callers: usize,
+    /// Operations that end before what is measured begins.
+    pub(crate) warm_up: u64,
+    /// Operations that are measured.
+    pub(crate) measured: u64,
+}
+
+/// What the callers saw.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    /// Operations in a second.
+    pub(crate) per_second: f64,
+    /// Mean time from when the system began with an operation to its end, in milliseconds.
+    pub(crate) service_ms: f64,
+    /// Mean time from when a caller submitted an operation to its end, in milliseconds.
+    pub(crate) latency_ms: f64,
+    /// Operations that were measured.
+    pub(crate) operations: u64,
+    /// Requests to the devices meanwhile.
+    pub(crate) traffic: Traffic,
+}
+
+impl Seen {
+    /// Requests to the devices for each operation.
+    pub(crate) fn requests_per_operation(&self) -> f64 {
+        self.traffic.requests() as f64 / self.operations as f64
+    }
+}
+
+impl Load {
+    /// Runs it; `next` gives the operations.
+    ///
+    /// # Errors
+    /// [`Problem::Simulation`] if the system rests before all operations have ended, or did
+    /// something wrong.
+    pub(crate) fn run<S: System>(
+        &self,
+        system: &mut S,
+        mut next: impl FnMut() -> S::Operation,
+    ) -> Result<Seen, Problem> {
+        let (mut submitted_us, mut number) = (BTreeMap::new(), 0);
+        let mut submit = |system: &mut S, submitted_us: &mut BTreeMap<u64, u64>| {
+            submitted_us.insert(number, system.now_us());
+            system.submit(number, next());
+            number += 1;
+        };
+        for _ in 0..self.callers {
+            submit(system, &mut submitted_us);
+        }
+        let (mut ended, mut finished) = (0, Vec::new());
+        let (mut from_us, mut before) = (system.now_us(), system.traffic());
+        let (mut latency_us, mut service_us) = (0, 0);
+        while ended < self.warm_up + self.measured {
+            let Some(us) = system.next_event_us() else {
+                let reason = format!("nothing happens any more, after {ended} operations");
+                return Err(Problem::Simulation(reason));
+            };
+            system.advance_to(us, &mut finished)?;
+            for done in finished.drain(..) {
+                let started_us = submitted_us.remove(&done.number).unwrap_or(us);
+                ended += 1;
+                if ended > self.warm_up {
+                    latency_us += us - started_us;
+                    service_us += us - done.begun_us;
+                }
+                if ended == self.warm_up {
+                    (from_us, before) = (us, system.traffic());
+                }
+                submit(system, &mut submitted_us);
+            }
+        }
+        let operations = ended - self.warm_up;
+        let seconds = (system.now_us() - from_us) as f64 / 1e6;
+        Ok(Seen {
+            per_second: operations as f64 / seconds,
+            service_ms: service_us as f64 / operations as f64 / 1e3,
+            latency_ms: latency_us as f64 / operations as f64 / 1e3,
+            operations,
+            traffic: system.traffic().since(before),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Finished;
+    use super::*;
+
+    /// Performs one operation at a time; each takes as long as it says. At most so many.
+    struct Server {
+        now_us: u64,
+        waiting: Vec<(u64, u64)>,
+        left: u64,
+    }
+
+    impl System for Server {
+        type Operation = u64;
+
+        fn now_us(&self) -> u64 {
+            self.now_us
+        }
+
+        fn submit(&mut self, number: u64, us: u64) {
+            self.waiting.push((number, us));
+        }
+
+        fn next_event_us(&self) -> Option<u64> {
+            let (_, us) = self.waiting.first()?;
+            (self.left > 0).then_some(self.now_us + us)
+        }
+
+        fn advance_to(&mut self, us: u64, finished: &mut Vec<Finished>) -> Result<(), Problem> {
+            let (number, _) = self.waiting.remove(0);
+            finished.push(Finished { number, begun_us: self.now_us, found: None });
+            self.now_us = us;
+            self.left -= 1;
+            Ok(())
+        }
+
+        fn traffic(&self) -> Traffic {
+            Traffic { reads: 0, writes: 100 - self.left }
+        }
+    }
+
+    fn run(callers: usize, left: u64) -> Result<Seen, Problem> {
+        let mut server = Server { now_us: 0, waiting: Vec::new(), left };
+        let mut number = 0;
+        let load = Load { callers, warm_up: 10, measured: 40 };
+        load.run(&mut server, || {
+            number += 1;
+            if number <= 10 { 1_000_000 } else { 2_000 }
+        })
+    }
+
+    #[test]
+    fn what_comes_after_the_warm_up_is_measured() {
+        let seen = run(1, 100).expect("it ends");
+        assert_eq!((seen.operations, seen.traffic.writes), (40, 40));
+        assert!((seen.per_second - 500.0).abs() < 1e-6, "{}", seen.per_second);
+        assert!((seen.latency_ms - 2.0).abs() < 1e-9 && (seen.service_ms - 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn latency_has_the_time_in_which_others_are_served() {
+        let seen = run(5, 100).expect("it ends");
+        assert!((seen.per_second - 500.0).abs() < 1e-6, "{}", seen.per_second);
+        assert!((seen.service_ms - 2.0).abs() < 1e-9, "{}", seen.service_ms);
+        // The first four measured ones waited for some of the warm-up.
+        let waited = 10.0 + 998.0 * f64::from(4 + 3 + 2 + 1) / 40.0;
+        assert!((seen.latency_ms - waited).abs() < 1e-9, "{}", seen.latency_ms);
+    }
+
+    #[test]
+    fn a_system_that_rests_is_a_problem() {
+        assert!(matches!(run(2, 30), Err(Problem::Simulation(text)) if text.contains("30")));
+    }
+}
