@@ -13,7 +13,7 @@ demo: ## Count n-grams in a store, to see the system work; DEMO_ARGS="..." passe
 test: ## Format, lints, tests, documentation, a bounded simulation: under 20 minutes
 	@scripts/test
 
-test-long: ## All of test, then dependencies, many simulations, fuzzing and kill trials
+test-long: ## All of test, then dependencies, many simulations, experiments, fuzzing and kill trials
 	@scripts/test-long
 
 bench-peers: ## Measure Upsweep beside its peers in DIR, about six hours, or with QUICK=1 in minutes

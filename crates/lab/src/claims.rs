@@ -46,10 +46,8 @@ impl Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Better {
     /// More than claimed.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no experiment has Upsweep in it so far"))]
     More,
     /// Less than claimed.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no experiment has Upsweep in it so far"))]
     Less,
     /// Neither.
     Neither,
@@ -61,7 +59,6 @@ pub(crate) enum Measure {
     /// One of them.
     Value(&'static str),
     /// One over another: times.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no experiment has Upsweep in it so far"))]
     Ratio(&'static str, &'static str),
 }
 

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`random`] | the generator; sub-seeds by purpose |
 //! | [`plan`] | the meaning of a seed: devices, settings, kind of trouble |
+//! | [`drives`] | rotating drives as devices |
 //! | [`workload`] | random updates |
 //! | [`semantics`], [`modifiers`] | the semantics of modifiers; those of the application |
 //! | [`oracle`] | the model: state after any prefix of the records that may survive |
@@ -30,6 +31,7 @@ pub mod bank;
 pub mod callers;
 pub mod checker;
 pub mod classes;
+pub mod drives;
 pub mod history;
 pub mod load;
 pub mod loading;

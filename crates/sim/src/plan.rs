@@ -1,11 +1,14 @@
 //! The meaning of a seed: the devices, the settings of the store and the faults of one history.
 
-use upsweep::layers::device::{DeviceId, Geometry, HostileDevices, LatencyModel, MemoryDevices};
+use upsweep::layers::device::{
+    DeviceId, Devices, Geometry, HostileDevices, LatencyModel, MemoryDevices,
+};
 use upsweep::layers::engine::policy::{self, Options, Scale, Shape};
 use upsweep::layers::engine::{Config, DATA_START, Spilling};
 use upsweep::layers::log::LogRegion;
 
 use crate::bank::Bank;
+use crate::drives::Drives;
 use crate::random::Random;
 use crate::settings::Settings;
 
@@ -47,8 +50,10 @@ pub struct Plan {
     pub growable: bool,
     /// Size beyond which growth fails, in bytes.
     pub capacity_bytes: Option<u64>,
-    /// The speed of the devices.
+    /// The speed of the devices, unless they are drives.
     pub latency: LatencyModel,
+    /// The drives that the devices are, if they are.
+    pub drives: Option<Drives>,
     /// Distinct keys that the workload scatters over.
     pub keys: u64,
     /// Longest ordinary key, in bytes.
@@ -130,6 +135,7 @@ impl Plan {
             growable,
             capacity_bytes,
             latency,
+            drives: Drives::of(seed),
             keys: random.pick(&[3, 30, 300, 3000]),
             key_bytes_max: random.pick(&[8, 24, 24, 300]),
             sweeps: random.percent(60),
@@ -161,6 +167,9 @@ impl Plan {
         }
         let mut memory = MemoryDevices::new(geometries, self.seed);
         memory.set_latency(self.latency);
+        if let Some(drives) = &self.drives {
+            (0..memory.count()).for_each(|device| memory.set_drive(DeviceId(device), drives.one()));
+        }
         let mut devices = HostileDevices::new(memory, self.seed);
         if let Some(bytes) = self.capacity_bytes {
             for device in 0..self.config.data_devices {

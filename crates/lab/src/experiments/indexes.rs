@@ -2,8 +2,10 @@
 //! of several stores under one workload with more and more memory.
 
 use upsweep::layers::device::drive::Scheduler;
+use upsweep::layers::log::Urgency;
 use upsweep_sim::random::Random;
 
+use crate::experiment::Scale;
 use crate::numbers::short;
 use crate::outcome::{Axis, Cell, Column, Curve, Figure, Outcome, PaperPoints, Table};
 use crate::problem::Problem;
@@ -13,6 +15,7 @@ use crate::systems::banks::{self, Ordering};
 use crate::systems::in_place::{Access, InPlace, Sizes};
 use crate::systems::load::{Load, Seen};
 use crate::systems::pages::{Leaves, Records, Shape};
+use crate::systems::store::{Plan, Store};
 
 /// Data disks of a vanilla store.
 const DISKS: u16 = 5;
@@ -23,7 +26,7 @@ const FILL_TENTHS: u64 = 7;
 /// Processor time of an operation.
 const PROCESSOR_US: u64 = 10;
 /// How the host orders the requests to a disk.
-const ORDERING: Ordering = Ordering { depth: 128, scheduler: Scheduler::CLook };
+pub(super) const ORDERING: Ordering = Ordering { depth: 128, scheduler: Scheduler::CLook };
 
 /// A store that is updated in place.
 pub(super) struct Vanilla<S> {
@@ -102,6 +105,60 @@ impl Changes {
             Access::Put(key, random.word())
         }
     }
+}
+
+/// Data disks of Upsweep; one more holds the log.
+const DATA_DISKS: u16 = 4;
+/// How many callers of Upsweep have an update under way.
+const UPSWEEP_CALLERS: [usize; 2] = [64, 16_384];
+/// By how much the store and the memory of Upsweep are smaller, as its content is real: in a quick
+/// run, and in a full run.
+const SHRUNK: (u64, u64) = (64, 16);
+/// Bytes of memory for each update of a phase, in a quick run and in a full run: so many updates
+/// are more than it holds, in a full run several times more.
+const MEMORY_PER_UPDATE: (u64, u64) = (64, 16);
+
+/// By how much Upsweep is smaller at this scale.
+pub(super) fn shrunk(scale: &Scale) -> u64 {
+    scale.pick(SHRUNK.0, SHRUNK.1)
+}
+
+/// The records of an index of so many bytes that is filled as a vanilla one.
+pub(super) fn records_of(index_bytes: u64, record_bytes: u64) -> Records {
+    Records { count: index_bytes / record_bytes * FILL_TENTHS / 10, stride: 1 << 30 }
+}
+
+/// Upsweep with every number of callers, under changes of an index of so many GB and records of so
+/// many bytes.
+pub(super) fn upsweep<'a>(
+    (index_gb, record_bytes): (u64, u64),
+    changes: Changes,
+    scale: &'a Scale,
+) -> Vec<Contender<'a>> {
+    let contender = |callers: usize| Contender {
+        store: "Upsweep",
+        name: format!("Upsweep, {callers} callers"),
+        measure: Box::new(move |memory_mb| {
+            let memory_bytes = (memory_mb << 20) / shrunk(scale);
+            let records = records_of((index_gb << 30) / shrunk(scale), record_bytes);
+            let disks = banks::drives("dtla307030", DATA_DISKS + 1, Some(ORDERING), scale.seed)?;
+            let plan = Plan {
+                data_devices: DATA_DISKS,
+                log_bytes: 4 * memory_bytes.max(64 << 20),
+                memory_bytes: memory_bytes as usize,
+                block_bytes: None,
+                record_bytes,
+                fill_percent: 10 * FILL_TENTHS as u32,
+                urgency: Urgency::Now,
+                processor_us: PROCESSOR_US,
+            };
+            let phase = memory_bytes / scale.pick(MEMORY_PER_UPDATE.0, MEMORY_PER_UPDATE.1);
+            let load = Load { callers, warm_up: phase, measured: phase };
+            let mut store = Store::create(plan, records, disks)?;
+            load.run(&mut store, changes.random(records, scale.seed))
+        }),
+    };
+    UPSWEEP_CALLERS.map(contender).into()
 }
 
 /// One of the stores that are compared, in one way of using it.

@@ -4,6 +4,7 @@ mod beluga_baseline;
 mod bosc_hash;
 mod bosc_memory;
 mod bosc_reads;
+mod bosc_recovery;
 mod indexes;
 
 use crate::experiment::Experiment;
@@ -13,6 +14,7 @@ pub(crate) const ALL: &[Experiment] = &[
     bosc_memory::INSERT,
     bosc_memory::UPDATE,
     bosc_reads::EXPERIMENT,
+    bosc_recovery::EXPERIMENT,
     bosc_hash::INSERT,
     bosc_hash::UPDATE,
     beluga_baseline::EXPERIMENT,

@@ -11,12 +11,14 @@
 //! | `loggers` | appending through a file system, and to a raw device |
 //! | `pages` | pages of records, as leaves of a tree and as buckets of a hash table |
 //! | `in_place` | updating pages in place through a cache |
+//! | `store` | the engine of the product |
 
 pub(crate) mod banks;
 pub(crate) mod in_place;
 pub(crate) mod load;
 pub(crate) mod loggers;
 pub(crate) mod pages;
+pub(crate) mod store;
 
 use std::collections::VecDeque;
 

@@ -1,0 +1,147 @@
+//! The time of recovery by the number of updates that wait when the process ends.
+
+use upsweep::layers::log::Urgency;
+
+use super::indexes::{Changes, ORDERING, records_of};
+use crate::claims::{Better, Binding, Measure};
+use crate::experiment::{Experiment, Scale};
+use crate::numbers::short;
+use crate::outcome::{Axis, Column, Curve, Figure, Outcome, Table};
+use crate::problem::Problem;
+use crate::progress::Progress;
+use crate::systems::banks;
+use crate::systems::store::{Plan, Restart, Store};
+
+const INDEX_BYTES: u64 = 1 << 30;
+const MEMORY_BYTES: usize = 64 << 20;
+const RECORD_BYTES: u64 = 16;
+const DATA_DISKS: u16 = 4;
+/// Processor time of an update, when it is made and when it is replayed.
+const PROCESSOR_US: u64 = 1;
+/// How long updates are made, in seconds.
+const SECONDS: u64 = 20;
+
+pub(super) const EXPERIMENT: Experiment = Experiment {
+    id: "bosc-fig-9",
+    title: "Time of recovery by pending updates",
+    method: "\
+        A table of 1 GB in blocks of 64 KB with records of 16 bytes, on four simulated IBM \
+        DTLA-307030 and one for the log. Records are updated at random at a steady rate for 20 \
+        seconds, then the process ends without warning and the store is opened again. The time is \
+        that of the disks, and 1 us of processor for each update that is replayed.",
+    scaling: "A quick run has three rates, a full run six.",
+    papers: &["bosc-fig-9-recovery", "goals-recovery"],
+    bindings: &[Binding {
+        paper: "goals-recovery",
+        claim: "recovery time off a straight line over the number of pending updates, at most",
+        measure: Measure::Value("off a straight line"),
+        better: Better::Less,
+    }],
+    run,
+};
+
+fn run(scale: &Scale, progress: &Progress) -> Result<Outcome, Problem> {
+    let rates = scale.pick(vec![500, 2000, 8000], vec![500, 1000, 2000, 4000, 8000, 16_000]);
+    let restarts = progress.each(&rates, |rate| measure(*rate, scale.seed))?;
+    let mut outcome = Outcome::default();
+    outcome.setup("index", "1 GB, blocks of 64 KB, seven tenths full of records of 16 bytes");
+    outcome.setup("memory", short((MEMORY_BYTES >> 20) as f64) + " MB");
+    let points: Vec<(f64, f64)> =
+        restarts.iter().map(|restart| (restart.waiting as f64, seconds(restart))).collect();
+    let line = Line::through(&points);
+    outcome.value("off a straight line", line.farthest_percent(&points), "%");
+    outcome.setup("without pending updates", format!("{} s", short(line.at_zero)));
+    outcome.setup("for each pending update", format!("{} us", short(line.slope * 1e6)));
+    let rows = rates.iter().zip(&restarts).map(|(rate, restart)| {
+        let Restart { waiting, replayed, .. } = restart;
+        let numbers = [*rate as f64, *waiting as f64, *replayed as f64, seconds(restart)];
+        numbers.map(Into::into).to_vec()
+    });
+    outcome.tables.push(Table {
+        name: "table".into(),
+        title: "Recovery after random updates at a steady rate".into(),
+        paper: None,
+        keys: 1,
+        columns: vec![
+            Column::own("input rate [updates/s]"),
+            Column::own("pending updates"),
+            Column::own("updates replayed"),
+            Column::own("recovery [s]"),
+        ],
+        rows: rows.collect(),
+    });
+    outcome.figures.push(Figure {
+        name: "recovery".into(),
+        title: "Time of recovery".into(),
+        across: Axis::linear("pending updates"),
+        up: Axis::linear("recovery [s]"),
+        curves: vec![Curve { name: "Upsweep".into(), points }],
+        papers: Vec::new(),
+    });
+    outcome.caveat(&[], "The paper gives no numbers for the whole recovery, only its figure.");
+    Ok(outcome)
+}
+
+fn seconds(restart: &Restart) -> f64 {
+    (restart.open_us + restart.replayed * PROCESSOR_US) as f64 / 1e6
+}
+
+fn measure(rate: u64, seed: u64) -> Result<Restart, Problem> {
+    let disks = banks::drives("dtla307030", DATA_DISKS + 1, Some(ORDERING), seed)?;
+    let records = records_of(INDEX_BYTES, RECORD_BYTES);
+    let plan = Plan {
+        data_devices: DATA_DISKS,
+        log_bytes: 1 << 30,
+        memory_bytes: MEMORY_BYTES,
+        block_bytes: None,
+        record_bytes: RECORD_BYTES,
+        fill_percent: 70,
+        urgency: Urgency::Now,
+        processor_us: PROCESSOR_US,
+    };
+    let mut store = Store::create(plan, records, disks)?;
+    let mut next = Changes::Update.random(records, seed);
+    let count = (rate * SECONDS) as usize;
+    store.feed(rate, std::iter::repeat_with(&mut next).take(count))?;
+    store.restart()
+}
+
+/// The straight line that has the least squares.
+struct Line {
+    at_zero: f64,
+    slope: f64,
+}
+
+impl Line {
+    fn through(points: &[(f64, f64)]) -> Self {
+        let count = points.len() as f64;
+        let mean_x = points.iter().map(|(x, _)| x).sum::<f64>() / count;
+        let mean_y = points.iter().map(|(_, y)| y).sum::<f64>() / count;
+        let shared: f64 = points.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
+        let own: f64 = points.iter().map(|(x, _)| (x - mean_x).powi(2)).sum();
+        let slope = shared / own;
+        Self { at_zero: mean_y - slope * mean_x, slope }
+    }
+
+    /// The distance of the farthest point, in per cent of the line there.
+    fn farthest_percent(&self, points: &[(f64, f64)]) -> f64 {
+        let off = |(x, y): &(f64, f64)| (y / (self.at_zero + self.slope * x) - 1.0).abs() * 100.0;
+        points.iter().map(off).fold(0.0, f64::max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_found_and_what_is_off_it() {
+        let on = [1.0, 3.0, 10.0, 40.0].map(|x: f64| (x, 7.0 + 2.0 * x));
+        let line = Line::through(&on);
+        assert!((line.at_zero - 7.0).abs() < 1e-9 && (line.slope - 2.0).abs() < 1e-9);
+        assert!(line.farthest_percent(&on) < 1e-9);
+        let off = [(0.0, 1.0), (1.0, 4.0), (2.0, 1.0)];
+        let line = Line::through(&off);
+        assert!((line.farthest_percent(&off) - 100.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,509 @@
+//! The engine of the product on simulated drives: a system under the loads of the experiments.
+//!
+//! What runs is the core, with the configuration that production computes. It gets completions and
+//! finished jobs in the order of time, and is pumped after each, as in production. A change has
+//! ended when it is durable; one that finds no room waits until there is some.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use upsweep::SpaceId;
+use upsweep::layers::device::{Completion, DeviceId, Operation, Request, Simulated};
+use upsweep::layers::engine::policy::{self, Options, Scale, Shape};
+use upsweep::layers::engine::registry::{Modifiers, PUT};
+use upsweep::layers::engine::{
+    self, Accept, Access as OpenFor, Actions, Chunk, Config, Core, Job, JobOutput, LoadTarget,
+    LoadedBlock, LoggedUpdate, RunId, View, ViewId, ViewPoll, Wanted,
+};
+use upsweep::layers::log::{LogRegion, Seq, Urgency};
+use upsweep::layers::runtime::BlockLimits;
+use upsweep::layers::structures::table::{ByKey, LoadOptions, Lookup, TableLoader, get};
+use upsweep::layers::structures::{self};
+use upsweep::{Error, ValueKind, ValueRef};
+
+use super::in_place::Access;
+use super::pages::Records;
+use super::{Finished, System, Traffic};
+use crate::problem::Problem;
+
+/// Bytes of a key.
+const KEY_BYTES: u64 = 8;
+/// Workers that apply updates.
+const WORKERS: usize = 2;
+/// How many bytes of blocks a worker applies updates to in a microsecond.
+const JOB_BYTES_PER_US: u64 = 200;
+/// Blocks of a chunk of the initial load.
+const CHUNK_BLOCKS: usize = 16;
+/// Chunks of it that are written at a time.
+const CHUNKS: usize = 4;
+/// How far the time moves when nothing is under way, in microseconds.
+const IDLE_STEP_US: u64 = 1_000;
+/// Steps without anything under way after which nothing will happen any more.
+const IDLE_STEPS_MAX: u64 = 1_000_000;
+
+/// What a store is to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// Devices of the bank that hold data: the first ones. The others hold the log.
+    pub(crate) data_devices: u16,
+    /// Bytes of the log on each of its devices.
+    pub(crate) log_bytes: u64,
+    /// The memory of the store.
+    pub(crate) memory_bytes: usize,
+    /// Least bytes of a block; `None` for the default of a rotating drive.
+    pub(crate) block_bytes: Option<u32>,
+    /// Bytes of a record, key and value: 16 at least.
+    pub(crate) record_bytes: u64,
+    /// How full the blocks are initially, in per cent.
+    pub(crate) fill_percent: u32,
+    /// Whether a change has ended only when it is durable, and is logged at once.
+    pub(crate) urgency: Urgency,
+    /// Processor time of an operation.
+    pub(crate) processor_us: u64,
+}
+
+/// An open after a crash.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Restart {
+    /// Updates that wait for their blocks again.
+    pub(crate) waiting: u64,
+    /// Records of the log that were read again.
+    pub(crate) replayed: u64,
+    /// Time of the devices.
+    pub(crate) open_us: u64,
+}
+
+/// A store with one table.
+pub(crate) struct Store {
+    core: Core,
+    space: SpaceId,
+    modifiers: Modifiers,
+    plan: Plan,
+    devices: Box<dyn Simulated>,
+    traffic: Traffic,
+    jobs: VecDeque<Job>,
+    /// Jobs under way, and when they end.
+    working: Vec<(u64, JobOutput)>,
+    processor_free_us: u64,
+    /// Operations that wait for the processor or are on it, and until when.
+    arriving: VecDeque<(u64, u64, Access)>,
+    /// Changes that wait for room: the number, since when, and which.
+    refused: VecDeque<(u64, u64, Access)>,
+    /// Changes that are not durable yet, in the order of their sequences.
+    logged: VecDeque<(Seq, u64, u64)>,
+    /// Look-ups under way: number, since when, and the key.
+    reading: BTreeMap<ViewId, (u64, u64, u64)>,
+    finished: Vec<Finished>,
+}
+
+fn problem(what: &str) -> impl Fn(Error) -> Problem + '_ {
+    move |error| Problem::Simulation(format!("{what}: {error}"))
+}
+
+fn config(plan: &Plan, devices: &dyn Simulated) -> Config {
+    let log_regions: Vec<_> = (plan.data_devices..devices.count())
+        .map(|device| LogRegion { device: DeviceId(device), offset: 4096, bytes: plan.log_bytes })
+        .collect();
+    let rings: Vec<u64> = log_regions.iter().map(|region| region.bytes).collect();
+    let shape = Shape {
+        store: *b"upsweep-lab-0001",
+        data_devices: plan.data_devices,
+        rotates: true,
+        block_bytes: policy::block_bytes(true, plan.block_bytes, &Scale::FULL),
+        log_segment_bytes: policy::log_segment_bytes(&rings, &Scale::FULL),
+        log_page_bytes: 512,
+        log_regions,
+    };
+    let options = Options { memory_bytes: plan.memory_bytes, ..Options::default() };
+    policy::configure(&shape, &options, &Scale::FULL)
+}
+
+impl Store {
+    /// A store on a bank at rest, with these records, which are loaded in bulk.
+    ///
+    /// # Errors
+    /// [`Problem::Simulation`] if the store cannot be made, for example with too little memory.
+    pub(crate) fn create(
+        plan: Plan,
+        records: Records,
+        mut devices: Box<dyn Simulated>,
+    ) -> Result<Self, Problem> {
+        let config = config(&plan, &*devices);
+        engine::create(&mut *devices, &config).map_err(problem("creating a store"))?;
+        let registry = structures::registry();
+        let modifiers = registry.builtins.clone();
+        let core = engine::open(&mut *devices, config, &registry, OpenFor::ReadWrite);
+        let mut store = Self {
+            core: core.map_err(problem("opening a store"))?,
+            space: SpaceId::NONE,
+            modifiers,
+            plan,
+            processor_free_us: devices.now_us(),
+            devices,
+            traffic: Traffic::default(),
+            jobs: VecDeque::new(),
+            working: Vec::new(),
+            arriving: VecDeque::new(),
+            refused: VecDeque::new(),
+            logged: VecDeque::new(),
+            reading: BTreeMap::new(),
+            finished: Vec::new(),
+        };
+        store.load(records)?;
+        Ok(store)
+    }
+
+    /// Submits changes at a steady rate, whether or not earlier ones have ended, and moves to the
+    /// time of the last one.
+    ///
+    /// # Errors
+    /// [`Problem::Simulation`] if the engine did something wrong.
+    pub(crate) fn feed(
+        &mut self,
+        per_second: u64,
+        changes: impl Iterator<Item = Access>,
+    ) -> Result<(), Problem> {
+        let (from_us, mut finished) = (self.now_us(), Vec::new());
+        for (number, access) in (0..).zip(changes) {
+            let due_us = from_us + number * 1_000_000 / per_second;
+            while let Some(us) = self.next_event_us().filter(|us| *us < due_us) {
+                self.advance_to(us, &mut finished)?;
+            }
+            self.advance_to(due_us, &mut finished)?;
+            finished.clear();
+            self.submit(number, access);
+        }
+        Ok(())
+    }
+
+    /// Stops the process without warning, and opens the store again.
+    ///
+    /// # Errors
+    /// [`Problem::Simulation`] if it does not open.
+    pub(crate) fn restart(mut self) -> Result<Restart, Problem> {
+        let durable = self.core.durable();
+        let replayed = durable.get().saturating_sub(self.core.replay_from().get());
+        let config = self.core.config().clone();
+        drop(self.core);
+        self.devices.forget_requests();
+        let from_us = self.devices.now_us();
+        let registry = structures::registry();
+        let core = engine::open(&mut *self.devices, config, &registry, OpenFor::ReadWrite);
+        let core = core.map_err(problem("opening a store again"))?;
+        if core.durable() < durable {
+            return Err(Problem::Simulation("a durable change was lost".into()));
+        }
+        let open_us = self.devices.now_us() - from_us;
+        let waiting = core.waiting_entries() + core.spilled_entries();
+        Ok(Restart { waiting, replayed, open_us })
+    }
+
+    fn load(&mut self, records: Records) -> Result<(), Problem> {
+        let (space, seq) =
+            self.core.create_space("records", "table", true).map_err(problem("making a table"))?;
+        self.space = space;
+        self.run_until("a table is there", |core| core.published() >= seq)?;
+        let (target, seq) = self.core.begin_load(space).map_err(problem("loading"))?;
+        self.run_until("a load has begun", |core| core.published() >= seq)?;
+        let limits = BlockLimits::of(&self.core);
+        let value = vec![0; (self.plan.record_bytes - KEY_BYTES) as usize];
+        let record = |number: u64| {
+            let key = (number * records.stride).to_be_bytes();
+            Ok((key, ValueRef { kind: ValueKind::Bytes, bytes: value.as_slice() }))
+        };
+        let options = LoadOptions::default().fill_percent(self.plan.fill_percent);
+        let blocks = TableLoader::new((0..records.count).map(record), limits, options);
+        self.write_blocks(&target, blocks.map_err(problem("loading"))?)?;
+        let seq = self.core.finish_load(&target, space).map_err(problem("loading"))?;
+        self.run_until("a load has ended", |core| core.published() >= seq)?;
+        self.core.request_checkpoint();
+        self.run_until("a checkpoint has ended", |core| !core.is_active())
+    }
+
+    fn write_blocks(
+        &mut self,
+        target: &LoadTarget,
+        blocks: impl Iterator<Item = Result<LoadedBlock, Error>>,
+    ) -> Result<(), Problem> {
+        let mut on_their_way: VecDeque<RunId> = VecDeque::new();
+        let mut chunk = Vec::new();
+        for block in blocks {
+            chunk.push(block.map_err(problem("loading"))?);
+            if chunk.len() == CHUNK_BLOCKS {
+                on_their_way.push_back(self.core.load(Chunk::new(target, &chunk)));
+                chunk.clear();
+            }
+            if on_their_way.len() == CHUNKS {
+                on_their_way.pop_front().map_or(Ok(()), |first| self.end_of_chunk(first))?;
+            }
+        }
+        if !chunk.is_empty() {
+            on_their_way.push_back(self.core.load(Chunk::new(target, &chunk)));
+        }
+        on_their_way.into_iter().try_for_each(|id| self.end_of_chunk(id))
+    }
+
+    fn end_of_chunk(&mut self, id: RunId) -> Result<(), Problem> {
+        for _ in 0..IDLE_STEPS_MAX {
+            if let Some(ended) = self.core.load_ended(id) {
+                return ended.map_err(problem("loading"));
+            }
+            self.step()?;
+        }
+        Err(Problem::Simulation("a load does not end".into()))
+    }
+
+    fn run_until(&mut self, what: &str, done: impl Fn(&Core) -> bool) -> Result<(), Problem> {
+        for _ in 0..IDLE_STEPS_MAX {
+            if done(&self.core) {
+                return Ok(());
+            }
+            self.step()?;
+        }
+        Err(Problem::Simulation(format!("it does not happen that {what}")))
+    }
+
+    /// Moves to the next event, or a little if there is none.
+    fn step(&mut self) -> Result<(), Problem> {
+        self.pump()?;
+        let next = self.next_event_us().unwrap_or(self.now_us() + IDLE_STEP_US);
+        let mut finished = Vec::new();
+        self.advance_to(next, &mut finished)
+    }
+
+    /// Pumps the core and carries out what it asks for.
+    fn pump(&mut self) -> Result<(), Problem> {
+        let now_us = self.now_us();
+        let mut actions = Actions::default();
+        self.core.pump(now_us, &mut actions);
+        for request in actions.requests {
+            self.count(&request);
+            self.devices.submit(request);
+        }
+        self.jobs.extend(actions.jobs);
+        while self.working.len() < WORKERS
+            && let Some(job) = self.jobs.pop_front()
+        {
+            let took_us = 1 + job.bytes() as u64 / JOB_BYTES_PER_US;
+            self.working.push((now_us + took_us, job.run(|| {})));
+        }
+        for (id, view) in actions.views {
+            let Some((number, begun_us, key)) = self.reading.remove(&id) else { continue };
+            let found = self.found(&view.map_err(problem("a read"))?, key)?;
+            self.finished.push(Finished { number, begun_us, found });
+        }
+        let durable = self.core.durable();
+        while self.logged.front().is_some_and(|(seq, ..)| *seq <= durable) {
+            let Some((_, number, begun_us)) = self.logged.pop_front() else { break };
+            self.finished.push(Finished { number, begun_us, found: None });
+        }
+        if actions.room {
+            self.retry()?;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, request: &Request) {
+        match request.operation {
+            Operation::Read { .. } => self.traffic.reads += 1,
+            Operation::Write { .. } => self.traffic.writes += 1,
+            Operation::Flush | Operation::Discard { .. } | Operation::Allocate { .. } => {}
+        }
+    }
+
+    /// Offers again what found no room, in the order in which it came.
+    fn retry(&mut self) -> Result<(), Problem> {
+        while let Some((begun_us, number, access)) = self.refused.pop_front() {
+            if !self.offer(begun_us, number, access)? {
+                self.refused.push_front((begun_us, number, access));
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives an operation to the engine; returns whether it took it.
+    fn offer(&mut self, begun_us: u64, number: u64, access: Access) -> Result<bool, Problem> {
+        match access {
+            Access::Put(key, word) => {
+                let mut operand = vec![0; 1 + (self.plan.record_bytes - KEY_BYTES) as usize];
+                operand[0] = ValueKind::Bytes as u8;
+                operand[1..9].copy_from_slice(&word.to_le_bytes());
+                let (key, space) = (key.to_be_bytes(), self.space);
+                let update = LoggedUpdate { space, modifier: PUT, key: &key, operand: &operand };
+                let now_us = self.now_us();
+                match self.core.modify(&[update], self.plan.urgency, now_us) {
+                    Ok(Accept::Accepted(seq)) => self.logged.push_back((seq, number, begun_us)),
+                    Ok(Accept::Wait) => return Ok(false),
+                    Err(error) => return Err(problem("an update")(error)),
+                }
+            }
+            Access::Get(key) => {
+                let wanted = Wanted::Point(key.to_be_bytes().to_vec());
+                match self.core.view(self.space, wanted).map_err(problem("a read"))? {
+                    ViewPoll::Ready(view) => {
+                        let found = self.found(&view, key)?;
+                        self.finished.push(Finished { number, begun_us, found });
+                    }
+                    ViewPoll::Pending(id) => {
+                        self.reading.insert(id, (number, begun_us, key));
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// The value of a key in a view.
+    fn found(&self, view: &View, key: u64) -> Result<Option<u64>, Problem> {
+        let mut updates = view.updates();
+        updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
+        let body = view.image.as_ref().map(|image| image.body());
+        let found = get::<ByKey>(body, &updates, &self.modifiers, &key.to_be_bytes(), None);
+        match found.map_err(Problem::Simulation)? {
+            Lookup::Value { bytes, .. } => {
+                let word = bytes.first_chunk().map(|word| u64::from_le_bytes(*word));
+                word.map(Some).ok_or_else(|| Problem::Simulation("a short value".into()))
+            }
+            Lookup::Absent => Ok(None),
+            Lookup::NeedLarge { .. } => Err(Problem::Simulation("a large value".into())),
+        }
+    }
+}
+
+impl System for Store {
+    type Operation = Access;
+
+    fn now_us(&self) -> u64 {
+        self.devices.now_us()
+    }
+
+    fn submit(&mut self, number: u64, access: Access) {
+        self.processor_free_us = self.processor_free_us.max(self.now_us()) + self.plan.processor_us;
+        self.arriving.push_back((self.processor_free_us, number, access));
+    }
+
+    fn next_event_us(&self) -> Option<u64> {
+        let arrival = self.arriving.front().map(|(us, ..)| *us);
+        let job = self.working.iter().map(|(us, _)| *us).min();
+        // What is due at once happens a microsecond later.
+        let deadline = self.core.deadline_us().map(|us| us.max(self.now_us() + 1));
+        [arrival, job, deadline, self.devices.next_event_us()].into_iter().flatten().min()
+    }
+
+    fn advance_to(&mut self, us: u64, finished: &mut Vec<Finished>) -> Result<(), Problem> {
+        self.devices.advance_to(us);
+        let mut arrived: Vec<Completion> = Vec::new();
+        self.devices.reap(&mut arrived);
+        for completion in arrived {
+            self.core.complete(completion);
+            self.pump()?;
+        }
+        while let Some(done) = self.working.iter().position(|(due_us, _)| *due_us <= us) {
+            let (_, output) = self.working.swap_remove(done);
+            self.core.job_done(output);
+            self.pump()?;
+        }
+        if self.core.deadline_us().is_some_and(|deadline_us| deadline_us <= us) {
+            self.pump()?;
+        }
+        while self.arriving.front().is_some_and(|(due_us, ..)| *due_us <= us) {
+            let Some((_, number, access)) = self.arriving.pop_front() else { break };
+            let begun_us = self.now_us();
+            // First come, first served: nobody passes those that wait for room.
+            let waits = !self.refused.is_empty() && matches!(access, Access::Put(..));
+            if waits || !self.offer(begun_us, number, access)? {
+                self.refused.push_back((begun_us, number, access));
+            }
+            self.pump()?;
+        }
+        finished.append(&mut self.finished);
+        Ok(())
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use upsweep_sim::random::Random;
+
+    use super::*;
+    use crate::systems::banks;
+
+    const RECORDS: Records = Records { count: 20_000, stride: 1000 };
+
+    fn store(urgency: Urgency) -> Store {
+        let plan = Plan {
+            data_devices: 2,
+            log_bytes: 64 << 20,
+            memory_bytes: 16 << 20,
+            block_bytes: None,
+            record_bytes: 64,
+            fill_percent: 70,
+            urgency,
+            processor_us: 5,
+        };
+        let disks = banks::drives("dtla307030", 3, None, 1).expect("drives");
+        Store::create(plan, RECORDS, disks).expect("a store")
+    }
+
+    /// Performs operations one after another, and returns what the look-ups found.
+    fn perform(store: &mut Store, operations: &[Access]) -> Vec<Option<u64>> {
+        let mut found = Vec::new();
+        for (number, access) in (0..).zip(operations) {
+            store.submit(number, *access);
+            let mut finished = Vec::new();
+            while finished.is_empty() {
+                let us = store.next_event_us().expect("something is under way");
+                store.advance_to(us, &mut finished).expect("it works");
+            }
+            assert_eq!((finished.len(), finished[0].number), (1, number));
+            found.push(finished[0].found);
+        }
+        found
+    }
+
+    #[test]
+    fn look_ups_find_what_was_put() {
+        let (mut store, mut random) = (store(Urgency::Now), Random::new(1, "store"));
+        let mut oracle = BTreeMap::new();
+        let mut expected = Vec::new();
+        let operations: Vec<Access> = (0..2000)
+            .map(|_| {
+                // A record that was loaded, or a key between two.
+                let key = random.below(RECORDS.count) * RECORDS.stride + random.below(2);
+                if random.percent(50) {
+                    let word = random.word();
+                    oracle.insert(key, word);
+                    expected.push(None);
+                    return Access::Put(key, word);
+                }
+                let loaded = key.is_multiple_of(RECORDS.stride).then_some(0);
+                expected.push(oracle.get(&key).copied().or(loaded));
+                Access::Get(key)
+            })
+            .collect();
+        assert_eq!(perform(&mut store, &operations), expected);
+    }
+
+    #[test]
+    fn an_update_is_durable_after_a_turn_of_the_disk_or_two() {
+        let mut store = store(Urgency::Now);
+        let from_us = store.now_us();
+        perform(&mut store, &[Access::Put(1, 1), Access::Put(2, 2), Access::Put(3, 3)]);
+        let each_ms = (store.now_us() - from_us) as f64 / 3e3;
+        assert!((4.0..20.0).contains(&each_ms), "{each_ms}");
+    }
+
+    #[test]
+    fn what_waits_at_a_crash_is_replayed() {
+        let mut store = store(Urgency::Now);
+        let changes = (0..3000).map(|number| Access::Put(number * 7919, number));
+        store.feed(100_000, changes).expect("it works");
+        let restart = store.restart().expect("it opens");
+        assert!(restart.waiting > 500 && restart.replayed >= restart.waiting, "{restart:?}");
+        assert!(restart.open_us > 100_000, "{restart:?}");
+    }
+}
