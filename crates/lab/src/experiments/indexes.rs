@@ -2,7 +2,6 @@
 //! of several stores under one workload with more and more memory.
 
 use upsweep::layers::device::drive::Scheduler;
-use upsweep::layers::log::Urgency;
 use upsweep_sim::random::Random;
 
 use crate::experiment::Scale;
@@ -146,10 +145,8 @@ pub(super) fn upsweep<'a>(
                 data_devices: DATA_DISKS,
                 log_bytes: 4 * memory_bytes.max(64 << 20),
                 memory_bytes: memory_bytes as usize,
-                block_bytes: None,
                 record_bytes,
                 fill_percent: 10 * FILL_TENTHS as u32,
-                urgency: Urgency::Now,
                 processor_us: PROCESSOR_US,
             };
             let phase = memory_bytes / scale.pick(MEMORY_PER_UPDATE.0, MEMORY_PER_UPDATE.1);

@@ -16,8 +16,8 @@ use upsweep::layers::engine::{
 };
 use upsweep::layers::log::{LogRegion, Seq, Urgency};
 use upsweep::layers::runtime::BlockLimits;
+use upsweep::layers::structures;
 use upsweep::layers::structures::table::{ByKey, LoadOptions, Lookup, TableLoader, get};
-use upsweep::layers::structures::{self};
 use upsweep::{Error, ValueKind, ValueRef};
 
 use super::in_place::Access;
@@ -49,14 +49,10 @@ pub(crate) struct Plan {
     pub(crate) log_bytes: u64,
     /// The memory of the store.
     pub(crate) memory_bytes: usize,
-    /// Least bytes of a block; `None` for the default of a rotating drive.
-    pub(crate) block_bytes: Option<u32>,
     /// Bytes of a record, key and value: 16 at least.
     pub(crate) record_bytes: u64,
     /// How full the blocks are initially, in per cent.
     pub(crate) fill_percent: u32,
-    /// Whether a change has ended only when it is durable, and is logged at once.
-    pub(crate) urgency: Urgency,
     /// Processor time of an operation.
     pub(crate) processor_us: u64,
 }
@@ -108,7 +104,7 @@ fn config(plan: &Plan, devices: &dyn Simulated) -> Config {
         store: *b"upsweep-lab-0001",
         data_devices: plan.data_devices,
         rotates: true,
-        block_bytes: policy::block_bytes(true, plan.block_bytes, &Scale::FULL),
+        block_bytes: policy::block_bytes(true, None, &Scale::FULL),
         log_segment_bytes: policy::log_segment_bytes(&rings, &Scale::FULL),
         log_page_bytes: 512,
         log_regions,
@@ -259,7 +255,7 @@ impl Store {
             }
             self.step()?;
         }
-        Err(Problem::Simulation(format!("it does not happen that {what}")))
+        Err(Problem::Simulation(format!("waiting indefinitely until {what}")))
     }
 
     /// Moves to the next event, or a little if there is none.
@@ -331,7 +327,7 @@ impl Store {
                 let (key, space) = (key.to_be_bytes(), self.space);
                 let update = LoggedUpdate { space, modifier: PUT, key: &key, operand: &operand };
                 let now_us = self.now_us();
-                match self.core.modify(&[update], self.plan.urgency, now_us) {
+                match self.core.modify(&[update], Urgency::Now, now_us) {
                     Ok(Accept::Accepted(seq)) => self.logged.push_back((seq, number, begun_us)),
                     Ok(Accept::Wait) => return Ok(false),
                     Err(error) => return Err(problem("an update")(error)),
@@ -434,15 +430,13 @@ mod tests {
 
     const RECORDS: Records = Records { count: 20_000, stride: 1000 };
 
-    fn store(urgency: Urgency) -> Store {
+    fn store() -> Store {
         let plan = Plan {
             data_devices: 2,
             log_bytes: 64 << 20,
             memory_bytes: 16 << 20,
-            block_bytes: None,
             record_bytes: 64,
             fill_percent: 70,
-            urgency,
             processor_us: 5,
         };
         let disks = banks::drives("dtla307030", 3, None, 1).expect("drives");
@@ -467,7 +461,7 @@ mod tests {
 
     #[test]
     fn look_ups_find_what_was_put() {
-        let (mut store, mut random) = (store(Urgency::Now), Random::new(1, "store"));
+        let (mut store, mut random) = (store(), Random::new(1, "store"));
         let mut oracle = BTreeMap::new();
         let mut expected = Vec::new();
         let operations: Vec<Access> = (0..2000)
@@ -490,7 +484,7 @@ mod tests {
 
     #[test]
     fn an_update_is_durable_after_a_turn_of_the_disk_or_two() {
-        let mut store = store(Urgency::Now);
+        let mut store = store();
         let from_us = store.now_us();
         perform(&mut store, &[Access::Put(1, 1), Access::Put(2, 2), Access::Put(3, 3)]);
         let each_ms = (store.now_us() - from_us) as f64 / 3e3;
@@ -499,7 +493,7 @@ mod tests {
 
     #[test]
     fn what_waits_at_a_crash_is_replayed() {
-        let mut store = store(Urgency::Now);
+        let mut store = store();
         let changes = (0..3000).map(|number| Access::Put(number * 7919, number));
         store.feed(100_000, changes).expect("it works");
         let restart = store.restart().expect("it opens");
