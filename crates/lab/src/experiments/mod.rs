@@ -1,10 +1,16 @@
 //! The experiments. None knows an expected number; see `experiment.rs`.
 
 mod beluga_baseline;
+mod beluga_batches;
+mod beluga_depth;
+mod beluga_disks;
+mod beluga_offsets;
+mod beluga_records;
 mod bosc_hash;
 mod bosc_memory;
 mod bosc_reads;
 mod bosc_recovery;
+mod dense;
 mod indexes;
 
 use crate::experiment::Experiment;
@@ -18,4 +24,10 @@ pub(crate) const ALL: &[Experiment] = &[
     bosc_hash::INSERT,
     bosc_hash::UPDATE,
     beluga_baseline::EXPERIMENT,
+    beluga_batches::EXPERIMENT,
+    beluga_records::EXPERIMENT,
+    beluga_offsets::TABLE,
+    beluga_offsets::FIGURE,
+    beluga_disks::EXPERIMENT,
+    beluga_depth::EXPERIMENT,
 ];

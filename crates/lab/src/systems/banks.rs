@@ -11,6 +11,10 @@ const DRIVES: [(&str, &str); 2] = [
     ("dtla307030", include_str!("../../drives/dtla307030.toml")),
 ];
 
+/// Turns by which the angle of a drive is ahead of that of the one before it: the golden section,
+/// whose multiples stay apart.
+const APART_TURNS: f64 = 0.618;
+
 /// How requests that wait for a drive are ordered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ordering {
@@ -21,7 +25,7 @@ pub(crate) struct Ordering {
 }
 
 /// A bank of so many drives of a kind, with the order that their description says unless another is
-/// given, at rest at time 0.
+/// given, at rest at time 0. The buffer of a drive and its queue are not simulated.
 ///
 /// # Errors
 /// [`Problem::Data`] if there is no such drive, or its description is wrong.
@@ -31,24 +35,72 @@ pub(crate) fn drives(
     ordering: Option<Ordering>,
     seed: u64,
 ) -> Result<Box<dyn Simulated>, Problem> {
+    Ok(bank(ordering, seed, Detail::Overheads, &vec![description(id)?; usize::from(count)]))
+}
+
+/// The same, with everything that a drive does. Each drive begins at another angle, because the
+/// spindles of several drives do not turn in step.
+///
+/// # Errors
+/// [`Problem::Data`] if there is no such drive, or its description is wrong.
+pub(crate) fn full_drives(
+    id: &str,
+    count: u16,
+    ordering: Option<Ordering>,
+    seed: u64,
+) -> Result<Box<dyn Simulated>, Problem> {
+    let one = description(id)?;
+    let turned = |device: u16| {
+        let mut drive = one.clone();
+        let turns = drive.start.angle_at_time_zero + f64::from(device) * APART_TURNS;
+        drive.start.angle_at_time_zero = turns.fract();
+        drive
+    };
+    Ok(bank(ordering, seed, Detail::Full, &(0..count).map(turned).collect::<Vec<_>>()))
+}
+
+/// Time of a revolution of a drive.
+///
+/// # Errors
+/// [`Problem::Data`] if there is no such drive, or its description is wrong.
+pub(crate) fn revolution_us(id: &str) -> Result<f64, Problem> {
+    Ok(60e6 / description(id)?.mechanics.rpm)
+}
+
+fn description(id: &str) -> Result<DriveDescription, Problem> {
     let found = DRIVES.iter().find(|(name, _)| *name == id);
     let (_, text) = found.ok_or_else(|| Problem::Data(format!("there is no drive {id}")))?;
     let wrong = |reason: String| Problem::Data(format!("{id}.toml: {reason}"));
     let description: DriveDescription =
         toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
     description.check().map_err(|error| wrong(error.to_string()))?;
-    let mut drive = Drive::new(&description, Detail::Overheads);
-    if let Some(Ordering { depth, scheduler }) = ordering {
-        drive.set_queue(depth, scheduler);
-    }
-    let geometry = Geometry {
+    Ok(description)
+}
+
+fn bank(
+    ordering: Option<Ordering>,
+    seed: u64,
+    detail: Detail,
+    descriptions: &[DriveDescription],
+) -> Box<dyn Simulated> {
+    let drive = |description: &DriveDescription| {
+        let mut drive = Drive::new(description, detail);
+        if let Some(Ordering { depth, scheduler }) = ordering {
+            drive.set_queue(depth, scheduler);
+        }
+        drive
+    };
+    let drives: Vec<Drive> = descriptions.iter().map(drive).collect();
+    let geometry = |drive: &Drive| Geometry {
         size_bytes: drive.bytes(),
         logical_block_bytes: drive.sector_bytes(),
         physical_block_bytes: drive.sector_bytes(),
         rotational: true,
         growable: false,
     };
-    let mut devices = MemoryDevices::new(vec![geometry; usize::from(count)], seed);
-    (0..count).for_each(|device| devices.set_drive(DeviceId(device), drive.clone()));
-    Ok(Box::new(devices))
+    let mut devices = MemoryDevices::new(drives.iter().map(geometry).collect(), seed);
+    for (device, drive) in (0..).zip(drives) {
+        devices.set_drive(DeviceId(device), drive);
+    }
+    Box::new(devices)
 }

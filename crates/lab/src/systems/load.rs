@@ -1,4 +1,5 @@
-//! Callers that submit an operation when their last one has ended, and what they see.
+//! Callers that submit an operation when their last one has ended, or when a system wants more, and
+//! what they see.
 
 use std::collections::BTreeMap;
 
@@ -47,17 +48,31 @@ impl Load {
     pub(crate) fn run<S: System>(
         &self,
         system: &mut S,
+        next: impl FnMut() -> S::Operation,
+    ) -> Result<Seen, Problem> {
+        self.run_while(system, next, |_, under_way| under_way < self.callers)
+    }
+
+    /// As [`Load::run`], but it is `is_wanted` that tells, from the system and the number of
+    /// operations under way, whether one more is submitted; not the number of callers.
+    ///
+    /// # Errors
+    /// As [`Load::run`].
+    pub(crate) fn run_while<S: System>(
+        &self,
+        system: &mut S,
         mut next: impl FnMut() -> S::Operation,
+        is_wanted: impl Fn(&S, usize) -> bool,
     ) -> Result<Seen, Problem> {
         let (mut submitted_us, mut number) = (BTreeMap::new(), 0);
         let mut submit = |system: &mut S, submitted_us: &mut BTreeMap<u64, u64>| {
-            submitted_us.insert(number, system.now_us());
-            system.submit(number, next());
-            number += 1;
+            while is_wanted(system, submitted_us.len()) {
+                submitted_us.insert(number, system.now_us());
+                system.submit(number, next());
+                number += 1;
+            }
         };
-        for _ in 0..self.callers {
-            submit(system, &mut submitted_us);
-        }
+        submit(system, &mut submitted_us);
         let (mut ended, mut finished) = (0, Vec::new());
         let (mut from_us, mut before) = (system.now_us(), system.traffic());
         let (mut latency_us, mut service_us) = (0, 0);
@@ -77,8 +92,8 @@ impl Load {
                 if ended == self.warm_up {
                     (from_us, before) = (us, system.traffic());
                 }
-                submit(system, &mut submitted_us);
             }
+            submit(system, &mut submitted_us);
         }
         let operations = ended - self.warm_up;
         let seconds = (system.now_us() - from_us) as f64 / 1e6;
@@ -159,6 +174,15 @@ mod tests {
         // The first four measured ones waited for some of the warm-up.
         let waited = 10.0 + 998.0 * f64::from(4 + 3 + 2 + 1) / 40.0;
         assert!((seen.latency_ms - waited).abs() < 1e-9, "{}", seen.latency_ms);
+    }
+
+    #[test]
+    fn a_system_may_have_as_many_operations_as_it_wants() {
+        let mut server = Server { now_us: 0, waiting: Vec::new(), left: 100 };
+        let load = Load { callers: 1, warm_up: 10, measured: 40 };
+        let seen = load.run_while(&mut server, || 2000, |server, _| server.waiting.len() < 5);
+        let seen = seen.expect("it ends");
+        assert!((seen.latency_ms - 10.0).abs() < 1e-9, "{}", seen.latency_ms);
     }
 
     #[test]

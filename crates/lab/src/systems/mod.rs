@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `banks` | simulated devices |
 //! | `load` | callers, and what they see |
+//! | `log` | Upsweep's log, on drives of its own |
 //! | `loggers` | appending through a file system, and to a raw device |
 //! | `pages` | pages of records, as leaves of a tree and as buckets of a hash table |
 //! | `in_place` | updating pages in place through a cache |
@@ -16,6 +17,7 @@
 pub(crate) mod banks;
 pub(crate) mod in_place;
 pub(crate) mod load;
+pub(crate) mod log;
 pub(crate) mod loggers;
 pub(crate) mod pages;
 pub(crate) mod store;

@@ -43,6 +43,11 @@ impl Assembly {
         self.used + record_bytes <= self.buffer.len()
     }
 
+    /// Whether one more record of the average length fits.
+    pub(super) fn has_room(&self) -> bool {
+        self.fits(self.record_bytes() / self.records.max(1) as usize)
+    }
+
     /// Bytes on the device with one more record.
     #[inline]
     pub(super) fn bytes_with(&self, record_bytes: usize) -> u64 {

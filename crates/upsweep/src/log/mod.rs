@@ -11,8 +11,8 @@
 //!    are bound here, as late as possible. Each device has `depth` places in its pipeline, in use
 //!    until a write completes; free places queue first in, first out, so the device that completed
 //!    first takes the next batch. A device has one place until its first completion, which staggers
-//!    several devices. While its device writes, an open batch waits until recently active
-//!    committers have queued again.
+//!    several devices. While its device writes, an open batch that is not full waits until recently
+//!    active committers have queued again.
 //! 3. [`Log::complete`] frees the place and advances [`Log::durable`], strictly in batch order.
 //! 4. [`Log::release`] sets what is no longer needed; whole segments become free.
 //! 5. [`recover`] finds the end after a crash; [`LogReader`] replays, then becomes the new [`Log`].

@@ -357,13 +357,15 @@ impl Log {
     }
 
     /// Whether the open batch should wait: some of the recently active committers have not queued
-    /// again (the owner itself may be one of them), and it has less than twice the records in
-    /// flight. Few large batches cost processors and device less than many small ones.
+    /// again (the owner itself may be one of them), it has room for a record of theirs, and it has
+    /// less than twice the records in flight. Few large batches cost processors and device less
+    /// than many small ones.
     fn expects_more(&self, open: &Assembly, now_us: u64) -> bool {
         let on_the_way = self.dispatched.since(self.durable);
         now_us < self.due_us(open)
             && self.last.since(self.durable) + 1 < self.waiting_max
             && u64::from(open.records) < 2 * on_the_way
+            && open.has_room()
     }
 
     /// The free pipeline place for a batch of `bytes`, optionally only of an idle device, and its

@@ -176,6 +176,18 @@ fn a_batch_waits_for_those_who_are_expected_back_while_its_device_writes() {
 }
 
 #[test]
+fn a_full_batch_does_not_wait_for_those_who_are_expected_back() {
+    let mut world = World::new(config(1, 4, 8, 1));
+    put_and_dispatch(&mut world, 8);
+    world.complete(0);
+    assert_eq!(put_and_dispatch(&mut world, 1), [0], "nothing is in flight");
+    world.complete(0);
+    assert_eq!(put_and_dispatch(&mut world, 1), [0], "nothing is in flight");
+    world.put(3000, 1).expect("room");
+    assert_eq!(put_and_dispatch(&mut world, 0), [0, 0], "no other of this length fits");
+}
+
+#[test]
 fn a_batch_that_expects_more_records_goes_to_an_idle_device() {
     let mut world = World::new(config(2, 4, 8, 1));
     assert_eq!(put_and_dispatch(&mut world, 6), [0]);
