@@ -24,6 +24,7 @@ pub enum ValueKind {
 
 impl ValueKind {
     /// The kind with this number on disk.
+    #[inline]
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         [Self::Bytes, Self::I64, Self::U64, Self::F64]
@@ -135,6 +136,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), RequestError> {
 ///
 /// # Errors
 /// [`Refusal`] with the problem.
+#[inline]
 pub fn check_value(kind: ValueKind, bytes: &[u8]) -> Result<(), Refusal> {
     check_stored(kind, bytes.len())?;
     check_length(bytes.len())
@@ -145,6 +147,7 @@ pub fn check_value(kind: ValueKind, bytes: &[u8]) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// [`Refusal`] with the problem.
+#[inline]
 pub fn check_stored(kind: ValueKind, length: usize) -> Result<(), Refusal> {
     if kind != ValueKind::Bytes && length != 8 {
         return Err(Refusal(format!("a value of kind {kind:?} has 8 bytes, not {length}")));
@@ -156,10 +159,12 @@ pub fn check_stored(kind: ValueKind, length: usize) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// [`Refusal`] if it is above [`VALUE_BYTES_MAX`].
+#[inline]
 pub fn check_length(length: usize) -> Result<(), Refusal> {
     check_below(length, VALUE_BYTES_MAX)
 }
 
+#[inline]
 fn check_below(length: usize, limit: usize) -> Result<(), Refusal> {
     if length > limit {
         return Err(Refusal(format!(

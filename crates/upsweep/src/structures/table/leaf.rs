@@ -210,6 +210,7 @@ pub(in crate::structures) fn check<O: Order>(
     Ok(checked)
 }
 
+#[inline]
 fn check_record_value(value: &Stored<'_>) -> Result<(), String> {
     let (kind, length) = match value {
         Stored::Inline(value) => (value.kind, Some(value.bytes.len())),

@@ -188,6 +188,7 @@ impl<'a> Leaf<'a> {
     ///
     /// # Errors
     /// A description of the damage if the record is malformed or does not exist.
+    #[inline]
     pub fn record(&self, index: usize) -> Result<LeafRecord<'a>, String> {
         let (flags, key, value) = self.split(index).ok_or_else(|| self.bad(index))?;
         let kind = ValueKind::from_number(flags & !LARGE).ok_or_else(|| self.bad(index))?;
