@@ -10,6 +10,7 @@
 //! every write that had completed when the flush was submitted. The fault model in
 //! `docs/durability.md` says what else a device may do to bytes, above all in a power cut.
 
+mod alone;
 mod bank;
 mod buffer;
 mod chunks;
@@ -25,6 +26,7 @@ use std::fs::Metadata;
 use std::path::Path;
 use std::time::Duration;
 
+pub use alone::{read_alone, read_in_order, run_alone, write_alone};
 pub use bank::{Bank, DeviceDescription, Performer, Waiter, Waker};
 pub(crate) use buffer::LARGE_BYTES_MIN;
 pub use buffer::{ALIGNMENT, Buffer};
@@ -324,57 +326,6 @@ pub(crate) fn sync_folder(folder: &Path) -> std::io::Result<()> {
 /// it.
 pub(crate) fn process_cpu() -> Duration {
     os::System::process_cpu().unwrap_or_default()
-}
-
-/// Runs one request and waits for it, with nothing else in flight. Creation, recovery and
-/// verification do their I/O this way. Returns the buffer of a read or write.
-///
-/// # Errors
-/// The [`DeviceError`] of the operation.
-pub fn run_alone(
-    devices: &mut dyn Devices,
-    device: DeviceId,
-    operation: Operation,
-) -> Result<Option<Buffer>, DeviceError> {
-    let hint = Class::Upkeep.into();
-    devices.submit(Request { device, token: Token(u64::MAX), hint, operation });
-    let mut completions = Vec::with_capacity(1);
-    while completions.is_empty() {
-        devices.wait(&mut completions);
-    }
-    assert_eq!(completions.len(), 1, "run_alone is used with nothing else in flight");
-    let done = completions.remove(0);
-    assert_eq!(done.token, Token(u64::MAX), "run_alone is used with nothing else in flight");
-    done.result.map(|()| done.buffer)
-}
-
-/// Reads `bytes` at `offset` with nothing else in flight.
-///
-/// # Errors
-/// The [`DeviceError`] of the read.
-pub fn read_alone(
-    devices: &mut dyn Devices,
-    device: DeviceId,
-    offset: u64,
-    bytes: usize,
-) -> Result<Buffer, DeviceError> {
-    let buffer = Buffer::zeroed(bytes);
-    let buffer = run_alone(devices, device, Operation::Read { offset, buffer })?;
-    Ok(buffer.expect("a read gives its buffer back"))
-}
-
-/// Writes `buffer` at `offset` to stable media, with nothing else in flight.
-///
-/// # Errors
-/// The [`DeviceError`] of the write.
-pub fn write_alone(
-    devices: &mut dyn Devices,
-    device: DeviceId,
-    offset: u64,
-    buffer: Buffer,
-) -> Result<(), DeviceError> {
-    let mode = WriteMode::Stable;
-    run_alone(devices, device, Operation::Write { offset, buffer, mode }).map(|_| ())
 }
 
 #[cfg(test)]

@@ -22,8 +22,10 @@ use super::checkpoint::{Checkpointer, Listing};
 use super::config::{Config, DATA_START, SUPERBLOCK_SLOTS};
 use super::core::Core;
 use super::format::checkpoint_format::{
-    self, ImageRecord, Root, SLOT_BYTES, Superblock, decode_superblock, encode_superblock,
+    ImageRecord, Root, SLOT_BYTES, Superblock, decode_node, decode_page, decode_root,
+    decode_superblock, encode_superblock,
 };
+use super::format::codec_format::Malformed;
 use super::format::image_format::{self, Identity, ImageKind};
 use super::format::record_format::SpaceRecord;
 use super::gate::Access;
@@ -224,31 +226,40 @@ fn read_root(
     superblock: &Superblock,
 ) -> Result<Root, Error> {
     let Some(extent) = superblock.root else { return Ok(Root::default()) };
-    let seq = superblock.root_seq;
-    let identity =
-        Identity { store: config.store, kind: ImageKind::Root, number: 0, seq, key: &[] };
-    let decode = |body: &[u8]| checkpoint_format::decode_root(body).map_err(|e| e.to_string());
-    read_image(devices, extent, &identity, decode)
+    let image = ImageRecord { number: 0, image_seq: superblock.root_seq, extent };
+    let mut root = Root::default();
+    read_images(devices, config.store, ImageKind::Root, &[image], decode_root, |_, found| {
+        root = found;
+        Ok(())
+    })?;
+    Ok(root)
 }
 
-/// Reads, checks and decodes one page or root.
-fn read_image<T>(
+/// Reads, checks and decodes images, several at a time; calls `take` with each, in their order.
+fn read_images<T>(
     devices: &mut dyn Devices,
-    extent: Extent,
-    identity: &Identity<'_>,
-    decode: impl FnOnce(&[u8]) -> Result<T, String>,
-) -> Result<T, Error> {
-    device::read_alone(devices, extent.device, extent.offset, extent.bytes as usize)
-        .map_err(|error| error.to_string())
-        .and_then(|buffer| {
-            let body = image_format::decode(&buffer, identity)?;
-            decode(&buffer[body])
-        })
-        .map_err(|reason| {
-            let key = String::from_utf8_lossy(identity.key);
-            let what = format!("{:?} {key:?} of space {}", identity.kind, identity.number);
-            Damage { location: Some(extent.location()), what, reason }.into()
-        })
+    store: [u8; 16],
+    kind: ImageKind,
+    images: &[ImageRecord],
+    decode: impl Fn(&[u8]) -> Result<T, Malformed>,
+    mut take: impl FnMut(&ImageRecord, T) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let range = |image: &ImageRecord| image.extent.range();
+    let ranges: Vec<_> = images.iter().map(range).collect();
+    device::read_in_order(devices, &ranges, |index, read| {
+        let image = &images[index];
+        let identity =
+            Identity { store, kind, number: image.number, seq: image.image_seq, key: &[] };
+        let decoded = read.map_err(|error| error.to_string()).and_then(|buffer| {
+            let body = image_format::decode(&buffer, &identity)?;
+            decode(&buffer[body]).map_err(|error| error.to_string())
+        });
+        let decoded = decoded.map_err(|reason| {
+            let what = format!("{kind:?} {} of the checkpoint", image.number);
+            Damage { location: Some(image.extent.location()), what, reason }
+        });
+        take(image, decoded?)
+    })
 }
 
 /// Checks that the formats of the store's own spaces are registered.
@@ -322,30 +333,26 @@ fn load_checkpoint(
         return Ok(Listing::default());
     }
     let mut listing = Listing::default();
-    for page in &root.pages {
+    let store = base.config.store;
+    read_images(devices, store, ImageKind::Page, &root.pages, decode_page, |page, records| {
         listing.pages.insert(page.number, *page);
-        let identity = identity_of(base, ImageKind::Page, page);
-        let decode =
-            |body: &[u8]| checkpoint_format::decode_page(body).map_err(|error| error.to_string());
-        for record in read_image(devices, page.extent, &identity, decode)? {
+        for record in records {
             check_number(base, record.block.number, page)?;
             base.index.restore_block(record);
         }
-    }
-    for node in &root.nodes {
+        Ok(())
+    })?;
+    read_images(devices, store, ImageKind::Node, &root.nodes, decode_node, |node, record| {
         listing.nodes.insert(node.number, *node);
         check_number(base, node.number, node)?;
-        let identity = identity_of(base, ImageKind::Node, node);
-        let decode =
-            |body: &[u8]| checkpoint_format::decode_node(body).map_err(|error| error.to_string());
-        let record = read_image(devices, node.extent, &identity, decode)?;
         if record.level == 0 {
             for child in &record.children {
                 check_number(base, *child, node)?;
             }
         }
         base.index.restore_node(node.number, record);
-    }
+        Ok(())
+    })?;
     restore_spaces(base, root, root_extent)?;
     Ok(listing)
 }
@@ -358,11 +365,6 @@ fn restore_spaces(base: &mut Base, root: &Root, root_extent: Option<Extent>) -> 
         let what = "the trees of the checkpoint".to_owned();
         Damage { location, what, reason }.into()
     })
-}
-
-fn identity_of(base: &Base, kind: ImageKind, image: &ImageRecord) -> Identity<'static> {
-    let store = base.config.store;
-    Identity { store, kind, number: image.number, seq: image.image_seq, key: &[] }
 }
 
 /// Whether a number is plausible for this store: memory is allocated in proportion to it.

@@ -5,6 +5,7 @@
 //! space later. Between the two passes the places of all blocks are indexed and claimed.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use super::block_format::{Routing, UpdateRef};
 use super::blocks::BlockId;
@@ -23,10 +24,9 @@ use super::index::Release;
 use super::queue::Waiting;
 use super::spill_segments::{self, Filter, SpillSegment};
 use crate::broken::{self, Fault};
-use crate::device::{self, Devices};
+use crate::device::{self, Buffer, Devices};
 use crate::error::{Damage, Error, Location};
 use crate::log::{BatchRecords, LogReader, RecordRef, Seq};
-use crate::placement::Extent;
 
 /// Replay looks updates up together once it has gathered this many, or a batch ends.
 const GROUP_UPDATES: usize = 64;
@@ -328,44 +328,48 @@ impl Core {
         devices: &mut dyn Devices,
         access: Access,
     ) -> Result<(), Error> {
-        for segment in self.base.index.spill_segments.take() {
-            let SpillSegment { record, seq, .. } = &*segment;
-            let (record, seq) = (record.clone(), *seq);
-            let Extent { device, offset, bytes } = record.extent;
-            let identity = spill_segments::identity(self.base.config.store, &record);
-            let read = device::read_alone(devices, device, offset, bytes as usize);
+        let segments = self.base.index.spill_segments.take();
+        let ranges: Vec<_> = segments.iter().map(|segment| segment.record.extent.range()).collect();
+        device::read_in_order(devices, &ranges, |index, read| {
+            let SpillSegment { record, seq, .. } = &*segments[index];
+            let identity = spill_segments::identity(self.base.config.store, record);
             let image = read.map_err(|error| error.to_string()).and_then(|buffer| {
                 let body = image_format::decode(&buffer, &identity)?;
                 Ok((buffer, body))
             });
-            let waiting = image.as_ref().map_err(Clone::clone).and_then(|(buffer, body)| {
-                spill_segments::waiting_all(&buffer[body.clone()])
-                    .map_err(|error| error.to_string())
-            });
-            let missing = self.base.index.missing_format_of(record.space, seq);
-            let filter = match waiting {
-                _ if missing.is_some() => {
-                    // The blocks that cover its keys cannot be determined.
-                    if let (Some(missing), Access::ReadWrite) = (missing, access) {
-                        return Err(missing);
-                    }
-                    self.base.index.mark_spilled(&record, seq);
-                    None
-                }
-                Ok(waiting) => {
-                    self.count_spilled(&record, seq, &waiting, access)?;
-                    let keys = waiting.iter().flat_map(Waiting::updates).map(|update| update.key);
-                    let count = waiting.iter().map(Waiting::count).sum();
-                    Some(Filter::new(count, keys))
-                }
-                Err(_) => {
-                    self.base.index.mark_spilled(&record, seq);
-                    None
-                }
-            };
+            let filter = self.load_spill_segment(record, *seq, image, access)?;
+            let (record, seq) = (record.clone(), *seq);
             self.base.index.spill_segments.insert(SpillSegment { record, seq, filter });
+            Ok(())
+        })
+    }
+
+    /// Counts the updates of a spill segment, given its image, and returns the filter of its keys;
+    /// none if its image cannot be read.
+    fn load_spill_segment(
+        &mut self,
+        record: &SpillSegmentRecord,
+        seq: Seq,
+        image: Result<(Buffer, Range<usize>), String>,
+        access: Access,
+    ) -> Result<Option<Filter>, Error> {
+        let waiting = image.as_ref().map_err(Clone::clone).and_then(|(buffer, body)| {
+            spill_segments::waiting_all(&buffer[body.clone()]).map_err(|error| error.to_string())
+        });
+        match (self.base.index.missing_format_of(record.space, seq), waiting) {
+            // The blocks that cover its keys cannot be determined.
+            (Some(missing), _) if access == Access::ReadWrite => Err(missing),
+            (None, Ok(waiting)) => {
+                self.count_spilled(record, seq, &waiting, access)?;
+                let keys = waiting.iter().flat_map(Waiting::updates).map(|update| update.key);
+                let count = waiting.iter().map(Waiting::count).sum();
+                Ok(Some(Filter::new(count, keys)))
+            }
+            _ => {
+                self.base.index.mark_spilled(record, seq);
+                Ok(None)
+            }
         }
-        Ok(())
     }
 
     /// Adds the updates of a spill segment to the counts of their blocks.

@@ -4,7 +4,7 @@ use super::format::{self, BATCH_HEADER_BYTES, BatchHeader, DEVICES_MAX};
 use super::writer::Link;
 use super::{LogConfig, Seq};
 use crate::broken::{self, Fault};
-use crate::device::{self, Buffer, Devices};
+use crate::device::{self, Buffer, DeviceError, DeviceId, Devices};
 use crate::error::{Damage, Error, Location};
 
 /// Bytes that a window reads ahead.
@@ -92,29 +92,30 @@ impl Media {
         let windows = config.regions.iter().map(|_| empty()).collect();
         let mut media = Self { config: config.clone(), windows, heads: Vec::new() };
         for device in 0..config.regions.len() {
-            let mut heads = Vec::new();
-            for segment in 0..media.segments(device) {
-                heads.push(media.read_head(devices, device, segment)?);
-            }
+            let heads = media.read_heads(devices, device)?;
             media.heads.push(heads);
         }
         Ok(media)
     }
 
-    fn read_head(
-        &self,
-        devices: &mut dyn Devices,
-        device: usize,
-        segment: u64,
-    ) -> Result<Head, Error> {
-        let offset = segment * self.segment_bytes();
-        let window = self.read(devices, device, offset, self.page_bytes())?;
-        let page = window.part(offset, self.page_bytes()).expect("it was just read");
-        Ok(match self.header_in(page, device, offset) {
-            Some(header) => Head::Batch(Box::new(header)),
-            None if page.iter().all(|byte| *byte == 0) => Head::Blank,
-            None => Head::Unreadable,
-        })
+    fn read_heads(&self, devices: &mut dyn Devices, device: usize) -> Result<Vec<Head>, Error> {
+        let offsets = (0..self.segments(device)).map(|segment| segment * self.segment_bytes());
+        let ranges = offsets.map(|offset| self.range(devices, device, offset, self.page_bytes()));
+        let ranges: Vec<_> = ranges.collect();
+        let mut heads = Vec::new();
+        let take = |segment: usize, read| -> Result<(), Error> {
+            let offset = segment as u64 * self.segment_bytes();
+            let window = self.window(device, ranges[segment].1, offset, read)?;
+            let page = window.part(offset, self.page_bytes()).expect("it was just read");
+            heads.push(match self.header_in(page, device, offset) {
+                Some(header) => Head::Batch(Box::new(header)),
+                None if page.iter().all(|byte| *byte == 0) => Head::Blank,
+                None => Head::Unreadable,
+            });
+            Ok(())
+        };
+        device::read_in_order(devices, &ranges, take)?;
+        Ok(heads)
     }
 
     pub(super) fn segment_bytes(&self) -> u64 {
@@ -134,8 +135,36 @@ impl Media {
         u64::from(page) * self.page_bytes()
     }
 
-    /// Reads at least these bytes of a segment: whole blocks of the device, which divide a segment,
-    /// as it is a multiple of 4096 bytes.
+    /// What to read for at least these bytes of a segment: whole blocks of the device, which divide
+    /// a segment, as it is a multiple of 4096 bytes.
+    fn range(
+        &self,
+        devices: &dyn Devices,
+        device: usize,
+        offset: u64,
+        bytes: u64,
+    ) -> (DeviceId, u64, usize) {
+        let region = self.config.regions[device];
+        let block = u64::from(devices.geometry(region.device).logical_block_bytes);
+        let start = offset - offset % block;
+        let end = (offset + bytes).next_multiple_of(block);
+        (region.device, region.offset + start, (end - start) as usize)
+    }
+
+    /// What was read from `at` of the device for the page at `offset` of a ring.
+    fn window(
+        &self,
+        device: usize,
+        at: u64,
+        offset: u64,
+        read: Result<Buffer, DeviceError>,
+    ) -> Result<Window, Error> {
+        let buffer = read.map_err(|error| {
+            self.damage(device, offset, "the log", &format!("read failed: {error}"))
+        })?;
+        Ok(Window { start: at - self.config.regions[device].offset, buffer })
+    }
+
     fn read(
         &self,
         devices: &mut dyn Devices,
@@ -143,16 +172,9 @@ impl Media {
         offset: u64,
         bytes: u64,
     ) -> Result<Window, Error> {
-        let region = self.config.regions[device];
-        let block = u64::from(devices.geometry(region.device).logical_block_bytes);
-        let start = offset - offset % block;
-        let bytes = (offset + bytes).next_multiple_of(block) - start;
-        let read =
-            device::read_alone(devices, region.device, region.offset + start, bytes as usize);
-        let buffer = read.map_err(|error| {
-            self.damage(device, offset, "the log", &format!("read failed: {error}"))
-        })?;
-        Ok(Window { start, buffer })
+        let (id, at, bytes) = self.range(devices, device, offset, bytes);
+        let read = device::read_alone(devices, id, at, bytes);
+        self.window(device, at, offset, read)
     }
 
     pub(super) fn damage(&self, device: usize, offset: u64, what: &str, reason: &str) -> Error {

@@ -53,6 +53,12 @@ impl Extent {
         Location { device: self.device, offset: self.offset }
     }
 
+    /// Device, offset and length in bytes, as reads take them.
+    #[must_use]
+    pub fn range(self) -> (DeviceId, u64, usize) {
+        (self.device, self.offset, self.bytes as usize)
+    }
+
     /// The byte after the last.
     #[must_use]
     pub fn end(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! The memory bank: virtual time, determinism, sparse content.
 
 use super::*;
-use crate::device::{LatencyModel, MemoryDevices, Simulated, run_alone};
+use crate::device::{LatencyModel, MemoryDevices, Simulated, read_in_order, run_alone};
 
 #[test]
 fn time_moves_by_the_latency_model() {
@@ -119,4 +119,53 @@ fn so_is_a_write_beside_the_discard() {
     let mut devices = MemoryDevices::with_sizes(&[SIZE], 1);
     submit(&mut devices, 1, Operation::Discard { offset: 8192, bytes: 8192 });
     submit(&mut devices, 2, write(12_288, 4096, 7, WriteMode::Cached));
+}
+
+/// Reads one device in this order of blocks; returns the blocks taken, each with its first byte,
+/// and the time that it took.
+fn read_blocks(blocks: &[u64], refuse_at: usize) -> (Vec<(usize, u8)>, u64) {
+    let mut devices = MemoryDevices::with_sizes(&[SIZE], 1);
+    devices.set_latency(LatencyModel { base_us: 1000, bytes_per_us: 4096, jitter_us: 3000 });
+    for block in 0..SIZE / 4096 {
+        submit(&mut devices, block, write(block * 4096, 4096, block as u8, WriteMode::Stable));
+    }
+    wait_for(&mut devices, (SIZE / 4096) as usize);
+    let begun_us = devices.now_us();
+    let ranges: Vec<_> = blocks.iter().map(|block| (DeviceId(0), block * 4096, 4096)).collect();
+    let mut taken = Vec::new();
+    let outcome = read_in_order(&mut devices, &ranges, |index, read| {
+        taken.push((index, read.expect("it is there")[0]));
+        if index == refuse_at { Err(()) } else { Ok(()) }
+    });
+    assert_eq!(outcome.is_err(), refuse_at < blocks.len());
+    assert_eq!(devices.in_flight(), 0);
+    (taken, devices.now_us() - begun_us)
+}
+
+#[test]
+fn reads_are_taken_in_order_while_others_are_in_flight() {
+    let blocks: Vec<u64> = (0..200).map(|number| number * 77 % 256).collect();
+    let (taken, took_us) = read_blocks(&blocks, usize::MAX);
+    let wanted: Vec<_> = blocks.iter().map(|block| *block as u8).enumerate().collect();
+    assert_eq!(taken, wanted);
+    assert!(took_us < 200 * 1000 / 4, "{took_us} us for 200 reads of 1000 us at least");
+}
+
+#[test]
+fn no_read_is_taken_after_a_refusal() {
+    let blocks: Vec<u64> = (0..200).collect();
+    assert_eq!(read_blocks(&blocks, 70).0.len(), 71);
+    assert_eq!(read_blocks(&[], 0).0, []);
+}
+
+#[test]
+fn a_range_may_be_longer_than_what_is_read_ahead() {
+    let mut devices = MemoryDevices::with_sizes(&[16 << 20], 1);
+    let ranges = [(DeviceId(0), 0, 6 << 20), (DeviceId(0), 8 << 20, 4096)];
+    let mut lengths = Vec::new();
+    let outcome: Result<(), ()> = read_in_order(&mut devices, &ranges, |_, read| {
+        lengths.push(read.expect("it is there").len());
+        Ok(())
+    });
+    assert_eq!((outcome, lengths), (Ok(()), vec![6 << 20, 4096]));
 }
