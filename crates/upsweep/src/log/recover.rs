@@ -27,7 +27,7 @@
 //!
 //! **The beginning.** `replay_from = 1` starts before batch 1. Otherwise the record before it was
 //! durable once, and is in the ring unless a record from `replay_from` on took its place. The first
-//! pages of all segments (few) are read one by one. A binary search over them would need numbers
+//! pages of all segments (few) are read. A binary search over them would need numbers
 //! that rise around the ring, and cut-off tails break that. Every segment is searched that may hold
 //! the record: its first batch is not younger, and the next segment does not prove that the record
 //! is not here. That proof is a first batch which is *attested*: one of the same epoch states that
