@@ -22,6 +22,7 @@ mod run;
 mod solid_state;
 mod systems;
 mod text;
+mod workloads;
 
 use std::io::Write;
 use std::process::ExitCode;

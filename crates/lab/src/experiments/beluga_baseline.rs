@@ -9,7 +9,7 @@ use crate::progress::Progress;
 use crate::systems::Bench;
 use crate::systems::banks;
 use crate::systems::load::{Load, Seen};
-use crate::systems::loggers::{Append, FileAppend, FileSystem, RawAppend};
+use crate::systems::loggers::{Append, FILE_SYSTEM, FileAppend, RawAppend};
 
 const PAPER: &str = "beluga-table-6.1";
 
@@ -49,16 +49,6 @@ const CALLERS: [usize; 2] = [1, 8];
 const TARGETS: [&str; 2] = ["file", "raw device"];
 /// Time that the loggers spend between one write and the next.
 const PROCESSOR_US: u64 = 20;
-
-const FILE_SYSTEM: FileSystem = FileSystem {
-    block_bytes: 4096,
-    journal_offset: 0,
-    journal_blocks: 32 << 10,
-    file_offset: 1 << 30,
-    file_bytes: 1 << 30,
-    inode_blocks: 1,
-    allocation_blocks: 2,
-};
 
 fn run(scale: &Scale, progress: &Progress) -> Result<Outcome, Problem> {
     let load = |callers| Load { callers, warm_up: 16, measured: scale.pick(200, 5000) };

@@ -17,13 +17,13 @@ use crate::systems::pages::{Leaves, Records, Shape};
 use crate::systems::store::{Plan, Store};
 
 /// Data disks of a vanilla store.
-const DISKS: u16 = 5;
+pub(super) const DISKS: u16 = 5;
 /// How many callers have an operation under way.
 const CALLERS: [usize; 3] = [1, 16, 64];
 /// How much of a leaf is filled initially, of ten.
-const FILL_TENTHS: u64 = 7;
+pub(super) const FILL_TENTHS: u64 = 7;
 /// Processor time of an operation.
-const PROCESSOR_US: u64 = 10;
+pub(super) const PROCESSOR_US: u64 = 10;
 /// How the host orders the requests to a disk.
 pub(super) const ORDERING: Ordering = Ordering { depth: 128, scheduler: Scheduler::CLook };
 
@@ -49,6 +49,11 @@ impl<S: Shape> Vanilla<S> {
         seed: u64,
         next: impl FnMut() -> Access,
     ) -> Result<Seen, Problem> {
+        load.run(&mut self.system(seed)?, next)
+    }
+
+    /// It, with a full cache.
+    pub(super) fn system(self, seed: u64) -> Result<Bench<InPlace<S>>, Problem> {
         let Self { shape, page_bytes, record_bytes, memory_mb, are_changed } = self;
         let sizes = Sizes {
             page_bytes,
@@ -62,7 +67,7 @@ impl<S: Shape> Vanilla<S> {
         let mut store = InPlace::new(shape, sizes);
         store.fill(numbers.take(8 * sizes.frames), are_changed);
         let disks = banks::drives("dtla307030", DISKS, Some(ORDERING), seed)?;
-        load.run(&mut Bench::new(store, disks, PROCESSOR_US), next)
+        Ok(Bench::new(store, disks, PROCESSOR_US))
     }
 }
 
@@ -107,7 +112,7 @@ impl Changes {
 }
 
 /// Data disks of Upsweep; one more holds the log.
-const DATA_DISKS: u16 = 4;
+pub(super) const DATA_DISKS: u16 = 4;
 /// How many callers of Upsweep have an update under way.
 const UPSWEEP_CALLERS: [usize; 2] = [64, 16_384];
 /// By how much the store and the memory of Upsweep are smaller, as its content is real: in a quick

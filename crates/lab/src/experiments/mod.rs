@@ -10,6 +10,7 @@ mod bosc_hash;
 mod bosc_memory;
 mod bosc_reads;
 mod bosc_recovery;
+mod bosc_tpcc;
 mod dense;
 mod indexes;
 
@@ -19,6 +20,7 @@ use crate::experiment::Experiment;
 pub(crate) const ALL: &[Experiment] = &[
     bosc_memory::INSERT,
     bosc_memory::UPDATE,
+    bosc_tpcc::EXPERIMENT,
     bosc_reads::EXPERIMENT,
     bosc_recovery::EXPERIMENT,
     bosc_hash::INSERT,

@@ -67,7 +67,11 @@ pub(crate) fn revolution_us(id: &str) -> Result<f64, Problem> {
     Ok(60e6 / description(id)?.mechanics.rpm)
 }
 
-fn description(id: &str) -> Result<DriveDescription, Problem> {
+/// A drive as data.
+///
+/// # Errors
+/// [`Problem::Data`] if there is no such drive, or its description is wrong.
+pub(crate) fn description(id: &str) -> Result<DriveDescription, Problem> {
     let found = DRIVES.iter().find(|(name, _)| *name == id);
     let (_, text) = found.ok_or_else(|| Problem::Data(format!("there is no drive {id}")))?;
     let wrong = |reason: String| Problem::Data(format!("{id}.toml: {reason}"));

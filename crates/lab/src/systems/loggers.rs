@@ -107,6 +107,17 @@ pub(crate) struct FileSystem {
     pub(crate) allocation_blocks: u64,
 }
 
+/// The file system of the experiments: its blocks, its journal, and 1 GiB for the file behind it.
+pub(crate) const FILE_SYSTEM: FileSystem = FileSystem {
+    block_bytes: 4096,
+    journal_offset: 0,
+    journal_blocks: 32 << 10,
+    file_offset: 1 << 30,
+    file_bytes: 1 << 30,
+    inode_blocks: 1,
+    allocation_blocks: 2,
+};
+
 /// What an append to a file does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {

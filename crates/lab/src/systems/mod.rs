@@ -12,6 +12,8 @@
 //! | `loggers` | appending through a file system, and to a raw device |
 //! | `pages` | pages of records, as leaves of a tree and as buckets of a hash table |
 //! | `in_place` | updating pages in place through a cache |
+//! | `queued` | trees with a log, and with one queue or a queue for each page |
+//! | `trail` | logging where the head is |
 //! | `store` | the engine of the product |
 
 pub(crate) mod banks;
@@ -20,7 +22,9 @@ pub(crate) mod load;
 pub(crate) mod log;
 pub(crate) mod loggers;
 pub(crate) mod pages;
+pub(crate) mod queued;
 pub(crate) mod store;
+pub(crate) mod trail;
 
 use std::collections::VecDeque;
 

@@ -121,14 +121,20 @@ impl Store {
     pub(crate) fn create(
         plan: Plan,
         records: Records,
-        mut devices: Box<dyn Simulated>,
+        devices: Box<dyn Simulated>,
     ) -> Result<Self, Problem> {
-        let config = config(&plan, &*devices);
+        let mut store = Self::empty(plan, config(&plan, &*devices), devices)?;
+        store.load(records)?;
+        Ok(store)
+    }
+
+    /// A store without a structure.
+    fn empty(plan: Plan, config: Config, mut devices: Box<dyn Simulated>) -> Result<Self, Problem> {
         engine::create(&mut *devices, &config).map_err(problem("creating a store"))?;
         let registry = structures::registry();
         let modifiers = registry.builtins.clone();
         let core = engine::open(&mut *devices, config, &registry, OpenFor::ReadWrite);
-        let mut store = Self {
+        Ok(Self {
             core: core.map_err(problem("opening a store"))?,
             space: SpaceId::NONE,
             modifiers,
@@ -143,9 +149,7 @@ impl Store {
             logged: VecDeque::new(),
             reading: BTreeMap::new(),
             finished: Vec::new(),
-        };
-        store.load(records)?;
-        Ok(store)
+        })
     }
 
     /// Submits changes at a steady rate, whether or not earlier ones have ended, and moves to the
@@ -194,12 +198,7 @@ impl Store {
     }
 
     fn load(&mut self, records: Records) -> Result<(), Problem> {
-        let (space, seq) =
-            self.core.create_space("records", "table", true).map_err(problem("making a table"))?;
-        self.space = space;
-        self.run_until("a table is there", |core| core.published() >= seq)?;
-        let (target, seq) = self.core.begin_load(space).map_err(problem("loading"))?;
-        self.run_until("a load has begun", |core| core.published() >= seq)?;
+        self.make("table", true)?;
         let limits = BlockLimits::of(&self.core);
         let value = vec![0; (self.plan.record_bytes - KEY_BYTES) as usize];
         let record = |number: u64| {
@@ -208,8 +207,26 @@ impl Store {
         };
         let options = LoadOptions::default().fill_percent(self.plan.fill_percent);
         let blocks = TableLoader::new((0..records.count).map(record), limits, options);
-        self.write_blocks(&target, blocks.map_err(problem("loading"))?)?;
-        let seq = self.core.finish_load(&target, space).map_err(problem("loading"))?;
+        self.fill(blocks.map_err(problem("loading"))?)
+    }
+
+    /// Makes the structure that the store has.
+    fn make(&mut self, format: &str, large_values: bool) -> Result<(), Problem> {
+        let made = self.core.create_space("records", format, large_values);
+        let (space, seq) = made.map_err(problem("making a structure"))?;
+        self.space = space;
+        self.run_until("a structure is there", |core| core.published() >= seq)
+    }
+
+    /// Fills it with these blocks.
+    fn fill(
+        &mut self,
+        blocks: impl Iterator<Item = Result<LoadedBlock, Error>>,
+    ) -> Result<(), Problem> {
+        let (target, seq) = self.core.begin_load(self.space).map_err(problem("loading"))?;
+        self.run_until("a load has begun", |core| core.published() >= seq)?;
+        self.write_blocks(&target, blocks)?;
+        let seq = self.core.finish_load(&target, self.space).map_err(problem("loading"))?;
         self.run_until("a load has ended", |core| core.published() >= seq)?;
         self.core.request_checkpoint();
         self.run_until("a checkpoint has ended", |core| !core.is_active())
@@ -406,7 +423,7 @@ impl System for Store {
             let Some((_, number, access)) = self.arriving.pop_front() else { break };
             let begun_us = self.now_us();
             // First come, first served: nobody passes those that wait for room.
-            let waits = !self.refused.is_empty() && matches!(access, Access::Put(..));
+            let waits = !self.refused.is_empty() && !matches!(access, Access::Get(_));
             if waits || !self.offer(begun_us, number, access)? {
                 self.refused.push_back((begun_us, number, access));
             }

@@ -1,0 +1,3 @@
+//! Streams of operations for experiments, from the specifications of benchmarks.
+
+pub(crate) mod tpcc;
