@@ -6,6 +6,7 @@ mod beluga_depth;
 mod beluga_disks;
 mod beluga_offsets;
 mod beluga_records;
+mod bosc_gma;
 mod bosc_hash;
 mod bosc_memory;
 mod bosc_reads;
@@ -23,6 +24,7 @@ pub(crate) const ALL: &[Experiment] = &[
     bosc_tpcc::EXPERIMENT,
     bosc_reads::EXPERIMENT,
     bosc_recovery::EXPERIMENT,
+    bosc_gma::EXPERIMENT,
     bosc_hash::INSERT,
     bosc_hash::UPDATE,
     beluga_baseline::EXPERIMENT,

@@ -6,8 +6,9 @@ use upsweep::layers::device::{DeviceId, Geometry, MemoryDevices, Simulated};
 use crate::problem::Problem;
 
 /// The drives of the experiments, by their identifiers.
-const DRIVES: [(&str, &str); 2] = [
+const DRIVES: [(&str, &str); 3] = [
     ("caviar-black-1tb", include_str!("../../drives/caviar-black-1tb.toml")),
+    ("caviar-blue-1tb", include_str!("../../drives/caviar-blue-1tb.toml")),
     ("dtla307030", include_str!("../../drives/dtla307030.toml")),
 ];
 

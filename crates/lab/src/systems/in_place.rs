@@ -26,12 +26,16 @@ pub(crate) enum Access {
     Put(u64, u64),
     /// Looks for the value of a key.
     Get(u64),
+    /// Adds 1 to the values of so many neighbouring keys, from this one on. All are in one page,
+    /// and all but the first have to be there.
+    Count(u64, u64),
 }
 
 impl Access {
-    fn key(self) -> u64 {
+    /// The key.
+    pub(crate) fn key(self) -> u64 {
         match self {
-            Self::Put(key, _) | Self::Get(key) => key,
+            Self::Put(key, _) | Self::Get(key) | Self::Count(key, _) => key,
         }
     }
 }
@@ -169,6 +173,14 @@ impl<S: Shape> InPlace<S> {
                         }
                         (Access::Put(_, value), _) if is_there || can_hold => {
                             page.put(key, value);
+                            *is_changed = true;
+                            self.under_way -= 1;
+                            return io.finish(operation.end(None));
+                        }
+                        (Access::Count(first, count), _) if is_there || can_hold => {
+                            for key in first..first + count {
+                                page.put(key, page.get(key).unwrap_or(0).wrapping_add(1));
+                            }
                             *is_changed = true;
                             self.under_way -= 1;
                             return io.finish(operation.end(None));
@@ -330,13 +342,19 @@ mod tests {
                 if !busy.insert(key) {
                     continue;
                 }
-                let access = match random.percent(70) {
-                    true => Access::Put(key, random.word()),
-                    false => Access::Get(key),
+                let access = match random.below(10) {
+                    0..6 => Access::Put(key, random.word()),
+                    6 => Access::Count(key, 1),
+                    _ => Access::Get(key),
                 };
                 let expected = match access {
                     Access::Put(key, value) => oracle.insert(key, value).and(None),
                     Access::Get(key) => oracle.get(&key).copied(),
+                    Access::Count(key, _) => {
+                        let value = oracle.entry(key).or_insert(0);
+                        *value = value.wrapping_add(1);
+                        None
+                    }
                 };
                 under_way.insert(number, (key, expected));
                 system.submit(number, access);

@@ -25,6 +25,8 @@ use super::pages::Records;
 use super::{Finished, System, Traffic};
 use crate::problem::Problem;
 
+mod counts;
+
 /// Bytes of a key.
 const KEY_BYTES: u64 = 8;
 /// Workers that apply updates.
@@ -350,6 +352,10 @@ impl Store {
                     Err(error) => return Err(problem("an update")(error)),
                 }
             }
+            Access::Count(first, cells) => match self.count_cells(first, cells)? {
+                Some(seq) => self.logged.push_back((seq, number, begun_us)),
+                None => return Ok(false),
+            },
             Access::Get(key) => {
                 let wanted = Wanted::Point(key.to_be_bytes().to_vec());
                 match self.core.view(self.space, wanted).map_err(problem("a read"))? {
