@@ -8,6 +8,7 @@ mod beluga_offsets;
 mod beluga_records;
 mod bosc_gma;
 mod bosc_hash;
+mod bosc_mariner;
 mod bosc_memory;
 mod bosc_reads;
 mod bosc_recovery;
@@ -25,6 +26,7 @@ pub(crate) const ALL: &[Experiment] = &[
     bosc_reads::EXPERIMENT,
     bosc_recovery::EXPERIMENT,
     bosc_gma::EXPERIMENT,
+    bosc_mariner::EXPERIMENT,
     bosc_hash::INSERT,
     bosc_hash::UPDATE,
     beluga_baseline::EXPERIMENT,

@@ -7,6 +7,7 @@
 //! | module | content |
 //! |---|---|
 //! | `banks` | simulated devices |
+//! | `combined` | systems that are made of others |
 //! | `load` | callers, and what they see |
 //! | `log` | Upsweep's log, on drives of its own |
 //! | `loggers` | appending through a file system, and to a raw device |
@@ -17,6 +18,7 @@
 //! | `store` | the engine of the product |
 
 pub(crate) mod banks;
+pub(crate) mod combined;
 pub(crate) mod in_place;
 pub(crate) mod load;
 pub(crate) mod log;
