@@ -29,7 +29,8 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    fn key(self) -> u64 {
+    /// The key.
+    pub(crate) fn key(self) -> u64 {
         match self {
             Self::Put(key, _) | Self::Get(key) => key,
         }
