@@ -131,7 +131,7 @@ fn run(
     contenders.extend(upsweep(&swept));
     let mut outcome = sweep.run(&contenders, progress)?;
     outcome.setup("table", "10 GB of records of 16 bytes in 20 GB of pages of 4 KB");
-    outcome.setup("table and memory of Upsweep", format!("one part in {} of both", part));
+    outcome.setup("table and memory of Upsweep", format!("one part in {part} of both"));
     outcome
         .caveat(&[], "In the dissertation a bucket is a file of unknown size; here it is a page.");
     outcome.caveat(&[], MEMORY_BESIDES);

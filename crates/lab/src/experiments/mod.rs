@@ -10,6 +10,7 @@ mod bosc_hash;
 mod bosc_memory;
 mod bosc_reads;
 mod bosc_recovery;
+mod bosc_sensitivity;
 mod dense;
 mod indexes;
 
@@ -19,6 +20,11 @@ use crate::experiment::Experiment;
 pub(crate) const ALL: &[Experiment] = &[
     bosc_memory::INSERT,
     bosc_memory::UPDATE,
+    bosc_sensitivity::LEAF_SIZE,
+    bosc_sensitivity::RECORD_SIZE,
+    bosc_sensitivity::RECORD_AND_LEAF_SIZE,
+    bosc_sensitivity::INDEX_SIZE,
+    bosc_sensitivity::MEMORY,
     bosc_reads::EXPERIMENT,
     bosc_recovery::EXPERIMENT,
     bosc_hash::INSERT,

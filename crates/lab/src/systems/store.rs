@@ -159,7 +159,7 @@ impl Store {
         Ok(())
     }
 
-    /// Makes changes until those that wait take so much of the memory for them, in per cent, and all
+    /// Makes changes until those that wait take so much of their memory, in per cent, and all
     /// are durable.
     ///
     /// # Errors
