@@ -13,7 +13,8 @@ use crate::systems::banks;
 use crate::systems::in_place::{Access, InPlace, Sizes};
 use crate::systems::load::{Load, Seen};
 use crate::systems::pages::{Leaves, Records};
-use crate::systems::store::{Plan, Store};
+use crate::systems::plan::{Memory, Plan};
+use crate::systems::store::Store;
 
 const PAPER: &str = "bosc-table-2";
 const SIZING: &str = "bosc-gma-sizing";
@@ -104,10 +105,11 @@ fn upsweep(threads: usize, times_memory: u64, scale: &Scale) -> Result<Seen, Pro
     let plan = Plan {
         data_devices: DATA_DISKS,
         log_bytes: 16 * memory_bytes,
-        memory_bytes: memory_bytes as usize,
+        memory: Memory::Whole(memory_bytes),
         record_bytes: 16,
         fill_percent: 100,
         processor_us: PROCESSOR_US,
+        ..Plan::TABLE
     };
     let bytes = times_memory * memory_bytes;
     let disks = banks::drives(DRIVE, DATA_DISKS + 1, None, scale.seed)?;

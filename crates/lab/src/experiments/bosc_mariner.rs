@@ -1,6 +1,6 @@
 //! The map of a continuous data protection system, updated for every version that it logs.
 
-use super::indexes::{Changes, DATA_DISKS, FILL_TENTHS, ORDERING, PROCESSOR_US, Vanilla};
+use super::indexes::{Changes, DATA_DISKS, DISKS, FILL_TENTHS, ORDERING, PROCESSOR_US, Vanilla};
 use crate::claims::{Better, Binding, Measure};
 use crate::experiment::{Experiment, Scale};
 use crate::numbers::short;
@@ -12,8 +12,9 @@ use crate::systems::combined::{Both, Paced};
 use crate::systems::load::{Load, Seen};
 use crate::systems::loggers::{Append, FILE_SYSTEM, FileAppend};
 use crate::systems::pages::{Leaves, Records};
+use crate::systems::plan::{Memory, Plan};
 use crate::systems::queued::{PER_PAGE, Queued, Sizes, Update};
-use crate::systems::store::{Plan, Store};
+use crate::systems::store::Store;
 use crate::systems::trail::Trail;
 use crate::systems::{Bench, System};
 
@@ -120,8 +121,9 @@ impl Map {
                     record_bytes: ENTRY_BYTES,
                     memory_mb: MEMORY_BYTES >> 20,
                     are_changed: true,
+                    disks: DISKS,
                 };
-                let both = Both::new(versions, vanilla.system(scale.seed)?)?;
+                let both = Both::new(versions, vanilla.make(scale.seed)?)?;
                 let mut next = next(1);
                 paced(both, interval_us, few, || (version, next()))
             }
@@ -144,10 +146,11 @@ impl Map {
                 let plan = Plan {
                     data_devices: DATA_DISKS,
                     log_bytes: 4 * MEMORY_BYTES,
-                    memory_bytes: (MEMORY_BYTES / shrunk) as usize,
+                    memory: Memory::Whole((MEMORY_BYTES / shrunk)),
                     record_bytes: ENTRY_BYTES,
                     fill_percent: 10 * FILL_TENTHS as u32,
                     processor_us: PROCESSOR_US,
+                    ..Plan::TABLE
                 };
                 let store = Store::create(plan, records(shrunk), index_disks()?)?;
                 let mut next = next(shrunk);

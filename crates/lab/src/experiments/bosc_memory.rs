@@ -1,11 +1,15 @@
 //! Random inserts into a tree, and random updates of it, with more and more memory.
 
-use super::indexes::{Changes, Published, Sweep, Vanilla, shrunk, tree, upsweep, vanilla};
+use super::indexes::{
+    Changes, DISKS, Published, SHRUNK_CAVEAT, Sweep, Upsweep, Vanilla, records_of, shrunk, tree,
+    upsweep, vanilla,
+};
 use crate::claims::{Better, Binding, Measure};
 use crate::experiment::{Experiment, Scale};
 use crate::outcome::Outcome;
 use crate::problem::Problem;
 use crate::progress::Progress;
+use crate::systems::plan::Memory;
 
 const INDEX_GB: u64 = 16;
 const LEAF_BYTES: u64 = 64 << 10;
@@ -74,11 +78,6 @@ pub(super) const UPDATE: Experiment = Experiment {
     run: |scale, progress| run(Changes::Update, None, scale, progress),
 };
 
-const SHRUNK_CAVEAT: &str = "\
-    The blocks of Upsweep are real, so that its index and its memory are smaller than those of the \
-    vanilla tree, in the same proportion. What bounds it is that proportion and the bandwidth of \
-    the disks, of which it uses only the outer tracks.";
-
 fn run(
     changes: Changes,
     published: Option<Published>,
@@ -99,12 +98,19 @@ fn run(
             record_bytes: RECORD_BYTES,
             memory_mb,
             are_changed: true,
+            disks: DISKS,
         };
         store.measure(load, scale.seed, changes.random(records, scale.seed))
     };
+    let swept = |memory_mb, callers| {
+        let records = records_of((INDEX_GB << 30) / shrunk(scale), RECORD_BYTES);
+        let memory = Memory::Whole((memory_mb << 20) / shrunk(scale));
+        let store = Upsweep::table(records, RECORD_BYTES, memory);
+        store.measure(callers, scale, changes.random(records, scale.seed))
+    };
     let sweep = Sweep { title, changes, memory_mb, published };
     let mut contenders = vanilla(measured, &in_place);
-    contenders.extend(upsweep((INDEX_GB, RECORD_BYTES), changes, scale));
+    contenders.extend(upsweep(&swept));
     let mut outcome = sweep.run(&contenders, progress)?;
     outcome.setup("index", "16 GB, leaves of 64 KB, seven tenths full of records of 64 bytes");
     outcome.setup("index and memory of Upsweep", format!("one part in {} of both", shrunk(scale)));

@@ -8,10 +8,11 @@ use crate::outcome::{Axis, Column, Curve, Figure, Outcome, Table};
 use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::systems::banks;
-use crate::systems::store::{Plan, Restart, Store};
+use crate::systems::plan::{Kind, Memory, Plan};
+use crate::systems::store::{Restart, Store};
 
 const INDEX_BYTES: u64 = 1 << 30;
-const MEMORY_BYTES: usize = 64 << 20;
+const MEMORY_BYTES: u64 = 64 << 20;
 const RECORD_BYTES: u64 = 16;
 const DATA_DISKS: u16 = 4;
 /// Processor time of an update, when it is made and when it is replayed.
@@ -95,9 +96,13 @@ fn measure(rate: u64, seed: u64) -> Result<Restart, Problem> {
     let disks = banks::drives("dtla307030", DATA_DISKS + 1, Some(ORDERING), seed)?;
     let records = records_of(INDEX_BYTES, RECORD_BYTES);
     let plan = Plan {
+        kind: Kind::Table,
         data_devices: DATA_DISKS,
         log_bytes: 1 << 30,
-        memory_bytes: MEMORY_BYTES,
+        memory: Memory::Whole(MEMORY_BYTES),
+        block_bytes: None,
+        sweeps_always: true,
+        spills: true,
         record_bytes: RECORD_BYTES,
         fill_percent: 70,
         processor_us: PROCESSOR_US,

@@ -13,8 +13,9 @@ use crate::systems::in_place::{self, Access, InPlace};
 use crate::systems::load::{Load, Seen};
 use crate::systems::loggers::{Append, FILE_SYSTEM, FileAppend};
 use crate::systems::pages::{Leaves, Shape};
+use crate::systems::plan::{Memory, Plan};
 use crate::systems::queued::{self, PER_PAGE, Queued, Queues, Update};
-use crate::systems::store::{Plan, Store};
+use crate::systems::store::Store;
 use crate::systems::trail::Trail;
 use crate::systems::{Bench, Model};
 use crate::workloads::tpcc::{Layout, RECORD_BYTES, TpcC};
@@ -223,10 +224,11 @@ impl Case {
         let plan = Plan {
             data_devices: DATA_DISKS,
             log_bytes: 4 * memory_bytes,
-            memory_bytes: memory_bytes as usize,
+            memory: Memory::Whole(memory_bytes),
             record_bytes: RECORD_BYTES,
             fill_percent: 10 * FILL_TENTHS as u32,
             processor_us: PROCESSOR_US,
+            ..Plan::TABLE
         };
         Store::create(plan, layout.records(), disks)
     }

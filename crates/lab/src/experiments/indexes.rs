@@ -14,12 +14,13 @@ use crate::systems::banks::{self, Ordering};
 use crate::systems::in_place::{Access, InPlace, Sizes};
 use crate::systems::load::{Load, Seen};
 use crate::systems::pages::{Leaves, Records, Shape};
-use crate::systems::store::{Plan, Store};
+use crate::systems::plan::{Kind, Memory, Plan};
+use crate::systems::store::Store;
 
-/// Data disks of a vanilla store.
+/// Data disks of a vanilla store, unless it is to have as many as Upsweep.
 pub(super) const DISKS: u16 = 5;
 /// How many callers have an operation under way.
-const CALLERS: [usize; 3] = [1, 16, 64];
+pub(super) const CALLERS: [usize; 3] = [1, 16, 64];
 /// How much of a leaf is filled initially, of ten.
 pub(super) const FILL_TENTHS: u64 = 7;
 /// Processor time of an operation.
@@ -39,6 +40,8 @@ pub(super) struct Vanilla<S> {
     pub(super) memory_mb: u64,
     /// Whether the pages that are in the cache at first were changed.
     pub(super) are_changed: bool,
+    /// Its disks.
+    pub(super) disks: u16,
 }
 
 impl<S: Shape> Vanilla<S> {
@@ -49,32 +52,37 @@ impl<S: Shape> Vanilla<S> {
         seed: u64,
         next: impl FnMut() -> Access,
     ) -> Result<Seen, Problem> {
-        load.run(&mut self.system(seed)?, next)
+        load.run(&mut self.make(seed)?, next)
     }
 
-    /// It, with a full cache.
-    pub(super) fn system(self, seed: u64) -> Result<Bench<InPlace<S>>, Problem> {
-        let Self { shape, page_bytes, record_bytes, memory_mb, are_changed } = self;
+    /// Makes it, with a full cache.
+    pub(super) fn make(self, seed: u64) -> Result<Bench<InPlace<S>>, Problem> {
+        let Self { shape, page_bytes, record_bytes, memory_mb, are_changed, disks } = self;
         let sizes = Sizes {
             page_bytes,
             records_max: page_bytes / record_bytes,
             frames: ((memory_mb << 20) / page_bytes) as usize,
-            devices: DISKS,
+            devices: disks,
         };
         let pages = shape.pages();
         let mut random = Random::new(seed, "pages in the cache");
         let numbers = std::iter::repeat_with(|| random.below(pages));
         let mut store = InPlace::new(shape, sizes);
         store.fill(numbers.take(8 * sizes.frames), are_changed);
-        let disks = banks::drives("dtla307030", DISKS, Some(ORDERING), seed)?;
+        let disks = banks::drives("dtla307030", disks, Some(ORDERING), seed)?;
         Ok(Bench::new(store, disks, PROCESSOR_US))
     }
 }
 
-/// A tree of so many bytes in leaves, and its records.
+/// A tree of so many GB in leaves, and its records.
 pub(super) fn tree(index_gb: u64, leaf_bytes: u64, record_bytes: u64) -> (Leaves, Records) {
+    tree_of(index_gb << 30, leaf_bytes, record_bytes)
+}
+
+/// A tree of so many bytes in leaves, and its records.
+pub(super) fn tree_of(index_bytes: u64, leaf_bytes: u64, record_bytes: u64) -> (Leaves, Records) {
     let per_leaf = leaf_bytes / record_bytes * FILL_TENTHS / 10;
-    let leaves = (index_gb << 30) / leaf_bytes;
+    let leaves = index_bytes / leaf_bytes;
     // Far enough apart that random keys hardly meet a record or each other.
     let records = Records { count: leaves * per_leaf, stride: 1 << 30 };
     (Leaves::new(records, per_leaf), records)
@@ -114,13 +122,16 @@ impl Changes {
 /// Data disks of Upsweep; one more holds the log.
 pub(super) const DATA_DISKS: u16 = 4;
 /// How many callers of Upsweep have an update under way.
-const UPSWEEP_CALLERS: [usize; 2] = [64, 16_384];
+pub(super) const UPSWEEP_CALLERS: [usize; 2] = [64, 16_384];
 /// By how much the store and the memory of Upsweep are smaller, as its content is real: in a quick
 /// run, and in a full run.
 const SHRUNK: (u64, u64) = (64, 16);
-/// Bytes of memory for each update of a phase, in a quick run and in a full run: so many updates
-/// are more than it holds, in a full run several times more.
-const MEMORY_PER_UPDATE: (u64, u64) = (64, 16);
+/// How many times as many bytes of records as it has memory are changed in a phase, in a quick run
+/// and in a full run: so many updates are more than it holds.
+const PHASE: (u64, u64) = (1, 4);
+/// Changes by each caller in a phase, at most: so few callers that this is less never fill the
+/// memory, and their rate is the same from the beginning.
+const CHANGES_OF_CALLER: u64 = 1000;
 
 /// By how much Upsweep is smaller at this scale.
 pub(super) fn shrunk(scale: &Scale) -> u64 {
@@ -132,33 +143,83 @@ pub(super) fn records_of(index_bytes: u64, record_bytes: u64) -> Records {
     Records { count: index_bytes / record_bytes * FILL_TENTHS / 10, stride: 1 << 30 }
 }
 
-/// Upsweep with every number of callers, under changes of an index of so many GB and records of so
-/// many bytes.
+/// The product's engine, on as many data disks as the paper has and one for the log.
+#[derive(Clone, Copy)]
+pub(super) struct Upsweep {
+    /// In which order it has its records.
+    pub(super) kind: Kind,
+    /// Its records.
+    pub(super) records: Records,
+    /// Bytes of a record.
+    pub(super) record_bytes: u64,
+    /// Its memory.
+    pub(super) memory: Memory,
+    /// Bytes of a block; `None`: as production chooses them.
+    pub(super) block_bytes: Option<u32>,
+    /// How full the blocks are initially, in per cent.
+    pub(super) fill_percent: u32,
+    /// Whether updates are swept as soon as they wait.
+    pub(super) sweeps_always: bool,
+    /// Whether updates may be spilled.
+    pub(super) spills: bool,
+}
+
+impl Upsweep {
+    /// A table of these records in blocks that are filled as vanilla leaves.
+    pub(super) fn table(records: Records, record_bytes: u64, memory: Memory) -> Self {
+        Self {
+            kind: Kind::Table,
+            records,
+            record_bytes,
+            memory,
+            block_bytes: None,
+            fill_percent: 10 * FILL_TENTHS as u32,
+            sweeps_always: true,
+            spills: true,
+        }
+    }
+
+    /// Makes it.
+    pub(super) fn make(self, seed: u64) -> Result<Store, Problem> {
+        let Self { kind, record_bytes, memory, block_bytes, fill_percent, .. } = self;
+        let disks = banks::drives("dtla307030", DATA_DISKS + 1, Some(ORDERING), seed)?;
+        let plan = Plan {
+            kind,
+            data_devices: DATA_DISKS,
+            log_bytes: 4 * memory.bytes().max(64 << 20),
+            memory,
+            block_bytes,
+            sweeps_always: self.sweeps_always,
+            spills: self.spills,
+            record_bytes,
+            fill_percent,
+            processor_us: PROCESSOR_US,
+        };
+        Store::create(plan, self.records, disks)
+    }
+
+    /// Measures it under changes, once it has taken more of them than its memory has room for.
+    pub(super) fn measure(
+        self,
+        callers: usize,
+        scale: &Scale,
+        next: impl FnMut() -> Access,
+    ) -> Result<Seen, Problem> {
+        let phase = scale.pick(PHASE.0, PHASE.1) * self.memory.bytes() / self.record_bytes;
+        let phase = phase.min(callers as u64 * CHANGES_OF_CALLER);
+        let load = Load { callers, warm_up: phase, measured: phase };
+        load.run(&mut self.make(scale.seed)?, next)
+    }
+}
+
+/// Upsweep with every number of callers; `measure` gets megabytes of memory and the callers.
 pub(super) fn upsweep<'a>(
-    (index_gb, record_bytes): (u64, u64),
-    changes: Changes,
-    scale: &'a Scale,
+    measure: &'a (impl Fn(u64, usize) -> Result<Seen, Problem> + Sync),
 ) -> Vec<Contender<'a>> {
     let contender = |callers: usize| Contender {
         store: "Upsweep",
         name: format!("Upsweep, {callers} callers"),
-        measure: Box::new(move |memory_mb| {
-            let memory_bytes = (memory_mb << 20) / shrunk(scale);
-            let records = records_of((index_gb << 30) / shrunk(scale), record_bytes);
-            let disks = banks::drives("dtla307030", DATA_DISKS + 1, Some(ORDERING), scale.seed)?;
-            let plan = Plan {
-                data_devices: DATA_DISKS,
-                log_bytes: 4 * memory_bytes.max(64 << 20),
-                memory_bytes: memory_bytes as usize,
-                record_bytes,
-                fill_percent: 10 * FILL_TENTHS as u32,
-                processor_us: PROCESSOR_US,
-            };
-            let phase = memory_bytes / scale.pick(MEMORY_PER_UPDATE.0, MEMORY_PER_UPDATE.1);
-            let load = Load { callers, warm_up: phase, measured: phase };
-            let mut store = Store::create(plan, records, disks)?;
-            load.run(&mut store, changes.random(records, scale.seed))
-        }),
+        measure: Box::new(move |memory_mb| measure(memory_mb, callers)),
     };
     UPSWEEP_CALLERS.map(contender).into()
 }
@@ -318,6 +379,12 @@ fn best(store: &str, contenders: &[Contender<'_>], seen: &[Seen]) -> f64 {
 const CALLERS_OPEN: &str = "\
     The paper does not say how many callers there are, nor how requests are ordered, on which the \
     rate of the vanilla store depends. The best rate of all numbers of callers is compared.";
-const NOT_DURABLE: &str = "\
+/// What is to be said of each vanilla store.
+pub(super) const NOT_DURABLE: &str = "\
     A change of the vanilla store has ended when its page in memory is changed. Nothing is \
     logged, so that all costs of durability are spared.";
+/// What is to be said where Upsweep is smaller than a vanilla store.
+pub(super) const SHRUNK_CAVEAT: &str = "\
+    The blocks of Upsweep are real, so that what it holds and its memory are smaller than those of \
+    the vanilla store, in the same proportion. What bounds it is that proportion and the bandwidth \
+    of the disks, of which it uses only the outer tracks.";

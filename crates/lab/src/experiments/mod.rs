@@ -12,6 +12,7 @@ mod bosc_mariner;
 mod bosc_memory;
 mod bosc_reads;
 mod bosc_recovery;
+mod bosc_sensitivity;
 mod bosc_tpcc;
 mod dense;
 mod indexes;
@@ -23,6 +24,11 @@ pub(crate) const ALL: &[Experiment] = &[
     bosc_memory::INSERT,
     bosc_memory::UPDATE,
     bosc_tpcc::EXPERIMENT,
+    bosc_sensitivity::LEAF_SIZE,
+    bosc_sensitivity::RECORD_SIZE,
+    bosc_sensitivity::RECORD_AND_LEAF_SIZE,
+    bosc_sensitivity::INDEX_SIZE,
+    bosc_sensitivity::MEMORY,
     bosc_reads::EXPERIMENT,
     bosc_recovery::EXPERIMENT,
     bosc_gma::EXPERIMENT,

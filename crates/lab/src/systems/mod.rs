@@ -7,23 +7,29 @@
 //! | module | content |
 //! |---|---|
 //! | `banks` | simulated devices |
+//! | `buckets` | buckets of a hash table, filled in advance |
 //! | `combined` | systems that are made of others |
+//! | `fed` | a system that changes steadily while callers use it |
 //! | `load` | callers, and what they see |
 //! | `log` | Upsweep's log, on drives of its own |
 //! | `loggers` | appending through a file system, and to a raw device |
 //! | `pages` | pages of records, as leaves of a tree and as buckets of a hash table |
 //! | `in_place` | updating pages in place through a cache |
+//! | `plan` | what a store of the product's engine is to be |
 //! | `queued` | trees with a log, and with one queue or a queue for each page |
 //! | `trail` | logging where the head is |
 //! | `store` | the engine of the product |
 
 pub(crate) mod banks;
+mod buckets;
 pub(crate) mod combined;
+pub(crate) mod fed;
 pub(crate) mod in_place;
 pub(crate) mod load;
 pub(crate) mod log;
 pub(crate) mod loggers;
 pub(crate) mod pages;
+pub(crate) mod plan;
 pub(crate) mod queued;
 pub(crate) mod store;
 pub(crate) mod trail;

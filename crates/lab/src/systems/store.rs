@@ -7,21 +7,26 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use upsweep::SpaceId;
-use upsweep::layers::device::{Completion, DeviceId, Operation, Request, Simulated};
-use upsweep::layers::engine::policy::{self, Options, Scale, Shape};
+use upsweep::layers::device::{Completion, Operation, Request, Simulated};
 use upsweep::layers::engine::registry::{Modifiers, PUT};
 use upsweep::layers::engine::{
-    self, Accept, Access as OpenFor, Actions, Chunk, Config, Core, Job, JobOutput, LoadTarget,
-    LoadedBlock, LoggedUpdate, RunId, View, ViewId, ViewPoll, Wanted,
+    self, Accept, Access as OpenFor, Actions, Chunk, Core, Job, JobOutput, LoadTarget, LoadedBlock,
+    LoggedUpdate, RunId, View, ViewId, ViewPoll, Wanted,
 };
-use upsweep::layers::log::{LogRegion, Seq, Urgency};
+use upsweep::layers::log::{Seq, Urgency};
 use upsweep::layers::runtime::BlockLimits;
 use upsweep::layers::structures;
-use upsweep::layers::structures::table::{ByKey, LoadOptions, Lookup, TableLoader, get};
+use upsweep::layers::structures::hash::{ByHash, HASH_FORMAT};
+use upsweep::layers::structures::table::{
+    ByKey, LoadOptions, Lookup, TABLE_FORMAT, TableLoader, get,
+};
 use upsweep::{Error, ValueKind, ValueRef};
+use upsweep_sim::random::mix;
 
+use super::buckets::BucketLoader;
 use super::in_place::Access;
 use super::pages::Records;
+use super::plan::{Kind, Plan, config};
 use super::{Finished, System, Traffic};
 use crate::problem::Problem;
 
@@ -42,22 +47,9 @@ const IDLE_STEP_US: u64 = 1_000;
 /// Steps without anything under way after which nothing will happen any more.
 const IDLE_STEPS_MAX: u64 = 1_000_000;
 
-/// What a store is to be.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
-    /// Devices of the bank that hold data: the first ones. The others hold the log.
-    pub(crate) data_devices: u16,
-    /// Bytes of the log on each of its devices.
-    pub(crate) log_bytes: u64,
-    /// The memory of the store.
-    pub(crate) memory_bytes: usize,
-    /// Bytes of a record, key and value: 16 at least.
-    pub(crate) record_bytes: u64,
-    /// How full the blocks are initially, in per cent.
-    pub(crate) fill_percent: u32,
-    /// Processor time of an operation.
-    pub(crate) processor_us: u64,
-}
+/// Changes that are made at a time to fill the queues, and in a second.
+const FILL_CHANGES: usize = 1000;
+const FILL_PER_SECOND: u64 = 20_000;
 
 /// An open after a crash.
 #[derive(Clone, Copy, Debug)]
@@ -93,26 +85,22 @@ pub(crate) struct Store {
     finished: Vec<Finished>,
 }
 
-fn problem(what: &str) -> impl Fn(Error) -> Problem + '_ {
-    move |error| Problem::Simulation(format!("{what}: {error}"))
+/// A value that begins with a word and, as most real ones, cannot be shortened: queues leave out
+/// zeros at the end.
+fn fill(value: &mut [u8], word: u64) {
+    for (place, bytes) in (0..).zip(value.chunks_mut(size_of::<u64>())) {
+        let word = if place == 0 { word } else { mix(word ^ place) };
+        bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
+    }
 }
 
-fn config(plan: &Plan, devices: &dyn Simulated) -> Config {
-    let log_regions: Vec<_> = (plan.data_devices..devices.count())
-        .map(|device| LogRegion { device: DeviceId(device), offset: 4096, bytes: plan.log_bytes })
-        .collect();
-    let rings: Vec<u64> = log_regions.iter().map(|region| region.bytes).collect();
-    let shape = Shape {
-        store: *b"upsweep-lab-0001",
-        data_devices: plan.data_devices,
-        rotates: true,
-        block_bytes: policy::block_bytes(true, None, &Scale::FULL),
-        log_segment_bytes: policy::log_segment_bytes(&rings, &Scale::FULL),
-        log_page_bytes: 512,
-        log_regions,
-    };
-    let options = Options { memory_bytes: plan.memory_bytes, ..Options::default() };
-    policy::configure(&shape, &options, &Scale::FULL)
+/// Changes that wait for their blocks.
+fn waiting(core: &Core) -> u64 {
+    core.waiting_entries() + core.spilled_entries()
+}
+
+fn problem(what: &str) -> impl Fn(Error) -> Problem + '_ {
+    move |error| Problem::Simulation(format!("{what}: {error}"))
 }
 
 impl Store {
@@ -125,7 +113,8 @@ impl Store {
         records: Records,
         devices: Box<dyn Simulated>,
     ) -> Result<Self, Problem> {
-        let mut store = Self::empty(plan, config(&plan, &*devices), devices)?;
+        let config = config(&plan, records, &*devices);
+        let mut store = Self::empty(plan, config, devices)?;
         store.load(records)?;
         Ok(store)
     }
@@ -177,6 +166,26 @@ impl Store {
         Ok(())
     }
 
+    /// Makes changes until those that wait take so much of their memory, in per cent, and all
+    /// are durable.
+    ///
+    /// # Errors
+    /// [`Problem::Simulation`] if the engine did something wrong.
+    pub(crate) fn fill_queues(
+        &mut self,
+        percent: u32,
+        mut next: impl FnMut() -> Access,
+    ) -> Result<(), Problem> {
+        while self.core.queue_fill_percent() < percent {
+            let changes = std::iter::repeat_with(&mut next).take(FILL_CHANGES);
+            self.feed(FILL_PER_SECOND, changes)?;
+        }
+        while !(self.arriving.is_empty() && self.refused.is_empty() && self.logged.is_empty()) {
+            self.step()?;
+        }
+        Ok(())
+    }
+
     /// Stops the process without warning, and opens the store again.
     ///
     /// # Errors
@@ -195,21 +204,32 @@ impl Store {
             return Err(Problem::Simulation("a durable change was lost".into()));
         }
         let open_us = self.devices.now_us() - from_us;
-        let waiting = core.waiting_entries() + core.spilled_entries();
+        let waiting = waiting(&core);
         Ok(Restart { waiting, replayed, open_us })
     }
 
     fn load(&mut self, records: Records) -> Result<(), Problem> {
-        self.make("table", true)?;
+        let format = match self.plan.kind {
+            Kind::Table => TABLE_FORMAT,
+            Kind::HashTable => HASH_FORMAT,
+        };
+        self.make(format, true)?;
         let limits = BlockLimits::of(&self.core);
         let value = vec![0; (self.plan.record_bytes - KEY_BYTES) as usize];
-        let record = |number: u64| {
-            let key = (number * records.stride).to_be_bytes();
-            Ok((key, ValueRef { kind: ValueKind::Bytes, bytes: value.as_slice() }))
-        };
-        let options = LoadOptions::default().fill_percent(self.plan.fill_percent);
-        let blocks = TableLoader::new((0..records.count).map(record), limits, options);
-        self.fill(blocks.map_err(problem("loading"))?)
+        let keys = (0..records.count).map(|number| (number * records.stride).to_be_bytes());
+        let value = ValueRef { kind: ValueKind::Bytes, bytes: value.as_slice() };
+        let percent = self.plan.fill_percent;
+        match self.plan.kind {
+            Kind::Table => {
+                let options = LoadOptions::default().fill_percent(percent);
+                let blocks = TableLoader::new(keys.map(|key| Ok((key, value))), limits, options);
+                self.fill(blocks.map_err(problem("loading"))?)
+            }
+            Kind::HashTable => {
+                let blocks = BucketLoader::new(keys, value, limits, percent);
+                self.fill(blocks.map(Ok))
+            }
+        }
     }
 
     /// Makes the structure that the store has.
@@ -285,8 +305,15 @@ impl Store {
         self.advance_to(next, &mut finished)
     }
 
-    /// Pumps the core and carries out what it asks for.
+    /// Pumps the core, also for what finds room then.
     fn pump(&mut self) -> Result<(), Problem> {
+        while self.pump_once()? {}
+        Ok(())
+    }
+
+    /// Pumps the core and carries out what it asks for; returns whether it then took something that
+    /// had found no room before.
+    fn pump_once(&mut self) -> Result<bool, Problem> {
         let now_us = self.now_us();
         let mut actions = Actions::default();
         self.core.pump(now_us, &mut actions);
@@ -311,10 +338,7 @@ impl Store {
             let Some((_, number, begun_us)) = self.logged.pop_front() else { break };
             self.finished.push(Finished { number, begun_us, found: None });
         }
-        if actions.room {
-            self.retry()?;
-        }
-        Ok(())
+        if actions.room { self.retry() } else { Ok(false) }
     }
 
     fn count(&mut self, request: &Request) {
@@ -325,15 +349,17 @@ impl Store {
         }
     }
 
-    /// Offers again what found no room, in the order in which it came.
-    fn retry(&mut self) -> Result<(), Problem> {
+    /// Offers again what found no room, in the order in which it came; returns whether some of it
+    /// was taken.
+    fn retry(&mut self) -> Result<bool, Problem> {
+        let before = self.refused.len();
         while let Some((begun_us, number, access)) = self.refused.pop_front() {
             if !self.offer(begun_us, number, access)? {
                 self.refused.push_front((begun_us, number, access));
-                return Ok(());
+                break;
             }
         }
-        Ok(())
+        Ok(self.refused.len() < before)
     }
 
     /// Gives an operation to the engine; returns whether it took it.
@@ -342,7 +368,7 @@ impl Store {
             Access::Put(key, word) => {
                 let mut operand = vec![0; 1 + (self.plan.record_bytes - KEY_BYTES) as usize];
                 operand[0] = ValueKind::Bytes as u8;
-                operand[1..9].copy_from_slice(&word.to_le_bytes());
+                fill(&mut operand[1..], word);
                 let (key, space) = (key.to_be_bytes(), self.space);
                 let update = LoggedUpdate { space, modifier: PUT, key: &key, operand: &operand };
                 let now_us = self.now_us();
@@ -377,7 +403,11 @@ impl Store {
         let mut updates = view.updates();
         updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
         let body = view.image.as_ref().map(|image| image.body());
-        let found = get::<ByKey>(body, &updates, &self.modifiers, &key.to_be_bytes(), None);
+        let (key, modifiers) = (key.to_be_bytes(), &self.modifiers);
+        let found = match self.plan.kind {
+            Kind::Table => get::<ByKey>(body, &updates, modifiers, &key, None),
+            Kind::HashTable => get::<ByHash>(body, &updates, modifiers, &key, None),
+        };
         match found.map_err(Problem::Simulation)? {
             Lookup::Value { bytes, .. } => {
                 let word = bytes.first_chunk().map(|word| u64::from_le_bytes(*word));
@@ -448,16 +478,21 @@ impl System for Store {
 mod tests {
     use upsweep_sim::random::Random;
 
+    use super::super::banks;
+    use super::super::plan::Memory;
     use super::*;
-    use crate::systems::banks;
 
     const RECORDS: Records = Records { count: 20_000, stride: 1000 };
 
-    fn store() -> Store {
+    fn store(kind: Kind, memory: Memory, block_bytes: Option<u32>) -> Store {
         let plan = Plan {
+            kind,
             data_devices: 2,
             log_bytes: 64 << 20,
-            memory_bytes: 16 << 20,
+            memory,
+            block_bytes,
+            sweeps_always: true,
+            spills: true,
             record_bytes: 64,
             fill_percent: 70,
             processor_us: 5,
@@ -482,9 +517,9 @@ mod tests {
         found
     }
 
-    #[test]
-    fn look_ups_find_what_was_put() {
-        let (mut store, mut random) = (store(), Random::new(1, "store"));
+    fn look_ups_find_what_was_put(kind: Kind) {
+        let mut store = store(kind, Memory::Whole(16 << 20), None);
+        let mut random = Random::new(1, "store");
         let mut oracle = BTreeMap::new();
         let mut expected = Vec::new();
         let operations: Vec<Access> = (0..2000)
@@ -506,8 +541,55 @@ mod tests {
     }
 
     #[test]
+    fn look_ups_in_a_table_find_what_was_put() {
+        look_ups_find_what_was_put(Kind::Table);
+    }
+
+    #[test]
+    fn look_ups_in_a_hash_table_find_what_was_put() {
+        look_ups_find_what_was_put(Kind::HashTable);
+    }
+
+    #[test]
+    fn queues_have_the_memory_that_is_meant_for_them_whatever_the_size_of_blocks() {
+        for block_bytes in [4096, 64 << 10, 512 << 10] {
+            let store = store(Kind::Table, Memory::Queues(8 << 20), Some(block_bytes));
+            let limit_mb = store.core.queue_limit_bytes() as f64 / f64::from(1 << 20);
+            assert!((7.9..8.3).contains(&limit_mb), "{block_bytes}: {limit_mb}");
+            let blocks = store.core.directory_size().0 as u64;
+            let expected = store.plan.blocks(RECORDS, block_bytes);
+            assert!(blocks.abs_diff(expected) <= 2 + expected / 10, "{blocks}, {expected}");
+        }
+    }
+
+    #[test]
+    fn what_fills_the_queues_waits_while_nothing_is_swept() {
+        let mut store = store(Kind::Table, Memory::Whole(16 << 20), None);
+        store.plan.sweeps_always = false;
+        store = Store::create(store.plan, RECORDS, store.devices).expect("another store");
+        let mut random = Random::new(1, "changes");
+        let next = || Access::Put(random.below(RECORDS.count) * RECORDS.stride, 1);
+        store.fill_queues(20, next).expect("it works");
+        assert!((20..25).contains(&store.core.queue_fill_percent()));
+        let (before, from_us) = (waiting(&store.core), store.now_us());
+        assert!(before > 1000 && store.logged.is_empty(), "{before}");
+        perform(&mut store, &[Access::Get(1); 20]);
+        assert!(store.now_us() > from_us && waiting(&store.core) == before);
+    }
+
+    #[test]
+    fn a_waiting_change_takes_the_memory_of_its_record() {
+        let mut store = store(Kind::Table, Memory::Whole(16 << 20), None);
+        let mut random = Random::new(1, "changes");
+        let changes = std::iter::repeat_with(|| Access::Put(random.below(RECORDS.count) * 1000, 1));
+        store.feed(100_000, changes.take(2000)).expect("it works");
+        let each = store.core.queue_bytes() as f64 / store.core.waiting_entries() as f64;
+        assert!(each > 60.0, "{each}");
+    }
+
+    #[test]
     fn an_update_is_durable_after_a_turn_of_the_disk_or_two() {
-        let mut store = store();
+        let mut store = store(Kind::Table, Memory::Whole(16 << 20), None);
         let from_us = store.now_us();
         perform(&mut store, &[Access::Put(1, 1), Access::Put(2, 2), Access::Put(3, 3)]);
         let each_ms = (store.now_us() - from_us) as f64 / 3e3;
@@ -516,7 +598,7 @@ mod tests {
 
     #[test]
     fn what_waits_at_a_crash_is_replayed() {
-        let mut store = store();
+        let mut store = store(Kind::Table, Memory::Whole(16 << 20), None);
         let changes = (0..3000).map(|number| Access::Put(number * 7919, number));
         store.feed(100_000, changes).expect("it works");
         let restart = store.restart().expect("it opens");

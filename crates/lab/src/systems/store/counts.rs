@@ -9,6 +9,7 @@ use upsweep::layers::structures::modifiers::ADD_U64;
 
 use super::{Plan, Store, config, problem};
 use crate::problem::Problem;
+use crate::systems::pages::Records;
 
 /// The cells.
 const CELL: CellKind = CellKind::U32;
@@ -25,7 +26,8 @@ impl Store {
         runs: usize,
         devices: Box<dyn Simulated>,
     ) -> Result<Self, Problem> {
-        let mut config = config(&plan, &*devices);
+        let records = Records { count: counters, stride: 1 };
+        let mut config = config(&plan, records, &*devices);
         config.runs_in_flight_max = runs;
         let mut store = Self::empty(plan, config, devices)?;
         store.make(&format!("array:{CELL}"), false)?;
@@ -68,6 +70,7 @@ mod tests {
     use super::super::super::banks;
     use super::super::super::in_place::Access;
     use super::super::super::load::Load;
+    use super::super::super::plan::Memory;
     use super::*;
 
     #[test]
@@ -75,10 +78,11 @@ mod tests {
         let plan = Plan {
             data_devices: 2,
             log_bytes: 64 << 20,
-            memory_bytes: 16 << 20,
+            memory: Memory::Whole(16 << 20),
             record_bytes: 16,
             fill_percent: 70,
             processor_us: 5,
+            ..Plan::TABLE
         };
         let (counters, mut random) = (4_000_000, Random::new(1, "counters"));
         let disks = banks::drives("dtla307030", 3, None, 1).expect("drives");

@@ -1,0 +1,134 @@
+//! What a store of the product's engine is to be, and the configuration that follows: the one that
+//! production computes, except where a plan says otherwise.
+
+use upsweep::layers::device::{DeviceId, Simulated};
+use upsweep::layers::engine::policy::{self, CACHE_PART, Options, Scale, Shape};
+use upsweep::layers::engine::{Config, Spilling};
+use upsweep::layers::log::LogRegion;
+
+use super::pages::Records;
+
+/// Bytes that a record takes in a block besides its key and value, about.
+const RECORD_OVERHEAD_BYTES: u64 = 4;
+/// Memory of the directory for a block, about, in bytes.
+const DIRECTORY_BYTES_PER_BLOCK: u64 = 170;
+
+/// In which order a store has its records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// An ordered table.
+    Table,
+    /// A hash table.
+    HashTable,
+}
+
+/// The memory of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// So many bytes for everything, as an application gives it.
+    Whole(u64),
+    /// So many bytes for updates that wait, and besides these what everything else needs.
+    Queues(u64),
+    /// So many bytes for the cache of images, and what everything else gets beside such a cache.
+    Cache(u64),
+}
+
+impl Memory {
+    /// Its bytes, whatever they are for.
+    pub(crate) fn bytes(self) -> u64 {
+        match self {
+            Self::Whole(bytes) | Self::Queues(bytes) | Self::Cache(bytes) => bytes,
+        }
+    }
+}
+
+/// What a store is to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// In which order it has its records.
+    pub(crate) kind: Kind,
+    /// Devices of the bank that hold data: the first ones. The others hold the log.
+    pub(crate) data_devices: u16,
+    /// Bytes of the log on each of its devices.
+    pub(crate) log_bytes: u64,
+    /// The memory of the store.
+    pub(crate) memory: Memory,
+    /// Bytes of a block, however much memory the directory then takes; `None`: as production
+    /// chooses them.
+    pub(crate) block_bytes: Option<u32>,
+    /// Whether updates are swept as soon as they wait, as production does on drives; else only when
+    /// room is needed.
+    pub(crate) sweeps_always: bool,
+    /// Whether updates may be spilled to the data devices, as production does where it pays.
+    pub(crate) spills: bool,
+    /// Bytes of a record, key and value: 16 at least.
+    pub(crate) record_bytes: u64,
+    /// How full the blocks are initially, in per cent.
+    pub(crate) fill_percent: u32,
+    /// Processor time of an operation.
+    pub(crate) processor_us: u64,
+}
+
+/// The configuration of a store with these records on these devices.
+pub(super) fn config(plan: &Plan, records: Records, devices: &dyn Simulated) -> Config {
+    let log_regions: Vec<_> = (plan.data_devices..devices.count())
+        .map(|device| LogRegion { device: DeviceId(device), offset: 4096, bytes: plan.log_bytes })
+        .collect();
+    let rings: Vec<u64> = log_regions.iter().map(|region| region.bytes).collect();
+    let shape = Shape {
+        store: *b"upsweep-lab-0001",
+        data_devices: plan.data_devices,
+        rotates: true,
+        block_bytes: policy::block_bytes(true, plan.block_bytes, &Scale::FULL),
+        log_segment_bytes: policy::log_segment_bytes(&rings, &Scale::FULL),
+        log_page_bytes: 512,
+        log_regions,
+    };
+    let configured = |memory_bytes| {
+        let spilling = if plan.spills { Spilling::WhenItPays } else { Spilling::Never };
+        let options = Options { memory_bytes, spilling, ..Options::default() };
+        let mut config = policy::configure(&shape, &options, &Scale::FULL);
+        if plan.block_bytes.is_some() {
+            config.directory_percent = 100;
+        }
+        Config { sweep_always: plan.sweeps_always, ..config }
+    };
+    let blocks = plan.blocks(records, shape.block_bytes);
+    match plan.memory {
+        Memory::Whole(bytes) => configured(bytes as usize),
+        Memory::Cache(bytes) => configured(bytes as usize * CACHE_PART),
+        Memory::Queues(bytes) => {
+            let wanted = (bytes + blocks * DIRECTORY_BYTES_PER_BLOCK) as usize;
+            let (mut memory_bytes, mut lacks) = (0, wanted);
+            while lacks > 0 {
+                memory_bytes += lacks;
+                let config = configured(memory_bytes);
+                let least = config.memory_bytes_min().saturating_sub(memory_bytes);
+                lacks = least.max(wanted.saturating_sub(config.queue_bytes_max()));
+            }
+            configured(memory_bytes)
+        }
+    }
+}
+
+impl Plan {
+    /// A table whose blocks, sweep and spills are as production has them.
+    pub(crate) const TABLE: Self = Self {
+        kind: Kind::Table,
+        data_devices: 1,
+        log_bytes: 1 << 30,
+        memory: Memory::Whole(256 << 20),
+        block_bytes: None,
+        sweeps_always: true,
+        spills: true,
+        record_bytes: 16,
+        fill_percent: 70,
+        processor_us: 0,
+    };
+
+    /// Blocks that these records fill, about, if a block has so many bytes.
+    pub(super) fn blocks(&self, records: Records, block_bytes: u32) -> u64 {
+        let bytes = records.count * (self.record_bytes + RECORD_OVERHEAD_BYTES);
+        bytes * 100 / u64::from(self.fill_percent.max(1)) / u64::from(block_bytes)
+    }
+}
