@@ -48,7 +48,6 @@ pub(crate) enum Better {
     /// More than claimed.
     More,
     /// Less than claimed.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no claim about a latency is bound so far"))]
     Less,
     /// Neither.
     Neither,
