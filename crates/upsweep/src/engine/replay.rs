@@ -5,7 +5,6 @@
 //! space later. Between the two passes the places of all blocks are indexed and claimed.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 use super::block_format::{Routing, UpdateRef};
 use super::blocks::BlockId;
@@ -24,7 +23,7 @@ use super::index::Release;
 use super::queue::Waiting;
 use super::spill_segments::{self, Filter, SpillSegment};
 use crate::broken::{self, Fault};
-use crate::device::{self, Buffer, Devices};
+use crate::device::{self, Devices};
 use crate::error::{Damage, Error, Location};
 use crate::log::{BatchRecords, LogReader, RecordRef, Seq};
 
@@ -333,33 +332,32 @@ impl Core {
         device::read_in_order(devices, &ranges, |index, read| {
             let SpillSegment { record, seq, .. } = &*segments[index];
             let identity = spill_segments::identity(self.base.config.store, record);
-            let image = read.map_err(|error| error.to_string()).and_then(|buffer| {
-                let body = image_format::decode(&buffer, &identity)?;
-                Ok((buffer, body))
+            let buffer = read.ok();
+            let body = buffer.as_deref().and_then(|image| {
+                let body = image_format::decode(image, &identity).ok()?;
+                image.get(body)
             });
-            let filter = self.load_spill_segment(record, *seq, image, access)?;
+            let filter = self.load_spill_segment(record, *seq, body, access)?;
             let (record, seq) = (record.clone(), *seq);
             self.base.index.spill_segments.insert(SpillSegment { record, seq, filter });
             Ok(())
         })
     }
 
-    /// Counts the updates of a spill segment, given its image, and returns the filter of its keys;
-    /// none if its image cannot be read.
+    /// Counts the updates of a spill segment, and returns the filter of its keys; none if its
+    /// `body` could not be read.
     fn load_spill_segment(
         &mut self,
         record: &SpillSegmentRecord,
         seq: Seq,
-        image: Result<(Buffer, Range<usize>), String>,
+        body: Option<&[u8]>,
         access: Access,
     ) -> Result<Option<Filter>, Error> {
-        let waiting = image.as_ref().map_err(Clone::clone).and_then(|(buffer, body)| {
-            spill_segments::waiting_all(&buffer[body.clone()]).map_err(|error| error.to_string())
-        });
+        let waiting = body.and_then(|body| spill_segments::waiting_all(body).ok());
         match (self.base.index.missing_format_of(record.space, seq), waiting) {
             // The blocks that cover its keys cannot be determined.
             (Some(missing), _) if access == Access::ReadWrite => Err(missing),
-            (None, Ok(waiting)) => {
+            (None, Some(waiting)) => {
                 self.count_spilled(record, seq, &waiting, access)?;
                 let keys = waiting.iter().flat_map(Waiting::updates).map(|update| update.key);
                 let count = waiting.iter().map(Waiting::count).sum();
