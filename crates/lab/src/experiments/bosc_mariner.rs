@@ -146,7 +146,7 @@ impl Map {
                 let plan = Plan {
                     data_devices: DATA_DISKS,
                     log_bytes: 4 * MEMORY_BYTES,
-                    memory: Memory::Whole((MEMORY_BYTES / shrunk)),
+                    memory: Memory::Whole(MEMORY_BYTES / shrunk),
                     record_bytes: ENTRY_BYTES,
                     fill_percent: 10 * FILL_TENTHS as u32,
                     processor_us: PROCESSOR_US,

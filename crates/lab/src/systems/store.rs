@@ -10,8 +10,8 @@ use upsweep::SpaceId;
 use upsweep::layers::device::{Completion, Operation, Request, Simulated};
 use upsweep::layers::engine::registry::{Modifiers, PUT};
 use upsweep::layers::engine::{
-    self, Accept, Access as OpenFor, Actions, Chunk, Core, Job, JobOutput, LoadTarget, LoadedBlock,
-    LoggedUpdate, RunId, View, ViewId, ViewPoll, Wanted,
+    self, Accept, Access as OpenFor, Actions, Chunk, Config, Core, Job, JobOutput, LoadTarget,
+    LoadedBlock, LoggedUpdate, RunId, View, ViewId, ViewPoll, Wanted,
 };
 use upsweep::layers::log::{Seq, Urgency};
 use upsweep::layers::runtime::BlockLimits;
