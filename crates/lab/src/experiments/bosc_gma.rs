@@ -127,7 +127,7 @@ fn fingerprints(seen: &Seen) -> f64 {
 }
 
 fn run(scale: &Scale, progress: &Progress) -> Result<Outcome, Problem> {
-    let threads: Vec<usize> = scale.pick(vec![1, 4], vec![1, 2, 4, 10]);
+    let threads: Vec<usize> = scale.pick(vec![1, 4, 10], vec![1, 2, 4, 10]);
     let times: Vec<u64> = scale.pick(vec![1, 16], vec![1, 2, 8, 16]);
     // Threads, and by how much the array of Upsweep is larger than its memory.
     let both = |threads: &usize| [(*threads, None), (*threads, Some(TIMES_MEMORY))];
