@@ -191,7 +191,11 @@ pub(super) const LEAF_SIZE: Experiment = Experiment {
     method: METHOD,
     scaling: SCALING,
     papers: &["bosc-fig-4-leaf-size", "goals-leaf-size"],
-    bindings: &[bind("goals-leaf-size", RANDOM), bind("goals-leaf-size", CLUSTERED)],
+    bindings: &[
+        bind("goals-leaf-size", RANDOM),
+        bind("goals-leaf-size", CLUSTERED),
+        bind("goals-leaf-size", SEQUENTIAL),
+    ],
     run: |scale, progress| LEAVES.run(scale, progress),
 };
 
