@@ -72,13 +72,19 @@ impl Index {
     }
 
     pub(in crate::engine) fn touch_queues(&self, targets: &[Option<Target>]) {
-        let end = |target: &Option<Target>| match target {
-            Some(Target::Block(id)) => Some(self.directory.block(*id).queue.end()),
-            _ => None,
-        };
-        // Two passes, because the second waits for what the first has prefetched.
-        let ends: Vec<_> = targets.iter().filter_map(end).collect();
-        let touched = ends.iter().fold(0, |sum: u32, end| sum.wrapping_add(self.arena.touch(*end)));
+        // Two passes, because the second waits for what the first has prefetched. The key and the
+        // queue of a block may be in different lines of the cache.
+        let (mut cells, mut touched) = (Vec::with_capacity(targets.len()), 0u32);
+        for target in targets {
+            if let Some(Target::Block(id)) = target {
+                let block = self.directory.block(*id);
+                touched = touched.wrapping_add(u32::from(block.key.first().is_some()));
+                cells.push(block.queue.last_cell());
+            }
+        }
+        for cell in cells {
+            touched = touched.wrapping_add(self.arena.touch(cell));
+        }
         std::hint::black_box(touched);
     }
 

@@ -123,6 +123,7 @@ impl<'a> QueueEntry<'a> {
     }
 }
 
+#[inline]
 fn put_lengths(high: usize, low: usize, out: &mut Vec<u8>) {
     out.push((high.min(LONG) << 4 | low.min(LONG)) as u8);
     for length in [high, low].into_iter().filter(|length| *length >= LONG) {

@@ -15,12 +15,15 @@
 //! range. What it covers is dropped when it arrives, so all that it covers is younger than it.
 
 mod ages;
+mod cells;
 mod copied;
 mod entry;
 mod tails;
 mod waiting;
 
 use ages::Ages;
+pub use cells::CELL_BYTES;
+use cells::{Cells, DATA_BYTES, NONE};
 pub use tails::TailTable;
 use tails::Tails;
 pub use waiting::{Packed, Section, Waiting};
@@ -31,12 +34,6 @@ use super::registry::{DELETE_RANGE, KeyRange, Modifiers};
 use crate::broken::{self, Fault};
 use crate::log::Seq;
 
-/// Bytes of a cell, its link included.
-pub const CELL_BYTES: usize = 64;
-const LINK_BYTES: usize = 4;
-const DATA_BYTES: usize = CELL_BYTES - LINK_BYTES;
-const CELLS_PER_PAGE: usize = 4096;
-const NONE: u32 = u32::MAX;
 /// Queues that are copied concurrently, one cell of each in turn.
 const COPIED_TOGETHER: usize = 8;
 
@@ -87,10 +84,10 @@ impl Queue {
         self.count
     }
 
-    /// Its end: cell and byte.
+    /// Its last cell.
     #[must_use]
-    pub fn end(&self) -> (u32, u8) {
-        (self.tail, self.tail_used)
+    pub fn last_cell(&self) -> u32 {
+        self.tail
     }
 
     /// Whether any of the updates removes a range of keys.
@@ -118,11 +115,6 @@ impl Queue {
     }
 }
 
-/// A link to the next cell, and bytes of entries.
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Cell([u8; CELL_BYTES]);
-
 /// A copy of a queue in progress.
 struct Copy {
     /// The next cell.
@@ -134,14 +126,11 @@ struct Copy {
 
 /// The memory of all queues.
 pub struct Arena {
-    pages: Vec<Box<[Cell]>>,
-    free: u32,
-    used_cells: usize,
+    cells: Cells,
     queues: usize,
     entries: u64,
     ages: Ages,
     growth_bytes: u64,
-    next_unused: u32,
     scratch: Vec<u8>,
     tails: Tails,
     fold_bytes_min: u32,
@@ -161,14 +150,11 @@ impl Arena {
     #[must_use]
     pub fn new(fold_bytes_min: u32, room_bytes: usize) -> Self {
         Self {
-            pages: Vec::new(),
-            free: NONE,
-            used_cells: 0,
+            cells: Cells::default(),
             queues: 0,
             entries: 0,
             ages: Ages::default(),
             growth_bytes: 0,
-            next_unused: 0,
             scratch: Vec::new(),
             tails: Tails::default(),
             fold_bytes_min,
@@ -186,7 +172,7 @@ impl Arena {
     /// Bytes of cells in use.
     #[must_use]
     pub fn used_bytes(&self) -> usize {
-        self.used_cells * CELL_BYTES
+        self.cells.used() * CELL_BYTES
     }
 
     /// Approximately how much all blocks grow if all waiting updates make new records.
@@ -246,45 +232,10 @@ impl Arena {
         self.ages.count()
     }
 
-    fn cell(&mut self, index: u32) -> &mut [u8; CELL_BYTES] {
-        let index = index as usize;
-        &mut self.pages[index / CELLS_PER_PAGE][index % CELLS_PER_PAGE].0
-    }
-
-    /// Reads a byte at the end of a queue.
+    /// Reads a byte of the last cell of a queue.
     #[must_use]
-    pub fn touch(&self, (cell, used): (u32, u8)) -> u32 {
-        let (cell, at) = (cell as usize, LINK_BYTES + usize::from(used));
-        let page = self.pages.get(cell / CELLS_PER_PAGE);
-        page.map_or(0, |page| u32::from(page[cell % CELLS_PER_PAGE].0[at.min(CELL_BYTES - 1)]))
-    }
-
-    fn link(&self, index: u32) -> u32 {
-        let index = index as usize;
-        let Cell(cell) = &self.pages[index / CELLS_PER_PAGE][index % CELLS_PER_PAGE];
-        u32::from_ne_bytes([cell[0], cell[1], cell[2], cell[3]])
-    }
-
-    fn set_link(&mut self, index: u32, next: u32) {
-        self.cell(index)[..LINK_BYTES].copy_from_slice(&next.to_ne_bytes());
-    }
-
-    fn take_cell(&mut self) -> u32 {
-        self.used_cells += 1;
-        let index = if self.free == NONE {
-            let index = self.next_unused;
-            if index as usize == self.pages.len() * CELLS_PER_PAGE {
-                self.pages.push(vec![Cell([0; CELL_BYTES]); CELLS_PER_PAGE].into_boxed_slice());
-            }
-            self.next_unused += 1;
-            index
-        } else {
-            let index = self.free;
-            self.free = self.link(index);
-            index
-        };
-        self.set_link(index, NONE);
-        index
+    pub fn touch(&self, last: u32) -> u32 {
+        self.cells.touch(last)
     }
 
     /// Appends one update to the queue of the block with the key `low`. Updates are pushed in
@@ -308,7 +259,7 @@ impl Arena {
         scratch.clear();
         let tail = self.tails.find_or_learn(update.key);
         let operand = entry::encode(update, low, tail, queue.first_seq, &mut scratch);
-        self.append(queue, update, [&scratch, operand]);
+        self.append(queue, update, &scratch, operand);
         self.scratch = scratch;
         let is_long = queue.bytes >= (1 << queue.fold_at_log2).max(self.fold_bytes_min);
         if is_long && queue.count > 1 {
@@ -316,19 +267,22 @@ impl Arena {
         }
     }
 
-    /// Appends an update that is encoded as these parts.
-    fn append(&mut self, queue: &mut Queue, update: &UpdateRef<'_>, parts: [&[u8]; 2]) {
+    /// Appends an update that is encoded as these two parts: an array of them would be written to
+    /// memory and read back, which waits until earlier writes have reached the cache.
+    #[inline]
+    fn append(&mut self, queue: &mut Queue, update: &UpdateRef<'_>, head: &[u8], rest: &[u8]) {
         queue.count += 1;
         queue.has_ranges |= update.modifier == DELETE_RANGE;
         self.entries += 1;
         self.excess_bytes -= excess_bytes(queue.bytes as usize, self.room_bytes);
-        let bytes = parts[0].len() + parts[1].len();
+        let bytes = head.len() + rest.len();
         queue.bytes += u32::try_from(bytes).expect("an update is below 4 GiB");
         self.excess_bytes += excess_bytes(queue.bytes as usize, self.room_bytes);
         let growth_bytes = queue.growth_bytes.saturating_add(growth_bytes(update));
         self.growth_bytes += u64::from(growth_bytes - queue.growth_bytes);
         queue.growth_bytes = growth_bytes;
-        parts.into_iter().for_each(|part| self.append_bytes(queue, part));
+        self.append_bytes(queue, head);
+        self.append_bytes(queue, rest);
     }
 
     #[inline]
@@ -336,19 +290,18 @@ impl Arena {
         while !bytes.is_empty() {
             let used = usize::from(queue.tail_used);
             if queue.tail == NONE || used == DATA_BYTES {
-                let cell = self.take_cell();
+                let cell = self.cells.take();
                 if queue.tail == NONE {
                     queue.head = cell;
                 } else {
-                    self.set_link(queue.tail, cell);
+                    self.cells.set_link(queue.tail, cell);
                 }
                 queue.tail = cell;
                 queue.tail_used = 0;
                 continue;
             }
             let (now, later) = bytes.split_at(bytes.len().min(DATA_BYTES - used));
-            let start = LINK_BYTES + used;
-            self.cell(queue.tail)[start..start + now.len()].copy_from_slice(now);
+            self.cells.data_mut(queue.tail)[used..used + now.len()].copy_from_slice(now);
             queue.tail_used += u8::try_from(now.len()).expect("a cell is below 256 bytes");
             bytes = later;
         }
@@ -389,16 +342,14 @@ impl Arena {
         if copy.cell == NONE {
             return false;
         }
-        let index = copy.cell as usize;
-        let Cell(data) = &self.pages[index / CELLS_PER_PAGE][index % CELLS_PER_PAGE];
         let wanted = copy.left.min(DATA_BYTES);
-        copy.packed.bytes.extend(&data[LINK_BYTES..LINK_BYTES + wanted]);
+        copy.packed.bytes.extend(&self.cells.data(copy.cell)[..wanted]);
         copy.left -= wanted;
-        copy.cell = self.link(copy.cell);
+        copy.cell = self.cells.link(copy.cell);
         true
     }
 
-    /// Empties the queue and releases its memory, all cells at once.
+    /// Empties the queue and releases its memory. Cost: reads its cells, which a copy has just read.
     pub fn clear(&mut self, queue: &mut Queue) {
         if !queue.is_empty() {
             self.queues -= 1;
@@ -407,11 +358,7 @@ impl Arena {
         self.entries -= u64::from(queue.count);
         self.growth_bytes -= u64::from(queue.growth_bytes);
         self.excess_bytes -= excess_bytes(queue.bytes as usize, self.room_bytes);
-        if queue.tail != NONE {
-            self.set_link(queue.tail, self.free);
-            self.free = queue.head;
-            self.used_cells -= (queue.bytes as usize).div_ceil(DATA_BYTES);
-        }
+        self.cells.give(queue.head);
         *queue = Queue::default();
     }
 
@@ -462,7 +409,7 @@ impl Arena {
             let update = update.borrow();
             let tail = self.tails.find(update.key);
             let operand = entry::encode(&update, low, tail, first_seq, &mut scratch);
-            self.append(queue, &update, [&scratch, operand]);
+            self.append(queue, &update, &scratch, operand);
         }
         self.scratch = scratch;
     }
@@ -580,8 +527,7 @@ mod tests {
             arena.clear(queue);
         }
         assert_eq!((arena.used_bytes(), arena.entries(), arena.excess_bytes()), (0, 0, 0));
-        // All cells are there again, each once.
-        let pages = arena.pages.len();
+        // Their cells are used again.
         for seq in 3_000..6_000u64 {
             let (key, modifier) = (seq.to_be_bytes(), ModifierId(2));
             let update = UpdateRef { seq: Seq::new(seq), modifier, key: &key, operand: &key[4..] };
@@ -589,7 +535,7 @@ mod tests {
         }
         let left: usize = queues.iter().map(|queue| queue.count() as usize).sum();
         let unpacked = queues.iter().map(|queue| arena.snapshot(queue, b"").unpack().count());
-        assert_eq!((unpacked.sum::<usize>(), left, arena.pages.len()), (3_000, 3_000, pages));
+        assert_eq!((unpacked.sum::<usize>(), left), (3_000, 3_000));
     }
 
     #[test]
