@@ -355,7 +355,8 @@ impl Media {
             let end = self.window_end(device, start);
             if !self.windows.have(device, start, (end - start) / 4) {
                 parts.push(Part { device, start, end });
-                has_to |= !self.windows.have(device, start, self.page_bytes());
+                let batch = u64::from(self.config.batch_bytes).min((end - start) / 4);
+                has_to |= !self.windows.have(device, start, batch);
             }
         }
         if has_to {
