@@ -1,5 +1,6 @@
 //! Tests of the log: each rule individually, then random histories.
 
 mod property;
+mod reading;
 mod rules;
 mod world;
