@@ -55,7 +55,7 @@ pub(crate) enum Better {
 
 /// What a claim is compared with, in terms of the named values of an outcome.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Measure {
+enum Measure {
     /// One of them.
     Value(&'static str),
     /// One over another: times.
@@ -80,13 +80,35 @@ impl Measure {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Binding {
     /// The published experiment.
-    pub(crate) paper: &'static str,
+    paper: &'static str,
     /// The text of the claim.
-    pub(crate) claim: &'static str,
+    claim: &'static str,
     /// What it is compared with.
-    pub(crate) measure: Measure,
+    measure: Measure,
     /// Which way is better.
-    pub(crate) better: Better,
+    better: Better,
+}
+
+impl Binding {
+    /// Compares a claim of a published experiment, by its text, with a named value.
+    pub(crate) const fn value(
+        paper: &'static str,
+        claim: &'static str,
+        value: &'static str,
+        better: Better,
+    ) -> Self {
+        Self { paper, claim, measure: Measure::Value(value), better }
+    }
+
+    /// Compares it with how many times the second of two named values the first one is.
+    pub(crate) const fn ratio(
+        paper: &'static str,
+        claim: &'static str,
+        (above, below): (&'static str, &'static str),
+        better: Better,
+    ) -> Self {
+        Self { paper, claim, measure: Measure::Ratio(above, below), better }
+    }
 }
 
 /// A claim with its verdict.

@@ -112,7 +112,8 @@ pub(super) fn config(plan: &Plan, records: Records, devices: &dyn Simulated) -> 
 }
 
 impl Plan {
-    /// A table whose blocks, sweep and spills are as production has them.
+    /// A table whose blocks, sweep and spills are as production has them: what all plans begin
+    /// with.
     pub(crate) const TABLE: Self = Self {
         kind: Kind::Table,
         data_devices: 1,

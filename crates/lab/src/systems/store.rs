@@ -491,11 +491,9 @@ mod tests {
             log_bytes: 64 << 20,
             memory,
             block_bytes,
-            sweeps_always: true,
-            spills: true,
             record_bytes: 64,
-            fill_percent: 70,
             processor_us: 5,
+            ..Plan::TABLE
         };
         let disks = banks::drives("dtla307030", 3, None, 1).expect("drives");
         Store::create(plan, RECORDS, disks).expect("a store")
