@@ -60,18 +60,21 @@ enum Measure {
     Value(&'static str),
     /// One over another: times.
     Ratio(&'static str, &'static str),
+    /// Several of them, for a claim that is a tuple.
+    Tuple(&'static [&'static str]),
 }
 
 impl Measure {
-    /// Its value and unit; `None` if the outcome lacks a value that it needs.
-    fn of(&self, outcome: &Outcome) -> Option<Value> {
-        let value = |name: &str| outcome.values.get(name).cloned();
+    /// Its values, all of one unit; `None` if the outcome lacks a value that it needs.
+    fn of(&self, outcome: &Outcome) -> Option<Vec<Value>> {
+        let value = |name: &&str| outcome.values.get(*name).cloned();
         match self {
-            Self::Value(name) => value(name),
+            Self::Value(name) => Some(vec![value(name)?]),
             Self::Ratio(above, below) => {
                 let number = value(above)?.number / value(below)?.number;
-                Some(Value { number, unit: "x".to_owned() })
+                Some(vec![Value { number, unit: "x".to_owned() }])
             }
+            Self::Tuple(names) => names.iter().map(value).collect(),
         }
     }
 }
@@ -109,6 +112,16 @@ impl Binding {
     ) -> Self {
         Self { paper, claim, measure: Measure::Ratio(above, below), better }
     }
+
+    /// Compares a claim that is a tuple with as many named values, in its order. None of several
+    /// numbers is better than another.
+    pub(crate) const fn tuple(
+        paper: &'static str,
+        claim: &'static str,
+        values: &'static [&'static str],
+    ) -> Self {
+        Self { paper, claim, measure: Measure::Tuple(values), better: Better::Neither }
+    }
 }
 
 /// A claim with its verdict.
@@ -119,10 +132,11 @@ pub(crate) struct Judged {
     /// The claim.
     pub(crate) claim: Claim,
     /// What was measured, in the unit of the claim.
-    pub(crate) measured: Option<f64>,
+    pub(crate) measured: Option<Stated>,
     /// What becomes of it.
     pub(crate) verdict: Verdict,
-    /// What was measured over what is claimed; of a range, over the end that is nearer.
+    /// What was measured over what is claimed; of a range, over the end that is nearer. A tuple
+    /// has none.
     pub(crate) ratio: Option<f64>,
     /// Why it does not hold, as far as the experiment knows.
     pub(crate) reasons: Vec<String>,
@@ -130,25 +144,31 @@ pub(crate) struct Judged {
 
 /// Judges what was measured by a claim, and gives what was measured over what is claimed.
 ///
-/// A tuple (several values under `=`) cannot be compared with one number: it is not measured.
+/// A tuple (several values under `=`) holds if each of its numbers does. One that was measured as
+/// fewer or more numbers is not measured.
 pub(crate) fn judge(
     op: Op,
     value: &Stated,
-    measured: f64,
+    measured: &[f64],
     better: Better,
 ) -> (Verdict, Option<f64>) {
-    let (low, high) = match (op, value.numbers()) {
-        (Op::Range, [low, high]) => (*low, *high),
-        (_, [number]) => (*number, *number),
-        _ => return (Verdict::NotMeasured, None),
-    };
-    if !measured.is_finite() {
+    if measured.iter().any(|number| !number.is_finite()) {
         return (Verdict::NotMeasured, None);
     }
-    let within = |share: f64| (measured - low).abs() <= share * low.abs();
+    let (low, high, measured) = match (op, value.numbers(), measured) {
+        (Op::Range, [low, high], [measured]) => (*low, *high, *measured),
+        (_, [number], [measured]) => (*number, *number, *measured),
+        (Op::Equal, stated, measured) if stated.len() == measured.len() => {
+            let mut both = stated.iter().zip(measured);
+            let holds = both.all(|(stated, measured)| is_equal(*stated, *measured));
+            let verdict = if holds { Verdict::Reproduced } else { Verdict::NotReproduced };
+            return (verdict, None);
+        }
+        _ => return (Verdict::NotMeasured, None),
+    };
     let holds = match op {
-        Op::Equal => within(EQUAL_WITHIN),
-        Op::About => within(ABOUT_WITHIN),
+        Op::Equal => is_equal(low, measured),
+        Op::About => is_within(ABOUT_WITHIN, low, measured),
         Op::Below => measured < low,
         Op::AtMost => measured <= low,
         Op::Above => measured > low,
@@ -171,6 +191,15 @@ pub(crate) fn judge(
     let nearer = measured.clamp(low, high);
     let ratio = measured / nearer;
     (verdict, ratio.is_finite().then_some(ratio))
+}
+
+/// Whether a number is within a share of a stated one.
+fn is_within(share: f64, stated: f64, measured: f64) -> bool {
+    (measured - stated).abs() <= share * stated.abs()
+}
+
+fn is_equal(stated: f64, measured: f64) -> bool {
+    is_within(EQUAL_WITHIN, stated, measured)
 }
 
 /// Judges all claims of the papers of an experiment by its outcome.
@@ -210,12 +239,13 @@ fn judge_one(
     let measured = binding.and_then(|binding| binding.measure.of(outcome));
     let (verdict, ratio) = match (&measured, binding) {
         (Some(found), Some(binding)) => {
-            if found.unit != claim.unit {
+            if let Some(wrong) = found.iter().find(|value| value.unit != claim.unit) {
                 let Claim { text, unit, .. } = claim;
-                let reason = format!("{text}: claimed in {unit}, measured in {}", found.unit);
+                let reason = format!("{text}: claimed in {unit}, measured in {}", wrong.unit);
                 return Err(Problem::Data(reason));
             }
-            judge(claim.op, &claim.value, found.number, binding.better)
+            let numbers: Vec<f64> = found.iter().map(|value| value.number).collect();
+            judge(claim.op, &claim.value, &numbers, binding.better)
         }
         _ => (Verdict::NotMeasured, None),
     };
@@ -226,7 +256,10 @@ fn judge_one(
     Ok(Judged {
         paper: paper.to_owned(),
         claim: claim.clone(),
-        measured: measured.map(|value| value.number),
+        measured: measured.map(|values| match values.as_slice() {
+            [one] => Stated::One(one.number),
+            all => Stated::Several(all.iter().map(|value| value.number).collect()),
+        }),
         verdict,
         ratio,
         reasons,
@@ -242,7 +275,7 @@ mod tests {
             [one] => Stated::One(*one),
             several => Stated::Several(several.to_vec()),
         };
-        judge(op, &value, measured, better).0
+        judge(op, &value, &[measured], better).0
     }
 
     #[test]
@@ -308,16 +341,28 @@ mod tests {
     #[test]
     fn the_ratio_is_to_the_nearer_end_and_absent_where_there_is_none() {
         let range = Stated::Several(vec![10.0, 100.0]);
-        let ratio = |value: &Stated, op, measured| judge(op, value, measured, Better::Neither).1;
+        let ratio = |value: &Stated, op, measured| judge(op, value, &[measured], Better::Neither).1;
         assert_eq!(ratio(&Stated::One(20.0), Op::Equal, 30.0), Some(1.5));
         assert_eq!(ratio(&range, Op::Range, 5.0), Some(0.5));
         assert_eq!(ratio(&range, Op::Range, 50.0), Some(1.0));
         assert_eq!(ratio(&range, Op::Range, 200.0), Some(2.0));
         assert_eq!(ratio(&Stated::One(0.0), Op::Equal, 1.0), None);
-        let tuple = judge(Op::Equal, &Stated::Several(vec![1.0, 4.0]), 1.0, Better::Neither);
-        assert_eq!(tuple, (Verdict::NotMeasured, None));
-        let nothing = judge(Op::Below, &Stated::One(1.0), f64::NAN, Better::Neither);
+        let nothing = judge(Op::Below, &Stated::One(1.0), &[f64::NAN], Better::Neither);
         assert_eq!(nothing, (Verdict::NotMeasured, None));
+    }
+
+    #[test]
+    fn a_tuple_holds_if_each_of_its_numbers_does() {
+        let tuple = Stated::Several(vec![1.0, 4.0]);
+        let verdict = |measured: &[f64]| judge(Op::Equal, &tuple, measured, Better::Neither);
+        assert_eq!(verdict(&[1.0, 4.0]), (Verdict::Reproduced, None));
+        assert_eq!(verdict(&[1.0, 4.5]), (Verdict::NotReproduced, None));
+        assert_eq!(verdict(&[4.0, 1.0]), (Verdict::NotReproduced, None));
+        for other in [&[1.0][..], &[1.0, 4.0, 4.0], &[1.0, f64::NAN]] {
+            assert_eq!(verdict(other), (Verdict::NotMeasured, None), "{other:?}");
+        }
+        let one = judge(Op::Equal, &Stated::One(1.0), &[1.0, 4.0], Better::Neither);
+        assert_eq!(one, (Verdict::NotMeasured, None));
     }
 
     const PAPER: &str = "beluga-table-6.1";
@@ -328,6 +373,7 @@ mod tests {
         let mut outcome = Outcome::default();
         outcome.value("rate", 60.0, unit);
         outcome.value("other", 2.0, unit);
+        outcome.value("in ms", 2.0, "ms");
         outcome.caveat(&[CLAIM], "Because.");
         let binding = Binding { paper: PAPER, claim, measure, better: Better::Neither };
         judge_all(&papers, &[PAPER], &[binding], &outcome)
@@ -338,8 +384,9 @@ mod tests {
         let all = judged(Measure::Value("rate"), CLAIM, "ops/s").expect("it can be judged");
         assert_eq!(all.len(), 4);
         let (first, bound) = (&all[0], &all[2]);
-        assert_eq!((first.verdict, first.measured), (Verdict::NotMeasured, None));
-        assert_eq!((bound.verdict, bound.measured), (Verdict::NotReproduced, Some(60.0)));
+        assert_eq!((first.verdict, &first.measured), (Verdict::NotMeasured, &None));
+        assert_eq!(bound.verdict, Verdict::NotReproduced);
+        assert_eq!(bound.measured, Some(Stated::One(60.0)));
         assert_eq!((bound.ratio, bound.reasons.as_slice()), (Some(2.0), &["Because.".into()][..]));
         let nothing = judged(Measure::Value("none"), CLAIM, "ops/s").expect("it can be judged");
         assert_eq!(nothing[2].verdict, Verdict::NotMeasured);
@@ -349,8 +396,9 @@ mod tests {
     fn a_wrong_binding_is_a_problem() {
         let wrong_unit = judged(Measure::Value("rate"), CLAIM, "ms");
         let times = judged(Measure::Ratio("rate", "other"), CLAIM, "ops/s");
+        let mixed = judged(Measure::Tuple(&["other", "in ms"]), CLAIM, "ops/s");
         let wrong_text = judged(Measure::Value("rate"), "no such claim", "ops/s");
-        for result in [wrong_unit, times, wrong_text] {
+        for result in [wrong_unit, times, mixed, wrong_text] {
             assert!(matches!(&result, Err(Problem::Data(_))), "{result:?}");
         }
     }

@@ -15,7 +15,7 @@ use crate::papers::Papers;
 use crate::plot;
 use crate::problem::Problem;
 use crate::record::{RESULT, Record, write};
-use crate::text::stated;
+use crate::text::{measured, stated};
 
 const STYLE: &str = include_str!("report.css");
 const VERDICTS: [Verdict; 4] =
@@ -235,7 +235,7 @@ fn claims(claims: &[Judged]) -> Markup {
                                 @for reason in &judged.reasons { div.soft { (reason) } }
                             }
                             td { (stated(judged)) }
-                            td.number { (judged.measured.map(short).unwrap_or_default()) }
+                            td.number { (measured(judged)) }
                             td.number { (judged.ratio.map(short).unwrap_or_default()) }
                             td { (badge(judged.verdict)) }
                         }

@@ -13,6 +13,7 @@ mod bosc_memory;
 mod bosc_reads;
 mod bosc_recovery;
 mod bosc_sensitivity;
+mod bosc_split;
 mod bosc_tpcc;
 mod dense;
 mod indexes;
@@ -21,6 +22,7 @@ use crate::experiment::Experiment;
 
 /// All experiments, in the order of the report.
 pub(crate) const ALL: &[Experiment] = &[
+    bosc_split::EXPERIMENT,
     bosc_memory::INSERT,
     bosc_memory::UPDATE,
     bosc_tpcc::EXPERIMENT,

@@ -9,6 +9,7 @@
 //! | `banks` | simulated devices |
 //! | `buckets` | buckets of a hash table, filled in advance |
 //! | `combined` | systems that are made of others |
+//! | `crowd` | a system that others use besides the callers |
 //! | `fed` | a system that changes steadily while callers use it |
 //! | `load` | callers, and what they see |
 //! | `log` | Upsweep's log, on drives of its own |
@@ -23,6 +24,7 @@
 pub(crate) mod banks;
 mod buckets;
 pub(crate) mod combined;
+pub(crate) mod crowd;
 pub(crate) mod fed;
 pub(crate) mod in_place;
 pub(crate) mod load;

@@ -83,6 +83,8 @@ pub(crate) struct Store {
     /// Look-ups under way: number, since when, and the key.
     reading: BTreeMap<ViewId, (u64, u64, u64)>,
     finished: Vec<Finished>,
+    /// Look-ups, and those that updates which wait answered alone.
+    look_ups: (u64, u64),
 }
 
 /// A value that begins with a word and, as most real ones, cannot be shortened: queues leave out
@@ -140,6 +142,7 @@ impl Store {
             logged: VecDeque::new(),
             reading: BTreeMap::new(),
             finished: Vec::new(),
+            look_ups: (0, 0),
         })
     }
 
@@ -180,10 +183,30 @@ impl Store {
             let changes = std::iter::repeat_with(&mut next).take(FILL_CHANGES);
             self.feed(FILL_PER_SECOND, changes)?;
         }
-        while !(self.arriving.is_empty() && self.refused.is_empty() && self.logged.is_empty()) {
+        self.settle()
+    }
+
+    /// Moves to when all operations so far have ended; nobody is told.
+    ///
+    /// # Errors
+    /// [`Problem::Simulation`] if the engine did something wrong.
+    pub(crate) fn settle(&mut self) -> Result<(), Problem> {
+        let is_idle = |store: &Self| {
+            store.arriving.is_empty()
+                && store.refused.is_empty()
+                && store.logged.is_empty()
+                && store.reading.is_empty()
+        };
+        while !is_idle(self) {
             self.step()?;
         }
+        self.finished.clear();
         Ok(())
+    }
+
+    /// Look-ups so far, and how many of them updates that wait answered alone.
+    pub(crate) fn look_ups(&self) -> (u64, u64) {
+        self.look_ups
     }
 
     /// Stops the process without warning, and opens the store again.
@@ -399,7 +422,9 @@ impl Store {
     }
 
     /// The value of a key in a view.
-    fn found(&self, view: &View, key: u64) -> Result<Option<u64>, Problem> {
+    fn found(&mut self, view: &View, key: u64) -> Result<Option<u64>, Problem> {
+        self.look_ups.0 += 1;
+        self.look_ups.1 += u64::from(view.image.is_none() && !view.waiting.is_empty());
         let mut updates = view.updates();
         updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
         let body = view.image.as_ref().map(|image| image.body());
