@@ -17,6 +17,10 @@ mod bosc_split;
 mod bosc_tpcc;
 mod dense;
 mod indexes;
+mod shadowed;
+mod shadowed_disk;
+mod shadowed_latency;
+mod shadowed_rates;
 
 use crate::experiment::Experiment;
 
@@ -44,4 +48,8 @@ pub(crate) const ALL: &[Experiment] = &[
     beluga_offsets::FIGURE,
     beluga_disks::EXPERIMENT,
     beluga_depth::EXPERIMENT,
+    shadowed_disk::EXPERIMENT,
+    shadowed_latency::EXPERIMENT,
+    shadowed_rates::THROUGHPUT,
+    shadowed_rates::BY_MEMORY,
 ];
