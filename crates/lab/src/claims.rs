@@ -14,6 +14,13 @@ pub(crate) const ABOUT_WITHIN: f64 = 0.25;
 /// How far beyond a bound it has to be to exceed what is claimed, as a share of the bound.
 pub(crate) const EXCEEDED_BEYOND: f64 = 0.10;
 
+/// How much one of two has to be more than the other before a claim that says only which of them is
+/// more is judged, as a share: what is closer cannot be told apart.
+pub(crate) const DIFFERENT_BEYOND: f64 = 0.02;
+
+/// The unit of how many times one is the other.
+const TIMES: &str = "x";
+
 /// What becomes of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -25,6 +32,9 @@ pub(crate) enum Verdict {
     Exceeded,
     /// It does not hold.
     NotReproduced,
+    /// It says which of two is more, and what was measured of both differs by no more than
+    /// [`DIFFERENT_BEYOND`].
+    NoDifference,
     /// Nothing was measured that it could be compared with.
     NotMeasured,
 }
@@ -36,6 +46,7 @@ impl Verdict {
             Self::Reproduced => "reproduced",
             Self::Exceeded => "exceeded",
             Self::NotReproduced => "not reproduced",
+            Self::NoDifference => "no difference seen",
             Self::NotMeasured => "not measured",
         }
     }
@@ -72,7 +83,7 @@ impl Measure {
             Self::Value(name) => Some(vec![value(name)?]),
             Self::Ratio(above, below) => {
                 let number = value(above)?.number / value(below)?.number;
-                Some(vec![Value { number, unit: "x".to_owned() }])
+                Some(vec![Value { number, unit: TIMES.to_owned() }])
             }
             Self::Tuple(names) => names.iter().map(value).collect(),
         }
@@ -146,12 +157,12 @@ pub(crate) struct Judged {
 ///
 /// A tuple (several values under `=`) holds if each of its numbers does. One that was measured as
 /// fewer or more numbers is not measured.
-pub(crate) fn judge(
-    op: Op,
-    value: &Stated,
-    measured: &[f64],
-    better: Better,
-) -> (Verdict, Option<f64>) {
+///
+/// A claim that one of two is more, or less, than the other has to hold by more than
+/// [`DIFFERENT_BEYOND`], and fails by more than that. It is a bound at 1 on how many times.
+pub(crate) fn judge(claim: &Claim, measured: &[f64], better: Better) -> (Verdict, Option<f64>) {
+    let Claim { op, value, unit, .. } = claim;
+    let op = *op;
     if measured.iter().any(|number| !number.is_finite()) {
         return (Verdict::NotMeasured, None);
     }
@@ -181,12 +192,15 @@ pub(crate) fn judge(
         Better::Neither => false,
     };
     let is_bound = matches!(op, Op::Below | Op::AtMost | Op::Above | Op::AtLeast);
+    let is_direction = is_bound && low == 1.0 && unit == TIMES;
     let is_exceeded =
         if is_bound { holds && is_better(EXCEEDED_BEYOND) } else { !holds && is_better(0.0) };
-    let verdict = match (holds, is_exceeded) {
-        (_, true) => Verdict::Exceeded,
-        (true, false) => Verdict::Reproduced,
-        (false, false) => Verdict::NotReproduced,
+    let is_alike = is_direction && is_within(DIFFERENT_BEYOND, low, measured);
+    let verdict = match (is_alike, holds, is_exceeded) {
+        (true, ..) => Verdict::NoDifference,
+        (_, _, true) => Verdict::Exceeded,
+        (_, true, false) => Verdict::Reproduced,
+        (_, false, false) => Verdict::NotReproduced,
     };
     let nearer = measured.clamp(low, high);
     let ratio = measured / nearer;
@@ -245,13 +259,13 @@ fn judge_one(
                 return Err(Problem::Data(reason));
             }
             let numbers: Vec<f64> = found.iter().map(|value| value.number).collect();
-            judge(claim.op, &claim.value, &numbers, binding.better)
+            judge(claim, &numbers, binding.better)
         }
         _ => (Verdict::NotMeasured, None),
     };
     let caveats = outcome.caveats.iter();
     let about = caveats.filter(|caveat| caveat.claims.contains(&claim.text));
-    let is_explained = matches!(verdict, Verdict::NotReproduced | Verdict::NotMeasured);
+    let is_explained = !matches!(verdict, Verdict::Reproduced | Verdict::Exceeded);
     let reasons = if is_explained { about.map(|of| of.text.clone()).collect() } else { Vec::new() };
     Ok(Judged {
         paper: paper.to_owned(),
@@ -270,12 +284,16 @@ fn judge_one(
 mod tests {
     use super::*;
 
-    fn verdict(op: Op, value: &[f64], measured: f64, better: Better) -> Verdict {
+    fn claim(op: Op, value: &[f64], unit: &str) -> Claim {
         let value = match value {
             [one] => Stated::One(*one),
             several => Stated::Several(several.to_vec()),
         };
-        judge(op, &value, &[measured], better).0
+        Claim { text: "a claim".into(), op, value, unit: unit.into() }
+    }
+
+    fn verdict(op: Op, value: &[f64], measured: f64, better: Better) -> Verdict {
+        judge(&claim(op, value, "ops/s"), &[measured], better).0
     }
 
     #[test]
@@ -340,28 +358,61 @@ mod tests {
 
     #[test]
     fn the_ratio_is_to_the_nearer_end_and_absent_where_there_is_none() {
-        let range = Stated::Several(vec![10.0, 100.0]);
-        let ratio = |value: &Stated, op, measured| judge(op, value, &[measured], Better::Neither).1;
-        assert_eq!(ratio(&Stated::One(20.0), Op::Equal, 30.0), Some(1.5));
+        let range = [10.0, 100.0];
+        let ratio = |value: &[f64], op, measured| {
+            judge(&claim(op, value, "ms"), &[measured], Better::Neither).1
+        };
+        assert_eq!(ratio(&[20.0], Op::Equal, 30.0), Some(1.5));
         assert_eq!(ratio(&range, Op::Range, 5.0), Some(0.5));
         assert_eq!(ratio(&range, Op::Range, 50.0), Some(1.0));
         assert_eq!(ratio(&range, Op::Range, 200.0), Some(2.0));
-        assert_eq!(ratio(&Stated::One(0.0), Op::Equal, 1.0), None);
-        let nothing = judge(Op::Below, &Stated::One(1.0), &[f64::NAN], Better::Neither);
+        assert_eq!(ratio(&[0.0], Op::Equal, 1.0), None);
+        let nothing = judge(&claim(Op::Below, &[1.0], "ms"), &[f64::NAN], Better::Neither);
         assert_eq!(nothing, (Verdict::NotMeasured, None));
     }
 
     #[test]
+    fn a_direction_wants_more_than_what_cannot_be_told_apart() {
+        use Op::{About, Above, AtLeast, AtMost, Below};
+        use Verdict::{Exceeded, NoDifference, NotReproduced, Reproduced};
+        let cases = [
+            (Above, 1.021, Reproduced),
+            (Above, 1.019, NoDifference),
+            (Above, 1.002, NoDifference),
+            (Above, 0.981, NoDifference),
+            (Above, 0.979, NotReproduced),
+            (AtLeast, 1.0, NoDifference),
+            (Below, 0.979, Reproduced),
+            (Below, 0.99, NoDifference),
+            (Below, 1.021, NotReproduced),
+            (AtMost, 1.01, NoDifference),
+            // That they are alike is not a direction.
+            (About, 1.002, Reproduced),
+        ];
+        for (op, measured, expected) in cases {
+            let found = judge(&claim(op, &[1.0], TIMES), &[measured], Better::Neither).0;
+            assert_eq!(found, expected, "{op:?} 1, measured {measured}");
+        }
+        // Nor is a bound that is not 1, or not a number of times.
+        let other = judge(&claim(Above, &[2.0], TIMES), &[2.01], Better::Neither).0;
+        assert_eq!(other, Reproduced);
+        let other = judge(&claim(Below, &[1.0], "ms"), &[0.99], Better::Neither).0;
+        assert_eq!(other, Reproduced);
+        let far = judge(&claim(Above, &[1.0], TIMES), &[1.2], Better::More).0;
+        assert_eq!(far, Exceeded);
+    }
+
+    #[test]
     fn a_tuple_holds_if_each_of_its_numbers_does() {
-        let tuple = Stated::Several(vec![1.0, 4.0]);
-        let verdict = |measured: &[f64]| judge(Op::Equal, &tuple, measured, Better::Neither);
+        let tuple = claim(Op::Equal, &[1.0, 4.0], "disks");
+        let verdict = |measured: &[f64]| judge(&tuple, measured, Better::Neither);
         assert_eq!(verdict(&[1.0, 4.0]), (Verdict::Reproduced, None));
         assert_eq!(verdict(&[1.0, 4.5]), (Verdict::NotReproduced, None));
         assert_eq!(verdict(&[4.0, 1.0]), (Verdict::NotReproduced, None));
         for other in [&[1.0][..], &[1.0, 4.0, 4.0], &[1.0, f64::NAN]] {
             assert_eq!(verdict(other), (Verdict::NotMeasured, None), "{other:?}");
         }
-        let one = judge(Op::Equal, &Stated::One(1.0), &[1.0, 4.0], Better::Neither);
+        let one = judge(&claim(Op::Equal, &[1.0], "disks"), &[1.0, 4.0], Better::Neither);
         assert_eq!(one, (Verdict::NotMeasured, None));
     }
 
