@@ -20,16 +20,16 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     id: "sbt-table-2",
     title: "Latency of operations on the trees of the shadowed B-trees (with table 3)",
     method: "\
-        The paper's two trees, in nodes of 4 KB that are half full, on a simulated RAID 5 array of \
-        nine Seagate ST39133LWV, and on one such drive. One task performs operations one after \
-        another: of single keys at random, and of ranges of 100 keys. The tree in place is a model: \
-        it keeps leaves in a cache, all index nodes besides, 5 % of all nodes together, and writes \
-        the changed leaf that was used least recently when it has to leave; nothing is logged. \
-        Upsweep has a table in blocks of 4 KB, filled so that there are as many as leaves of the \
-        paper's tree, and a cache of 5 % of them; its directory is in memory besides. Its log is \
-        on another drive. Either each change is durable before the next one begins, or changes \
-        are made durable together, by 4,096 tasks, and the time includes the sweep that brings all \
-        of them into the tree.",
+        The paper's two trees, in nodes of 4 KB that are half full, on a simulated RAID 5 array \
+        of nine Seagate ST39133LWV, and on one such drive. One task performs operations one after \
+        another: of single keys at random, and of ranges of 100 keys. The tree in place is a \
+        model: it keeps leaves in a cache, all index nodes besides, 5 % of all nodes together, \
+        and writes the changed leaf that was used least recently when it has to leave; nothing is \
+        logged. Upsweep has a table in blocks of 4 KB, filled so that there are as many as leaves \
+        of the paper's tree, and a cache of 5 % of them; its directory is in memory besides. Its \
+        log is on another drive. Either each change is durable before the next one begins, or \
+        changes are made durable together, by 4,096 tasks, and the time includes the sweep that \
+        brings all of them into the tree.",
     scaling: "\
         The tree in place has its full size, as an untouched leaf is computed, and performs 12,000 \
         operations of each kind, as in the paper. Upsweep has an eighth of the tree and of the \
