@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::beside::grid;
-use crate::claims::{ABOUT_WITHIN, EQUAL_WITHIN, EXCEEDED_BEYOND, Judged, Verdict};
+use crate::claims::{
+    ABOUT_WITHIN, DIFFERENT_BEYOND, EQUAL_WITHIN, EXCEEDED_BEYOND, Judged, Verdict,
+};
 use crate::experiments;
 use crate::numbers::short;
 use crate::outcome::{Figure, Outcome, Table};
@@ -15,11 +17,16 @@ use crate::papers::Papers;
 use crate::plot;
 use crate::problem::Problem;
 use crate::record::{RESULT, Record, write};
-use crate::text::stated;
+use crate::text::{measured, stated};
 
 const STYLE: &str = include_str!("report.css");
-const VERDICTS: [Verdict; 4] =
-    [Verdict::Reproduced, Verdict::Exceeded, Verdict::NotReproduced, Verdict::NotMeasured];
+const VERDICTS: [Verdict; 5] = [
+    Verdict::Reproduced,
+    Verdict::Exceeded,
+    Verdict::NotReproduced,
+    Verdict::NoDifference,
+    Verdict::NotMeasured,
+];
 
 /// Make one page of HTML from the results in a folder
 #[derive(clap::Args)]
@@ -101,8 +108,10 @@ fn summary(records: &[Record]) -> Markup {
                 "A stated value (=) is reproduced within " (percent(EQUAL_WITHIN)) " of it, an "
                 "approximate one (~) within " (percent(ABOUT_WITHIN)) ", and a bound or range if "
                 "what was measured satisfies it. Exceeded: better than that, and than a bound by "
-                "more than " (percent(EXCEEDED_BEYOND)) "; never said of a comparator. The ratio "
-                "is what was measured over what is claimed."
+                "more than " (percent(EXCEEDED_BEYOND)) "; never said of a comparator. A claim "
+                "that only says which of two is more is judged if they differ by more than "
+                (percent(DIFFERENT_BEYOND)) "; else no difference is seen. The ratio is what was "
+                "measured over what is claimed."
             }
             div.wide {
                 table {
@@ -235,7 +244,7 @@ fn claims(claims: &[Judged]) -> Markup {
                                 @for reason in &judged.reasons { div.soft { (reason) } }
                             }
                             td { (stated(judged)) }
-                            td.number { (judged.measured.map(short).unwrap_or_default()) }
+                            td.number { (measured(judged)) }
                             td.number { (judged.ratio.map(short).unwrap_or_default()) }
                             td { (badge(judged.verdict)) }
                         }

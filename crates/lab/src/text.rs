@@ -3,7 +3,7 @@
 use crate::beside::{Grid, grid};
 use crate::claims::Judged;
 use crate::numbers::short;
-use crate::papers::{Op, Papers};
+use crate::papers::{Op, Papers, Stated};
 use crate::problem::Problem;
 use crate::record::Record;
 
@@ -44,15 +44,27 @@ pub(crate) fn text(record: &Record, papers: &Papers) -> Result<String, Problem> 
 /// What a claim says, in its unit.
 pub(crate) fn stated(judged: &Judged) -> String {
     let claim = &judged.claim;
-    let numbers: Vec<String> = claim.value.numbers().iter().map(|one| short(*one)).collect();
-    let sign = if claim.op == Op::Range { "" } else { claim.op.sign() };
-    format!("{sign} {} {}", numbers.join(" to "), claim.unit).trim_start().to_owned()
+    let (sign, between) = match claim.op {
+        Op::Range => ("", " to "),
+        op => (op.sign(), ", "),
+    };
+    format!("{sign} {} {}", joined(&claim.value, between), claim.unit).trim_start().to_owned()
+}
+
+/// What was measured for it; nothing if that is nothing.
+pub(crate) fn measured(judged: &Judged) -> String {
+    judged.measured.as_ref().map(|numbers| joined(numbers, ", ")).unwrap_or_default()
+}
+
+fn joined(numbers: &Stated, between: &str) -> String {
+    let numbers: Vec<String> = numbers.numbers().iter().map(|one| short(*one)).collect();
+    numbers.join(between)
 }
 
 fn claim(judged: &Judged) -> String {
     let mut line = format!("{}: {}, {}", judged.verdict.name(), judged.claim.text, stated(judged));
-    if let Some(measured) = judged.measured {
-        line.push_str(&format!("; measured {} {}", short(measured), judged.claim.unit));
+    if judged.measured.is_some() {
+        line.push_str(&format!("; measured {} {}", measured(judged), judged.claim.unit));
     }
     if let Some(ratio) = judged.ratio {
         line.push_str(&format!(", ratio {}", short(ratio)));

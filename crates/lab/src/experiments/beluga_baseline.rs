@@ -1,6 +1,6 @@
 //! Synchronous logging through a file, and to a raw device.
 
-use crate::claims::{Better, Binding, Measure};
+use crate::claims::{Better, Binding};
 use crate::experiment::{Experiment, Scale};
 use crate::numbers::short;
 use crate::outcome::{Axis, Column, Curve, Figure, Outcome, PaperPoints, Table};
@@ -32,17 +32,18 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     scaling: "A quick run measures 200 appends in each case, a full run 5,000.",
     papers: &[PAPER],
     bindings: &[
-        bind(FILE_REQUESTS, "requests for an append, file"),
-        bind(RAW_REQUESTS, "requests for an append, raw device"),
-        bind(FILE_RATE, "appends in a second, file, 8 callers"),
-        bind(RAW_RATE, "appends in a second, raw device, 8 callers"),
+        Binding::value(PAPER, FILE_REQUESTS, "requests for an append, file", Better::Neither),
+        Binding::value(PAPER, RAW_REQUESTS, "requests for an append, raw device", Better::Neither),
+        Binding::value(PAPER, FILE_RATE, "appends in a second, file, 8 callers", Better::Neither),
+        Binding::value(
+            PAPER,
+            RAW_RATE,
+            "appends in a second, raw device, 8 callers",
+            Better::Neither,
+        ),
     ],
     run,
 };
-
-const fn bind(claim: &'static str, value: &'static str) -> Binding {
-    Binding { paper: PAPER, claim, measure: Measure::Value(value), better: Better::Neither }
-}
 
 const RECORD_BYTES: u64 = 512;
 const CALLERS: [usize; 2] = [1, 8];

@@ -1,7 +1,7 @@
 //! Dense logging by batch size, and where the time of a record goes.
 
 use super::dense::{self, Dense, ESTIMATED, METHOD, Measured, USUAL};
-use crate::claims::{Better, Binding, Measure};
+use crate::claims::{Better, Binding};
 use crate::experiment::{Experiment, Scale};
 use crate::outcome::{Axis, Column, Curve, Figure, Outcome, PaperPoints, Table};
 use crate::problem::Problem;
@@ -30,27 +30,18 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     scaling: dense::SCALING,
     papers: &[SIZES, STAGES],
     bindings: &[
-        bind(SIZES, LATE, "latency, 16 KB", Better::Less),
-        bind(SIZES, PAYLOAD, "payload rate, 32 KB", Better::More),
-        bind(STAGES, MEDIA, "time that 16 KB more in a batch take", Better::Less),
-        bind(STAGES, D2C_28, "D2C, 28 KB", Better::Less),
-        bind(STAGES, WAIT_28, "aggregation delay, 28 KB", Better::Less),
-        bind(STAGES, D2C_32, "D2C, 32 KB", Better::Less),
-        bind(STAGES, CYCLE_32, "cycle, 32 KB", Better::Less),
-        bind(STAGES, WRITES_32, "writes in a second, 32 KB", Better::More),
-        bind(STAGES, CYCLE_40, "cycle, 40 KB", Better::Less),
+        Binding::value(SIZES, LATE, "latency, 16 KB", Better::Less),
+        Binding::value(SIZES, PAYLOAD, "payload rate, 32 KB", Better::More),
+        Binding::value(STAGES, MEDIA, "time that 16 KB more in a batch take", Better::Less),
+        Binding::value(STAGES, D2C_28, "D2C, 28 KB", Better::Less),
+        Binding::value(STAGES, WAIT_28, "aggregation delay, 28 KB", Better::Less),
+        Binding::value(STAGES, D2C_32, "D2C, 32 KB", Better::Less),
+        Binding::value(STAGES, CYCLE_32, "cycle, 32 KB", Better::Less),
+        Binding::value(STAGES, WRITES_32, "writes in a second, 32 KB", Better::More),
+        Binding::value(STAGES, CYCLE_40, "cycle, 40 KB", Better::Less),
     ],
     run,
 };
-
-const fn bind(
-    paper: &'static str,
-    claim: &'static str,
-    value: &'static str,
-    better: Better,
-) -> Binding {
-    Binding { paper, claim, measure: Measure::Value(value), better }
-}
 
 const BATCH_KB: [u32; 8] = [16, 24, 28, 32, 40, 48, 56, 64];
 /// Batch sizes that are measured with a host that is not always equally fast.

@@ -1,7 +1,7 @@
 //! Dense logging on one to three drives.
 
 use super::dense::{self, Dense, ESTIMATED, METHOD, Measured, USUAL};
-use crate::claims::{Better, Binding, Measure};
+use crate::claims::{Better, Binding};
 use crate::experiment::{Experiment, Scale};
 use crate::outcome::{Axis, Column, Curve, Figure, Outcome, PaperPoints, Table};
 use crate::problem::Problem;
@@ -21,50 +21,46 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
     scaling: dense::SCALING,
     papers: &[PAPER, HEADLINE, GOALS],
     bindings: &[
-        more(
+        Binding::value(
             PAPER,
             "rounded headline for three disks",
-            Measure::Value("rate, 256 bytes, 3 drives"),
+            "rate, 256 bytes, 3 drives",
+            Better::More,
         ),
-        more(
+        Binding::value(
             HEADLINE,
             "256-byte logging operations, three disks",
-            Measure::Value("rate, 256 bytes, 3 drives"),
+            "rate, 256 bytes, 3 drives",
+            Better::More,
         ),
-        more(
+        Binding::value(
             HEADLINE,
             "64-byte logging operations, three disks (abstract, ch 8)",
-            Measure::Value("rate, 64 bytes, 3 drives"),
+            "rate, 64 bytes, 3 drives",
+            Better::More,
         ),
-        Binding {
-            paper: HEADLINE,
-            claim: LATENCY,
-            measure: Measure::Value("higher latency on 3 drives"),
-            better: Better::Less,
-        },
-        more(
+        Binding::value(HEADLINE, LATENCY, "higher latency on 3 drives", Better::Less),
+        Binding::value(
             GOALS,
             "256-byte records logged on one Caviar Black",
-            Measure::Value("rate, 256 bytes, 1 drives"),
+            "rate, 256 bytes, 1 drives",
+            Better::More,
         ),
-        Binding {
-            paper: GOALS,
-            claim: "average latency of that logging",
-            measure: Measure::Value("latency, 256 bytes, 1 drives"),
-            better: Better::Less,
-        },
-        more(
+        Binding::value(
+            GOALS,
+            "average latency of that logging",
+            "latency, 256 bytes, 1 drives",
+            Better::Less,
+        ),
+        Binding::ratio(
             GOALS,
             "rate on three disks over that on one",
-            Measure::Ratio("rate, 256 bytes, 3 drives", "rate, 256 bytes, 1 drives"),
+            ("rate, 256 bytes, 3 drives", "rate, 256 bytes, 1 drives"),
+            Better::More,
         ),
     ],
     run,
 };
-
-const fn more(paper: &'static str, claim: &'static str, measure: Measure) -> Binding {
-    Binding { paper, claim, measure, better: Better::More }
-}
 
 const DRIVES: [u16; 3] = [1, 2, 3];
 /// The smaller record.

@@ -1,7 +1,7 @@
 //! Dense logging over the whole drive: the best batch for each region, and what it brings.
 
 use super::dense::{self, Dense, METHOD, Measured, USUAL};
-use crate::claims::{Better, Binding, Measure};
+use crate::claims::{Better, Binding};
 use crate::experiment::{Experiment, Scale};
 use crate::numbers::short;
 use crate::outcome::{Axis, Column, Curve, Figure, Outcome, Table};
@@ -30,12 +30,14 @@ pub(super) const FIGURE: Experiment = Experiment {
         1,000 batches in each case, a full run 40,000.",
     papers: &[PAPER_FIGURE],
     bindings: &[
-        bind(
+        Binding::value(
+            PAPER_FIGURE,
             "latency with adaptive batch, whole disk",
             "highest latency, best batches",
             Better::Less,
         ),
-        bind(
+        Binding::value(
+            PAPER_FIGURE,
             "latency growth near the centre with fixed 32 KB",
             "growth of latency, one batch size",
             Better::Neither,
@@ -43,10 +45,6 @@ pub(super) const FIGURE: Experiment = Experiment {
     ],
     run: figure,
 };
-
-const fn bind(claim: &'static str, value: &'static str, better: Better) -> Binding {
-    Binding { paper: PAPER_FIGURE, claim, measure: Measure::Value(value), better }
-}
 
 /// Batch sizes that a calibration tries.
 const TRIED_KB: [u32; 12] = [4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 64];

@@ -2,7 +2,7 @@
 
 use upsweep_sim::random::Random;
 
-use crate::claims::{Better, Binding, Measure};
+use crate::claims::{Better, Binding};
 use crate::experiment::{Experiment, Scale};
 use crate::numbers::short;
 use crate::outcome::{Axis, Column, Curve, Figure, Outcome, PaperPoints, Table};
@@ -47,17 +47,13 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         in a quick run, 3,000 in a full run.",
     papers: &[PAPER, SIZING],
     bindings: &[
-        bind(ONE_THREAD, "Upsweep with 1 thread, share", Better::More),
-        bind(FOUR_THREADS, "Upsweep with 4 threads, share", Better::More),
-        bind(VANILLA, "vanilla, best share", Better::Neither),
-        bind(BEST, "best number of threads", Better::Neither),
+        Binding::value(PAPER, ONE_THREAD, "Upsweep with 1 thread, share", Better::More),
+        Binding::value(PAPER, FOUR_THREADS, "Upsweep with 4 threads, share", Better::More),
+        Binding::value(PAPER, VANILLA, "vanilla, best share", Better::Neither),
+        Binding::value(PAPER, BEST, "best number of threads", Better::Neither),
     ],
     run,
 };
-
-const fn bind(claim: &'static str, value: &'static str, better: Better) -> Binding {
-    Binding { paper: PAPER, claim, measure: Measure::Value(value), better }
-}
 
 /// Fingerprints of a segment.
 const SEGMENT: u64 = 256;

@@ -3,7 +3,7 @@
 use super::indexes::{
     Changes, DISKS, Published, SHRUNK_CAVEAT, Sweep, Upsweep, Vanilla, upsweep, vanilla,
 };
-use crate::claims::{Better, Binding, Measure};
+use crate::claims::{Better, Binding};
 use crate::experiment::{Experiment, Scale};
 use crate::outcome::Outcome;
 use crate::problem::Problem;
@@ -38,7 +38,7 @@ const SCALING: &str = "\
     page is computed. Upsweep takes as many bytes of records as it has memory in a quick run, and \
     four times as many in a full run.";
 
-const OVER_VANILLA: Measure = Measure::Ratio("Upsweep with 960 MB", "vanilla with 960 MB");
+const OVER_VANILLA: (&str, &str) = ("Upsweep with 960 MB", "vanilla with 960 MB");
 
 pub(super) const INSERT: Experiment = Experiment {
     id: "bosc-fig-5.12",
@@ -47,18 +47,18 @@ pub(super) const INSERT: Experiment = Experiment {
     scaling: SCALING,
     papers: &["bosc-fig-5.12-hash-insert", "goals-hash"],
     bindings: &[
-        Binding {
-            paper: "bosc-fig-5.12-hash-insert",
-            claim: "BOSC over vanilla at 960 MB",
-            measure: OVER_VANILLA,
-            better: Better::More,
-        },
-        Binding {
-            paper: "goals-hash",
-            claim: "Upsweep over the vanilla hash table, random insert",
-            measure: OVER_VANILLA,
-            better: Better::More,
-        },
+        Binding::ratio(
+            "bosc-fig-5.12-hash-insert",
+            "BOSC over vanilla at 960 MB",
+            OVER_VANILLA,
+            Better::More,
+        ),
+        Binding::ratio(
+            "goals-hash",
+            "Upsweep over the vanilla hash table, random insert",
+            OVER_VANILLA,
+            Better::More,
+        ),
     ],
     run: |scale, progress| {
         let published = Published {
@@ -78,12 +78,12 @@ pub(super) const UPDATE: Experiment = Experiment {
     method: METHOD,
     scaling: SCALING,
     papers: &["bosc-fig-5.13-hash-update"],
-    bindings: &[Binding {
-        paper: "bosc-fig-5.13-hash-update",
-        claim: "BOSC over vanilla, stated to equal the insert case",
-        measure: OVER_VANILLA,
-        better: Better::More,
-    }],
+    bindings: &[Binding::ratio(
+        "bosc-fig-5.13-hash-update",
+        "BOSC over vanilla, stated to equal the insert case",
+        OVER_VANILLA,
+        Better::More,
+    )],
     run: |scale, progress| run(Changes::Update, None, scale, progress),
 };
 
@@ -119,11 +119,9 @@ fn run(
     let swept = |memory_mb, callers| {
         let records = Records { count: records.count / part, ..records };
         let memory = Memory::Queues((memory_mb << 20) / part);
-        let store = Upsweep {
-            kind: Kind::HashTable,
-            fill_percent: FILL_PERCENT,
-            ..Upsweep::table(records, RECORD_BYTES, memory)
-        };
+        let mut store = Upsweep::table(records, RECORD_BYTES, memory);
+        store.plan.kind = Kind::HashTable;
+        store.plan.fill_percent = FILL_PERCENT;
         store.measure(callers, scale, changes.random(records, scale.seed))
     };
     let sweep = Sweep { title, changes, memory_mb, published };

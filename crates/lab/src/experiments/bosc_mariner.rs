@@ -1,7 +1,7 @@
 //! The map of a continuous data protection system, updated for every version that it logs.
 
 use super::indexes::{Changes, DATA_DISKS, DISKS, FILL_TENTHS, ORDERING, PROCESSOR_US, Vanilla};
-use crate::claims::{Better, Binding, Measure};
+use crate::claims::{Better, Binding};
 use crate::experiment::{Experiment, Scale};
 use crate::numbers::short;
 use crate::outcome::{Axis, Cell, Column, Curve, Figure, Outcome, Table};
@@ -45,16 +45,21 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         its log alone bounds it.",
     papers: &[PAPER],
     bindings: &[
-        bind(OVER_VANILLA, "Upsweep, without interval", "vanilla, without interval"),
-        bind(OVER_APPEND, "Upsweep, without interval", "Multi-Queue-Append, without interval"),
+        Binding::ratio(
+            PAPER,
+            OVER_VANILLA,
+            ("Upsweep, without interval", "vanilla, without interval"),
+            Better::More,
+        ),
+        Binding::ratio(
+            PAPER,
+            OVER_APPEND,
+            ("Upsweep, without interval", "Multi-Queue-Append, without interval"),
+            Better::More,
+        ),
     ],
     run,
 };
-
-const fn bind(claim: &'static str, above: &'static str, below: &'static str) -> Binding {
-    let measure = Measure::Ratio(above, below);
-    Binding { paper: PAPER, claim, measure, better: Better::More }
-}
 
 const MAP_BYTES: u64 = 935 << 20;
 const MEMORY_BYTES: u64 = 64 << 20;

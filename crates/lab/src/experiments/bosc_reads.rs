@@ -3,7 +3,7 @@
 use upsweep_sim::random::Random;
 
 use super::indexes::{Changes, DATA_DISKS, DISKS, Upsweep, Vanilla, shrunk, tree, tree_of};
-use crate::claims::{Better, Binding, Measure};
+use crate::claims::{Better, Binding};
 use crate::experiment::{Experiment, Scale};
 use crate::numbers::short;
 use crate::outcome::{Cell, Column, Outcome, Table};
@@ -52,18 +52,18 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         full run 5,000 and 100,000; one in 20 of these while updates arrive.",
     papers: &[PAPER, "goals-reads"],
     bindings: &[
-        Binding {
-            paper: "goals-reads",
-            claim: OVER_VANILLA,
-            measure: Measure::Ratio("Upsweep, nothing", "vanilla, nothing"),
-            better: Better::Less,
-        },
-        Binding {
-            paper: "goals-reads",
-            claim: OVER_VANILLA_WAITING,
-            measure: Measure::Ratio("Upsweep, updates wait", "vanilla, updates wait"),
-            better: Better::Less,
-        },
+        Binding::ratio(
+            "goals-reads",
+            OVER_VANILLA,
+            ("Upsweep, nothing", "vanilla, nothing"),
+            Better::Less,
+        ),
+        Binding::ratio(
+            "goals-reads",
+            OVER_VANILLA_WAITING,
+            ("Upsweep, updates wait", "vanilla, updates wait"),
+            Better::Less,
+        ),
     ],
     run,
 };
@@ -211,12 +211,11 @@ fn measure(case: Case, scale: &Scale) -> Result<Seen, Problem> {
             read(store, meanwhile, records, scale, reads(records))
         }
         Case::Upsweep(meanwhile) => {
-            let store = Upsweep {
-                block_bytes: Some(LEAF_BYTES as u32),
-                fill_percent: FILL_PERCENT,
-                sweeps_always: meanwhile != Meanwhile::Waiting,
-                ..Upsweep::table(records, RECORD_BYTES, Memory::Cache(cache_bytes(scale)))
-            };
+            let memory = Memory::Cache(cache_bytes(scale));
+            let mut store = Upsweep::table(records, RECORD_BYTES, memory);
+            store.plan.block_bytes = Some(LEAF_BYTES as u32);
+            store.plan.fill_percent = FILL_PERCENT;
+            store.plan.sweeps_always = meanwhile != Meanwhile::Waiting;
             let mut store = store.make(scale.seed)?;
             if meanwhile == Meanwhile::Waiting {
                 store.fill_queues(QUEUES_PERCENT, Changes::Update.random(records, scale.seed))?;

@@ -1,14 +1,14 @@
 //! The time of recovery by the number of updates that wait when the process ends.
 
 use super::indexes::{Changes, ORDERING, records_of};
-use crate::claims::{Better, Binding, Measure};
+use crate::claims::{Better, Binding};
 use crate::experiment::{Experiment, Scale};
 use crate::numbers::short;
 use crate::outcome::{Axis, Column, Curve, Figure, Outcome, Table};
 use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::systems::banks;
-use crate::systems::plan::{Kind, Memory, Plan};
+use crate::systems::plan::{Memory, Plan};
 use crate::systems::store::{Restart, Store};
 
 const INDEX_BYTES: u64 = 1 << 30;
@@ -17,6 +17,8 @@ const RECORD_BYTES: u64 = 16;
 const DATA_DISKS: u16 = 4;
 /// Processor time of an update, when it is made and when it is replayed.
 const PROCESSOR_US: u64 = 1;
+const POWER: &str = "power of the number of pending updates that recovery time grows with, beyond \
+                     that without any";
 /// How long updates are made, in seconds.
 const SECONDS: u64 = 20;
 
@@ -30,13 +32,12 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         that of the disks, and 1 us of processor for each update that is replayed.",
     scaling: "A quick run has three rates besides none, a full run six.",
     papers: &["bosc-fig-9-recovery", "goals-recovery"],
-    bindings: &[Binding {
-        paper: "goals-recovery",
-        claim: "power of the number of pending updates that recovery time grows with, beyond that \
-                without any",
-        measure: Measure::Value("power of the number of pending updates"),
-        better: Better::Neither,
-    }],
+    bindings: &[Binding::value(
+        "goals-recovery",
+        POWER,
+        "power of the number of pending updates",
+        Better::Neither,
+    )],
     run,
 };
 
@@ -79,7 +80,7 @@ fn run(scale: &Scale, progress: &Progress) -> Result<Outcome, Problem> {
         curves: vec![Curve { name: "Upsweep".into(), points }],
         papers: Vec::new(),
     });
-    outcome.caveat(&[EXPERIMENT.bindings[0].claim], MORE_REPLAYED);
+    outcome.caveat(&[POWER], MORE_REPLAYED);
     outcome.caveat(&[], "The paper gives no numbers for the whole recovery, only its figure.");
     Ok(outcome)
 }
@@ -96,16 +97,13 @@ fn measure(rate: u64, seed: u64) -> Result<Restart, Problem> {
     let disks = banks::drives("dtla307030", DATA_DISKS + 1, Some(ORDERING), seed)?;
     let records = records_of(INDEX_BYTES, RECORD_BYTES);
     let plan = Plan {
-        kind: Kind::Table,
         data_devices: DATA_DISKS,
         log_bytes: 1 << 30,
         memory: Memory::Whole(MEMORY_BYTES),
-        block_bytes: None,
-        sweeps_always: true,
-        spills: true,
         record_bytes: RECORD_BYTES,
         fill_percent: 70,
         processor_us: PROCESSOR_US,
+        ..Plan::TABLE
     };
     let mut store = Store::create(plan, records, disks)?;
     let mut next = Changes::Update.random(records, seed);

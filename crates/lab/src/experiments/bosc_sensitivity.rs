@@ -7,7 +7,7 @@ use super::indexes::{
     CALLERS, Changes, DISKS, NOT_DURABLE, SHRUNK_CAVEAT, UPSWEEP_CALLERS, Upsweep, Vanilla,
     records_of, tree,
 };
-use crate::claims::{Better, Binding, Measure};
+use crate::claims::{Better, Binding};
 use crate::experiment::{Experiment, Scale};
 use crate::outcome::{Axis, Cell, Column, Curve, Figure, Outcome, Table};
 use crate::problem::Problem;
@@ -150,40 +150,30 @@ const MEMORIES: Study = Study {
 
 /// The rate of a workload at the last value of a figure over that at the first, of Upsweep without
 /// spills, which is what the paper has; a claim has that name.
-type Change = (&'static str, Measure);
+type Change = (&'static str, (&'static str, &'static str));
 
 const RANDOM: Change = (
     "random insert, last over first",
-    Measure::Ratio(
-        "Upsweep without spills, random insert, last",
-        "Upsweep without spills, random insert, first",
-    ),
+    ("Upsweep without spills, random insert, last", "Upsweep without spills, random insert, first"),
 );
 const CLUSTERED: Change = (
     "clustered insert, last over first",
-    Measure::Ratio(
+    (
         "Upsweep without spills, clustered insert, last",
         "Upsweep without spills, clustered insert, first",
     ),
 );
 const SEQUENTIAL: Change = (
     "sequential insert, last over first",
-    Measure::Ratio(
+    (
         "Upsweep without spills, sequential insert, last",
         "Upsweep without spills, sequential insert, first",
     ),
 );
 const UPDATE_OVER_INSERT: Change = (
     "random update over random insert, last",
-    Measure::Ratio(
-        "Upsweep without spills, random update, last",
-        "Upsweep without spills, random insert, last",
-    ),
+    ("Upsweep without spills, random update, last", "Upsweep without spills, random insert, last"),
 );
-
-const fn bind(paper: &'static str, (claim, measure): Change) -> Binding {
-    Binding { paper, claim, measure, better: Better::Neither }
-}
 
 pub(super) const LEAF_SIZE: Experiment = Experiment {
     id: "bosc-fig-4",
@@ -192,9 +182,9 @@ pub(super) const LEAF_SIZE: Experiment = Experiment {
     scaling: SCALING,
     papers: &["bosc-fig-4-leaf-size", "goals-leaf-size"],
     bindings: &[
-        bind("goals-leaf-size", RANDOM),
-        bind("goals-leaf-size", CLUSTERED),
-        bind("goals-leaf-size", SEQUENTIAL),
+        Binding::ratio("goals-leaf-size", RANDOM.0, RANDOM.1, Better::Neither),
+        Binding::ratio("goals-leaf-size", CLUSTERED.0, CLUSTERED.1, Better::Neither),
+        Binding::ratio("goals-leaf-size", SEQUENTIAL.0, SEQUENTIAL.1, Better::Neither),
     ],
     run: |scale, progress| LEAVES.run(scale, progress),
 };
@@ -206,9 +196,9 @@ pub(super) const RECORD_SIZE: Experiment = Experiment {
     scaling: SCALING,
     papers: &["bosc-fig-5-record-size", "goals-record-size"],
     bindings: &[
-        bind("goals-record-size", RANDOM),
-        bind("goals-record-size", CLUSTERED),
-        bind("goals-record-size", SEQUENTIAL),
+        Binding::ratio("goals-record-size", RANDOM.0, RANDOM.1, Better::Neither),
+        Binding::ratio("goals-record-size", CLUSTERED.0, CLUSTERED.1, Better::Neither),
+        Binding::ratio("goals-record-size", SEQUENTIAL.0, SEQUENTIAL.1, Better::Neither),
     ],
     run: |scale, progress| RECORDS.run(scale, progress),
 };
@@ -220,9 +210,9 @@ pub(super) const RECORD_AND_LEAF_SIZE: Experiment = Experiment {
     scaling: SCALING,
     papers: &["bosc-fig-6-record-and-leaf", "goals-record-and-leaf-size"],
     bindings: &[
-        bind("goals-record-and-leaf-size", RANDOM),
-        bind("goals-record-and-leaf-size", CLUSTERED),
-        bind("goals-record-and-leaf-size", SEQUENTIAL),
+        Binding::ratio("goals-record-and-leaf-size", RANDOM.0, RANDOM.1, Better::Neither),
+        Binding::ratio("goals-record-and-leaf-size", CLUSTERED.0, CLUSTERED.1, Better::Neither),
+        Binding::ratio("goals-record-and-leaf-size", SEQUENTIAL.0, SEQUENTIAL.1, Better::Neither),
     ],
     run: |scale, progress| RECORDS_AND_LEAVES.run(scale, progress),
 };
@@ -234,9 +224,14 @@ pub(super) const INDEX_SIZE: Experiment = Experiment {
     scaling: SCALING,
     papers: &["bosc-fig-7-index-size", "goals-index-size"],
     bindings: &[
-        bind("goals-index-size", RANDOM),
-        bind("goals-index-size", SEQUENTIAL),
-        bind("goals-index-size", UPDATE_OVER_INSERT),
+        Binding::ratio("goals-index-size", RANDOM.0, RANDOM.1, Better::Neither),
+        Binding::ratio("goals-index-size", SEQUENTIAL.0, SEQUENTIAL.1, Better::Neither),
+        Binding::ratio(
+            "goals-index-size",
+            UPDATE_OVER_INSERT.0,
+            UPDATE_OVER_INSERT.1,
+            Better::Neither,
+        ),
     ],
     run: |scale, progress| INDEXES.run(scale, progress),
 };
@@ -248,9 +243,9 @@ pub(super) const MEMORY: Experiment = Experiment {
     scaling: SCALING,
     papers: &["bosc-fig-8-buffer-memory", "goals-memory"],
     bindings: &[
-        bind("goals-memory", RANDOM),
-        bind("goals-memory", CLUSTERED),
-        bind("goals-memory", SEQUENTIAL),
+        Binding::ratio("goals-memory", RANDOM.0, RANDOM.1, Better::Neither),
+        Binding::ratio("goals-memory", CLUSTERED.0, CLUSTERED.1, Better::Neither),
+        Binding::ratio("goals-memory", SEQUENTIAL.0, SEQUENTIAL.1, Better::Neither),
     ],
     run: |scale, progress| MEMORIES.run(scale, progress),
 };
@@ -368,11 +363,9 @@ impl Setting {
         let shrunk = scale.pick(SHRUNK.0, SHRUNK.1);
         let records = records_of((self.index_gb << 30) / shrunk, self.record_bytes);
         let memory = Memory::Queues((self.memory_mb << 20) / shrunk);
-        let store = Upsweep {
-            block_bytes: Some((self.leaf_kb << 10) as u32),
-            spills,
-            ..Upsweep::table(records, self.record_bytes, memory)
-        };
+        let mut store = Upsweep::table(records, self.record_bytes, memory);
+        store.plan.block_bytes = Some((self.leaf_kb << 10) as u32);
+        store.plan.spills = spills;
         let callers = UPSWEEP_CALLERS.into_iter().max().unwrap_or(1);
         let phase = PHASES * memory.bytes() / self.record_bytes;
         let load = Load { callers, warm_up: phase, measured: phase };

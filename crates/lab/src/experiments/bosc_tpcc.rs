@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::indexes::{DATA_DISKS, DISKS, FILL_TENTHS, ORDERING, PROCESSOR_US};
-use crate::claims::{Better, Binding, Measure};
+use crate::claims::{Better, Binding};
 use crate::experiment::{Experiment, Scale};
 use crate::outcome::{Axis, Cell, Column, Curve, Figure, Outcome, PaperPoints, Table};
 use crate::problem::Problem;
@@ -58,18 +58,33 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         caller makes 20,000 changes before it is measured, and as many again.",
     papers: &[PAPER],
     bindings: &[
-        bind(OVER_APPEND, "Upsweep, 80 warehouses", "Multi-Queue-Append, 80 warehouses"),
-        bind(OVER_ONE_QUEUE, "Upsweep, 80 warehouses", "One-Queue-Trail, 80 warehouses"),
-        bind(OVER_VANILLA_80, "Upsweep, 80 warehouses", "vanilla, 80 warehouses"),
-        bind(OVER_VANILLA_20, "Upsweep, 20 warehouses", "vanilla, 20 warehouses"),
+        Binding::ratio(
+            PAPER,
+            OVER_APPEND,
+            ("Upsweep, 80 warehouses", "Multi-Queue-Append, 80 warehouses"),
+            Better::More,
+        ),
+        Binding::ratio(
+            PAPER,
+            OVER_ONE_QUEUE,
+            ("Upsweep, 80 warehouses", "One-Queue-Trail, 80 warehouses"),
+            Better::More,
+        ),
+        Binding::ratio(
+            PAPER,
+            OVER_VANILLA_80,
+            ("Upsweep, 80 warehouses", "vanilla, 80 warehouses"),
+            Better::More,
+        ),
+        Binding::ratio(
+            PAPER,
+            OVER_VANILLA_20,
+            ("Upsweep, 20 warehouses", "vanilla, 20 warehouses"),
+            Better::More,
+        ),
     ],
     run,
 };
-
-const fn bind(claim: &'static str, above: &'static str, below: &'static str) -> Binding {
-    let measure = Measure::Ratio(above, below);
-    Binding { paper: PAPER, claim, measure, better: Better::More }
-}
 
 const LEAF_BYTES: u64 = 64 << 10;
 const MEMORY_BYTES: u64 = 1 << 30;

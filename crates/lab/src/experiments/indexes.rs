@@ -14,7 +14,7 @@ use crate::systems::banks::{self, Ordering};
 use crate::systems::in_place::{Access, InPlace, Sizes};
 use crate::systems::load::{Load, Seen};
 use crate::systems::pages::{Leaves, Records, Shape};
-use crate::systems::plan::{Kind, Memory, Plan};
+use crate::systems::plan::{Memory, Plan};
 use crate::systems::store::Store;
 
 /// Data disks of a vanilla store, unless it is to have as many as Upsweep.
@@ -146,56 +146,31 @@ pub(super) fn records_of(index_bytes: u64, record_bytes: u64) -> Records {
 /// The product's engine, on as many data disks as the paper has and one for the log.
 #[derive(Clone, Copy)]
 pub(super) struct Upsweep {
-    /// In which order it has its records.
-    pub(super) kind: Kind,
+    /// What it is to be.
+    pub(super) plan: Plan,
     /// Its records.
     pub(super) records: Records,
-    /// Bytes of a record.
-    pub(super) record_bytes: u64,
-    /// Its memory.
-    pub(super) memory: Memory,
-    /// Bytes of a block; `None`: as production chooses them.
-    pub(super) block_bytes: Option<u32>,
-    /// How full the blocks are initially, in per cent.
-    pub(super) fill_percent: u32,
-    /// Whether updates are swept as soon as they wait.
-    pub(super) sweeps_always: bool,
-    /// Whether updates may be spilled.
-    pub(super) spills: bool,
 }
 
 impl Upsweep {
     /// A table of these records in blocks that are filled as vanilla leaves.
     pub(super) fn table(records: Records, record_bytes: u64, memory: Memory) -> Self {
-        Self {
-            kind: Kind::Table,
-            records,
-            record_bytes,
+        let plan = Plan {
+            data_devices: DATA_DISKS,
+            log_bytes: 4 * memory.bytes().max(64 << 20),
             memory,
-            block_bytes: None,
+            record_bytes,
             fill_percent: 10 * FILL_TENTHS as u32,
-            sweeps_always: true,
-            spills: true,
-        }
+            processor_us: PROCESSOR_US,
+            ..Plan::TABLE
+        };
+        Self { plan, records }
     }
 
     /// Makes it.
     pub(super) fn make(self, seed: u64) -> Result<Store, Problem> {
-        let Self { kind, record_bytes, memory, block_bytes, fill_percent, .. } = self;
         let disks = banks::drives("dtla307030", DATA_DISKS + 1, Some(ORDERING), seed)?;
-        let plan = Plan {
-            kind,
-            data_devices: DATA_DISKS,
-            log_bytes: 4 * memory.bytes().max(64 << 20),
-            memory,
-            block_bytes,
-            sweeps_always: self.sweeps_always,
-            spills: self.spills,
-            record_bytes,
-            fill_percent,
-            processor_us: PROCESSOR_US,
-        };
-        Store::create(plan, self.records, disks)
+        Store::create(self.plan, self.records, disks)
     }
 
     /// Measures it under changes, once it has taken more of them than its memory has room for.
@@ -205,7 +180,8 @@ impl Upsweep {
         scale: &Scale,
         next: impl FnMut() -> Access,
     ) -> Result<Seen, Problem> {
-        let phase = scale.pick(PHASE.0, PHASE.1) * self.memory.bytes() / self.record_bytes;
+        let Plan { memory, record_bytes, .. } = self.plan;
+        let phase = scale.pick(PHASE.0, PHASE.1) * memory.bytes() / record_bytes;
         let phase = phase.min(callers as u64 * CHANGES_OF_CALLER);
         let load = Load { callers, warm_up: phase, measured: phase };
         load.run(&mut self.make(scale.seed)?, next)

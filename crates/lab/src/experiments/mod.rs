@@ -13,14 +13,20 @@ mod bosc_memory;
 mod bosc_reads;
 mod bosc_recovery;
 mod bosc_sensitivity;
+mod bosc_split;
 mod bosc_tpcc;
 mod dense;
 mod indexes;
+mod shadowed;
+mod shadowed_disk;
+mod shadowed_latency;
+mod shadowed_rates;
 
 use crate::experiment::Experiment;
 
 /// All experiments, in the order of the report.
 pub(crate) const ALL: &[Experiment] = &[
+    bosc_split::EXPERIMENT,
     bosc_memory::INSERT,
     bosc_memory::UPDATE,
     bosc_tpcc::EXPERIMENT,
@@ -42,4 +48,8 @@ pub(crate) const ALL: &[Experiment] = &[
     beluga_offsets::FIGURE,
     beluga_disks::EXPERIMENT,
     beluga_depth::EXPERIMENT,
+    shadowed_disk::EXPERIMENT,
+    shadowed_latency::EXPERIMENT,
+    shadowed_rates::THROUGHPUT,
+    shadowed_rates::BY_MEMORY,
 ];

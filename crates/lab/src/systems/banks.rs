@@ -6,10 +6,11 @@ use upsweep::layers::device::{DeviceId, Geometry, MemoryDevices, Simulated};
 use crate::problem::Problem;
 
 /// The drives of the experiments, by their identifiers.
-const DRIVES: [(&str, &str); 3] = [
+const DRIVES: [(&str, &str); 4] = [
     ("caviar-black-1tb", include_str!("../../drives/caviar-black-1tb.toml")),
     ("caviar-blue-1tb", include_str!("../../drives/caviar-blue-1tb.toml")),
     ("dtla307030", include_str!("../../drives/dtla307030.toml")),
+    ("st39133lwv", include_str!("../../drives/st39133lwv.toml")),
 ];
 
 /// Turns by which the angle of a drive is ahead of that of the one before it: the golden section,

@@ -29,13 +29,24 @@ pub(crate) enum Access {
     /// Adds 1 to the values of so many neighbouring keys, from this one on. All are in one page,
     /// and all but the first have to be there.
     Count(u64, u64),
+    /// Removes a key.
+    Remove(u64),
+    /// Looks for the records from one key to below another, and finds how many there are.
+    Scan(u64, u64),
+    /// Removes the records from one key to below another.
+    RemoveRange(u64, u64),
 }
 
 impl Access {
     /// The key.
     pub(crate) fn key(self) -> u64 {
         match self {
-            Self::Put(key, _) | Self::Get(key) | Self::Count(key, _) => key,
+            Self::Put(key, _)
+            | Self::Get(key)
+            | Self::Count(key, _)
+            | Self::Remove(key)
+            | Self::Scan(key, _)
+            | Self::RemoveRange(key, _) => key,
         }
     }
 }
@@ -66,11 +77,70 @@ struct Waiting {
     access: Access,
     /// The page that it has come to, if that is not the first.
     followed: Option<u64>,
+    /// Records of a range that were found in other pages.
+    counted: u64,
 }
 
 impl Waiting {
     fn end(self, found: Option<u64>) -> Finished {
         Finished { number: self.number, begun_us: self.begun_us, found }
+    }
+}
+
+/// What becomes of an operation at a page.
+enum Step {
+    /// It has ended, and found this.
+    Ends(Option<u64>),
+    /// It goes on at the page that follows.
+    Follows(u64),
+    /// It goes on at the page of this key.
+    GoesOnAt(u64),
+    /// The page has to grow first.
+    NeedsRoom,
+}
+
+impl Waiting {
+    /// Does what it does at a page that it has come to and that holds so many records at most, up
+    /// to a key that another page begins with; also returns whether it changed the page.
+    fn act(&mut self, page: &mut Page, records_max: u64, end: Option<u64>) -> (Step, bool) {
+        let key = self.access.key();
+        let is_there = page.get(key).is_some();
+        let takes_it = is_there || page.next.is_none() && page.records() < records_max;
+        match (self.access, page.next) {
+            (Access::Get(_), next) if is_there || next.is_none() => {
+                (Step::Ends(page.get(key)), false)
+            }
+            (Access::Remove(_), next) if is_there || next.is_none() => {
+                (Step::Ends(None), page.remove(key))
+            }
+            (Access::Put(_, value), _) if takes_it => {
+                page.put(key, value);
+                (Step::Ends(None), true)
+            }
+            (Access::Count(first, count), _) if takes_it => {
+                for key in first..first + count {
+                    page.put(key, page.get(key).unwrap_or(0).wrapping_add(1));
+                }
+                (Step::Ends(None), true)
+            }
+            (Access::Scan(from, to), None) => {
+                self.counted += page.keys_in(from, to).len() as u64;
+                let next = end.filter(|end| *end < to);
+                self.access = Access::Scan(next.unwrap_or(to), to);
+                (next.map_or(Step::Ends(Some(self.counted)), Step::GoesOnAt), false)
+            }
+            (Access::RemoveRange(from, to), None) => {
+                let keys = page.keys_in(from, to);
+                for key in &keys {
+                    page.remove(*key);
+                }
+                let next = end.filter(|end| *end < to);
+                self.access = Access::RemoveRange(next.unwrap_or(to), to);
+                (next.map_or(Step::Ends(None), Step::GoesOnAt), !keys.is_empty())
+            }
+            (_, Some(next)) => (Step::Follows(next), false),
+            (_, None) => (Step::NeedsRoom, false),
+        }
     }
 }
 
@@ -154,8 +224,8 @@ impl<S: Shape> InPlace<S> {
 
     /// Goes on with an operation until it ends or has to wait.
     fn attempt(&mut self, mut operation: Waiting, io: &mut Io) {
-        let key = operation.access.key();
-        let mut number = operation.followed.unwrap_or_else(|| self.shape.first_page(key));
+        let first = self.shape.first_page(operation.access.key());
+        let mut number = operation.followed.unwrap_or(first);
         loop {
             let has_room = self.has_room();
             match self.frames.get_mut(&number) {
@@ -164,38 +234,26 @@ impl<S: Shape> InPlace<S> {
                     self.uses += 1;
                     *used = self.uses;
                     self.by_use.insert(self.uses, number);
-                    let is_there = page.get(key).is_some();
-                    let can_hold = page.records() < self.sizes.records_max;
-                    match (operation.access, page.next) {
-                        (Access::Get(_), next) if is_there || next.is_none() => {
+                    let end = self.shape.end(operation.access.key());
+                    let (step, changes) = operation.act(page, self.sizes.records_max, end);
+                    *is_changed |= changes;
+                    match step {
+                        Step::Ends(found) => {
                             self.under_way -= 1;
-                            return io.finish(operation.end(page.get(key)));
+                            return io.finish(operation.end(found));
                         }
-                        (Access::Put(_, value), _) if is_there || can_hold => {
-                            page.put(key, value);
-                            *is_changed = true;
-                            self.under_way -= 1;
-                            return io.finish(operation.end(None));
-                        }
-                        (Access::Count(first, count), _) if is_there || can_hold => {
-                            for key in first..first + count {
-                                page.put(key, page.get(key).unwrap_or(0).wrapping_add(1));
-                            }
-                            *is_changed = true;
-                            self.under_way -= 1;
-                            return io.finish(operation.end(None));
-                        }
-                        (_, Some(next)) => {
+                        Step::Follows(next) => {
                             operation.followed = Some(next);
                             number = next;
                         }
-                        (_, None) => {
+                        Step::GoesOnAt(key) => number = self.shape.first_page(key),
+                        Step::NeedsRoom => {
                             if !self.grow(number) {
                                 // It stays until the operation goes on.
                                 self.by_use.remove(&self.uses);
                                 return self.waiting_for_room.push_back(operation);
                             }
-                            let first = || self.shape.first_page(key);
+                            let first = || self.shape.first_page(operation.access.key());
                             number = operation.followed.unwrap_or_else(first);
                         }
                     }
@@ -281,7 +339,8 @@ impl<S: Shape> Model for InPlace<S> {
     type Operation = Access;
 
     fn begin(&mut self, number: u64, access: Access, io: &mut Io) {
-        let operation = Waiting { number, begun_us: io.now_us(), access, followed: None };
+        let begun_us = io.now_us();
+        let operation = Waiting { number, begun_us, access, followed: None, counted: 0 };
         self.waiting_to_begin.push_back(operation);
         self.go_on(io);
     }
@@ -343,13 +402,16 @@ mod tests {
                     continue;
                 }
                 let access = match random.below(10) {
-                    0..6 => Access::Put(key, random.word()),
+                    0..5 => Access::Put(key, random.word()),
+                    5 => Access::Remove(key),
                     6 => Access::Count(key, 1),
                     _ => Access::Get(key),
                 };
                 let expected = match access {
                     Access::Put(key, value) => oracle.insert(key, value).and(None),
                     Access::Get(key) => oracle.get(&key).copied(),
+                    Access::Remove(key) => oracle.remove(&key).and(None),
+                    Access::Scan(..) | Access::RemoveRange(..) => unreachable!("not drawn"),
                     Access::Count(key, _) => {
                         let value = oracle.entry(key).or_insert(0);
                         *value = value.wrapping_add(1);
@@ -390,6 +452,39 @@ mod tests {
     fn a_hash_table_answers_as_a_map_does_while_pages_follow_pages() {
         let table = compare(Buckets::new(RECORDS, 55), 2);
         assert!(table.pages > 2 * 55, "{} pages", table.pages);
+    }
+
+    #[test]
+    fn ranges_are_found_and_removed_across_leaves() {
+        let sizes = Sizes { page_bytes: 4096, records_max: 16, frames: 6, devices: 1 };
+        let store = InPlace::new(Leaves::new(RECORDS, 11), sizes);
+        let devices = Box::new(MemoryDevices::with_sizes(&[1 << 30], 1));
+        let mut system = Bench::new(store, devices, 5);
+        let mut random = Random::new(3, "ranges");
+        let mut oracle: BTreeSet<u64> = (0..RECORDS.count).map(|one| one * 100).collect();
+        for number in 0..3000 {
+            let (from, length) = (random.below(KEYS), random.below(5000));
+            let (access, expected) = match random.below(5) {
+                0 => {
+                    oracle.retain(|key| !(from..from + length / 10).contains(key));
+                    (Access::RemoveRange(from, from + length / 10), None)
+                }
+                1 => {
+                    let range = oracle.range(from..from + length);
+                    (Access::Scan(from, from + length), Some(range.count() as u64))
+                }
+                _ => {
+                    oracle.insert(from);
+                    (Access::Put(from, 1), None)
+                }
+            };
+            system.submit(number, access);
+            let mut finished = Vec::new();
+            while let Some(us) = system.next_event_us() {
+                system.advance_to(us, &mut finished).expect("no request fails");
+            }
+            assert_eq!((finished.len(), finished[0].found), (1, expected), "{access:?}");
+        }
     }
 
     #[test]

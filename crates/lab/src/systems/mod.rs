@@ -7,8 +7,10 @@
 //! | module | content |
 //! |---|---|
 //! | `banks` | simulated devices |
+//! | `bare` | pages of a device, with nothing in between |
 //! | `buckets` | buckets of a hash table, filled in advance |
 //! | `combined` | systems that are made of others |
+//! | `crowd` | a system that others use besides the callers |
 //! | `fed` | a system that changes steadily while callers use it |
 //! | `load` | callers, and what they see |
 //! | `log` | Upsweep's log, on drives of its own |
@@ -17,12 +19,15 @@
 //! | `in_place` | updating pages in place through a cache |
 //! | `plan` | what a store of the product's engine is to be |
 //! | `queued` | trees with a log, and with one queue or a queue for each page |
+//! | `raid` | an array of drives as one device |
 //! | `trail` | logging where the head is |
 //! | `store` | the engine of the product |
 
 pub(crate) mod banks;
+pub(crate) mod bare;
 mod buckets;
 pub(crate) mod combined;
+pub(crate) mod crowd;
 pub(crate) mod fed;
 pub(crate) mod in_place;
 pub(crate) mod load;
@@ -31,6 +36,7 @@ pub(crate) mod loggers;
 pub(crate) mod pages;
 pub(crate) mod plan;
 pub(crate) mod queued;
+pub(crate) mod raid;
 pub(crate) mod store;
 pub(crate) mod trail;
 

@@ -47,22 +47,22 @@ pub(crate) fn initial_value(record: u64) -> u64 {
 pub(crate) struct Page {
     initial: Progression,
     stride: u64,
-    /// What differs from the initial content, by key.
-    changed: BTreeMap<u64, u64>,
-    /// How many of the changed keys were not there initially.
-    added: u64,
+    /// What differs from the initial content, by key: a value, or that it was removed.
+    changed: BTreeMap<u64, Option<u64>>,
+    /// Records in it.
+    records: u64,
     /// The page in which the search for a key goes on.
     pub(crate) next: Option<u64>,
 }
 
 impl Page {
     fn new(initial: Progression, stride: u64) -> Self {
-        Self { initial, stride, changed: BTreeMap::new(), added: 0, next: None }
+        Self { initial, stride, changed: BTreeMap::new(), records: initial.count, next: None }
     }
 
     /// Records in it.
     pub(crate) fn records(&self) -> u64 {
-        self.initial.count + self.added
+        self.records
     }
 
     fn is_initial(&self, key: u64) -> bool {
@@ -72,30 +72,52 @@ impl Page {
     /// The value of a key.
     pub(crate) fn get(&self, key: u64) -> Option<u64> {
         let initial = || self.is_initial(key).then(|| initial_value(key / self.stride));
-        self.changed.get(&key).copied().or_else(initial)
+        self.changed.get(&key).copied().unwrap_or_else(initial)
     }
 
     /// Sets the value of a key.
     pub(crate) fn put(&mut self, key: u64, value: u64) {
-        let is_new = self.changed.insert(key, value).is_none();
-        self.added += u64::from(is_new && !self.is_initial(key));
+        self.records += u64::from(self.get(key).is_none());
+        self.changed.insert(key, Some(value));
+    }
+
+    /// Removes a key; returns whether it was there.
+    pub(crate) fn remove(&mut self, key: u64) -> bool {
+        let was_there = self.get(key).is_some();
+        self.records -= u64::from(was_there);
+        if self.is_initial(key) {
+            self.changed.insert(key, None);
+        } else {
+            self.changed.remove(&key);
+        }
+        was_there
+    }
+
+    /// The keys of its records, in order.
+    fn keys(&self) -> Vec<u64> {
+        let initial =
+            (0..self.initial.count).map(|place| self.initial.first + place * self.initial.step);
+        let mut keys: Vec<u64> = initial.map(|record| record * self.stride).collect();
+        keys.retain(|key| self.changed.get(key) != Some(&None));
+        keys.extend(self.changed.keys().filter(|key| !self.is_initial(**key)));
+        keys.sort_unstable();
+        keys
+    }
+
+    /// The keys of its records from one key to below another.
+    pub(crate) fn keys_in(&self, from: u64, to: u64) -> Vec<u64> {
+        self.keys().into_iter().filter(|key| (from..to).contains(key)).collect()
     }
 
     /// Takes out the upper half of the records; the first key of it.
     fn split(&mut self) -> (u64, Self) {
-        let initial =
-            (0..self.initial.count).map(|place| self.initial.first + place * self.initial.step);
-        let mut keys: Vec<u64> = initial.map(|record| record * self.stride).collect();
-        keys.extend(self.changed.keys().filter(|key| !self.is_initial(**key)));
-        keys.sort_unstable();
+        let keys = self.keys();
         let middle = keys[keys.len() / 2];
         let (low, high) = self.initial.split(middle.div_ceil(self.stride));
         let mut upper = Self::new(high, self.stride);
-        for (key, value) in self.changed.split_off(&middle) {
-            upper.put(key, value);
-        }
-        self.initial = low;
-        self.added = self.changed.keys().filter(|key| !self.is_initial(**key)).count() as u64;
+        upper.changed = self.changed.split_off(&middle);
+        upper.records = (keys.len() - keys.len() / 2) as u64;
+        (self.initial, self.records) = (low, (keys.len() / 2) as u64);
         (middle, upper)
     }
 }
@@ -110,6 +132,10 @@ pub(crate) trait Shape {
 
     /// The page in which the search for a key begins.
     fn first_page(&self, key: u64) -> u64;
+
+    /// The first key beyond those of the page that a key belongs in; `None` if there is none, or
+    /// keys are in no order.
+    fn end(&self, key: u64) -> Option<u64>;
 
     /// Makes room beside or behind a full page that a key belongs in, with a page of the number
     /// `new`, whose content it returns.
@@ -158,6 +184,14 @@ impl Shape for Leaves {
         splits.next_back().map_or(leaf, |(_, number)| *number)
     }
 
+    fn end(&self, key: u64) -> Option<u64> {
+        let keys_in_leaf = self.per_leaf * self.records.stride;
+        let leaf = (key / keys_in_leaf).min(self.pages() - 1);
+        let next = (leaf + 1 < self.pages()).then_some((leaf + 1) * keys_in_leaf);
+        let mut splits = self.splits.range(key + 1..next.unwrap_or(u64::MAX));
+        splits.next().map(|(first, _)| *first).or(next)
+    }
+
     fn grow(&mut self, page: &mut Page, new: u64) -> Page {
         let (first, upper) = page.split();
         self.splits.insert(first, new);
@@ -196,6 +230,10 @@ impl Shape for Buckets {
         let (record, between) = (key / self.records.stride, key % self.records.stride);
         let scatter = if between == 0 { 0 } else { mix(between) };
         (record % self.pages + scatter % self.pages) % self.pages
+    }
+
+    fn end(&self, _key: u64) -> Option<u64> {
+        None
     }
 
     fn grow(&mut self, page: &mut Page, new: u64) -> Page {
@@ -240,14 +278,26 @@ mod tests {
         for key in [103, 104, 151, 190] {
             page.put(key, key);
         }
-        assert_eq!(page.records(), 13);
+        // One that was there, one that came later, and one that is not there.
+        assert_eq!([110, 104, 105].map(|key| page.remove(key)), [true, true, false]);
+        page.put(105, 105);
+        page.put(160, 1);
+        assert_eq!(page.records(), 12);
+        assert_eq!(page.keys_in(100, 121), [100, 103, 105, 120]);
         let before = all_keys(&page, 300);
         let upper = leaves.grow(&mut page, 2);
-        assert_eq!((page.records(), upper.records()), (6, 7));
+        assert_eq!((page.records(), upper.records()), (6, 6));
         let both = [all_keys(&page, 300), all_keys(&upper, 300)];
         assert_eq!(both.concat(), before);
-        for (key, number) in [(99, 0), (100, 1), (139, 1), (140, 2), (199, 2), (1000, 2)] {
-            assert_eq!(leaves.first_page(key), number, "{key}");
+        for (key, number, end) in [
+            (99, 0, Some(100)),
+            (100, 1, Some(150)),
+            (149, 1, Some(150)),
+            (150, 2, None),
+            (199, 2, None),
+            (1000, 2, None),
+        ] {
+            assert_eq!((leaves.first_page(key), leaves.end(key)), (number, end), "{key}");
         }
         assert_eq!((upper.get(190), upper.get(180)), (Some(190), Some(initial_value(18))));
     }

@@ -29,7 +29,8 @@ pub(crate) enum Memory {
     Whole(u64),
     /// So many bytes for updates that wait, and besides these what everything else needs.
     Queues(u64),
-    /// So many bytes for the cache of images, and what everything else gets beside such a cache.
+    /// So many bytes for the cache of images, and what everything else gets beside such a cache, or
+    /// needs at least.
     Cache(u64),
 }
 
@@ -96,7 +97,15 @@ pub(super) fn config(plan: &Plan, records: Records, devices: &dyn Simulated) -> 
     let blocks = plan.blocks(records, shape.block_bytes);
     match plan.memory {
         Memory::Whole(bytes) => configured(bytes as usize),
-        Memory::Cache(bytes) => configured(bytes as usize * CACHE_PART),
+        Memory::Cache(bytes) => {
+            let mut memory_bytes = bytes as usize * CACHE_PART;
+            let mut config = configured(memory_bytes);
+            while config.memory_bytes_min() > memory_bytes {
+                memory_bytes = config.memory_bytes_min();
+                config = configured(memory_bytes);
+            }
+            Config { cache_bytes: bytes as usize, ..config }
+        }
         Memory::Queues(bytes) => {
             let wanted = (bytes + blocks * DIRECTORY_BYTES_PER_BLOCK) as usize;
             let (mut memory_bytes, mut lacks) = (0, wanted);
@@ -112,7 +121,8 @@ pub(super) fn config(plan: &Plan, records: Records, devices: &dyn Simulated) -> 
 }
 
 impl Plan {
-    /// A table whose blocks, sweep and spills are as production has them.
+    /// A table whose blocks, sweep and spills are as production has them: what all plans begin
+    /// with.
     pub(crate) const TABLE: Self = Self {
         kind: Kind::Table,
         data_devices: 1,

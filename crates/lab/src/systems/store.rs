@@ -8,29 +8,26 @@ use std::collections::{BTreeMap, VecDeque};
 
 use upsweep::SpaceId;
 use upsweep::layers::device::{Completion, Operation, Request, Simulated};
-use upsweep::layers::engine::registry::{Modifiers, PUT};
+use upsweep::layers::engine::registry::{DELETE, ModifierId, Modifiers, PUT};
 use upsweep::layers::engine::{
-    self, Accept, Access as OpenFor, Actions, Chunk, Config, Core, Job, JobOutput, LoadTarget,
-    LoadedBlock, LoggedUpdate, RunId, View, ViewId, ViewPoll, Wanted,
+    self, Accept, Access as OpenFor, Actions, Config, Core, Job, JobOutput, LoggedUpdate, ViewId,
 };
 use upsweep::layers::log::{Seq, Urgency};
-use upsweep::layers::runtime::BlockLimits;
 use upsweep::layers::structures;
-use upsweep::layers::structures::hash::{ByHash, HASH_FORMAT};
-use upsweep::layers::structures::table::{
-    ByKey, LoadOptions, Lookup, TABLE_FORMAT, TableLoader, get,
-};
-use upsweep::{Error, ValueKind, ValueRef};
+use upsweep::{Error, ValueKind};
 use upsweep_sim::random::mix;
 
-use super::buckets::BucketLoader;
 use super::in_place::Access;
 use super::pages::Records;
 use super::plan::{Kind, Plan, config};
 use super::{Finished, System, Traffic};
 use crate::problem::Problem;
 
+mod bulk;
 mod counts;
+mod reads;
+
+use reads::Reading;
 
 /// Bytes of a key.
 const KEY_BYTES: u64 = 8;
@@ -38,10 +35,6 @@ const KEY_BYTES: u64 = 8;
 const WORKERS: usize = 2;
 /// How many bytes of blocks a worker applies updates to in a microsecond.
 const JOB_BYTES_PER_US: u64 = 200;
-/// Blocks of a chunk of the initial load.
-const CHUNK_BLOCKS: usize = 16;
-/// Chunks of it that are written at a time.
-const CHUNKS: usize = 4;
 /// How far the time moves when nothing is under way, in microseconds.
 const IDLE_STEP_US: u64 = 1_000;
 /// Steps without anything under way after which nothing will happen any more.
@@ -80,9 +73,11 @@ pub(crate) struct Store {
     refused: VecDeque<(u64, u64, Access)>,
     /// Changes that are not durable yet, in the order of their sequences.
     logged: VecDeque<(Seq, u64, u64)>,
-    /// Look-ups under way: number, since when, and the key.
-    reading: BTreeMap<ViewId, (u64, u64, u64)>,
+    /// Reads that wait for their blocks.
+    reading: BTreeMap<ViewId, Reading>,
     finished: Vec<Finished>,
+    /// Look-ups, and those that updates which wait answered alone.
+    look_ups: (u64, u64),
 }
 
 /// A value that begins with a word and, as most real ones, cannot be shortened: queues leave out
@@ -140,6 +135,7 @@ impl Store {
             logged: VecDeque::new(),
             reading: BTreeMap::new(),
             finished: Vec::new(),
+            look_ups: (0, 0),
         })
     }
 
@@ -180,10 +176,45 @@ impl Store {
             let changes = std::iter::repeat_with(&mut next).take(FILL_CHANGES);
             self.feed(FILL_PER_SECOND, changes)?;
         }
-        while !(self.arriving.is_empty() && self.refused.is_empty() && self.logged.is_empty()) {
+        self.settle()
+    }
+
+    /// Moves to when all operations so far have ended; nobody is told.
+    ///
+    /// # Errors
+    /// [`Problem::Simulation`] if the engine did something wrong.
+    pub(crate) fn settle(&mut self) -> Result<(), Problem> {
+        let is_idle = |store: &Self| {
+            store.arriving.is_empty()
+                && store.refused.is_empty()
+                && store.logged.is_empty()
+                && store.reading.is_empty()
+        };
+        while !is_idle(self) {
             self.step()?;
         }
+        self.finished.clear();
         Ok(())
+    }
+
+    /// Sweeps until no update waits for its block, and moves to then.
+    ///
+    /// # Errors
+    /// [`Problem::Simulation`] if the engine did something wrong.
+    pub(crate) fn sweep(&mut self) -> Result<(), Problem> {
+        self.settle()?;
+        self.core.request_sweep();
+        self.run_until("no update waits", |core| waiting(core) == 0 && !core.is_active())
+    }
+
+    /// Asks for a checkpoint, which is made beside whatever comes.
+    pub(crate) fn begin_checkpoint(&mut self) {
+        self.core.request_checkpoint();
+    }
+
+    /// Look-ups so far, and how many of them updates that wait answered alone.
+    pub(crate) fn look_ups(&self) -> (u64, u64) {
+        self.look_ups
     }
 
     /// Stops the process without warning, and opens the store again.
@@ -206,85 +237,6 @@ impl Store {
         let open_us = self.devices.now_us() - from_us;
         let waiting = waiting(&core);
         Ok(Restart { waiting, replayed, open_us })
-    }
-
-    fn load(&mut self, records: Records) -> Result<(), Problem> {
-        let format = match self.plan.kind {
-            Kind::Table => TABLE_FORMAT,
-            Kind::HashTable => HASH_FORMAT,
-        };
-        self.make(format, true)?;
-        let limits = BlockLimits::of(&self.core);
-        let value = vec![0; (self.plan.record_bytes - KEY_BYTES) as usize];
-        let keys = (0..records.count).map(|number| (number * records.stride).to_be_bytes());
-        let value = ValueRef { kind: ValueKind::Bytes, bytes: value.as_slice() };
-        let percent = self.plan.fill_percent;
-        match self.plan.kind {
-            Kind::Table => {
-                let options = LoadOptions::default().fill_percent(percent);
-                let blocks = TableLoader::new(keys.map(|key| Ok((key, value))), limits, options);
-                self.fill(blocks.map_err(problem("loading"))?)
-            }
-            Kind::HashTable => {
-                let blocks = BucketLoader::new(keys, value, limits, percent);
-                self.fill(blocks.map(Ok))
-            }
-        }
-    }
-
-    /// Makes the structure that the store has.
-    fn make(&mut self, format: &str, large_values: bool) -> Result<(), Problem> {
-        let made = self.core.create_space("records", format, large_values);
-        let (space, seq) = made.map_err(problem("making a structure"))?;
-        self.space = space;
-        self.run_until("a structure is there", |core| core.published() >= seq)
-    }
-
-    /// Fills it with these blocks.
-    fn fill(
-        &mut self,
-        blocks: impl Iterator<Item = Result<LoadedBlock, Error>>,
-    ) -> Result<(), Problem> {
-        let (target, seq) = self.core.begin_load(self.space).map_err(problem("loading"))?;
-        self.run_until("a load has begun", |core| core.published() >= seq)?;
-        self.write_blocks(&target, blocks)?;
-        let seq = self.core.finish_load(&target, self.space).map_err(problem("loading"))?;
-        self.run_until("a load has ended", |core| core.published() >= seq)?;
-        self.core.request_checkpoint();
-        self.run_until("a checkpoint has ended", |core| !core.is_active())
-    }
-
-    fn write_blocks(
-        &mut self,
-        target: &LoadTarget,
-        blocks: impl Iterator<Item = Result<LoadedBlock, Error>>,
-    ) -> Result<(), Problem> {
-        let mut on_their_way: VecDeque<RunId> = VecDeque::new();
-        let mut chunk = Vec::new();
-        for block in blocks {
-            chunk.push(block.map_err(problem("loading"))?);
-            if chunk.len() == CHUNK_BLOCKS {
-                on_their_way.push_back(self.core.load(Chunk::new(target, &chunk)));
-                chunk.clear();
-            }
-            if on_their_way.len() == CHUNKS {
-                on_their_way.pop_front().map_or(Ok(()), |first| self.end_of_chunk(first))?;
-            }
-        }
-        if !chunk.is_empty() {
-            on_their_way.push_back(self.core.load(Chunk::new(target, &chunk)));
-        }
-        on_their_way.into_iter().try_for_each(|id| self.end_of_chunk(id))
-    }
-
-    fn end_of_chunk(&mut self, id: RunId) -> Result<(), Problem> {
-        for _ in 0..IDLE_STEPS_MAX {
-            if let Some(ended) = self.core.load_ended(id) {
-                return ended.map_err(problem("loading"));
-            }
-            self.step()?;
-        }
-        Err(Problem::Simulation("a load does not end".into()))
     }
 
     fn run_until(&mut self, what: &str, done: impl Fn(&Core) -> bool) -> Result<(), Problem> {
@@ -312,7 +264,7 @@ impl Store {
     }
 
     /// Pumps the core and carries out what it asks for; returns whether it then took something that
-    /// had found no room before.
+    /// had found no room before, or a read went on to another block.
     fn pump_once(&mut self) -> Result<bool, Problem> {
         let now_us = self.now_us();
         let mut actions = Actions::default();
@@ -328,17 +280,22 @@ impl Store {
             let took_us = 1 + job.bytes() as u64 / JOB_BYTES_PER_US;
             self.working.push((now_us + took_us, job.run(|| {})));
         }
+        let mut goes_on = false;
         for (id, view) in actions.views {
-            let Some((number, begun_us, key)) = self.reading.remove(&id) else { continue };
-            let found = self.found(&view.map_err(problem("a read"))?, key)?;
-            self.finished.push(Finished { number, begun_us, found });
+            let Some(reading) = self.reading.remove(&id) else { continue };
+            let view = view.map_err(problem("a read"))?;
+            if let Some(rest) = self.answer(reading, &view)? {
+                self.read(rest)?;
+                goes_on = true;
+            }
         }
         let durable = self.core.durable();
         while self.logged.front().is_some_and(|(seq, ..)| *seq <= durable) {
             let Some((_, number, begun_us)) = self.logged.pop_front() else { break };
             self.finished.push(Finished { number, begun_us, found: None });
         }
-        if actions.room { self.retry() } else { Ok(false) }
+        let is_taken = actions.room && self.retry()?;
+        Ok(goes_on || is_taken)
     }
 
     fn count(&mut self, request: &Request) {
@@ -364,57 +321,42 @@ impl Store {
 
     /// Gives an operation to the engine; returns whether it took it.
     fn offer(&mut self, begun_us: u64, number: u64, access: Access) -> Result<bool, Problem> {
-        match access {
+        let accepted = match access {
             Access::Put(key, word) => {
                 let mut operand = vec![0; 1 + (self.plan.record_bytes - KEY_BYTES) as usize];
                 operand[0] = ValueKind::Bytes as u8;
                 fill(&mut operand[1..], word);
-                let (key, space) = (key.to_be_bytes(), self.space);
-                let update = LoggedUpdate { space, modifier: PUT, key: &key, operand: &operand };
-                let now_us = self.now_us();
-                match self.core.modify(&[update], Urgency::Now, now_us) {
-                    Ok(Accept::Accepted(seq)) => self.logged.push_back((seq, number, begun_us)),
-                    Ok(Accept::Wait) => return Ok(false),
-                    Err(error) => return Err(problem("an update")(error)),
-                }
+                self.update(PUT, key, &operand)?
             }
-            Access::Count(first, cells) => match self.count_cells(first, cells)? {
-                Some(seq) => self.logged.push_back((seq, number, begun_us)),
-                None => return Ok(false),
-            },
-            Access::Get(key) => {
-                let wanted = Wanted::Point(key.to_be_bytes().to_vec());
-                match self.core.view(self.space, wanted).map_err(problem("a read"))? {
-                    ViewPoll::Ready(view) => {
-                        let found = self.found(&view, key)?;
-                        self.finished.push(Finished { number, begun_us, found });
-                    }
-                    ViewPoll::Pending(id) => {
-                        self.reading.insert(id, (number, begun_us, key));
-                    }
-                }
+            Access::Remove(key) => self.update(DELETE, key, &[])?,
+            Access::Count(first, cells) => self.count_cells(first, cells)?,
+            Access::RemoveRange(from, to) => {
+                let (from, to) = (from.to_be_bytes(), to.to_be_bytes());
+                let removed = self.core.remove_range(self.space, &from, Some(&to[..]));
+                Some(removed.map_err(problem("removing a range"))?)
             }
-        }
+            Access::Get(_) | Access::Scan(..) => {
+                self.read(Reading { number, begun_us, access, counted: 0 })?;
+                return Ok(true);
+            }
+        };
+        let Some(seq) = accepted else { return Ok(false) };
+        self.logged.push_back((seq, number, begun_us));
         Ok(true)
     }
 
-    /// The value of a key in a view.
-    fn found(&self, view: &View, key: u64) -> Result<Option<u64>, Problem> {
-        let mut updates = view.updates();
-        updates.sort_by(|left, right| (left.key, left.seq).cmp(&(right.key, right.seq)));
-        let body = view.image.as_ref().map(|image| image.body());
-        let (key, modifiers) = (key.to_be_bytes(), &self.modifiers);
-        let found = match self.plan.kind {
-            Kind::Table => get::<ByKey>(body, &updates, modifiers, &key, None),
-            Kind::HashTable => get::<ByHash>(body, &updates, modifiers, &key, None),
-        };
-        match found.map_err(Problem::Simulation)? {
-            Lookup::Value { bytes, .. } => {
-                let word = bytes.first_chunk().map(|word| u64::from_le_bytes(*word));
-                word.map(Some).ok_or_else(|| Problem::Simulation("a short value".into()))
-            }
-            Lookup::Absent => Ok(None),
-            Lookup::NeedLarge { .. } => Err(Problem::Simulation("a large value".into())),
+    /// Makes an update; `None` if there is no room.
+    fn update(
+        &mut self,
+        modifier: ModifierId,
+        key: u64,
+        operand: &[u8],
+    ) -> Result<Option<Seq>, Problem> {
+        let update = LoggedUpdate { space: self.space, modifier, key: &key.to_be_bytes(), operand };
+        match self.core.modify(&[update], Urgency::Now, self.devices.now_us()) {
+            Ok(Accept::Accepted(seq)) => Ok(Some(seq)),
+            Ok(Accept::Wait) => Ok(None),
+            Err(error) => Err(problem("an update")(error)),
         }
     }
 }
@@ -459,7 +401,8 @@ impl System for Store {
             let Some((_, number, access)) = self.arriving.pop_front() else { break };
             let begun_us = self.now_us();
             // First come, first served: nobody passes those that wait for room.
-            let waits = !self.refused.is_empty() && !matches!(access, Access::Get(_));
+            let reads = matches!(access, Access::Get(_) | Access::Scan(..));
+            let waits = !self.refused.is_empty() && !reads;
             if waits || !self.offer(begun_us, number, access)? {
                 self.refused.push_back((begun_us, number, access));
             }
@@ -491,11 +434,9 @@ mod tests {
             log_bytes: 64 << 20,
             memory,
             block_bytes,
-            sweeps_always: true,
-            spills: true,
             record_bytes: 64,
-            fill_percent: 70,
             processor_us: 5,
+            ..Plan::TABLE
         };
         let disks = banks::drives("dtla307030", 3, None, 1).expect("drives");
         Store::create(plan, RECORDS, disks).expect("a store")
