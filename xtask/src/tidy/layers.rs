@@ -46,7 +46,7 @@ const SYSTEM_FOLDERS: [&str; 3] = ["/dev/", "/proc/", "/sys/"];
 /// Path prefixes outside `format` modules that may turn numbers into bytes, and why.
 const BYTE_EXCEPTIONS: [(&str, &str); 10] = [
     ("crates/upsweep/src/engine/tree/node.rs", "key prefixes are compared as integers, in memory"),
-    ("crates/upsweep/src/engine/queue/mod.rs", "links between cells, in memory only"),
+    ("crates/upsweep/src/engine/queue/cells.rs", "numbers of cells within cells, in memory only"),
     (
         "crates/upsweep/src/engine/queue/tails.rs",
         "ends of keys are compared as integers, in memory",

@@ -78,7 +78,7 @@ impl Index {
         for target in targets {
             if let Some(Target::Block(id)) = target {
                 let block = self.directory.block(*id);
-                touched = touched.wrapping_add(u32::from(block.key.first().is_some()));
+                touched = touched.wrapping_add(u32::from(!block.key.is_empty()));
                 cells.push(block.queue.last_cell());
             }
         }

@@ -349,7 +349,8 @@ impl Arena {
         true
     }
 
-    /// Empties the queue and releases its memory. Cost: reads its cells, which a copy has just read.
+    /// Empties the queue and releases its memory. Cost: reads its cells, which are in the processor's
+    /// cache if they were just copied.
     pub fn clear(&mut self, queue: &mut Queue) {
         if !queue.is_empty() {
             self.queues -= 1;
