@@ -349,8 +349,8 @@ impl Arena {
         true
     }
 
-    /// Empties the queue and releases its memory. Cost: reads its cells, which are in the processor's
-    /// cache if they were just copied.
+    /// Empties the queue and releases its memory. Cost: reads its cells, which are in the cache of
+    /// the processor if they were just copied.
     pub fn clear(&mut self, queue: &mut Queue) {
         if !queue.is_empty() {
             self.queues -= 1;
