@@ -26,12 +26,13 @@
 //! Otherwise the next batches would attest what a later power cut may destroy.
 //!
 //! **The beginning.** `replay_from = 1` starts before batch 1. Otherwise the record before it was
-//! durable once, and is in the ring unless a record from `replay_from` on took its place. The first
-//! pages of all segments (few) are read. A binary search over them would need numbers
-//! that rise around the ring, and cut-off tails break that. Every segment is searched that may hold
-//! the record: its first batch is not younger, and the next segment does not prove that the record
-//! is not here. That proof is a first batch which is *attested*: one of the same epoch states that
-//! it is durable. This usually leaves one or two segments. Of the batches found with this sequence,
+//! durable once, and is in the ring unless `replay_from` is durable too and a later record took its
+//! place, which may leave its header where it was. Then the chain begins with `replay_from`. The
+//! first pages of all segments (few) are read. A binary search over them would need numbers that
+//! rise around the ring, and cut-off tails break that. Every segment is searched that may hold the
+//! record: its first batch is not younger, and the next segment does not prove that the record is
+//! not here. That proof is a first batch which is *attested*: one of the same epoch states that it
+//! is durable. This usually leaves one or two segments. Of the batches found with this sequence,
 //! the one of the highest epoch is valid: the others were cut off before that epoch began.
 //!
 //! **Damage.** A missing batch is the end, unless a batch exists that attests it as durable, or
@@ -131,17 +132,27 @@ fn find_first(
     };
     let mut found: Vec<_> = seen.iter().filter(holds).copied().collect();
     found.sort_by_key(|header| (std::cmp::Reverse(header.epoch), header.number));
+    let mut bad: Option<BatchHeader> = None;
     for header in found {
+        // The record before was last written in this epoch.
+        if bad.is_some_and(|bad| header.epoch < bad.epoch) {
+            break;
+        }
         if media.is_whole(devices, &header)? {
             return Ok(header);
         }
         if header.first_seq < replay_from {
-            let offset = media.offset_of(header.page);
-            let what = format!("log batch {}", header.number);
-            return Err(media.damage(usize::from(header.device), offset, &what, "bad records"));
+            bad = Some(header);
+            if header.last_seq() >= replay_from {
+                break;
+            }
+            // None of its records is needed, so another batch may have taken its place in part.
         }
     }
-    Err(not_found(media, replay_from))
+    let Some(bad) = bad else { return Err(not_found(media, replay_from)) };
+    let (device, offset) = (usize::from(bad.device), media.offset_of(bad.page));
+    let what = format!("log batch {}", bad.number);
+    Err(media.damage(device, offset, &what, "bad records"))
 }
 
 /// Whether the record `replay_from`, or the one before, may be in the segment; see the module text.
