@@ -278,7 +278,6 @@ impl World {
             regions: regions.collect(),
             segment_bytes: config.log_segment_bytes,
             page_bytes: config.log_page_bytes,
-            kept_bytes: 0,
         };
         let superblock = self.superblock().ok_or("no superblock has survived")?;
         match log::recover(&mut self.bank, &log, superblock.replay_from) {

@@ -65,7 +65,6 @@ fn log_config(config: &Config, devices: &dyn Devices, epoch: u64) -> LogConfig {
         regions: regions.collect(),
         segment_bytes: config.log_segment_bytes,
         page_bytes: config.log_page_bytes,
-        kept_bytes: config.log_kept_bytes(),
     }
 }
 
@@ -106,9 +105,8 @@ fn write_superblock(devices: &mut dyn Devices, superblock: &Superblock) -> Resul
 fn read_superblock(devices: &mut dyn Devices, store: [u8; 16]) -> Result<Superblock, Error> {
     let mut found: Option<Superblock> = None;
     let mut reason = String::new();
-    let slots = SUPERBLOCK_SLOTS.map(|offset| (DeviceId(0), offset, SLOT_BYTES));
-    for slot in device::read_together(devices, &slots) {
-        let decoded = slot
+    for offset in SUPERBLOCK_SLOTS {
+        let decoded = device::read_alone(devices, DeviceId(0), offset, SLOT_BYTES)
             .map_err(|error| error.to_string())
             .and_then(|slot| decode_superblock(&slot).map_err(|error| error.to_string()));
         match decoded {
@@ -253,7 +251,7 @@ fn read_images<T>(
         let identity =
             Identity { store, kind, number: image.number, seq: image.image_seq, key: &[] };
         let decoded = read.map_err(|error| error.to_string()).and_then(|buffer| {
-            let body = image_format::decode(buffer, &identity)?;
+            let body = image_format::decode(&buffer, &identity)?;
             decode(&buffer[body]).map_err(|error| error.to_string())
         });
         let decoded = decoded.map_err(|reason| {

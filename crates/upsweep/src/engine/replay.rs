@@ -37,11 +37,11 @@ impl Core {
         devices: &mut dyn Devices,
         reader: &mut LogReader,
     ) -> Result<(), Error> {
-        self.leave_memory(reader);
         while let Some(batch) = reader.next_batch(devices)? {
             let BatchRecords { location, records } = batch;
             records.iter().try_for_each(|record| self.replay_change(location, record))?;
         }
+        reader.rewind();
         self.base.index.index_places();
         Ok(())
     }
@@ -130,8 +130,6 @@ impl Core {
     ) -> Result<(), Error> {
         self.base.index.begin_replay();
         let mut told = self.accepted();
-        reader.rewind_to_last_pass();
-        self.leave_memory(reader);
         while let Some(batch) = reader.next_batch(devices)? {
             let BatchRecords { location: batch, records } = batch;
             let mut group = Vec::new();
@@ -158,7 +156,6 @@ impl Core {
             }
             self.replay_group(devices, &mut group, access)?;
             self.note_replayed(&mut told);
-            self.leave_memory(reader);
         }
         self.base.replay_carried(Seq::MAX);
         if access == Access::ReadWrite {
@@ -171,12 +168,6 @@ impl Core {
         let limit = self.base.queue_limit_bytes();
         self.base.quarantine.set_overdraft(self.base.index.queue_bytes().saturating_sub(limit));
         Ok(())
-    }
-
-    /// Lets the reader keep of the log what fits into the memory of the cache and of the queues.
-    fn leave_memory(&self, reader: &mut LogReader) {
-        let free = self.base.queue_limit_bytes().saturating_sub(self.base.index.queue_bytes());
-        reader.keep_at_most(self.base.config.cache_bytes + free);
     }
 
     /// Finishes everything in flight, so that no other completions interleave.
@@ -341,7 +332,8 @@ impl Core {
         device::read_in_order(devices, &ranges, |index, read| {
             let SpillSegment { record, seq, .. } = &*segments[index];
             let identity = spill_segments::identity(self.base.config.store, record);
-            let body = read.ok().and_then(|image| {
+            let buffer = read.ok();
+            let body = buffer.as_deref().and_then(|image| {
                 let body = image_format::decode(image, &identity).ok()?;
                 image.get(body)
             });

@@ -1,19 +1,14 @@
-//! Reading batches back from the rings.
-//!
-//! Batches that follow one another are read through windows, see `windows.rs`; several devices
-//! together if the next batches of all of them begin beyond their windows. Where headers are looked
-//! for, whole parts of rings are read, on all devices at once, and only the headers are kept.
-//! Nothing is in flight between two calls.
-
-use std::collections::BTreeMap;
+//! Reading batches back from the rings, with one read-ahead window per log device.
 
 use super::format::{self, BATCH_HEADER_BYTES, BatchHeader, DEVICES_MAX};
-use super::windows::{Window, Windows};
 use super::writer::Link;
-use super::{LogConfig, Seq, UNIT_BYTES};
+use super::{LogConfig, Seq};
 use crate::broken::{self, Fault};
-use crate::device::{self, Buffer, DeviceError, DeviceId, Devices, READ_AHEAD_BYTES_MAX};
+use crate::device::{self, Buffer, DeviceError, DeviceId, Devices};
 use crate::error::{Damage, Error, Location};
+
+/// Bytes that a window reads ahead.
+const WINDOW_BYTES: u64 = 1 << 20;
 
 /// The chain up to one batch, and what must follow it: the batch and its checked header, or the
 /// beginning of an empty log.
@@ -67,183 +62,60 @@ pub(super) enum Head {
     Batch(Box<BatchHeader>),
 }
 
-/// A part of the ring of a device, within one segment: from an offset in bytes to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
-    pub(super) device: usize,
-    pub(super) start: u64,
-    pub(super) end: u64,
+#[derive(Debug)]
+struct Window {
+    start: u64,
+    buffer: Buffer,
+}
+
+impl Window {
+    /// The `bytes` at `offset` of the ring, if they are in the window.
+    fn part(&self, offset: u64, bytes: u64) -> Option<&[u8]> {
+        let at = offset.checked_sub(self.start)? as usize;
+        self.buffer.get(at..at + bytes as usize)
+    }
 }
 
 /// The rings of a log, for reading.
 #[derive(Debug)]
 pub(super) struct Media {
     pub(super) config: LogConfig,
-    pub(super) windows: Windows,
+    windows: Vec<Window>,
     /// Per log device and segment; read once.
     pub(super) heads: Vec<Vec<Head>>,
-    /// The headers at all pages of the segments that were searched, by device and segment.
-    searched: BTreeMap<(usize, u64), Vec<BatchHeader>>,
-    /// Once the end of the log is known: where each device goes on after it.
-    end: Option<[u32; DEVICES_MAX]>,
 }
 
 impl Media {
     /// Reads the first page of every segment. `config` is checked.
     pub(super) fn open(devices: &mut dyn Devices, config: &LogConfig) -> Result<Self, Error> {
-        let windows = Windows::new(config.regions.len(), config.kept_bytes as u64);
-        let (heads, searched, end) = (Vec::new(), BTreeMap::new(), None);
-        let mut media = Self { config: config.clone(), windows, heads, searched, end };
-        media.heads = media.read_heads(devices)?;
+        let empty = || Window { start: 0, buffer: Buffer::zeroed(0) };
+        let windows = config.regions.iter().map(|_| empty()).collect();
+        let mut media = Self { config: config.clone(), windows, heads: Vec::new() };
+        for device in 0..config.regions.len() {
+            let heads = media.read_heads(devices, device)?;
+            media.heads.push(heads);
+        }
         Ok(media)
     }
 
-    /// The end of the log is found: nothing beyond it is read any more.
-    pub(super) fn end_at(&mut self, tip: &Tip) {
-        self.end = Some(tip.cursors);
-    }
-
-    fn read_heads(&self, devices: &mut dyn Devices) -> Result<Vec<Vec<Head>>, Error> {
-        let segments = |device: &usize| self.segments(*device);
-        let all = 0..self.config.regions.len();
-        let mut pages = Vec::new();
-        for segment in 0..all.clone().map(|device| self.segments(device)).max().unwrap_or(0) {
-            let start = segment * self.segment_bytes();
-            let present = all.clone().filter(|device| segment < segments(device));
-            let end = start + self.page_bytes();
-            pages.extend(present.map(|device| Part { device, start, end }));
-        }
-        let mut heads = vec![Vec::new(); all.len()];
-        self.read_parts(devices, &pages, |part, page| {
-            heads[part.device].push(match self.header_in(page, part.device, part.start) {
+    fn read_heads(&self, devices: &mut dyn Devices, device: usize) -> Result<Vec<Head>, Error> {
+        let offsets = (0..self.segments(device)).map(|segment| segment * self.segment_bytes());
+        let ranges = offsets.map(|offset| self.range(devices, device, offset, self.page_bytes()));
+        let ranges: Vec<_> = ranges.collect();
+        let mut heads = Vec::new();
+        let take = |segment: usize, read| -> Result<(), Error> {
+            let offset = segment as u64 * self.segment_bytes();
+            let window = self.window(device, ranges[segment].1, offset, read)?;
+            let page = window.part(offset, self.page_bytes()).expect("it was just read");
+            heads.push(match self.header_in(page, device, offset) {
                 Some(header) => Head::Batch(Box::new(header)),
                 None if page.iter().all(|byte| *byte == 0) => Head::Blank,
                 None => Head::Unreadable,
             });
-        })?;
-        Ok(heads)
-    }
-
-    /// Reads parts of rings, several at a time; calls `take` with each and its content, in their
-    /// order.
-    fn read_parts(
-        &self,
-        devices: &mut dyn Devices,
-        parts: &[Part],
-        mut take: impl FnMut(&Part, &[u8]),
-    ) -> Result<(), Error> {
-        let range = |part: &Part| self.range(devices, part.device, part.start, part.end);
-        let ranges: Vec<_> = parts.iter().map(range).collect();
-        device::read_in_order(devices, &ranges, |index, read| {
-            let part = &parts[index];
-            let read = read.map_err(|error| self.unreadable(part.device, part.start, &error))?;
-            let begun_at = ranges[index].1 - self.config.regions[part.device].offset;
-            let from = (part.start - begun_at) as usize;
-            take(part, &read[from..from + (part.end - part.start) as usize]);
             Ok(())
-        })
-    }
-
-    /// The headers that begin a page in these parts of rings, in the order of their places where
-    /// these are in one part. All devices read at the same time. The records are not checked.
-    pub(super) fn headers_in(
-        &self,
-        devices: &mut dyn Devices,
-        parts: &[Part],
-    ) -> Result<Vec<BatchHeader>, Error> {
-        let mut found = Vec::new();
-        let mut left = Vec::new();
-        for part in parts {
-            let segment = part.start / self.segment_bytes();
-            match self.searched.get(&(part.device, segment)) {
-                Some(headers) => {
-                    let inside = |header: &&BatchHeader| {
-                        (part.start..part.end).contains(&self.offset_of(header.page))
-                    };
-                    found.extend(headers.iter().filter(inside));
-                }
-                None => left.push(*part),
-            }
-        }
-        found.extend(self.scan(devices, &left, |_, _| {})?);
-        Ok(found)
-    }
-
-    /// Reads parts of rings for the headers in them; also calls `also` with each piece.
-    fn scan(
-        &self,
-        devices: &mut dyn Devices,
-        parts: &[Part],
-        mut also: impl FnMut(&Part, &[u8]),
-    ) -> Result<Vec<BatchHeader>, Error> {
-        let (mut found, page_bytes) = (Vec::new(), self.page_bytes() as usize);
-        self.read_parts(devices, &self.pieces(parts), |piece, bytes| {
-            let pages = (piece.start..).step_by(page_bytes).zip(bytes.chunks(page_bytes));
-            found.extend(pages.filter_map(|(at, page)| self.header_in(page, piece.device, at)));
-            also(piece, bytes);
-        })?;
-        Ok(found)
-    }
-
-    /// Reads whole segments for the headers in them, and remembers these. What fits is kept: some
-    /// of it is needed next.
-    pub(super) fn search(
-        &mut self,
-        devices: &mut dyn Devices,
-        segments: &[(usize, u64)],
-    ) -> Result<(), Error> {
-        let whole = |(device, segment): &(usize, u64)| {
-            let start = segment * self.segment_bytes();
-            Part { device: *device, start, end: start + self.segment_bytes() }
         };
-        let parts: Vec<_> = segments.iter().map(whole).collect();
-        let (mut windows, mut room_bytes) = (Vec::new(), self.windows.room_bytes());
-        let headers = self.scan(devices, &parts, |piece, bytes| {
-            if bytes.len() as u64 <= room_bytes {
-                room_bytes -= bytes.len() as u64;
-                let (start, buffer) = (piece.start, Buffer::copy_of(bytes));
-                windows.push((piece.device, Window { start, buffer }));
-            }
-        })?;
-        windows.into_iter().for_each(|(device, window)| self.windows.add(device, window));
-        self.searched.extend(segments.iter().map(|place| (*place, Vec::new())));
-        for header in headers {
-            let segment = self.offset_of(header.page) / self.segment_bytes();
-            self.searched.entry((usize::from(header.device), segment)).or_default().push(header);
-        }
-        Ok(())
-    }
-
-    /// The log is read from this batch on: gives back the memory of what is before it.
-    pub(super) fn begin_at(&mut self, first: &BatchHeader) {
-        for device in 0..self.config.regions.len() {
-            let own = device == usize::from(first.device);
-            let from = self.offset_of(if own { first.page } else { first.cursors[device] });
-            let end = (from / self.segment_bytes() + 1) * self.segment_bytes();
-            self.windows.retain(device, from..end);
-        }
-    }
-
-    /// The headers of a segment that was searched, in the order of their places.
-    pub(super) fn searched(&self, place: (usize, u64)) -> &[BatchHeader] {
-        self.searched.get(&place).map_or(&[], Vec::as_slice)
-    }
-
-    /// Cuts parts so that two pieces of each device can be under way, and puts pieces of different
-    /// devices next to one another.
-    fn pieces(&self, parts: &[Part]) -> Vec<Part> {
-        let at_a_time = 2 * self.config.regions.len();
-        let most = (READ_AHEAD_BYTES_MAX / at_a_time) as u64;
-        let most = most - most % UNIT_BYTES;
-        let mut of_devices = vec![Vec::new(); self.config.regions.len()];
-        for part in parts {
-            let starts = (part.start..part.end).step_by(most as usize);
-            let piece = |start: u64| Part { start, end: (start + most).min(part.end), ..*part };
-            of_devices[part.device].extend(starts.map(piece));
-        }
-        let most = of_devices.iter().map(Vec::len).max().unwrap_or(0);
-        let turn = |turn: usize| of_devices.iter().filter_map(move |pieces| pieces.get(turn));
-        (0..most).flat_map(turn).copied().collect()
+        device::read_in_order(devices, &ranges, take)?;
+        Ok(heads)
     }
 
     pub(super) fn segment_bytes(&self) -> u64 {
@@ -269,17 +141,40 @@ impl Media {
         &self,
         devices: &dyn Devices,
         device: usize,
-        start: u64,
-        end: u64,
+        offset: u64,
+        bytes: u64,
     ) -> (DeviceId, u64, usize) {
         let region = self.config.regions[device];
         let block = u64::from(devices.geometry(region.device).logical_block_bytes);
-        let (start, end) = (start - start % block, end.next_multiple_of(block));
+        let start = offset - offset % block;
+        let end = (offset + bytes).next_multiple_of(block);
         (region.device, region.offset + start, (end - start) as usize)
     }
 
-    fn unreadable(&self, device: usize, offset: u64, error: &DeviceError) -> Error {
-        self.damage(device, offset, "the log", &format!("read failed: {error}"))
+    /// What was read from `at` of the device for the page at `offset` of a ring.
+    fn window(
+        &self,
+        device: usize,
+        at: u64,
+        offset: u64,
+        read: Result<Buffer, DeviceError>,
+    ) -> Result<Window, Error> {
+        let buffer = read.map_err(|error| {
+            self.damage(device, offset, "the log", &format!("read failed: {error}"))
+        })?;
+        Ok(Window { start: at - self.config.regions[device].offset, buffer })
+    }
+
+    fn read(
+        &self,
+        devices: &mut dyn Devices,
+        device: usize,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<Window, Error> {
+        let (id, at, bytes) = self.range(devices, device, offset, bytes);
+        let read = device::read_alone(devices, id, at, bytes);
+        self.window(device, at, offset, read)
     }
 
     pub(super) fn damage(&self, device: usize, offset: u64, what: &str, reason: &str) -> Error {
@@ -289,80 +184,20 @@ impl Media {
         Damage { location: Some(location), what, reason }.into()
     }
 
-    /// The `bytes` at `offset` of a ring, within one segment, through the windows of the device.
-    fn get(
+    /// The `bytes` at `offset` of a ring, within one segment, through the window of the device.
+    pub(super) fn get(
         &mut self,
         devices: &mut dyn Devices,
         device: usize,
         offset: u64,
         bytes: u64,
     ) -> Result<&[u8], Error> {
-        self.windows.pass(device, offset);
-        if self.windows.part(device, offset, bytes).is_none() {
-            // Beyond a batch that leads into a kept window nothing is needed.
-            let leads = self.windows.one_begins_in(device, offset, bytes);
-            let ahead = if leads { 0 } else { self.window_end(device, offset) };
-            let end = ahead.max(offset + bytes);
-            self.read_windows(devices, &[Part { device, start: offset, end }])?;
+        if self.windows[device].part(offset, bytes).is_none() {
+            let left = self.segment_bytes() - offset % self.segment_bytes();
+            let ahead = bytes.max(WINDOW_BYTES.min(left));
+            self.windows[device] = self.read(devices, device, offset, ahead)?;
         }
-        Ok(self.windows.part(device, offset, bytes).expect("it was just read"))
-    }
-
-    /// The end of the window to read at an offset: in its segment, and not beyond the end of the
-    /// log.
-    fn window_end(&self, device: usize, offset: u64) -> u64 {
-        let segment_end = (offset / self.segment_bytes() + 1) * self.segment_bytes();
-        let log_end = self.end.map(|cursors| self.offset_of(cursors[device]));
-        let log_end = log_end.filter(|end| (offset + 1..segment_end).contains(end));
-        let ahead = self.windows.ahead(device, offset, self.segment_bytes());
-        (offset + ahead).min(log_end.unwrap_or(segment_end))
-    }
-
-    /// Reads windows at the same time.
-    fn read_windows(&mut self, devices: &mut dyn Devices, parts: &[Part]) -> Result<(), Error> {
-        let range = |part: &Part| self.range(devices, part.device, part.start, part.end);
-        let ranges: Vec<_> = parts.iter().map(range).collect();
-        let reads = device::read_together(devices, &ranges);
-        let mut outcome = Ok(());
-        for ((part, (_, at, _)), read) in parts.iter().zip(&ranges).zip(reads) {
-            let start = at - self.config.regions[part.device].offset;
-            match read {
-                Ok(buffer) => self.windows.add(part.device, Window { start, buffer }),
-                Err(error) => outcome = Err(self.unreadable(part.device, part.start, &error)),
-            }
-        }
-        outcome
-    }
-
-    /// Whether the chain may go on at this offset, as far as first pages of segments tell.
-    fn may_go_on(&self, device: usize, offset: u64, tip: &Tip) -> bool {
-        let head = &self.heads[device][(offset / self.segment_bytes()) as usize];
-        let is_later = matches!(head, Head::Batch(header) if header.number > tip.number);
-        is_later || !offset.is_multiple_of(self.segment_bytes())
-    }
-
-    /// Reads the next windows of all devices that are at the ends of theirs, at the same time, if
-    /// one of them has to: batches are spread over the devices.
-    fn read_on(&mut self, devices: &mut dyn Devices, tip: &Tip) {
-        let (mut parts, mut has_to) = (Vec::new(), false);
-        for device in 0..self.config.regions.len() {
-            let ring_bytes = self.segments(device) * self.segment_bytes();
-            let start = self.offset_of(tip.cursors[device]) % ring_bytes;
-            let ends_here = self.end.is_some_and(|end| end[device] == tip.cursors[device]);
-            if ends_here || !self.may_go_on(device, start, tip) {
-                continue;
-            }
-            let end = self.window_end(device, start);
-            if !self.windows.have(device, start, (end - start) / 4) {
-                parts.push(Part { device, start, end });
-                let batch = u64::from(self.config.batch_bytes).min((end - start) / 4);
-                has_to |= !self.windows.have(device, start, batch);
-            }
-        }
-        if has_to {
-            // What cannot be read is reported by whoever needs it.
-            let _ = self.read_windows(devices, &parts);
-        }
+        Ok(self.windows[device].part(offset, bytes).expect("it was just read"))
     }
 
     /// The header in `page` if it is one of this log and names this place.
@@ -441,7 +276,6 @@ impl Media {
         devices: &mut dyn Devices,
         tip: &Tip,
     ) -> Result<Vec<BatchHeader>, Error> {
-        self.read_on(devices, tip);
         let mut children = Vec::new();
         let segment_bytes = self.segment_bytes();
         for device in 0..self.config.regions.len() {

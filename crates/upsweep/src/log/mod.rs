@@ -41,7 +41,6 @@ mod reader;
 mod recover;
 mod ring;
 mod seq;
-mod windows;
 mod writer;
 
 pub use format::RecordRef;
@@ -126,28 +125,16 @@ pub struct LogConfig {
     /// Batches are whole pages of this many bytes: a power of two from 512 to 4096, and no less
     /// than a logical block of any of the devices. A region has less than `2^32` of them.
     pub page_bytes: u32,
-    /// How much of the log recovery keeps in memory, in bytes, to read it only once, besides 4 MiB
-    /// or 1 MiB for each device: the part that is replayed first. 0 is permitted.
-    pub kept_bytes: usize,
 }
 
 impl LogConfig {
     /// 128 KiB batches in pages of 4096 bytes, two in flight per device, a delay of at most 200
-    /// microseconds, 8 MiB kept by recovery.
+    /// microseconds.
     #[must_use]
     pub fn new(store: [u8; 16], epoch: u64, regions: Vec<LogRegion>, segment_bytes: u32) -> Self {
         let batch_bytes = segment_bytes.min(128 << 10);
-        Self {
-            store,
-            epoch,
-            batch_bytes,
-            depth: 2,
-            delay_us_max: 200,
-            regions,
-            segment_bytes,
-            page_bytes: PAGE_BYTES_MAX,
-            kept_bytes: 8 << 20,
-        }
+        let (depth, delay_us_max, page_bytes) = (2, 200, PAGE_BYTES_MAX);
+        Self { store, epoch, batch_bytes, depth, delay_us_max, regions, segment_bytes, page_bytes }
     }
 
     /// The location of the batch with this header: device, and offset in bytes there.

@@ -29,8 +29,8 @@ pub struct BatchRecords<'a> {
 }
 
 /// A recovered log: yields the records from `replay_from` to the end, as often as wanted, and makes
-/// the running [`Log`]. Memory: [`LogConfig::kept_bytes`], besides 4 MiB or 1 MiB for each log
-/// device, or a segment where a record is longer.
+/// the running [`Log`]. Memory: one window of 1 MiB, or a segment where a record is longer, per log
+/// device.
 #[derive(Debug)]
 pub struct LogReader {
     media: Media,
@@ -50,7 +50,7 @@ pub struct LogReader {
 
 impl LogReader {
     pub(super) fn new(
-        mut media: Media,
+        media: Media,
         first: Option<BatchHeader>,
         replay_from: Seq,
         end: Tip,
@@ -58,7 +58,6 @@ impl LogReader {
         unattested: Vec<BatchHeader>,
         epoch_seen: u64,
     ) -> Self {
-        media.end_at(&end);
         let position = None;
         Self { media, first, replay_from, end, last_seqs, unattested, epoch_seen, position }
     }
@@ -66,18 +65,6 @@ impl LogReader {
     /// Returns to the position before the first record, for another pass.
     pub fn rewind(&mut self) {
         self.position = None;
-    }
-
-    /// As [`LogReader::rewind`], for the last pass: it gives back the memory of what it has passed.
-    /// Another one reads everything again.
-    pub fn rewind_to_last_pass(&mut self) {
-        self.rewind();
-        self.media.windows.begin_last_pass();
-    }
-
-    /// Gives back memory, so that no more than these bytes of [`LogConfig::kept_bytes`] are used.
-    pub fn keep_at_most(&mut self, bytes: usize) {
-        self.media.windows.keep_at_most(bytes as u64);
     }
 
     /// The sequence of the last record of the log; `replay_from - 1` if there is none to replay.
@@ -95,8 +82,8 @@ impl LogReader {
     /// The records of the next batch, in sequence order over all streams and devices; `None` after
     /// the last.
     ///
-    /// Cost: reads ahead by up to 4 MiB, or 1 MiB per device, what an earlier pass has not kept;
-    /// payloads are not copied. Memory: 32 bytes for each record of a batch.
+    /// Cost: reads ahead by 1 MiB per device; payloads are not copied. Memory: 32 bytes for each
+    /// record of a batch.
     ///
     /// # Errors
     /// [`Error::Damaged`] if what recovery found cannot be read again.

@@ -46,7 +46,7 @@
 use std::collections::VecDeque;
 
 use super::format::BatchHeader;
-use super::media::{Head, Media, Part, Tip};
+use super::media::{Head, Media, Tip};
 use super::reader::LogReader;
 use super::{LogConfig, Seq};
 use crate::device::Devices;
@@ -59,9 +59,8 @@ use crate::error::Error;
 /// log. `config` may have any epoch.
 ///
 /// Cost: the first page of every segment, the one or two segments where `replay_from` is,
-/// everything after it, and one to two segments per device, if these are not among the others; what
-/// is read for headers alone is read with 8 MiB under way. Memory: that of the reader, and the
-/// headers in the segments that are searched.
+/// everything after it, and one to two segments per device. Memory: the windows of the reader, and
+/// the headers in the segments that are searched.
 ///
 /// # Errors
 /// [`Error::Damaged`] if a batch that was durable is missing or bad, or if `replay_from` is not
@@ -82,7 +81,6 @@ pub fn recover(
     let mut last_seqs: Vec<Vec<Seq>> = (0..config.regions.len())
         .map(|device| vec![Seq::NONE; media.heads[device].len()])
         .collect();
-    first.iter().for_each(|first| media.begin_at(first));
     let mut tip = Tip::GENESIS;
     let mut reached = match &first {
         Some(header) => Some(*header),
@@ -118,14 +116,13 @@ fn find_first(
     replay_from: Seq,
     seen: &mut Vec<BatchHeader>,
 ) -> Result<BatchHeader, Error> {
-    let mut segments = Vec::new();
     for device in 0..media.heads.len() {
-        let all = 0..media.heads[device].len();
-        let found = all.filter(|segment| may_hold(media, device, *segment, replay_from));
-        segments.extend(found.map(|segment| (device, segment as u64)));
+        for segment in 0..media.heads[device].len() {
+            if may_hold(media, device, segment, replay_from) {
+                search_segment(media, devices, device, segment, seen)?;
+            }
+        }
     }
-    media.search(devices, &segments)?;
-    segments.iter().for_each(|place| steps(media, *place, seen));
     let holds = |header: &&BatchHeader| {
         let before = header.first_seq < replay_from && header.last_seq().next() >= replay_from;
         before || header.first_seq == replay_from
@@ -178,17 +175,26 @@ fn is_attested(media: &Media, head: &BatchHeader) -> bool {
     media.heads.iter().flatten().any(attests)
 }
 
-/// Adds the headers in a segment that was searched to `seen`. Steps from batch to batch; over
-/// anything else page by page, so that damage to batches that are no longer needed does no harm.
-fn steps(media: &Media, place: (usize, u64), seen: &mut Vec<BatchHeader>) {
-    let mut next = 0;
-    for header in media.searched(place) {
-        let offset = media.offset_of(header.page);
-        if offset >= next {
-            next = offset + header.bytes(media.config.page_bytes);
-            seen.push(*header);
-        }
+/// Adds the headers in the segment to `seen`. Steps from batch to batch; over anything else page by
+/// page, so that damage to batches that are no longer needed does no harm.
+fn search_segment(
+    media: &mut Media,
+    devices: &mut dyn Devices,
+    device: usize,
+    segment: usize,
+    seen: &mut Vec<BatchHeader>,
+) -> Result<(), Error> {
+    let mut offset = segment as u64 * media.segment_bytes();
+    let end = offset + media.segment_bytes();
+    while offset < end {
+        let Some(header) = media.peek(devices, device, offset)? else {
+            offset += media.page_bytes();
+            continue;
+        };
+        offset += header.bytes(media.config.page_bytes);
+        seen.push(header);
     }
+    Ok(())
 }
 
 /// Looks for evidence that the chain does not really end at `tip`, in `seen` and elsewhere; returns
@@ -203,7 +209,6 @@ fn check_end(
         Head::Batch(header) => Some(**header),
         Head::Blank | Head::Unreadable => None,
     }));
-    let mut parts = Vec::new();
     for device in 0..media.heads.len() {
         let segments = media.segments(device);
         let mut offset = media.offset_of(tip.cursors[device]);
@@ -216,11 +221,13 @@ fn check_end(
                 break;
             }
             let end = (segment + 1) * media.segment_bytes();
-            parts.push(Part { device, start: offset, end });
+            while offset < end {
+                seen.extend(media.peek(devices, device, offset)?);
+                offset += media.page_bytes();
+            }
             offset = end % (segments * media.segment_bytes());
         }
     }
-    seen.extend(media.headers_in(devices, &parts)?);
     match seen.iter().find_map(|header| contradiction(media, tip, header)) {
         Some(error) => Err(error),
         None => Ok(seen.iter().map(|header| header.epoch).fold(tip.link.epoch, u64::max)),
