@@ -31,6 +31,12 @@ faults! {
     EarlyLogGrowth,
     /// The log is released when a checkpoint begins, not when it is complete.
     EarlyRelease,
+    /// Batches without records are overwritten although they lead to a record that is needed.
+    DummiesFreeEarly,
+    /// Recovery ignores batches without records that are not in the segment of the first record.
+    BeginAfterDummies,
+    /// Recovery may begin with a batch beyond a gap.
+    BeginBeyondGap,
 
     // Copy-on-write and free space.
     /// A run overwrites its blocks in place.

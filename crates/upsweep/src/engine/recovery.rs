@@ -65,6 +65,7 @@ fn log_config(config: &Config, devices: &dyn Devices, epoch: u64) -> LogConfig {
         regions: regions.collect(),
         segment_bytes: config.log_segment_bytes,
         page_bytes: config.log_page_bytes,
+        mode: config.log_mode,
     }
 }
 
@@ -197,6 +198,7 @@ pub fn open(
         for modifier in &registry.modifiers {
             core.register_modifier(Arc::clone(modifier))?;
         }
+        core.base.journal.log_mut().start_train();
     }
     core.note_levels();
     Ok(core)

@@ -29,6 +29,11 @@ impl Assembly {
         self.first_seq.previous().plus(u64::from(self.records))
     }
 
+    /// As [`BatchHeader::needed_for`](format::BatchHeader::needed_for).
+    pub(super) fn needed_for(&self) -> Seq {
+        format::needed_for(self.first_seq, self.last_seq())
+    }
+
     pub(super) fn record_bytes(&self) -> usize {
         self.used - BATCH_HEADER_BYTES
     }

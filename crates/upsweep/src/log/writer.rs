@@ -1,9 +1,11 @@
 //! The running log: append, dispatch, complete, release.
 //!
 //! Invariants: `flights[i]` is batch `durable_batch + 1 + i`; the open batch has at least one
-//! record; sealed batches and then the open one hold the sequences after `dispatched`, in order.
+//! record; sealed batches and then the open one hold the sequences after `dispatched`, in order; no
+//! batch without records is dispatched while one of them waits.
 
 mod growth;
+mod train;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -33,6 +35,7 @@ struct Flight {
     last_seq: Seq,
     /// When it was dispatched.
     began_us: u64,
+    has_records: bool,
     done: bool,
 }
 
@@ -87,6 +90,8 @@ pub struct Log {
     /// An append was refused for lack of space since the last growth of a ring began.
     pub(super) has_refused: bool,
     failed: bool,
+    /// Whether the train may run: see `writer/train.rs`.
+    has_train: bool,
     pool: Pool,
     /// Devices that have completed a write since the log was opened.
     proven: Vec<bool>,
@@ -147,6 +152,7 @@ impl Log {
             released: Seq::FIRST,
             has_refused: false,
             failed: false,
+            has_train: false,
             pool: Pool::new(config.batch_bytes as usize, 2 * places_max),
             proven: vec![false; rings.len()],
             ended: Vec::new(),
@@ -327,6 +333,9 @@ impl Log {
     /// open batch that expects more records (group commit) waits for them while its device writes
     /// another. Call after appends, after completions, and at [`Log::deadline_us`].
     ///
+    /// In [`LogMode::Full`](super::LogMode::Full), once the train was started, batches without
+    /// records follow while it has room: then every free place is used.
+    ///
     /// Every request is of [`Class::Log`], has [`LOG_TOKEN_BIT`] in its token, and requires stable
     /// media; its deadline is immediate if a caller waits, else the time at which the batch would
     /// be written anyway.
@@ -334,6 +343,9 @@ impl Log {
         for began_us in self.ended.drain(..) {
             let took = Duration::from_micros(now_us.saturating_sub(began_us));
             self.metrics.log_write_seconds.record(took);
+        }
+        if self.train_runs() {
+            self.dispatch_train(now_us, requests);
         }
         loop {
             let due = |open: &Assembly| open.urgent || now_us >= self.due_us(open);
@@ -345,15 +357,20 @@ impl Log {
             let delayed = self.sealed.is_empty() && !batch.urgent;
             let only_idle = self.sealed.is_empty() && self.expects_more(batch, now_us);
             let Some((position, place)) = self.vacancy(bytes, only_idle) else { break };
-            let device = self.places.remove(position).expect("found at this position");
-            if self.sealed.is_empty() {
-                self.seal();
-            }
-            let batch = self.sealed.pop_front().expect("one was there or was sealed");
-            self.sealed_bytes -= bytes;
+            let batch = self.next_waiting();
             self.metrics.log_delayed_batches_total.add(u64::from(delayed));
-            requests.push(self.launch(batch, device, place, now_us));
+            requests.push(self.launch(batch, position, place, bytes, now_us));
         }
+    }
+
+    /// Takes out the batch of the oldest records that wait.
+    fn next_waiting(&mut self) -> Assembly {
+        if self.sealed.is_empty() {
+            self.seal();
+        }
+        let batch = self.sealed.pop_front().expect("one was there or was sealed");
+        self.sealed_bytes -= batch.bytes();
+        batch
     }
 
     /// Whether the open batch should wait: some of the recently active committers have not queued
@@ -378,7 +395,8 @@ impl Log {
             |device| self.flights.iter().any(|flight| flight.device == device && !flight.done);
         let place = |device: &u16| {
             let suits = !(only_idle && is_writing(*device));
-            suits.then(|| self.rings[usize::from(*device)].place(bytes)).flatten()
+            let place = suits.then(|| self.rings[usize::from(*device)].place(bytes)).flatten()?;
+            self.is_within_reach(*device, place).then_some(place)
         };
         self.places.iter().enumerate().find_map(|(at, device)| Some((at, place(device)?)))
     }
@@ -387,12 +405,21 @@ impl Log {
         open.since_us.saturating_add(self.config.delay_us_max)
     }
 
-    /// Binds a batch to its number, device and place.
-    fn launch(&mut self, mut batch: Assembly, device: u16, place: u64, now_us: u64) -> Request {
-        let (bytes, last_seq) = (batch.bytes(), batch.last_seq());
+    /// Binds a batch to its number, to the device of the free place at `position`, and to `place`
+    /// there. `bytes` are written, which may be more than it has.
+    fn launch(
+        &mut self,
+        mut batch: Assembly,
+        position: usize,
+        place: u64,
+        bytes: u64,
+        now_us: u64,
+    ) -> Request {
+        let device = self.places.remove(position).expect("found at this position");
+        let (last_seq, has_records) = (batch.last_seq(), batch.records > 0);
         let number = self.durable_batch + self.flights.len() as u64 + 1;
         let ring = &mut self.rings[usize::from(device)];
-        ring.take(place, bytes, last_seq);
+        ring.take(place, bytes, batch.needed_for());
         let (target, offset) = (ring.region.device, ring.region.offset + place);
         let wait_us = if batch.urgent { 0 } else { self.due_us(&batch).saturating_sub(now_us) };
         let mut cursors = [0; DEVICES_MAX];
@@ -419,10 +446,11 @@ impl Log {
         };
         header.encode(&mut batch.buffer);
         batch.buffer[batch.used..bytes as usize].fill(0);
-        self.count(&batch);
+        self.count(&batch, bytes);
         self.previous = Link { device, page, epoch: self.config.epoch };
         self.dispatched = last_seq;
-        self.flights.push_back(Flight { device, offset, last_seq, began_us: now_us, done: false });
+        let (began_us, done) = (now_us, false);
+        self.flights.push_back(Flight { device, offset, last_seq, began_us, has_records, done });
         // A device writes the visible part of a buffer.
         batch.buffer.shorten(bytes as usize);
         let mode = WriteMode::Stable;
@@ -457,7 +485,9 @@ impl Log {
         flight.done = true;
         self.waiting_max = self.last.since(self.durable).max(self.waiting_max * 15 / 16);
         let device = flight.device;
-        self.ended.push(flight.began_us);
+        if flight.has_records {
+            self.ended.push(flight.began_us);
+        }
         let is_proven = std::mem::replace(&mut self.proven[usize::from(device)], true);
         let places = if is_proven { 1 } else { usize::from(self.config.depth) };
         self.places.extend(std::iter::repeat_n(device, places));
@@ -611,9 +641,14 @@ impl Log {
         &self.metrics
     }
 
-    fn count(&self, batch: &Assembly) {
+    fn count(&self, batch: &Assembly, bytes: u64) {
+        if batch.records == 0 {
+            self.metrics.log_dummy_batches_total.add(1);
+            self.metrics.log_dummy_written_bytes_total.add(bytes);
+            return;
+        }
         self.metrics.log_batches_total.add(1);
-        self.metrics.log_written_bytes_total.add(batch.bytes());
+        self.metrics.log_written_bytes_total.add(bytes);
         self.metrics.log_payload_bytes_total.add(batch.used as u64);
         self.metrics.log_records_total.add(u64::from(batch.records));
     }

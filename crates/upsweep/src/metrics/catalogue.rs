@@ -109,6 +109,10 @@ catalogue! {
     log_written_bytes_total: Counter,
     /// Used bytes of dispatched log batches, headers included.
     log_payload_bytes_total: Counter,
+    /// Log batches without records dispatched: see `LogMode::Full`. No other metric counts them.
+    log_dummy_batches_total: Counter,
+    /// Bytes of them.
+    log_dummy_written_bytes_total: Counter,
     /// Times that the log refused a record, of updates or of the store itself.
     log_refusals_total: Family<LogRefusal, Counter>,
     /// Times that a log ring was extended.
