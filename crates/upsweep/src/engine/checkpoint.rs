@@ -10,7 +10,8 @@
 //!
 //! When the log has no room for the changes of the sweep, which alone can release it, a checkpoint
 //! *carries* them: they are published in memory when it begins, and become durable with its
-//! superblock. (So bounded log space can never stall the sweep.)
+//! superblock. (So bounded log space can never stall the sweep.) They may have updates whose records
+//! are still being written, so that superblock waits until these are durable.
 //!
 //! Recovery needs the log from `min(begin, global frontier) + 1` on. A frontier that moves without
 //! a checkpoint is published by a superblock alone.
@@ -94,6 +95,8 @@ pub(super) struct Checkpointer {
     /// The begin of the checkpoint in progress.
     begin: Seq,
     began_us: u64,
+    /// Changes that it carries have updates up to this sequence at most.
+    carries_through: Seq,
     /// What its root will list.
     next: Listing,
     /// That root without its images: the directory at the begin.
@@ -118,6 +121,7 @@ impl Checkpointer {
             bytes_at_last: 0,
             begin: Seq::NONE,
             began_us: 0,
+            carries_through: Seq::NONE,
             next: Listing::default(),
             next_root: Root::default(),
             root: None,
@@ -203,7 +207,10 @@ impl Checkpointer {
     pub(super) fn pump(&mut self, base: &mut Base, growth: &mut Growth) {
         match self.phase {
             CheckpointPhase::Root if self.pending == 0 => self.write_root(base, growth),
-            CheckpointPhase::Superblock if self.next_superblock.is_none() => {
+            CheckpointPhase::Superblock
+                if self.next_superblock.is_none()
+                    && base.journal.durable() >= self.carries_through =>
+            {
                 self.write_superblock(base, self.begin, (self.root, self.begin));
             }
             _ => {}
@@ -228,6 +235,8 @@ impl Checkpointer {
         self.requested = false;
         self.phase = CheckpointPhase::Pages;
         self.begin = base.journal.published();
+        self.carries_through =
+            if base.journal.is_ahead() { base.journal.last() } else { Seq::NONE };
         assert!(self.begin >= self.root_begin, "checkpoints go forward");
         self.bytes_at_last = base.metrics.log_written_bytes_total.get();
         self.next.clone_from(&self.listed);
