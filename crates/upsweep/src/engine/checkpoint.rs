@@ -10,8 +10,8 @@
 //!
 //! When the log has no room for the changes of the sweep, which alone can release it, a checkpoint
 //! *carries* them: they are published in memory when it begins, and become durable with its
-//! superblock. (So bounded log space can never stall the sweep.) They may have updates whose records
-//! are still being written, so that superblock waits until these are durable.
+//! superblock. (So bounded log space can never stall the sweep.) They may have updates whose
+//! records are still being written, so that superblock waits until these are durable.
 //!
 //! Recovery needs the log from `min(begin, global frontier) + 1` on. A frontier that moves without
 //! a checkpoint is published by a superblock alone.

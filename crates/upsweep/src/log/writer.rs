@@ -446,7 +446,7 @@ impl Log {
         };
         header.encode(&mut batch.buffer);
         batch.buffer[batch.used..bytes as usize].fill(0);
-        self.count(&batch, bytes);
+        batch.count(bytes, &self.metrics);
         self.previous = Link { device, page, epoch: self.config.epoch };
         self.dispatched = last_seq;
         let (began_us, done) = (now_us, false);
@@ -639,18 +639,6 @@ impl Log {
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
-    }
-
-    fn count(&self, batch: &Assembly, bytes: u64) {
-        if batch.records == 0 {
-            self.metrics.log_dummy_batches_total.add(1);
-            self.metrics.log_dummy_written_bytes_total.add(bytes);
-            return;
-        }
-        self.metrics.log_batches_total.add(1);
-        self.metrics.log_written_bytes_total.add(bytes);
-        self.metrics.log_payload_bytes_total.add(batch.used as u64);
-        self.metrics.log_records_total.add(u64::from(batch.records));
     }
 }
 
