@@ -17,6 +17,8 @@ mod bosc_split;
 mod bosc_tpcc;
 mod dense;
 mod indexes;
+mod modern;
+mod modern_stores;
 mod shadowed;
 mod shadowed_disk;
 mod shadowed_latency;
@@ -52,4 +54,6 @@ pub(crate) const ALL: &[Experiment] = &[
     shadowed_latency::EXPERIMENT,
     shadowed_rates::THROUGHPUT,
     shadowed_rates::BY_MEMORY,
+    modern::DRIVE,
+    modern::SOLID_STATE,
 ];
