@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use super::load::LOADING;
 use crate::device::DeviceId;
 use crate::engine::base::Base;
 use crate::engine::directory::{Block, BlockId};
@@ -163,9 +164,11 @@ impl Cycle {
 /// - An image that is younger than what was replayed so far would get an older frontier, and replay
 ///   would apply updates twice.
 /// - A large value is written by the run of its leaf, which pins the leaf and not the value.
+/// - A block of a load may get updates that were accepted before the run, once its table has it.
 fn stays(base: &Base, id: BlockId, block: &Block) -> bool {
     let directory = base.index.directory();
     block.extent().is_some_and(|extent| directory.is_image_shared(extent))
         || block.placement().frontier > base.index.accepted()
         || directory.is_large_value(id)
+        || directory.space(block.space).is_some_and(|space| space.record.snapshot == LOADING)
 }

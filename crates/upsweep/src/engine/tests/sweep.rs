@@ -172,3 +172,42 @@ fn a_loaded_block_never_says_less_of_itself_than_its_load_did() {
     assert!(frontier(&world).1 >= before, "though no update was accepted since");
     world.check();
 }
+
+/// Updates that are accepted for the table before it has the loaded blocks do not wait for these:
+/// an image that claimed to have them would drop them from the next replay.
+#[test]
+fn a_block_is_not_swept_before_its_table_has_it() {
+    let mut world = World::new();
+    let loaded = world.create("loaded");
+    let first = world.space;
+    (0..300).for_each(|number| world.put(first, &format!("k{number:06}"), number));
+    world.sweep();
+    let (target, _) = world.core.begin_load(loaded).expect("it is empty");
+    world.until_published();
+    let block = LoadedBlock { key: Vec::new(), body: Vec::new(), records: 0, values: Vec::new() };
+    let id = world.core.load(Chunk::new(&target, &[block]));
+    for _ in 0..super::STEPS_MAX {
+        if world.core.load_ended(id).is_some() {
+            break;
+        }
+        world.step();
+    }
+    let placement = |world: &World| {
+        let directory = world.core.base.index.directory();
+        let block = directory.covering(target.space, b"").expect("it was loaded");
+        directory.block(block).placement()
+    };
+    let before = placement(&world);
+    let second = world.create("second");
+    // Now there are blocks behind it, then something waits before it and behind it.
+    for spaces in [&[second][..], &[first, second]] {
+        for space in spaces {
+            (0..300).for_each(|number| world.put(*space, &format!("k{number:06}"), number));
+        }
+        world.sweep();
+    }
+    assert_eq!(placement(&world), before, "it stays where it is");
+    world.core.finish_load(&target, loaded).expect("nothing was accepted for it");
+    world.until_published();
+    world.check();
+}
