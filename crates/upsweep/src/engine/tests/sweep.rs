@@ -2,7 +2,7 @@
 
 use super::{Core, World, config};
 use crate::engine::registry::PUT;
-use crate::engine::{Chunk, Config, LoadedBlock, Spilling};
+use crate::engine::{Chunk, Config, LoadTarget, LoadedBlock, SpaceId, Spilling};
 
 #[test]
 fn a_cycle_brings_every_waiting_update_into_an_image_and_moves_the_frontier() {
@@ -142,11 +142,8 @@ fn what_is_spilled_is_found_by_queries_and_applied_by_the_next_sweep() {
     world.check();
 }
 
-#[test]
-fn a_loaded_block_never_says_less_of_itself_than_its_load_did() {
-    let mut world = World::new();
-    let loaded = world.create("loaded");
-    world.put(world.space, "k", 1);
+/// Begins a load of this table, with one empty block.
+fn load_a_block(world: &mut World, loaded: SpaceId) -> LoadTarget {
     let (target, _) = world.core.begin_load(loaded).expect("it is empty");
     world.until_published();
     let block = LoadedBlock { key: Vec::new(), body: Vec::new(), records: 0, values: Vec::new() };
@@ -157,6 +154,15 @@ fn a_loaded_block_never_says_less_of_itself_than_its_load_did() {
         }
         world.step();
     }
+    target
+}
+
+#[test]
+fn a_loaded_block_never_says_less_of_itself_than_its_load_did() {
+    let mut world = World::new();
+    let loaded = world.create("loaded");
+    world.put(world.space, "k", 1);
+    let target = load_a_block(&mut world, loaded);
     world.core.finish_load(&target, loaded).expect("nothing was accepted for it");
     world.until_published();
     let frontier = |world: &World| {
@@ -182,16 +188,7 @@ fn a_block_is_not_swept_before_its_table_has_it() {
     let first = world.space;
     (0..300).for_each(|number| world.put(first, &format!("k{number:06}"), number));
     world.sweep();
-    let (target, _) = world.core.begin_load(loaded).expect("it is empty");
-    world.until_published();
-    let block = LoadedBlock { key: Vec::new(), body: Vec::new(), records: 0, values: Vec::new() };
-    let id = world.core.load(Chunk::new(&target, &[block]));
-    for _ in 0..super::STEPS_MAX {
-        if world.core.load_ended(id).is_some() {
-            break;
-        }
-        world.step();
-    }
+    let target = load_a_block(&mut world, loaded);
     let placement = |world: &World| {
         let directory = world.core.base.index.directory();
         let block = directory.covering(target.space, b"").expect("it was loaded");
