@@ -10,7 +10,8 @@
 //!
 //! When the log has no room for the changes of the sweep, which alone can release it, a checkpoint
 //! *carries* them: they are published in memory when it begins, and become durable with its
-//! superblock. (So bounded log space can never stall the sweep.)
+//! superblock. (So bounded log space can never stall the sweep.) They may contain updates whose
+//! records are still being written, so that superblock waits until these are durable.
 //!
 //! Recovery needs the log from `min(begin, global frontier) + 1` on. A frontier that moves without
 //! a checkpoint is published by a superblock alone.
@@ -203,7 +204,9 @@ impl Checkpointer {
     pub(super) fn pump(&mut self, base: &mut Base, growth: &mut Growth) {
         match self.phase {
             CheckpointPhase::Root if self.pending == 0 => self.write_root(base, growth),
-            CheckpointPhase::Superblock if self.next_superblock.is_none() => {
+            CheckpointPhase::Superblock
+                if self.next_superblock.is_none() && base.journal.covers_carried() =>
+            {
                 self.write_superblock(base, self.begin, (self.root, self.begin));
             }
             _ => {}

@@ -40,7 +40,8 @@ pub(super) struct Journal {
     /// Changes that are not in effect yet, by the sequence of their record.
     waiting: VecDeque<(Seq, Publish)>,
     published: Seq,
-    is_ahead: bool,
+    /// The last record when a checkpoint began to carry changes, until that is complete.
+    carried_at: Option<Seq>,
     is_left_to_callers: bool,
 }
 
@@ -57,7 +58,7 @@ impl Journal {
             changes,
             waiting: VecDeque::new(),
             published: Seq::NONE,
-            is_ahead: false,
+            carried_at: None,
             is_left_to_callers: false,
         })
     }
@@ -123,7 +124,7 @@ impl Journal {
         publish: Publish,
         now_us: u64,
     ) -> Result<Seq, AppendError> {
-        assert!(!self.is_ahead, "what is carried comes before what is logged");
+        assert!(!self.is_ahead(), "what is carried comes before what is logged");
         let (urgency, quota) = (Urgency::Now, Quota::Internal);
         let seq = self.log.append_parts(self.changes, &[payload], urgency, quota, now_us)?;
         self.publish_at(seq, publish);
@@ -208,21 +209,31 @@ impl Journal {
         })
     }
 
-    /// A checkpoint carries changes from now on.
+    /// A checkpoint carries changes from now on. They may contain updates of every record so far,
+    /// so what is not durable yet is written without delay.
     pub(super) fn run_ahead(&mut self) {
-        assert!(!self.is_ahead, "one checkpoint carries at a time");
-        self.is_ahead = true;
+        assert!(!self.is_ahead(), "one checkpoint carries at a time");
+        self.carried_at = Some(self.log.last());
+        self.log.hurry();
+    }
+
+    /// Whether every record is durable whose updates the carried changes may contain. Before that
+    /// these changes may not become durable: after a crash, new records would get the sequences of
+    /// those that were lost, and count as contained in the images.
+    pub(super) fn covers_carried(&self) -> bool {
+        self.carried_at.is_none_or(|seq| self.log.durable() >= seq)
     }
 
     /// What was carried is durable.
     pub(super) fn caught_up(&mut self) {
-        self.is_ahead = false;
+        assert!(self.covers_carried(), "an image has only updates of durable records");
+        self.carried_at = None;
     }
 
     /// Whether the directory has changes that only the next checkpoint makes durable: until then
     /// the engine may not append a record.
     pub(super) fn is_ahead(&self) -> bool {
-        self.is_ahead
+        self.carried_at.is_some()
     }
 
     /// Whether checkpoints carry all runs and spills. Only a cycle can release the log, and it

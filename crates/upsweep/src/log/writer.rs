@@ -322,6 +322,14 @@ impl Log {
         }
     }
 
+    /// Lets the records so far be written without delay, as if a caller waited for the last one.
+    /// Call [`Log::dispatch`] afterwards.
+    pub fn hurry(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.urgent = true;
+        }
+    }
+
     /// Appends to `requests` a write for every batch that is due: sealed ones, and the open one if
     /// a record in it is urgent or has waited `delay_us_max`, while devices have free places. An
     /// open batch that expects more records (group commit) waits for them while its device writes

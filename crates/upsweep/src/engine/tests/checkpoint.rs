@@ -1,7 +1,15 @@
 //! Checkpoints: what they hold, what they release, and the outcome of one that finds no room.
 
+use super::ground::Ground;
 use super::{Core, World, config};
 use crate::engine::Config;
+use crate::engine::catalog::FIRST_USER_SPACE;
+use crate::engine::checkpoint::{Checkpointer, Listing};
+use crate::engine::flush::Flushing;
+use crate::engine::format::checkpoint_format::Superblock;
+use crate::engine::growth::Growth;
+use crate::engine::ids::Seq;
+use crate::engine::io::IoKind;
 
 #[test]
 fn a_checkpoint_holds_the_directory_of_its_begin_and_releases_the_log() {
@@ -119,4 +127,60 @@ fn one_that_finds_no_room_gives_back_what_it_has_written() {
     let mut world = world.reopen();
     assert_eq!(world.get(world.space, "k003999"), Some(3999));
     world.check();
+}
+
+/// Advances a checkpoint as far as possible without the log; returns whether it writes a
+/// superblock.
+fn advance(ground: &mut Ground, checkpointer: &mut Checkpointer) -> bool {
+    let mut growth = Growth::new(&[false]);
+    for _ in 0..20 {
+        checkpointer.pump(&mut ground.base, &mut growth);
+        ground.pump_flushes();
+        for request in ground.requests() {
+            let kind = ground.base.io.completed(request.token).kind;
+            let completion = ground.perform(request);
+            match kind {
+                IoKind::CheckpointWrite => checkpointer.write_done(&mut ground.base, &completion),
+                IoKind::Flush => {
+                    let covered = ground.base.flushes.device_done(true);
+                    assert!(covered.iter().all(|who| matches!(who, Flushing::Checkpoint)));
+                    checkpointer.flushed();
+                }
+                IoKind::Superblock => return true,
+                other => panic!("{other:?} is not of a checkpoint"),
+            }
+        }
+    }
+    false
+}
+
+/// The images of a carried run may have updates whose records are still being written. Without
+/// these records, others would get their sequences, and count as parts of the images.
+#[test]
+fn a_checkpoint_that_carries_waits_until_the_records_before_it_are_durable() {
+    for carries in [true, false] {
+        let mut ground = Ground::new();
+        ground.fill(10);
+        let superblock = Superblock {
+            store: config().store,
+            generation: 1,
+            epoch: 1,
+            replay_from: Seq::FIRST,
+            root_seq: Seq::NONE,
+            next_space: FIRST_USER_SPACE.plus(3),
+            root: None,
+            durable: Seq::NONE,
+        };
+        let mut checkpointer = Checkpointer::after_open(superblock, Listing::default());
+        ground.put("k0001", 7);
+        if carries {
+            ground.base.journal.run_ahead();
+        }
+        checkpointer.begin(&mut ground.base);
+        assert_eq!(advance(&mut ground, &mut checkpointer), !carries);
+        if carries {
+            ground.write_log();
+            assert!(advance(&mut ground, &mut checkpointer));
+        }
+    }
 }

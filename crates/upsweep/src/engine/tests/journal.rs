@@ -5,7 +5,7 @@ use crate::engine::event::Event;
 use crate::engine::ids::{Seq, SpaceId};
 use crate::engine::io::{RunId, SpillId};
 use crate::engine::journal::{Journal, Publish};
-use crate::log::AppendError;
+use crate::log::{AppendError, Urgency};
 
 fn append(journal: &mut Journal, publish: Publish) -> Seq {
     journal.append(b"a change", publish, 0).expect("the log has room")
@@ -99,6 +99,20 @@ fn nothing_is_appended_while_the_directory_is_ahead_of_the_log() {
     let mut ground = Ground::new();
     ground.base.journal.run_ahead();
     append(&mut ground.base.journal, Publish::Nothing);
+}
+
+#[test]
+fn what_the_carried_changes_may_contain_is_written_without_delay() {
+    let mut ground = Ground::new();
+    let journal = &mut ground.base.journal;
+    let mut requests = Vec::new();
+    journal.append_updates(1, |_| {}, Urgency::Relaxed, 0).expect("room");
+    journal.dispatch(0, &mut requests);
+    assert!(requests.is_empty() && journal.covers_carried(), "nobody waits for the update");
+    journal.run_ahead();
+    assert!(!journal.covers_carried());
+    journal.dispatch(0, &mut requests);
+    assert_eq!(requests.len(), 1);
 }
 
 #[test]

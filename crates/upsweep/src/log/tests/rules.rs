@@ -140,6 +140,14 @@ fn relaxed_records_wait_for_a_full_batch_time_or_an_urgent_one() {
     world.put(1, 0).expect("room");
     world.dispatch();
     assert_eq!(world.flights.len(), 2);
+    world.drain();
+    world.log.hurry();
+    world.append(7, b"b", relaxed.0, relaxed.1).expect("room");
+    world.dispatch();
+    assert_eq!(world.flights.len(), 0, "it came after the haste");
+    world.log.hurry();
+    world.dispatch();
+    assert_eq!(world.flights.len(), 1);
 }
 
 /// Puts urgent records, dispatches, and returns the devices that are writing.
