@@ -65,6 +65,7 @@ fn log_config(config: &Config, devices: &dyn Devices, epoch: u64) -> LogConfig {
         regions: regions.collect(),
         segment_bytes: config.log_segment_bytes,
         page_bytes: config.log_page_bytes,
+        mode: config.log_mode,
     }
 }
 
@@ -194,12 +195,19 @@ pub fn open(
     core.base.index.accept_through(last);
     event!(info, entries = core.base.index.arena().entries(), "updates are replayed");
     if access != Access::ReadOnly {
-        for modifier in &registry.modifiers {
-            core.register_modifier(Arc::clone(modifier))?;
-        }
+        begin_work(&mut core, registry)?;
     }
     core.note_levels();
     Ok(core)
+}
+
+/// The last steps for a store that is not open for reading only.
+fn begin_work(core: &mut Core, registry: &Registry) -> Result<(), Error> {
+    for modifier in &registry.modifiers {
+        core.register_modifier(Arc::clone(modifier))?;
+    }
+    core.base.journal.log_mut().start_train();
+    Ok(())
 }
 
 /// A log below the minimum length has lost its end.

@@ -35,10 +35,13 @@ impl Tip {
     }
 
     /// Whether `header` names this batch as its predecessor: this one by number, place and epoch,
-    /// not another that may have had its number. Pages have `page_bytes`.
-    fn precedes(&self, header: &BatchHeader, page_bytes: u32) -> bool {
+    /// not another that may have had its number.
+    pub(super) fn precedes(&self, header: &BatchHeader, config: &LogConfig) -> bool {
         let Link { device, page, epoch } = self.link;
-        let end = u64::from(header.page) + header.bytes(page_bytes) / u64::from(page_bytes);
+        let (page_bytes, start) = (u64::from(config.page_bytes), u64::from(header.page));
+        let end = start + header.bytes(config.page_bytes) / page_bytes;
+        let segment_pages = u64::from(config.segment_bytes) / page_bytes;
+        let segment_end = (start / segment_pages + 1) * segment_pages;
         let own = usize::from(header.device);
         let others_stay = (0..DEVICES_MAX)
             .all(|device| device == own || header.cursors[device] == self.cursors[device]);
@@ -47,7 +50,8 @@ impl Tip {
             && header.previous_epoch == epoch
             && header.first_seq == self.last_seq.next()
             && others_stay
-            && (u64::from(header.cursors[own]) == end || header.cursors[own] == 0)
+            && ((end..=segment_end).contains(&u64::from(header.cursors[own]))
+                || header.cursors[own] == 0)
     }
 }
 
@@ -288,7 +292,7 @@ impl Media {
                 children.push(**header);
             }
         }
-        children.retain(|header| tip.precedes(header, self.config.page_bytes));
+        children.retain(|header| tip.precedes(header, &self.config));
         Ok(children)
     }
 

@@ -2,4 +2,5 @@
 
 mod property;
 mod rules;
+mod train;
 mod world;
