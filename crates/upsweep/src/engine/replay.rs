@@ -111,7 +111,7 @@ impl Core {
             let next = updates
                 .next_update()
                 .map_err(|malformed| malformed_record(batch, seq, malformed))?;
-            let Some(update) = next else { return Ok(Event::Blocks(wanted)) };
+            let Some(update) = next else { return Ok(Event::Blocks(wanted, 0)) };
             let Some(space) = self.base.index.directory().space(update.space) else { continue };
             space.check_format()?;
             if has_sharing || space.format.routing() == Routing::Exact {
