@@ -132,9 +132,9 @@ impl World {
 
     /// Stops the train of the log, and waits until its last batches are written: with requests in
     /// flight the devices cannot be read. As it fills the log, one more checkpoint may have become
-    /// due.
+    /// due, which a full store may be unable to make.
     fn stop_train(&mut self) -> Verdict {
-        if self.core().config().log_mode == LogMode::Idle || self.core().is_full() {
+        if self.core().config().log_mode == LogMode::Idle {
             return Ok(());
         }
         self.core().stop_train();
@@ -142,7 +142,7 @@ impl World {
             world.bank.devices.in_flight() == 0
                 && world.arrived.is_empty()
                 && world.performers.is_empty()
-                && !world.core().is_active()
+                && (!world.core().is_active() || world.core().is_full())
         })
     }
 

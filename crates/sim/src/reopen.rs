@@ -280,6 +280,7 @@ impl World {
             segment_bytes: config.log_segment_bytes,
             page_bytes: config.log_page_bytes,
             mode: config.log_mode,
+            kept_bytes: 0,
         };
         let superblock = self.superblock().ok_or("no superblock has survived")?;
         match log::recover(&mut self.bank, &log, superblock.replay_from) {

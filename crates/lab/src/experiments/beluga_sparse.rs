@@ -32,10 +32,10 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         full the log writes batches without records, one after another, while there are none. In \
         the mode sentinel these are single pages at a distance. It finds the length and the \
         distance itself, from 128 and 256 KiB on, in the ten seconds before the first record. In \
-        the mode idle it writes nothing, and a lone record takes a page. The ring has 18 segments of 256 MiB, of \
-        which the older half is released as it fills. The host is that of dense logging: 100 ns to \
-        append a record, and 2 us from when it knows of a completion, 100 us of interrupt after \
-        it, until the next write is at the drive.",
+        the mode idle it writes nothing, and a lone record takes a page. The ring has 18 segments \
+        of 256 MiB, of which the older half is released as it fills. The host is that of dense \
+        logging: 100 ns to append a record, and 2 us from when it knows of a completion, 100 us of \
+        interrupt after it, until the next write is at the drive.",
     scaling: "\
         A quick run measures 0.2 seconds in each case, and at least 150 records; a full run 5 \
         seconds, and at least 5,000 records. A tenth more comes before.",

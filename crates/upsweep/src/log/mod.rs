@@ -49,6 +49,7 @@ mod reader;
 mod recover;
 mod ring;
 mod seq;
+mod windows;
 mod writer;
 
 pub use format::RecordRef;
@@ -170,11 +171,14 @@ pub struct LogConfig {
     pub page_bytes: u32,
     /// What the log writes while there are no records, once [`Log::start_train`] was called.
     pub mode: LogMode,
+    /// How much of the log recovery keeps in memory so that its next passes need not read it again,
+    /// in bytes, besides 2 MiB for each device. May be 0.
+    pub kept_bytes: usize,
 }
 
 impl LogConfig {
     /// 128 KiB batches in pages of 4096 bytes, two in flight per device, a delay of at most 200
-    /// microseconds.
+    /// microseconds, 8 MiB kept by recovery.
     #[must_use]
     pub fn new(store: [u8; 16], epoch: u64, regions: Vec<LogRegion>, segment_bytes: u32) -> Self {
         Self {
@@ -187,6 +191,7 @@ impl LogConfig {
             segment_bytes,
             page_bytes: PAGE_BYTES_MAX,
             mode: LogMode::Idle,
+            kept_bytes: 8 << 20,
         }
     }
 

@@ -46,8 +46,8 @@ pub(super) struct Found {
 }
 
 /// A recovered log: yields the records from `replay_from` to the end, as often as wanted, and makes
-/// the running [`Log`]. Memory: one window of 1 MiB, or a segment where a record is longer, per log
-/// device.
+/// the running [`Log`]. Memory: [`LogConfig::kept_bytes`], besides 2 MiB for each log device, and a
+/// segment where a record is longer than 1 MiB.
 #[derive(Debug)]
 pub struct LogReader {
     media: Media,
@@ -58,13 +58,27 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    pub(super) fn new(media: Media, replay_from: Seq, found: Found) -> Self {
-        Self { media, replay_from, found, position: None }
+    pub(super) fn new(mut media: Media, replay_from: Seq, found: Found) -> Self {
+        let is_in_chain = |device: usize, segment: u64| {
+            let last = found.last_seqs[device].get(segment as usize);
+            last.is_some_and(|last| *last > Seq::NONE)
+        };
+        media.windows.retain(&media.config, is_in_chain);
+        let mut reader = Self { media, replay_from, found, position: None };
+        reader.rewind();
+        reader
     }
 
     /// Returns to the position before the first record, for another pass.
     pub fn rewind(&mut self) {
         self.position = None;
+        self.media.windows.rewind();
+    }
+
+    /// Gives back memory, so that no more than these bytes of [`LogConfig::kept_bytes`] are used
+    /// from now on: first that of what this pass has yielded.
+    pub fn keep_at_most(&mut self, bytes: usize) {
+        self.media.windows.keep_at_most(bytes as u64);
     }
 
     /// The sequence of the last record of the log; `replay_from - 1` if there is none to replay.
@@ -82,8 +96,9 @@ impl LogReader {
     /// The records of the next batch, in sequence order over all streams and devices; `None` after
     /// the last.
     ///
-    /// Cost: reads ahead by 1 MiB per device; payloads are not copied. Memory: 32 bytes for each
-    /// record of a batch.
+    /// Cost: reads what an earlier pass has not kept, with up to 2 MiB per device at a time;
+    /// payloads are copied only where a batch is in two windows. Memory: 32 bytes for each record
+    /// of a batch.
     ///
     /// # Errors
     /// [`Error::Damaged`] if what recovery found cannot be read again.

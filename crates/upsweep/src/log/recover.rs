@@ -61,6 +61,7 @@
 //! tail, and ends the log.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use super::format::BatchHeader;
 use super::media::{Head, Media, Tip};
@@ -76,8 +77,8 @@ use crate::error::Error;
 /// log. `config` may have any epoch.
 ///
 /// Cost: the first page of every segment, the one or two segments where `replay_from` is,
-/// everything after it, and one to two segments per device. Memory: the windows of the reader, and
-/// the headers in the segments that are searched.
+/// everything after it, and one to two segments per device. Memory: that of the reader, and the
+/// headers in the segments that are searched.
 ///
 /// # Errors
 /// [`Error::Damaged`] if a batch that was durable is missing or bad, or if `replay_from` is not
@@ -152,7 +153,8 @@ fn find_first(
     for device in 0..media.heads.len() {
         for segment in 0..media.heads[device].len() {
             if may_hold(media, device, segment, replay_from) {
-                search_segment(media, devices, device, segment, seen)?;
+                let start = segment as u64 * media.segment_bytes();
+                search(media, devices, device, start..start + media.segment_bytes(), seen)?;
             }
         }
     }
@@ -208,24 +210,17 @@ fn is_attested(media: &Media, head: &BatchHeader) -> bool {
     media.heads.iter().flatten().any(attests)
 }
 
-/// Adds the headers in the segment to `seen`. Steps from batch to batch; over anything else page by
-/// page, so that damage to batches that are no longer needed does no harm.
-fn search_segment(
+/// Adds the headers in a part of a ring to `seen`. Looks at every page, because what is left of
+/// earlier laps, between batches or where one is damaged, may claim the pages of others.
+fn search(
     media: &mut Media,
     devices: &mut dyn Devices,
     device: usize,
-    segment: usize,
+    part: Range<u64>,
     seen: &mut Vec<BatchHeader>,
 ) -> Result<(), Error> {
-    let mut offset = segment as u64 * media.segment_bytes();
-    let end = offset + media.segment_bytes();
-    while offset < end {
-        let Some(header) = media.peek(devices, device, offset)? else {
-            offset += media.page_bytes();
-            continue;
-        };
-        offset += header.bytes(media.config.page_bytes);
-        seen.push(header);
+    for offset in part.step_by(media.page_bytes() as usize) {
+        seen.extend(media.peek(devices, device, offset)?);
     }
     Ok(())
 }
@@ -254,10 +249,7 @@ fn check_end(
                 break;
             }
             let end = (segment + 1) * media.segment_bytes();
-            while offset < end {
-                seen.extend(media.peek(devices, device, offset)?);
-                offset += media.page_bytes();
-            }
+            search(media, devices, device, offset..end, &mut seen)?;
             offset = end % (segments * media.segment_bytes());
         }
     }

@@ -5,6 +5,7 @@
 //! batch without records is dispatched while one of them waits.
 
 mod growth;
+mod room;
 mod stride;
 mod train;
 
@@ -12,6 +13,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::room::LogRoom;
+use self::room::reserve_of;
 use self::stride::Stride;
 use super::assembly::{Assembly, Pool};
 use super::format::{self, BatchHeader, DEVICES_MAX, NO_DEVICE, RECORD_HEADER_BYTES};
@@ -61,17 +64,6 @@ pub(super) struct Link {
 impl Link {
     /// The link of the very first batch.
     pub(super) const NONE: Self = Self { device: NO_DEVICE, page: 0, epoch: 0 };
-}
-
-/// The space of a log in bytes, for records of [`Quota::User`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogRoom {
-    /// Used, or promised to batches in progress: at most the limit.
-    pub used_bytes: u64,
-    /// Records are refused from here on.
-    pub limit_bytes: u64,
-    /// [`Log::prospect_bytes`], the reserve for other records included.
-    pub prospect_bytes: u64,
 }
 
 /// An open log. Every call except [`Log::format`] works on memory only.
@@ -303,29 +295,6 @@ impl Log {
         let buffer = self.pool.take(bytes as usize);
         self.open = Some(Assembly::new(buffer, self.config.page_bytes, self.last.next(), now_us));
         Ok(())
-    }
-
-    /// Refuses if `count` batches of `bytes` together may not find room; see [`Space`].
-    fn check_space(&mut self, bytes: u64, count: usize, quota: Quota) -> Result<(), AppendError> {
-        let entered = self.segments_entered(bytes, count);
-        let segments: u64 = self.rings.iter().map(|ring| u64::from(ring.segments())).sum();
-        let reserve = if quota == Quota::User { reserve_of(segments) } else { 0 };
-        if self.free_segments() < entered + reserve {
-            self.metrics.log_refusals_total[LogRefusal::Full].add(1);
-            self.has_refused = true;
-            return Err(AppendError::Full);
-        }
-        Ok(())
-    }
-
-    /// Most free segments that `count` batches of `bytes` together may enter; see [`Space`].
-    fn segments_entered(&self, bytes: u64, count: usize) -> u64 {
-        let short = self.rings.iter().filter(|ring| ring.rest() < bytes).count() as u64;
-        (short + 2 * bytes / u64::from(self.config.segment_bytes)).min(count as u64)
-    }
-
-    fn free_segments(&self) -> u64 {
-        self.rings.iter().map(|ring| u64::from(ring.free_segments())).sum()
     }
 
     fn places_max(&self) -> usize {
@@ -603,43 +572,6 @@ impl Log {
         self.rings.iter().filter_map(|ring| ring.oldest_last_seq(released)).min()
     }
 
-    /// Bytes of the rings that are neither free nor left in a segment being filled.
-    #[must_use]
-    pub fn used_bytes(&self) -> u64 {
-        let rest: u64 = self.rings.iter().map(Ring::rest).sum();
-        self.capacity_bytes() - rest - self.free_segments() * u64::from(self.config.segment_bytes)
-    }
-
-    /// The room for records of [`Quota::User`]: the criterion of [`Log::append`] itself.
-    #[must_use]
-    pub fn room(&self) -> LogRoom {
-        let segment = u64::from(self.config.segment_bytes);
-        let open = self.open.as_ref();
-        let waiting = self.sealed_bytes + open.map_or(0, Assembly::bytes);
-        let count = self.sealed.len() + usize::from(open.is_some());
-        let promised = self.segments_entered(waiting, count) * segment;
-        let prospect_bytes = self.prospect_bytes();
-        let segments = prospect_bytes / segment;
-        let limit_bytes = (segments - reserve_of(segments)) * segment;
-        let used_bytes = (self.used_bytes() + promised).min(limit_bytes);
-        LogRoom { used_bytes, limit_bytes, prospect_bytes }
-    }
-
-    /// Bytes of all rings.
-    #[must_use]
-    pub fn capacity_bytes(&self) -> u64 {
-        self.rings.iter().map(Ring::bytes).sum()
-    }
-
-    /// Bytes that all rings will have before anything in them has to be released: as
-    /// [`Log::capacity_bytes`], or more where a ring can be extended.
-    #[must_use]
-    pub fn prospect_bytes(&self) -> u64 {
-        let released = self.reclaimable();
-        let segments = self.rings.iter().map(|ring| u64::from(ring.segments_in_prospect(released)));
-        segments.sum::<u64>() * u64::from(self.config.segment_bytes)
-    }
-
     /// Longest payload in bytes that [`Log::append`] takes.
     #[must_use]
     pub fn record_bytes_max(&self) -> usize {
@@ -670,9 +602,4 @@ impl Log {
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
-}
-
-/// Segments of this many that are not for records of [`Quota::User`].
-fn reserve_of(segments: u64) -> u64 {
-    segments.div_ceil(8).max(2)
 }

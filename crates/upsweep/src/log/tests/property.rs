@@ -60,12 +60,14 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn configs() -> impl Strategy<Value = LogConfig> {
     let page_bytes = prop_oneof![Just(512), Just(1024), Just(4096)];
     let mode = prop_oneof![Just(LogMode::Idle), Just(LogMode::Full)];
-    (1..4u16, 4..9u64, 2..9u32, 1..4u8, 1..3u32, page_bytes, mode).prop_map(
-        |(devices, segments, pages, depth, batch, page_bytes, mode)| {
+    let kept_bytes = prop_oneof![Just(0), 0..100_000usize, Just(usize::MAX)];
+    (1..4u16, 4..9u64, 2..9u32, 1..4u8, 1..3u32, page_bytes, mode, kept_bytes).prop_map(
+        |(devices, segments, pages, depth, batch, page_bytes, mode, kept_bytes)| {
             let mut config = config(devices, segments.max(u64::from(depth) + 2), pages, batch);
             config.depth = depth;
             config.page_bytes = page_bytes;
             config.mode = mode;
+            config.kept_bytes = kept_bytes;
             config
         },
     )

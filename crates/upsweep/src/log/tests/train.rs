@@ -235,8 +235,38 @@ fn sentinels_are_single_pages_at_a_distance_and_records_take_their_places() {
     world.reopen(Seq::FIRST);
 }
 
-/// A drive that writes a page in 40 us and makes a turn in 8 ms, and a host that needs 250 us from a
-/// completion to the next submission: 7 pages are the least that take as long.
+/// What an earlier lap left between two sentinels may claim the pages up to the second one and
+/// beyond.
+#[test]
+fn what_is_found_between_sentinels_does_not_hide_what_follows() {
+    let mut world = World::new(LogConfig { mode: LogMode::Sentinel, ..config(1, 8, 256, 2) });
+    // Each segment begins with a batch of one page, and one of a hundred pages behind it.
+    for _ in 0..16 {
+        for bytes in [64, 100 * 4096 - 200] {
+            world.put(bytes, 1).expect("room");
+            world.drain();
+        }
+        world.release(world.log.durable());
+    }
+    world.log.start_train();
+    world.dispatch();
+    assert_eq!(in_flight(&world), [(1993, 4096, 0)], "in the rest of the last segment");
+    world.complete(0);
+    world.dispatch();
+    assert_eq!(in_flight(&world), [(0, 4096, 0)]);
+    world.put(64, 2).expect("room");
+    world.complete(0);
+    world.dispatch();
+    assert_eq!(in_flight(&world), [(64, 4096, 1)]);
+    world.complete(0);
+    world.log.stop_train();
+    world.put(64, 3).expect("room");
+    world.drain();
+    world.reopen(world.log.last());
+}
+
+/// A drive that writes a page in 40 us and makes a turn in 8 ms, and a host that needs 250 us from
+/// a completion to the next submission: 7 pages are the least that take as long.
 #[test]
 fn dummies_become_as_short_as_the_drive_and_the_host_allow() {
     let mut world = full(config(1, 64, 64, 32));

@@ -3,8 +3,8 @@
 //!
 //! A record waits for the batch that is being written when it arrives, so these should be short.
 //! But the next write has to be at the drive before the last one ends: otherwise its place has
-//! passed the head, and it takes a turn more (a *miss*). So the best length is the smallest of which
-//! the transfer is not shorter than the time from a completion to the next submission (thesis
+//! passed the head, and it takes a turn more (a *miss*). So the best length is the smallest of
+//! which the transfer is not shorter than the time from a completion to the next submission (thesis
 //! 6.2.2). Both depend on the drive, on the host, and on where the head is, so the length is found
 //! by trying: it shrinks by a fifth after each round without misses, and grows by a quarter after
 //! one with several. A length that had misses is tried again after a while, because the drive

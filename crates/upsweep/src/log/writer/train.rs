@@ -2,13 +2,15 @@
 //! writing, so that the head of a drive is always over the cursor of its ring, and a record that
 //! arrives is written where the head is about to be.
 //!
-//! In [`LogMode::Full`], while the train runs, each free place in the pipeline is used at once, by the records that wait
-//! or by a dummy, and a batch takes at least the length that `stride.rs` finds for its device. So a
-//! drive never runs out of writes, and each of them takes as long as the next one needs to arrive.
+//! In [`LogMode::Full`], while the train runs, each free place in the pipeline is used at once, by
+//! the records that wait or by a dummy, and a batch takes at least the length that `stride.rs`
+//! finds for its device. So a drive never runs out of writes, and each of them takes as long as the
+//! next one needs to arrive.
 //!
 //! In [`LogMode::Sentinel`] a dummy is a single page, one of them is on its way at a time, and the
 //! next batch begins a stride further on. Thesis 6.2.5 puts a record right behind the sentinel that
-//! is on its way. Here the place of a batch follows from the one before, so it goes to the next one.
+//! is on its way. Here the place of a batch follows from the one before, so the record goes a
+//! stride behind it.
 //!
 //! Invariants:
 //! - A dummy is dispatched only while no record waits. So it takes nothing that was promised to a
