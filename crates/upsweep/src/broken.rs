@@ -31,8 +31,6 @@ faults! {
     EarlyLogGrowth,
     /// The log is released when a checkpoint begins, not when it is complete.
     EarlyRelease,
-    /// Batches without records are overwritten although they lead to a record that is needed.
-    DummiesFreeEarly,
 
     // Copy-on-write and free space.
     /// A run overwrites its blocks in place.

@@ -50,7 +50,6 @@
 //! written as zeros and is not checked. Decoders take any bytes and never panic.
 
 use super::{Seq, StreamId};
-use crate::broken::{self, Fault};
 
 /// Smallest page in bytes: the smallest logical block of a device.
 pub const PAGE_BYTES_MIN: u32 = 512;
@@ -246,7 +245,7 @@ impl BatchHeader {
 /// As [`BatchHeader::needed_for`], of a batch that begins and ends with these sequences.
 #[must_use]
 pub fn needed_for(first_seq: Seq, last_seq: Seq) -> Seq {
-    if broken::is(Fault::DummiesFreeEarly) { last_seq } else { last_seq.max(first_seq) }
+    last_seq.max(first_seq)
 }
 
 /// Bytes on the device of a batch whose records take `record_bytes`: whole pages of `page_bytes`.
