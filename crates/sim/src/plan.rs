@@ -5,7 +5,7 @@ use upsweep::layers::device::{
 };
 use upsweep::layers::engine::policy::{self, Options, Scale, Shape};
 use upsweep::layers::engine::{Config, DATA_START, Spilling};
-use upsweep::layers::log::{LogMode, LogRegion};
+use upsweep::layers::log::LogRegion;
 
 use crate::bank::Bank;
 use crate::drives::Drives;
@@ -46,8 +46,6 @@ pub struct Plan {
     pub log_block_bytes: u32,
     /// Whether the log is initially short.
     pub log_grows: bool,
-    /// Whether the log has a train in half of its opens.
-    trains: bool,
     /// Whether data devices can grow.
     pub growable: bool,
     /// Size beyond which growth fails, in bytes.
@@ -104,12 +102,7 @@ impl Plan {
             true => Flooded::Tight,
             false => Flooded::Growing,
         });
-        let (mut settings, log_grows) = settings(seed, flooded);
-        let mut of_trains = Random::new(seed, "trains");
-        let trains = of_trains.percent(40);
-        if trains {
-            settings.options.log_mode = log_mode(&mut of_trains);
-        }
+        let (settings, log_grows) = settings(seed, flooded);
         let config = settings.config();
         let mut of_log = Random::new(seed, "log pages");
         let log_block_bytes = of_log.pick(&[512, config.log_page_bytes]);
@@ -139,7 +132,6 @@ impl Plan {
             data_bytes,
             log_block_bytes,
             log_grows,
-            trains,
             growable,
             capacity_bytes,
             latency,
@@ -200,9 +192,6 @@ impl Plan {
         // So logs are extended in any of their laps.
         settings.scale.log_times_data = random.pick(&LOG_TIMES_DATA);
         draw_options(&mut settings, random);
-        if self.trains {
-            settings.options.log_mode = log_mode(random);
-        }
         settings.config()
     }
 }
@@ -312,10 +301,6 @@ fn log_regions(
         LogRegion { device: DeviceId(first + index), offset, bytes }
     };
     ((0..devices).map(region).collect(), log_grows)
-}
-
-fn log_mode(random: &mut Random) -> LogMode {
-    random.pick(&[LogMode::Idle, LogMode::Full, LogMode::Sentinel])
 }
 
 fn draw_options(settings: &mut Settings, random: &mut Random) {

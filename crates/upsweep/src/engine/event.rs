@@ -7,8 +7,7 @@ use super::ids::{SnapshotId, SpaceId};
 #[derive(Clone, Debug)]
 pub(super) enum Event {
     /// Updates need blocks at these positions of these spaces, each belonging to its space alone.
-    /// Admission has kept so many bytes of queues for what is copied to them.
-    Blocks(Vec<(SpaceId, Box<[u8]>)>, usize),
+    Blocks(Vec<(SpaceId, Box<[u8]>)>),
     /// Empty blocks are removed.
     Forget(DirectoryChange),
     /// A new space.

@@ -96,17 +96,15 @@ impl Index {
         journal: &mut Journal,
     ) {
         let targets = self.route(updates);
-        self.enqueue_at(seq, updates, targets, 0, journal);
+        self.enqueue_at(seq, updates, targets, journal);
     }
 
-    /// [`Index::enqueue_all`] for updates whose targets are known, and which have so many bytes of
-    /// queues copied.
+    /// [`Index::enqueue_all`] for updates whose targets are known.
     pub(in crate::engine) fn enqueue_at(
         &mut self,
         seq: Seq,
         updates: &[LoggedUpdate<'_>],
         targets: Vec<Option<Target>>,
-        promised_bytes: usize,
         journal: &mut Journal,
     ) {
         let mut later = Vec::new();
@@ -128,8 +126,7 @@ impl Index {
             }
         }
         if !later.is_empty() {
-            self.promised_bytes += promised_bytes;
-            journal.publish_at(seq, Publish::Event(Event::Blocks(later, promised_bytes)));
+            journal.publish_at(seq, Publish::Event(Event::Blocks(later)));
         }
         self.keep_targets(targets);
     }
@@ -149,20 +146,12 @@ impl Index {
 
     /// What has to be copied for an update that needs a separate block.
     pub(in crate::engine) fn separation_of(&self, update: &LoggedUpdate<'_>) -> Separation {
-        if !self.directory.trees.has_sharing() && self.fences == 0 {
+        if !self.directory.trees.has_sharing() {
             return Separation::default();
         }
         let Some(space) = self.directory.space(update.space) else { return Separation::default() };
-        // A clone may be on its way.
-        let will_share = !space.fences.is_empty();
-        let position = space.format.position(update.key);
-        let covering = || self.directory.covering(update.space, &position).filter(|_| will_share);
-        let target = match self.directory.target(space, &position) {
-            Target::Later(id) => id.or_else(covering),
-            Target::Block(_) => None,
-        };
-        match target {
-            Some(id) => {
+        match self.directory.target(space, &space.format.position(update.key)) {
+            Target::Later(Some(id)) => {
                 let block = self.directory.block(id);
                 let (queue, frozen) = (&block.queue, block.frozen.as_deref());
                 Separation {
@@ -172,7 +161,7 @@ impl Index {
                     image_bytes: block.extent().map_or(0, |extent| u64::from(extent.bytes)),
                 }
             }
-            None => Separation::default(),
+            _ => Separation::default(),
         }
     }
 
