@@ -284,7 +284,7 @@ impl Log {
         Ok(())
     }
 
-    /// Refuses if `count` batches of `bytes` together may not find room; see [`Space`].
+    /// Refuses if `count` batches of `bytes` together may not find room; see [`Quota`].
     fn check_space(&mut self, bytes: u64, count: usize, quota: Quota) -> Result<(), AppendError> {
         let entered = self.segments_entered(bytes, count);
         let segments: u64 = self.rings.iter().map(|ring| u64::from(ring.segments())).sum();
@@ -297,7 +297,7 @@ impl Log {
         Ok(())
     }
 
-    /// Most free segments that `count` batches of `bytes` together may enter; see [`Space`].
+    /// Most free segments that `count` batches of `bytes` together may enter; see [`Quota`].
     fn segments_entered(&self, bytes: u64, count: usize) -> u64 {
         let short = self.rings.iter().filter(|ring| ring.rest() < bytes).count() as u64;
         (short + 2 * bytes / u64::from(self.config.segment_bytes)).min(count as u64)
