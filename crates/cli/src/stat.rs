@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use serde_json::json;
-use upsweep::Status;
 use upsweep::layers::runtime::SpillStatus;
 use upsweep::metrics::{Distribution, Readings};
+use upsweep::{LogMode, Status};
 
 use crate::args::{ShowArgs, StatArgs};
 use crate::failure::Failure;
@@ -191,9 +191,11 @@ fn spilled(spill: &SpillStatus) -> String {
 /// What was done: since the store was opened, or, if that is nothing, in the last session. One
 /// process has a store at a time, so in the program it is the last session as a rule.
 fn show_activity(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
-    let (metrics, when) = match &status.last_session {
-        Some(last) if !status.metrics.has_changes() => (&last.metrics, "in the last session"),
-        _ => (&status.metrics, "since the store was opened"),
+    let (metrics, log_mode, when) = match &status.last_session {
+        Some(last) if !status.metrics.has_changes() => {
+            (&last.metrics, last.log_mode, "in the last session")
+        }
+        _ => (&status.metrics, status.log.mode, "since the store was opened"),
     };
     writeln!(out, "\nlog, {when}")?;
     let (used, whole) = (status.log.used_bytes, status.log.capacity_bytes);
@@ -209,13 +211,13 @@ fn show_activity(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
     let durable =
         format!("through {}, {} on their way, now", log_now.durable, text::count(waiting));
     row(out, "durable", &durable)?;
-    show_log(out, metrics)?;
+    show_log(out, metrics, log_mode)?;
     writeln!(out, "\nsweep, {when}")?;
     show_sweep(out, status, metrics)?;
     show_times(out, metrics, when)
 }
 
-fn show_log(out: &mut impl Write, metrics: &Readings) -> std::io::Result<()> {
+fn show_log(out: &mut impl Write, metrics: &Readings, log_mode: LogMode) -> std::io::Result<()> {
     let fill = metrics.batch_fill() * 100.0;
     let written = format!(
         "{} records in {} batches, {} written, {fill:.0} % of it in use",
@@ -223,7 +225,17 @@ fn show_log(out: &mut impl Write, metrics: &Readings) -> std::io::Result<()> {
         text::count(metrics.log_batches_total),
         text::size(metrics.log_written_bytes_total)
     );
-    row(out, "written", &written)
+    row(out, "written", &written)?;
+    let mode = match log_mode {
+        LogMode::Idle => "idle".to_owned(),
+        train => format!(
+            "{}: {} batches without records, {} written",
+            train.name(),
+            text::count(metrics.log_dummy_batches_total),
+            text::size(metrics.log_dummy_written_bytes_total)
+        ),
+    };
+    row(out, "mode", &mode)
 }
 
 fn show_sweep(out: &mut impl Write, status: &Status, metrics: &Readings) -> std::io::Result<()> {

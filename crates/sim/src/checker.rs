@@ -3,7 +3,7 @@
 use upsweep::SpaceId;
 use upsweep::layers::engine::quarantine::FIRST_USER_SPACE;
 use upsweep::layers::engine::{self, Access, LOADING};
-use upsweep::layers::log::Seq;
+use upsweep::layers::log::{LogMode, Seq};
 use upsweep::layers::placement::SpaceMap;
 
 use crate::plan::Trouble;
@@ -118,6 +118,7 @@ impl World {
         }
         self.audit_conservation()?;
         self.check_directory()?;
+        self.stop_train()?;
         self.check_space(swept)?;
         self.restart_at_the_end()
     }
@@ -126,6 +127,22 @@ impl World {
     fn check_answers(&mut self) -> Verdict {
         self.turn_until("waiting for views", |world| {
             world.asked.is_empty() && world.performers.is_empty()
+        })
+    }
+
+    /// Stops the train of the log, and waits until its last batches are written: with requests in
+    /// flight the devices cannot be read. As it fills the log, one more checkpoint may have become
+    /// due, which a full store may be unable to make.
+    fn stop_train(&mut self) -> Verdict {
+        if self.core().config().log_mode == LogMode::Idle {
+            return Ok(());
+        }
+        self.core().stop_train();
+        self.turn_until("waiting for the train", |world| {
+            world.bank.devices.in_flight() == 0
+                && world.arrived.is_empty()
+                && world.performers.is_empty()
+                && (!world.core().is_active() || world.core().is_full())
         })
     }
 

@@ -5,7 +5,7 @@ use upsweep::layers::device::{
 };
 use upsweep::layers::engine::policy::{self, Options, Scale, Shape};
 use upsweep::layers::engine::{Config, DATA_START, Spilling};
-use upsweep::layers::log::LogRegion;
+use upsweep::layers::log::{LogMode, LogRegion};
 
 use crate::bank::Bank;
 use crate::drives::Drives;
@@ -46,6 +46,8 @@ pub struct Plan {
     pub log_block_bytes: u32,
     /// Whether the log is initially short.
     pub log_grows: bool,
+    /// Whether the log has a train in half of its opens.
+    trains: bool,
     /// Whether data devices can grow.
     pub growable: bool,
     /// Size beyond which growth fails, in bytes.
@@ -102,7 +104,12 @@ impl Plan {
             true => Flooded::Tight,
             false => Flooded::Growing,
         });
-        let (settings, log_grows) = settings(seed, flooded);
+        let (mut settings, log_grows) = settings(seed, flooded);
+        let mut of_trains = Random::new(seed, "trains");
+        let trains = of_trains.percent(40);
+        if trains {
+            settings.options.log_mode = log_mode(&mut of_trains);
+        }
         let config = settings.config();
         let mut of_log = Random::new(seed, "log pages");
         let log_block_bytes = of_log.pick(&[512, config.log_page_bytes]);
@@ -132,6 +139,7 @@ impl Plan {
             data_bytes,
             log_block_bytes,
             log_grows,
+            trains,
             growable,
             capacity_bytes,
             latency,
@@ -192,6 +200,9 @@ impl Plan {
         // So logs are extended in any of their laps.
         settings.scale.log_times_data = random.pick(&LOG_TIMES_DATA);
         draw_options(&mut settings, random);
+        if self.trains {
+            settings.options.log_mode = log_mode(random);
+        }
         settings.config()
     }
 }
@@ -301,6 +312,10 @@ fn log_regions(
         LogRegion { device: DeviceId(first + index), offset, bytes }
     };
     ((0..devices).map(region).collect(), log_grows)
+}
+
+fn log_mode(random: &mut Random) -> LogMode {
+    random.pick(&[LogMode::Idle, LogMode::Full, LogMode::Sentinel])
 }
 
 fn draw_options(settings: &mut Settings, random: &mut Random) {

@@ -129,6 +129,7 @@ impl World {
             self.tally.punches += core.metrics().holes_punched_total.get();
             self.tally.holes_filled += core.metrics().holes_filled_total.get();
             self.tally.log_growths += core.log().metrics().log_growths_total.get();
+            self.tally.dummies += core.log().metrics().log_dummy_batches_total.get();
         }
     }
 
@@ -278,6 +279,8 @@ impl World {
             regions: regions.collect(),
             segment_bytes: config.log_segment_bytes,
             page_bytes: config.log_page_bytes,
+            mode: config.log_mode,
+            kept_bytes: 0,
         };
         let superblock = self.superblock().ok_or("no superblock has survived")?;
         match log::recover(&mut self.bank, &log, superblock.replay_from) {

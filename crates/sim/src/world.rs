@@ -85,6 +85,8 @@ pub struct Tally {
     pub holes_filled: u64,
     /// Times that a ring of the log was extended.
     pub log_growths: u64,
+    /// Batches of the log without records.
+    pub dummies: u64,
     /// Updates that the model refused.
     pub refused: u64,
     /// Comparisons with the oracle in the middle of a history.
@@ -152,6 +154,7 @@ impl Tally {
         self.ranges += other.ranges;
         self.loads += other.loads;
         self.log_growths += other.log_growths;
+        self.dummies += other.dummies;
         self.spills += other.spills;
         self.spills_carried += other.spills_carried;
         self.punches += other.punches;

@@ -426,7 +426,7 @@ pub use engine::modifier::{Modifier, Outcome, Refusal, ValueKind, ValueRef};
 pub use engine::registry::ModifierId;
 pub use engine::{Report, SpaceId, SpaceSize};
 pub use error::{ClosedError, Damage, Error, Location, RequestError, RetryError};
-pub use log::Seq;
+pub use log::{LogMode, Seq};
 pub use runtime::{
     CompactionProgress, CreateOptions, Durability, LoadSummary, OpenOptions, Status, Ticket,
     WallClock,

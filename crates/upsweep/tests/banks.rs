@@ -6,7 +6,7 @@ use upsweep::layers::device::{
     Bank, Devices, FailureKind, HostDevices, HostOptions, HostPath, HostileDevices, JoinedDevices,
     MemoryDevices, ThreadedDevices,
 };
-use upsweep::{CreateOptions, Durability, Error, RequestError, Store};
+use upsweep::{CreateOptions, Durability, Error, LogMode, OpenOptions, RequestError, Store};
 
 const KEYS: u64 = 5_000;
 const CALLERS: u64 = 4;
@@ -70,6 +70,27 @@ fn a_store_on_a_bank_is_there_when_it_is_opened_again() {
     store.sweep().expect("swept");
     drop(store);
     check(&Store::builder().open_on(bank).expect("opens"));
+}
+
+#[test]
+fn a_log_on_a_device_of_its_own_can_have_a_train() {
+    for mode in [LogMode::Full, LogMode::Sentinel] {
+        let bank = empty(2);
+        let builder = || Store::builder().options(OpenOptions::default().log_mode(mode));
+        let store = builder().create_on(bank.clone(), 1, &options()).expect("made");
+        work(&store);
+        let status = store.status();
+        assert_eq!(status.log.mode, mode);
+        assert!(status.metrics.log_dummy_batches_total > 0, "{status:?}");
+        store.close().expect("it does not wait for the train");
+        let store = builder().open_on(bank.clone()).expect("opens");
+        check(&store);
+        drop(store);
+        let store = Store::builder().open_on(bank).expect("opens");
+        check(&store);
+        let status = store.status();
+        assert_eq!((status.log.mode, status.metrics.log_dummy_batches_total), (LogMode::Idle, 0));
+    }
 }
 
 #[test]

@@ -3,8 +3,8 @@
 #![expect(clippy::disallowed_methods, reason = "tests of a store on files")]
 
 use upsweep::{
-    ClosedError, CreateOptions, Durability, Error, Modifier, OpenOptions, Outcome, Refusal,
-    RequestError, Retried, RetryError, Store, Table, TableDefinition, ValueKind, ValueRef,
+    ClosedError, CreateOptions, Durability, Error, LogMode, Modifier, OpenOptions, Outcome,
+    Refusal, RequestError, Retried, RetryError, Store, Table, TableDefinition, ValueKind, ValueRef,
 };
 
 fn small() -> CreateOptions {
@@ -86,6 +86,11 @@ fn settings_out_of_range_are_named_and_leave_nothing_behind() {
         (options().run_blocks_max(1025), "blocks of a run: 1025; give 1 to 1024"),
         (options().run_density_percent_min(101), "run density: 101 per cent; give 0 to 100"),
         (options().memory_bytes(1000), "memory: 1000 bytes; this store needs at least 9MiB"),
+        (
+            options().log_mode(LogMode::Full),
+            "log mode: full, but a device holds both log and data: put the log on a drive of its \
+             own, or open with idle",
+        ),
     ];
     for (options, text) in cases {
         let path = folder.path().join("store");

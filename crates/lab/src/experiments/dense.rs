@@ -1,6 +1,7 @@
 //! What the experiments with dense logging share: the testbed, and one measurement.
 
 use upsweep::layers::device::drive::Scheduler;
+use upsweep::layers::log::LogMode;
 
 use crate::experiment::Scale;
 use crate::numbers::short;
@@ -10,13 +11,13 @@ use crate::systems::banks::{self, Ordering};
 use crate::systems::load::{Load, Seen};
 use crate::systems::log::{Append, Host, Layout, Stages, UpsweepLog};
 
-const DRIVE: &str = "caviar-black-1tb";
+pub(super) const DRIVE: &str = "caviar-black-1tb";
 /// Processor time to append a record: a copy of it and a checksum.
-const APPEND_NS: u64 = 100;
+pub(super) const APPEND_NS: u64 = 100;
 /// Processor time from a completion to the write that follows it, beyond the interrupt.
-const SUBMIT_NS: u64 = 2000;
+pub(super) const SUBMIT_NS: u64 = 2000;
 /// Length of a segment of the log, about.
-const SEGMENT_BYTES: u32 = 256 << 20;
+pub(super) const SEGMENT_BYTES: u32 = 256 << 20;
 /// Batches before what is measured begins.
 const WARM_UP_BATCHES: u64 = 64;
 
@@ -83,7 +84,8 @@ impl Dense {
         let devices = banks::full_drives(DRIVE, drives, Some(ordering), seed)?;
         let offset = self.offset_gb * 1_000_000_000;
         let (batch_bytes, segment_bytes) = (batch_kb << 10, SEGMENT_BYTES);
-        let layout = Layout { drives, offset, batch_bytes, segment_bytes, depth };
+        let mode = LogMode::Idle;
+        let layout = Layout { drives, offset, batch_bytes, segment_bytes, depth, mode };
         let (append_ns, submit_ns, jitter_ns) = (APPEND_NS, SUBMIT_NS, self.jitter_us * 1000);
         let host = Host { append_ns, submit_ns, jitter_ns };
         let per_batch = layout.records_per_batch(record_bytes);

@@ -6,6 +6,7 @@ mod beluga_depth;
 mod beluga_disks;
 mod beluga_offsets;
 mod beluga_records;
+mod beluga_sparse;
 mod bosc_gma;
 mod bosc_hash;
 mod bosc_mariner;
@@ -48,6 +49,7 @@ pub(crate) const ALL: &[Experiment] = &[
     beluga_offsets::FIGURE,
     beluga_disks::EXPERIMENT,
     beluga_depth::EXPERIMENT,
+    beluga_sparse::EXPERIMENT,
     shadowed_disk::EXPERIMENT,
     shadowed_latency::EXPERIMENT,
     shadowed_rates::THROUGHPUT,

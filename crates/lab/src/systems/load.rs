@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use upsweep_sim::random::Random;
+
 use super::{System, Traffic};
 use crate::problem::Problem;
 
@@ -104,6 +106,58 @@ impl Load {
             operations,
             traffic: system.traffic().since(before),
         })
+    }
+}
+
+/// Operations that arrive at intervals, whether or not others have ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrivals {
+    /// Mean time from one to the next, in microseconds. Each is anything from half to one and a
+    /// half of it, evenly at random.
+    pub(crate) interval_us: u64,
+    /// Time before the first one, in microseconds.
+    pub(crate) settle_us: u64,
+    /// Operations that end before what is measured begins.
+    pub(crate) warm_up: u64,
+    /// Operations that are measured.
+    pub(crate) measured: u64,
+}
+
+impl Arrivals {
+    /// Runs them; `next` gives the operations. Returns the latency of each that is measured, in
+    /// microseconds, in the order of their ends.
+    ///
+    /// # Errors
+    /// [`Problem::Simulation`] if the system did something wrong.
+    pub(crate) fn run<S: System>(
+        &self,
+        system: &mut S,
+        mut next: impl FnMut() -> S::Operation,
+        random: &mut Random,
+    ) -> Result<Vec<u64>, Problem> {
+        let (mut submitted_us, mut number) = (BTreeMap::new(), 0);
+        let (mut latencies_us, mut ended, mut finished) = (Vec::new(), 0, Vec::new());
+        let mut due_us = system.now_us() + self.settle_us;
+        while ended < self.warm_up + self.measured {
+            let event_us = system.next_event_us().unwrap_or(u64::MAX);
+            let us = event_us.min(due_us.max(system.now_us()));
+            system.advance_to(us, &mut finished)?;
+            for done in finished.drain(..) {
+                ended += 1;
+                if ended > self.warm_up
+                    && let Some(since_us) = submitted_us.remove(&done.number)
+                {
+                    latencies_us.push(us - since_us);
+                }
+            }
+            while due_us <= us {
+                submitted_us.insert(number, us);
+                system.submit(number, next());
+                number += 1;
+                due_us += self.interval_us / 2 + random.below(self.interval_us + 1);
+            }
+        }
+        Ok(latencies_us)
     }
 }
 

@@ -15,7 +15,8 @@ use upsweep::layers::device::{
 };
 use upsweep::layers::log::format::{BATCH_HEADER_BYTES, RECORD_HEADER_BYTES};
 use upsweep::layers::log::{
-    AppendError, LOG_TOKEN_BIT, Log, LogConfig, LogRegion, Quota, Seq, StreamId, Urgency, recover,
+    AppendError, LOG_TOKEN_BIT, Log, LogConfig, LogMode, LogRegion, Quota, Seq, StreamId, Urgency,
+    recover,
 };
 use upsweep_sim::random::Random;
 
@@ -41,6 +42,8 @@ pub(crate) struct Layout {
     pub(crate) segment_bytes: u32,
     /// Writes in flight on each drive.
     pub(crate) depth: u8,
+    /// What it writes while there are no records.
+    pub(crate) mode: LogMode,
 }
 
 impl Layout {
@@ -50,7 +53,8 @@ impl Layout {
         let region = |device| LogRegion { device: DeviceId(device), offset, bytes };
         let regions = (0..self.drives).map(region).collect();
         let config = LogConfig::new(*b"a log in the lab", 1, regions, segment_bytes);
-        LogConfig { batch_bytes: self.batch_bytes, depth: self.depth, ..config }
+        let (batch_bytes, depth, mode) = (self.batch_bytes, self.depth, self.mode);
+        LogConfig { batch_bytes, depth, mode, ..config }
     }
 
     /// Records of so many bytes, headers included, that fill a batch.
@@ -215,7 +219,8 @@ impl UpsweepLog {
         let mut found = recover(bank, &config, Seq::FIRST).map_err(|error| wrong(&error))?;
         let mut log = found.to_log(bank, config).map_err(|error| wrong(&error))?;
         let stream = log.open("lab").map_err(|error| wrong(&error))?;
-        Ok(Self {
+        log.start_train();
+        let mut system = Self {
             stages: Stages::default(),
             measured_from,
             revolution_us,
@@ -232,7 +237,9 @@ impl UpsweepLog {
             submitting: VecDeque::new(),
             batches: VecDeque::new(),
             traffic: Traffic::default(),
-        })
+        };
+        system.dispatch();
+        Ok(system)
     }
 
     /// The processor works for so long from now on, or from when it is free.
@@ -243,6 +250,16 @@ impl UpsweepLog {
     /// Records that have arrived and were not dispatched.
     pub(crate) fn waiting(&self) -> usize {
         self.arrived.len() + self.waiting.len()
+    }
+
+    /// From the beginning of a batch without records to that of the next, in bytes.
+    pub(crate) fn train_stride_bytes(&self) -> u64 {
+        self.log.train_stride_bytes()
+    }
+
+    /// Bytes of batches without records that it has written.
+    pub(crate) fn dummy_bytes(&self) -> u64 {
+        self.log.metrics().log_dummy_written_bytes_total.get()
     }
 
     fn has_work(&self) -> bool {
@@ -433,7 +450,8 @@ mod tests {
     }
 
     fn layout(drives: u16, batch_kb: u32) -> Layout {
-        Layout { drives, offset: 0, batch_bytes: batch_kb << 10, segment_bytes: 64 << 20, depth: 2 }
+        let (batch_bytes, mode) = (batch_kb << 10, LogMode::Idle);
+        Layout { drives, offset: 0, batch_bytes, segment_bytes: 64 << 20, depth: 2, mode }
     }
 
     /// A device on which every request takes as long, whatever its length.

@@ -26,7 +26,7 @@ use std::fs::Metadata;
 use std::path::Path;
 use std::time::Duration;
 
-pub use alone::{read_alone, read_in_order, run_alone, write_alone};
+pub use alone::{read_all, read_alone, run_alone, write_alone};
 pub use bank::{Bank, DeviceDescription, Performer, Waiter, Waker};
 pub(crate) use buffer::LARGE_BYTES_MIN;
 pub use buffer::{ALIGNMENT, Buffer};

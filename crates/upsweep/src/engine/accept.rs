@@ -122,7 +122,7 @@ impl Admission {
         let seq = journal.append_updates(record_bytes, fill, urgency, now_us)?;
         debug_assert!(index.accepted() < seq, "sequences grow");
         index.accept_through(seq);
-        index.enqueue_at(seq, updates, targets, journal);
+        index.enqueue_at(seq, updates, targets, offer.separation.queue_bytes, journal);
         base.metrics.updates_total.add(updates.len() as u64);
         Ok(seq)
     }

@@ -7,7 +7,8 @@ use super::ids::{SnapshotId, SpaceId};
 #[derive(Clone, Debug)]
 pub(super) enum Event {
     /// Updates need blocks at these positions of these spaces, each belonging to its space alone.
-    Blocks(Vec<(SpaceId, Box<[u8]>)>),
+    /// Admission has kept so many bytes of queues for what is copied to them.
+    Blocks(Vec<(SpaceId, Box<[u8]>)>, usize),
     /// Empty blocks are removed.
     Forget(DirectoryChange),
     /// A new space.

@@ -14,6 +14,7 @@
 //! than before, the second pass waits for sweeps as any caller would.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use super::base::Base;
@@ -65,6 +66,8 @@ fn log_config(config: &Config, devices: &dyn Devices, epoch: u64) -> LogConfig {
         regions: regions.collect(),
         segment_bytes: config.log_segment_bytes,
         page_bytes: config.log_page_bytes,
+        mode: config.log_mode,
+        kept_bytes: config.log_kept_bytes(),
     }
 }
 
@@ -105,10 +108,11 @@ fn write_superblock(devices: &mut dyn Devices, superblock: &Superblock) -> Resul
 fn read_superblock(devices: &mut dyn Devices, store: [u8; 16]) -> Result<Superblock, Error> {
     let mut found: Option<Superblock> = None;
     let mut reason = String::new();
-    for offset in SUPERBLOCK_SLOTS {
-        let decoded = device::read_alone(devices, DeviceId(0), offset, SLOT_BYTES)
+    let slots = SUPERBLOCK_SLOTS.map(|offset| (DeviceId(0), offset, SLOT_BYTES));
+    let Ok(()) = device::read_all(devices, &slots, |_, slot| -> Result<(), Infallible> {
+        let decoded = slot
             .map_err(|error| error.to_string())
-            .and_then(|slot| decode_superblock(&slot).map_err(|error| error.to_string()));
+            .and_then(|slot| decode_superblock(slot).map_err(|error| error.to_string()));
         match decoded {
             Ok(superblock) if superblock.store == store => {
                 if found.is_none_or(|found| superblock.generation > found.generation) {
@@ -118,7 +122,8 @@ fn read_superblock(devices: &mut dyn Devices, store: [u8; 16]) -> Result<Superbl
             Ok(_) => "belongs to another store".clone_into(&mut reason),
             Err(error) => reason = error,
         }
-    }
+        Ok(())
+    });
     found.ok_or_else(|| {
         let location = Some(Location { device: DeviceId(0), offset: SUPERBLOCK_SLOTS[0] });
         Damage { location, what: "both superblocks".to_owned(), reason }.into()
@@ -194,12 +199,19 @@ pub fn open(
     core.base.index.accept_through(last);
     event!(info, entries = core.base.index.arena().entries(), "updates are replayed");
     if access != Access::ReadOnly {
-        for modifier in &registry.modifiers {
-            core.register_modifier(Arc::clone(modifier))?;
-        }
+        begin_work(&mut core, registry)?;
     }
     core.note_levels();
     Ok(core)
+}
+
+/// The last steps for a store that is not open for reading only.
+fn begin_work(core: &mut Core, registry: &Registry) -> Result<(), Error> {
+    for modifier in &registry.modifiers {
+        core.register_modifier(Arc::clone(modifier))?;
+    }
+    core.base.journal.log_mut().start_train();
+    Ok(())
 }
 
 /// A log below the minimum length has lost its end.
@@ -235,7 +247,7 @@ fn read_root(
     Ok(root)
 }
 
-/// Reads, checks and decodes images, several at a time; calls `take` with each, in their order.
+/// Reads, checks and decodes images, several at a time; calls `take` with each, in any order.
 fn read_images<T>(
     devices: &mut dyn Devices,
     store: [u8; 16],
@@ -246,12 +258,12 @@ fn read_images<T>(
 ) -> Result<(), Error> {
     let range = |image: &ImageRecord| image.extent.range();
     let ranges: Vec<_> = images.iter().map(range).collect();
-    device::read_in_order(devices, &ranges, |index, read| {
+    device::read_all(devices, &ranges, |index, read| {
         let image = &images[index];
         let identity =
             Identity { store, kind, number: image.number, seq: image.image_seq, key: &[] };
         let decoded = read.map_err(|error| error.to_string()).and_then(|buffer| {
-            let body = image_format::decode(&buffer, &identity)?;
+            let body = image_format::decode(buffer, &identity)?;
             decode(&buffer[body]).map_err(|error| error.to_string())
         });
         let decoded = decoded.map_err(|reason| {

@@ -37,6 +37,7 @@ impl Core {
         devices: &mut dyn Devices,
         reader: &mut LogReader,
     ) -> Result<(), Error> {
+        self.leave_memory(reader);
         while let Some(batch) = reader.next_batch(devices)? {
             let BatchRecords { location, records } = batch;
             records.iter().try_for_each(|record| self.replay_change(location, record))?;
@@ -111,7 +112,7 @@ impl Core {
             let next = updates
                 .next_update()
                 .map_err(|malformed| malformed_record(batch, seq, malformed))?;
-            let Some(update) = next else { return Ok(Event::Blocks(wanted)) };
+            let Some(update) = next else { return Ok(Event::Blocks(wanted, 0)) };
             let Some(space) = self.base.index.directory().space(update.space) else { continue };
             space.check_format()?;
             if has_sharing || space.format.routing() == Routing::Exact {
@@ -130,6 +131,7 @@ impl Core {
     ) -> Result<(), Error> {
         self.base.index.begin_replay();
         let mut told = self.accepted();
+        self.leave_memory(reader);
         while let Some(batch) = reader.next_batch(devices)? {
             let BatchRecords { location: batch, records } = batch;
             let mut group = Vec::new();
@@ -156,6 +158,7 @@ impl Core {
             }
             self.replay_group(devices, &mut group, access)?;
             self.note_replayed(&mut told);
+            self.leave_memory(reader);
         }
         self.base.replay_carried(Seq::MAX);
         if access == Access::ReadWrite {
@@ -168,6 +171,12 @@ impl Core {
         let limit = self.base.queue_limit_bytes();
         self.base.quarantine.set_overdraft(self.base.index.queue_bytes().saturating_sub(limit));
         Ok(())
+    }
+
+    /// Lets the reader keep of the log what fits into the memory of the cache and of the queues.
+    fn leave_memory(&self, reader: &mut LogReader) {
+        let free = self.base.queue_limit_bytes().saturating_sub(self.base.index.queue_bytes());
+        reader.keep_at_most(self.base.config.cache_bytes + free);
     }
 
     /// Finishes everything in flight, so that no other completions interleave.
@@ -329,19 +338,22 @@ impl Core {
     ) -> Result<(), Error> {
         let segments = self.base.index.spill_segments.take();
         let ranges: Vec<_> = segments.iter().map(|segment| segment.record.extent.range()).collect();
-        device::read_in_order(devices, &ranges, |index, read| {
+        let mut filters: Vec<_> = segments.iter().map(|_| None).collect();
+        device::read_all(devices, &ranges, |index, read| -> Result<(), Error> {
             let SpillSegment { record, seq, .. } = &*segments[index];
             let identity = spill_segments::identity(self.base.config.store, record);
-            let buffer = read.ok();
-            let body = buffer.as_deref().and_then(|image| {
+            let body = read.ok().and_then(|image| {
                 let body = image_format::decode(image, &identity).ok()?;
                 image.get(body)
             });
-            let filter = self.load_spill_segment(record, *seq, body, access)?;
-            let (record, seq) = (record.clone(), *seq);
-            self.base.index.spill_segments.insert(SpillSegment { record, seq, filter });
+            filters[index] = self.load_spill_segment(record, *seq, body, access)?;
             Ok(())
-        })
+        })?;
+        for (segment, filter) in segments.iter().zip(filters) {
+            let (record, seq) = (segment.record.clone(), segment.seq);
+            self.base.index.spill_segments.insert(SpillSegment { record, seq, filter });
+        }
+        Ok(())
     }
 
     /// Counts the updates of a spill segment, and returns the filter of its keys; none if its

@@ -3,6 +3,7 @@
 use super::Seq;
 use super::format::{self, BATCH_HEADER_BYTES};
 use crate::device::Buffer;
+use crate::metrics::Metrics;
 
 /// A batch in memory, without a place on a device yet.
 #[derive(Debug)]
@@ -29,8 +30,26 @@ impl Assembly {
         self.first_seq.previous().plus(u64::from(self.records))
     }
 
+    /// As [`BatchHeader::needed_for`](format::BatchHeader::needed_for).
+    pub(super) fn needed_for(&self) -> Seq {
+        format::needed_for(self.first_seq, self.last_seq())
+    }
+
     pub(super) fn record_bytes(&self) -> usize {
         self.used - BATCH_HEADER_BYTES
+    }
+
+    /// Counts it as dispatched, of which `bytes` are written.
+    pub(super) fn count(&self, bytes: u64, metrics: &Metrics) {
+        if self.records == 0 {
+            metrics.log_dummy_batches_total.add(1);
+            metrics.log_dummy_written_bytes_total.add(bytes);
+            return;
+        }
+        metrics.log_batches_total.add(1);
+        metrics.log_written_bytes_total.add(bytes);
+        metrics.log_payload_bytes_total.add(self.used as u64);
+        metrics.log_records_total.add(u64::from(self.records));
     }
 
     /// Bytes on the device: whole pages.

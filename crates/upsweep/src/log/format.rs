@@ -1,10 +1,11 @@
 //! Every byte of the log on a device.
 //!
 //! A *log device* is a ring of equal *segments*; a segment holds *batches*, the first at its first
-//! byte, each next one right behind, none across a segment's end. A batch is whole pages: a header,
-//! records back to back, padding. A page has `page_bytes`, a power of two from [`PAGE_BYTES_MIN`]
-//! to [`PAGE_BYTES_MAX`], fixed when the log is created and known from elsewhere. All integers are
-//! little-endian.
+//! byte, each next one at the cursor of the one before, which is right behind it, or further on if
+//! padding follows that its header does not count; none across a segment's end. A batch is whole
+//! pages: a header, records back to back, padding. A *dummy batch* has no records. A page has
+//! `page_bytes`, a power of two from [`PAGE_BYTES_MIN`] to [`PAGE_BYTES_MAX`], fixed when the log
+//! is created and known from elsewhere. All integers are little-endian.
 //!
 //! Batch header, [`BATCH_HEADER_BYTES`] bytes:
 //!
@@ -25,7 +26,8 @@
 //!  76  records      u32  valid records in this batch
 //!  80  record bytes u32  bytes of all records, dummies included
 //!  84  cursors   8*u32   per device: the page where its next batch goes, if it fits there; this
-//!                        batch is counted in; 0 for devices that are not there
+//!                        batch is counted in; 0 for devices that are not there; on this device at
+//!                        or after its end, in the same segment, or where the ring begins
 //! 116  run first    u64  the first batch number of this epoch: what earlier epochs wrote from
 //!                        there on was cut off
 //! 124  crc          u32  crc32c of bytes 0..124
@@ -147,7 +149,14 @@ impl BatchHeader {
         self.first_seq.previous().plus(u64::from(self.records))
     }
 
-    /// Bytes that the batch takes on the device: whole pages of `page_bytes`.
+    /// The sequence of the youngest record for which recovery needs this batch: its last one, or,
+    /// if it has none, the next one, because it leads to that.
+    #[must_use]
+    pub fn needed_for(&self) -> Seq {
+        needed_for(self.first_seq, self.last_seq())
+    }
+
+    /// Bytes that header and records take on the device: whole pages of `page_bytes`.
     #[must_use]
     pub fn bytes(&self, page_bytes: u32) -> u64 {
         batch_bytes(self.record_bytes as usize, page_bytes)
@@ -231,6 +240,12 @@ impl BatchHeader {
             && header.first_seq.checked_plus(u64::from(header.records)).is_some();
         if in_range { Ok(header) } else { Err(Invalid::Field) }
     }
+}
+
+/// As [`BatchHeader::needed_for`], of a batch that begins and ends with these sequences.
+#[must_use]
+pub fn needed_for(first_seq: Seq, last_seq: Seq) -> Seq {
+    last_seq.max(first_seq)
 }
 
 /// Bytes on the device of a batch whose records take `record_bytes`: whole pages of `page_bytes`.

@@ -1,14 +1,12 @@
-//! Reading batches back from the rings, with one read-ahead window per log device.
+//! Reading batches back from the rings.
 
 use super::format::{self, BATCH_HEADER_BYTES, BatchHeader, DEVICES_MAX};
+use super::windows::Windows;
 use super::writer::Link;
 use super::{LogConfig, Seq};
 use crate::broken::{self, Fault};
 use crate::device::{self, Buffer, DeviceError, DeviceId, Devices};
 use crate::error::{Damage, Error, Location};
-
-/// Bytes that a window reads ahead.
-const WINDOW_BYTES: u64 = 1 << 20;
 
 /// The chain up to one batch, and what must follow it: the batch and its checked header, or the
 /// beginning of an empty log.
@@ -35,10 +33,13 @@ impl Tip {
     }
 
     /// Whether `header` names this batch as its predecessor: this one by number, place and epoch,
-    /// not another that may have had its number. Pages have `page_bytes`.
-    fn precedes(&self, header: &BatchHeader, page_bytes: u32) -> bool {
+    /// not another that may have had its number.
+    pub(super) fn precedes(&self, header: &BatchHeader, config: &LogConfig) -> bool {
         let Link { device, page, epoch } = self.link;
-        let end = u64::from(header.page) + header.bytes(page_bytes) / u64::from(page_bytes);
+        let (page_bytes, start) = (u64::from(config.page_bytes), u64::from(header.page));
+        let end = start + header.bytes(config.page_bytes) / page_bytes;
+        let segment_pages = u64::from(config.segment_bytes) / page_bytes;
+        let segment_end = (start / segment_pages + 1) * segment_pages;
         let own = usize::from(header.device);
         let others_stay = (0..DEVICES_MAX)
             .all(|device| device == own || header.cursors[device] == self.cursors[device]);
@@ -47,7 +48,8 @@ impl Tip {
             && header.previous_epoch == epoch
             && header.first_seq == self.last_seq.next()
             && others_stay
-            && (u64::from(header.cursors[own]) == end || header.cursors[own] == 0)
+            && ((end..=segment_end).contains(&u64::from(header.cursors[own]))
+                || header.cursors[own] == 0)
     }
 }
 
@@ -62,25 +64,13 @@ pub(super) enum Head {
     Batch(Box<BatchHeader>),
 }
 
-#[derive(Debug)]
-struct Window {
-    start: u64,
-    buffer: Buffer,
-}
-
-impl Window {
-    /// The `bytes` at `offset` of the ring, if they are in the window.
-    fn part(&self, offset: u64, bytes: u64) -> Option<&[u8]> {
-        let at = offset.checked_sub(self.start)? as usize;
-        self.buffer.get(at..at + bytes as usize)
-    }
-}
-
 /// The rings of a log, for reading.
 #[derive(Debug)]
 pub(super) struct Media {
     pub(super) config: LogConfig,
-    windows: Vec<Window>,
+    pub(super) windows: Windows,
+    /// What was read by itself last, because its window could not be read.
+    alone: Buffer,
     /// Per log device and segment; read once.
     pub(super) heads: Vec<Vec<Head>>,
 }
@@ -88,33 +78,34 @@ pub(super) struct Media {
 impl Media {
     /// Reads the first page of every segment. `config` is checked.
     pub(super) fn open(devices: &mut dyn Devices, config: &LogConfig) -> Result<Self, Error> {
-        let empty = || Window { start: 0, buffer: Buffer::zeroed(0) };
-        let windows = config.regions.iter().map(|_| empty()).collect();
-        let mut media = Self { config: config.clone(), windows, heads: Vec::new() };
-        for device in 0..config.regions.len() {
-            let heads = media.read_heads(devices, device)?;
-            media.heads.push(heads);
-        }
+        let (windows, alone) = (Windows::new(config), Buffer::zeroed(0));
+        let mut media = Self { config: config.clone(), windows, alone, heads: Vec::new() };
+        media.heads = media.read_heads(devices)?;
         Ok(media)
     }
 
-    fn read_heads(&self, devices: &mut dyn Devices, device: usize) -> Result<Vec<Head>, Error> {
-        let offsets = (0..self.segments(device)).map(|segment| segment * self.segment_bytes());
-        let ranges = offsets.map(|offset| self.range(devices, device, offset, self.page_bytes()));
-        let ranges: Vec<_> = ranges.collect();
-        let mut heads = Vec::new();
-        let take = |segment: usize, read| -> Result<(), Error> {
-            let offset = segment as u64 * self.segment_bytes();
-            let window = self.window(device, ranges[segment].1, offset, read)?;
-            let page = window.part(offset, self.page_bytes()).expect("it was just read");
-            heads.push(match self.header_in(page, device, offset) {
+    fn read_heads(&self, devices: &mut dyn Devices) -> Result<Vec<Vec<Head>>, Error> {
+        let segments = |device| (0..self.segments(device)).map(move |segment| (device, segment));
+        let places: Vec<_> = (0..self.config.regions.len()).flat_map(segments).collect();
+        let range = |(device, segment): &(usize, u64)| {
+            self.range(devices, *device, segment * self.segment_bytes(), self.page_bytes())
+        };
+        let ranges: Vec<_> = places.iter().map(range).collect();
+        let blank = |device| (0..self.segments(device)).map(|_| Head::Blank).collect();
+        let mut heads: Vec<Vec<Head>> = (0..self.config.regions.len()).map(blank).collect();
+        device::read_all(devices, &ranges, |index, read| -> Result<(), Error> {
+            let (device, segment) = places[index];
+            let offset = segment * self.segment_bytes();
+            let block = read.map_err(|error| unreadable(&self.config, device, offset, &error))?;
+            // A segment begins with a block of the device.
+            let page = &block[..self.page_bytes() as usize];
+            heads[device][segment as usize] = match self.header_in(page, device, offset) {
                 Some(header) => Head::Batch(Box::new(header)),
                 None if page.iter().all(|byte| *byte == 0) => Head::Blank,
                 None => Head::Unreadable,
-            });
+            };
             Ok(())
-        };
-        device::read_in_order(devices, &ranges, take)?;
+        })?;
         Ok(heads)
     }
 
@@ -151,40 +142,11 @@ impl Media {
         (region.device, region.offset + start, (end - start) as usize)
     }
 
-    /// What was read from `at` of the device for the page at `offset` of a ring.
-    fn window(
-        &self,
-        device: usize,
-        at: u64,
-        offset: u64,
-        read: Result<Buffer, DeviceError>,
-    ) -> Result<Window, Error> {
-        let buffer = read.map_err(|error| {
-            self.damage(device, offset, "the log", &format!("read failed: {error}"))
-        })?;
-        Ok(Window { start: at - self.config.regions[device].offset, buffer })
-    }
-
-    fn read(
-        &self,
-        devices: &mut dyn Devices,
-        device: usize,
-        offset: u64,
-        bytes: u64,
-    ) -> Result<Window, Error> {
-        let (id, at, bytes) = self.range(devices, device, offset, bytes);
-        let read = device::read_alone(devices, id, at, bytes);
-        self.window(device, at, offset, read)
-    }
-
     pub(super) fn damage(&self, device: usize, offset: u64, what: &str, reason: &str) -> Error {
-        let region = self.config.regions[device];
-        let (what, reason) = (what.to_owned(), reason.to_owned());
-        let location = Location { device: region.device, offset: region.offset + offset };
-        Damage { location: Some(location), what, reason }.into()
+        damage(&self.config, device, offset, what, reason)
     }
 
-    /// The `bytes` at `offset` of a ring, within one segment, through the window of the device.
+    /// The `bytes` at `offset` of a ring, within one segment.
     pub(super) fn get(
         &mut self,
         devices: &mut dyn Devices,
@@ -192,12 +154,15 @@ impl Media {
         offset: u64,
         bytes: u64,
     ) -> Result<&[u8], Error> {
-        if self.windows[device].part(offset, bytes).is_none() {
-            let left = self.segment_bytes() - offset % self.segment_bytes();
-            let ahead = bytes.max(WINDOW_BYTES.min(left));
-            self.windows[device] = self.read(devices, device, offset, ahead)?;
+        let (id, start, length) = self.range(devices, device, offset, bytes);
+        let Self { config, windows, alone, .. } = self;
+        if let Some(part) = windows.get(devices, config, device, offset, bytes) {
+            return Ok(part);
         }
-        Ok(self.windows[device].part(offset, bytes).expect("it was just read"))
+        let read = device::read_alone(devices, id, start, length);
+        *alone = read.map_err(|error| unreadable(config, device, offset, &error))?;
+        let at = (config.regions[device].offset + offset - start) as usize;
+        Ok(&alone[at..at + bytes as usize])
     }
 
     /// The header in `page` if it is one of this log and names this place.
@@ -288,7 +253,7 @@ impl Media {
                 children.push(**header);
             }
         }
-        children.retain(|header| tip.precedes(header, self.config.page_bytes));
+        children.retain(|header| tip.precedes(header, &self.config));
         Ok(children)
     }
 
@@ -330,4 +295,15 @@ impl Media {
         }
         Ok(None)
     }
+}
+
+fn unreadable(config: &LogConfig, device: usize, offset: u64, error: &DeviceError) -> Error {
+    damage(config, device, offset, "the log", &format!("read failed: {error}"))
+}
+
+fn damage(config: &LogConfig, device: usize, offset: u64, what: &str, reason: &str) -> Error {
+    let region = config.regions[device];
+    let (what, reason) = (what.to_owned(), reason.to_owned());
+    let location = Location { device: region.device, offset: region.offset + offset };
+    Damage { location: Some(location), what, reason }.into()
 }

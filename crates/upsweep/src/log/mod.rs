@@ -20,18 +20,26 @@
 //! A ring can be extended while it is in use, if its owner requests that and its device can be
 //! extended ([`Log::want`]).
 //!
+//! With [`LogMode::Full`] or [`LogMode::Sentinel`] the log never leaves a device idle: batches
+//! without records keep the head of a rotating drive near the cursor of its ring (*sparse mode*,
+//! thesis 6.2.5). See `writer/train.rs`.
+//!
 //! Invariants:
 //! - `durable` never passes a batch that is not on stable media.
 //! - A segment is entered only if every sequence in it is below both the released sequence and the
 //!   youngest durable one: what recovery needs, and the youngest durable batch, are never
-//!   overwritten.
+//!   overwritten. A batch without records counts as the record that follows it, because it is a
+//!   link of the chain that leads there; so the links from the record before the released sequence
+//!   to the youngest batch are all there, or all from the first batch on that begins with it.
 //! - Every accepted record can be dispatched without any further release: see `Quota`.
-//! - At most `8 * devices * depth` batches are beyond the youngest durable one.
+//! - At most `8 * devices * depth` batches are beyond the youngest durable one. If there may be
+//!   batches without records among them, they enter at most one segment of each ring, so that
+//!   recovery finds all of them.
 //!
-//! Deviation from the thesis: batches have variable sizes. A lone record is written as one page,
-//! not as a padded 128 KiB batch. The thesis pads because only fixed strides keep a disk head's
-//! position known; on solid-state devices padding would only cost bandwidth. The size of a page, a
-//! logical block of the device or 4096 bytes, is fixed when the log is created.
+//! Deviation from the thesis: without a train, batches have variable sizes. A lone record is
+//! written as one page, not as a padded 128 KiB batch. The thesis pads because only fixed strides
+//! keep a disk head's position known; on solid-state devices padding would only cost bandwidth. The
+//! size of a page, a logical block of the device or 4096 bytes, is fixed when the log is created.
 
 mod assembly;
 #[doc(hidden)]
@@ -41,6 +49,7 @@ mod reader;
 mod recover;
 mod ring;
 mod seq;
+mod windows;
 mod writer;
 
 pub use format::RecordRef;
@@ -48,6 +57,8 @@ pub use reader::{BatchRecords, LogReader, Record, read_back};
 pub use recover::recover;
 pub use seq::Seq;
 pub use writer::{Log, LogRoom};
+
+use serde::{Deserialize, Serialize};
 
 use crate::device::{DeviceError, DeviceId, Devices};
 use crate::error::{Location, RequestError};
@@ -61,6 +72,8 @@ pub const LOG_TOKEN_BIT: u64 = 1 << 63;
 
 /// Regions, segments and batches are multiples of this many bytes, whatever the page size.
 const UNIT_BYTES: u64 = PAGE_BYTES_MAX as u64;
+/// Longest way from one sentinel to the next: a few milliseconds.
+const SENTINEL_STRIDE_BYTES_MAX: u64 = 256 << 10;
 /// Most batches in flight per device.
 pub const DEPTH_MAX: u8 = 16;
 /// Least number of segments of a region, besides one for each batch in flight.
@@ -101,6 +114,37 @@ impl LogRegion {
     }
 }
 
+/// What the log writes while there are no records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum LogMode {
+    /// Nothing: right for solid-state devices, and for drives that hold other things too.
+    #[default]
+    Idle,
+    /// Full batches without records, one after another, so that the head of a rotating drive stays
+    /// over the place of the next record (thesis 6.2.5, full Beluga): for drives that hold only the
+    /// log. The writing stops when less than half of the log is free, and goes on when there is
+    /// more.
+    Full,
+    /// Single pages without records, *sentinels*, at a distance from one another (thesis 6.2.5, low
+    /// power): as [`LogMode::Full`], but the drive writes a small part of its rate, and a lone
+    /// record waits longer.
+    Sentinel,
+}
+
+impl LogMode {
+    /// Its name in lower case, as in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Full => "full",
+            Self::Sentinel => "sentinel",
+        }
+    }
+}
+
 /// Configuration of a log. Offsets of regions, segment size, page size and store are fixed when it
 /// is created; the rest may differ at every open. For the length of regions see
 /// [`LogRegion::present`].
@@ -125,16 +169,30 @@ pub struct LogConfig {
     /// Batches are whole pages of this many bytes: a power of two from 512 to 4096, and no less
     /// than a logical block of any of the devices. A region has less than `2^32` of them.
     pub page_bytes: u32,
+    /// What the log writes while there are no records, once [`Log::start_train`] was called.
+    pub mode: LogMode,
+    /// How much of the log recovery keeps in memory so that its next passes need not read it again,
+    /// in bytes, besides 2 MiB for each device. May be 0.
+    pub kept_bytes: usize,
 }
 
 impl LogConfig {
     /// 128 KiB batches in pages of 4096 bytes, two in flight per device, a delay of at most 200
-    /// microseconds.
+    /// microseconds, 8 MiB kept by recovery.
     #[must_use]
     pub fn new(store: [u8; 16], epoch: u64, regions: Vec<LogRegion>, segment_bytes: u32) -> Self {
-        let batch_bytes = segment_bytes.min(128 << 10);
-        let (depth, delay_us_max, page_bytes) = (2, 200, PAGE_BYTES_MAX);
-        Self { store, epoch, batch_bytes, depth, delay_us_max, regions, segment_bytes, page_bytes }
+        Self {
+            store,
+            epoch,
+            batch_bytes: segment_bytes.min(128 << 10),
+            depth: 2,
+            delay_us_max: 200,
+            regions,
+            segment_bytes,
+            page_bytes: PAGE_BYTES_MAX,
+            mode: LogMode::Idle,
+            kept_bytes: 8 << 20,
+        }
     }
 
     /// The location of the batch with this header: device, and offset in bytes there.
@@ -183,6 +241,14 @@ impl LogConfig {
             }
         }
         Ok(())
+    }
+
+    /// The stride with which a train begins.
+    fn stride_bytes_max(&self) -> u64 {
+        match self.mode {
+            LogMode::Sentinel => u64::from(self.segment_bytes).min(SENTINEL_STRIDE_BYTES_MAX),
+            LogMode::Idle | LogMode::Full => u64::from(self.batch_bytes),
+        }
     }
 
     /// Least number of segments of a region.

@@ -28,62 +28,77 @@ pub struct BatchRecords<'a> {
     pub records: Vec<RecordRef<'a>>,
 }
 
+/// What recovery has found.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// The batch to start in; `None`: before batch 1.
+    pub(super) first: Option<BatchHeader>,
+    /// The end of the log.
+    pub(super) end: Tip,
+    /// Per device and segment, the youngest record for which it is needed, from the first batch on.
+    pub(super) last_seqs: Vec<Vec<Seq>>,
+    /// The youngest batches: those that no later one attests as durable.
+    pub(super) unattested: Vec<BatchHeader>,
+    /// Batches beyond a gap after the end, which a later recovery must not start from.
+    pub(super) beyond_gap: Vec<BatchHeader>,
+    /// The highest epoch found anywhere.
+    pub(super) epoch_seen: u64,
+}
+
 /// A recovered log: yields the records from `replay_from` to the end, as often as wanted, and makes
-/// the running [`Log`]. Memory: one window of 1 MiB, or a segment where a record is longer, per log
-/// device.
+/// the running [`Log`]. Memory: [`LogConfig::kept_bytes`], besides 2 MiB for each log device, and a
+/// segment where a record is longer than 1 MiB.
 #[derive(Debug)]
 pub struct LogReader {
     media: Media,
-    /// The batch to start in; `None`: before batch 1.
-    first: Option<BatchHeader>,
     replay_from: Seq,
-    /// The end of the log.
-    end: Tip,
-    /// Per device and segment, the last sequence from the first batch on.
-    last_seqs: Vec<Vec<Seq>>,
-    /// The youngest batches: those that no later one attests as durable.
-    unattested: Vec<BatchHeader>,
-    epoch_seen: u64,
+    found: Found,
     /// The batch that was read last.
     position: Option<BatchHeader>,
 }
 
 impl LogReader {
-    pub(super) fn new(
-        media: Media,
-        first: Option<BatchHeader>,
-        replay_from: Seq,
-        end: Tip,
-        last_seqs: Vec<Vec<Seq>>,
-        unattested: Vec<BatchHeader>,
-        epoch_seen: u64,
-    ) -> Self {
-        let position = None;
-        Self { media, first, replay_from, end, last_seqs, unattested, epoch_seen, position }
+    pub(super) fn new(mut media: Media, replay_from: Seq, found: Found) -> Self {
+        let is_in_chain = |device: usize, segment: u64| {
+            let last = found.last_seqs[device].get(segment as usize);
+            last.is_some_and(|last| *last > Seq::NONE)
+        };
+        media.windows.retain(&media.config, is_in_chain);
+        let mut reader = Self { media, replay_from, found, position: None };
+        reader.rewind();
+        reader
     }
 
     /// Returns to the position before the first record, for another pass.
     pub fn rewind(&mut self) {
         self.position = None;
+        self.media.windows.rewind();
+    }
+
+    /// Gives back memory, so that no more than these bytes of [`LogConfig::kept_bytes`] are used
+    /// from now on: first that of what this pass has yielded.
+    pub fn keep_at_most(&mut self, bytes: usize) {
+        self.media.windows.keep_at_most(bytes as u64);
     }
 
     /// The sequence of the last record of the log; `replay_from - 1` if there is none to replay.
     #[must_use]
     pub fn last_seq(&self) -> Seq {
-        self.end.last_seq
+        self.found.end.last_seq
     }
 
     /// The highest epoch found anywhere in this log, cut-off tails included.
     #[must_use]
     pub fn epoch_seen(&self) -> u64 {
-        self.epoch_seen
+        self.found.epoch_seen
     }
 
     /// The records of the next batch, in sequence order over all streams and devices; `None` after
     /// the last.
     ///
-    /// Cost: reads ahead by 1 MiB per device; payloads are not copied. Memory: 32 bytes for each
-    /// record of a batch.
+    /// Cost: reads what an earlier pass has not kept, with up to 2 MiB per device at a time;
+    /// payloads are copied only where a batch is in two windows. Memory: 32 bytes for each record
+    /// of a batch.
     ///
     /// # Errors
     /// [`Error::Damaged`] if what recovery found cannot be read again.
@@ -110,11 +125,11 @@ impl LogReader {
 
     /// Moves to the next batch; `None` at the end of the log.
     fn step(&mut self, devices: &mut dyn Devices) -> Result<Option<BatchHeader>, Error> {
-        let next = match (self.position, self.first) {
+        let next = match (self.position, self.found.first) {
             (None, Some(first)) => first,
             (position, _) => {
                 let tip = position.as_ref().map_or(Tip::GENESIS, Tip::of);
-                if tip.number >= self.end.number {
+                if tip.number >= self.found.end.number {
                     return Ok(None);
                 }
                 let next = self.media.known_child(devices, &tip)?;
@@ -144,8 +159,8 @@ impl LogReader {
         count: usize,
     ) -> Result<Vec<Record>, Error> {
         let mut records = Vec::new();
-        let mut link = self.end.link;
-        let mut number = self.end.number;
+        let mut link = self.found.end.link;
+        let mut number = self.found.end.number;
         while number > 0 && records.len() < count {
             let offset = self.media.offset_of(link.page);
             let header = self.media.peek(devices, usize::from(link.device), offset)?;
@@ -153,7 +168,7 @@ impl LogReader {
                 header.filter(|header| (header.number, header.epoch) == (number, link.epoch));
             let found = match header {
                 Some(header) if self.media.is_whole(devices, &header)? => header,
-                _ if self.first.is_some_and(|first| number < first.number) => break,
+                _ if self.found.first.is_some_and(|first| number < first.number) => break,
                 _ => return Err(self.damage(number, "was whole in the previous read")),
             };
             let seed = format::record_seed(&found.store, found.epoch);
@@ -179,7 +194,8 @@ impl LogReader {
     /// The running log, ready to append after the last record. Segments from `replay_from` on count
     /// as used. Makes what was found stable: rewrites the youngest batches in place, those that may
     /// not be stable (at most `8 * devices * depth`; usually one or two). Also wipes the header of
-    /// a torn batch at the place of the next one, if there is one: at most two pages per device.
+    /// a torn batch at the place of the next one, if there is one: at most two pages per device;
+    /// and those beyond a gap that a recovery could start from, at most `8 * devices * depth`.
     /// What the reader yields stays in place until the log releases it.
     /// # Errors
     /// [`RequestError::BadConfig`] if `config` belongs to a different log, if its epoch is not
@@ -188,11 +204,12 @@ impl LogReader {
     pub fn to_log(&mut self, devices: &mut dyn Devices, config: LogConfig) -> Result<Log, Error> {
         self.check_config(&config)?;
         config.check_devices(devices)?;
-        for header in std::mem::take(&mut self.unattested) {
+        for header in std::mem::take(&mut self.found.unattested) {
             let bytes = Buffer::copy_of(self.media.batch(devices, &header)?);
             write_in_place(devices, &config, &header, bytes)?;
         }
-        for torn in self.media.children(devices, &self.end)? {
+        let torn = self.media.children(devices, &self.found.end)?;
+        for torn in torn.into_iter().chain(std::mem::take(&mut self.found.beyond_gap)) {
             write_in_place(devices, &config, &torn, Buffer::zeroed(config.page_bytes as usize))?;
         }
         Ok(self.resume(config))
@@ -218,17 +235,17 @@ impl LogReader {
             let reason = "another store, sizes or regions than were recovered".to_owned();
             return Err(RequestError::BadConfig { setting: "log", reason }.into());
         }
-        if config.epoch <= self.epoch_seen {
-            let reason = format!("{}; must be above {}", config.epoch, self.epoch_seen);
+        if config.epoch <= self.found.epoch_seen {
+            let reason = format!("{}; must be above {}", config.epoch, self.found.epoch_seen);
             return Err(RequestError::BadConfig { setting: "epoch", reason }.into());
         }
         Ok(())
     }
 
     fn resume(&self, config: LogConfig) -> Log {
-        let Tip { number, last_seq, link, cursors } = self.end;
+        let Tip { number, last_seq, link, cursors } = self.found.end;
         let mut log = Log::new(config, number, link, last_seq);
-        for (device, last_seqs) in self.last_seqs.iter().enumerate() {
+        for (device, last_seqs) in self.found.last_seqs.iter().enumerate() {
             let lap_start = self.media.lap_start(device);
             log.resume_ring(device, cursors[device], last_seqs, lap_start);
         }

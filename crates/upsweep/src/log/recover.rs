@@ -4,8 +4,8 @@
 //! once, and epochs never repeat. A batch names the one before it by place and epoch, so all
 //! batches ever written form a tree under the empty log. A batch also carries the cursors of all
 //! devices, so the places where its successor can be, at most two per device, follow from it alone:
-//! at the cursor, or at the start of the next segment. Recovery walks from the batch that holds
-//! `replay_from` to successors that are whole, until there is none: the *tip*.
+//! at the cursor, or at the start of the next segment. Recovery walks from the beginning, see
+//! below, to successors that are whole, until there is none: the *tip*.
 //!
 //! **Why stale batches never reappear.** When a run takes over at a tip, the tip has no whole
 //! successor. A successor whose header reached the device but whose records did not is wiped then
@@ -27,27 +27,45 @@
 //!
 //! **The beginning.** `replay_from = 1` starts before batch 1. Otherwise the record before it was
 //! durable once, and is in the ring unless `replay_from` is durable too and a later record took its
-//! place, which may leave its header where it was. Then the chain begins with `replay_from`. The
-//! first pages of all segments (few) are read. A binary search over them would need numbers that
-//! rise around the ring, and cut-off tails break that. Every segment is searched that may hold the
-//! record: its first batch is not younger, and the next segment does not prove that the record is
-//! not here. That proof is a first batch which is *attested*: one of the same epoch states that it
-//! is durable. This usually leaves one or two segments. Of the batches found with this sequence,
-//! the one of the highest epoch is valid: the others were cut off before that epoch began.
+//! place, which may leave its header where it was. The chain may begin with the batch that has the
+//! record before, or with any that *begins with* `replay_from`: that has it as its first record, or
+//! no record and stands before it. Of all of these, the ones of the highest epoch count, and of
+//! those, the one with the lowest number.
+//!
+//! That one is in the chain, and everything that follows it there is in the ring. If a run has
+//! written `replay_from` durably, no later run writes such batches, all those of that run are in
+//! the chain, and none of them is overwritten before `replay_from` is released. If none has,
+//! nothing after the record before is overwritten. Those of later runs follow it in the chain,
+//! except for batches beyond a gap: a dummy was lost, one after it arrived. If the next run
+//! recovers from an earlier record, it ends the chain before the gap. So that no later one begins
+//! the chain beyond it, it wipes such batches ([`LogReader::to_log`](super::LogReader::to_log))
+//! before it writes anything. They are after the cursors of the tip, where the damage is looked for
+//! that is described below.
+//!
+//! The choice must not depend on what else is in the ring, because a run may overwrite all before
+//! the batch that it has chosen, and the next one must not choose an earlier one. The first pages
+//! of all segments (few) are read. A binary search over them would need numbers that rise around
+//! the ring, and cut-off tails break that. Every segment is searched that may hold one of the
+//! batches: its first one is not younger, and the next segment does not prove that they are not
+//! here. That proof is a first batch that begins before `replay_from` and is *attested*: one of the
+//! same epoch states that it is durable. This usually leaves one or two segments. If the next
+//! segment begins with `replay_from` itself, that is no proof: dummies before that may be here.
 //!
 //! **Damage.** A missing batch is the end, unless a batch exists that attests it as durable, or
 //! that was written by a later run over a number which the chain has: then it is an error. Evidence
 //! is searched in all first pages, and after the cursor of each device in every page of the rest of
 //! the segment, of the next one, and on up to a segment that the chain cannot have reached
 //! according to its first page. (The next one is read in any case, for a device that lost a write
-//! which it had confirmed.) Without evidence, damage to the youngest batches, those whose
-//! durability no later batch attests, cannot be distinguished from a torn tail, and ends the log.
+//! which it had confirmed, and for batches beyond a gap.) Without evidence, damage to the youngest
+//! batches, those whose durability no later batch attests, cannot be distinguished from a torn
+//! tail, and ends the log.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use super::format::BatchHeader;
 use super::media::{Head, Media, Tip};
-use super::reader::LogReader;
+use super::reader::{Found, LogReader};
 use super::{LogConfig, Seq};
 use crate::device::Devices;
 use crate::error::Error;
@@ -59,8 +77,8 @@ use crate::error::Error;
 /// log. `config` may have any epoch.
 ///
 /// Cost: the first page of every segment, the one or two segments where `replay_from` is,
-/// everything after it, and one to two segments per device. Memory: the windows of the reader, and
-/// the headers in the segments that are searched.
+/// everything after it, and one to two segments per device. Memory: that of the reader, and the
+/// headers in the segments that are searched.
 ///
 /// # Errors
 /// [`Error::Damaged`] if a batch that was durable is missing or bad, or if `replay_from` is not
@@ -91,16 +109,33 @@ pub fn recover(
         unattested.push_back(header);
         while unattested.pop_front_if(|earlier| earlier.number <= header.durable).is_some() {}
         let segment = media.offset_of(header.page) / media.segment_bytes();
-        last_seqs[usize::from(header.device)][segment as usize] = header.last_seq();
+        last_seqs[usize::from(header.device)][segment as usize] = header.needed_for();
         tip = Tip::of(&header);
         reached = media.child(devices, &tip)?;
     }
     if replay_from > tip.last_seq.next() {
         return Err(not_found(&media, replay_from));
     }
-    let epoch_seen = check_end(&mut media, devices, &tip, seen)?;
+    let seen = check_end(&mut media, devices, &tip, seen)?;
+    let epoch_seen = seen.iter().map(|header| header.epoch).fold(tip.link.epoch, u64::max);
+    let beyond_gap = beyond_gap(&media, &tip, seen);
     let unattested = unattested.into();
-    Ok(LogReader::new(media, first, replay_from, tip, last_seqs, unattested, epoch_seen))
+    let found = Found { first, end: tip, last_seqs, unattested, beyond_gap, epoch_seen };
+    Ok(LogReader::new(media, replay_from, found))
+}
+
+/// Batches beyond a gap after `tip` that a later recovery could take for the first one.
+fn beyond_gap(media: &Media, tip: &Tip, seen: Vec<BatchHeader>) -> Vec<BatchHeader> {
+    let is_beyond = |header: &BatchHeader| {
+        header.first_seq == tip.last_seq.next()
+            && header.number > tip.number
+            && header.epoch >= tip.link.epoch
+            && !tip.precedes(header, &media.config)
+    };
+    let mut beyond: Vec<_> = seen.into_iter().filter(is_beyond).collect();
+    beyond.sort_by_key(|header| (header.epoch, header.number));
+    beyond.dedup();
+    beyond
 }
 
 fn not_found(media: &Media, replay_from: Seq) -> Error {
@@ -108,8 +143,7 @@ fn not_found(media: &Media, replay_from: Seq) -> Error {
     media.damage(0, 0, &what, "neither it nor the one before is in the log")
 }
 
-/// The batch to start from: the one with the record before `replay_from`, or else the one that
-/// starts with `replay_from`.
+/// The batch to start from: see the module text.
 fn find_first(
     media: &mut Media,
     devices: &mut dyn Devices,
@@ -119,7 +153,8 @@ fn find_first(
     for device in 0..media.heads.len() {
         for segment in 0..media.heads[device].len() {
             if may_hold(media, device, segment, replay_from) {
-                search_segment(media, devices, device, segment, seen)?;
+                let start = segment as u64 * media.segment_bytes();
+                search(media, devices, device, start..start + media.segment_bytes(), seen)?;
             }
         }
     }
@@ -152,7 +187,7 @@ fn find_first(
     Err(media.damage(device, offset, &what, "bad records"))
 }
 
-/// Whether the record `replay_from`, or the one before, may be in the segment; see the module text.
+/// Whether a batch to start from may be in the segment; see the module text.
 fn may_hold(media: &Media, device: usize, segment: usize, replay_from: Seq) -> bool {
     let heads = &media.heads[device];
     let number = match &heads[segment] {
@@ -163,7 +198,7 @@ fn may_hold(media: &Media, device: usize, segment: usize, replay_from: Seq) -> b
     };
     let Head::Batch(next) = &heads[(segment + 1) % heads.len()] else { return true };
     let elsewhere =
-        next.first_seq <= replay_from && next.number > number && is_attested(media, next);
+        next.first_seq < replay_from && next.number > number && is_attested(media, next);
     !elsewhere
 }
 
@@ -175,36 +210,29 @@ fn is_attested(media: &Media, head: &BatchHeader) -> bool {
     media.heads.iter().flatten().any(attests)
 }
 
-/// Adds the headers in the segment to `seen`. Steps from batch to batch; over anything else page by
-/// page, so that damage to batches that are no longer needed does no harm.
-fn search_segment(
+/// Adds the headers in a part of a ring to `seen`. Looks at every page, because what is left of
+/// earlier laps, between batches or where one is damaged, may claim the pages of others.
+fn search(
     media: &mut Media,
     devices: &mut dyn Devices,
     device: usize,
-    segment: usize,
+    part: Range<u64>,
     seen: &mut Vec<BatchHeader>,
 ) -> Result<(), Error> {
-    let mut offset = segment as u64 * media.segment_bytes();
-    let end = offset + media.segment_bytes();
-    while offset < end {
-        let Some(header) = media.peek(devices, device, offset)? else {
-            offset += media.page_bytes();
-            continue;
-        };
-        offset += header.bytes(media.config.page_bytes);
-        seen.push(header);
+    for offset in part.step_by(media.page_bytes() as usize) {
+        seen.extend(media.peek(devices, device, offset)?);
     }
     Ok(())
 }
 
 /// Looks for evidence that the chain does not really end at `tip`, in `seen` and elsewhere; returns
-/// the highest epoch found.
+/// all headers that it has seen.
 fn check_end(
     media: &mut Media,
     devices: &mut dyn Devices,
     tip: &Tip,
     mut seen: Vec<BatchHeader>,
-) -> Result<u64, Error> {
+) -> Result<Vec<BatchHeader>, Error> {
     seen.extend(media.heads.iter().flatten().filter_map(|head| match head {
         Head::Batch(header) => Some(**header),
         Head::Blank | Head::Unreadable => None,
@@ -221,16 +249,13 @@ fn check_end(
                 break;
             }
             let end = (segment + 1) * media.segment_bytes();
-            while offset < end {
-                seen.extend(media.peek(devices, device, offset)?);
-                offset += media.page_bytes();
-            }
+            search(media, devices, device, offset..end, &mut seen)?;
             offset = end % (segments * media.segment_bytes());
         }
     }
     match seen.iter().find_map(|header| contradiction(media, tip, header)) {
         Some(error) => Err(error),
-        None => Ok(seen.iter().map(|header| header.epoch).fold(tip.link.epoch, u64::max)),
+        None => Ok(seen),
     }
 }
 

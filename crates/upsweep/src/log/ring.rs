@@ -32,7 +32,9 @@ pub(super) struct Ring {
     /// The place of the next batch if it fits there. At a segment's first byte: that segment is not
     /// entered yet.
     cursor: u64,
-    /// Per segment, the last sequence in it; [`Seq::NONE`] if it holds nothing that is needed.
+    /// Per segment, the youngest record for which it is needed (see
+    /// [`BatchHeader::needed_for`](super::format::BatchHeader::needed_for)); [`Seq::NONE`] if there
+    /// is none.
     last_seqs: Vec<Seq>,
     free: u32,
     /// A sequence in the batch at the start of the ring; the batch before that one may be at the
@@ -136,16 +138,17 @@ impl Ring {
         }
     }
 
-    /// Puts a batch of `bytes` at `place`, which [`Ring::place`] returned.
-    pub(super) fn take(&mut self, place: u64, bytes: u64, last_seq: Seq) {
+    /// Puts a batch of `bytes` at `place`, which [`Ring::place`] returned. Recovery needs it for
+    /// the record `needed_for`.
+    pub(super) fn take(&mut self, place: u64, bytes: u64, needed_for: Seq) {
         if place.is_multiple_of(self.segment_bytes) {
             self.free -= 1;
         }
         if place == 0 {
-            self.lap_start = Some(self.lap_start.map_or(Seq::NONE, |_| last_seq));
+            self.lap_start = Some(self.lap_start.map_or(Seq::NONE, |_| needed_for));
         }
         let segment = self.segment_of(place);
-        self.last_seqs[segment] = last_seq;
+        self.last_seqs[segment] = needed_for;
         self.cursor = (place + bytes) % self.bytes();
     }
 

@@ -1,19 +1,27 @@
 //! The running log: append, dispatch, complete, release.
 //!
 //! Invariants: `flights[i]` is batch `durable_batch + 1 + i`; the open batch has at least one
-//! record; sealed batches and then the open one hold the sequences after `dispatched`, in order.
+//! record; sealed batches and then the open one hold the sequences after `dispatched`, in order; no
+//! batch without records is dispatched while one of them waits.
 
 mod growth;
+mod room;
+mod stride;
+mod train;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::room::LogRoom;
+use self::room::reserve_of;
+use self::stride::Stride;
 use super::assembly::{Assembly, Pool};
 use super::format::{self, BatchHeader, DEVICES_MAX, NO_DEVICE, RECORD_HEADER_BYTES};
 use super::ring::Ring;
 use super::{
-    AppendError, LOG_TOKEN_BIT, LogConfig, LogFailure, LogRegion, Quota, Seq, StreamId, Urgency,
+    AppendError, LOG_TOKEN_BIT, LogConfig, LogFailure, LogRegion, Quota, Seq, StreamId, UNIT_BYTES,
+    Urgency,
 };
 use crate::broken::{self, Fault};
 use crate::device::{
@@ -28,12 +36,21 @@ const FORMAT_WRITE_BYTES: u64 = 1 << 20;
 /// A batch being written to a device.
 #[derive(Debug)]
 struct Flight {
-    device: u16,
     offset: u64,
     last_seq: Seq,
+    what: Written,
+    done: bool,
+}
+
+/// What is measured of a batch.
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    device: u16,
+    /// How far the next batch begins behind its beginning, in bytes.
+    stride: u64,
+    has_records: bool,
     /// When it was dispatched.
     began_us: u64,
-    done: bool,
 }
 
 /// The place of the youngest batch, to which the next one points back.
@@ -47,17 +64,6 @@ pub(super) struct Link {
 impl Link {
     /// The link of the very first batch.
     pub(super) const NONE: Self = Self { device: NO_DEVICE, page: 0, epoch: 0 };
-}
-
-/// The space of a log in bytes, for records of [`Quota::User`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogRoom {
-    /// Used, or promised to batches in progress: at most the limit.
-    pub used_bytes: u64,
-    /// Records are refused from here on.
-    pub limit_bytes: u64,
-    /// [`Log::prospect_bytes`], the reserve for other records included.
-    pub prospect_bytes: u64,
 }
 
 /// An open log. Every call except [`Log::format`] works on memory only.
@@ -87,11 +93,15 @@ pub struct Log {
     /// An append was refused for lack of space since the last growth of a ring began.
     pub(super) has_refused: bool,
     failed: bool,
+    /// Whether the train may run: see `writer/train.rs`.
+    has_train: bool,
     pool: Pool,
     /// Devices that have completed a write since the log was opened.
     proven: Vec<bool>,
-    /// Dispatch times of the batches that have completed since the last dispatch.
-    ended: Vec<u64>,
+    /// The batches that have completed since the last dispatch.
+    ended: Vec<Written>,
+    /// Per device: how long the batches of its train are.
+    strides: Vec<Stride>,
     metrics: Arc<Metrics>,
 }
 
@@ -129,6 +139,7 @@ impl Log {
         let ring = |region: &LogRegion| Ring::new(*region, segment_bytes, page_bytes);
         let rings: Vec<_> = config.regions.iter().map(ring).collect();
         let places_max = rings.len() * usize::from(config.depth);
+        let stride = Stride::new(config.stride_bytes_max(), UNIT_BYTES);
         Self {
             seed: format::record_seed(&config.store, config.epoch),
             streams: BTreeMap::new(),
@@ -147,9 +158,11 @@ impl Log {
             released: Seq::FIRST,
             has_refused: false,
             failed: false,
+            has_train: false,
             pool: Pool::new(config.batch_bytes as usize, 2 * places_max),
             proven: vec![false; rings.len()],
             ended: Vec::new(),
+            strides: vec![stride; rings.len()],
             metrics: Arc::default(),
             rings,
             config,
@@ -284,29 +297,6 @@ impl Log {
         Ok(())
     }
 
-    /// Refuses if `count` batches of `bytes` together may not find room; see [`Quota`].
-    fn check_space(&mut self, bytes: u64, count: usize, quota: Quota) -> Result<(), AppendError> {
-        let entered = self.segments_entered(bytes, count);
-        let segments: u64 = self.rings.iter().map(|ring| u64::from(ring.segments())).sum();
-        let reserve = if quota == Quota::User { reserve_of(segments) } else { 0 };
-        if self.free_segments() < entered + reserve {
-            self.metrics.log_refusals_total[LogRefusal::Full].add(1);
-            self.has_refused = true;
-            return Err(AppendError::Full);
-        }
-        Ok(())
-    }
-
-    /// Most free segments that `count` batches of `bytes` together may enter; see [`Quota`].
-    fn segments_entered(&self, bytes: u64, count: usize) -> u64 {
-        let short = self.rings.iter().filter(|ring| ring.rest() < bytes).count() as u64;
-        (short + 2 * bytes / u64::from(self.config.segment_bytes)).min(count as u64)
-    }
-
-    fn free_segments(&self) -> u64 {
-        self.rings.iter().map(|ring| u64::from(ring.free_segments())).sum()
-    }
-
     fn places_max(&self) -> usize {
         self.rings.len() * usize::from(self.config.depth)
     }
@@ -335,13 +325,27 @@ impl Log {
     /// open batch that expects more records (group commit) waits for them while its device writes
     /// another. Call after appends, after completions, and at [`Log::deadline_us`].
     ///
+    /// Once a train was started, batches without records follow while it has room: in
+    /// [`LogMode::Full`](super::LogMode::Full) every free place is used, in
+    /// [`LogMode::Sentinel`](super::LogMode::Sentinel) one on each device.
+    ///
     /// Every request is of [`Class::Log`], has [`LOG_TOKEN_BIT`] in its token, and requires stable
     /// media; its deadline is immediate if a caller waits, else the time at which the batch would
     /// be written anyway.
     pub fn dispatch(&mut self, now_us: u64, requests: &mut Vec<Request>) {
-        for began_us in self.ended.drain(..) {
-            let took = Duration::from_micros(now_us.saturating_sub(began_us));
-            self.metrics.log_write_seconds.record(took);
+        for ended in self.ended.drain(..) {
+            if ended.has_records {
+                let took = Duration::from_micros(now_us.saturating_sub(ended.began_us));
+                self.metrics.log_write_seconds.record(took);
+            }
+            if self.has_train {
+                self.strides[usize::from(ended.device)].ended(ended.stride, now_us);
+            }
+        }
+        if self.train_runs() {
+            self.dispatch_train(now_us, requests);
+        } else if self.has_train {
+            self.strides.iter_mut().for_each(Stride::pause);
         }
         loop {
             let due = |open: &Assembly| open.urgent || now_us >= self.due_us(open);
@@ -353,15 +357,20 @@ impl Log {
             let delayed = self.sealed.is_empty() && !batch.urgent;
             let only_idle = self.sealed.is_empty() && self.expects_more(batch, now_us);
             let Some((position, place)) = self.vacancy(bytes, only_idle) else { break };
-            let device = self.places.remove(position).expect("found at this position");
-            if self.sealed.is_empty() {
-                self.seal();
-            }
-            let batch = self.sealed.pop_front().expect("one was there or was sealed");
-            self.sealed_bytes -= bytes;
+            let batch = self.next_waiting();
             self.metrics.log_delayed_batches_total.add(u64::from(delayed));
-            requests.push(self.launch(batch, device, place, now_us));
+            requests.push(self.launch(batch, position, place, bytes, now_us));
         }
+    }
+
+    /// Takes out the batch of the oldest records that wait.
+    fn next_waiting(&mut self) -> Assembly {
+        if self.sealed.is_empty() {
+            self.seal();
+        }
+        let batch = self.sealed.pop_front().expect("one was there or was sealed");
+        self.sealed_bytes -= batch.bytes();
+        batch
     }
 
     /// Whether the open batch should wait: some of the recently active committers have not queued
@@ -383,10 +392,11 @@ impl Log {
             return None;
         }
         let is_writing =
-            |device| self.flights.iter().any(|flight| flight.device == device && !flight.done);
+            |device| self.flights.iter().any(|flight| flight.what.device == device && !flight.done);
         let place = |device: &u16| {
             let suits = !(only_idle && is_writing(*device));
-            suits.then(|| self.rings[usize::from(*device)].place(bytes)).flatten()
+            let place = suits.then(|| self.rings[usize::from(*device)].place(bytes)).flatten()?;
+            self.is_within_reach(*device, place).then_some(place)
         };
         self.places.iter().enumerate().find_map(|(at, device)| Some((at, place(device)?)))
     }
@@ -395,12 +405,22 @@ impl Log {
         open.since_us.saturating_add(self.config.delay_us_max)
     }
 
-    /// Binds a batch to its number, device and place.
-    fn launch(&mut self, mut batch: Assembly, device: u16, place: u64, now_us: u64) -> Request {
-        let (bytes, last_seq) = (batch.bytes(), batch.last_seq());
+    /// Binds a batch to its number, to the device of the free place at `position`, and to `place`
+    /// there. `bytes` are written, which may be more than it has.
+    fn launch(
+        &mut self,
+        mut batch: Assembly,
+        position: usize,
+        place: u64,
+        bytes: u64,
+        now_us: u64,
+    ) -> Request {
+        let device = self.places.remove(position).expect("found at this position");
+        let (last_seq, has_records) = (batch.last_seq(), batch.records > 0);
         let number = self.durable_batch + self.flights.len() as u64 + 1;
+        let gap = self.gap_after(device, place, bytes);
         let ring = &mut self.rings[usize::from(device)];
-        ring.take(place, bytes, last_seq);
+        ring.take(place, bytes + gap, batch.needed_for());
         let (target, offset) = (ring.region.device, ring.region.offset + place);
         let wait_us = if batch.urgent { 0 } else { self.due_us(&batch).saturating_sub(now_us) };
         let mut cursors = [0; DEVICES_MAX];
@@ -427,10 +447,11 @@ impl Log {
         };
         header.encode(&mut batch.buffer);
         batch.buffer[batch.used..bytes as usize].fill(0);
-        self.count(&batch);
+        batch.count(bytes, &self.metrics);
         self.previous = Link { device, page, epoch: self.config.epoch };
         self.dispatched = last_seq;
-        self.flights.push_back(Flight { device, offset, last_seq, began_us: now_us, done: false });
+        let what = Written { device, stride: bytes + gap, has_records, began_us: now_us };
+        self.flights.push_back(Flight { offset, last_seq, what, done: false });
         // A device writes the visible part of a buffer.
         batch.buffer.shorten(bytes as usize);
         let mode = WriteMode::Stable;
@@ -464,8 +485,8 @@ impl Log {
         }
         flight.done = true;
         self.waiting_max = self.last.since(self.durable).max(self.waiting_max * 15 / 16);
-        let device = flight.device;
-        self.ended.push(flight.began_us);
+        let device = flight.what.device;
+        self.ended.push(flight.what);
         let is_proven = std::mem::replace(&mut self.proven[usize::from(device)], true);
         let places = if is_proven { 1 } else { usize::from(self.config.depth) };
         self.places.extend(std::iter::repeat_n(device, places));
@@ -551,43 +572,6 @@ impl Log {
         self.rings.iter().filter_map(|ring| ring.oldest_last_seq(released)).min()
     }
 
-    /// Bytes of the rings that are neither free nor left in a segment being filled.
-    #[must_use]
-    pub fn used_bytes(&self) -> u64 {
-        let rest: u64 = self.rings.iter().map(Ring::rest).sum();
-        self.capacity_bytes() - rest - self.free_segments() * u64::from(self.config.segment_bytes)
-    }
-
-    /// The room for records of [`Quota::User`]: the criterion of [`Log::append`] itself.
-    #[must_use]
-    pub fn room(&self) -> LogRoom {
-        let segment = u64::from(self.config.segment_bytes);
-        let open = self.open.as_ref();
-        let waiting = self.sealed_bytes + open.map_or(0, Assembly::bytes);
-        let count = self.sealed.len() + usize::from(open.is_some());
-        let promised = self.segments_entered(waiting, count) * segment;
-        let prospect_bytes = self.prospect_bytes();
-        let segments = prospect_bytes / segment;
-        let limit_bytes = (segments - reserve_of(segments)) * segment;
-        let used_bytes = (self.used_bytes() + promised).min(limit_bytes);
-        LogRoom { used_bytes, limit_bytes, prospect_bytes }
-    }
-
-    /// Bytes of all rings.
-    #[must_use]
-    pub fn capacity_bytes(&self) -> u64 {
-        self.rings.iter().map(Ring::bytes).sum()
-    }
-
-    /// Bytes that all rings will have before anything in them has to be released: as
-    /// [`Log::capacity_bytes`], or more where a ring can be extended.
-    #[must_use]
-    pub fn prospect_bytes(&self) -> u64 {
-        let released = self.reclaimable();
-        let segments = self.rings.iter().map(|ring| u64::from(ring.segments_in_prospect(released)));
-        segments.sum::<u64>() * u64::from(self.config.segment_bytes)
-    }
-
     /// Longest payload in bytes that [`Log::append`] takes.
     #[must_use]
     pub fn record_bytes_max(&self) -> usize {
@@ -618,16 +602,4 @@ impl Log {
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
-
-    fn count(&self, batch: &Assembly) {
-        self.metrics.log_batches_total.add(1);
-        self.metrics.log_written_bytes_total.add(batch.bytes());
-        self.metrics.log_payload_bytes_total.add(batch.used as u64);
-        self.metrics.log_records_total.add(u64::from(batch.records));
-    }
-}
-
-/// Segments of this many that are not for records of [`Quota::User`].
-fn reserve_of(segments: u64) -> u64 {
-    segments.div_ceil(8).max(2)
 }

@@ -109,6 +109,13 @@ catalogue! {
     log_written_bytes_total: Counter,
     /// Used bytes of dispatched log batches, headers included.
     log_payload_bytes_total: Counter,
+    /// Log batches without records dispatched: see `LogMode`. No other metric counts them.
+    log_dummy_batches_total: Counter,
+    /// Bytes of them.
+    log_dummy_written_bytes_total: Counter,
+    /// Distance from a log batch without records to the next, on the device where it is longest; 0
+    /// without a train.
+    log_train_stride_bytes: Gauge,
     /// Times that the log refused a record, of updates or of the store itself.
     log_refusals_total: Family<LogRefusal, Counter>,
     /// Times that a log ring was extended.

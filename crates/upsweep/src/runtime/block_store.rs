@@ -214,6 +214,9 @@ impl BlockStore {
         access: Access,
     ) -> Result<Self, Error> {
         let config = options.config(&description.shape())?;
+        if access != Access::ReadOnly {
+            options.check_devices(&description)?;
+        }
         let clock = Clock::start();
         let mut core = engine::open(&mut *devices, config, registry, access)?;
         let took = clock.elapsed();

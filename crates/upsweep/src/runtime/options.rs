@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use super::clock::WallClock;
+use super::description::Description;
 use super::layout::CreateOptions;
 use crate::engine::Config;
 use crate::engine::policy::{self, Scale, Shape};
-use crate::error::Error;
-use crate::log::Urgency;
+use crate::error::{Error, RequestError};
+use crate::log::{LogMode, Urgency};
 
 impl CreateOptions {
     /// Sets [`CreateOptions::data`].
@@ -55,6 +56,11 @@ pub struct OpenOptions {
     /// Batches in flight per log device (1 to 16; paper: 2). A new log is short and has room for 6;
     /// after it has grown, the next open allows more.
     pub log_depth: u8,
+    /// What the log writes while there are no records. [`LogMode::Full`] and
+    /// [`LogMode::Sentinel`] are for rotating drives that hold the log alone, and are refused if
+    /// one of them holds data too. Default:
+    /// [`LogMode::Idle`].
+    pub log_mode: LogMode,
     /// The source of the time of day: the system, unless a test sets another clock.
     pub wall_clock: WallClock,
 }
@@ -66,6 +72,7 @@ impl Default for OpenOptions {
             run_blocks_max,
             run_density_percent_min,
             log_depth,
+            log_mode,
             ..
         } = policy::Options::default();
         let wall_clock = WallClock::default();
@@ -75,6 +82,7 @@ impl Default for OpenOptions {
             run_blocks_max,
             run_density_percent_min,
             log_depth,
+            log_mode,
             wall_clock,
         }
     }
@@ -88,12 +96,26 @@ impl OpenOptions {
             run_blocks_max: self.run_blocks_max,
             run_density_percent_min: self.run_density_percent_min,
             log_depth: self.log_depth,
+            log_mode: self.log_mode,
             ..policy::Options::default()
         };
         let config = policy::configure(shape, &options, &Scale::FULL);
         config.check_ranges()?;
         policy::check_memory(shape, &options, &Scale::FULL)?;
         Ok(config)
+    }
+
+    /// Checks that the devices are those that the options are for.
+    pub(super) fn check_devices(&self, description: &Description) -> Result<(), Error> {
+        if self.log_mode == LogMode::Idle || !description.log_shares_device() {
+            return Ok(());
+        }
+        let reason = format!(
+            "{}, but a device holds both log and data: put the log on a drive of its own, or open \
+             with idle",
+            self.log_mode.name()
+        );
+        Err(RequestError::BadConfig { setting: "log mode", reason }.into())
     }
 
     /// Sets [`OpenOptions::memory_bytes`].
@@ -128,6 +150,13 @@ impl OpenOptions {
     #[must_use]
     pub fn log_depth(mut self, batches: u8) -> Self {
         self.log_depth = batches;
+        self
+    }
+
+    /// Sets [`OpenOptions::log_mode`].
+    #[must_use]
+    pub fn log_mode(mut self, mode: LogMode) -> Self {
+        self.log_mode = mode;
         self
     }
 

@@ -13,7 +13,7 @@ use super::shared::Shared;
 use crate::device::{Bank, DeviceId, DeviceProfile};
 use crate::engine::Core;
 use crate::engine::quarantine::QUARANTINE_SPACE;
-use crate::log::Seq;
+use crate::log::{LogMode, Seq};
 use crate::metrics::{Histogram, Metric, Readings};
 
 /// The status of a running store.
@@ -141,6 +141,9 @@ pub struct LastSession {
     /// All its metrics.
     #[serde(default)]
     pub metrics: Readings,
+    /// What its log wrote while there were no records.
+    #[serde(default)]
+    pub log_mode: LogMode,
 }
 
 /// The current state of the log; its activity is among the metrics.
@@ -159,6 +162,8 @@ pub struct LogStatus {
     pub last: Seq,
     /// The next open reads the log from this sequence on; nothing if it is above `last`.
     pub replay_from: Seq,
+    /// What it writes while there are no records.
+    pub mode: LogMode,
 }
 
 /// The current state of the sweep, and figures derived from its metrics.
@@ -268,12 +273,16 @@ const SESSION_UPDATES_MIN: u64 = 10_000;
 pub(super) fn session(shared: &Shared, cpu: Duration, folder: &Folder) -> Option<String> {
     let last = folder.read_session();
     let costs = measured(shared, cpu).or_else(|| kept(last.as_deref())?.costs);
-    shared.lock().core.note_levels();
+    let log_mode = {
+        let core = &shared.lock().core;
+        core.note_levels();
+        core.config().log_mode
+    };
     let metrics = shared.metrics.read();
     if !metrics.has_changes() {
         return None;
     }
-    let session = LastSession { metrics };
+    let session = LastSession { metrics, log_mode };
     serde_json::to_string(&Kept { costs, session, folder: folder.number() }).ok()
 }
 
@@ -312,6 +321,7 @@ pub(super) fn log_status(core: &Core) -> LogStatus {
         durable: core.durable(),
         last: core.last(),
         replay_from: core.replay_from(),
+        mode: core.config().log_mode,
     }
 }
 

@@ -21,7 +21,7 @@ use upsweep::layers::engine::{
     self, Accept, Access, Actions, Conditional, Config, Core, FileSpace, LoggedUpdate, Registry,
     Report, Seen, Spilling, View, ViewId, ViewPoll, Wanted,
 };
-use upsweep::layers::log::{LogRegion, Seq, Urgency};
+use upsweep::layers::log::{LogMode, LogRegion, Seq, Urgency};
 use upsweep::layers::structures::modifiers::{ADD_I64, DELETE};
 use upsweep::layers::structures::registry;
 use upsweep::layers::structures::table::{ByKey, Lookup, PageRequest, get, page};
@@ -162,6 +162,7 @@ fn config(segments: u64) -> Config {
         log_batch_bytes: 8 << 10,
         log_depth: 2,
         log_delay_us_max: 200,
+        log_mode: LogMode::Idle,
         block_bytes: 4096,
         directory_percent: 20,
         memory_bytes: 2 << 20,

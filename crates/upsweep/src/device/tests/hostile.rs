@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::device::{
     DeviceError, FailureKind, FaultRange, Faults, Geometry, HostileDevices, MemoryDevices,
-    Simulated, read_alone, run_alone, write_alone,
+    Simulated, read_all, read_alone, run_alone, write_alone,
 };
 
 const DEVICE: DeviceId = DeviceId(0);
@@ -317,6 +317,27 @@ fn errors_after_some_operations() {
     devices.fail_after(0, FailureKind::Reads);
     assert!(read_alone(&mut devices, DEVICE, 0, 512).is_err());
     assert!(run_alone(&mut devices, DEVICE, Operation::Flush).is_ok());
+}
+
+#[test]
+fn a_sector_that_is_unreadable_costs_only_the_range_that_has_it() {
+    let mut devices = bank(1);
+    for block in 0..16 {
+        let filled = filled(4096, block as u8);
+        write_alone(&mut devices, DEVICE, block * 4096, filled).expect("it works");
+    }
+    let range = Some(FaultRange { device: DEVICE, offset: 5 * 4096, bytes: 4096 });
+    devices.set_faults(Faults { latent_errors: 1_000_000, range, ..Faults::default() });
+    read_alone(&mut devices, DEVICE, 0, 512).expect("another sector becomes unreadable");
+    devices.set_faults(Faults::default());
+    let ranges: Vec<_> = (0..16).map(|block| (DEVICE, block * 4096, 4096)).collect();
+    let mut found = [None; 16];
+    let outcome: Result<(), ()> = read_all(&mut devices, &ranges, |index, read| {
+        found[index] = Some(read.ok().map(|content| content[0]));
+        Ok(())
+    });
+    let wanted: Vec<_> = (0..16).map(|block| Some((block != 5).then_some(block))).collect();
+    assert_eq!((outcome, &found[..]), (Ok(()), &wanted[..]));
 }
 
 #[test]

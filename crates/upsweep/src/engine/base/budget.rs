@@ -55,10 +55,12 @@ impl Base {
         self.config.queue_bytes_beside(self.resident_bytes())
     }
 
-    /// Memory of waiting updates, given this much resident memory.
+    /// Memory of waiting updates, and of the copies that they will need, given this much resident
+    /// memory.
     pub(in crate::engine) fn queues_gauge(&self, resident: usize) -> Gauge {
         let limit = self.config.queue_bytes_beside(resident);
-        policy::queues_gauge(limit, self.index.queue_bytes(), self.index.arena().excess_bytes())
+        let queue_bytes = self.index.queue_bytes() + self.index.promised_bytes();
+        policy::queues_gauge(limit, queue_bytes, self.index.arena().excess_bytes())
     }
 
     /// How full the queue memory is, in per cent: at 100 updates are refused.

@@ -27,7 +27,7 @@ impl Core {
     }
 
     /// Whether anything is in flight or about to be: `false` means that nothing more will happen
-    /// without new calls.
+    /// without new calls, except for the train of the log.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.is_writing()
@@ -56,9 +56,16 @@ impl Core {
         !gate.is_closed() && !gate.is_paused() && waiters.shortage().is_some() && is_at_rest()
     }
 
+    /// Stops the train of the log until the next open, so that its devices come to rest when
+    /// nothing is written: see [`LogMode::Full`](crate::log::LogMode::Full).
+    pub fn stop_train(&mut self) {
+        self.base.journal.log_mut().stop_train();
+    }
+
     /// Refuses updates from now on, and starts no other work. What was accepted becomes durable,
     /// and then a superblock records this: see [`Core::is_attested`].
     pub fn begin_close(&mut self) {
+        self.stop_train();
         self.base.gate.begin_close();
         self.base.waiters.tell();
     }

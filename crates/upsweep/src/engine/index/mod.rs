@@ -66,6 +66,10 @@ pub(super) struct Index {
     frozen_bytes: usize,
     /// Memory of updates that wait for their record: see `pending.rs`.
     pending_bytes: usize,
+    /// Memory of queues that will be copied for updates which are accepted.
+    promised_bytes: usize,
+    /// Fences of all spaces.
+    fences: usize,
     /// Bytes of images that blocks with waiting updates share with others: their next images are
     /// separate.
     copy_bytes: u64,
@@ -114,6 +118,8 @@ impl Index {
             cache: Cache::new(config.cache_bytes),
             frozen_bytes: 0,
             pending_bytes: 0,
+            promised_bytes: 0,
+            fences: 0,
             copy_bytes: 0,
             outdated: Vec::new(),
             next_space,
@@ -299,13 +305,16 @@ impl Index {
         if let Some(space) = self.directory.space_mut(space) {
             debug_assert!(space.fences.back().is_none_or(|last| *last <= seq), "in log order");
             space.fences.push_back(seq);
+            self.fences += 1;
         }
     }
 
     /// The change of this sequence to a space as a whole has taken effect.
     fn lower_fence(&mut self, space: SpaceId, seq: Seq) {
         if let Some(space) = self.directory.space_mut(space) {
+            let before = space.fences.len();
             space.fences.retain(|fence| *fence != seq);
+            self.fences -= before - space.fences.len();
         }
     }
 
@@ -334,6 +343,11 @@ impl Index {
     /// Memory that waiting updates take, those of running sweeps included.
     pub(super) fn queue_bytes(&self) -> usize {
         self.arena.used_bytes() + self.frozen_bytes + self.pending_bytes
+    }
+
+    /// Memory that they will take in addition, because blocks become separate.
+    pub(super) fn promised_bytes(&self) -> usize {
+        self.promised_bytes
     }
 
     /// Queue entries that wait, those of running sweeps included. Cost: a pass over all blocks.

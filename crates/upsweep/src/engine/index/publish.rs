@@ -33,7 +33,8 @@ impl Index {
     /// Applies an event at the sequence of its record.
     pub(in crate::engine) fn apply_event(&mut self, seq: Seq, event: Event, release: Release) {
         match event {
-            Event::Blocks(wanted) => {
+            Event::Blocks(wanted, promised_bytes) => {
+                self.promised_bytes -= promised_bytes;
                 for (space, position) in wanted {
                     if let Some(id) = self.need_block(space, &position, seq, release) {
                         self.take_pending(space, id);
@@ -189,6 +190,7 @@ impl Index {
     fn drop_space_now(&mut self, space: SpaceId) {
         let Some(dropped) = self.directory.remove_space(space) else { return };
         self.pending_bytes -= dropped.pending.bytes();
+        self.fences -= dropped.fences.len();
         Arc::make_mut(&mut self.visitors).set(space, None);
         self.directory.remove_space(dropped.record.companion);
     }

@@ -96,15 +96,17 @@ impl Index {
         journal: &mut Journal,
     ) {
         let targets = self.route(updates);
-        self.enqueue_at(seq, updates, targets, journal);
+        self.enqueue_at(seq, updates, targets, 0, journal);
     }
 
-    /// [`Index::enqueue_all`] for updates whose targets are known.
+    /// [`Index::enqueue_all`] for updates whose targets are known, and which have so many bytes of
+    /// queues copied.
     pub(in crate::engine) fn enqueue_at(
         &mut self,
         seq: Seq,
         updates: &[LoggedUpdate<'_>],
         targets: Vec<Option<Target>>,
+        promised_bytes: usize,
         journal: &mut Journal,
     ) {
         let mut later = Vec::new();
@@ -126,7 +128,8 @@ impl Index {
             }
         }
         if !later.is_empty() {
-            journal.publish_at(seq, Publish::Event(Event::Blocks(later)));
+            self.promised_bytes += promised_bytes;
+            journal.publish_at(seq, Publish::Event(Event::Blocks(later, promised_bytes)));
         }
         self.keep_targets(targets);
     }
@@ -146,12 +149,20 @@ impl Index {
 
     /// What has to be copied for an update that needs a separate block.
     pub(in crate::engine) fn separation_of(&self, update: &LoggedUpdate<'_>) -> Separation {
-        if !self.directory.trees.has_sharing() {
+        if !self.directory.trees.has_sharing() && self.fences == 0 {
             return Separation::default();
         }
         let Some(space) = self.directory.space(update.space) else { return Separation::default() };
-        match self.directory.target(space, &space.format.position(update.key)) {
-            Target::Later(Some(id)) => {
+        // A clone may be on its way.
+        let will_share = !space.fences.is_empty();
+        let position = space.format.position(update.key);
+        let covering = || self.directory.covering(update.space, &position).filter(|_| will_share);
+        let target = match self.directory.target(space, &position) {
+            Target::Later(id) => id.or_else(covering),
+            Target::Block(_) => None,
+        };
+        match target {
+            Some(id) => {
                 let block = self.directory.block(id);
                 let (queue, frozen) = (&block.queue, block.frozen.as_deref());
                 Separation {
@@ -161,7 +172,7 @@ impl Index {
                     image_bytes: block.extent().map_or(0, |extent| u64::from(extent.bytes)),
                 }
             }
-            _ => Separation::default(),
+            None => Separation::default(),
         }
     }
 

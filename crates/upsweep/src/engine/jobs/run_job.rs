@@ -71,11 +71,15 @@ impl JobBlock {
             parts.extend(spill_segments::waiting_in(image.body(), &self.key, high, &*self.format)?);
         }
         if !parts.is_empty() {
-            let later = removed.iter().map(|(seq, record)| (*seq, record.range()));
-            let ranges = frozen
-                .updates()
-                .filter_map(|update| KeyRange::of(&update).map(|range| (update.seq, range)));
-            let ranges: Vec<(Seq, KeyRange<'_>)> = later.chain(ranges).collect();
+            let mut removed = removed.clone();
+            let waiting = parts.iter().chain([&frozen]).flat_map(Waiting::updates);
+            removed.extend(waiting.filter_map(|update| {
+                let KeyRange { from, to } = KeyRange::of(&update)?;
+                let (space, from, to) = (self.space, from.to_vec(), to.map(<[u8]>::to_vec));
+                Some((update.seq, RangeRecord { space, from, to }))
+            }));
+            let ranges: Vec<(Seq, KeyRange<'_>)> =
+                removed.iter().map(|(seq, record)| (*seq, record.range())).collect();
             let left = parts.into_iter().map(|part| part.without_removed(&ranges));
             parts = left.collect();
         }

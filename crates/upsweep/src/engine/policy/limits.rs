@@ -159,6 +159,12 @@ impl Config {
         self.queue_bytes_beside(self.others_bytes())
     }
 
+    /// Memory for what recovery keeps of the log before anything waits and any image is cached. The
+    /// other half of the memory for queues is for the directory, which has yet to be loaded.
+    pub(in crate::engine) fn log_kept_bytes(&self) -> usize {
+        self.cache_bytes + self.queue_bytes_max() / 2
+    }
+
     /// Memory for waiting updates besides this many bytes for everything else. Updates that already
     /// wait keep a minimum even when the directory has outgrown the budget and no update is
     /// accepted.

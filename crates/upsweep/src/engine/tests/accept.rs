@@ -76,6 +76,27 @@ fn who_finds_no_memory_waits_is_told_and_is_accepted_then() {
     world.check();
 }
 
+/// What waits for a block is copied for a snapshot or clone when the block changes. Until it is
+/// copied, nothing else may take the memory for that.
+#[test]
+fn memory_for_copies_is_taken_when_the_update_that_needs_them_is_accepted() {
+    let mut world = World::new();
+    (0..50).for_each(|number| world.put(world.space, &format!("k{number}"), number));
+    world.until_published();
+    let used = |world: &World| world.core.base.queues_gauge(0).used;
+    let (before, queued) = (used(&world), world.core.queue_bytes() as u64);
+    world.core.create_snapshot(Some("s"), None, [7; 16]).expect("a snapshot");
+    let accepted = world.offer(world.space, PUT, b"k7", &format::number(1));
+    assert!(matches!(accepted, Ok(Accept::Accepted(_))), "{accepted:?}");
+    let promised = used(&world) - before;
+    assert!(promised >= queued, "{promised} of {queued}");
+    world.until_published();
+    let copied = world.core.queue_bytes() as u64 - queued;
+    assert!(copied >= queued, "{copied} of {queued}");
+    assert_eq!(world.core.base.index.promised_bytes(), 0);
+    assert!(used(&world) <= before + promised);
+}
+
 #[test]
 fn a_record_that_never_fits_is_refused_and_not_left_waiting() {
     let mut world = World::new();

@@ -199,7 +199,7 @@ impl Ground {
     /// Gives the exact space blocks with these keys; returns the sequence of their record.
     pub(super) fn make_blocks(&mut self, keys: impl IntoIterator<Item = String>) -> Seq {
         let wanted = keys.into_iter().map(|key| (exact_space(), key.into_bytes().into()));
-        let publish = Publish::Event(Event::Blocks(wanted.collect()));
+        let publish = Publish::Event(Event::Blocks(wanted.collect(), 0));
         let seq = self.base.journal.append(b"blocks", publish, 0).expect("the log has room");
         self.publish();
         seq

@@ -17,7 +17,7 @@ use crate::engine::jobs::{
     JobBlock, JobDone, JobResult, JobSpillSegments, NewSpillSegment, RunJob, SpillJob,
 };
 use crate::engine::queue::{Arena, Packed, Queue, Waiting};
-use crate::engine::registry::{ADD_I64, DELETE, ModifierId, PUT};
+use crate::engine::registry::{ADD_I64, DELETE, DELETE_RANGE, KeyRange, ModifierId, PUT};
 use crate::engine::spill_segments;
 use crate::engine::visitor::Visitors;
 
@@ -182,6 +182,17 @@ fn what_spill_segments_have_comes_first_but_for_what_a_range_removed_meanwhile()
         waiting.iter().flat_map(Waiting::updates).map(|update| (update.seq, update.key)).collect();
     // "b" may never have been in this block, and "x" is beyond it.
     assert_eq!(found, [(Seq::new(1), &b"a"[..]), (Seq::new(8), b"a")]);
+    let range = KeyRange { from: b"a", to: Some(b"b") }.operand();
+    let later = frozen(&[(5, DELETE_RANGE, "a", range), (6, PUT, "a", vec![3])]);
+    let later = encode_spill_segment([later.as_section()].into_iter());
+    let images: Vec<_> = [&body, &later].into_iter().filter_map(|body| image_of(body)).collect();
+    let segments = JobSpillSegments { images, ..<_>::default() };
+    let block = JobBlock { spill_segments: segments, ..block_of_nothing() };
+    let waiting = block.waiting().expect("sound segments");
+    let mut found: Vec<u64> =
+        waiting.iter().flat_map(Waiting::updates).map(|update| update.seq.get()).collect();
+    found.sort_unstable();
+    assert_eq!(found, [2, 3, 5, 6], "the removal may be in a spill segment, too");
     let torn =
         JobSpillSegments { images: image_of(&body[1..]).into_iter().collect(), ..<_>::default() };
     let block = JobBlock { spill_segments: torn, ..block_of_nothing() };

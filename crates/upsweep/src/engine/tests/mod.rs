@@ -34,7 +34,7 @@ use crate::engine::registry::{ADD_I64, DELETE, ModifierId, PUT};
 use crate::engine::view::{View, ViewPoll, Wanted};
 use crate::engine::{Accept, Access, Config, FileSpace, Spilling, drive, open, verify};
 use crate::error::Error;
-use crate::log::{LogRegion, Urgency};
+use crate::log::{LogMode, LogRegion, Urgency};
 
 const SEGMENT: u64 = 32 << 10;
 const STEPS_MAX: u32 = 20_000;
@@ -55,6 +55,7 @@ fn config() -> Config {
         log_batch_bytes: 8 << 10,
         log_depth: 2,
         log_delay_us_max: 200,
+        log_mode: LogMode::Idle,
         block_bytes: 4096,
         directory_percent: 20,
         memory_bytes: 2 << 20,

@@ -1,9 +1,12 @@
 //! Recovery: the choice of the superblock, damage, and what a store needs to open.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{World, format};
-use crate::device::{DeviceId, Devices, Geometry, MemoryDevices, Simulated};
+use crate::device::{
+    Completion, DeviceId, Devices, Geometry, MemoryDevices, Operation, Request, Simulated,
+};
 use crate::engine::config::SUPERBLOCK_SLOTS;
 use crate::engine::format::checkpoint_format::decode_superblock;
 use crate::engine::format::record_format::ModifierRecord;
@@ -121,6 +124,69 @@ fn who_only_reads_writes_nothing() {
     let core = open(&mut devices, config, &format::registry(), Access::ReadOnly);
     assert!(core.expect("a sound store").waiting_entries() > 0);
     assert_eq!(devices.digest(), before);
+}
+
+/// A bank that counts how often each page of the log is read.
+struct Counted<'a> {
+    devices: &'a mut MemoryDevices,
+    pages: BTreeMap<u64, u32>,
+}
+
+impl Devices for Counted<'_> {
+    fn count(&self) -> u16 {
+        self.devices.count()
+    }
+
+    fn geometry(&self, device: DeviceId) -> Geometry {
+        self.devices.geometry(device)
+    }
+
+    fn submit(&mut self, request: Request) {
+        if let Operation::Read { offset, buffer } = &request.operation
+            && request.device == DeviceId(1)
+        {
+            for page in offset / 4096..(offset + buffer.len() as u64) / 4096 {
+                *self.pages.entry(page).or_default() += 1;
+            }
+        }
+        self.devices.submit(request);
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        self.devices.reap(completions);
+    }
+
+    fn wait(&mut self, completions: &mut Vec<Completion>) {
+        self.devices.wait(completions);
+    }
+}
+
+#[test]
+fn a_log_that_fits_into_memory_is_read_once_in_all_passes() {
+    let mut world = World::new();
+    (0..50).for_each(|number| world.put(world.space, &format!("k{number:04}"), number));
+    world.sweep();
+    world.checkpoint();
+    for number in 0..60 {
+        world.add(&format!("k{:04}", number % 50), number);
+        world.until("it is durable", |core| core.durable() == core.last());
+    }
+    world.until("it rests", |core| !core.is_active());
+    let end = world.core.durable();
+    let World { mut devices, config, .. } = world;
+    let mut counted = Counted { devices: &mut devices, pages: BTreeMap::new() };
+    let core = open(&mut counted, config.clone(), &format::registry(), Access::ReadWrite);
+    let core = core.expect("a sound store");
+    assert_eq!((core.durable(), core.waiting_entries() > 0), (end, true));
+    let segment_pages = u64::from(config.log_segment_bytes) / 4096;
+    let begin = config.log_regions[0].offset / 4096;
+    // The first page of each segment is read before everything else.
+    let is_first = |page: u64| (page - begin).is_multiple_of(segment_pages);
+    let others = counted.pages.keys().filter(|page| !is_first(**page));
+    assert!(others.count() > 20, "{:?}", counted.pages);
+    for (page, times) in counted.pages {
+        assert!(times <= 1 + u32::from(is_first(page)), "page {page} was read {times} times");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::world::{World, config};
-use crate::log::{AppendError, LogConfig, Quota, Seq, Urgency};
+use crate::log::{AppendError, LogConfig, LogMode, Quota, Seq, Urgency};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -15,6 +15,8 @@ enum Step {
         internal: bool,
     },
     Dispatch,
+    /// The train starts or stops, if the log has one.
+    Train(bool),
     Complete(usize),
     Wait(u64),
     Release(u8),
@@ -44,6 +46,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         20 => append,
         8 => Just(Step::Dispatch),
+        2 => prop::bool::weighted(0.8).prop_map(Step::Train),
         8 => any::<usize>().prop_map(Step::Complete),
         2 => (0..300u64).prop_map(Step::Wait),
         4 => any::<u8>().prop_map(Step::Release),
@@ -56,11 +59,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 fn configs() -> impl Strategy<Value = LogConfig> {
     let page_bytes = prop_oneof![Just(512), Just(1024), Just(4096)];
-    (1..4u16, 4..7u64, 2..9u32, 1..4u8, 1..3u32, page_bytes).prop_map(
-        |(devices, segments, pages, depth, batch, page_bytes)| {
+    let mode = prop_oneof![Just(LogMode::Idle), Just(LogMode::Full)];
+    let kept_bytes = prop_oneof![Just(0), 0..100_000usize, Just(usize::MAX)];
+    (1..4u16, 4..9u64, 2..9u32, 1..4u8, 1..3u32, page_bytes, mode, kept_bytes).prop_map(
+        |(devices, segments, pages, depth, batch, page_bytes, mode, kept_bytes)| {
             let mut config = config(devices, segments.max(u64::from(depth) + 2), pages, batch);
             config.depth = depth;
             config.page_bytes = page_bytes;
+            config.mode = mode;
+            config.kept_bytes = kept_bytes;
             config
         },
     )
@@ -80,6 +87,8 @@ fn run(world: &mut World, steps: &[Step]) {
                 }
             }
             Step::Dispatch => world.dispatch(),
+            Step::Train(true) => world.log.start_train(),
+            Step::Train(false) => world.log.stop_train(),
             Step::Complete(index) if !world.flights.is_empty() => {
                 world.complete(index % world.flights.len());
             }

@@ -15,11 +15,14 @@ pub(super) struct Bank {
     pub(super) media: Vec<Vec<u8>>,
     pub(super) block_bytes: u32,
     done: Vec<Completion>,
+    /// All reads: device, offset and bytes.
+    pub(super) reads: Vec<(u16, u64, u64)>,
 }
 
 impl Bank {
     pub(super) fn new(devices: usize, bytes: usize) -> Self {
-        Self { media: vec![vec![0; bytes]; devices], block_bytes: 512, done: Vec::new() }
+        let media = vec![vec![0; bytes]; devices];
+        Self { media, block_bytes: 512, done: Vec::new(), reads: Vec::new() }
     }
 
     /// Performs the request.
@@ -72,6 +75,9 @@ impl Devices for Bank {
     }
 
     fn submit(&mut self, request: Request) {
+        if let Operation::Read { offset, buffer } = &request.operation {
+            self.reads.push((request.device.0, *offset, buffer.len() as u64));
+        }
         let done = self.perform(request);
         self.done.push(done);
     }
@@ -212,15 +218,13 @@ impl World {
         self.log.release(below);
     }
 
-    /// Everything from `replay_from` on, twice.
+    /// Everything from `replay_from` on, twice: with what the search for the end has kept, and with
+    /// half of the memory.
     pub(super) fn replay(&mut self, replay_from: Seq) -> Result<Vec<Record>, Error> {
         let mut reader = recover(&mut self.bank, &self.config, replay_from)?;
-        let mut passes = [vec![], vec![]];
-        for pass in &mut passes {
-            *pass = self.pass(&mut reader)?;
-        }
-        let [first, second] = passes;
-        assert_eq!(first, second);
+        let first = self.pass(&mut reader)?;
+        reader.keep_at_most(self.config.kept_bytes / 2);
+        assert_eq!(self.pass(&mut reader)?, first);
         assert_eq!(reader.last_seq(), replay_from.previous().plus(first.len() as u64));
         Ok(first)
     }

@@ -1,0 +1,137 @@
+//! The train (thesis 6.2.5): batches without records, *dummies*, that keep every device of the log
+//! writing, so that the head of a drive is always over the cursor of its ring, and a record that
+//! arrives is written where the head is about to be.
+//!
+//! In [`LogMode::Full`], while the train runs, each free place in the pipeline is used at once, by
+//! the records that wait or by a dummy, and a batch takes at least the length that `stride.rs`
+//! finds for its device. So a drive never runs out of writes, and each of them takes as long as the
+//! next one needs to arrive.
+//!
+//! In [`LogMode::Sentinel`] a dummy is a single page, one of them is on its way at a time, and the
+//! next batch begins a stride further on. Thesis 6.2.5 puts a record right behind the sentinel that
+//! is on its way. Here the place of a batch follows from the one before, so the record goes a
+//! stride behind it.
+//!
+//! Invariants:
+//! - A dummy is dispatched only while no record waits. So it takes nothing that was promised to a
+//!   record ([`Quota`](crate::log::Quota)), and the number of the batch that a record will be in
+//!   does not change ([`Log::batch_of`]).
+//! - The train runs only while more than half of all segments are free, and more than the reserve
+//!   that [`Quota::User`](crate::log::Quota::User) leaves and two others. A dummy is needed until
+//!   the record after the next one is durable: there is room for both of these, whatever the train
+//!   has taken. Without records it stops after about half a lap, and it goes on once the log was
+//!   released.
+//! - Dummies are no records: they wake nobody, have no sequence, and nothing waits for their end.
+
+use super::{Assembly, Log, Stride, reserve_of};
+use crate::device::Request;
+use crate::log::LogMode;
+
+impl Log {
+    /// Lets the train run, from the next [`Log::dispatch`] on, if the configuration has one.
+    pub fn start_train(&mut self) {
+        self.has_train = self.config.mode != LogMode::Idle;
+    }
+
+    /// Stops it. Batches without records that are in flight complete as others do.
+    pub fn stop_train(&mut self) {
+        self.has_train = false;
+    }
+
+    /// Distance in bytes from a batch without records to the next one, on the device where it is
+    /// longest; 0 if there is no train.
+    #[must_use]
+    pub fn train_stride_bytes(&self) -> u64 {
+        let longest = self.strides.iter().map(Stride::bytes).max();
+        longest.filter(|_| self.has_train).unwrap_or(0)
+    }
+
+    /// Whether the train runs: a dummy is dispatched when nothing else is.
+    #[inline]
+    pub(super) fn train_runs(&self) -> bool {
+        self.has_train && !self.failed && self.has_room_for_train()
+    }
+
+    fn has_room_for_train(&self) -> bool {
+        let segments: u64 = self.rings.iter().map(|ring| u64::from(ring.segments())).sum();
+        self.free_segments() > segments.div_ceil(2).max(reserve_of(segments) + 2)
+    }
+
+    /// Fills every free place, or sends a sentinel to every idle device.
+    pub(super) fn dispatch_train(&mut self, now_us: u64, requests: &mut Vec<Request>) {
+        match self.config.mode {
+            LogMode::Idle => {}
+            LogMode::Full => self.fill_places(now_us, requests),
+            LogMode::Sentinel => self.send_sentinels(now_us, requests),
+        }
+    }
+
+    fn fill_places(&mut self, now_us: u64, requests: &mut Vec<Request>) {
+        while self.has_room_for_train() {
+            let waiting = self.sealed.len() + usize::from(self.open.is_some());
+            let next = self.sealed.front().or(self.open.as_ref());
+            let Some(device) = self.places.front() else { return };
+            let stride = self.strides[usize::from(*device)].bytes();
+            // The space of others that wait is promised to them.
+            let bytes = match next {
+                Some(batch) if waiting > 1 => batch.bytes(),
+                Some(batch) => batch.bytes().max(stride),
+                None => stride,
+            };
+            let Some((position, place)) = self.vacancy(bytes, false) else { return };
+            let batch = if waiting > 0 { self.next_waiting() } else { self.dummy(now_us) };
+            requests.push(self.launch(batch, position, place, bytes, now_us));
+        }
+    }
+
+    fn send_sentinels(&mut self, now_us: u64, requests: &mut Vec<Request>) {
+        let bytes = u64::from(self.config.page_bytes);
+        while self.has_no_waiting()
+            && self.has_room_for_train()
+            && let Some((position, place)) = self.vacancy(bytes, true)
+        {
+            let batch = self.dummy(now_us);
+            requests.push(self.launch(batch, position, place, bytes, now_us));
+        }
+    }
+
+    fn dummy(&mut self, now_us: u64) -> Assembly {
+        let buffer = self.pool.take(self.config.page_bytes as usize);
+        Assembly::new(buffer, self.config.page_bytes, self.last.next(), now_us)
+    }
+
+    fn has_no_waiting(&self) -> bool {
+        self.sealed.is_empty() && self.open.is_none()
+    }
+
+    /// How far the batch after one of `bytes` at `place` begins behind it. The space of others that
+    /// wait is promised to them.
+    #[inline]
+    pub(super) fn gap_after(&self, device: u16, place: u64, bytes: u64) -> u64 {
+        if self.config.mode != LogMode::Sentinel || !self.has_no_waiting() || !self.train_runs() {
+            return 0;
+        }
+        let segment = u64::from(self.config.segment_bytes);
+        let left = segment - place % segment - bytes;
+        let stride = self.strides[usize::from(device)].bytes();
+        left.min(stride.saturating_sub(u64::from(self.config.page_bytes)))
+    }
+
+    /// Whether recovery would find a batch without records there, or one after such a batch, if
+    /// another before it got lost: at most one segment of a ring is entered beyond the youngest
+    /// durable batch.
+    #[inline]
+    pub(super) fn is_within_reach(&self, device: u16, place: u64) -> bool {
+        if self.config.mode == LogMode::Idle {
+            return true;
+        }
+        let ring = &self.rings[usize::from(device)];
+        let segment = u64::from(self.config.segment_bytes);
+        let enters = |place: u64| place.is_multiple_of(segment);
+        let has_entered = || {
+            let mut flights = self.flights.iter().filter(|flight| flight.what.device == device);
+            flights.any(|flight| enters(flight.offset - ring.region.offset))
+        };
+        !enters(place) || !has_entered()
+    }
+}
