@@ -20,6 +20,9 @@ pub(super) struct RunBlock {
     placement: Placement,
     /// The space through which the run sees it, from the freezing of its updates on.
     pub(super) owner: SpaceId,
+    /// The end of its keys when its updates were frozen, if it has any in spill segments. It may
+    /// cover more keys later: what was spilled for those is not for this run.
+    pub(super) high: Option<Box<[u8]>>,
     /// No space has it any more.
     pub(super) is_gone: bool,
     image: Option<Arc<Image>>,
@@ -41,6 +44,7 @@ impl RunBlock {
             birth: block.birth,
             placement: block.placement(),
             owner: block.space,
+            high: None,
             is_gone: false,
             image: None,
             damage: None,

@@ -294,6 +294,10 @@ impl Pipeline {
                 }
                 Some((space, _)) => {
                     block.owner = space.record.space;
+                    let now = base.index.directory().block(block.id);
+                    if now.spilled > 0 {
+                        block.high = base.index.high_of(block.owner, &now.key);
+                    }
                     expects |= base.index.expects_updates(block.id)
                         && !broken::is(Fault::RunPassesPending);
                 }

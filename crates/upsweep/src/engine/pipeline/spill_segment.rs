@@ -136,9 +136,8 @@ pub(super) fn job_spill_segments(base: &Base, run: &Run, block: &RunBlock) -> Jo
     if images.is_empty() {
         return JobSpillSegments::default();
     }
-    let high = base.index.high_of(block.owner, &base.index.directory().block(block.id).key);
     let removed = base.index.removed_ranges().iter().filter(|(seq, record)| {
         base.index.directory().clones.concerns(record.space, *seq, block.owner)
     });
-    JobSpillSegments { images, high, removed: removed.cloned().collect() }
+    JobSpillSegments { images, high: block.high.clone(), removed: removed.cloned().collect() }
 }

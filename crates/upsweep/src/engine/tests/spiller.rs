@@ -19,8 +19,8 @@ use crate::engine::spiller::Spiller;
 use crate::engine::{Config, Spilling};
 
 /// The base, and the spills on it, which always run at full pace.
-struct Spills {
-    ground: Ground,
+pub(super) struct Spills {
+    pub(super) ground: Ground,
     spiller: Spiller,
     growth: Growth,
 }
@@ -29,8 +29,20 @@ impl Spills {
     fn new() -> Self {
         let config = Config { spilling: Spilling::Always, ..config() };
         let log = geometry(4096 + 16 * SEGMENT, false);
-        let ground = Ground::with(config, geometry(4 << 20, false), log);
+        Self::on(Ground::with(config, geometry(4 << 20, false), log))
+    }
+
+    pub(super) fn on(ground: Ground) -> Self {
         Self { ground, spiller: Spiller::default(), growth: Growth::new(&[false]) }
+    }
+
+    /// Spills everything that can be spilled.
+    pub(super) fn spill(&mut self) {
+        let output = self.gather().expect("updates wait");
+        self.spiller.encoded(output);
+        self.write();
+        self.flush();
+        self.publish();
     }
 
     /// Some blocks with an image, each with a waiting update.

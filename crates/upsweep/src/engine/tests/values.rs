@@ -6,18 +6,22 @@ use std::sync::Arc;
 
 use super::ground::{Ground, geometry, record};
 use super::pipeline::Line;
+use super::spiller::Spills;
 use super::{SEGMENT, config, format};
-use crate::engine::Config;
 use crate::engine::block_format::{
     Applied, ApplyError, ApplyInput, BlockFormat, Checked, Routing, UpdateRef, ValueBody,
 };
 use crate::engine::directory::BlockId;
+use crate::engine::event::Event;
+use crate::engine::format::record_format::RangeRecord;
 use crate::engine::format::record_format::SpaceRecord;
 use crate::engine::ids::{Seq, SpaceId};
 use crate::engine::io::IoKind;
+use crate::engine::journal::Publish;
 use crate::engine::modifier::ValueRef;
 use crate::engine::quarantine::QUARANTINE_SPACE;
 use crate::engine::registry::PUT;
+use crate::engine::{Config, Spilling};
 
 /// A put of this operand requests the large value of its key.
 const ASKS: &[u8] = b"asks";
@@ -203,4 +207,31 @@ fn a_run_goes_on_with_as_many_blocks_as_there_is_memory_for_and_the_others_follo
         "a change for each"
     );
     assert_eq!(line.ground.base.index.queue_bytes(), 0, "what was frozen is given back once");
+}
+
+/// A block covers more keys after the blocks behind it were removed. What was spilled for those is
+/// not for a run that has frozen its updates before.
+#[test]
+fn a_second_attempt_has_no_spilled_updates_of_blocks_that_were_removed_meanwhile() {
+    let (line, _) = line(Config { spilling: Spilling::Always, ..config() });
+    let mut spills = Spills::on(line.ground);
+    let [first, second, ..] = blocks(&spills.ground)[..] else { panic!("there are several") };
+    let from = spills.ground.key_of(second);
+    for key in ["k0000", &format!("{from}-new")] {
+        spills.ground.accept(space(), PUT, key, &format::number(2));
+    }
+    spills.spill();
+    let mut line = Line::on(spills.ground);
+    ask(&mut line, first);
+    line.start(&[first]);
+    assert_eq!(line.pump(), 0, "the spill segment is yet to be read");
+    line.end_requests();
+    assert_eq!(line.pump(), 1, "it is tried without the value");
+    let range = RangeRecord { space: space(), from: from.into_bytes(), to: None };
+    let publish = Publish::Event(Event::RemoveRange(range));
+    line.ground.base.journal.append(b"range", publish, 0).expect("the log has room");
+    line.ground.publish();
+    line.finish();
+    assert_eq!(blocks(&line.ground), [first], "there is nothing to split off");
+    assert_eq!((line.waiting(), quarantined(&line)), (1, 0), "the removal waits");
 }
