@@ -216,10 +216,12 @@ impl Core {
         {
             // The log is read with nothing else in flight. A full store is opened nevertheless,
             // with more memory than it was given: otherwise nothing could be deleted from it.
+            self.sweep.request(&mut self.base);
             drive::until(self, devices, |core| {
                 let fits = core.base.index.queue_bytes() <= core.base.queue_limit_bytes() / 2;
-                fits || core.base.index.is_full() || core.base.gate.is_closed()
+                fits || !core.sweep.is_needed(&core.base)
             });
+            self.sweep.withdraw();
             self.come_to_rest(devices);
             if let Some(closed) = self.base.gate.closed() {
                 return Err(closed.clone().into());

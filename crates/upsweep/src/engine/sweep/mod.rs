@@ -63,6 +63,11 @@ impl Sweep {
         base.index.mark_accepted();
     }
 
+    /// No sweep is requested any more.
+    pub(super) fn withdraw(&mut self) {
+        self.requested = Seq::NONE;
+    }
+
     /// Whether a requested sweep has not ended, though it may be between two cycles: the first of
     /// them may have skipped pinned blocks.
     pub(super) fn is_needed(&self, base: &Base) -> bool {

@@ -1,9 +1,12 @@
 //! Replay: updates that wait again after a crash, and those that do not.
 
-use super::{World, config};
+use super::{World, config, format};
+use crate::device::{
+    Completion, DeviceError, DeviceId, Devices, Geometry, MemoryDevices, Operation, Request,
+};
 use crate::engine::directory::BlockId;
 use crate::engine::registry::PUT;
-use crate::engine::{Config, Core};
+use crate::engine::{Access, Config, Core, open};
 use crate::placement::Extent;
 
 /// The block that covers a key of the table.
@@ -95,4 +98,73 @@ fn a_sweep_during_replay_does_not_take_an_image_back() {
     assert_eq!(world.get(world.space, &middle), expected, "no update is applied twice");
     assert!(frontier(&world) >= before, "{} after {before}", frontier(&world));
     world.check();
+}
+
+/// A bank whose devices could grow, but have room only up to `end`.
+struct Exhausted {
+    devices: MemoryDevices,
+    end: u64,
+    allocations: Vec<Completion>,
+    refusals: u32,
+}
+
+impl Devices for Exhausted {
+    fn count(&self) -> u16 {
+        self.devices.count()
+    }
+
+    fn geometry(&self, device: DeviceId) -> Geometry {
+        Geometry { growable: true, ..self.devices.geometry(device) }
+    }
+
+    fn submit(&mut self, request: Request) {
+        let Operation::Allocate { offset, bytes } = request.operation else {
+            return self.devices.submit(request);
+        };
+        let has_room = offset + bytes <= self.end;
+        self.refusals += u32::from(!has_room);
+        assert!(self.refusals < 5000, "it asks for room without end");
+        self.allocations.push(request.end(has_room.then_some(()).ok_or(DeviceError::NoSpace)));
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        completions.append(&mut self.allocations);
+        self.devices.reap(completions);
+    }
+
+    fn wait(&mut self, completions: &mut Vec<Completion>) {
+        completions.append(&mut self.allocations);
+        self.devices.wait(completions);
+    }
+}
+
+/// A core that was opened with little memory on devices with room up to `end`, and how often they
+/// refused to grow.
+fn opened_with_room_to(end: u64) -> (Core, u32) {
+    let (world, _) = with_a_young_image_among_old_ones();
+    let World { mut devices, mut config, core, .. } = world;
+    drop(core);
+    devices.wait(&mut Vec::new());
+    config.memory_bytes = config.memory_bytes_min();
+    config.file_space.step_bytes_min = 64 << 20;
+    config.file_space.granule_bytes = 4096;
+    let mut devices = Exhausted { devices, end, allocations: Vec::new(), refusals: 0 };
+    let core = open(&mut devices, config, &format::registry(), Access::ReadWrite);
+    (core.expect("a sound store"), devices.refusals)
+}
+
+#[test]
+fn replay_makes_room_in_memory_though_the_devices_cannot_grow() {
+    let (core, refusals) = opened_with_room_to(4 << 20);
+    assert!(refusals > 0, "they were asked to grow");
+    let (queues, limit) = (core.base.index.queue_bytes(), core.base.queue_limit_bytes());
+    assert!(queues <= limit && !core.is_full(), "{queues} of {limit} bytes");
+}
+
+#[test]
+fn a_full_store_opens_with_more_memory_than_it_was_given() {
+    let (core, refusals) = opened_with_room_to(0);
+    assert!(refusals > 0 && core.is_full());
+    let (queues, limit) = (core.base.index.queue_bytes(), core.base.queue_limit_bytes());
+    assert!(queues > limit, "{queues} of {limit} bytes");
 }
