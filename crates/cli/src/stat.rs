@@ -235,7 +235,24 @@ fn show_log(out: &mut impl Write, metrics: &Readings, log_mode: LogMode) -> std:
             text::size(metrics.log_dummy_written_bytes_total)
         ),
     };
-    row(out, "mode", &mode)
+    row(out, "mode", &mode)?;
+    if matches!(log_mode, LogMode::Predict | LogMode::Sentinel) {
+        row(out, "predictions", &predictions(metrics))?;
+    }
+    Ok(())
+}
+
+/// How sure the log is of where the heads of its drives are.
+fn predictions(metrics: &Readings) -> String {
+    let count = metrics.log_predictions_total;
+    if count == 0 && metrics.log_known_heads == 0.0 {
+        return "none: how the log devices turn is not known".to_owned();
+    }
+    let failed = metrics.log_predictions_failed_total as f64 * 100.0 / count.max(1) as f64;
+    format!(
+        "{} batches where a head was expected, {failed:.1} % of them a turn late",
+        text::count(count)
+    )
 }
 
 fn show_sweep(out: &mut impl Write, status: &Status, metrics: &Readings) -> std::io::Result<()> {

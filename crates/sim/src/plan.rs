@@ -5,7 +5,7 @@ use upsweep::layers::device::{
 };
 use upsweep::layers::engine::policy::{self, Options, Scale, Shape};
 use upsweep::layers::engine::{Config, DATA_START, Spilling};
-use upsweep::layers::log::{LogMode, LogRegion};
+use upsweep::layers::log::{LogMode, LogRegion, Motion};
 
 use crate::bank::Bank;
 use crate::drives::Drives;
@@ -108,7 +108,7 @@ impl Plan {
         let mut of_trains = Random::new(seed, "trains");
         let trains = of_trains.percent(40);
         if trains {
-            settings.options.log_mode = log_mode(&mut of_trains);
+            draw_log_mode(&mut settings, &mut of_trains);
         }
         let config = settings.config();
         let mut of_log = Random::new(seed, "log pages");
@@ -201,7 +201,7 @@ impl Plan {
         settings.scale.log_times_data = random.pick(&LOG_TIMES_DATA);
         draw_options(&mut settings, random);
         if self.trains {
-            settings.options.log_mode = log_mode(random);
+            draw_log_mode(&mut settings, random);
         }
         settings.config()
     }
@@ -314,8 +314,15 @@ fn log_regions(
     ((0..devices).map(region).collect(), log_grows)
 }
 
-fn log_mode(random: &mut Random) -> LogMode {
-    random.pick(&[LogMode::Idle, LogMode::Full, LogMode::Sentinel])
+/// The mode of the log, and how its devices are taken to move: as they are no such drives, batches
+/// go anywhere in the next part of the ring.
+fn draw_log_mode(settings: &mut Settings, random: &mut Random) {
+    let modes = [LogMode::Idle, LogMode::Full, LogMode::Sentinel, LogMode::Predict];
+    settings.options.log_mode = random.pick(&modes);
+    let turn_ns = random.pick(&[50_000, 1_000_000, 8_000_000]);
+    let turn_bytes = random.pick(&[4096, 16 << 10, 100_000]);
+    let motion = Motion { turn_ns, turn_bytes };
+    settings.options.log_motion = random.percent(75).then_some(motion);
 }
 
 fn draw_options(settings: &mut Settings, random: &mut Random) {

@@ -130,6 +130,7 @@ impl World {
             self.tally.holes_filled += core.metrics().holes_filled_total.get();
             self.tally.log_growths += core.log().metrics().log_growths_total.get();
             self.tally.dummies += core.log().metrics().log_dummy_batches_total.get();
+            self.tally.predictions += core.log().metrics().log_predictions_total.get();
         }
     }
 
@@ -280,6 +281,7 @@ impl World {
             segment_bytes: config.log_segment_bytes,
             page_bytes: config.log_page_bytes,
             mode: config.log_mode,
+            motion: config.log_motion,
             kept_bytes: 0,
         };
         let superblock = self.superblock().ok_or("no superblock has survived")?;

@@ -87,6 +87,8 @@ pub struct Tally {
     pub log_growths: u64,
     /// Batches of the log without records.
     pub dummies: u64,
+    /// Log batches put where a head was expected.
+    pub predictions: u64,
     /// Updates that the model refused.
     pub refused: u64,
     /// Comparisons with the oracle in the middle of a history.
@@ -155,6 +157,7 @@ impl Tally {
         self.loads += other.loads;
         self.log_growths += other.log_growths;
         self.dummies += other.dummies;
+        self.predictions += other.predictions;
         self.spills += other.spills;
         self.spills_carried += other.spills_carried;
         self.punches += other.punches;

@@ -29,6 +29,8 @@ faults! {
     AcknowledgementOverGap,
     /// A log ring grows at a time when replay would then miss a batch.
     EarlyLogGrowth,
+    /// Recovery does not look for batches behind the cursors.
+    SkipsUnseen,
     /// The log is released when a checkpoint begins, not when it is complete.
     EarlyRelease,
 

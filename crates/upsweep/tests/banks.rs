@@ -74,7 +74,7 @@ fn a_store_on_a_bank_is_there_when_it_is_opened_again() {
 
 #[test]
 fn a_log_on_a_device_of_its_own_can_have_a_train() {
-    for mode in [LogMode::Full, LogMode::Sentinel] {
+    for mode in [LogMode::Full, LogMode::Sentinel, LogMode::Predict] {
         let bank = empty(2);
         let builder = || Store::builder().options(OpenOptions::default().log_mode(mode));
         let store = builder().create_on(bank.clone(), 1, &options()).expect("made");

@@ -37,6 +37,7 @@ fn the_example_of_a_log_batch_is_true() {
     seal_record(&mut record, record_seed(&store, epoch), StreamId::of("updates"), Seq::FIRST, true);
     let header = BatchHeader {
         device: 0,
+        skips: false,
         store,
         epoch,
         number: 1,

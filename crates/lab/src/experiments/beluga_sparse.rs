@@ -112,10 +112,11 @@ impl Sparse {
 
 fn run(scale: &Scale, progress: &Progress) -> Result<Outcome, Problem> {
     let of_mode = |mode| INTERVALS_US.map(|interval_us| Sparse { mode, interval_us });
-    let cases = [LogMode::Full, LogMode::Sentinel, LogMode::Idle].map(of_mode).concat();
+    let cases = [LogMode::Full, LogMode::Sentinel, LogMode::Predict, LogMode::Idle];
+    let cases = cases.map(of_mode).concat();
     let measured = progress.each(&cases, |case| case.measure(scale))?;
     let modes: Vec<&[Measured]> = measured.chunks(INTERVALS_US.len()).collect();
-    let [full, sentinel, idle] = modes[..] else { unreachable!("three modes") };
+    let [full, sentinel, predict, idle] = modes[..] else { unreachable!("four modes") };
     let mut outcome = Outcome::default();
     outcome.setup("device", "WD Caviar Black 1 TB, all of the drive's behaviour simulated");
     outcome.setup("record", format!("{RECORD_BYTES} bytes, with the header of the log"));
@@ -126,8 +127,8 @@ fn run(scale: &Scale, progress: &Progress) -> Result<Outcome, Problem> {
     let written = sentinel[last].idle_bytes / full[last].idle_bytes;
     outcome.value(WRITTEN, written, "fraction (1/36)");
     outcome.tables.push(intervals(full, idle));
-    outcome.tables.push(low_power(sentinel));
-    outcome.figures.push(figure([full, sentinel, idle]));
+    outcome.tables.push(low_power(sentinel, predict));
+    outcome.figures.push(figure([full, sentinel, predict, idle]));
     outcome.caveat(&[], POINTS);
     outcome.caveat(&["chosen distance and margin"], MARGIN);
     Ok(outcome)
@@ -174,14 +175,17 @@ fn intervals(full: &[Measured], idle: &[Measured]) -> Table {
     }
 }
 
-fn low_power(sentinel: &[Measured]) -> Table {
-    let row = |(interval_us, found): (&u64, &Measured)| {
+fn low_power(sentinel: &[Measured], predict: &[Measured]) -> Table {
+    let row = |at: usize| {
+        let Measured { mean_us, highest_us, idle_bytes, stride_kb } = &sentinel[at];
         vec![
-            (*interval_us as f64).into(),
-            found.mean_us.into(),
-            found.highest_us.into(),
-            (found.stride_kb * 2.0).into(),
-            (found.idle_bytes / 1e6).into(),
+            (INTERVALS_US[at] as f64).into(),
+            (*mean_us).into(),
+            (*highest_us).into(),
+            (stride_kb * 2.0).into(),
+            (idle_bytes / 1e6).into(),
+            predict[at].mean_us.into(),
+            predict[at].highest_us.into(),
         ]
     };
     Table {
@@ -195,12 +199,14 @@ fn low_power(sentinel: &[Measured]) -> Table {
             Column::own("highest [us]"),
             Column::own("from one sentinel to the next at the end [sectors]"),
             Column::own("written in sentinels [MB/s]"),
+            Column::own("without sentinels [us]"),
+            Column::own("without sentinels, highest [us]"),
         ],
-        rows: INTERVALS_US.iter().zip(sentinel).map(row).collect(),
+        rows: (0..INTERVALS_US.len()).map(row).collect(),
     }
 }
 
-fn figure([full, sentinel, idle]: [&[Measured]; 3]) -> Figure {
+fn figure([full, sentinel, predict, idle]: [&[Measured]; 4]) -> Figure {
     let curve = |name: &str, measured: &[Measured]| {
         let points = INTERVALS_US.iter().zip(measured);
         let points = points.map(|(interval_us, found)| (*interval_us as f64, found.mean_us));
@@ -214,6 +220,7 @@ fn figure([full, sentinel, idle]: [&[Measured]; 3]) -> Figure {
         curves: vec![
             curve("Upsweep, full", full),
             curve("Upsweep, sentinel", sentinel),
+            curve("Upsweep, predict", predict),
             curve("Upsweep, idle", idle),
         ],
         papers: vec![PaperPoints {

@@ -2,7 +2,7 @@
 //!
 //! `policy` computes a configuration, and everything that follows from one.
 
-use crate::log::{LogMode, LogRegion};
+use crate::log::{LogMode, LogRegion, Motion};
 
 /// Longest key of a record, in bytes.
 pub const KEY_BYTES_MAX: usize = 4096;
@@ -77,6 +77,9 @@ pub struct Config {
     pub log_delay_us_max: u64,
     /// What the log writes while there are no records.
     pub log_mode: LogMode,
+    /// How the log devices move, if known: see
+    /// [`LogConfig::motion`](crate::log::LogConfig::motion).
+    pub log_motion: Option<Motion>,
     /// Least target size of a block (4 KiB to 1 MiB, a multiple of 4 KiB): the engine makes larger
     /// ones where the directory would take too much of the memory.
     pub block_bytes: u32,

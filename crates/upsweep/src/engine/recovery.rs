@@ -67,6 +67,7 @@ fn log_config(config: &Config, devices: &dyn Devices, epoch: u64) -> LogConfig {
         segment_bytes: config.log_segment_bytes,
         page_bytes: config.log_page_bytes,
         mode: config.log_mode,
+        motion: config.log_motion,
         kept_bytes: config.log_kept_bytes(),
     }
 }

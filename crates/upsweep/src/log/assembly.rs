@@ -12,6 +12,8 @@ pub(super) struct Assembly {
     page_bytes: u32,
     /// Bytes in use, the header's room included.
     pub(super) used: usize,
+    /// Most of them.
+    limit: usize,
     pub(super) records: u32,
     pub(super) first_seq: Seq,
     /// A caller waits for it: no delay.
@@ -22,8 +24,13 @@ pub(super) struct Assembly {
 
 impl Assembly {
     pub(super) fn new(buffer: Buffer, page_bytes: u32, first_seq: Seq, since_us: u64) -> Self {
-        let used = BATCH_HEADER_BYTES;
-        Self { buffer, page_bytes, used, records: 0, first_seq, urgent: false, since_us }
+        let (used, limit) = (BATCH_HEADER_BYTES, buffer.len());
+        Self { buffer, page_bytes, used, limit, records: 0, first_seq, urgent: false, since_us }
+    }
+
+    /// Makes it shorter than its buffer.
+    pub(super) fn limit_to(&mut self, bytes: u64) {
+        self.limit = self.limit.min(usize::try_from(bytes).unwrap_or(usize::MAX));
     }
 
     pub(super) fn last_seq(&self) -> Seq {
@@ -59,7 +66,7 @@ impl Assembly {
 
     #[inline]
     pub(super) fn fits(&self, record_bytes: usize) -> bool {
-        self.used + record_bytes <= self.buffer.len()
+        self.used + record_bytes <= self.limit
     }
 
     /// Whether one more record of the average length fits.

@@ -2,17 +2,21 @@
 //!
 //! A *log device* is a ring of equal *segments*; a segment holds *batches*, the first at its first
 //! byte, each next one at the cursor of the one before, which is right behind it, or further on if
-//! padding follows that its header does not count; none across a segment's end. A batch is whole
-//! pages: a header, records back to back, padding. A *dummy batch* has no records. A page has
-//! `page_bytes`, a power of two from [`PAGE_BYTES_MIN`] to [`PAGE_BYTES_MAX`], fixed when the log
-//! is created and known from elsewhere. All integers are little-endian.
+//! padding follows that its header does not count; or behind that cursor, if the one before says
+//! so; none across a segment's end. A batch is whole pages: a header, records back to back,
+//! padding. A *dummy batch* has no records. A page has `page_bytes`, a power of two from
+//! [`PAGE_BYTES_MIN`] to [`PAGE_BYTES_MAX`], fixed when the log is created and known from
+//! elsewhere. All integers are little-endian.
 //!
 //! Batch header, [`BATCH_HEADER_BYTES`] bytes:
 //!
 //! ```text
 //!   0  magic             "UpLg"
 //!   4  version      u16  1
-//!   6  device       u16  position of this device among the devices of the log
+//!   6  device       u8   position of this device among the devices of the log
+//!   7  flags        u8   bit 0, skips: the next batch may begin up to [`SKIP_BYTES_MAX`] behind
+//!                        the cursor, in the same segment, at a page (not if the cursor is where a
+//!                        segment begins); others 0
 //!   8  store    [u8;16]  the store it belongs to
 //!  24  epoch        u64  the open of the store that wrote it; never repeats
 //!  32  number       u64  of this batch, consecutive over all devices, from 1
@@ -61,12 +65,15 @@ pub const BATCH_HEADER_BYTES: usize = 128;
 pub const RECORD_HEADER_BYTES: usize = 20;
 /// Most devices that one log can have.
 pub const DEVICES_MAX: usize = 8;
+/// Furthest that a batch begins behind the cursor, in bytes: more than a turn of any drive.
+pub const SKIP_BYTES_MAX: u64 = 4 << 20;
 /// `previous_device` of the first batch.
 pub const NO_DEVICE: u16 = u16::MAX;
 
 const MAGIC: [u8; 4] = *b"UpLg";
 const VERSION: u16 = 1;
 const CRC_AT: usize = 124;
+const SKIPS: u8 = 1;
 const VALID: u32 = 1 << 31;
 /// Longest payload that the length field can hold, in bytes.
 pub const PAYLOAD_BYTES_MAX: usize = (VALID - 1) as usize;
@@ -112,6 +119,8 @@ impl Invalid {
 pub struct BatchHeader {
     /// Position of the device among the devices of the log.
     pub device: u16,
+    /// Whether the next batch may begin behind the cursor.
+    pub skips: bool,
     /// Identity of the store.
     pub store: [u8; 16],
     /// Epoch of the run that wrote it.
@@ -174,7 +183,8 @@ impl BatchHeader {
         bytes.fill(0);
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[6..8].copy_from_slice(&self.device.to_le_bytes());
+        debug_assert!(usize::from(self.device) < DEVICES_MAX, "the configuration is checked");
+        (bytes[6], bytes[7]) = (self.device as u8, if self.skips { SKIPS } else { 0 });
         bytes[8..24].copy_from_slice(&self.store);
         let first_seq = self.first_seq.get();
         let longs = [self.epoch, self.number, first_seq, self.durable, self.previous_epoch];
@@ -214,7 +224,8 @@ impl BatchHeader {
         let mut store = [0; 16];
         store.copy_from_slice(&bytes[8..24]);
         let header = Self {
-            device: u16_at(bytes, 6),
+            device: u16::from(bytes[6]),
+            skips: bytes[7] == SKIPS,
             store,
             epoch: u64_at(bytes, 24),
             number: u64_at(bytes, 32),
@@ -232,6 +243,7 @@ impl BatchHeader {
         };
         let in_range = (1..=DEVICES_MAX).contains(&usize::from(header.devices))
             && header.device < header.devices
+            && bytes[7] <= SKIPS
             && (1..=header.number).contains(&header.run_first)
             && header.number > header.durable
             && header.epoch > 0

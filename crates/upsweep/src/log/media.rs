@@ -1,6 +1,6 @@
 //! Reading batches back from the rings.
 
-use super::format::{self, BATCH_HEADER_BYTES, BatchHeader, DEVICES_MAX};
+use super::format::{self, BATCH_HEADER_BYTES, BatchHeader, DEVICES_MAX, SKIP_BYTES_MAX};
 use super::windows::Windows;
 use super::writer::Link;
 use super::{LogConfig, Seq};
@@ -16,12 +16,19 @@ pub(super) struct Tip {
     pub(super) last_seq: Seq,
     pub(super) link: Link,
     pub(super) cursors: [u32; DEVICES_MAX],
+    /// Whether the next batch may begin behind its cursor.
+    skips: bool,
 }
 
 impl Tip {
     /// Before batch 1.
-    pub(super) const GENESIS: Self =
-        Self { number: 0, last_seq: Seq::NONE, link: Link::NONE, cursors: [0; DEVICES_MAX] };
+    pub(super) const GENESIS: Self = Self {
+        number: 0,
+        last_seq: Seq::NONE,
+        link: Link::NONE,
+        cursors: [0; DEVICES_MAX],
+        skips: false,
+    };
 
     pub(super) fn of(header: &BatchHeader) -> Self {
         Self {
@@ -29,6 +36,7 @@ impl Tip {
             last_seq: header.last_seq(),
             link: Link { device: header.device, page: header.page, epoch: header.epoch },
             cursors: header.cursors,
+            skips: header.skips,
         }
     }
 
@@ -235,7 +243,9 @@ impl Media {
     }
 
     /// The headers that name `tip` as their predecessor, at the places where a run whose youngest
-    /// batch is `tip` puts the next one. Whole or torn: the records are not checked.
+    /// batch is `tip` puts the next one. Whole or torn: the records are not checked. If there are
+    /// any at the cursors, there are no others: the first batch of a run is at a cursor, and what
+    /// an earlier run has put behind one was wiped before.
     pub(super) fn children(
         &mut self,
         devices: &mut dyn Devices,
@@ -254,6 +264,30 @@ impl Media {
             }
         }
         children.retain(|header| tip.precedes(header, &self.config));
+        if children.is_empty() && tip.skips && !broken::is(Fault::SkipsUnseen) {
+            return self.children_behind(devices, tip);
+        }
+        Ok(children)
+    }
+
+    /// The headers that name `tip` as their predecessor and begin behind the cursor of a device.
+    fn children_behind(
+        &mut self,
+        devices: &mut dyn Devices,
+        tip: &Tip,
+    ) -> Result<Vec<BatchHeader>, Error> {
+        let mut children = Vec::new();
+        for device in 0..self.config.regions.len() {
+            let cursor = self.offset_of(tip.cursors[device]);
+            let end = cursor.next_multiple_of(self.segment_bytes()).min(cursor + SKIP_BYTES_MAX);
+            for offset in (cursor..end).step_by(self.page_bytes() as usize).skip(1) {
+                let found = self.peek(devices, device, offset)?;
+                // The first batch of a run is at a cursor.
+                let is_of_run = |header: &BatchHeader| header.epoch == tip.link.epoch;
+                let found = found.filter(is_of_run);
+                children.extend(found.filter(|header| tip.precedes(header, &self.config)));
+            }
+        }
         Ok(children)
     }
 

@@ -22,7 +22,8 @@
 //!
 //! With [`LogMode::Full`] or [`LogMode::Sentinel`] the log never leaves a device idle: batches
 //! without records keep the head of a rotating drive near the cursor of its ring (*sparse mode*,
-//! thesis 6.2.5). See `writer/train.rs`.
+//! thesis 6.2.5). See `writer/train.rs`. With [`LogMode::Sentinel`] or [`LogMode::Predict`] a lone
+//! batch goes where the head will be: see `writer/head.rs`.
 //!
 //! Invariants:
 //! - `durable` never passes a batch that is not on stable media.
@@ -72,8 +73,6 @@ pub const LOG_TOKEN_BIT: u64 = 1 << 63;
 
 /// Regions, segments and batches are multiples of this many bytes, whatever the page size.
 const UNIT_BYTES: u64 = PAGE_BYTES_MAX as u64;
-/// Longest way from one sentinel to the next: a few milliseconds.
-const SENTINEL_STRIDE_BYTES_MAX: u64 = 256 << 10;
 /// Most batches in flight per device.
 pub const DEPTH_MAX: u8 = 16;
 /// Least number of segments of a region, besides one for each batch in flight.
@@ -129,8 +128,14 @@ pub enum LogMode {
     Full,
     /// Single pages without records, *sentinels*, at a distance from one another (thesis 6.2.5, low
     /// power): as [`LogMode::Full`], but the drive writes a small part of its rate, and a lone
-    /// record waits longer.
+    /// record waits longer. Its place is predicted as in [`LogMode::Predict`]; sentinels keep the
+    /// prediction exact.
     Sentinel,
+    /// Nothing, but a lone record is written where the head of the drive is about to be, not right
+    /// behind the one before (Trail: BOSC, section 4.1). The log measures how the drive moves with
+    /// batches without records, for about a second after the open; on a device where that is not
+    /// possible it is as [`LogMode::Idle`]. Space of the ring is used as by [`LogMode::Full`].
+    Predict,
 }
 
 impl LogMode {
@@ -141,7 +146,37 @@ impl LogMode {
             Self::Idle => "idle",
             Self::Full => "full",
             Self::Sentinel => "sentinel",
+            Self::Predict => "predict",
         }
+    }
+
+    /// Whether batches may begin behind the cursor, where the head is expected.
+    fn skips(self) -> bool {
+        match self {
+            Self::Sentinel | Self::Predict => true,
+            Self::Idle | Self::Full => false,
+        }
+    }
+}
+
+/// How the surface of a drive moves under its head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Motion {
+    /// Time of a turn, in nanoseconds; above 0.
+    pub turn_ns: u64,
+    /// Bytes that pass in a turn: those of a track; above 0.
+    pub turn_bytes: u64,
+}
+
+impl Motion {
+    /// Bytes that pass in this time.
+    fn bytes_in(&self, ns: u64) -> u64 {
+        (u128::from(ns) * u128::from(self.turn_bytes) / u128::from(self.turn_ns)) as u64
+    }
+
+    /// Time in which these bytes pass, in nanoseconds.
+    fn ns_for(&self, bytes: u64) -> u64 {
+        (u128::from(bytes) * u128::from(self.turn_ns) / u128::from(self.turn_bytes)) as u64
     }
 }
 
@@ -171,6 +206,9 @@ pub struct LogConfig {
     pub page_bytes: u32,
     /// What the log writes while there are no records, once [`Log::start_train`] was called.
     pub mode: LogMode,
+    /// How all devices move, where that is known; if not, it is measured. It only matters with
+    /// [`LogMode::Sentinel`] and [`LogMode::Predict`].
+    pub motion: Option<Motion>,
     /// How much of the log recovery keeps in memory so that its next passes need not read it again,
     /// in bytes, besides 2 MiB for each device. May be 0.
     pub kept_bytes: usize,
@@ -191,6 +229,7 @@ impl LogConfig {
             segment_bytes,
             page_bytes: PAGE_BYTES_MAX,
             mode: LogMode::Idle,
+            motion: None,
             kept_bytes: 8 << 20,
         }
     }
@@ -241,14 +280,6 @@ impl LogConfig {
             }
         }
         Ok(())
-    }
-
-    /// The stride with which a train begins.
-    fn stride_bytes_max(&self) -> u64 {
-        match self.mode {
-            LogMode::Sentinel => u64::from(self.segment_bytes).min(SENTINEL_STRIDE_BYTES_MAX),
-            LogMode::Idle | LogMode::Full => u64::from(self.batch_bytes),
-        }
     }
 
     /// Least number of segments of a region.

@@ -243,7 +243,7 @@ impl LogReader {
     }
 
     fn resume(&self, config: LogConfig) -> Log {
-        let Tip { number, last_seq, link, cursors } = self.found.end;
+        let Tip { number, last_seq, link, cursors, .. } = self.found.end;
         let mut log = Log::new(config, number, link, last_seq);
         for (device, last_seqs) in self.found.last_seqs.iter().enumerate() {
             let lap_start = self.media.lap_start(device);

@@ -3,14 +3,16 @@
 //! **The chain.** (epoch, number) names at most one batch ever written: a run numbers its batches
 //! once, and epochs never repeat. A batch names the one before it by place and epoch, so all
 //! batches ever written form a tree under the empty log. A batch also carries the cursors of all
-//! devices, so the places where its successor can be, at most two per device, follow from it alone:
-//! at the cursor, or at the start of the next segment. Recovery walks from the beginning, see
-//! below, to successors that are whole, until there is none: the *tip*.
+//! devices, so the places where its successor can be follow from it alone: at the cursor, at the
+//! start of the next segment, or, if the batch says that its run skips, at one of the next pages
+//! behind the cursor in the same segment. Recovery walks from the beginning, see below, to
+//! successors that are whole, until there is none: the *tip*.
 //!
 //! **Why stale batches never reappear.** When a run takes over at a tip, the tip has no whole
 //! successor. A successor whose header reached the device but whose records did not is wiped then
 //! ([`LogReader::to_log`](super::LogReader::to_log)), before anything is written, so later writes
-//! cannot complete it by accident: no run writes a header of an older epoch again. Hence a
+//! cannot complete it by accident: no run writes a header of an older epoch again. (A run's first
+//! batch is at a cursor, so that what was torn behind one cannot be missed.) Hence a
 //! successor of that tip that is whole later was written by a later run, and a batch of the cut-off
 //! tail descends from one that never becomes whole. By induction every recovery finds a
 //! continuation of what the previous one found, after any number of crashes, and whatever batches

@@ -123,6 +123,11 @@ impl Ring {
         if bytes <= self.rest() {
             return Some(self.cursor);
         }
+        self.next_segment()
+    }
+
+    /// The start of the next segment, if a batch may go there.
+    pub(super) fn next_segment(&self) -> Option<u64> {
         let next = (self.cursor + self.rest()) % self.bytes();
         (self.free > 0 && self.may_enter(next)).then_some(next)
     }

@@ -5,6 +5,8 @@
 //! batch without records is dispatched while one of them waits.
 
 mod growth;
+mod head;
+mod least;
 mod room;
 mod stride;
 mod train;
@@ -13,11 +15,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::head::{Ended, Head};
 pub use self::room::LogRoom;
 use self::room::reserve_of;
 use self::stride::Stride;
 use super::assembly::{Assembly, Pool};
-use super::format::{self, BatchHeader, DEVICES_MAX, NO_DEVICE, RECORD_HEADER_BYTES};
+use super::format::{
+    self, BatchHeader, DEVICES_MAX, NO_DEVICE, RECORD_HEADER_BYTES, SKIP_BYTES_MAX,
+};
 use super::ring::Ring;
 use super::{
     AppendError, LOG_TOKEN_BIT, LogConfig, LogFailure, LogRegion, Quota, Seq, StreamId, UNIT_BYTES,
@@ -46,11 +51,8 @@ struct Flight {
 #[derive(Clone, Copy, Debug)]
 struct Written {
     device: u16,
-    /// How far the next batch begins behind its beginning, in bytes.
-    stride: u64,
     has_records: bool,
-    /// When it was dispatched.
-    began_us: u64,
+    ended: Ended,
 }
 
 /// The place of the youngest batch, to which the next one points back.
@@ -102,6 +104,8 @@ pub struct Log {
     ended: Vec<Written>,
     /// Per device: how long the batches of its train are.
     strides: Vec<Stride>,
+    /// Per device: where its head will be.
+    heads: Vec<Head>,
     metrics: Arc<Metrics>,
 }
 
@@ -139,7 +143,8 @@ impl Log {
         let ring = |region: &LogRegion| Ring::new(*region, segment_bytes, page_bytes);
         let rings: Vec<_> = config.regions.iter().map(ring).collect();
         let places_max = rings.len() * usize::from(config.depth);
-        let stride = Stride::new(config.stride_bytes_max(), UNIT_BYTES);
+        let stride = Stride::new(u64::from(config.batch_bytes), UNIT_BYTES);
+        let head = Head::new(page_bytes, skip_max(segment_bytes, page_bytes) / 2, config.motion);
         Self {
             seed: format::record_seed(&config.store, config.epoch),
             streams: BTreeMap::new(),
@@ -163,6 +168,7 @@ impl Log {
             proven: vec![false; rings.len()],
             ended: Vec::new(),
             strides: vec![stride; rings.len()],
+            heads: vec![head; rings.len()],
             metrics: Arc::default(),
             rings,
             config,
@@ -293,7 +299,9 @@ impl Log {
         self.check_space(queued + bytes, waiting + 1, quota)?;
         self.seal();
         let buffer = self.pool.take(bytes as usize);
-        self.open = Some(Assembly::new(buffer, self.config.page_bytes, self.last.next(), now_us));
+        let mut open = Assembly::new(buffer, self.config.page_bytes, self.last.next(), now_us);
+        open.limit_to(self.batch_bytes_now().max(bytes));
+        self.open = Some(open);
         Ok(())
     }
 
@@ -333,13 +341,17 @@ impl Log {
     /// media; its deadline is immediate if a caller waits, else the time at which the batch would
     /// be written anyway.
     pub fn dispatch(&mut self, now_us: u64, requests: &mut Vec<Request>) {
-        for ended in self.ended.drain(..) {
-            if ended.has_records {
+        for Written { device, has_records, ended } in self.ended.drain(..) {
+            if has_records {
                 let took = Duration::from_micros(now_us.saturating_sub(ended.began_us));
                 self.metrics.log_write_seconds.record(took);
             }
-            if self.has_train {
-                self.strides[usize::from(ended.device)].ended(ended.stride, now_us);
+            if self.has_train && self.config.mode.skips() {
+                let came_true = self.heads[usize::from(device)].ended(&ended, now_us);
+                self.metrics.log_predictions_total.add(u64::from(came_true.is_some()));
+                self.metrics.log_predictions_failed_total.add(u64::from(came_true == Some(false)));
+            } else if self.has_train {
+                self.strides[usize::from(device)].ended(ended.bytes, now_us);
             }
         }
         if self.train_runs() {
@@ -388,14 +400,21 @@ impl Log {
     /// The free pipeline place for a batch of `bytes`, optionally only of an idle device, and its
     /// place on that device.
     fn vacancy(&self, bytes: u64, only_idle: bool) -> Option<(usize, u64)> {
+        self.vacancy_of(bytes, |device| !(only_idle && self.is_writing(device)))
+    }
+
+    fn is_writing(&self, device: u16) -> bool {
+        self.flights.iter().any(|flight| flight.what.device == device && !flight.done)
+    }
+
+    /// The same of a device that suits.
+    fn vacancy_of(&self, bytes: u64, suits: impl Fn(u16) -> bool) -> Option<(usize, u64)> {
         if self.failed || self.flights.len() >= 8 * self.places_max() {
             return None;
         }
-        let is_writing =
-            |device| self.flights.iter().any(|flight| flight.what.device == device && !flight.done);
         let place = |device: &u16| {
-            let suits = !(only_idle && is_writing(*device));
-            let place = suits.then(|| self.rings[usize::from(*device)].place(bytes)).flatten()?;
+            let ring = suits(*device).then(|| &self.rings[usize::from(*device)]);
+            let place = ring?.place(bytes)?;
             self.is_within_reach(*device, place).then_some(place)
         };
         self.places.iter().enumerate().find_map(|(at, device)| Some((at, place(device)?)))
@@ -406,7 +425,8 @@ impl Log {
     }
 
     /// Binds a batch to its number, to the device of the free place at `position`, and to `place`
-    /// there. `bytes` are written, which may be more than it has.
+    /// there, or behind that if nothing else waits and the head is expected there. `bytes` are
+    /// written, which may be more than it has.
     fn launch(
         &mut self,
         mut batch: Assembly,
@@ -418,9 +438,9 @@ impl Log {
         let device = self.places.remove(position).expect("found at this position");
         let (last_seq, has_records) = (batch.last_seq(), batch.records > 0);
         let number = self.durable_batch + self.flights.len() as u64 + 1;
-        let gap = self.gap_after(device, place, bytes);
+        let (place, expected_us) = self.place_ahead(device, place, bytes, has_records, now_us);
         let ring = &mut self.rings[usize::from(device)];
-        ring.take(place, bytes + gap, batch.needed_for());
+        ring.take(place, bytes, batch.needed_for());
         let (target, offset) = (ring.region.device, ring.region.offset + place);
         let wait_us = if batch.urgent { 0 } else { self.due_us(&batch).saturating_sub(now_us) };
         let mut cursors = [0; DEVICES_MAX];
@@ -430,6 +450,7 @@ impl Log {
         let page = self.rings[usize::from(device)].page_of(place);
         let header = BatchHeader {
             device,
+            skips: self.config.mode.skips(),
             store: self.config.store,
             epoch: self.config.epoch,
             number,
@@ -450,7 +471,8 @@ impl Log {
         batch.count(bytes, &self.metrics);
         self.previous = Link { device, page, epoch: self.config.epoch };
         self.dispatched = last_seq;
-        let what = Written { device, stride: bytes + gap, has_records, began_us: now_us };
+        let ended = Ended { place, bytes, began_us: now_us, expected_us };
+        let what = Written { device, has_records, ended };
         self.flights.push_back(Flight { offset, last_seq, what, done: false });
         // A device writes the visible part of a buffer.
         batch.buffer.shorten(bytes as usize);
@@ -602,4 +624,9 @@ impl Log {
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
+}
+
+/// Furthest that a batch of a page can be behind a cursor, in bytes.
+fn skip_max(segment_bytes: u64, page_bytes: u64) -> u64 {
+    (segment_bytes - page_bytes).min(SKIP_BYTES_MAX - page_bytes)
 }

@@ -116,6 +116,12 @@ catalogue! {
     /// Distance from a log batch without records to the next, on the device where it is longest; 0
     /// without a train.
     log_train_stride_bytes: Gauge,
+    /// Log batches put where the head of their drive was expected: see `LogMode`.
+    log_predictions_total: Counter,
+    /// Those of them that took a turn longer than expected.
+    log_predictions_failed_total: Counter,
+    /// Log devices on which the place of the head is known.
+    log_known_heads: Gauge,
     /// Times that the log refused a record, of updates or of the store itself.
     log_refusals_total: Family<LogRefusal, Counter>,
     /// Times that a log ring was extended.

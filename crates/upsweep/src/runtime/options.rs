@@ -56,10 +56,9 @@ pub struct OpenOptions {
     /// Batches in flight per log device (1 to 16; paper: 2). A new log is short and has room for 6;
     /// after it has grown, the next open allows more.
     pub log_depth: u8,
-    /// What the log writes while there are no records. [`LogMode::Full`] and
-    /// [`LogMode::Sentinel`] are for rotating drives that hold the log alone, and are refused if
-    /// one of them holds data too. Default:
-    /// [`LogMode::Idle`].
+    /// What the log writes while there are no records, and where it puts a lone one. All modes but
+    /// the default, [`LogMode::Idle`], are for rotating drives that hold the log alone, and are
+    /// refused if one of them holds data too.
     pub log_mode: LogMode,
     /// The source of the time of day: the system, unless a test sets another clock.
     pub wall_clock: WallClock,

@@ -96,6 +96,7 @@ impl Core {
             (&metrics.log_capacity_bytes, self.log().capacity_bytes() as f64),
             (&metrics.log_capacity_limit_bytes, self.log_bytes_max() as f64),
             (&metrics.log_train_stride_bytes, self.log().train_stride_bytes() as f64),
+            (&metrics.log_known_heads, self.log().known_heads() as f64),
             (&metrics.log_last_sequence, self.last().get() as f64),
             (&metrics.log_durable_sequence, self.durable().get() as f64),
             (&metrics.sweep_progress_ratio, self.sweep_progress().unwrap_or(0.0)),

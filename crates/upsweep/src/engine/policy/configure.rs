@@ -4,7 +4,7 @@ use super::growth::{GRANULE_BYTES, KEPT_BYTES_MIN, STEP_BYTES_MIN, WINDOW_US};
 use super::spill::{SPILL_FILL_PERCENT, SPILL_SEGMENT_BYTES};
 use crate::engine::config::{Config, FANOUT_MIN, FileSpace, Spilling};
 use crate::error::{Error, RequestError};
-use crate::log::{DEPTH_MAX, LogMode, LogRegion, SPARE_SEGMENTS};
+use crate::log::{DEPTH_MAX, LogMode, LogRegion, Motion, SPARE_SEGMENTS};
 use crate::placement::UNIT_BYTES;
 
 /// Memory budget if none is given: 256 MiB.
@@ -118,6 +118,8 @@ pub struct Options {
     pub log_depth: u8,
     /// What the log writes while there are no records.
     pub log_mode: LogMode,
+    /// How the log devices move, if that need not be measured.
+    pub log_motion: Option<Motion>,
     /// When updates are spilled to the data devices.
     pub spilling: Spilling,
     /// How full queue memory has to be before updates are spilled for it, and the fill at which
@@ -134,6 +136,7 @@ impl Default for Options {
             run_density_percent_min: RUN_DENSITY_PERCENT,
             log_depth: LOG_DEPTH,
             log_mode: LogMode::Idle,
+            log_motion: None,
             spilling: Spilling::WhenItPays,
             spill_fill_percent: SPILL_FILL_PERCENT,
         }
@@ -156,6 +159,7 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
         log_depth: log_depth(shape, options.log_depth),
         log_delay_us_max: LOG_DELAY_US_MAX,
         log_mode: options.log_mode,
+        log_motion: options.log_motion,
         block_bytes: shape.block_bytes,
         directory_percent: Scale::part(u64::from(DIRECTORY_PERCENT), scale.directory) as u32,
         memory_bytes,

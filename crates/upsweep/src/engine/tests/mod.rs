@@ -56,6 +56,7 @@ fn config() -> Config {
         log_depth: 2,
         log_delay_us_max: 200,
         log_mode: LogMode::Idle,
+        log_motion: None,
         block_bytes: 4096,
         directory_percent: 20,
         memory_bytes: 2 << 20,

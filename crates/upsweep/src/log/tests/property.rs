@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::world::{World, config};
-use crate::log::{AppendError, LogConfig, LogMode, Quota, Seq, Urgency};
+use crate::log::{AppendError, LogConfig, LogMode, Motion, Quota, Seq, Urgency};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -59,14 +59,20 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 fn configs() -> impl Strategy<Value = LogConfig> {
     let page_bytes = prop_oneof![Just(512), Just(1024), Just(4096)];
-    let mode = prop_oneof![Just(LogMode::Idle), Just(LogMode::Full)];
+    let modes = [LogMode::Idle, LogMode::Full, LogMode::Sentinel, LogMode::Predict];
+    let mode = prop::sample::select(modes.to_vec());
+    // Short turns: the head may be anywhere after each wait. Tracks from a page to a segment.
+    let motion = (1..400_000u64, 1..40_000u64);
+    let motion = motion.prop_map(|(turn_ns, turn_bytes)| Some(Motion { turn_ns, turn_bytes }));
     let kept_bytes = prop_oneof![Just(0), 0..100_000usize, Just(usize::MAX)];
-    (1..4u16, 4..9u64, 2..9u32, 1..4u8, 1..3u32, page_bytes, mode, kept_bytes).prop_map(
-        |(devices, segments, pages, depth, batch, page_bytes, mode, kept_bytes)| {
+    let drives = (mode, motion);
+    (1..4u16, 4..9u64, 2..9u32, 1..4u8, 1..3u32, page_bytes, drives, kept_bytes).prop_map(
+        |(devices, segments, pages, depth, batch, page_bytes, (mode, motion), kept_bytes)| {
             let mut config = config(devices, segments.max(u64::from(depth) + 2), pages, batch);
             config.depth = depth;
             config.page_bytes = page_bytes;
             config.mode = mode;
+            config.motion = motion;
             config.kept_bytes = kept_bytes;
             config
         },

@@ -3,7 +3,7 @@
 use super::world::{World, config};
 use crate::device::{Operation, Request};
 use crate::log::format::BatchHeader;
-use crate::log::{LogConfig, LogMode, Seq};
+use crate::log::{LogConfig, LogMode, Motion, Seq};
 
 fn full(config: LogConfig) -> World {
     World::new(LogConfig { mode: LogMode::Full, ..config })
@@ -206,40 +206,132 @@ fn a_batch_beyond_a_lost_dummy_never_comes_back() {
     world.reopen(Seq::new(2));
 }
 
+/// A page passes in 10 us, and a turn has 800 of them.
+const MOTION: Motion = Motion { turn_ns: 8_000_000, turn_bytes: 800 * 4096 };
+
+fn predicting(mode: LogMode, config: LogConfig) -> World {
+    World::new(LogConfig { mode, motion: Some(MOTION), ..config })
+}
+
 #[test]
-fn sentinels_are_single_pages_at_a_distance_and_records_take_their_places() {
-    let mut world = World::new(LogConfig { mode: LogMode::Sentinel, ..config(1, 16, 256, 2) });
+fn sentinels_and_records_go_where_the_head_is_expected() {
+    let mut world = predicting(LogMode::Sentinel, config(1, 16, 1000, 2));
     world.log.start_train();
     world.dispatch();
     assert_eq!(in_flight(&world), [(0, 4096, 0)]);
     world.put(64, 1).expect("room");
+    world.now_us += 100;
     world.complete(0);
     world.dispatch();
-    assert_eq!(in_flight(&world), [(64, 4096, 1)], "the stride is 256 KiB at first");
+    // The look-ahead is half a turn at first.
+    assert_eq!(in_flight(&world), [(401, 4096, 1)]);
+    world.now_us += 4010;
     world.complete(0);
     world.dispatch();
-    assert_eq!(in_flight(&world), [(128, 4096, 0)]);
+    assert_eq!(in_flight(&world), [(802, 4096, 0)]);
     world.dispatch();
     assert_eq!(in_flight(&world).len(), 1, "one at a time");
+    world.now_us += 1000;
     world.put(4096, 1).expect("room");
     world.dispatch();
-    assert_eq!(
-        in_flight(&world),
-        [(128, 4096, 0), (192, 8192, 1)],
-        "a record does not wait for it"
-    );
+    let both = [(802, 4096, 0), (902, 8192, 1)];
+    assert_eq!(in_flight(&world), both, "behind it, by the time that has passed");
     world.complete(0);
     world.complete(0);
+    let metrics = world.log.metrics();
+    assert_eq!(metrics.log_predictions_total.get(), 1);
     world.log.stop_train();
     world.drain();
     world.reopen(Seq::FIRST);
 }
 
-/// What an earlier lap left between two sentinels may claim the pages up to the second one and
-/// beyond.
 #[test]
-fn what_is_found_between_sentinels_does_not_hide_what_follows() {
-    let mut world = World::new(LogConfig { mode: LogMode::Sentinel, ..config(1, 8, 256, 2) });
+fn without_sentinels_a_lone_record_goes_where_the_head_is_expected() {
+    let mut world = predicting(LogMode::Predict, config(2, 16, 1000, 2));
+    world.log.start_train();
+    for number in 0..40 {
+        world.put(64, number).expect("room");
+        world.drain();
+        world.now_us += 12_345;
+    }
+    let metrics = world.log.metrics();
+    assert_eq!(metrics.log_dummy_batches_total.get(), 0);
+    assert!(metrics.log_predictions_total.get() > 30);
+    assert_eq!(world.log.known_heads(), 2);
+    assert!(world.log.used_bytes() > 40 * 4096 * 10, "{}", world.log.used_bytes());
+    world.reopen(Seq::FIRST);
+    assert_eq!(world.model.len(), 40);
+    world.release(Seq::new(31));
+    world.reopen(Seq::new(31));
+}
+
+#[test]
+fn a_record_that_others_follow_goes_right_behind_the_one_before() {
+    let mut world = predicting(LogMode::Predict, config(1, 16, 1000, 1));
+    world.log.start_train();
+    world.put(64, 1).expect("room");
+    world.drain();
+    world.now_us += 1000;
+    for _ in 0..3 {
+        world.put(3000, 2).expect("room");
+    }
+    world.dispatch();
+    assert_eq!(in_flight(&world), [(1, 4096, 1), (2, 4096, 1)]);
+    world.drain();
+    world.reopen(Seq::FIRST);
+}
+
+/// A batch that was torn behind a cursor is gone before the next run writes anything.
+#[test]
+fn what_was_torn_behind_a_cursor_never_comes_back() {
+    let mut world = predicting(LogMode::Predict, config(1, 16, 1000, 2));
+    world.log.start_train();
+    world.put(64, 1).expect("room");
+    world.drain();
+    world.now_us += 1000;
+    world.put(4096, 2).expect("room");
+    world.dispatch();
+    assert_eq!(in_flight(&world), [(501, 8192, 1)]);
+    let torn = world.flights.remove(0);
+    world.bank.tear(&torn, |sector| sector < 8);
+    world.reopen(Seq::FIRST);
+    assert_eq!(world.model.len(), 1);
+    // The rest arrives late, which changes nothing any more.
+    world.bank.tear(&torn, |sector| sector >= 8);
+    world.reopen(Seq::FIRST);
+    assert_eq!(world.model.len(), 1);
+    world.put(64, 3).expect("room");
+    world.dispatch();
+    assert_eq!(in_flight(&world), [(1, 4096, 1)], "the first batch of a run is at the cursor");
+    world.drain();
+    world.reopen(Seq::FIRST);
+    assert_eq!(world.model.len(), 2);
+}
+
+#[test]
+fn a_log_of_which_half_is_used_predicts_nothing() {
+    let mut world = predicting(LogMode::Predict, config(1, 16, 1000, 2));
+    world.log.start_train();
+    let mut pages = Vec::new();
+    for _ in 0..100 {
+        world.put(64, 1).expect("room");
+        world.now_us += 1234;
+        world.dispatch();
+        pages.push(in_flight(&world)[0].0);
+        world.drain();
+    }
+    let behind = pages.windows(2).filter(|two| two[1] == two[0] + 1).count();
+    assert!((50..90).contains(&behind), "{pages:?}");
+    assert!((7000..8000).contains(&pages[99]), "{pages:?}");
+    world.reopen(Seq::FIRST);
+}
+
+/// What an earlier lap left in between may claim the pages up to the next batch and beyond.
+#[test]
+fn what_is_found_in_between_does_not_hide_what_follows() {
+    let mut world = predicting(LogMode::Sentinel, config(1, 8, 256, 2));
+    world.config.motion = Some(Motion { turn_bytes: 80 * 4096, ..MOTION });
+    world.reopen(Seq::FIRST);
     // Each segment begins with a batch of one page, and one of a hundred pages behind it.
     for _ in 0..16 {
         for bytes in [64, 100 * 4096 - 200] {
@@ -249,15 +341,18 @@ fn what_is_found_between_sentinels_does_not_hide_what_follows() {
         world.release(world.log.durable());
     }
     world.log.start_train();
-    world.dispatch();
-    assert_eq!(in_flight(&world), [(1993, 4096, 0)], "in the rest of the last segment");
-    world.complete(0);
-    world.dispatch();
-    assert_eq!(in_flight(&world), [(0, 4096, 0)]);
+    // In the rest of the last segment, then from its beginning on.
+    while in_flight(&world).is_empty() || in_flight(&world)[0].0 > 64 {
+        world.flights.is_empty().then(|| world.dispatch());
+        world.complete(0);
+        world.dispatch();
+    }
     world.put(64, 2).expect("room");
     world.complete(0);
+    world.now_us += 5000;
     world.dispatch();
-    assert_eq!(in_flight(&world), [(64, 4096, 1)]);
+    let page = in_flight(&world)[0].0;
+    assert!((2..256).contains(&page), "{page}");
     world.complete(0);
     world.log.stop_train();
     world.put(64, 3).expect("room");
@@ -288,4 +383,27 @@ fn dummies_become_as_short_as_the_drive_and_the_host_allow() {
     world.log.stop_train();
     world.dispatch();
     assert_eq!(world.log.train_stride_bytes(), 0);
+}
+
+#[test]
+fn a_batch_of_many_records_is_no_longer_than_the_train_allows() {
+    let mut world = full(config(1, 64, 64, 32));
+    world.log.start_train();
+    let mut written = 0;
+    for step in 0..4000 {
+        while world.put(1000, 1).is_ok() {}
+        world.dispatch();
+        let Operation::Write { buffer, .. } = &world.flights[0].operation else {
+            panic!("a write")
+        };
+        let pages = buffer.len() as u64 / 4096;
+        written = if step < 3900 { 0 } else { pages.max(written) };
+        world.now_us += if pages * 40 < 250 { 8000 } else { pages * 40 };
+        world.complete(0);
+        world.release(world.log.durable().next());
+    }
+    assert_eq!((written, world.log.train_stride_bytes()), (7, 7 * 4096));
+    world.log.stop_train();
+    world.drain();
+    world.reopen(world.released);
 }

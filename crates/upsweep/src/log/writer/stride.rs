@@ -1,22 +1,17 @@
-//! The stride of a train on one device: how far apart its batches begin, which is how long they are
-//! in [`LogMode::Full`](crate::log::LogMode::Full).
+//! The stride of a train on one device: how long its batches are, in
+//! [`LogMode::Full`](crate::log::LogMode::Full).
 //!
 //! A record waits for the batch that is being written when it arrives, so these should be short.
 //! But the next write has to be at the drive before the last one ends: otherwise its place has
 //! passed the head, and it takes a turn more (a *miss*). So the best length is the smallest of
 //! which the transfer is not shorter than the time from a completion to the next submission (thesis
 //! 6.2.2). Both depend on the drive, on the host, and on where the head is, so the length is found
-//! by trying: it shrinks by a fifth after each round without misses, and grows by a quarter after
-//! one with several. A length that had misses is tried again after a while, because the drive
-//! transfers more slowly further inside.
+//! by trying: see `least.rs`. Two misses in 128 batches cost as much as batches that are longer by
+//! a third, if a turn takes 25 times as long as a batch. Further inside, where the drive transfers
+//! more slowly, a shorter one may do.
 
-/// Batches of a round.
-const ROUND: u32 = 128;
-/// Misses after which a round ends: 1.6 % of its batches, which cost as much as a batch that is
-/// longer by a third, if a turn takes 25 times as long as a batch.
-const MISSES: u32 = 2;
-/// Rounds until a length that had misses is tried again.
-const RETRY_ROUNDS: u32 = 512;
+use super::least::{Least, ROUND};
+
 /// What a write that is a miss takes more than others, in microseconds: not quite a turn of the
 /// fastest drives (15,000 rpm), which is more than a drive needs to go on in its next cylinder.
 const LATE_US: u64 = 3500;
@@ -24,43 +19,25 @@ const LATE_US: u64 = 3500;
 /// Finds the length, from the times between completions.
 #[derive(Clone, Debug)]
 pub(super) struct Stride {
-    bytes: u64,
-    bytes_max: u64,
+    length: Least,
     unit_bytes: u64,
-    /// A length that had misses, and the rounds since.
-    missed: Option<(u64, u32)>,
     /// Time to write a unit, in nanoseconds: about the mean of the last round without misses.
     unit_ns: Option<u64>,
     last_end_us: Option<u64>,
-    /// Batches of this round, the time that they took, and the misses among them.
-    batches: u32,
+    /// The time that the batches of this round took.
     us: u64,
-    misses: u32,
 }
 
 impl Stride {
     /// Begins with the largest length; each is a multiple of the unit.
     pub(super) fn new(bytes_max: u64, unit_bytes: u64) -> Self {
-        Self {
-            bytes: bytes_max,
-            bytes_max,
-            unit_bytes,
-            missed: None,
-            unit_ns: None,
-            last_end_us: None,
-            batches: 0,
-            us: 0,
-            misses: 0,
-        }
+        let length = Least::new(bytes_max, unit_bytes);
+        Self { length, unit_bytes, unit_ns: None, last_end_us: None, us: 0 }
     }
 
     /// The length in bytes.
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn units(&self) -> u64 {
-        self.bytes / self.unit_bytes
+        self.length.value()
     }
 
     /// The device was idle: the time until the next completion says nothing.
@@ -72,52 +49,27 @@ impl Stride {
     pub(super) fn ended(&mut self, bytes: u64, now_us: u64) {
         let Some(last_us) = self.last_end_us.replace(now_us) else { return };
         // The others were dispatched before the length changed, or have many records.
-        if bytes != self.bytes {
+        if bytes != self.bytes() {
             return;
         }
-        let took_us = now_us.saturating_sub(last_us);
-        let is_late = |unit_ns| took_us > self.units() * unit_ns / 1000 + LATE_US;
-        let is_miss = self.unit_ns.is_some_and(is_late);
-        self.batches += 1;
+        let (units, took_us) = (bytes / self.unit_bytes, now_us.saturating_sub(last_us));
+        let is_late = |unit_ns| took_us > units * unit_ns / 1000 + LATE_US;
         self.us += took_us;
-        self.misses += u32::from(is_miss);
-        if self.misses == MISSES {
-            self.missed = Some((bytes, 0));
-            self.change_to(bytes * 5 / 4);
-        } else if self.batches == ROUND {
-            if self.misses == 0 {
-                // It changes slowly. If each write is late, it must not seem to rise as fast as the
-                // length falls.
-                let measured = self.us * 1000 / (self.units() * u64::from(ROUND));
-                let most = self.unit_ns.map_or(u64::MAX, |before| before + before / 16);
-                self.unit_ns = Some(measured.min(most));
-            }
-            self.try_shorter();
+        let Some(misses) = self.length.tried(self.unit_ns.is_some_and(is_late)) else { return };
+        let us = std::mem::take(&mut self.us);
+        if misses == 0 {
+            // It changes slowly. If each write is late, it must not seem to rise as fast as the
+            // length falls.
+            let measured = us * 1000 / (units * u64::from(ROUND));
+            let most = self.unit_ns.map_or(u64::MAX, |before| before + before / 16);
+            self.unit_ns = Some(measured.min(most));
         }
-    }
-
-    fn try_shorter(&mut self) {
-        self.missed = self.missed.filter(|(_, rounds)| *rounds < RETRY_ROUNDS);
-        let shorter = self.bytes * 4 / 5 / self.unit_bytes * self.unit_bytes;
-        match &mut self.missed {
-            Some((missed, rounds)) if shorter <= *missed => {
-                *rounds += 1;
-                self.change_to(self.bytes);
-            }
-            _ => self.change_to(shorter),
-        }
-    }
-
-    /// Begins a round with about this length.
-    fn change_to(&mut self, bytes: u64) {
-        let bytes = bytes.next_multiple_of(self.unit_bytes);
-        self.bytes = bytes.clamp(self.unit_bytes, self.bytes_max);
-        (self.batches, self.us, self.misses) = (0, 0, 0);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::least::RETRY_ROUNDS;
     use super::*;
 
     const UNIT: u64 = 4096;
@@ -172,7 +124,7 @@ mod tests {
             stride.pause();
             stride.ended(before, 1_000_000 * (pause + 1));
         }
-        assert_eq!((stride.bytes(), stride.batches), (before, 0));
+        assert_eq!((stride.bytes(), stride.us), (before, 0));
     }
 
     #[test]

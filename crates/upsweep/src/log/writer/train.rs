@@ -7,10 +7,11 @@
 //! finds for its device. So a drive never runs out of writes, and each of them takes as long as the
 //! next one needs to arrive.
 //!
-//! In [`LogMode::Sentinel`] a dummy is a single page, one of them is on its way at a time, and the
-//! next batch begins a stride further on. Thesis 6.2.5 puts a record right behind the sentinel that
-//! is on its way. Here the place of a batch follows from the one before, so the record goes a
-//! stride behind it.
+//! In [`LogMode::Sentinel`] a dummy is a single page, and one of them is on its way at a time. It
+//! goes where the head is expected (`head.rs`), so its completion says where the head is, and it is
+//! a look-ahead away from the one before. Records go where the head is expected, too: behind the
+//! sentinel that is on its way if there is time enough, else further on. In [`LogMode::Predict`]
+//! there are such batches only while the motion of a drive is measured.
 //!
 //! Invariants:
 //! - A dummy is dispatched only while no record waits. So it takes nothing that was promised to a
@@ -21,9 +22,11 @@
 //!   the record after the next one is durable: there is room for both of these, whatever the train
 //!   has taken. Without records it stops after about half a lap, and it goes on once the log was
 //!   released.
+//! - Batches skip under the same condition, and only if no others wait, whose space was promised.
 //! - Dummies are no records: they wake nobody, have no sequence, and nothing waits for their end.
 
-use super::{Assembly, Log, Stride, reserve_of};
+use super::head::Head;
+use super::{Assembly, Log, SKIP_BYTES_MAX, Stride, reserve_of};
 use crate::device::Request;
 use crate::log::LogMode;
 
@@ -42,8 +45,27 @@ impl Log {
     /// longest; 0 if there is no train.
     #[must_use]
     pub fn train_stride_bytes(&self) -> u64 {
-        let longest = self.strides.iter().map(Stride::bytes).max();
+        let longest = match self.config.mode {
+            LogMode::Idle | LogMode::Predict => None,
+            LogMode::Full => self.strides.iter().map(Stride::bytes).max(),
+            LogMode::Sentinel => self.heads.iter().map(Head::ahead_bytes).max(),
+        };
         longest.filter(|_| self.has_train).unwrap_or(0)
+    }
+
+    /// Devices on which the place of the head is known, so that batches go there.
+    #[must_use]
+    pub fn known_heads(&self) -> usize {
+        let known = self.heads.iter().filter(|head| head.is_known()).count();
+        if self.has_train && self.config.mode.skips() { known } else { 0 }
+    }
+
+    /// Capacity of the next batch: with a train no more than a stride, which is as fast, and what
+    /// is in it is durable sooner (thesis 6.2.2).
+    pub(super) fn batch_bytes_now(&self) -> u64 {
+        let stride = self.strides.iter().map(Stride::bytes).max();
+        let is_limited = self.has_train && self.config.mode == LogMode::Full;
+        stride.filter(|_| is_limited).unwrap_or(u64::from(self.config.batch_bytes))
     }
 
     /// Whether the train runs: a dummy is dispatched when nothing else is.
@@ -62,7 +84,7 @@ impl Log {
         match self.config.mode {
             LogMode::Idle => {}
             LogMode::Full => self.fill_places(now_us, requests),
-            LogMode::Sentinel => self.send_sentinels(now_us, requests),
+            LogMode::Sentinel | LogMode::Predict => self.send_pages(now_us, requests),
         }
     }
 
@@ -84,11 +106,18 @@ impl Log {
         }
     }
 
-    fn send_sentinels(&mut self, now_us: u64, requests: &mut Vec<Request>) {
+    /// Sends a sentinel, or a page of a measurement, to each idle device that wants one.
+    fn send_pages(&mut self, now_us: u64, requests: &mut Vec<Request>) {
         let bytes = u64::from(self.config.page_bytes);
+        let is_wanted = |log: &Self, device: u16| {
+            let head = &log.heads[usize::from(device)];
+            let is_sentinel = log.config.mode == LogMode::Sentinel && head.is_known();
+            (is_sentinel || head.gap().is_some()) && !log.is_writing(device)
+        };
         while self.has_no_waiting()
             && self.has_room_for_train()
-            && let Some((position, place)) = self.vacancy(bytes, true)
+            && let Some((position, place)) =
+                self.vacancy_of(bytes, |device| is_wanted(self, device))
         {
             let batch = self.dummy(now_us);
             requests.push(self.launch(batch, position, place, bytes, now_us));
@@ -104,17 +133,42 @@ impl Log {
         self.sealed.is_empty() && self.open.is_none()
     }
 
-    /// How far the batch after one of `bytes` at `place` begins behind it. The space of others that
-    /// wait is promised to them.
-    #[inline]
-    pub(super) fn gap_after(&self, device: u16, place: u64, bytes: u64) -> u64 {
-        if self.config.mode != LogMode::Sentinel || !self.has_no_waiting() || !self.train_runs() {
-            return 0;
-        }
+    /// Where to put a batch that would be at `place`: there, or behind it where the head is
+    /// expected, in the same segment, or at the start of the next one if that is too far. And how
+    /// long its write should take, if that is predicted. The first batch of a run, and the first of
+    /// a segment, are where recovery looks for them first. The space of others that wait is
+    /// promised to them.
+    pub(super) fn place_ahead(
+        &self,
+        device: u16,
+        place: u64,
+        bytes: u64,
+        has_records: bool,
+        now_us: u64,
+    ) -> (u64, Option<u64>) {
         let segment = u64::from(self.config.segment_bytes);
+        let may_skip = self.config.mode.skips()
+            && self.train_runs()
+            && self.has_no_waiting()
+            && self.previous.epoch == self.config.epoch
+            && !place.is_multiple_of(segment);
+        if !may_skip {
+            return (place, None);
+        }
+        let head = &self.heads[usize::from(device)];
+        let gap = head.gap().filter(|_| !has_records).map(|skip| (skip, None));
+        let aimed = || {
+            let aim = head.aim(place, now_us)?;
+            Some((aim.skip, Some(aim.us + head.passing_us(bytes))))
+        };
+        let Some((skip, expected_us)) = gap.or_else(aimed) else { return (place, None) };
+        let page = u64::from(self.config.page_bytes);
         let left = segment - place % segment - bytes;
-        let stride = self.strides[usize::from(device)].bytes();
-        left.min(stride.saturating_sub(u64::from(self.config.page_bytes)))
+        if skip <= left.min(SKIP_BYTES_MAX - page) {
+            return (place + skip, expected_us);
+        }
+        let next = self.rings[usize::from(device)].next_segment();
+        (next.filter(|next| self.is_within_reach(device, *next)).unwrap_or(place), None)
     }
 
     /// Whether recovery would find a batch without records there, or one after such a batch, if

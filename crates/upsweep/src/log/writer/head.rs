@@ -1,0 +1,486 @@
+//! Where the head of a rotating drive will be, so that a lone batch can be put there (Trail: BOSC,
+//! section 4.1; the sentinels of thesis 6.2.5).
+//!
+//! When a write completes, its end has just passed the head. From there the surface moves on
+//! evenly, so at any later time the place under the head follows from the length of a turn and of
+//! a track: the drive's [`Motion`]. A batch goes a *look-ahead* behind that place, the time from
+//! its submission until the drive can write. If the head arrives first, the write takes a turn more
+//! (a *miss*), so the look-ahead is found as `least.rs` says. Where a track ends between the last
+//! write and the next, the surface seems to jump back by the skew: then the head arrives later by
+//! that, which is less than a turn and no miss.
+//!
+//! Nobody says how a drive moves, so it is measured with batches without records, one at a time:
+//! - one right behind the other: each takes a turn, because its place has just passed;
+//! - one a gap behind the other: what that takes more than a turn, or takes instead, is the time
+//!   that the gap needs to pass;
+//! - with ever shorter gaps, until they are missed: the first look-ahead.
+//!
+//! Most times of a measurement have to agree. Where they do not, or are no time of a turn (a
+//! solid-state device; a drive that confirms writes early, or holds them back), nothing is
+//! predicted, and the log is as in [`LogMode::Idle`](crate::log::LogMode::Idle). It is measured
+//! again where many predictions fail, and a gigabyte further on, because tracks become shorter.
+
+use super::least::Least;
+use crate::log::Motion;
+
+/// Times of one measurement.
+const SAMPLES: usize = 24;
+/// Times with one gap while gaps become shorter.
+const SAMPLES_OF_GAP: usize = 4;
+/// A gap in the measurement of the rate, in bytes. If the times do not agree, a larger one is
+/// tried.
+const GAP_BYTES: u64 = 128 << 10;
+/// Turns of drives, in microseconds: from 20,000 to 3,000 rpm.
+const TURN_US: std::ops::RangeInclusive<f64> = 3000.0..=20_000.0;
+/// Tracks, in bytes.
+const TRACK_BYTES: std::ops::RangeInclusive<f64> = 4096.0..=(2 << 20) as f64;
+/// Times agree if they differ by less than this part of a turn.
+const AGREE_PART: f64 = 50.0;
+/// Unit of the look-ahead, in microseconds.
+const AHEAD_UNIT_US: u64 = 10;
+/// A prediction that failed so often in succession is none.
+const MISSES_MAX: u32 = 8;
+/// So often it is measured in vain before nothing is predicted any more.
+const ATTEMPTS_MAX: u32 = 3;
+/// Distance after which it is measured again.
+const MEASURED_FOR_BYTES: u64 = 1 << 30;
+
+#[derive(Clone, Debug)]
+enum State {
+    Measuring { what: Measured, gap: u64, times_us: Vec<u64> },
+    Known { motion: Motion, ahead_us: Least },
+    Unpredictable,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Measured {
+    Turn,
+    Rate {
+        turn_us: f64,
+    },
+    /// With the shortest one so far that was not missed.
+    Ahead {
+        motion: Motion,
+        found_us: Option<u64>,
+    },
+}
+
+/// A batch of which the write has completed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ended {
+    /// Where it is in its ring, in bytes.
+    pub(super) place: u64,
+    pub(super) bytes: u64,
+    /// When it was dispatched.
+    pub(super) began_us: u64,
+    /// How long that was expected to take, if anything was.
+    pub(super) expected_us: Option<u64>,
+}
+
+/// Where to put a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Aim {
+    /// How far behind the cursor, in bytes.
+    pub(super) skip: u64,
+    /// When the place will be under the head, from now.
+    pub(super) us: u64,
+}
+
+/// What is known of the head of one device.
+#[derive(Clone, Debug)]
+pub(super) struct Head {
+    state: State,
+    /// When the end of the last batch had passed, and where that is in the ring.
+    passed: Option<(u64, u64)>,
+    page_bytes: u64,
+    /// Longest gap of a measurement.
+    gap_max: u64,
+    /// Where it was measured.
+    measured_at: Option<u64>,
+    attempts: u32,
+    misses_in_succession: u32,
+}
+
+impl Head {
+    /// Nothing is known but, perhaps, the motion. A gap can have up to `gap_max` bytes.
+    pub(super) fn new(page_bytes: u64, gap_max: u64, motion: Option<Motion>) -> Self {
+        Self {
+            state: motion.map_or_else(measuring, known),
+            passed: None,
+            page_bytes,
+            gap_max,
+            measured_at: None,
+            attempts: 0,
+            misses_in_succession: 0,
+        }
+    }
+
+    /// How far behind the cursor the next batch of a measurement has to be, if one is going on.
+    pub(super) fn gap(&self) -> Option<u64> {
+        match self.state {
+            State::Measuring { gap, .. } => Some(gap),
+            State::Known { .. } | State::Unpredictable => None,
+        }
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        matches!(self.state, State::Known { .. })
+    }
+
+    /// The look-ahead in bytes of the ring; 0 if nothing is known.
+    pub(super) fn ahead_bytes(&self) -> u64 {
+        match &self.state {
+            State::Known { motion, ahead_us } => motion.bytes_in(ahead_us.value() * 1000),
+            State::Measuring { .. } | State::Unpredictable => 0,
+        }
+    }
+
+    /// The first place at or behind `cursor` that the head will meet after the look-ahead.
+    pub(super) fn aim(&self, cursor: u64, now_us: u64) -> Option<Aim> {
+        let (State::Known { motion, ahead_us }, Some((at_us, end))) = (&self.state, self.passed)
+        else {
+            return None;
+        };
+        let distance = cursor.checked_sub(end).filter(|bytes| *bytes <= motion.turn_bytes)?;
+        let ns = (now_us.saturating_sub(at_us) + ahead_us.value()) * 1000 % motion.turn_ns;
+        let met = motion.bytes_in(ns);
+        let skip = met.saturating_sub(distance).next_multiple_of(self.page_bytes);
+        let wait_ns = motion.ns_for((distance + skip).saturating_sub(met));
+        Some(Aim { skip, us: ahead_us.value() + wait_ns / 1000 })
+    }
+
+    /// Time that `bytes` take to pass, in microseconds.
+    pub(super) fn passing_us(&self, bytes: u64) -> u64 {
+        match &self.state {
+            State::Known { motion, .. } => motion.ns_for(bytes) / 1000,
+            State::Measuring { .. } | State::Unpredictable => 0,
+        }
+    }
+
+    /// The write of a batch has completed. Returns whether it took as long as expected, if anything
+    /// was expected.
+    pub(super) fn ended(&mut self, ended: &Ended, now_us: u64) -> Option<bool> {
+        let before = self.passed.replace((now_us, ended.place + ended.bytes));
+        let took_us = now_us.saturating_sub(ended.began_us);
+        let gap = self.gap();
+        match (&mut self.state, before) {
+            (State::Measuring { times_us, .. }, Some((at_us, end)))
+                if at_us == ended.began_us
+                    && gap.is_some_and(|gap| ended.place == end + gap)
+                    && ended.bytes == self.page_bytes =>
+            {
+                times_us.push(took_us);
+                self.measure(ended.place);
+                None
+            }
+            (State::Known { motion, ahead_us }, _) => {
+                let expected_us = ended.expected_us?;
+                let is_miss = took_us > expected_us + motion.turn_ns / 2000;
+                ahead_us.tried(is_miss);
+                self.judge(is_miss, ended.place);
+                Some(!is_miss)
+            }
+            _ => None,
+        }
+    }
+
+    /// A prediction came true, or did not.
+    fn judge(&mut self, is_miss: bool, place: u64) {
+        self.misses_in_succession = if is_miss { self.misses_in_succession + 1 } else { 0 };
+        if self.misses_in_succession >= MISSES_MAX {
+            self.try_again();
+        }
+        let measured_at = *self.measured_at.get_or_insert(place);
+        if place.abs_diff(measured_at) > MEASURED_FOR_BYTES {
+            self.state = measuring(); // It was right here, so this is no attempt in vain.
+        }
+    }
+
+    fn try_again(&mut self) {
+        self.attempts += 1;
+        self.misses_in_succession = 0;
+        let is_last = self.attempts >= ATTEMPTS_MAX;
+        self.state = if is_last { State::Unpredictable } else { measuring() };
+    }
+
+    /// Goes on with the measurement if there are enough times.
+    fn measure(&mut self, place: u64) {
+        let page = self.page_bytes as f64;
+        let State::Measuring { what, gap, times_us } = &mut self.state else { return };
+        let gap_bytes = *gap as f64;
+        match *what {
+            Measured::Turn if times_us.len() == SAMPLES => {
+                let turn_us = agreed(times_us, None).filter(|us| TURN_US.contains(us));
+                let turn_us = turn_us.filter(|_| GAP_BYTES <= self.gap_max);
+                let Some(turn_us) = turn_us else { return self.state = State::Unpredictable };
+                self.state = State::Measuring {
+                    what: Measured::Rate { turn_us },
+                    gap: GAP_BYTES,
+                    times_us: Vec::new(),
+                };
+            }
+            Measured::Rate { turn_us } if times_us.len() == SAMPLES => {
+                let Some(us) = agreed(times_us, Some(turn_us)) else {
+                    times_us.clear();
+                    *gap *= 2;
+                    if *gap > self.gap_max {
+                        self.try_again();
+                    }
+                    return;
+                };
+                let bytes_per_us =
+                    if us > turn_us { gap_bytes / (us - turn_us) } else { (gap_bytes + page) / us };
+                let turn_us = turn_us - page / bytes_per_us;
+                let turn_bytes = turn_us * bytes_per_us;
+                if !TRACK_BYTES.contains(&turn_bytes) {
+                    return self.try_again();
+                }
+                let (turn_ns, turn_bytes) = ((turn_us * 1000.0) as u64, turn_bytes as u64);
+                let motion = Motion { turn_ns, turn_bytes };
+                self.measure_ahead(motion, self.gap_max.min(turn_bytes / 2), None);
+            }
+            Measured::Ahead { motion, found_us } if times_us.len() == SAMPLES_OF_GAP => {
+                let ahead_us = motion.ns_for(*gap) / 1000;
+                let most_us = ahead_us + motion.turn_ns / 2000;
+                let hits = times_us.iter().filter(|us| **us < most_us).count();
+                let is_hit = 2 * hits > SAMPLES_OF_GAP;
+                let shorter = *gap * 4 / 5;
+                let found_us = if is_hit { Some(ahead_us) } else { found_us };
+                if is_hit && shorter >= self.page_bytes {
+                    return self.measure_ahead(motion, shorter, found_us);
+                }
+                let Some(found_us) = found_us else { return self.try_again() };
+                self.state = known(motion);
+                if let State::Known { ahead_us, .. } = &mut self.state {
+                    ahead_us.set(found_us * 5 / 4);
+                }
+                self.measured_at = Some(place);
+            }
+            _ => {}
+        }
+    }
+
+    fn measure_ahead(&mut self, motion: Motion, gap: u64, found_us: Option<u64>) {
+        let gap = gap / self.page_bytes * self.page_bytes;
+        let what = Measured::Ahead { motion, found_us };
+        self.state = State::Measuring { what, gap, times_us: Vec::new() };
+    }
+}
+
+fn measuring() -> State {
+    State::Measuring { what: Measured::Turn, gap: 0, times_us: Vec::new() }
+}
+
+/// The look-ahead begins with half a turn, which is what a write waits for on average if nothing is
+/// predicted.
+fn known(motion: Motion) -> State {
+    let most_us = (motion.turn_ns / 2000).max(AHEAD_UNIT_US);
+    State::Known { motion, ahead_us: Least::new(most_us, AHEAD_UNIT_US) }
+}
+
+/// The mean of the times that agree with their median, if at least half of them do. They may differ
+/// by a part of a turn, which is the median itself if it is not known.
+fn agreed(times_us: &mut [u64], turn_us: Option<f64>) -> Option<f64> {
+    times_us.sort_unstable();
+    let median = times_us[times_us.len() / 2] as f64;
+    let tolerance = turn_us.unwrap_or(median) / AGREE_PART;
+    let agrees = |us: &&u64| (**us as f64 - median).abs() <= tolerance;
+    let agreeing: Vec<&u64> = times_us.iter().filter(agrees).collect();
+    let mean = agreeing.iter().map(|us| **us as f64).sum::<f64>() / agreeing.len() as f64;
+    (2 * agreeing.len() >= times_us.len()).then_some(mean)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: u64 = 4096;
+    const GAP_MAX: u64 = 1 << 20;
+
+    /// A drive with tracks of so many bytes, a turn in so many microseconds and a skew of a tenth
+    /// of it, for writes that reach it some time after they are submitted.
+    struct Drive {
+        turn_us: f64,
+        track_bytes: u64,
+        overhead_us: f64,
+        skew_us: f64,
+    }
+
+    const DRIVE: Drive =
+        Drive { turn_us: 8333.3, track_bytes: 1_000_000, overhead_us: 300.0, skew_us: 800.0 };
+
+    impl Drive {
+        /// When this place is first under the head, in microseconds.
+        fn passes_us(&self, place: u64) -> f64 {
+            let skew_us = (place / self.track_bytes) as f64 * self.skew_us;
+            place as f64 / self.track_bytes as f64 * self.turn_us + skew_us
+        }
+
+        /// When a write is complete that is submitted at this time.
+        fn write(&self, place: u64, bytes: u64, now_us: u64) -> u64 {
+            let ready_us = now_us as f64 + self.overhead_us;
+            let passes_us = self.passes_us(place);
+            let turns = ((ready_us - passes_us) / self.turn_us).ceil().max(0.0);
+            let begins_us = passes_us + turns * self.turn_us;
+            (begins_us + bytes as f64 / self.track_bytes as f64 * self.turn_us) as u64
+        }
+    }
+
+    /// A log of single pages on that drive, one at a time.
+    struct Pages<'a> {
+        drive: &'a Drive,
+        head: Head,
+        cursor: u64,
+        now_us: u64,
+    }
+
+    impl<'a> Pages<'a> {
+        fn on(drive: &'a Drive) -> Self {
+            Self { drive, head: Head::new(PAGE, GAP_MAX, None), cursor: 0, now_us: 0 }
+        }
+
+        /// Writes a page where the head is expected; returns how long that took.
+        fn write(&mut self) -> u64 {
+            let (skip, expected_us) =
+                match (self.head.gap(), self.head.aim(self.cursor, self.now_us)) {
+                    (Some(gap), _) => (gap, None),
+                    (None, Some(aim)) => (aim.skip, Some(aim.us + self.head.passing_us(PAGE))),
+                    (None, None) => (0, None),
+                };
+            let (place, began_us) = (self.cursor + skip, self.now_us);
+            self.now_us = self.drive.write(place, PAGE, began_us);
+            self.cursor = place + PAGE;
+            let ended = Ended { place, bytes: PAGE, began_us, expected_us };
+            self.head.ended(&ended, self.now_us);
+            self.now_us - began_us
+        }
+
+        fn measure(&mut self) -> u32 {
+            let mut writes = 0;
+            while self.head.gap().is_some() {
+                self.write();
+                writes += 1;
+                assert!(writes < 1000, "a measurement ends");
+            }
+            writes
+        }
+    }
+
+    #[test]
+    fn the_motion_of_a_drive_is_measured_in_a_second() {
+        for (turn_us, track_bytes) in [(8333.3, 1_000_000), (4000.0, 300_000), (11_111.1, 600_000)]
+        {
+            let drive = Drive { turn_us, track_bytes, ..DRIVE };
+            let mut pages = Pages::on(&drive);
+            let writes = pages.measure();
+            let State::Known { motion, ahead_us } = &pages.head.state else { panic!("it turns") };
+            let off = (motion.turn_ns as f64 / 1000.0 / turn_us - 1.0).abs();
+            assert!(off < 0.001, "{motion:?} for {turn_us} us");
+            let off = (motion.turn_bytes as f64 / track_bytes as f64 - 1.0).abs();
+            assert!(off < 0.02, "{motion:?} for {track_bytes} bytes");
+            assert!((300..700).contains(&ahead_us.value()), "{ahead_us:?}");
+            assert!(writes < 150 && pages.now_us < 1_000_000, "{writes} in {} us", pages.now_us);
+        }
+    }
+
+    #[test]
+    fn lone_pages_wait_for_little_more_than_the_overhead() {
+        let mut pages = Pages::on(&DRIVE);
+        pages.measure();
+        let (mut sum_us, mut late, count) = (0, 0, 4000);
+        for number in 0..count {
+            // Up to a third of a second.
+            pages.now_us += number * 7919 % 333_333;
+            let us = pages.write();
+            sum_us += us;
+            late += u64::from(us > 4000);
+            pages.measure();
+        }
+        let mean_us = sum_us / count;
+        assert!(mean_us < 900, "{mean_us} us of {} without predictions", 8333 / 2);
+        assert!(late * 50 < count, "{late} of {count}");
+    }
+
+    #[test]
+    fn a_host_that_needs_longer_has_a_longer_look_ahead_soon() {
+        let mut pages = Pages::on(&DRIVE);
+        pages.measure();
+        let slower = Drive { overhead_us: 900.0, ..DRIVE };
+        pages.drive = &slower;
+        for number in 0..300 {
+            pages.now_us += number * 7919 % 33_333;
+            pages.write();
+        }
+        let late = (0..1000).filter(|number| {
+            pages.now_us += number * 7919 % 33_333;
+            pages.write() > 4000
+        });
+        let late = late.count();
+        assert!(late < 50, "{late} of 1000");
+    }
+
+    #[test]
+    fn where_nothing_turns_nothing_is_predicted() {
+        let mut head = Head::new(PAGE, GAP_MAX, None);
+        let (mut cursor, mut now_us) = (0, 0);
+        for number in 0..100 {
+            let place = cursor + head.gap().unwrap_or(0);
+            let began_us = now_us;
+            now_us += 80 + number * 7919 % 20;
+            cursor = place + PAGE;
+            head.ended(&Ended { place, bytes: PAGE, began_us, expected_us: None }, now_us);
+        }
+        assert!(matches!(head.state, State::Unpredictable));
+        assert_eq!((head.gap(), head.aim(cursor, now_us)), (None, None));
+    }
+
+    #[test]
+    fn a_drive_that_is_no_longer_understood_is_measured_again_and_then_left_alone() {
+        let mut pages = Pages::on(&DRIVE);
+        for attempt in 1..=ATTEMPTS_MAX {
+            pages.measure();
+            assert!(pages.head.is_known(), "{attempt}");
+            for _ in 0..MISSES_MAX {
+                let ended = Ended {
+                    place: pages.cursor,
+                    bytes: PAGE,
+                    began_us: pages.now_us,
+                    expected_us: Some(500),
+                };
+                pages.now_us += 8000;
+                assert_eq!(pages.head.ended(&ended, pages.now_us), Some(false));
+            }
+            assert!(!pages.head.is_known());
+        }
+        assert!(matches!(pages.head.state, State::Unpredictable));
+    }
+
+    #[test]
+    fn it_is_measured_again_a_gigabyte_further_on() {
+        let mut pages = Pages::on(&DRIVE);
+        pages.measure();
+        pages.cursor += MEASURED_FOR_BYTES / 2;
+        pages.write();
+        assert!(pages.head.is_known());
+        pages.cursor += MEASURED_FOR_BYTES / 2;
+        pages.write();
+        // What is that far behind the last write is not predicted.
+        pages.write();
+        assert!(pages.head.gap().is_some());
+    }
+
+    #[test]
+    fn a_batch_goes_behind_those_on_their_way_if_the_head_has_not_passed_them() {
+        let motion = Motion { turn_ns: 8_000_000, turn_bytes: 800 * PAGE };
+        let mut head = Head::new(PAGE, GAP_MAX, Some(motion));
+        assert_eq!(head.aim(PAGE, 0), None, "nothing has passed yet");
+        let ended = Ended { place: 0, bytes: PAGE, began_us: 0, expected_us: None };
+        head.ended(&ended, 1000);
+        // The look-ahead is half a turn, and a page passes in 10 us.
+        assert_eq!(head.aim(PAGE, 1000), Some(Aim { skip: 400 * PAGE, us: 4000 }));
+        assert_eq!(head.aim(PAGE, 3000), Some(Aim { skip: 600 * PAGE, us: 4000 }));
+        assert_eq!(head.aim(501 * PAGE, 1000), Some(Aim { skip: 0, us: 5000 }));
+        assert_eq!(head.aim(501 * PAGE, 2500), Some(Aim { skip: 50 * PAGE, us: 4000 }));
+        assert_eq!(head.aim(PAGE, 1000 + 8000 * 9), head.aim(PAGE, 1000), "turns later");
+    }
+}
