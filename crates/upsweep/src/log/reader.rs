@@ -274,7 +274,9 @@ fn write_in_place(
 }
 
 /// The youngest `count` records of `stream`, newest first; see [`LogReader::read_back`]. For users
-/// that read a log by itself; `replay_from` as for [`recover`], whose cost it has.
+/// that read a log by itself, also while a [`Log`] is open on it, as long as none of its writes is
+/// on its way: nothing is written. `replay_from` as for [`recover`], whose cost it has; of an open
+/// log, [`Log::kept_from`] or later.
 ///
 /// # Errors
 /// As [`recover`] and [`LogReader::read_back`].

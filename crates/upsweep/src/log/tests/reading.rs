@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::world::{World, config};
-use crate::log::{LogReader, Seq, recover};
+use crate::log::{LogReader, Seq, StreamId, read_back, recover};
 
 const PAGE: u64 = 4096;
 const SEGMENT_PAGES: u64 = 32;
@@ -106,4 +106,21 @@ fn the_windows_of_all_devices_are_read_at_the_same_time() {
     let of_device = |device| world.bank.reads.iter().filter(move |read| read.0 == device);
     let first_of_last = world.bank.reads.iter().position(|read| read.0 == 2).expect("it is read");
     assert!(first_of_last < 6 && of_device(0).count() > 2, "{:?}", world.bank.reads);
+}
+
+#[test]
+fn old_records_can_be_read_while_the_log_is_open() {
+    let mut world = World::new(config(2, SEGMENTS, SEGMENT_PAGES as u32, 4));
+    for number in 0..20u8 {
+        world.put(5000, number).expect("room");
+        world.drain();
+        let World { bank, config, .. } = &mut world;
+        let back = read_back(bank, config, Seq::FIRST, StreamId(7), 3).expect("it reads");
+        let fills: Vec<u8> = back.iter().map(|record| record.payload[0]).collect();
+        let newest: Vec<u8> = (0..=number).rev().take(3).collect();
+        assert_eq!(fills, newest, "newest first");
+    }
+    world.drain();
+    world.reopen(Seq::FIRST);
+    assert_eq!(world.model.len(), 20, "reading has changed nothing");
 }
