@@ -21,6 +21,9 @@ pub(super) const SEGMENT_BYTES: u32 = 256 << 20;
 /// Batches before what is measured begins.
 const WARM_UP_BATCHES: u64 = 64;
 
+/// Records before what is measured begins, while the log finds the length of its batches.
+const SEARCH_RECORDS: u64 = 1_000_000;
+
 /// What all of them do.
 pub(super) const METHOD: &str = "\
     Upsweep's log, the code of the product, on simulated WD Caviar Blacks with nothing else on \
@@ -42,6 +45,8 @@ pub(super) struct Dense {
     pub(super) offset_gb: u64,
     /// Capacity of a batch.
     pub(super) batch_kb: u32,
+    /// With a train, a batch is no longer than the log finds that it should be.
+    pub(super) mode: LogMode,
     /// Writes in flight on each drive, and commands that a drive holds.
     pub(super) depth: u8,
     /// A record, with the header of the log.
@@ -51,8 +56,15 @@ pub(super) struct Dense {
 }
 
 /// The case that the others vary.
-pub(super) const USUAL: Dense =
-    Dense { drives: 1, offset_gb: 0, batch_kb: 32, depth: 2, record_bytes: 256, jitter_us: 0 };
+pub(super) const USUAL: Dense = Dense {
+    drives: 1,
+    offset_gb: 0,
+    batch_kb: 32,
+    mode: LogMode::Idle,
+    depth: 2,
+    record_bytes: 256,
+    jitter_us: 0,
+};
 
 /// What was measured.
 #[derive(Clone, Debug)]
@@ -61,6 +73,8 @@ pub(super) struct Measured {
     pub(super) seen: Seen,
     /// In the log and below.
     pub(super) stages: Stages,
+    /// With a train, the length of a batch at the end.
+    pub(super) batch_kb: f64,
 }
 
 impl Measured {
@@ -79,25 +93,32 @@ impl Measured {
 impl Dense {
     /// Measures so many batches on each drive.
     pub(super) fn measure(&self, batches: u64, seed: u64) -> Result<Measured, Problem> {
-        let Self { drives, batch_kb, depth, record_bytes, .. } = *self;
+        let Self { drives, batch_kb, mode, depth, record_bytes, .. } = *self;
         let ordering = Ordering { depth: usize::from(depth), scheduler: Scheduler::Sptf };
         let devices = banks::full_drives(DRIVE, drives, Some(ordering), seed)?;
         let offset = self.offset_gb * 1_000_000_000;
         let (batch_bytes, segment_bytes) = (batch_kb << 10, SEGMENT_BYTES);
-        let mode = LogMode::Idle;
         let layout = Layout { drives, offset, batch_bytes, segment_bytes, depth, mode };
         let (append_ns, submit_ns, jitter_ns) = (APPEND_NS, SUBMIT_NS, self.jitter_us * 1000);
         let host = Host { append_ns, submit_ns, jitter_ns };
         let per_batch = layout.records_per_batch(record_bytes);
         let waiting = (u64::from(drives) * per_batch) as usize;
-        let warm_up = WARM_UP_BATCHES * u64::from(drives) * per_batch;
+        let warm_up = match mode {
+            LogMode::Full => SEARCH_RECORDS,
+            _ => WARM_UP_BATCHES * u64::from(drives) * per_batch,
+        };
         let load =
             Load { callers: waiting, warm_up, measured: batches * u64::from(drives) * per_batch };
         let measured_from = (warm_up, banks::revolution_us(DRIVE)?);
         let mut system = UpsweepLog::new(devices, layout, host, measured_from, seed)?;
         let next = || Append { bytes: record_bytes };
-        let seen = load.run_while(&mut system, next, |system, _| system.waiting() < waiting)?;
-        Ok(Measured { seen, stages: system.stages })
+        let is_short = |system: &UpsweepLog| match system.train_stride_bytes() {
+            0 => system.waiting() < waiting,
+            bytes => system.waiting() < drives as usize * (bytes / record_bytes) as usize,
+        };
+        let seen = load.run_while(&mut system, next, |system, _| is_short(system))?;
+        let batch_kb = system.train_stride_bytes() as f64 / 1024.0;
+        Ok(Measured { seen, stages: system.stages, batch_kb })
     }
 }
 
