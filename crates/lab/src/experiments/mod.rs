@@ -18,6 +18,8 @@ mod bosc_split;
 mod bosc_tpcc;
 mod dense;
 mod indexes;
+mod modern;
+mod modern_stores;
 mod shadowed;
 mod shadowed_disk;
 mod shadowed_latency;
@@ -54,4 +56,6 @@ pub(crate) const ALL: &[Experiment] = &[
     shadowed_latency::EXPERIMENT,
     shadowed_rates::THROUGHPUT,
     shadowed_rates::BY_MEMORY,
+    modern::DRIVE,
+    modern::SOLID_STATE,
 ];

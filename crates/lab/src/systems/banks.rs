@@ -1,17 +1,23 @@
-//! Banks of simulated drives.
+//! Banks of simulated drives, and of simulated solid-state devices.
 
 use upsweep::layers::device::drive::{Detail, Drive, DriveDescription, Scheduler};
+use upsweep::layers::device::solid_state::{FillOrder, SolidState, SolidStateDescription, Start};
 use upsweep::layers::device::{DeviceId, Geometry, MemoryDevices, Simulated};
 
 use crate::problem::Problem;
 
 /// The drives of the experiments, by their identifiers.
-const DRIVES: [(&str, &str); 4] = [
+const DRIVES: [(&str, &str); 5] = [
     ("caviar-black-1tb", include_str!("../../drives/caviar-black-1tb.toml")),
     ("caviar-blue-1tb", include_str!("../../drives/caviar-blue-1tb.toml")),
     ("dtla307030", include_str!("../../drives/dtla307030.toml")),
+    ("modern-18tb-cmr", include_str!("../../drives/modern-18tb-cmr.toml")),
     ("st39133lwv", include_str!("../../drives/st39133lwv.toml")),
 ];
+
+/// The solid-state devices of the experiments, by their identifiers.
+const SOLID_STATE: [(&str, &str); 1] =
+    [("d7-p5500-8tb", include_str!("../../drives/solid-state/d7-p5500-8tb.toml"))];
 
 /// Turns by which the angle of a drive is ahead of that of the one before it: the golden section,
 /// whose multiples stay apart.
@@ -59,6 +65,38 @@ pub(crate) fn full_drives(
         drive
     };
     Ok(bank(ordering, seed, Detail::Full, &(0..count).map(turned).collect::<Vec<_>>()))
+}
+
+/// A bank of so many solid-state devices of a kind, which begin with so much of them written, in
+/// per cent, at random and for so long that cleaning is in its steady state.
+///
+/// # Errors
+/// [`Problem::Data`] if there is no such device, or its description is wrong.
+pub(crate) fn solid_state(
+    id: &str,
+    count: u16,
+    filled_percent: u32,
+    seed: u64,
+) -> Result<Box<dyn Simulated>, Problem> {
+    let found = SOLID_STATE.iter().find(|(name, _)| *name == id);
+    let (_, text) = found.ok_or_else(|| Problem::Data(format!("there is no device {id}")))?;
+    let wrong = |reason: String| Problem::Data(format!("{id}.toml: {reason}"));
+    let mut description: SolidStateDescription =
+        toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
+    description.start = Start { filled_percent, order: FillOrder::Random };
+    description.check().map_err(|error| wrong(error.to_string()))?;
+    let geometry = Geometry {
+        size_bytes: description.capacity.bytes,
+        logical_block_bytes: description.capacity.logical_block_bytes,
+        physical_block_bytes: description.mapping.unit_bytes,
+        rotational: false,
+        growable: false,
+    };
+    let mut devices = MemoryDevices::new(vec![geometry; usize::from(count)], seed);
+    for device in 0..count {
+        devices.set_solid_state(DeviceId(device), SolidState::new(&description));
+    }
+    Ok(Box::new(devices))
 }
 
 /// Time of a revolution of a drive.

@@ -68,6 +68,8 @@ pub(crate) struct Plan {
     pub(crate) fill_percent: u32,
     /// Processor time of an operation.
     pub(crate) processor_us: u64,
+    /// Workers that apply updates, each on a processor of its own.
+    pub(crate) workers: usize,
 }
 
 /// The configuration of a store with these records on these devices.
@@ -76,13 +78,15 @@ pub(super) fn config(plan: &Plan, records: Records, devices: &dyn Simulated) -> 
         .map(|device| LogRegion { device: DeviceId(device), offset: 4096, bytes: plan.log_bytes })
         .collect();
     let rings: Vec<u64> = log_regions.iter().map(|region| region.bytes).collect();
+    let rotates = devices.geometry(DeviceId(0)).rotational;
+    let unit_bytes = devices.geometry(DeviceId(plan.data_devices)).physical_block_bytes;
     let shape = Shape {
         store: *b"upsweep-lab-0001",
         data_devices: plan.data_devices,
-        rotates: true,
-        block_bytes: policy::block_bytes(true, plan.block_bytes, &Scale::FULL),
+        rotates,
+        block_bytes: policy::block_bytes(rotates, plan.block_bytes, &Scale::FULL),
         log_segment_bytes: policy::log_segment_bytes(&rings, &Scale::FULL),
-        log_page_bytes: 512,
+        log_page_bytes: unit_bytes.clamp(512, 4096),
         log_regions,
     };
     let configured = |memory_bytes| {
@@ -134,6 +138,7 @@ impl Plan {
         record_bytes: 16,
         fill_percent: 70,
         processor_us: 0,
+        workers: 2,
     };
 
     /// Blocks that these records fill, about, if a block has so many bytes.
