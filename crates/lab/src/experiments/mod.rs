@@ -20,6 +20,7 @@ mod dense;
 mod indexes;
 mod modern;
 mod modern_stores;
+mod petabyte;
 mod shadowed;
 mod shadowed_disk;
 mod shadowed_latency;
@@ -58,4 +59,5 @@ pub(crate) const ALL: &[Experiment] = &[
     shadowed_rates::BY_MEMORY,
     modern::DRIVE,
     modern::SOLID_STATE,
+    petabyte::EXPERIMENT,
 ];

@@ -12,6 +12,7 @@
 //! | `combined` | systems that are made of others |
 //! | `crowd` | a system that others use besides the callers |
 //! | `fed` | a system that changes steadily while callers use it |
+//! | `folded` | devices whose content takes little memory if it repeats |
 //! | `load` | callers, and what they see |
 //! | `log` | Upsweep's log, on drives of its own |
 //! | `loggers` | appending through a file system, and to a raw device |
@@ -29,6 +30,7 @@ mod buckets;
 pub(crate) mod combined;
 pub(crate) mod crowd;
 pub(crate) mod fed;
+pub(crate) mod folded;
 pub(crate) mod in_place;
 pub(crate) mod load;
 pub(crate) mod log;

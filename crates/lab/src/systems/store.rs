@@ -28,6 +28,7 @@ mod counts;
 mod reads;
 
 use reads::Reading;
+pub(crate) use upsweep::layers::structures::array::CellKind;
 
 /// Bytes of a key.
 const KEY_BYTES: u64 = 8;
