@@ -21,7 +21,15 @@ pub(super) const LEAF_KB: [u64; 2] = [4, 64];
 /// Callers of the vanilla tree that make changes.
 pub(super) const VANILLA_CALLERS: [usize; 2] = [64, 1024];
 /// By how much Upsweep is smaller, in a quick run and in a full run.
-pub(super) const SHRUNK: (u64, u64) = (64, 16);
+pub(super) const SHRUNK: (u64, u64) = (128, 16);
+/// Bytes that Upsweep may use on the devices for data, over those of its index.
+pub(super) const ROOM: u64 = 2;
+/// Time after it is loaded and before look-ups, in which the devices write and clean.
+const REST_US: u64 = 4_000_000;
+/// Bytes before its log, at least.
+const LOG_LABEL_BYTES: u64 = 1 << 20;
+/// Bytes of its log, at least.
+const LOG_BYTES_MIN: u64 = 64 << 20;
 /// Processor time of an operation.
 pub(super) const PROCESSOR_US: u64 = 1;
 /// Workers that apply updates.
@@ -42,10 +50,14 @@ impl Media {
         }
     }
 
-    fn bank(self, seed: u64) -> Result<Box<dyn Simulated>, Problem> {
+    /// The devices, of which only so many bytes are used.
+    fn bank(self, bytes_max: u64, seed: u64) -> Result<Box<dyn Simulated>, Problem> {
+        let (count, ordering) = (self.devices(), Some(ORDERING));
         match self {
-            Self::Drives => banks::drives("modern-18tb-cmr", self.devices(), Some(ORDERING), seed),
-            Self::SolidState => banks::solid_state("d7-p5500-8tb", self.devices(), 90, seed),
+            Self::Drives => {
+                banks::parts_of_drives("modern-18tb-cmr", count, bytes_max, ordering, seed)
+            }
+            Self::SolidState => banks::solid_state("d7-p5500-8tb", count, 90, bytes_max, seed),
         }
     }
 
@@ -96,14 +108,17 @@ pub(super) enum Way {
 
 impl Way {
     /// All of them for a workload, those of one store next to each other.
-    pub(super) fn all(workload: Workload) -> Vec<Self> {
+    pub(super) fn all(workload: Workload, scale: &Scale) -> Vec<Self> {
+        let [few, many] = VANILLA_CALLERS;
         let (of_vanilla, of_ours) = match workload {
-            Workload::Change(_) => (VANILLA_CALLERS, [64, 16_384]),
-            Workload::LookUp => ([1, 64], [1, 64]),
+            Workload::Change(_) => (scale.pick(vec![many], vec![few, many]), [64, 16_384]),
+            Workload::LookUp => (vec![1, 64], [1, 64]),
         };
-        let vanilla = LEAF_KB
-            .into_iter()
-            .flat_map(|leaf_kb| of_vanilla.map(|callers| Self::Vanilla { leaf_kb, callers }));
+        let of_leaf = |leaf_kb| {
+            let callers = of_vanilla.iter();
+            callers.map(move |callers| Self::Vanilla { leaf_kb, callers: *callers })
+        };
+        let vanilla = LEAF_KB.into_iter().flat_map(of_leaf);
         vanilla.chain(of_ours.map(|callers| Self::Upsweep { callers })).collect()
     }
 
@@ -155,23 +170,40 @@ impl Case {
     fn upsweep(self, media: Media, callers: usize, scale: &Scale) -> Result<Seen, Problem> {
         let shrunk = scale.pick(SHRUNK.0, SHRUNK.1);
         let records = records_of(INDEX_BYTES / shrunk, RECORD_BYTES);
-        let memory = Memory::Whole((self.memory_mb << 20) / shrunk);
+        let memory = Memory::Shrunk((self.memory_mb << 20) / shrunk);
+        let data_devices = media.devices() - 1;
+        let log_bytes = (4 * memory.bytes()).max(LOG_BYTES_MIN);
         let plan = Plan {
-            data_devices: media.devices() - 1,
-            log_bytes: 4 * memory.bytes().max(64 << 20),
+            data_devices,
+            log_bytes,
             memory,
+            sweeps_always: media == Media::Drives,
             record_bytes: RECORD_BYTES,
             fill_percent: 10 * FILL_TENTHS as u32,
             processor_us: PROCESSOR_US,
             workers: WORKERS,
             ..Plan::TABLE
         };
-        let mut store = Store::create(plan, records, media.bank(scale.seed)?)?;
+        // Without a bound the sweep would go on to places that were never used, and the content of
+        // the places that it left would take memory.
+        let data_bytes = ROOM * INDEX_BYTES / shrunk / u64::from(data_devices);
+        let bytes_max = data_bytes.max(log_bytes + LOG_LABEL_BYTES);
+        let mut store = Store::create(plan, records, media.bank(bytes_max, scale.seed)?)?;
+        if self.workload == Workload::LookUp {
+            store.rest(REST_US)?;
+        }
         let mut next = self.workload.next(records, scale.seed);
         let (warm_up, measured) = match self.workload {
             Workload::Change(_) => {
                 let phase = scale.pick(1, 4) * memory.bytes() / RECORD_BYTES;
-                (2 * phase, phase)
+                let phase = match media {
+                    // So few callers that this is less never fill the memory, as the sweep never
+                    // rests.
+                    Media::Drives => phase.min(callers as u64 * scale.pick(250, 1000)),
+                    // More than the buffer of a device hides.
+                    Media::SolidState => phase.max(scale.pick(1 << 16, 1 << 20)),
+                };
+                (phase, phase)
             }
             Workload::LookUp => (memory.bytes() / 4096, scale.pick(5000, 50_000)),
         };
@@ -203,9 +235,17 @@ pub(super) fn vanilla(
     let any = std::iter::repeat_with(|| random.below(pages));
     let mut store = InPlace::new(Leaves::new(records, per_leaf), sizes);
     store.fill(any.take(8 * frames), workload != Workload::LookUp);
-    let mut system = Bench::new(store, media.bank(scale.seed)?, PROCESSOR_US);
-    let measured = scale.pick(5000, 50_000);
-    let load = Load { callers, warm_up: 2 * callers as u64, measured };
+    let mut system = Bench::new(store, media.bank(u64::MAX, scale.seed)?, PROCESSOR_US);
+    let (warm_up, measured) = (2 * callers as u64, scale.pick(5000, 50_000));
+    let load = match (media, workload) {
+        (Media::SolidState, Workload::Change(_)) => {
+            // More than the buffers of the devices hide, before and after.
+            let of_bytes = |mb: u64| (mb << 20) / page_bytes;
+            let (warm_up, measured) = scale.pick((192, 64), (512, 512));
+            Load { callers, warm_up: of_bytes(warm_up), measured: of_bytes(measured) }
+        }
+        _ => Load { callers, warm_up, measured },
+    };
     load.run(&mut system, workload.next(records, scale.seed))
 }
 

@@ -43,11 +43,26 @@ pub(crate) fn drives(
     ordering: Option<Ordering>,
     seed: u64,
 ) -> Result<Box<dyn Simulated>, Problem> {
-    Ok(bank(ordering, seed, Detail::Overheads, &vec![description(id)?; usize::from(count)]))
+    parts_of_drives(id, count, u64::MAX, ordering, seed)
 }
 
-/// The same, with everything that a drive does. Each drive begins at another angle, because the
-/// spindles of several drives do not turn in step.
+/// The same, of which only so many bytes at the outer edge are used.
+///
+/// # Errors
+/// [`Problem::Data`] if there is no such drive, or its description is wrong.
+pub(crate) fn parts_of_drives(
+    id: &str,
+    count: u16,
+    bytes_max: u64,
+    ordering: Option<Ordering>,
+    seed: u64,
+) -> Result<Box<dyn Simulated>, Problem> {
+    let descriptions = vec![description(id)?; usize::from(count)];
+    Ok(bank(ordering, seed, Detail::Overheads, bytes_max, &descriptions))
+}
+
+/// A bank of so many drives, with everything that a drive does. Each drive begins at another angle,
+/// because the spindles of several drives do not turn in step.
 ///
 /// # Errors
 /// [`Problem::Data`] if there is no such drive, or its description is wrong.
@@ -64,11 +79,14 @@ pub(crate) fn full_drives(
         drive.start.angle_at_time_zero = turns.fract();
         drive
     };
-    Ok(bank(ordering, seed, Detail::Full, &(0..count).map(turned).collect::<Vec<_>>()))
+    let drives: Vec<_> = (0..count).map(turned).collect();
+    Ok(bank(ordering, seed, Detail::Full, u64::MAX, &drives))
 }
 
 /// A bank of so many solid-state devices of a kind, which begin with so much of them written, in
-/// per cent, at random and for so long that cleaning is in its steady state.
+/// per cent, at random and for so long that cleaning is in its steady state. Only the first
+/// `bytes_max` of each are used. They do not clean in idle time: under steady writes there is none,
+/// and without writes this is over after some seconds, which are not simulated.
 ///
 /// # Errors
 /// [`Problem::Data`] if there is no such device, or its description is wrong.
@@ -76,6 +94,7 @@ pub(crate) fn solid_state(
     id: &str,
     count: u16,
     filled_percent: u32,
+    bytes_max: u64,
     seed: u64,
 ) -> Result<Box<dyn Simulated>, Problem> {
     let found = SOLID_STATE.iter().find(|(name, _)| *name == id);
@@ -84,9 +103,10 @@ pub(crate) fn solid_state(
     let mut description: SolidStateDescription =
         toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
     description.start = Start { filled_percent, order: FillOrder::Random };
+    description.cleaning.free_blocks_idle = description.cleaning.free_blocks_low;
     description.check().map_err(|error| wrong(error.to_string()))?;
     let geometry = Geometry {
-        size_bytes: description.capacity.bytes,
+        size_bytes: description.capacity.bytes.min(bytes_max),
         logical_block_bytes: description.capacity.logical_block_bytes,
         physical_block_bytes: description.mapping.unit_bytes,
         rotational: false,
@@ -125,6 +145,7 @@ fn bank(
     ordering: Option<Ordering>,
     seed: u64,
     detail: Detail,
+    bytes_max: u64,
     descriptions: &[DriveDescription],
 ) -> Box<dyn Simulated> {
     let drive = |description: &DriveDescription| {
@@ -136,7 +157,7 @@ fn bank(
     };
     let drives: Vec<Drive> = descriptions.iter().map(drive).collect();
     let geometry = |drive: &Drive| Geometry {
-        size_bytes: drive.bytes(),
+        size_bytes: drive.bytes().min(bytes_max),
         logical_block_bytes: drive.sector_bytes(),
         physical_block_bytes: drive.sector_bytes(),
         rotational: true,

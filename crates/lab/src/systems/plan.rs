@@ -29,6 +29,10 @@ pub(crate) enum Memory {
     Whole(u64),
     /// So many bytes for updates that wait, and besides these what everything else needs.
     Queues(u64),
+    /// So many bytes for updates that wait and the directory, and besides these what everything
+    /// else needs: for a store that is smaller than the one that it stands for, as buffers do not
+    /// become smaller with it.
+    Shrunk(u64),
     /// So many bytes for the cache of images, and what everything else gets beside such a cache, or
     /// needs at least.
     Cache(u64),
@@ -38,7 +42,9 @@ impl Memory {
     /// Its bytes, whatever they are for.
     pub(crate) fn bytes(self) -> u64 {
         match self {
-            Self::Whole(bytes) | Self::Queues(bytes) | Self::Cache(bytes) => bytes,
+            Self::Whole(bytes) | Self::Queues(bytes) | Self::Shrunk(bytes) | Self::Cache(bytes) => {
+                bytes
+            }
         }
     }
 }
@@ -110,18 +116,22 @@ pub(super) fn config(plan: &Plan, records: Records, devices: &dyn Simulated) -> 
             }
             Config { cache_bytes: bytes as usize, ..config }
         }
-        Memory::Queues(bytes) => {
-            let wanted = (bytes + blocks * DIRECTORY_BYTES_PER_BLOCK) as usize;
-            let (mut memory_bytes, mut lacks) = (0, wanted);
-            while lacks > 0 {
-                memory_bytes += lacks;
-                let config = configured(memory_bytes);
-                let least = config.memory_bytes_min().saturating_sub(memory_bytes);
-                lacks = least.max(wanted.saturating_sub(config.queue_bytes_max()));
-            }
-            configured(memory_bytes)
-        }
+        Memory::Queues(bytes) => besides(bytes + blocks * DIRECTORY_BYTES_PER_BLOCK, configured),
+        Memory::Shrunk(bytes) => besides(bytes, configured),
     }
+}
+
+/// The configuration in which so many bytes are for updates that wait and the directory.
+fn besides(bytes: u64, configured: impl Fn(usize) -> Config) -> Config {
+    let wanted = bytes as usize;
+    let (mut memory_bytes, mut lacks) = (0, wanted);
+    while lacks > 0 {
+        memory_bytes += lacks;
+        let config = configured(memory_bytes);
+        let least = config.memory_bytes_min().saturating_sub(memory_bytes);
+        lacks = least.max(wanted.saturating_sub(config.queue_bytes_max()));
+    }
+    configured(memory_bytes)
 }
 
 impl Plan {

@@ -206,6 +206,19 @@ impl Store {
         self.run_until("no update waits", |core| waiting(core) == 0 && !core.is_active())
     }
 
+    /// Moves on by so much time without operations, so that what is under way ends.
+    ///
+    /// # Errors
+    /// [`Problem::Simulation`] if the engine did something wrong.
+    pub(crate) fn rest(&mut self, us: u64) -> Result<(), Problem> {
+        let until_us = self.now_us() + us;
+        while self.now_us() < until_us {
+            let next_us = self.next_event_us().unwrap_or(until_us).min(until_us);
+            self.advance_to(next_us, &mut Vec::new())?;
+        }
+        Ok(())
+    }
+
     /// Asks for a checkpoint, which is made beside whatever comes.
     pub(crate) fn begin_checkpoint(&mut self) {
         self.core.request_checkpoint();

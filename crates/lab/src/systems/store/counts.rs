@@ -9,6 +9,7 @@ use upsweep::layers::structures::modifiers::ADD_U64;
 use super::{CellKind, Plan, Store, config, problem};
 use crate::problem::Problem;
 use crate::systems::pages::Records;
+use crate::systems::plan::Memory;
 
 impl Store {
     /// A store on a bank at rest, with an array of so many counters of this kind, all of which are
@@ -24,7 +25,11 @@ impl Store {
     ) -> Result<Self, Problem> {
         let records = Records { count: counters, stride: 1 };
         let mut config = config(&plan, records, &*devices);
+        let buffers = config.fixed_bytes();
         config.runs_in_flight_max = runs;
+        if let Memory::Shrunk(_) = plan.memory {
+            config.memory_bytes += config.fixed_bytes().saturating_sub(buffers);
+        }
         let mut store = Self::empty(plan, config, devices)?;
         store.make(&format!("array:{cell}"), false)?;
         let cells = cell.cells_per_block();
@@ -67,7 +72,6 @@ mod tests {
     use super::super::super::banks;
     use super::super::super::in_place::Access;
     use super::super::super::load::Load;
-    use super::super::super::plan::Memory;
     use super::*;
 
     #[test]
