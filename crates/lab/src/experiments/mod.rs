@@ -22,6 +22,7 @@ mod modern;
 mod modern_stores;
 mod petabyte;
 mod shadowed;
+mod shadowed_build;
 mod shadowed_disk;
 mod shadowed_latency;
 mod shadowed_rates;
@@ -56,6 +57,7 @@ pub(crate) const ALL: &[Experiment] = &[
     shadowed_disk::EXPERIMENT,
     shadowed_latency::EXPERIMENT,
     shadowed_rates::THROUGHPUT,
+    shadowed_build::EXPERIMENT,
     shadowed_rates::BY_MEMORY,
     modern::DRIVE,
     modern::SOLID_STATE,
