@@ -4,6 +4,7 @@ mod beluga_baseline;
 mod beluga_batches;
 mod beluga_depth;
 mod beluga_disks;
+mod beluga_flash;
 mod beluga_offsets;
 mod beluga_records;
 mod beluga_sparse;
@@ -54,6 +55,7 @@ pub(crate) const ALL: &[Experiment] = &[
     beluga_disks::EXPERIMENT,
     beluga_depth::EXPERIMENT,
     beluga_sparse::EXPERIMENT,
+    beluga_flash::EXPERIMENT,
     shadowed_disk::EXPERIMENT,
     shadowed_latency::EXPERIMENT,
     shadowed_rates::THROUGHPUT,

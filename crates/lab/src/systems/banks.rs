@@ -16,8 +16,10 @@ const DRIVES: [(&str, &str); 5] = [
 ];
 
 /// The solid-state devices of the experiments, by their identifiers.
-const SOLID_STATE: [(&str, &str); 1] =
-    [("d7-p5500-8tb", include_str!("../../drives/solid-state/d7-p5500-8tb.toml"))];
+const SOLID_STATE: [(&str, &str); 2] = [
+    ("d7-p5500-8tb", include_str!("../../drives/solid-state/d7-p5500-8tb.toml")),
+    ("jmf612-slc-64gb", include_str!("../../drives/solid-state/jmf612-slc-64gb.toml")),
+];
 
 /// Turns by which the angle of a drive is ahead of that of the one before it: the golden section,
 /// whose multiples stay apart.
@@ -97,14 +99,40 @@ pub(crate) fn solid_state(
     bytes_max: u64,
     seed: u64,
 ) -> Result<Box<dyn Simulated>, Problem> {
+    let mut description = solid_state_description(id)?;
+    description.start = Start { filled_percent, order: FillOrder::Random };
+    description.cleaning.free_blocks_idle = description.cleaning.free_blocks_low;
+    Ok(solid_state_bank(&description, count, bytes_max, seed))
+}
+
+/// A bank of so many solid-state devices of a kind, which begin empty.
+///
+/// # Errors
+/// [`Problem::Data`] if there is no such device, or its description is wrong.
+pub(crate) fn empty_solid_state(
+    id: &str,
+    count: u16,
+    seed: u64,
+) -> Result<Box<dyn Simulated>, Problem> {
+    Ok(solid_state_bank(&solid_state_description(id)?, count, u64::MAX, seed))
+}
+
+fn solid_state_description(id: &str) -> Result<SolidStateDescription, Problem> {
     let found = SOLID_STATE.iter().find(|(name, _)| *name == id);
     let (_, text) = found.ok_or_else(|| Problem::Data(format!("there is no device {id}")))?;
     let wrong = |reason: String| Problem::Data(format!("{id}.toml: {reason}"));
-    let mut description: SolidStateDescription =
+    let description: SolidStateDescription =
         toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
-    description.start = Start { filled_percent, order: FillOrder::Random };
-    description.cleaning.free_blocks_idle = description.cleaning.free_blocks_low;
     description.check().map_err(|error| wrong(error.to_string()))?;
+    Ok(description)
+}
+
+fn solid_state_bank(
+    description: &SolidStateDescription,
+    count: u16,
+    bytes_max: u64,
+    seed: u64,
+) -> Box<dyn Simulated> {
     let geometry = Geometry {
         size_bytes: description.capacity.bytes.min(bytes_max),
         logical_block_bytes: description.capacity.logical_block_bytes,
@@ -114,9 +142,9 @@ pub(crate) fn solid_state(
     };
     let mut devices = MemoryDevices::new(vec![geometry; usize::from(count)], seed);
     for device in 0..count {
-        devices.set_solid_state(DeviceId(device), SolidState::new(&description));
+        devices.set_solid_state(DeviceId(device), SolidState::new(description));
     }
-    Ok(Box::new(devices))
+    Box::new(devices)
 }
 
 /// Time of a revolution of a drive.
