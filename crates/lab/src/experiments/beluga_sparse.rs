@@ -64,23 +64,23 @@ const RECORD_BYTES: u64 = 256;
 const SETTLE_US: u64 = 10_000_000;
 
 #[derive(Clone, Copy, Debug)]
-struct Sparse {
-    mode: LogMode,
-    interval_us: u64,
+pub(super) struct Sparse {
+    pub(super) mode: LogMode,
+    pub(super) interval_us: u64,
 }
 
 /// Latencies of a case, in microseconds.
-struct Measured {
-    mean_us: f64,
+pub(super) struct Measured {
+    pub(super) mean_us: f64,
     highest_us: f64,
     /// Bytes of batches without records in a second.
     idle_bytes: f64,
     /// From the beginning of one of them to that of the next, at the end.
-    stride_kb: f64,
+    pub(super) stride_kb: f64,
 }
 
 impl Sparse {
-    fn measure(&self, scale: &Scale) -> Result<Measured, Problem> {
+    pub(super) fn measure(&self, scale: &Scale) -> Result<Measured, Problem> {
         let Self { mode, interval_us } = *self;
         let ordering = Ordering { depth: 2, scheduler: Scheduler::Sptf };
         let devices = banks::full_drives(DRIVE, 1, Some(ordering), scale.seed)?;

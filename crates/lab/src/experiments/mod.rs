@@ -7,6 +7,7 @@ mod beluga_disks;
 mod beluga_flash;
 mod beluga_offsets;
 mod beluga_records;
+mod beluga_sentinels;
 mod beluga_sparse;
 mod bosc_gma;
 mod bosc_hash;
@@ -55,6 +56,7 @@ pub(crate) const ALL: &[Experiment] = &[
     beluga_disks::EXPERIMENT,
     beluga_depth::EXPERIMENT,
     beluga_sparse::EXPERIMENT,
+    beluga_sentinels::EXPERIMENT,
     beluga_flash::EXPERIMENT,
     shadowed_disk::EXPERIMENT,
     shadowed_latency::EXPERIMENT,

@@ -21,6 +21,7 @@
 //! | `plan` | what a store of the product's engine is to be |
 //! | `queued` | trees with a log, and with one queue or a queue for each page |
 //! | `raid` | an array of drives as one device |
+//! | `sentinels` | sentinels on a drive, and records that merge with them |
 //! | `trail` | logging where the head is |
 //! | `store` | the engine of the product |
 
@@ -39,6 +40,7 @@ pub(crate) mod pages;
 pub(crate) mod plan;
 pub(crate) mod queued;
 pub(crate) mod raid;
+pub(crate) mod sentinels;
 pub(crate) mod store;
 pub(crate) mod trail;
 
