@@ -11,6 +11,7 @@ mod beluga_sentinels;
 mod beluga_sparse;
 mod bosc_gma;
 mod bosc_hash;
+mod bosc_logging;
 mod bosc_mariner;
 mod bosc_memory;
 mod bosc_reads;
@@ -43,6 +44,7 @@ pub(crate) const ALL: &[Experiment] = &[
     bosc_sensitivity::INDEX_SIZE,
     bosc_sensitivity::MEMORY,
     bosc_reads::EXPERIMENT,
+    bosc_logging::EXPERIMENT,
     bosc_recovery::EXPERIMENT,
     bosc_gma::EXPERIMENT,
     bosc_mariner::EXPERIMENT,

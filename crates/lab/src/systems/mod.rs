@@ -7,6 +7,7 @@
 //! | module | content |
 //! |---|---|
 //! | `banks` | simulated devices |
+//! | `batching` | records that wait, given to a logger together |
 //! | `bare` | pages of a device, with nothing in between |
 //! | `buckets` | buckets of a hash table, filled in advance |
 //! | `combined` | systems that are made of others |
@@ -27,6 +28,7 @@
 
 pub(crate) mod banks;
 pub(crate) mod bare;
+pub(crate) mod batching;
 mod buckets;
 pub(crate) mod combined;
 pub(crate) mod crowd;
