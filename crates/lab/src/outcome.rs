@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Outcome {
     /// Sizes and durations at the scale that it ran at: what, and how much.
     pub(crate) setup: Vec<(String, String)>,
+    /// What is measured, in full sentences.
+    pub(crate) findings: Vec<String>,
     /// What to know about the numbers.
     pub(crate) caveats: Vec<Caveat>,
     /// What claims are compared with, by name.
@@ -28,6 +30,11 @@ impl Outcome {
     /// Adds a part of the setup.
     pub(crate) fn setup(&mut self, what: &str, how_much: impl Into<String>) {
         self.setup.push((what.to_owned(), how_much.into()));
+    }
+
+    /// Adds a sentence that says what was measured.
+    pub(crate) fn finding(&mut self, text: impl Into<String>) {
+        self.findings.push(text.into());
     }
 
     /// Adds a caveat. It is the reason for the claims with these texts, should they not hold.

@@ -150,7 +150,7 @@ fn badge(verdict: Verdict) -> Markup {
 
 /// One experiment.
 fn section(record: &Record, papers: &Papers) -> Result<Markup, Problem> {
-    let Outcome { setup, tables, figures, caveats, .. } = &record.outcome;
+    let Outcome { setup, findings, tables, figures, caveats, .. } = &record.outcome;
     let tables = tables.iter().map(|table| table_of(table, papers));
     let tables = tables.collect::<Result<Vec<Markup>, Problem>>()?;
     let figures = figures.iter().map(|figure| figure_of(figure, papers));
@@ -172,6 +172,10 @@ fn section(record: &Record, papers: &Papers) -> Result<Markup, Problem> {
                         }
                     }
                 }
+            }
+            @if !findings.is_empty() {
+                h3 { "Findings" }
+                ul { @for finding in findings { li { (finding) } } }
             }
             @for table in tables { (table) }
             @for figure in figures { (figure) }

@@ -23,6 +23,12 @@ pub(crate) fn text(record: &Record, papers: &Papers) -> Result<String, Problem> 
         text.push_str(&format!("\n{}\n", table.title));
         text.push_str(&columns(&grid(table, papers)?));
     }
+    if !record.outcome.findings.is_empty() {
+        text.push_str("\nFindings\n");
+    }
+    for finding in &record.outcome.findings {
+        line(&mut text, "  ", finding);
+    }
     if !record.claims.is_empty() {
         text.push_str("\nClaims\n");
     }

@@ -173,37 +173,7 @@ fn figure(scale: &Scale, progress: &Progress) -> Result<Outcome, Problem> {
     outcome.value("highest latency, best batches", highest(best), "ms");
     let growth = highest(fixed) / fixed[0].seen.latency_ms - 1.0;
     outcome.value("growth of latency, one batch size", 100.0 * growth, "%");
-    let row = |at: usize| {
-        vec![
-            (offsets[at] as f64).into(),
-            f64::from(best_kb[at]).into(),
-            best[at].latency_us().into(),
-            best[at].seen.per_second.into(),
-            fixed[at].latency_us().into(),
-            fixed[at].seen.per_second.into(),
-            found[at].batch_kb.into(),
-            found[at].latency_us().into(),
-            found[at].seen.per_second.into(),
-        ]
-    };
-    outcome.tables.push(Table {
-        name: "table".into(),
-        title: "Records of 256 bytes by the place on the drive".into(),
-        paper: None,
-        keys: 1,
-        columns: vec![
-            Column::own("offset [GB]"),
-            Column::own("best batch [KB]"),
-            Column::own("best batch: latency [us]"),
-            Column::own("best batch: throughput [ops/s]"),
-            Column::own("32 KB: latency [us]"),
-            Column::own("32 KB: throughput [ops/s]"),
-            Column::own("batch found by a log in mode full [KB]"),
-            Column::own("mode full: latency [us]"),
-            Column::own("mode full: throughput [ops/s]"),
-        ],
-        rows: (0..offsets.len()).map(row).collect(),
-    });
+    outcome.tables.push(whole_drive(&offsets, &best_kb, [best, fixed, found]));
     let curve = |name: &str, measured: &[Measured]| {
         let points = offsets.iter().zip(measured);
         let points = points.map(|(offset, found)| (*offset as f64, found.latency_us()));
@@ -225,4 +195,39 @@ fn figure(scale: &Scale, progress: &Progress) -> Result<Outcome, Problem> {
     outcome.caveat(&[], FOUND);
     outcome.caveat(&[], "The paper does not state the points of its figure.");
     Ok(outcome)
+}
+
+/// The table of the whole drive: with the best batches, with one size, and with what the log finds.
+fn whole_drive(offsets: &[u64], best_kb: &[u32], [best, fixed, found]: [&[Measured]; 3]) -> Table {
+    let row = |at: usize| {
+        vec![
+            (offsets[at] as f64).into(),
+            f64::from(best_kb[at]).into(),
+            best[at].latency_us().into(),
+            best[at].seen.per_second.into(),
+            fixed[at].latency_us().into(),
+            fixed[at].seen.per_second.into(),
+            found[at].batch_kb.into(),
+            found[at].latency_us().into(),
+            found[at].seen.per_second.into(),
+        ]
+    };
+    Table {
+        name: "table".into(),
+        title: "Records of 256 bytes by the place on the drive".into(),
+        paper: None,
+        keys: 1,
+        columns: vec![
+            Column::own("offset [GB]"),
+            Column::own("best batch [KB]"),
+            Column::own("best batch: latency [us]"),
+            Column::own("best batch: throughput [ops/s]"),
+            Column::own("32 KB: latency [us]"),
+            Column::own("32 KB: throughput [ops/s]"),
+            Column::own("batch found by a log in mode full [KB]"),
+            Column::own("mode full: latency [us]"),
+            Column::own("mode full: throughput [ops/s]"),
+        ],
+        rows: (0..offsets.len()).map(row).collect(),
+    }
 }

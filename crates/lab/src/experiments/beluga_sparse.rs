@@ -30,9 +30,11 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         whether or not others are durable; the time from one to the next is anything from half to \
         one and a half of its mean, so that arrivals do not keep step with the drive. In the mode \
         full the log writes batches without records, one after another, while there are none. In \
-        the mode sentinel these are single pages at a distance. It finds the length and the \
-        distance itself, from 128 and 256 KiB on, in the ten seconds before the first record. In \
-        the mode idle it writes nothing, and a lone record takes a page. The ring has 18 segments \
+        the mode sentinel these are single pages at a distance, and both they and a record go where \
+        the head is expected; in the mode predict only records are written, in this way. It finds \
+        the length of batches, and how the drive turns, in the ten seconds before the first \
+        record. In the mode idle a record goes right behind the one before. A lone record takes a \
+        page, but for the mode full. The ring has 18 segments \
         of 256 MiB, of which the older half is released as it fills. The host is that of dense \
         logging: 100 ns to append a record, and 2 us from when it knows of a completion, 100 us of \
         interrupt after it, until the next write is at the drive.",
@@ -64,23 +66,23 @@ const RECORD_BYTES: u64 = 256;
 const SETTLE_US: u64 = 10_000_000;
 
 #[derive(Clone, Copy, Debug)]
-struct Sparse {
-    mode: LogMode,
-    interval_us: u64,
+pub(super) struct Sparse {
+    pub(super) mode: LogMode,
+    pub(super) interval_us: u64,
 }
 
 /// Latencies of a case, in microseconds.
-struct Measured {
-    mean_us: f64,
+pub(super) struct Measured {
+    pub(super) mean_us: f64,
     highest_us: f64,
     /// Bytes of batches without records in a second.
     idle_bytes: f64,
     /// From the beginning of one of them to that of the next, at the end.
-    stride_kb: f64,
+    pub(super) stride_kb: f64,
 }
 
 impl Sparse {
-    fn measure(&self, scale: &Scale) -> Result<Measured, Problem> {
+    pub(super) fn measure(&self, scale: &Scale) -> Result<Measured, Problem> {
         let Self { mode, interval_us } = *self;
         let ordering = Ordering { depth: 2, scheduler: Scheduler::Sptf };
         let devices = banks::full_drives(DRIVE, 1, Some(ordering), scale.seed)?;
@@ -139,11 +141,10 @@ const POINTS: &str = "\
     between two records; the rows of its table are the two ends.";
 
 const MARGIN: &str = "\
-    A record goes a whole way behind the sentinel that is at the drive when it arrives, because \
-    the format of our log fixes where a batch is when the one before is written. So it waits one \
-    and a half ways. The paper puts it right behind that sentinel if this is still more than the \
-    margin away, and so waits for half a way and the margin: with 290 and 125 sectors 1,316 us. \
-    Our log has no margin.";
+    Our log has no margin beside the distance: it finds one look-ahead, for sentinels and for \
+    records. A record goes where the head will be after that, behind the sentinel that is on its \
+    way if there is time enough, else further on. The paper measures both on a table of its own, \
+    which another experiment repeats.";
 
 fn intervals(full: &[Measured], idle: &[Measured]) -> Table {
     let row = |at: usize| {

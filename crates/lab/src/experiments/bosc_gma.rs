@@ -14,7 +14,7 @@ use crate::systems::in_place::{Access, InPlace, Sizes};
 use crate::systems::load::{Load, Seen};
 use crate::systems::pages::{Leaves, Records};
 use crate::systems::plan::{Memory, Plan};
-use crate::systems::store::Store;
+use crate::systems::store::{CellKind, Store};
 
 const PAPER: &str = "bosc-table-2";
 const SIZING: &str = "bosc-gma-sizing";
@@ -109,7 +109,8 @@ fn upsweep(threads: usize, times_memory: u64, scale: &Scale) -> Result<Seen, Pro
     };
     let bytes = times_memory * memory_bytes;
     let disks = banks::drives(DRIVE, DATA_DISKS + 1, None, scale.seed)?;
-    let mut store = Store::with_counters(plan, bytes / ENTRY_BYTES, threads, disks)?;
+    let mut store =
+        Store::with_counters(plan, (CellKind::U32, bytes / ENTRY_BYTES), threads, disks)?;
     // More than there is room for, at 8 bytes for a change.
     let filling = memory_bytes / 8 / SEGMENT;
     let measured = filling / scale.pick(4, 1);

@@ -4,11 +4,14 @@ mod beluga_baseline;
 mod beluga_batches;
 mod beluga_depth;
 mod beluga_disks;
+mod beluga_flash;
 mod beluga_offsets;
 mod beluga_records;
+mod beluga_sentinels;
 mod beluga_sparse;
 mod bosc_gma;
 mod bosc_hash;
+mod bosc_logging;
 mod bosc_mariner;
 mod bosc_memory;
 mod bosc_reads;
@@ -18,7 +21,11 @@ mod bosc_split;
 mod bosc_tpcc;
 mod dense;
 mod indexes;
+mod modern;
+mod modern_stores;
+mod petabyte;
 mod shadowed;
+mod shadowed_build;
 mod shadowed_disk;
 mod shadowed_latency;
 mod shadowed_rates;
@@ -37,6 +44,7 @@ pub(crate) const ALL: &[Experiment] = &[
     bosc_sensitivity::INDEX_SIZE,
     bosc_sensitivity::MEMORY,
     bosc_reads::EXPERIMENT,
+    bosc_logging::EXPERIMENT,
     bosc_recovery::EXPERIMENT,
     bosc_gma::EXPERIMENT,
     bosc_mariner::EXPERIMENT,
@@ -50,8 +58,14 @@ pub(crate) const ALL: &[Experiment] = &[
     beluga_disks::EXPERIMENT,
     beluga_depth::EXPERIMENT,
     beluga_sparse::EXPERIMENT,
+    beluga_sentinels::EXPERIMENT,
+    beluga_flash::EXPERIMENT,
     shadowed_disk::EXPERIMENT,
     shadowed_latency::EXPERIMENT,
     shadowed_rates::THROUGHPUT,
+    shadowed_build::EXPERIMENT,
     shadowed_rates::BY_MEMORY,
+    modern::DRIVE,
+    modern::SOLID_STATE,
+    petabyte::EXPERIMENT,
 ];

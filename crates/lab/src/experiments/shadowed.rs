@@ -177,6 +177,9 @@ pub(super) const WORKLOADS: [(&str, Mix); 4] = [
     ("Insert", &[(Operation::Insert, 100)]),
 ];
 
+/// A tree that is to be built.
+const FIRST: Records = Records { count: 1, stride: STRIDE };
+
 /// What callers do with a tree of these records.
 pub(super) struct Caller {
     records: Records,
@@ -187,6 +190,11 @@ pub(super) struct Caller {
 impl Caller {
     pub(super) fn new(records: Records, seed: u64) -> Self {
         Self { records, random: Random::new(seed, "operations"), appended: 0 }
+    }
+
+    /// One that appends to a tree with nothing but its first key.
+    pub(super) fn appending(seed: u64) -> Self {
+        Self::new(FIRST, seed)
     }
 
     /// An operation of a mix.
@@ -248,6 +256,43 @@ pub(super) fn in_place(
     Ok(Bench::new(store, hardware.bank(0, seed)?, PROCESSOR_US))
 }
 
+/// A tree to be built in place up to one part in so many, with the usual share of that in memory.
+pub(super) fn empty_in_place(
+    tree: Tree,
+    hardware: Hardware,
+    part: u64,
+    seed: u64,
+) -> Result<Bench<InPlace<Leaves>>, Problem> {
+    let nodes = (tree.leaves + tree.index_nodes) * IN_MEMORY / 100;
+    let frames = (nodes.saturating_sub(tree.index_nodes) / part) as usize;
+    let sizes = Sizes { page_bytes: NODE_BYTES, records_max: tree.leaf_max, frames, devices: 1 };
+    let store = InPlace::new(Leaves::new(FIRST, tree.per_leaf), sizes);
+    Ok(Bench::new(store, hardware.bank(0, seed)?, PROCESSOR_US))
+}
+
+/// What [`upsweep`] makes of a tree, before it is built.
+pub(super) fn empty_upsweep(
+    tree: Tree,
+    hardware: Hardware,
+    part: u64,
+    seed: u64,
+) -> Result<Store, Problem> {
+    Store::create(plan(tree, part, IN_MEMORY), FIRST, hardware.bank(1, seed)?)
+}
+
+/// Records in a second with which [`upsweep`] is loaded.
+pub(super) fn bulk_load(
+    tree: Tree,
+    hardware: Hardware,
+    part: u64,
+    seed: u64,
+) -> Result<f64, Problem> {
+    let empty_us = empty_upsweep(tree, hardware, part, seed)?.now_us();
+    let loaded_us = upsweep(tree, hardware, (part, IN_MEMORY), seed)?.now_us();
+    let us = loaded_us.saturating_sub(empty_us).max(1);
+    Ok(tree.records(part).count as f64 / (us as f64 / 1e6))
+}
+
 /// One part in so many of a tree as a table of Upsweep, with so much of its blocks in the cache,
 /// and a log on a drive of its own.
 pub(super) fn upsweep(
@@ -256,9 +301,15 @@ pub(super) fn upsweep(
     (part, in_memory_percent): (u64, u64),
     seed: u64,
 ) -> Result<Store, Problem> {
+    let plan = plan(tree, part, in_memory_percent);
+    Store::create(plan, tree.records(part), hardware.bank(1, seed)?)
+}
+
+/// What one part in so many of a tree is to be as a table.
+fn plan(tree: Tree, part: u64, in_memory_percent: u64) -> Plan {
     let bytes = tree.per_leaf * (tree.record_bytes + OVERHEAD_BYTES);
     let cache_bytes = tree.leaves / part * NODE_BYTES * in_memory_percent / 100;
-    let plan = Plan {
+    Plan {
         log_bytes: 512 << 20,
         memory: Memory::Cache(cache_bytes),
         block_bytes: Some(NODE_BYTES as u32),
@@ -266,8 +317,7 @@ pub(super) fn upsweep(
         fill_percent: (100 * bytes).div_ceil(ROOM_BYTES) as u32,
         processor_us: PROCESSOR_US,
         ..Plan::TABLE
-    };
-    Store::create(plan, tree.records(part), hardware.bank(1, seed)?)
+    }
 }
 
 /// Operations in a second of virtual time, from now until all of these have ended and `finish` has.

@@ -1,16 +1,24 @@
-//! Banks of simulated drives.
+//! Banks of simulated drives, and of simulated solid-state devices.
 
 use upsweep::layers::device::drive::{Detail, Drive, DriveDescription, Scheduler};
+use upsweep::layers::device::solid_state::{FillOrder, SolidState, SolidStateDescription, Start};
 use upsweep::layers::device::{DeviceId, Geometry, MemoryDevices, Simulated};
 
 use crate::problem::Problem;
 
 /// The drives of the experiments, by their identifiers.
-const DRIVES: [(&str, &str); 4] = [
+const DRIVES: [(&str, &str); 5] = [
     ("caviar-black-1tb", include_str!("../../drives/caviar-black-1tb.toml")),
     ("caviar-blue-1tb", include_str!("../../drives/caviar-blue-1tb.toml")),
     ("dtla307030", include_str!("../../drives/dtla307030.toml")),
+    ("modern-18tb-cmr", include_str!("../../drives/modern-18tb-cmr.toml")),
     ("st39133lwv", include_str!("../../drives/st39133lwv.toml")),
+];
+
+/// The solid-state devices of the experiments, by their identifiers.
+const SOLID_STATE: [(&str, &str); 2] = [
+    ("d7-p5500-8tb", include_str!("../../drives/solid-state/d7-p5500-8tb.toml")),
+    ("jmf612-slc-64gb", include_str!("../../drives/solid-state/jmf612-slc-64gb.toml")),
 ];
 
 /// Turns by which the angle of a drive is ahead of that of the one before it: the golden section,
@@ -37,11 +45,26 @@ pub(crate) fn drives(
     ordering: Option<Ordering>,
     seed: u64,
 ) -> Result<Box<dyn Simulated>, Problem> {
-    Ok(bank(ordering, seed, Detail::Overheads, &vec![description(id)?; usize::from(count)]))
+    parts_of_drives(id, count, u64::MAX, ordering, seed)
 }
 
-/// The same, with everything that a drive does. Each drive begins at another angle, because the
-/// spindles of several drives do not turn in step.
+/// The same, of which only so many bytes at the outer edge are used.
+///
+/// # Errors
+/// [`Problem::Data`] if there is no such drive, or its description is wrong.
+pub(crate) fn parts_of_drives(
+    id: &str,
+    count: u16,
+    bytes_max: u64,
+    ordering: Option<Ordering>,
+    seed: u64,
+) -> Result<Box<dyn Simulated>, Problem> {
+    let descriptions = vec![description(id)?; usize::from(count)];
+    Ok(bank(ordering, seed, Detail::Overheads, bytes_max, &descriptions))
+}
+
+/// A bank of so many drives, with everything that a drive does. Each drive begins at another angle,
+/// because the spindles of several drives do not turn in step.
 ///
 /// # Errors
 /// [`Problem::Data`] if there is no such drive, or its description is wrong.
@@ -58,7 +81,70 @@ pub(crate) fn full_drives(
         drive.start.angle_at_time_zero = turns.fract();
         drive
     };
-    Ok(bank(ordering, seed, Detail::Full, &(0..count).map(turned).collect::<Vec<_>>()))
+    let drives: Vec<_> = (0..count).map(turned).collect();
+    Ok(bank(ordering, seed, Detail::Full, u64::MAX, &drives))
+}
+
+/// A bank of so many solid-state devices of a kind, which begin with so much of them written, in
+/// per cent, at random and for so long that cleaning is in its steady state. Only the first
+/// `bytes_max` of each are used. They do not clean in idle time: under steady writes there is none,
+/// and without writes this is over after some seconds, which are not simulated.
+///
+/// # Errors
+/// [`Problem::Data`] if there is no such device, or its description is wrong.
+pub(crate) fn solid_state(
+    id: &str,
+    count: u16,
+    filled_percent: u32,
+    bytes_max: u64,
+    seed: u64,
+) -> Result<Box<dyn Simulated>, Problem> {
+    let mut description = solid_state_description(id)?;
+    description.start = Start { filled_percent, order: FillOrder::Random };
+    description.cleaning.free_blocks_idle = description.cleaning.free_blocks_low;
+    Ok(solid_state_bank(&description, count, bytes_max, seed))
+}
+
+/// A bank of so many solid-state devices of a kind, which begin empty.
+///
+/// # Errors
+/// [`Problem::Data`] if there is no such device, or its description is wrong.
+pub(crate) fn empty_solid_state(
+    id: &str,
+    count: u16,
+    seed: u64,
+) -> Result<Box<dyn Simulated>, Problem> {
+    Ok(solid_state_bank(&solid_state_description(id)?, count, u64::MAX, seed))
+}
+
+fn solid_state_description(id: &str) -> Result<SolidStateDescription, Problem> {
+    let found = SOLID_STATE.iter().find(|(name, _)| *name == id);
+    let (_, text) = found.ok_or_else(|| Problem::Data(format!("there is no device {id}")))?;
+    let wrong = |reason: String| Problem::Data(format!("{id}.toml: {reason}"));
+    let description: SolidStateDescription =
+        toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
+    description.check().map_err(|error| wrong(error.to_string()))?;
+    Ok(description)
+}
+
+fn solid_state_bank(
+    description: &SolidStateDescription,
+    count: u16,
+    bytes_max: u64,
+    seed: u64,
+) -> Box<dyn Simulated> {
+    let geometry = Geometry {
+        size_bytes: description.capacity.bytes.min(bytes_max),
+        logical_block_bytes: description.capacity.logical_block_bytes,
+        physical_block_bytes: description.mapping.unit_bytes,
+        rotational: false,
+        growable: false,
+    };
+    let mut devices = MemoryDevices::new(vec![geometry; usize::from(count)], seed);
+    for device in 0..count {
+        devices.set_solid_state(DeviceId(device), SolidState::new(description));
+    }
+    Box::new(devices)
 }
 
 /// Time of a revolution of a drive.
@@ -87,6 +173,7 @@ fn bank(
     ordering: Option<Ordering>,
     seed: u64,
     detail: Detail,
+    bytes_max: u64,
     descriptions: &[DriveDescription],
 ) -> Box<dyn Simulated> {
     let drive = |description: &DriveDescription| {
@@ -98,7 +185,7 @@ fn bank(
     };
     let drives: Vec<Drive> = descriptions.iter().map(drive).collect();
     let geometry = |drive: &Drive| Geometry {
-        size_bytes: drive.bytes(),
+        size_bytes: drive.bytes().min(bytes_max),
         logical_block_bytes: drive.sector_bytes(),
         physical_block_bytes: drive.sector_bytes(),
         rotational: true,

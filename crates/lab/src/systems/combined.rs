@@ -72,8 +72,7 @@ impl<A: System, B: System> System for Both<A, B> {
     }
 
     fn traffic(&self) -> Traffic {
-        let (first, second) = (self.first.traffic(), self.second.traffic());
-        Traffic { reads: first.reads + second.reads, writes: first.writes + second.writes }
+        self.first.traffic().and(self.second.traffic())
     }
 }
 

@@ -198,7 +198,7 @@ mod tests {
         }
 
         fn traffic(&self) -> Traffic {
-            Traffic { reads: 0, writes: 100 - self.left }
+            Traffic { writes: 100 - self.left, ..Traffic::default() }
         }
     }
 

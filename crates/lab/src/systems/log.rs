@@ -405,7 +405,7 @@ impl System for UpsweepLog {
             }
         }
         while let Some((_, request)) = self.submitting.pop_front_if(|(due_us, _)| *due_us <= us) {
-            self.traffic.writes += 1;
+            self.traffic.add(&request.operation);
             self.devices.submit(request);
         }
         Ok(())

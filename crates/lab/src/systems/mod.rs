@@ -7,11 +7,13 @@
 //! | module | content |
 //! |---|---|
 //! | `banks` | simulated devices |
+//! | `batching` | records that wait, given to a logger together |
 //! | `bare` | pages of a device, with nothing in between |
 //! | `buckets` | buckets of a hash table, filled in advance |
 //! | `combined` | systems that are made of others |
 //! | `crowd` | a system that others use besides the callers |
 //! | `fed` | a system that changes steadily while callers use it |
+//! | `folded` | devices whose content takes little memory if it repeats |
 //! | `load` | callers, and what they see |
 //! | `log` | Upsweep's log, on drives of its own |
 //! | `loggers` | appending through a file system, and to a raw device |
@@ -20,15 +22,18 @@
 //! | `plan` | what a store of the product's engine is to be |
 //! | `queued` | trees with a log, and with one queue or a queue for each page |
 //! | `raid` | an array of drives as one device |
+//! | `sentinels` | sentinels on a drive, and records that merge with them |
 //! | `trail` | logging where the head is |
 //! | `store` | the engine of the product |
 
 pub(crate) mod banks;
 pub(crate) mod bare;
+pub(crate) mod batching;
 mod buckets;
 pub(crate) mod combined;
 pub(crate) mod crowd;
 pub(crate) mod fed;
+pub(crate) mod folded;
 pub(crate) mod in_place;
 pub(crate) mod load;
 pub(crate) mod log;
@@ -37,6 +42,7 @@ pub(crate) mod pages;
 pub(crate) mod plan;
 pub(crate) mod queued;
 pub(crate) mod raid;
+pub(crate) mod sentinels;
 pub(crate) mod store;
 pub(crate) mod trail;
 
@@ -66,12 +72,46 @@ pub(crate) struct Traffic {
     pub(crate) reads: u64,
     /// Writes.
     pub(crate) writes: u64,
+    /// Bytes that were read.
+    pub(crate) bytes_read: u64,
+    /// Bytes that were written.
+    pub(crate) bytes_written: u64,
 }
 
 impl Traffic {
     /// What has come since `before`.
     pub(crate) fn since(self, before: Self) -> Self {
-        Self { reads: self.reads - before.reads, writes: self.writes - before.writes }
+        Self {
+            reads: self.reads - before.reads,
+            writes: self.writes - before.writes,
+            bytes_read: self.bytes_read - before.bytes_read,
+            bytes_written: self.bytes_written - before.bytes_written,
+        }
+    }
+
+    /// This and that of other devices.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            reads: self.reads + other.reads,
+            writes: self.writes + other.writes,
+            bytes_read: self.bytes_read + other.bytes_read,
+            bytes_written: self.bytes_written + other.bytes_written,
+        }
+    }
+
+    /// Counts a request.
+    pub(crate) fn add(&mut self, operation: &Operation) {
+        match operation {
+            Operation::Read { buffer, .. } => {
+                self.reads += 1;
+                self.bytes_read += buffer.len() as u64;
+            }
+            Operation::Write { buffer, .. } => {
+                self.writes += 1;
+                self.bytes_written += buffer.len() as u64;
+            }
+            Operation::Flush | Operation::Discard { .. } | Operation::Allocate { .. } => {}
+        }
     }
 
     /// Both.
@@ -132,7 +172,6 @@ impl Io {
 
     /// Reads a range of a device.
     pub(crate) fn read(&mut self, device: u16, offset: u64, bytes: u64) -> Token {
-        self.traffic.reads += 1;
         let buffer = Buffer::zeroed(bytes as usize);
         self.submit(device, Class::ForegroundRead, Operation::Read { offset, buffer })
     }
@@ -140,13 +179,13 @@ impl Io {
     /// Writes a range of a device to stable media. Only the time that it takes is simulated: models
     /// keep their content themselves, in a form that takes little memory.
     pub(crate) fn write(&mut self, device: u16, offset: u64, bytes: u64) -> Token {
-        self.traffic.writes += 1;
         let (buffer, mode) = (Buffer::zeroed(bytes as usize), WriteMode::Stable);
         self.submit(device, Class::Log, Operation::Write { offset, buffer, mode })
     }
 
     fn submit(&mut self, device: u16, class: Class, operation: Operation) -> Token {
         self.tokens += 1;
+        self.traffic.add(&operation);
         let (token, device) = (Token(self.tokens), DeviceId(device));
         self.devices.submit(Request { device, token, hint: class.into(), operation });
         token

@@ -29,6 +29,10 @@ pub(crate) enum Memory {
     Whole(u64),
     /// So many bytes for updates that wait, and besides these what everything else needs.
     Queues(u64),
+    /// So many bytes for updates that wait and the directory, and besides these what everything
+    /// else needs: for a store that is smaller than the one that it stands for, as buffers do not
+    /// become smaller with it.
+    Shrunk(u64),
     /// So many bytes for the cache of images, and what everything else gets beside such a cache, or
     /// needs at least.
     Cache(u64),
@@ -38,7 +42,9 @@ impl Memory {
     /// Its bytes, whatever they are for.
     pub(crate) fn bytes(self) -> u64 {
         match self {
-            Self::Whole(bytes) | Self::Queues(bytes) | Self::Cache(bytes) => bytes,
+            Self::Whole(bytes) | Self::Queues(bytes) | Self::Shrunk(bytes) | Self::Cache(bytes) => {
+                bytes
+            }
         }
     }
 }
@@ -68,6 +74,8 @@ pub(crate) struct Plan {
     pub(crate) fill_percent: u32,
     /// Processor time of an operation.
     pub(crate) processor_us: u64,
+    /// Workers that apply updates, each on a processor of its own.
+    pub(crate) workers: usize,
 }
 
 /// The configuration of a store with these records on these devices.
@@ -76,13 +84,15 @@ pub(super) fn config(plan: &Plan, records: Records, devices: &dyn Simulated) -> 
         .map(|device| LogRegion { device: DeviceId(device), offset: 4096, bytes: plan.log_bytes })
         .collect();
     let rings: Vec<u64> = log_regions.iter().map(|region| region.bytes).collect();
+    let rotates = devices.geometry(DeviceId(0)).rotational;
+    let unit_bytes = devices.geometry(DeviceId(plan.data_devices)).physical_block_bytes;
     let shape = Shape {
         store: *b"upsweep-lab-0001",
         data_devices: plan.data_devices,
-        rotates: true,
-        block_bytes: policy::block_bytes(true, plan.block_bytes, &Scale::FULL),
+        rotates,
+        block_bytes: policy::block_bytes(rotates, plan.block_bytes, &Scale::FULL),
         log_segment_bytes: policy::log_segment_bytes(&rings, &Scale::FULL),
-        log_page_bytes: 512,
+        log_page_bytes: unit_bytes.clamp(512, 4096),
         log_regions,
     };
     let configured = |memory_bytes| {
@@ -106,18 +116,22 @@ pub(super) fn config(plan: &Plan, records: Records, devices: &dyn Simulated) -> 
             }
             Config { cache_bytes: bytes as usize, ..config }
         }
-        Memory::Queues(bytes) => {
-            let wanted = (bytes + blocks * DIRECTORY_BYTES_PER_BLOCK) as usize;
-            let (mut memory_bytes, mut lacks) = (0, wanted);
-            while lacks > 0 {
-                memory_bytes += lacks;
-                let config = configured(memory_bytes);
-                let least = config.memory_bytes_min().saturating_sub(memory_bytes);
-                lacks = least.max(wanted.saturating_sub(config.queue_bytes_max()));
-            }
-            configured(memory_bytes)
-        }
+        Memory::Queues(bytes) => besides(bytes + blocks * DIRECTORY_BYTES_PER_BLOCK, configured),
+        Memory::Shrunk(bytes) => besides(bytes, configured),
     }
+}
+
+/// The configuration in which so many bytes are for updates that wait and the directory.
+fn besides(bytes: u64, configured: impl Fn(usize) -> Config) -> Config {
+    let wanted = bytes as usize;
+    let (mut memory_bytes, mut lacks) = (0, wanted);
+    while lacks > 0 {
+        memory_bytes += lacks;
+        let config = configured(memory_bytes);
+        let least = config.memory_bytes_min().saturating_sub(memory_bytes);
+        lacks = least.max(wanted.saturating_sub(config.queue_bytes_max()));
+    }
+    configured(memory_bytes)
 }
 
 impl Plan {
@@ -134,6 +148,7 @@ impl Plan {
         record_bytes: 16,
         fill_percent: 70,
         processor_us: 0,
+        workers: 2,
     };
 
     /// Blocks that these records fill, about, if a block has so many bytes.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use upsweep::SpaceId;
-use upsweep::layers::device::{Completion, Operation, Request, Simulated};
+use upsweep::layers::device::{Completion, Simulated};
 use upsweep::layers::engine::registry::{DELETE, ModifierId, Modifiers, PUT};
 use upsweep::layers::engine::{
     self, Accept, Access as OpenFor, Actions, Config, Core, Job, JobOutput, LoggedUpdate, ViewId,
@@ -28,11 +28,10 @@ mod counts;
 mod reads;
 
 use reads::Reading;
+pub(crate) use upsweep::layers::structures::array::CellKind;
 
 /// Bytes of a key.
 const KEY_BYTES: u64 = 8;
-/// Workers that apply updates.
-const WORKERS: usize = 2;
 /// How many bytes of blocks a worker applies updates to in a microsecond.
 const JOB_BYTES_PER_US: u64 = 200;
 /// How far the time moves when nothing is under way, in microseconds.
@@ -207,6 +206,19 @@ impl Store {
         self.run_until("no update waits", |core| waiting(core) == 0 && !core.is_active())
     }
 
+    /// Moves on by so much time without operations, so that what is under way ends.
+    ///
+    /// # Errors
+    /// [`Problem::Simulation`] if the engine did something wrong.
+    pub(crate) fn rest(&mut self, us: u64) -> Result<(), Problem> {
+        let until_us = self.now_us() + us;
+        while self.now_us() < until_us {
+            let next_us = self.next_event_us().unwrap_or(until_us).min(until_us);
+            self.advance_to(next_us, &mut Vec::new())?;
+        }
+        Ok(())
+    }
+
     /// Asks for a checkpoint, which is made beside whatever comes.
     pub(crate) fn begin_checkpoint(&mut self) {
         self.core.request_checkpoint();
@@ -270,11 +282,11 @@ impl Store {
         let mut actions = Actions::default();
         self.core.pump(now_us, &mut actions);
         for request in actions.requests {
-            self.count(&request);
+            self.traffic.add(&request.operation);
             self.devices.submit(request);
         }
         self.jobs.extend(actions.jobs);
-        while self.working.len() < WORKERS
+        while self.working.len() < self.plan.workers
             && let Some(job) = self.jobs.pop_front()
         {
             let took_us = 1 + job.bytes() as u64 / JOB_BYTES_PER_US;
@@ -296,14 +308,6 @@ impl Store {
         }
         let is_taken = actions.room && self.retry()?;
         Ok(goes_on || is_taken)
-    }
-
-    fn count(&mut self, request: &Request) {
-        match request.operation {
-            Operation::Read { .. } => self.traffic.reads += 1,
-            Operation::Write { .. } => self.traffic.writes += 1,
-            Operation::Flush | Operation::Discard { .. } | Operation::Allocate { .. } => {}
-        }
     }
 
     /// Offers again what found no room, in the order in which it came; returns whether some of it

@@ -35,6 +35,9 @@ pub(crate) struct Trail {
     waiting: VecDeque<(u64, Append)>,
     /// The number of the append under way, and when it began.
     current: Option<(u64, u64)>,
+    /// Sectors of the tracks that were left, and those of them that were written.
+    left: u64,
+    left_used: u64,
 }
 
 impl Trail {
@@ -50,7 +53,14 @@ impl Trail {
             used: Vec::new(),
             waiting: VecDeque::new(),
             current: None,
+            left: 0,
+            left_used: 0,
         }
+    }
+
+    /// How much of the tracks that it has left it wrote, in per cent.
+    pub(crate) fn utilisation_percent(&self) -> f64 {
+        100.0 * self.left_used as f64 / self.left as f64
     }
 
     /// The sector of the track that is under the head at this time, or comes next.
@@ -67,6 +77,8 @@ impl Trail {
         let end = wanted + sectors;
         let is_used = |used: &Range<u64>| used.start < end && wanted < used.end;
         if end > u64::from(self.track.sectors) || self.used.iter().any(is_used) {
+            self.left += u64::from(self.track.sectors);
+            self.left_used += self.used.iter().map(|used| used.end - used.start).sum::<u64>();
             let next = self.first_lbn + u64::from(self.track.sectors);
             let is_last = next + MORE_THAN_A_TRACK > self.layout.lbns();
             self.first_lbn = if is_last { 0 } else { next };
@@ -133,5 +145,7 @@ mod tests {
         let seen = load.run(&mut system, || Append { bytes: 4096 }).expect("no write fails");
         // 8 sectors pass in 0.1 ms, a turn takes 8.3 ms.
         assert!(seen.latency_ms < 1.0, "{}", seen.latency_ms);
+        let used = system.model.utilisation_percent();
+        assert!((10.0..=100.0).contains(&used), "{used}");
     }
 }

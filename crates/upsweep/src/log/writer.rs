@@ -400,7 +400,9 @@ impl Log {
     /// The free pipeline place for a batch of `bytes`, optionally only of an idle device, and its
     /// place on that device.
     fn vacancy(&self, bytes: u64, only_idle: bool) -> Option<(usize, u64)> {
-        self.vacancy_of(bytes, |device| !(only_idle && self.is_writing(device)))
+        self.vacancy_of(bytes, |device| {
+            !((only_idle || self.measures_with(device, bytes)) && self.is_writing(device))
+        })
     }
 
     fn is_writing(&self, device: u16) -> bool {
@@ -438,7 +440,7 @@ impl Log {
         let device = self.places.remove(position).expect("found at this position");
         let (last_seq, has_records) = (batch.last_seq(), batch.records > 0);
         let number = self.durable_batch + self.flights.len() as u64 + 1;
-        let (place, expected_us) = self.place_ahead(device, place, bytes, has_records, now_us);
+        let (place, expected_us) = self.place_ahead(device, place, bytes, now_us);
         let ring = &mut self.rings[usize::from(device)];
         ring.take(place, bytes, batch.needed_for());
         let (target, offset) = (ring.region.device, ring.region.offset + place);
@@ -552,10 +554,11 @@ impl Log {
     }
 
     /// When [`Log::dispatch`] must be called at the latest, if nothing else happens before: the
-    /// open batch waits for more records and a device has a free place.
+    /// open batch waits for more records and a device has a free place, or how a drive moves is
+    /// being measured.
     #[must_use]
     pub fn deadline_us(&self) -> Option<u64> {
-        let open = self.open.as_ref()?;
+        let Some(open) = self.open.as_ref() else { return self.measures_at_us() };
         let idle = self.sealed.is_empty() && self.vacancy(open.bytes(), false).is_some();
         (idle && !open.urgent).then(|| self.due_us(open))
     }

@@ -1,40 +1,42 @@
-//! A store with an array of counters of 4 bytes.
+//! A store with an array of counters.
 
 use upsweep::layers::device::Simulated;
 use upsweep::layers::engine::{Accept, LoadedBlock, LoggedUpdate};
 use upsweep::layers::log::{Seq, Urgency};
-use upsweep::layers::structures::array::CellKind;
 use upsweep::layers::structures::array::body_format::{Body, BodyEditor, block_key, key_of};
 use upsweep::layers::structures::modifiers::ADD_U64;
 
-use super::{Plan, Store, config, problem};
+use super::{CellKind, Plan, Store, config, problem};
 use crate::problem::Problem;
 use crate::systems::pages::Records;
-
-/// The cells.
-const CELL: CellKind = CellKind::U32;
+use crate::systems::plan::Memory;
 
 impl Store {
-    /// A store on a bank at rest, with an array of so many counters, all of which are 1, and so
-    /// many runs of the sweep under way.
+    /// A store on a bank at rest, with an array of so many counters of this kind, all of which are
+    /// 1, and so many runs of the sweep under way.
     ///
     /// # Errors
     /// [`Problem::Simulation`] if the store cannot be made, for example with too little memory.
     pub(crate) fn with_counters(
         plan: Plan,
-        counters: u64,
+        (cell, counters): (CellKind, u64),
         runs: usize,
         devices: Box<dyn Simulated>,
     ) -> Result<Self, Problem> {
         let records = Records { count: counters, stride: 1 };
         let mut config = config(&plan, records, &*devices);
+        let buffers = config.fixed_bytes();
         config.runs_in_flight_max = runs;
+        if let Memory::Shrunk(_) = plan.memory {
+            config.memory_bytes += config.fixed_bytes().saturating_sub(buffers);
+        }
         let mut store = Self::empty(plan, config, devices)?;
-        store.make(&format!("array:{CELL}"), false)?;
-        let cells = CELL.cells_per_block();
+        store.make(&format!("array:{cell}"), false)?;
+        let cells = cell.cells_per_block();
         let wrong = |reason| Problem::Simulation(format!("an array: {reason}"));
-        let mut body = BodyEditor::new(Body::parse(CELL, &[]).map_err(wrong)?, cells);
-        (0..cells).for_each(|offset| body.set(offset, &1_u32.to_le_bytes()));
+        let mut body = BodyEditor::new(Body::parse(cell, &[]).map_err(wrong)?, cells);
+        let one = &1_u64.to_le_bytes()[..cell.cell_bytes()];
+        (0..cells).for_each(|offset| body.set(offset, one));
         let (body, records) = body.finish();
         // The last one is full too.
         let blocks = (0..counters.div_ceil(cells as u64)).map(|number| {
@@ -70,7 +72,6 @@ mod tests {
     use super::super::super::banks;
     use super::super::super::in_place::Access;
     use super::super::super::load::Load;
-    use super::super::super::plan::Memory;
     use super::*;
 
     #[test]
@@ -86,7 +87,8 @@ mod tests {
         };
         let (counters, mut random) = (4_000_000, Random::new(1, "counters"));
         let disks = banks::drives("dtla307030", 3, None, 1).expect("drives");
-        let mut store = Store::with_counters(plan, counters, 4, disks).expect("a store");
+        let mut store =
+            Store::with_counters(plan, (CellKind::U32, counters), 4, disks).expect("a store");
         let mut oracle = BTreeMap::<u64, u32>::new();
         // More than memory has room for, so that the array is swept.
         let load = Load { callers: 16, warm_up: 0, measured: 30_000 };
@@ -101,7 +103,7 @@ mod tests {
         for (index, expected) in oracle.into_iter().step_by(1009) {
             let view = view(&mut store, index);
             let body = view.image.as_ref().map(|image| image.body());
-            let found = cell(CELL, body, &store.modifiers, index, &view.updates());
+            let found = cell(CellKind::U32, body, &store.modifiers, index, &view.updates());
             assert_eq!(found.expect("it is sound"), expected.to_le_bytes(), "{index}");
         }
     }

@@ -407,3 +407,65 @@ fn a_batch_of_many_records_is_no_longer_than_the_train_allows() {
     world.drain();
     world.reopen(world.released);
 }
+
+/// A drive with a turn of 8 ms in which 400 pages pass, and a host that needs 300 us.
+fn write_at_its_turn(world: &mut World) {
+    let (page, bytes, _) = in_flight(world)[0];
+    let ready_us = world.now_us + 300;
+    let begins_us = ready_us + (u64::from(page) * 20 + 8000 - ready_us % 8000) % 8000;
+    world.now_us = begins_us + 20 * bytes as u64 / 4096;
+    world.complete(0);
+}
+
+#[test]
+fn a_drive_is_measured_by_lone_records_and_while_others_wait() {
+    for waiting in [1, 3] {
+        let mode = LogMode::Predict;
+        let mut world = World::new(LogConfig { mode, ..config(1, 16, 2000, 8) });
+        world.log.start_train();
+        let mut writes = 0;
+        while world.log.known_heads() == 0 {
+            for _ in 0..waiting {
+                let full = world.put(3000, waiting).is_err();
+                assert!(!full || waiting > 1, "there is room");
+            }
+            world.dispatch();
+            assert_eq!(in_flight(&world).len(), 1, "one at a time");
+            write_at_its_turn(&mut world);
+            world.dispatch();
+            world.release(world.log.durable().next());
+            writes += 1;
+            assert!(writes < 300, "it is measured");
+        }
+        assert_eq!(world.log.metrics().log_dummy_batches_total.get(), 0);
+        world.drain();
+        world.reopen(world.released);
+    }
+}
+
+#[test]
+fn where_no_records_come_a_drive_is_measured_after_a_pause() {
+    let mode = LogMode::Predict;
+    let mut world = World::new(LogConfig { mode, ..config(1, 16, 2000, 8) });
+    assert_eq!(world.log.deadline_us(), None, "it was not started");
+    world.log.start_train();
+    while world.log.known_heads() == 0 {
+        if let Some(us) = world.log.deadline_us() {
+            world.now_us = world.now_us.max(us);
+        }
+        world.dispatch();
+        assert_eq!(world.log.deadline_us(), None, "it is on its way");
+        write_at_its_turn(&mut world);
+        world.dispatch();
+        assert_eq!(in_flight(&world), [], "there is a pause");
+    }
+    assert_eq!(world.log.deadline_us(), None, "nothing is to be done any more");
+    let dummies = world.log.metrics().log_dummy_batches_total.get();
+    assert!((50..200).contains(&dummies), "{dummies}");
+    world.put(64, 1).expect("room");
+    world.dispatch();
+    let before = world.now_us;
+    write_at_its_turn(&mut world);
+    assert!(world.now_us - before < 1000, "{} us", world.now_us - before);
+    world.reopen(Seq::FIRST);
+}

@@ -33,6 +33,10 @@ impl Least {
         self.value
     }
 
+    pub(super) fn is_most(&self) -> bool {
+        self.value == self.most
+    }
+
     /// Goes on with about this value.
     pub(super) fn set(&mut self, value: u64) {
         let value = value.next_multiple_of(self.unit);

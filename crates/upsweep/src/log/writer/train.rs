@@ -61,8 +61,12 @@ impl Log {
     }
 
     /// Capacity of the next batch: with a train no more than a stride, which is as fast, and what
-    /// is in it is durable sooner (thesis 6.2.2).
+    /// is in it is durable sooner (thesis 6.2.2); a page while a drive is being measured.
     pub(super) fn batch_bytes_now(&self) -> u64 {
+        let page = u64::from(self.config.page_bytes);
+        if (0..).zip(&self.rings).any(|(device, _)| self.measures_with(device, page)) {
+            return page;
+        }
         let stride = self.strides.iter().map(Stride::bytes).max();
         let is_limited = self.has_train && self.config.mode == LogMode::Full;
         stride.filter(|_| is_limited).unwrap_or(u64::from(self.config.batch_bytes))
@@ -112,7 +116,8 @@ impl Log {
         let is_wanted = |log: &Self, device: u16| {
             let head = &log.heads[usize::from(device)];
             let is_sentinel = log.config.mode == LogMode::Sentinel && head.is_known();
-            (is_sentinel || head.gap().is_some()) && !log.is_writing(device)
+            let measures = head.measures_at_us().is_some_and(|at_us| at_us <= now_us);
+            (is_sentinel || measures) && !log.is_writing(device)
         };
         while self.has_no_waiting()
             && self.has_room_for_train()
@@ -122,6 +127,37 @@ impl Log {
             let batch = self.dummy(now_us);
             requests.push(self.launch(batch, position, place, bytes, now_us));
         }
+    }
+
+    /// Whether each batch that waits could enter a segment of its own.
+    fn has_room_for_waiting(&self) -> bool {
+        let segments: u64 = self.rings.iter().map(|ring| u64::from(ring.segments())).sum();
+        let waiting = self.sealed.len() + usize::from(self.open.is_some());
+        self.free_segments() > waiting as u64 + reserve_of(segments) + 2
+    }
+
+    /// Whether a batch of so many bytes is part of a measurement of this device. Such batches are
+    /// one at a time.
+    pub(super) fn measures_with(&self, device: u16, bytes: u64) -> bool {
+        bytes == u64::from(self.config.page_bytes)
+            && self.config.mode.skips()
+            && self.heads[usize::from(device)].gap().is_some()
+            && self.train_runs()
+    }
+
+    /// When a measurement goes on, if no records come and nothing else happens.
+    pub(super) fn measures_at_us(&self) -> Option<u64> {
+        if !self.config.mode.skips() || !self.train_runs() || !self.has_no_waiting() {
+            return None;
+        }
+        let page = u64::from(self.config.page_bytes);
+        let has_place = |device: u16| {
+            let suits = |other| other == device && !self.is_writing(device);
+            self.vacancy_of(page, suits).is_some()
+        };
+        let heads = (0..).zip(&self.heads);
+        let due = heads.filter_map(|(device, head)| Some((device, head.measures_at_us()?)));
+        due.filter(|(device, _)| has_place(*device)).map(|(_, at_us)| at_us).min()
     }
 
     fn dummy(&mut self, now_us: u64) -> Assembly {
@@ -137,26 +173,26 @@ impl Log {
     /// expected, in the same segment, or at the start of the next one if that is too far. And how
     /// long its write should take, if that is predicted. The first batch of a run, and the first of
     /// a segment, are where recovery looks for them first. The space of others that wait is
-    /// promised to them.
+    /// promised to them, so only a measurement skips then, if there is room for all.
     pub(super) fn place_ahead(
         &self,
         device: u16,
         place: u64,
         bytes: u64,
-        has_records: bool,
         now_us: u64,
     ) -> (u64, Option<u64>) {
         let segment = u64::from(self.config.segment_bytes);
+        let measures = self.measures_with(device, bytes) && !self.is_writing(device);
         let may_skip = self.config.mode.skips()
             && self.train_runs()
-            && self.has_no_waiting()
+            && (self.has_no_waiting() || measures && self.has_room_for_waiting())
             && self.previous.epoch == self.config.epoch
             && !place.is_multiple_of(segment);
         if !may_skip {
             return (place, None);
         }
         let head = &self.heads[usize::from(device)];
-        let gap = head.gap().filter(|_| !has_records).map(|skip| (skip, None));
+        let gap = head.gap().filter(|_| measures).map(|skip| (skip, None));
         let aimed = || {
             let aim = head.aim(place, now_us)?;
             Some((aim.skip, Some(aim.us + head.passing_us(bytes))))
