@@ -30,7 +30,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         whether or not others are durable; the time from one to the next is anything from half to \
         one and a half of its mean, so that arrivals do not keep step with the drive. In the mode \
         full the log writes batches without records, one after another, while there are none. In \
-        the mode sentinel these are single pages at a distance, and both they and a record go where \
+        the mode sentinel these are single pages at a distance, and both they and records go where \
         the head is expected; in the mode predict only records are written, in this way. It finds \
         the length of batches, and how the drive turns, in the ten seconds before the first \
         record. In the mode idle a record goes right behind the one before. A lone record takes a \
