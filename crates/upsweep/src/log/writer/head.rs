@@ -47,6 +47,8 @@ const PAUSE_US: u64 = 200;
 const SOON_US: u64 = 1000;
 /// So many predictions in succession may fail with the longest look-ahead.
 const MISSES_MAX: u32 = 8;
+/// Batches in which a measurement has to succeed: ten times what it needs.
+const BATCHES_MAX: u32 = 1000;
 /// So often it is measured in vain before nothing is predicted any more.
 const ATTEMPTS_MAX: u32 = 3;
 /// Distance after which it is measured again.
@@ -107,6 +109,8 @@ pub(super) struct Head {
     /// Where it was measured.
     measured_at: Option<u64>,
     attempts: u32,
+    /// Batches since this measurement began.
+    batches: u32,
     misses_in_succession: u32,
 }
 
@@ -121,6 +125,7 @@ impl Head {
             latest_us: 0,
             measured_at: None,
             attempts: 0,
+            batches: 0,
             misses_in_succession: 0,
         }
     }
@@ -187,6 +192,11 @@ impl Head {
                 times_us.push(now_us.saturating_sub(at_us));
                 self.latest_us = self.latest_us.max(ended.began_us - at_us);
                 self.measure(ended.place);
+                self.count();
+                None
+            }
+            (State::Measuring { .. }, _) => {
+                self.count();
                 None
             }
             (State::Known { motion, ahead_us }, _) => {
@@ -197,7 +207,15 @@ impl Head {
                 self.judge(fails, ended.place);
                 Some(!is_miss)
             }
-            _ => None,
+            (State::Unpredictable, _) => None,
+        }
+    }
+
+    /// Gives up a measurement that does not come to an end.
+    fn count(&mut self) {
+        self.batches = if self.gap().is_some() { self.batches + 1 } else { 0 };
+        if self.batches > BATCHES_MAX {
+            self.try_again();
         }
     }
 
@@ -215,7 +233,7 @@ impl Head {
 
     fn try_again(&mut self) {
         self.attempts += 1;
-        self.misses_in_succession = 0;
+        (self.batches, self.misses_in_succession) = (0, 0);
         let is_last = self.attempts >= ATTEMPTS_MAX;
         self.state = if is_last { State::Unpredictable } else { measuring() };
     }
@@ -451,6 +469,20 @@ mod tests {
         }
         assert!(matches!(head.state, State::Unpredictable));
         assert_eq!((head.gap(), head.aim(cursor, now_us)), (None, None));
+    }
+
+    #[test]
+    fn a_measurement_that_gets_nowhere_ends() {
+        let mut head = Head::new(PAGE, GAP_MAX, None);
+        let mut batches = 0;
+        while head.gap().is_some() {
+            batches += 1;
+            let began_us = batches * 20_000;
+            // Long after the one before.
+            let ended = Ended { place: batches * PAGE, bytes: PAGE, began_us, expected_us: None };
+            head.ended(&ended, began_us + 8000);
+        }
+        assert!((1000..4000).contains(&batches), "{batches}");
     }
 
     #[test]
