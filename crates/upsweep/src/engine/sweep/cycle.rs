@@ -134,6 +134,8 @@ impl Cycle {
         }
         run.truncate(keep);
         self.passed += if next.is_some() { passed_at_next } else { passed };
+        // An image that was placed since may reach beyond the end of the stretch.
+        let next = next.filter(|next| *next < stretch.end);
         self.left[device].extend(next.map(|next| next..stretch.end));
         (!run.is_empty()).then_some(run)
     }
@@ -171,4 +173,32 @@ fn stays(base: &Base, id: BlockId, block: &Block) -> bool {
         || block.placement().frontier > base.index.accepted()
         || directory.is_large_value(id)
         || directory.space(block.space).is_some_and(|space| space.record.snapshot == LOADING)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::ground::Ground;
+
+    /// An image may come to lie across the place where a cycle has begun: one of a run that had
+    /// frozen its updates before.
+    #[test]
+    fn a_stretch_ends_inside_an_image() {
+        let mut ground = Ground::new();
+        let blocks = ground.fill(600);
+        for block in &blocks {
+            let key = ground.key_of(*block);
+            ground.add(&key, 1);
+        }
+        let offset = |block: &BlockId| ground.placement(*block).extent.map(|extent| extent.offset);
+        let last = blocks.iter().filter_map(offset).max().expect("they have images");
+        let mut cycle = Cycle::start(&ground.base);
+        cycle.left = vec![vec![0..last + 1]];
+        let (pipeline, spiller) = (Pipeline::default(), Spiller::default());
+        let Next::Run(run) = cycle.next(&ground.base, &pipeline, &spiller) else {
+            panic!("updates wait")
+        };
+        assert_eq!(run.len(), blocks.len());
+        assert_eq!(cycle.next(&ground.base, &pipeline, &spiller), Next::End);
+    }
 }

@@ -6,7 +6,7 @@ mod base;
 mod checkpoint;
 mod conditional;
 mod format;
-mod ground;
+pub(super) mod ground;
 mod growth;
 mod index;
 mod jobs;
