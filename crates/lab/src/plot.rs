@@ -17,8 +17,6 @@ const TITLE_HEIGHT: u32 = 44;
 const LEGEND_WIDTH: u32 = 250;
 /// Labels of an axis, about: more run into each other where it is logarithmic.
 const LABELS: usize = 7;
-/// Factor between the ends of a logarithmic axis below which it shows powers of two.
-const NARROW: f64 = 1000.0;
 /// Colours of curves that can be told apart also by those who see few colours (Okabe and Ito).
 const COLOURS: [RGBColor; 6] = [
     RGBColor(213, 94, 0),
@@ -90,23 +88,32 @@ impl Shown<'_> {
         root.fill(&WHITE)?;
         let (across, up) = (self.span(|point| point.0), self.span(|point| point.1));
         let figure = self.figure;
-        let wide = |(least, most): (f64, f64)| {
-            // Powers of ten are too few labels for a narrow axis.
-            let base = if most / least < NARROW { 2.0 } else { 10.0 };
-            (least / 1.3..most * 1.3).log_scale().base(base)
+        let wide = |(least, most): (f64, f64), coordinate: fn(&(f64, f64)) -> f64| {
+            let (from, to) = (least / 1.3, most * 1.3);
+            let labels = labels(from, to, self.are_powers_of_two(coordinate));
+            (from..to).log_scale().with_key_points(labels)
         };
+        let wide_across = || wide(across, |point| point.0);
+        let wide_up = || wide(up, |point| point.1);
         let flat_up = 0.0..up.1 * 1.1;
         // A margin, so that the first and last points are not on the frame.
         let margin = (across.1 - across.0) * 0.05;
         let flat = (across.0 - margin).min(0.0).max(across.0 - margin)..across.1 + margin;
         match (figure.across.logarithmic, figure.up.logarithmic) {
             (false, false) => self.draw_on(root, flat, flat_up)?,
-            (false, true) => self.draw_on(root, flat, wide(up))?,
-            (true, false) => self.draw_on(root, wide(across), flat_up)?,
-            (true, true) => self.draw_on(root, wide(across), wide(up))?,
+            (false, true) => self.draw_on(root, flat, wide_up())?,
+            (true, false) => self.draw_on(root, wide_across(), flat_up)?,
+            (true, true) => self.draw_on(root, wide_across(), wide_up())?,
         }
         self.draw_legend(root)?;
         root.present()
+    }
+
+    /// Whether all points are, as sizes often are.
+    fn are_powers_of_two(&self, coordinate: fn(&(f64, f64)) -> f64) -> bool {
+        let curves = self.curves.iter().chain(&self.marks);
+        let mut all = curves.flat_map(|curve| curve.points.iter().map(coordinate));
+        all.all(|at| at.log2().fract() == 0.0)
     }
 
     /// The least and the most of all points; wide enough to be an axis if there are few.
@@ -188,6 +195,31 @@ impl Shown<'_> {
     }
 }
 
+/// The labels of a logarithmic axis: powers of two where all points are, else powers of ten, and
+/// twice and five times these if that is not too many.
+fn labels(from: f64, to: f64, of_two: bool) -> Vec<f64> {
+    let series = |base: f64, times: &[f64]| -> Vec<f64> {
+        let (first, last) = (from.log(base).floor() as i32, to.log(base).ceil() as i32);
+        let powers = (first..=last).flat_map(|power| times.iter().map(move |by| (power, by)));
+        let all = powers.map(|(power, by)| base.powi(power) * by);
+        all.filter(|at| (from..=to).contains(at)).collect()
+    };
+    let mut kinds = vec![series(10.0, &[1.0, 2.0, 5.0]), series(10.0, &[1.0])];
+    if of_two {
+        kinds.insert(0, series(2.0, &[1.0]));
+    }
+    let fits = kinds.iter().position(|labels| labels.len() <= LABELS + 3);
+    let mut chosen = kinds.swap_remove(fits.unwrap_or(kinds.len() - 1));
+    // Of many, every other one, or fewer.
+    let step = chosen.len().div_ceil(LABELS + 3).max(1);
+    let mut place = 0;
+    chosen.retain(|_| {
+        place += 1;
+        (place - 1) % step == 0
+    });
+    chosen
+}
+
 /// How published points are drawn, in the order of the figure.
 #[derive(Clone, Copy)]
 enum Mark {
@@ -258,6 +290,20 @@ mod tests {
             assert_eq!(dots.count(), if logarithmic { 1 + 1 } else { 2 + 1 }, "{svg}");
             // Two lines for each of eight crosses, and for that of the legend.
             assert_eq!(lines.count(), 2 * (8 + 1), "{svg}");
+        }
+    }
+
+    #[test]
+    fn a_logarithmic_axis_has_labels_that_fit() {
+        assert_eq!(labels(200.0, 1400.0, true), [256.0, 512.0, 1024.0]);
+        assert_eq!(labels(3000.0, 15_000.0, false), [5000.0, 10_000.0]);
+        assert_eq!(labels(90.0, 1.1e5, false).len(), 10);
+        let powers = [1e2, 1e3, 1e4, 1e5, 1e6];
+        let found = labels(90.0, 1.1e6, false);
+        assert!(found.iter().zip(powers).all(|(found, power)| (found / power - 1.0).abs() < 1e-9));
+        for decades in 1..60 {
+            let count = labels(1.0, 10_f64.powi(decades), decades % 2 == 0).len();
+            assert!((2..=LABELS + 3).contains(&count), "{count} for {decades}");
         }
     }
 
