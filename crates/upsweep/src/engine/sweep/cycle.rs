@@ -18,10 +18,10 @@ use crate::engine::spiller::Spiller;
 use crate::log::Seq;
 
 /// The position of a cycle.
-pub(super) struct Cycle {
+pub(in crate::engine) struct Cycle {
     start_seq: Seq,
     /// Per device: the stretches that remain to be visited, by offsets; the next one is last.
-    left: Vec<Vec<Range<u64>>>,
+    pub(in crate::engine) left: Vec<Vec<Range<u64>>>,
     /// Images at its start, and how many of them were visited.
     images: u64,
     passed: u64,
@@ -31,7 +31,7 @@ pub(super) struct Cycle {
 
 /// The next step of a cycle.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(in crate::engine) enum Next {
     Run(Vec<BlockId>),
     /// A spill holds the next block.
     Later,
@@ -41,7 +41,7 @@ pub(super) enum Next {
 
 impl Cycle {
     /// A cycle that begins now.
-    pub(super) fn start(base: &Base) -> Self {
+    pub(in crate::engine) fn start(base: &Base) -> Self {
         let stretches = |device| {
             let next = base.index.space_map.next_place(DeviceId(device));
             vec![0..next, next..u64::MAX]
@@ -61,7 +61,12 @@ impl Cycle {
     }
 
     /// The next step, on the device from which the fewest runs read.
-    pub(super) fn next(&mut self, base: &Base, pipeline: &Pipeline, spiller: &Spiller) -> Next {
+    pub(in crate::engine) fn next(
+        &mut self,
+        base: &Base,
+        pipeline: &Pipeline,
+        spiller: &Spiller,
+    ) -> Next {
         loop {
             let open = (0..self.left.len()).filter(|&device| !self.left[device].is_empty());
             let Some(device) = open.min_by_key(|&device| pipeline.readers_of(device)) else {
@@ -173,32 +178,4 @@ fn stays(base: &Base, id: BlockId, block: &Block) -> bool {
         || block.placement().frontier > base.index.accepted()
         || directory.is_large_value(id)
         || directory.space(block.space).is_some_and(|space| space.record.snapshot == LOADING)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::tests::ground::Ground;
-
-    /// An image may come to lie across the place where a cycle has begun: one of a run that had
-    /// frozen its updates before.
-    #[test]
-    fn a_stretch_ends_inside_an_image() {
-        let mut ground = Ground::new();
-        let blocks = ground.fill(600);
-        for block in &blocks {
-            let key = ground.key_of(*block);
-            ground.add(&key, 1);
-        }
-        let offset = |block: &BlockId| ground.placement(*block).extent.map(|extent| extent.offset);
-        let last = blocks.iter().filter_map(offset).max().expect("they have images");
-        let mut cycle = Cycle::start(&ground.base);
-        cycle.left = vec![vec![0..last + 1]];
-        let (pipeline, spiller) = (Pipeline::default(), Spiller::default());
-        let Next::Run(run) = cycle.next(&ground.base, &pipeline, &spiller) else {
-            panic!("updates wait")
-        };
-        assert_eq!(run.len(), blocks.len());
-        assert_eq!(cycle.next(&ground.base, &pipeline, &spiller), Next::End);
-    }
 }

@@ -12,7 +12,7 @@
 //! but from the ages of all queues: see `queue/ages.rs`.
 
 mod compact;
-mod cycle;
+pub(super) mod cycle;
 mod holders;
 mod load;
 

@@ -55,13 +55,13 @@ pub(super) fn geometry(size_bytes: u64, growable: bool) -> Geometry {
 }
 
 /// A base and its devices.
-pub(in crate::engine) struct Ground {
-    pub(in crate::engine) base: Base,
+pub(super) struct Ground {
+    pub(super) base: Base,
     pub(super) devices: MemoryDevices,
 }
 
 impl Ground {
-    pub(in crate::engine) fn new() -> Self {
+    pub(super) fn new() -> Self {
         let log = geometry(4096 + 16 * SEGMENT, false);
         Self::with(config(), geometry(4 << 20, false), log)
     }
@@ -186,7 +186,7 @@ impl Ground {
         self.accept(space(), PUT, key, &format::number(value))
     }
 
-    pub(in crate::engine) fn add(&mut self, key: &str, amount: i64) -> Seq {
+    pub(super) fn add(&mut self, key: &str, amount: i64) -> Seq {
         self.accept(space(), ADD_I64, key, &format::number(amount))
     }
 
@@ -272,7 +272,7 @@ impl Ground {
     }
 
     /// Puts this many records into the ordered space and sweeps them; returns its blocks, by key.
-    pub(in crate::engine) fn fill(&mut self, records: usize) -> Vec<BlockId> {
+    pub(super) fn fill(&mut self, records: usize) -> Vec<BlockId> {
         for number in 0..records {
             self.put(&format!("k{number:04}"), number as i64);
         }
@@ -288,7 +288,7 @@ impl Ground {
     }
 
     /// The key of a block.
-    pub(in crate::engine) fn key_of(&self, block: BlockId) -> String {
+    pub(super) fn key_of(&self, block: BlockId) -> String {
         String::from_utf8_lossy(&self.base.index.directory().block(block).key).into_owned()
     }
 
@@ -298,7 +298,7 @@ impl Ground {
     }
 
     /// The place of a block, and figures of its content.
-    pub(in crate::engine) fn placement(&self, block: BlockId) -> Placement {
+    pub(super) fn placement(&self, block: BlockId) -> Placement {
         self.base.index.directory().block(block).placement()
     }
 

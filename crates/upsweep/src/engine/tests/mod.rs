@@ -6,7 +6,7 @@ mod base;
 mod checkpoint;
 mod conditional;
 mod format;
-pub(super) mod ground;
+mod ground;
 mod growth;
 mod index;
 mod jobs;

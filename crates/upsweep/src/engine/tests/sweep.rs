@@ -1,7 +1,12 @@
 //! The sweep: what a cycle visits, what is swept out of turn, and how runs read and write.
 
+use super::ground::Ground;
 use super::{Core, World, config};
+use crate::engine::directory::BlockId;
+use crate::engine::pipeline::Pipeline;
 use crate::engine::registry::PUT;
+use crate::engine::spiller::Spiller;
+use crate::engine::sweep::cycle::{Cycle, Next};
 use crate::engine::{Chunk, Config, LoadTarget, LoadedBlock, SpaceId, Spilling};
 
 #[test]
@@ -207,4 +212,24 @@ fn a_block_is_not_swept_before_its_table_has_it() {
     world.core.finish_load(&target, loaded).expect("nothing was accepted for it");
     world.until_published();
     world.check();
+}
+
+/// An image may come to lie across the place where a cycle has begun: one of a run that had frozen
+/// its updates before.
+#[test]
+fn a_cycle_may_end_inside_an_image() {
+    let mut ground = Ground::new();
+    let blocks = ground.fill(600);
+    for block in &blocks {
+        let key = ground.key_of(*block);
+        ground.add(&key, 1);
+    }
+    let offset = |block: &BlockId| ground.placement(*block).extent.map(|extent| extent.offset);
+    let last = blocks.iter().filter_map(offset).max().expect("they have images");
+    let mut cycle = Cycle::start(&ground.base);
+    cycle.left = vec![vec![0..last + 1]];
+    let (pipeline, spiller) = (Pipeline::default(), Spiller::default());
+    let next = cycle.next(&ground.base, &pipeline, &spiller);
+    assert!(matches!(&next, Next::Run(run) if run.len() == blocks.len()), "{next:?}");
+    assert_eq!(cycle.next(&ground.base, &pipeline, &spiller), Next::End);
 }
