@@ -73,7 +73,7 @@ fn a_store_on_a_bank_is_there_when_it_is_opened_again() {
 }
 
 #[test]
-fn a_log_on_a_device_of_its_own_can_have_a_train() {
+fn a_log_on_a_device_of_its_own_can_have_any_mode() {
     for mode in [LogMode::Full, LogMode::Sentinel, LogMode::Predict] {
         let bank = empty(2);
         let builder = || Store::builder().options(OpenOptions::default().log_mode(mode));
@@ -81,7 +81,9 @@ fn a_log_on_a_device_of_its_own_can_have_a_train() {
         work(&store);
         let status = store.status();
         assert_eq!(status.log.mode, mode);
-        assert!(status.metrics.log_dummy_batches_total > 0, "{status:?}");
+        if mode == LogMode::Full {
+            assert!(status.metrics.log_dummy_batches_total > 0, "{status:?}");
+        }
         store.close().expect("it does not wait for the train");
         let store = builder().open_on(bank.clone()).expect("opens");
         check(&store);
