@@ -68,11 +68,11 @@ const fn bindings(goals: &'static str) -> [Binding; 6] {
 const SCALING: &str = "\
     The vanilla tree has its full size, as an untouched leaf is computed; 5,000 operations are \
     measured in a quick run, 50,000 in a full run; on solid-state devices changes of 64 MB of \
-    leaves and of 512 MB, after 192 MB and 512 MB, which is more than their buffers hide. In a \
+    leaves and of 256 MB, after 192 MB and 256 MB, which is more than their buffers hide. In a \
     quick run only its 1,024 callers make changes. The index and the memory of Upsweep are one \
     part in 128 of that in a quick run, one in 16 in a full run; it takes as many bytes of \
     records as it has memory in a quick run, and four times as many in a full run, but at most \
-    250 and 1,000 by each caller on drives, and at least 65,536 and 1,048,576 in all on \
+    250 and 1,000 by each caller on drives, and at least 65,536 and 524,288 in all on \
     solid-state devices.";
 
 pub(super) const DRIVE: Experiment = Experiment {

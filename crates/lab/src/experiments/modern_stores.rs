@@ -201,7 +201,7 @@ impl Case {
                     // rests.
                     Media::Drives => phase.min(callers as u64 * scale.pick(250, 1000)),
                     // More than the buffer of a device hides.
-                    Media::SolidState => phase.max(scale.pick(1 << 16, 1 << 20)),
+                    Media::SolidState => phase.max(scale.pick(1 << 16, 1 << 19)),
                 };
                 (phase, phase)
             }
@@ -241,7 +241,7 @@ pub(super) fn vanilla(
         (Media::SolidState, Workload::Change(_)) => {
             // More than the buffers of the devices hide, before and after.
             let of_bytes = |mb: u64| (mb << 20) / page_bytes;
-            let (warm_up, measured) = scale.pick((192, 64), (512, 512));
+            let (warm_up, measured) = scale.pick((192, 64), (256, 256));
             Load { callers, warm_up: of_bytes(warm_up), measured: of_bytes(measured) }
         }
         _ => Load { callers, warm_up, measured },
