@@ -270,7 +270,7 @@ pub(super) fn empty_in_place(
     Ok(Bench::new(store, hardware.bank(0, seed)?, PROCESSOR_US))
 }
 
-/// What [`upsweep`] makes of a tree, before it is built.
+/// What [`upsweep()`] makes of a tree, before it is built.
 pub(super) fn empty_upsweep(
     tree: Tree,
     hardware: Hardware,
@@ -280,7 +280,7 @@ pub(super) fn empty_upsweep(
     Store::create(plan(tree, part, IN_MEMORY), FIRST, hardware.bank(1, seed)?)
 }
 
-/// Records in a second with which [`upsweep`] is loaded.
+/// Records in a second with which [`upsweep()`] is loaded.
 pub(super) fn bulk_load(
     tree: Tree,
     hardware: Hardware,
