@@ -133,8 +133,9 @@ pub enum LogMode {
     Sentinel,
     /// Nothing, but a lone record is written where the head of the drive is about to be, not right
     /// behind the one before (Trail: BOSC, section 4.1). The log measures how the drive moves with
-    /// batches without records, for about a second after the open; on a device where that is not
-    /// possible it is as [`LogMode::Idle`]. Space of the ring is used as by [`LogMode::Full`].
+    /// about a hundred single pages after the open, with records or without; on a device where that
+    /// is not possible it is as [`LogMode::Idle`]. Space of the ring is used as by
+    /// [`LogMode::Full`].
     Predict,
 }
 

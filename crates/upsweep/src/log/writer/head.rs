@@ -25,6 +25,7 @@
 
 use super::least::Least;
 use crate::log::Motion;
+use crate::log::format::SKIP_BYTES_MAX;
 
 /// Times of one measurement.
 const SAMPLES: usize = 24;
@@ -35,8 +36,8 @@ const SAMPLES_OF_GAP: usize = 4;
 const GAP_BYTES: u64 = 128 << 10;
 /// Turns of drives, in microseconds: from 20,000 to 3,000 rpm.
 const TURN_US: std::ops::RangeInclusive<f64> = 3000.0..=20_000.0;
-/// Tracks, in bytes.
-const TRACK_BYTES: std::ops::RangeInclusive<f64> = 4096.0..=(2 << 20) as f64;
+/// Tracks, in bytes: a batch can be so far behind the cursor.
+const TRACK_BYTES: std::ops::RangeInclusive<f64> = 4096.0..=SKIP_BYTES_MAX as f64;
 /// Times agree if they differ by less than this part of a turn.
 const AGREE_PART: f64 = 50.0;
 /// Unit of the look-ahead, in microseconds.
@@ -405,7 +406,8 @@ mod tests {
 
     #[test]
     fn the_motion_of_a_drive_is_measured_in_a_second() {
-        for (turn_us, track_bytes) in [(8333.3, 1_000_000), (4000.0, 300_000), (11_111.1, 600_000)]
+        for (turn_us, track_bytes) in
+            [(8333.3, 1_000_000), (4000.0, 300_000), (11_111.1, 600_000), (8333.3, 2_300_000)]
         {
             let drive = Drive { turn_us, track_bytes, ..DRIVE };
             let mut pages = Pages::on(&drive);

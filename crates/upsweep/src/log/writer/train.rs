@@ -22,7 +22,8 @@
 //!   the record after the next one is durable: there is room for both of these, whatever the train
 //!   has taken. Without records it stops after about half a lap, and it goes on once the log was
 //!   released.
-//! - Batches skip under the same condition, and only if no others wait, whose space was promised.
+//! - Batches skip under the same condition, and only if no others wait, whose space was promised,
+//!   or for a measurement if each of those could have a segment of its own.
 //! - Dummies are no records: they wake nobody, have no sequence, and nothing waits for their end.
 
 use super::head::Head;
