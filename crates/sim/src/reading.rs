@@ -219,22 +219,21 @@ impl World {
         self.unsettled.iter().any(|(of, _)| *of == space)
     }
 
-    /// Whether updates of the key are in the quarantine because of damage, or the quarantine itself
-    /// is damaged. The block answers with an error until a sweep can read everything that it needs:
-    /// in the case of an unreadable large value, once the value has been replaced. From then on it
-    /// answers, without the updates that are in the quarantine.
+    /// Whether updates of the key are, or once were, in the quarantine because of damage, or the
+    /// quarantine itself is damaged. The block answers with an error until a sweep can read
+    /// everything that it needs: in the case of an unreadable large value, once the value has been
+    /// replaced. From then on it answers, without the updates that are in the quarantine.
     fn was_set_aside(&mut self, key: &[u8]) -> Verdict<bool> {
         self.tally.set_aside += 1;
-        Ok(match self.quarantine()? {
-            Answer::Damaged(_) => true,
-            Answer::Is(found) => {
-                // A block shared by several tables is set aside in the name of one of them.
-                let concerns = |entry: &Found| {
-                    entry.key == key || (entry.is_range && entry.key.as_slice() <= key)
-                };
-                found.iter().any(|entry| entry.damaged && concerns(entry))
-            }
-        })
+        if matches!(self.quarantine()?, Answer::Damaged(_)) {
+            return Ok(true);
+        }
+        // A block shared by several tables is set aside in the name of one of them.
+        let concerns = |entry: &(Vec<u8>, bool)| {
+            let (from, is_range) = entry;
+            from == key || (*is_range && from.as_slice() <= key)
+        };
+        Ok(self.set_aside.iter().any(concerns))
     }
 
     /// All rows of a table, block by block; `None` for a large value.
@@ -376,6 +375,8 @@ impl World {
                 damaged: entry.reason.contains("damaged"),
             });
         }
+        let set_aside = found.iter().filter(|entry| entry.damaged);
+        self.set_aside.extend(set_aside.map(|entry| (entry.key.clone(), entry.is_range)));
         Ok(Answer::Is(found))
     }
 }

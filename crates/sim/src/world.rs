@@ -8,7 +8,7 @@
 //! itself only where a fault was injected; nothing rests while a caller waits for room; requests
 //! match their classes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use upsweep::layers::device::{Completion, Devices, Operation, Request};
 use upsweep::layers::engine::registry::ModifierId;
@@ -235,6 +235,10 @@ pub struct World {
     pub failing: bool,
     /// Whether anything on the devices was damaged.
     pub damaged: bool,
+    /// Keys of updates that were found in the quarantine because of damage, and whether such an
+    /// update removes all keys from its own on. Damage of the quarantine itself may remove them
+    /// from there.
+    pub set_aside: BTreeSet<(Vec<u8>, bool)>,
     /// Everything that happened.
     pub history: Digest,
     /// Counters.
@@ -283,6 +287,7 @@ impl World {
             unsettled: Vec::new(),
             failing: false,
             damaged: false,
+            set_aside: BTreeSet::new(),
             history: Digest::default(),
             tally: Tally::default(),
             plan,
