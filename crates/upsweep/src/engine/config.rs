@@ -91,7 +91,7 @@ pub struct Config {
     pub cache_bytes: usize,
     /// A queue that reaches this many bytes is folded for the first time.
     pub fold_bytes_min: u32,
-    /// Most blocks of a run (paper: 32).
+    /// Greatest length of a run, in blocks of the target size (paper: 32).
     pub run_blocks_max: usize,
     /// Bytes of queues, and of large values, that a run processes, unless a single block has more.
     pub run_bytes_max: usize,

@@ -48,8 +48,9 @@ pub struct OpenOptions {
     pub memory_bytes: usize,
     /// Threads that apply updates; 0: one per processor, at most 4.
     pub workers: usize,
-    /// Maximum number of blocks of a run (1 to 1024; paper: 32). None: 32, but not more than 4 MiB
-    /// of blocks, because the memory for the buffers of runs grows with their length in bytes.
+    /// Maximum length of a run, in blocks of the target size (1 to 1024; paper: 32); of smaller
+    /// ones it may have up to four times as many. None: 32, but not more than 4 MiB of blocks,
+    /// because the memory for the buffers of runs grows with their length in bytes.
     pub run_blocks_max: Option<usize>,
     /// Minimum fraction of a run's bytes in blocks with waiting updates, in per cent (paper: 50).
     pub run_density_percent_min: u32,

@@ -110,7 +110,7 @@ pub struct Shape {
 pub struct Options {
     /// Memory for queues, directory, cache and buffers together, in bytes.
     pub memory_bytes: usize,
-    /// Most blocks of a run; `None`: depending on the memory.
+    /// Greatest length of a run, in blocks of the target size; `None`: depending on the memory.
     pub run_blocks_max: Option<usize>,
     /// Least part of a run that must have waiting updates, in per cent of its bytes.
     pub run_density_percent_min: u32,

@@ -2,6 +2,9 @@
 
 use crate::engine::config::Config;
 
+/// A run has up to this many times as many blocks as its length of blocks of the target size, if
+/// they are smaller: blocks of an array have 16 KiB, also where 64 KiB suit the device.
+const SMALL_BLOCKS: usize = 4;
 /// Blocks without waiting updates at the end of a run are dropped; this many in a row end it.
 const IDLE_BLOCKS_MAX: usize = 16;
 
@@ -25,7 +28,7 @@ impl Config {
     pub(in crate::engine) fn run_limits(&self) -> RunLimits {
         let span_bytes = self.run_span_bytes();
         RunLimits {
-            blocks: self.run_blocks_max,
+            blocks: self.run_blocks_max.saturating_mul(SMALL_BLOCKS),
             span_bytes,
             queue_bytes: span_bytes.max(self.run_bytes_max as u64),
             growth_bytes: span_bytes.max(self.oversized_queue_bytes() as u64),

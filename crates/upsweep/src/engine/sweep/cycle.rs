@@ -103,8 +103,10 @@ impl Cycle {
             let bytes = block.extent().map_or(0, |extent| u64::from(extent.bytes));
             // A run written by this cycle is visited again by the next one.
             let is_of_before = block.placement().frontier <= self.start_seq;
-            let is_due = block.waits() && block.queue.first_seq() <= self.start_seq;
-            let waits = !block.pinned && is_of_before && (is_due || block.spilled > 0);
+            // What came since the cycle began goes along with a run, but does not begin one.
+            let is_due = !run.is_empty() || block.queue.first_seq() <= self.start_seq;
+            let has_some = (block.waits() && is_due) || block.spilled > 0;
+            let waits = !block.pinned && is_of_before && has_some;
             if run.is_empty() {
                 if spiller.has(id) {
                     (next, passed_at_next) = (Some(offset), passed);

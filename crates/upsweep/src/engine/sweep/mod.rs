@@ -1,8 +1,9 @@
 //! The sweep: commits waiting updates to the data devices in physical order, run by run.
 //!
-//! A *run* is a stretch of neighbouring blocks on one device: at most 32, at least half of their
-//! bytes in blocks with waiting updates, both ends waiting (Bosc paper, section 4.2). The sweep
-//! decides which blocks become the next run, and when; the pipeline takes the run from there
+//! A *run* is a stretch of neighbouring blocks on one device: as long as 32 of the target size at
+//! most, at least half of their bytes in blocks with waiting updates, both ends waiting (Bosc
+//! paper, section 4.2). The sweep decides which blocks become the next run, and when; the pipeline
+//! takes the run from there
 //! (`pipeline/`). A *cycle* visits every device once (`cycle.rs`), at the pace that policy sets
 //! (`flow.rs`). *Oversized* blocks, whose queue has grown far beyond their size, and a few that
 //! hold the log (`holders.rs`) are swept out of turn. Bulk loads (`load.rs`) and compactions

@@ -233,3 +233,47 @@ fn a_cycle_may_end_inside_an_image() {
     assert!(matches!(&next, Next::Run(run) if run.len() == blocks.len()), "{next:?}");
     assert_eq!(cycle.next(&ground.base, &pipeline, &spiller), Next::End);
 }
+
+/// So runs are long although a block has few updates, of which some always come while a cycle is
+/// under way.
+#[test]
+fn a_run_goes_on_with_updates_that_came_since_its_cycle_began_but_does_not_begin_with_one() {
+    let mut ground = Ground::new();
+    let blocks = ground.fill(600);
+    let add = |ground: &mut Ground, rest: usize| {
+        for block in blocks.iter().skip(rest).step_by(2) {
+            let key = ground.key_of(*block);
+            ground.add(&key, 1);
+        }
+    };
+    add(&mut ground, 1);
+    let mut cycle = Cycle::start(&ground.base);
+    add(&mut ground, 0);
+    let (pipeline, spiller) = (Pipeline::default(), Spiller::default());
+    let next = cycle.next(&ground.base, &pipeline, &spiller);
+    assert_eq!(next, Next::Run(blocks[1..].to_vec()));
+    assert_eq!(cycle.next(&ground.base, &pipeline, &spiller), Next::End);
+}
+
+#[test]
+fn a_run_of_small_images_has_more_of_them() {
+    let mut ground = Ground::new();
+    let blocks = ground.fill(1000);
+    assert!(blocks.len() > 4, "{} blocks", blocks.len());
+    for block in &blocks {
+        let key = ground.key_of(*block);
+        ground.add(&key, 1);
+    }
+    let length_of_run = |ground: &Ground| {
+        let mut cycle = Cycle::start(&ground.base);
+        match cycle.next(&ground.base, &Pipeline::default(), &Spiller::default()) {
+            Next::Run(run) => run.len(),
+            other => panic!("{other:?}"),
+        }
+    };
+    ground.base.config.run_blocks_max = 1;
+    assert_eq!(length_of_run(&ground), 1);
+    // Images are as long as before, much shorter than a block should be.
+    ground.base.config.block_bytes = 1 << 20;
+    assert_eq!(length_of_run(&ground), 4);
+}
