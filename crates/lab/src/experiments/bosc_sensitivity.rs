@@ -12,7 +12,7 @@ use crate::experiment::{Experiment, Scale};
 use crate::outcome::{Axis, Cell, Column, Curve, Figure, Outcome, Table};
 use crate::problem::Problem;
 use crate::progress::Progress;
-use crate::systems::in_place::Access;
+use crate::systems::in_place::{ANY_VALUE, Access};
 use crate::systems::load::{Load, Seen};
 use crate::systems::pages::Records;
 use crate::systems::plan::Memory;
@@ -101,7 +101,7 @@ impl Workload {
                 (key, left) = (random.below(records.count * records.stride), run_length);
             }
             (key, left) = (key + 1, left - 1);
-            Access::Put(key, random.word())
+            Access::Put(key, ANY_VALUE)
         })
     }
 }

@@ -11,7 +11,7 @@ use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::systems::banks;
 use crate::systems::crowd::Crowd;
-use crate::systems::in_place::Access;
+use crate::systems::in_place::{ANY_VALUE, Access};
 use crate::systems::load::Load;
 use crate::systems::plan::{Memory, Plan};
 use crate::systems::store::Store;
@@ -169,7 +169,7 @@ fn make(log_disks: u16, scale: &Scale) -> Result<(Layout, Store), Problem> {
 fn measure(log_disks: u16, scale: &Scale) -> Result<Measured, Problem> {
     let (layout, mut store) = make(log_disks, scale)?;
     let mut stream = TpcC::new(layout.size, scale.seed);
-    let mut next = || Access::Put(layout.key(stream.next_change().row), 1);
+    let mut next = || Access::Put(layout.key(stream.next_change().row), ANY_VALUE);
     let first = Load { callers: CALLERS, warm_up: CALLERS as u64, measured: FIRST_CHANGES };
     let latency_ms = first.run(&mut store, &mut next)?.latency_ms;
     store.settle()?;

@@ -9,7 +9,7 @@ use crate::outcome::{Axis, Cell, Column, Curve, Figure, Outcome, PaperPoints, Ta
 use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::systems::banks;
-use crate::systems::in_place::{self, Access, InPlace};
+use crate::systems::in_place::{self, ANY_VALUE, Access, InPlace};
 use crate::systems::load::{Load, Seen};
 use crate::systems::loggers::{Append, FILE_SYSTEM, FileAppend};
 use crate::systems::pages::{Leaves, Shape};
@@ -176,7 +176,7 @@ impl Case {
             Variant::Upsweep => {
                 let mut store = Self::upsweep(&layout, memory_bytes, scale)?;
                 let load = self.full_load(memory_bytes, scale);
-                load.run(&mut store, || Access::Put(next_key(), 1))
+                load.run(&mut store, || Access::Put(next_key(), ANY_VALUE))
             }
             Variant::OneQueueAppend { batch } => {
                 let queues = Queues::One { batch };
@@ -267,7 +267,7 @@ impl Case {
         let disks = banks::drives(DRIVE, DISKS, Some(ORDERING), scale.seed)?;
         let mut system = Bench::new(store, disks, PROCESSOR_US);
         let load = self.load(1000, scale.pick(1000, 10_000));
-        load.run(&mut system, || Access::Put(next_key(), 1))
+        load.run(&mut system, || Access::Put(next_key(), ANY_VALUE))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::problem::Problem;
 use crate::progress::Progress;
 use crate::systems::Bench;
 use crate::systems::banks::{self, Ordering};
-use crate::systems::in_place::{Access, InPlace, Sizes};
+use crate::systems::in_place::{ANY_VALUE, Access, InPlace, Sizes};
 use crate::systems::load::{Load, Seen};
 use crate::systems::pages::{Leaves, Records, Shape};
 use crate::systems::plan::{Memory, Plan};
@@ -114,7 +114,7 @@ impl Changes {
                 Self::Insert => random.below(records.count * records.stride),
                 Self::Update => random.below(records.count) * records.stride,
             };
-            Access::Put(key, random.word())
+            Access::Put(key, ANY_VALUE)
         }
     }
 }
@@ -268,8 +268,10 @@ impl Sweep {
         let depth = ORDERING.depth;
         outcome.setup("requests to a disk", format!("up to {depth} are ordered by C-LOOK"));
         outcome.setup("processor time of an operation", format!("{PROCESSOR_US} us"));
-        if let Some(seen) = seen.first() {
-            outcome.setup("operations measured in each case", short(seen.operations as f64));
+        let measured = seen.iter().map(|seen| seen.operations);
+        if let (Some(least), Some(most)) = (measured.clone().min(), measured.max()) {
+            let range = format!("{} to {}", short(least as f64), short(most as f64));
+            outcome.setup("operations measured in a case", range);
         }
         for (mb, seen) in &rows {
             for store in stores(contenders) {

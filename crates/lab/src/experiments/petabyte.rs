@@ -9,7 +9,6 @@ use crate::numbers::short;
 use crate::outcome::{Axis, Cell, Column, Curve, Figure, Outcome, Table};
 use crate::problem::Problem;
 use crate::progress::Progress;
-use crate::systems::folded::Folded;
 use crate::systems::in_place::{Access, InPlace, Sizes};
 use crate::systems::load::{Load, Seen};
 use crate::systems::pages::{Leaves, Records};
@@ -30,16 +29,17 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         the array, four the log. The data itself is elsewhere. As in table 2 of BOSC, a backup \
         changes the counts of segments of 256 neighbouring blocks, 2 MB of data, three segments at \
         random places for each that it stores. Upsweep is measured with a part of the petabyte and \
-        the same part of the memory, once it has taken more changes than that has room for: all of \
-        its blocks are real, but their content is kept folded. That memory is for updates that \
-        wait and for the directory; the buffers of 40 runs of the sweep, which are as large for a \
-        part as for the whole, are besides. The array in place reads a chunk of \
+        the same part of the memory, once it has taken twice the changes that there is room for: \
+        all of its blocks are real, but their content is kept compressed. That memory is for \
+        updates that wait and for the directory; the buffers of 40 runs of the sweep, which are as \
+        large for a part as for the whole, are besides. The array in place reads a chunk of \
         128 KB, changes it and writes it, without a log; it has the whole petabyte on all 24 \
         drives, as a chunk that nobody has changed is computed.",
     scaling: "\
         A quick run has 1/4096 and 1/1024 of the petabyte, a full run also 1/256 and 1/64; of each \
-        as many changes are measured as have been made before. Nothing \
-        is said of larger parts but what follows by arithmetic, in a table of its own.",
+        four times the changes are measured that there is memory for, in which the array is swept \
+        a few times. Nothing is said of larger parts but what follows by arithmetic, in a table of \
+        its own.",
     papers: &[GOALS],
     bindings: &[
         Binding::ratio(
@@ -75,6 +75,11 @@ const PROCESSOR_US: u64 = 25;
 const WORKERS: usize = 16;
 /// Runs of the sweep under way.
 const RUNS: usize = 2 * (DRIVES - LOG_DRIVES) as usize;
+/// Changes that are made before what is measured, and that are measured: so many times as many as
+/// there is memory for. By then every part of the array was swept, and it is swept again a few
+/// times.
+const WARM_UP: u64 = 2;
+const MEASURED: u64 = 4;
 /// Changes of segments that are not durable.
 const UNDER_WAY: usize = 512;
 const CHUNK_BYTES: u64 = 128 << 10;
@@ -118,11 +123,12 @@ fn upsweep(part: u64, scale: &Scale) -> Result<Seen, Problem> {
         ..Plan::TABLE
     };
     let counters = COUNTERS / part;
-    let drives = Folded::new(banks::drives(DRIVE, DRIVES, None, scale.seed)?);
-    let mut store = Store::with_counters(plan, (CELL, counters), RUNS, Box::new(drives))?;
+    let drives = banks::drives(DRIVE, DRIVES, None, scale.seed)?;
+    let mut store = Store::with_counters(plan, (CELL, counters), RUNS, drives)?;
     // More than there is room for, at 8 bytes for a change of a counter.
     let filling = memory_bytes / 8 / SEGMENT;
-    let load = Load { callers: UNDER_WAY, warm_up: filling, measured: filling };
+    let (warm_up, measured) = (WARM_UP * filling, MEASURED * filling);
+    let load = Load { callers: UNDER_WAY, warm_up, measured };
     load.run(&mut store, segments(counters, scale.seed))
 }
 

@@ -10,7 +10,7 @@ use crate::outcome::Outcome;
 use crate::problem::Problem;
 use crate::systems::banks;
 use crate::systems::bare::{BarePages, PageAccess};
-use crate::systems::in_place::{Access, InPlace, Sizes};
+use crate::systems::in_place::{ANY_VALUE, Access, InPlace, Sizes};
 use crate::systems::load::{Load, Seen};
 use crate::systems::pages::{Leaves, Records};
 use crate::systems::plan::{Memory, Plan};
@@ -213,13 +213,11 @@ impl Caller {
         let Records { count, stride } = self.records;
         match operation {
             Operation::Lookup => Access::Get(self.random.below(count) * stride),
-            Operation::Insert => {
-                Access::Put(self.random.below(count) * stride + 1, self.random.word())
-            }
+            Operation::Insert => Access::Put(self.random.below(count) * stride + 1, ANY_VALUE),
             Operation::Remove => Access::Remove(self.random.below(count) * stride),
             Operation::Append => {
                 self.appended += 1;
-                Access::Put((count + self.appended) * stride, self.appended)
+                Access::Put((count + self.appended) * stride, ANY_VALUE)
             }
             Operation::LookupRange | Operation::RemoveRange => {
                 let from = self.random.below(count - RANGE) * stride;

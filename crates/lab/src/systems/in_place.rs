@@ -19,6 +19,11 @@ use upsweep::layers::device::Token;
 use super::pages::{Page, Shape};
 use super::{Finished, Io, Model};
 
+/// A value that nobody looks at, and what longer values consist of. None of its bytes is zero:
+/// queues leave out zeros at the end of a value, and most real values have none. All are the same,
+/// because simulated devices keep their content compressed.
+pub(crate) const ANY_VALUE: u64 = u64::from_le_bytes([0xA5; 8]);
+
 /// What callers ask of a store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Access {

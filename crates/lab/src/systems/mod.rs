@@ -11,9 +11,9 @@
 //! | `bare` | pages of a device, with nothing in between |
 //! | `buckets` | buckets of a hash table, filled in advance |
 //! | `combined` | systems that are made of others |
+//! | `compressed` | devices whose content takes little memory |
 //! | `crowd` | a system that others use besides the callers |
 //! | `fed` | a system that changes steadily while callers use it |
-//! | `folded` | devices whose content takes little memory if it repeats |
 //! | `load` | callers, and what they see |
 //! | `log` | Upsweep's log, on drives of its own |
 //! | `loggers` | appending through a file system, and to a raw device |
@@ -31,9 +31,9 @@ pub(crate) mod bare;
 pub(crate) mod batching;
 mod buckets;
 pub(crate) mod combined;
+mod compressed;
 pub(crate) mod crowd;
 pub(crate) mod fed;
-pub(crate) mod folded;
 pub(crate) mod in_place;
 pub(crate) mod load;
 pub(crate) mod log;

@@ -15,9 +15,9 @@ use upsweep::layers::engine::{
 use upsweep::layers::log::{Seq, Urgency};
 use upsweep::layers::structures;
 use upsweep::{Error, ValueKind};
-use upsweep_sim::random::mix;
 
-use super::in_place::Access;
+use super::compressed::Compressed;
+use super::in_place::{ANY_VALUE, Access};
 use super::pages::Records;
 use super::plan::{Kind, Plan, config};
 use super::{Finished, System, Traffic};
@@ -79,11 +79,10 @@ pub(crate) struct Store {
     look_ups: (u64, u64),
 }
 
-/// A value that begins with a word and, as most real ones, cannot be shortened: queues leave out
-/// zeros at the end.
+/// A value that begins with a word, and goes on as [`ANY_VALUE`].
 fn fill(value: &mut [u8], word: u64) {
-    for (place, bytes) in (0..).zip(value.chunks_mut(size_of::<u64>())) {
-        let word = if place == 0 { word } else { mix(word ^ place) };
+    for (place, bytes) in value.chunks_mut(size_of::<u64>()).enumerate() {
+        let word = if place == 0 { word } else { ANY_VALUE };
         bytes.copy_from_slice(&word.to_le_bytes()[..bytes.len()]);
     }
 }
@@ -114,7 +113,8 @@ impl Store {
     }
 
     /// A store without a structure.
-    fn empty(plan: Plan, config: Config, mut devices: Box<dyn Simulated>) -> Result<Self, Problem> {
+    fn empty(plan: Plan, config: Config, devices: Box<dyn Simulated>) -> Result<Self, Problem> {
+        let mut devices: Box<dyn Simulated> = Box::new(Compressed::new(devices));
         engine::create(&mut *devices, &config).map_err(problem("creating a store"))?;
         let registry = structures::registry();
         let modifiers = registry.builtins.clone();

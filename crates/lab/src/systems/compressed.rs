@@ -1,108 +1,97 @@
-//! A bank that keeps its content folded: where a word of 8 bytes follows its like, how often it
-//! does. Arrays of counters that nobody has changed, or that were changed together, take next to no
-//! memory, whatever their size.
+//! A bank that keeps its content compressed. Beyond what stays in use, an experiment writes many
+//! times its size: the sweep moves on over the drives and leaves old images behind.
 //!
 //! The bank around which it is made takes the time. It gets zeros of the same length.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
+use lz4_flex::block;
 use upsweep::layers::device::{
     Buffer, Completion, DeviceId, Devices, Geometry, Operation, Request, Simulated, Token,
 };
+use upsweep_sim::random::mix;
 
-/// Bytes of a page, which is folded by itself.
+/// Bytes of a page, which is compressed by itself.
 const PAGE_BYTES: usize = 64 << 10;
-const WORD_BYTES: usize = size_of::<u64>();
+/// Pages of a device that were written last: not compressed, as the next write often goes there.
+const RECENT: usize = 16;
 
-/// A page that is not zero.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A page that is not absent; an absent one is zero.
+#[derive(Clone, Debug)]
 enum Page {
-    /// Words, and how often each comes.
-    Folded(Box<[(u64, u32)]>),
-    /// Folding would not make it shorter.
-    Whole(Box<[u8]>),
-}
-
-fn word(bytes: &[u8]) -> u64 {
-    bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
-}
-
-impl Page {
-    /// A page with these bytes; `None` if they are zero.
-    fn new(bytes: &[u8]) -> Option<Self> {
-        let mut runs: Vec<(u64, u32)> = Vec::new();
-        for chunk in bytes.chunks_exact(WORD_BYTES) {
-            let word = word(chunk);
-            let is_full = runs.len() * size_of::<(u64, u32)>() >= PAGE_BYTES;
-            match runs.last_mut() {
-                Some((last, count)) if *last == word => *count += 1,
-                _ if is_full => return Some(Self::Whole(bytes.into())),
-                _ => runs.push((word, 1)),
-            }
-        }
-        (runs.len() != 1 || runs[0].0 != 0).then(|| Self::Folded(runs.into_boxed_slice()))
-    }
-
-    fn unfold(&self, into: &mut [u8]) {
-        match self {
-            Self::Whole(bytes) => into.copy_from_slice(bytes),
-            Self::Folded(runs) => {
-                let mut rest = into;
-                for (word, count) in runs {
-                    let (of_run, others) = rest.split_at_mut(*count as usize * WORD_BYTES);
-                    let word = word.to_le_bytes();
-                    of_run.chunks_exact_mut(WORD_BYTES).for_each(|at| at.copy_from_slice(&word));
-                    rest = others;
-                }
-            }
-        }
-    }
+    Recent(Box<[u8]>),
+    Compressed(Box<[u8]>),
 }
 
 /// The content of one device.
 #[derive(Clone, Debug, Default)]
 struct Content {
     pages: BTreeMap<u64, Page>,
+    /// The recent pages, in the order in which they became that.
+    recent: VecDeque<u64>,
+}
+
+fn decompress(compressed: &[u8], into: &mut [u8]) {
+    let length = block::decompress_into(compressed, into);
+    assert!(matches!(length, Ok(PAGE_BYTES)), "a page is as it was compressed");
 }
 
 impl Content {
-    fn unfold(&self, number: u64, into: &mut [u8]) {
-        match self.pages.get(&number) {
-            Some(page) => page.unfold(into),
-            None => into.fill(0),
-        }
-    }
-
+    /// Copies the content at `offset` into `into`.
     fn read(&self, offset: u64, into: &mut [u8]) {
         let mut page = Vec::new();
         for (number, within, range) in pages(offset, into.len()) {
             let target = &mut into[range];
-            if target.len() == PAGE_BYTES {
-                self.unfold(number, target);
-                continue;
-            }
-            page.resize(PAGE_BYTES, 0);
-            self.unfold(number, &mut page);
-            target.copy_from_slice(&page[within..within + target.len()]);
+            let bytes = match self.pages.get(&number) {
+                None => {
+                    target.fill(0);
+                    continue;
+                }
+                Some(Page::Recent(bytes)) => bytes,
+                Some(Page::Compressed(compressed)) => {
+                    page.resize(PAGE_BYTES, 0);
+                    decompress(compressed, &mut page);
+                    page.as_slice()
+                }
+            };
+            target.copy_from_slice(&bytes[within..within + target.len()]);
         }
     }
 
+    /// Replaces the content at `offset` by `bytes`.
     fn write(&mut self, offset: u64, bytes: &[u8]) {
-        let mut page = Vec::new();
         for (number, within, range) in pages(offset, bytes.len()) {
             let source = &bytes[range];
-            let folded = if source.len() == PAGE_BYTES {
-                Page::new(source)
-            } else {
-                page.resize(PAGE_BYTES, 0);
-                self.unfold(number, &mut page);
-                page[within..within + source.len()].copy_from_slice(source);
-                Page::new(&page)
-            };
-            match folded {
-                Some(page) => self.pages.insert(number, page),
-                None => self.pages.remove(&number),
-            };
+            self.recent(number)[within..within + source.len()].copy_from_slice(source);
+        }
+    }
+
+    /// The bytes of a page, which is recent from now on.
+    fn recent(&mut self, number: u64) -> &mut [u8] {
+        if !matches!(self.pages.get(&number), Some(Page::Recent(_))) {
+            if self.recent.len() == RECENT
+                && let Some(oldest) = self.recent.pop_front()
+            {
+                self.compress(oldest);
+            }
+            let mut bytes = vec![0; PAGE_BYTES].into_boxed_slice();
+            if let Some(Page::Compressed(compressed)) = self.pages.get(&number) {
+                decompress(compressed, &mut bytes);
+            }
+            self.pages.insert(number, Page::Recent(bytes));
+            self.recent.push_back(number);
+        }
+        match self.pages.get_mut(&number) {
+            Some(Page::Recent(bytes)) => bytes,
+            _ => unreachable!("just made recent"),
+        }
+    }
+
+    fn compress(&mut self, number: u64) {
+        let Some(Page::Recent(bytes)) = self.pages.remove(&number) else { return };
+        if bytes.iter().any(|byte| *byte != 0) {
+            let compressed = Page::Compressed(block::compress(&bytes).into_boxed_slice());
+            self.pages.insert(number, compressed);
         }
     }
 }
@@ -124,7 +113,7 @@ fn pages(offset: u64, bytes: usize) -> impl Iterator<Item = (u64, usize, std::op
 }
 
 /// The bank.
-pub(crate) struct Folded {
+pub(crate) struct Compressed {
     timing: Box<dyn Simulated>,
     content: Vec<Content>,
     /// What is being read, from where, or written, and where.
@@ -136,7 +125,7 @@ enum UnderWay {
     Write(u64, Buffer),
 }
 
-impl Folded {
+impl Compressed {
     /// A bank whose devices take their time as these do, which are zero.
     pub(crate) fn new(timing: Box<dyn Simulated>) -> Self {
         let content = vec![Content::default(); usize::from(timing.count())];
@@ -168,7 +157,7 @@ impl Folded {
     }
 }
 
-impl Devices for Folded {
+impl Devices for Compressed {
     fn count(&self) -> u16 {
         self.timing.count()
     }
@@ -206,7 +195,7 @@ impl Devices for Folded {
     }
 }
 
-impl Simulated for Folded {
+impl Simulated for Compressed {
     fn now_us(&self) -> u64 {
         self.timing.now_us()
     }
@@ -245,14 +234,16 @@ impl Simulated for Folded {
     }
 
     fn digest(&self) -> u64 {
-        let mut bytes = vec![0; PAGE_BYTES];
-        let mut digest = 0;
+        let (mut digest, mut bytes) = (0, vec![0; PAGE_BYTES]);
         for (device, content) in (0_u64..).zip(&self.content) {
-            for (number, page) in &content.pages {
-                page.unfold(&mut bytes);
-                digest = upsweep_sim::random::mix(digest ^ device ^ number.rotate_left(16));
-                for chunk in bytes.chunks_exact(WORD_BYTES) {
-                    digest = upsweep_sim::random::mix(digest ^ word(chunk));
+            for number in content.pages.keys().copied() {
+                content.read(number * PAGE_BYTES as u64, &mut bytes);
+                if bytes.iter().all(|byte| *byte == 0) {
+                    continue;
+                }
+                digest = mix(digest ^ device ^ number.rotate_left(16));
+                for word in bytes.as_chunks().0 {
+                    digest = mix(digest ^ u64::from_le_bytes(*word));
                 }
             }
         }
@@ -269,7 +260,7 @@ mod tests {
 
     const BYTES: u64 = 1 << 20;
 
-    fn perform(bank: &mut Folded, operation: Operation) -> Completion {
+    fn perform(bank: &mut Compressed, operation: Operation) -> Completion {
         let (device, token, hint) = (DeviceId(0), Token(1), Class::Upkeep.into());
         bank.submit(Request { device, token, hint, operation });
         let mut completions = Vec::new();
@@ -278,9 +269,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_however_it_can_be_folded() {
-        let mut bank = Folded::new(Box::new(MemoryDevices::with_sizes(&[BYTES], 1)));
-        let (mut oracle, mut random) = (vec![0; BYTES as usize], Random::new(1, "folded"));
+    fn what_is_written_is_read_however_well_it_compresses() {
+        let mut bank = Compressed::new(Box::new(MemoryDevices::with_sizes(&[BYTES], 1)));
+        let (mut oracle, mut random) = (vec![0; BYTES as usize], Random::new(1, "compressed"));
         for _ in 0..400 {
             let offset = random.below(200) * 4096;
             let length = 4096 * (1 + random.below(40)) as usize;
@@ -305,12 +296,33 @@ mod tests {
     }
 
     #[test]
-    fn words_that_repeat_take_next_to_no_memory_and_zeros_take_none() {
+    fn what_repeats_takes_little_memory_and_zeros_take_none() {
         let mut content = Content::default();
-        content.write(0, &[7; 10 * PAGE_BYTES]);
-        let folded = |page: &Page| matches!(page, Page::Folded(runs) if runs.len() == 1);
-        assert!(content.pages.len() == 10 && content.pages.values().all(folded));
-        content.write(4096, &[0; 10 * PAGE_BYTES - 8192]);
-        assert_eq!(content.pages.keys().copied().collect::<Vec<_>>(), [0, 9]);
+        let pages = 10 * RECENT;
+        let counters: Vec<u8> = (0..PAGE_BYTES * pages).map(|at| (at % 8 == 0).into()).collect();
+        content.write(0, &counters);
+        content.write(0, &vec![0; PAGE_BYTES * RECENT]);
+        content.write(1 << 40, &vec![0; PAGE_BYTES * RECENT]);
+        let bytes = |page: &Page| match page {
+            Page::Recent(bytes) => bytes.len(),
+            Page::Compressed(bytes) => bytes.len(),
+        };
+        let compressed = content.pages.range(..1 << 20);
+        assert_eq!(compressed.clone().count(), pages - RECENT);
+        let sum: usize = compressed.map(|(_, page)| bytes(page)).sum();
+        assert!(sum < PAGE_BYTES * pages / 100, "{sum} bytes");
+    }
+
+    #[test]
+    fn equal_content_has_an_equal_digest() {
+        let bank = || Compressed::new(Box::new(MemoryDevices::with_sizes(&[1 << 30], 1)));
+        let (mut straight, mut roundabout) = (bank(), bank());
+        straight.poke(DeviceId(0), 4096, &[7; 5000]);
+        roundabout.poke(DeviceId(0), 4096, &[8; 5000]);
+        roundabout.poke(DeviceId(0), 1 << 24, &[9; PAGE_BYTES * RECENT]);
+        assert_ne!(straight.digest(), roundabout.digest());
+        roundabout.poke(DeviceId(0), 1 << 24, &[0; PAGE_BYTES * RECENT]);
+        roundabout.poke(DeviceId(0), 4096, &[7; 5000]);
+        assert_eq!(straight.digest(), roundabout.digest());
     }
 }
