@@ -203,7 +203,7 @@ impl Store {
     pub(crate) fn sweep(&mut self) -> Result<(), Problem> {
         self.settle()?;
         self.core.request_sweep();
-        self.run_until("no update waits", |core| waiting(core) == 0 && !core.is_active())
+        self.run_until("no update waits", |core| !core.is_active() && waiting(core) == 0)
     }
 
     /// Moves on by so much time without operations, so that what is under way ends.
