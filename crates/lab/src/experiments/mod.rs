@@ -21,6 +21,7 @@ mod bosc_split;
 mod bosc_tpcc;
 mod dense;
 mod indexes;
+mod lachesis_tracks;
 mod modern;
 mod modern_stores;
 mod petabyte;
@@ -65,6 +66,7 @@ pub(crate) const ALL: &[Experiment] = &[
     shadowed_rates::THROUGHPUT,
     shadowed_build::EXPERIMENT,
     shadowed_rates::BY_MEMORY,
+    lachesis_tracks::EXPERIMENT,
     modern::DRIVE,
     modern::SOLID_STATE,
     petabyte::EXPERIMENT,

@@ -7,12 +7,17 @@ use upsweep::layers::device::{DeviceId, Geometry, MemoryDevices, Simulated};
 use crate::problem::Problem;
 
 /// The drives of the experiments, by their identifiers.
-const DRIVES: [(&str, &str); 5] = [
+const DRIVES: [(&str, &str); 10] = [
+    ("atlas10k", include_str!("../../drives/atlas10k.toml")),
+    ("atlas10k3", include_str!("../../drives/atlas10k3.toml")),
     ("caviar-black-1tb", include_str!("../../drives/caviar-black-1tb.toml")),
     ("caviar-blue-1tb", include_str!("../../drives/caviar-blue-1tb.toml")),
+    ("cheetah-x15", include_str!("../../drives/cheetah-x15.toml")),
+    ("cheetah9lp", include_str!("../../drives/cheetah9lp.toml")),
     ("dtla307030", include_str!("../../drives/dtla307030.toml")),
     ("modern-18tb-cmr", include_str!("../../drives/modern-18tb-cmr.toml")),
     ("st39133lwv", include_str!("../../drives/st39133lwv.toml")),
+    ("ultrastar18es", include_str!("../../drives/ultrastar18es.toml")),
 ];
 
 /// The solid-state devices of the experiments, by their identifiers.
@@ -83,6 +88,24 @@ pub(crate) fn full_drives(
     };
     let drives: Vec<_> = (0..count).map(turned).collect();
     Ok(bank(ordering, seed, Detail::Full, u64::MAX, &drives))
+}
+
+/// A bank of one drive, with everything that it does, of which only so many bytes at the outer edge
+/// are used.
+///
+/// # Errors
+/// [`Problem::Data`] if there is no such drive, or its description is wrong.
+pub(crate) fn part_of_full_drive(
+    id: &str,
+    bytes_max: u64,
+    seed: u64,
+) -> Result<Box<dyn Simulated>, Problem> {
+    Ok(bank(None, seed, Detail::Full, bytes_max, &[description(id)?]))
+}
+
+/// All drives, by their identifiers.
+pub(crate) fn ids() -> impl Iterator<Item = &'static str> {
+    DRIVES.iter().map(|(id, _)| *id)
 }
 
 /// A bank of so many solid-state devices of a kind, which begin with so much of them written, in

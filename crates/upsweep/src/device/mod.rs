@@ -21,6 +21,7 @@ mod probe;
 mod process;
 mod random;
 mod sim;
+mod tracks;
 
 use std::fs::Metadata;
 use std::path::Path;
@@ -40,6 +41,7 @@ pub use sim::{
     Simulated, ThreadedDevices, VirtualClock,
 };
 pub use sim::{drive, solid_state};
+pub use tracks::{Stretch, TrackSearch, Tracks, TracksError};
 
 /// Position of a device in its bank, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
