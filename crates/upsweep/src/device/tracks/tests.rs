@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::device::drive::{
-    Detail, Drive, DriveDescription, Layout, Overheads, ReadAhead, SkewUnit, Zone,
-};
+use crate::device::drive::{Detail, Drive, DriveDescription, Layout, Overheads, ReadAhead, Zone};
 use crate::device::{DeviceId, Devices, MemoryDevices, Simulated, read_alone};
 
 /// A drive of three zones with slipped sectors here and there, and a buffer that reads ahead.
@@ -28,7 +26,7 @@ fn description() -> DriveDescription {
         let mut at = 0;
         while at + 2000 < sectors {
             at += 1 + random.below(9000);
-            zone.slips.push((at, 1));
+            zone.slips.push((at, 1 + random.below(2)));
             at += 3;
         }
         zone.slips.retain(|(at, _)| *at + 2000 < sectors && *at > 200);
@@ -40,7 +38,6 @@ fn description() -> DriveDescription {
     drive.zones = zones;
     drive.capacity.lbns = first_lbn;
     drive.capacity.mapped_lbns = first_lbn;
-    drive.layout.skew_unit = SkewUnit::Sectors;
     drive.overhead_ms = Overheads { other: 0.3, ..Overheads::default() };
     drive.cache.enabled = true;
     drive.cache.read_ahead = ReadAhead::UntilSegmentFull;

@@ -3,11 +3,10 @@
 //! A *run* is a stretch of neighbouring blocks on one device: as long as 32 of the target size at
 //! most, at least half of their bytes in blocks with waiting updates, both ends waiting (Bosc
 //! paper, section 4.2). The sweep decides which blocks become the next run, and when; the pipeline
-//! takes the run from there
-//! (`pipeline/`). A *cycle* visits every device once (`cycle.rs`), at the pace that policy sets
-//! (`flow.rs`). *Oversized* blocks, whose queue has grown far beyond their size, and a few that
-//! hold the log (`holders.rs`) are swept out of turn. Bulk loads (`load.rs`) and compactions
-//! (`compact.rs`) use the same pipeline.
+//! takes the run from there (`pipeline/`). A *cycle* visits every device once (`cycle.rs`), at the
+//! pace that policy sets (`flow.rs`). *Oversized* blocks, whose queue has grown far beyond their
+//! size, and a few that hold the log (`holders.rs`) are swept out of turn. Bulk loads (`load.rs`)
+//! and compactions (`compact.rs`) use the same pipeline.
 //!
 //! The *global frontier* is not derived from the order of visits, which splits and merges disturb,
 //! but from the ages of all queues: see `queue/ages.rs`.
