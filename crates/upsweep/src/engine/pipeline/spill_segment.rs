@@ -56,8 +56,11 @@ impl Pipeline {
             let mut of_runs =
                 self.runs.values().flat_map(|run| run.spill_segments.iter().flatten());
             let known = of_runs.find(|known| Arc::ptr_eq(&known.segment, &segment));
-            let image = known.and_then(|known| known.image.clone());
-            if known.is_none() {
+            let image = match known {
+                Some(known) => known.image.clone(),
+                None => base.index.cache.get(segment.record.extent).map(Ok),
+            };
+            if known.is_none() && image.is_none() {
                 self.read_spill_segment(base, Arc::clone(&segment), 1);
             }
             of_run.push(RunSpillSegment { segment, image });
@@ -82,7 +85,7 @@ impl Pipeline {
 
     pub(in crate::engine) fn spill_segment_read_done(
         &mut self,
-        base: &Base,
+        base: &mut Base,
         completion: Completion,
     ) {
         let read = self.segment_reads.remove(&completion.token);
@@ -96,6 +99,11 @@ impl Pipeline {
         };
         if image.is_err() && attempt < ATTEMPTS_MAX {
             return self.segment_retries.push((segment, attempt + 1));
+        }
+        if let Ok(image) = &image
+            && base.index.spill_segments.has(&segment.record)
+        {
+            base.index.cache.put(segment.record.extent, Arc::clone(image));
         }
         let of_runs =
             self.runs.values_mut().flat_map(|run| run.spill_segments.iter_mut().flatten());

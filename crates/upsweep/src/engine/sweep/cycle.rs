@@ -2,7 +2,9 @@
 //! then of the blocks that have no image yet.
 //!
 //! The blocks placed longest ago come first, and are located after the next place. So all blocks
-//! wait equally long for a visit.
+//! wait equally long for a visit. Of several devices, the one whose next image is the oldest comes
+//! first: images are in key order as they were written, so the runs of all devices need the same
+//! spill segments.
 
 use std::ops::Range;
 
@@ -12,7 +14,6 @@ use crate::engine::base::Base;
 use crate::engine::directory::{Block, BlockId};
 use crate::engine::ids::SpaceId;
 use crate::engine::key::BlockKey;
-use crate::engine::pipeline::Pipeline;
 use crate::engine::policy::RunLimits;
 use crate::engine::spiller::Spiller;
 use crate::log::Seq;
@@ -60,16 +61,15 @@ impl Cycle {
         (self.passed as f64 / self.images.max(1) as f64).min(1.0)
     }
 
-    /// The next step, on the device from which the fewest runs read.
-    pub(in crate::engine) fn next(
-        &mut self,
-        base: &Base,
-        pipeline: &Pipeline,
-        spiller: &Spiller,
-    ) -> Next {
+    /// The next step, on the device whose next image is the oldest; of equally old ones, as those
+    /// of a load, by key.
+    pub(in crate::engine) fn next(&mut self, base: &Base, spiller: &Spiller) -> Next {
         loop {
-            let open = (0..self.left.len()).filter(|&device| !self.left[device].is_empty());
-            let Some(device) = open.min_by_key(|&device| pipeline.readers_of(device)) else {
+            let next_images = (0..self.left.len()).filter_map(|device| {
+                let block = base.index.directory().block(self.next_image(base, device)?);
+                Some((block.placement().image_seq, &block.key, device))
+            });
+            let Some((.., device)) = next_images.min() else {
                 return self.next_unplaced(base).map_or(Next::End, Next::Run);
             };
             let stretches = self.left[device].len();
@@ -80,6 +80,24 @@ impl Cycle {
                 return Next::Later;
             }
         }
+    }
+
+    /// The block of the next image on a device; `None` if it has no more.
+    fn next_image(&mut self, base: &Base, device: usize) -> Option<BlockId> {
+        let id = DeviceId(u16::try_from(device).expect("a bank has few devices"));
+        let (start_seq, left) = (self.start_seq, &mut self.left[device]);
+        let placement = |block| base.index.directory().block(block).placement();
+        while let Some(stretch) = left.last_mut() {
+            let place = |offset| (id, offset, BlockId(0));
+            let images = base.index.placed().range(place(stretch.start)..place(stretch.end));
+            let mut of_before = images.filter(|image| placement(image.2).frontier <= start_seq);
+            if let Some(&(_, offset, block)) = of_before.next() {
+                stretch.start = offset;
+                return Some(block);
+            }
+            left.pop();
+        }
+        None
     }
 
     /// The next run of neighbours in the present stretch of `device`; the stretch then starts after

@@ -91,7 +91,7 @@ impl World {
         Self::with(config(), 4 << 20)
     }
 
-    /// A store on a data device of this length, which cannot grow.
+    /// A store on data devices of this length each, which cannot grow.
     fn with(config: Config, data_bytes: u64) -> Self {
         let geometry = |size_bytes| Geometry {
             size_bytes,
@@ -101,7 +101,9 @@ impl World {
             growable: false,
         };
         let log_bytes = 4096 + config.log_regions[0].bytes;
-        let mut devices = MemoryDevices::new(vec![geometry(data_bytes), geometry(log_bytes)], 1);
+        let mut geometries = vec![geometry(data_bytes); usize::from(config.data_devices)];
+        geometries.push(geometry(log_bytes));
+        let mut devices = MemoryDevices::new(geometries, 1);
         crate::engine::create(&mut devices, &config).expect("a new store");
         let core = open(&mut devices, config.clone(), &format::registry(), Access::ReadWrite)
             .expect("an empty store opens");

@@ -2,8 +2,8 @@
 
 use super::ground::Ground;
 use super::{Core, World, config};
+use crate::device::DeviceId;
 use crate::engine::directory::BlockId;
-use crate::engine::pipeline::Pipeline;
 use crate::engine::registry::PUT;
 use crate::engine::spiller::Spiller;
 use crate::engine::sweep::cycle::{Cycle, Next};
@@ -147,6 +147,60 @@ fn what_is_spilled_is_found_by_queries_and_applied_by_the_next_sweep() {
     world.check();
 }
 
+/// A spill segment has updates of many blocks, and so of many runs.
+#[test]
+fn a_spill_segment_is_read_once_by_the_runs_that_need_it() {
+    let config =
+        Config { spilling: Spilling::Always, run_blocks_max: 1, runs_in_flight_max: 1, ..config() };
+    let mut world = World::with(config, 16 << 20);
+    (0..12_000).for_each(|number| world.put(world.space, &format!("k{number:06}"), number));
+    world.sweep();
+    (0..12_000).for_each(|number| world.add(&format!("k{number:06}"), 1));
+    world.until("some are spilled", |core| core.spilled_entries() > 6000);
+    let (segments, _) = world.core.spill_segments_size();
+    let before = world.core.metrics().read();
+    world.sweep();
+    let after = world.core.metrics().read();
+    let runs = after.sweep_runs_total - before.sweep_runs_total;
+    assert!(runs > segments as u64, "{runs} runs need {segments} spill segments");
+    let read = after.spill_read_bytes_total - before.spill_read_bytes_total;
+    assert!(read <= after.spill_written_bytes_total, "{read} bytes: some were read twice");
+    world.check();
+}
+
+/// So the runs of several devices are at neighbouring keys, and need the same spill segments.
+#[test]
+fn images_are_visited_in_the_order_in_which_they_were_written_on_whichever_device() {
+    let mut config = Config { run_blocks_max: 1, data_devices: 2, ..config() };
+    config.log_regions[0].device = DeviceId(2);
+    let mut world = World::with(config, 16 << 20);
+    (0..12_000).for_each(|number| world.put(world.space, &format!("k{number:06}"), number));
+    world.sweep();
+    for _ in 0..2 {
+        (0..12_000).for_each(|number| world.add(&format!("k{number:06}"), 1));
+        world.sweep();
+    }
+    (0..12_000).step_by(20).for_each(|number| world.add(&format!("k{number:06}"), 1));
+    let base = &world.core.base;
+    let (mut cycle, spiller) = (Cycle::start(base), Spiller::default());
+    let mut runs = Vec::new();
+    while let Next::Run(run) = cycle.next(base, &spiller) {
+        let block = base.index.directory().block(run[0]);
+        let device = block.extent().expect("it was swept").device;
+        runs.push((block.placement().image_seq, block.key.clone(), device));
+    }
+    assert!(runs.len() > 40, "{} runs", runs.len());
+    let changes = runs.windows(2).filter(|pair| pair[0].2 != pair[1].2).count();
+    assert!(changes > 4, "both devices have images of all keys: {runs:?}");
+    let mut sorted = runs.clone();
+    sorted.sort();
+    // The runs that were under way together may have ended in any order.
+    for (place, run) in runs.iter().enumerate() {
+        let sorted = sorted.iter().position(|other| other == run).expect("it is there");
+        assert!(place.abs_diff(sorted) <= 4, "{place} instead of {sorted}: {runs:?}");
+    }
+}
+
 /// Begins a load of this table, with one empty block.
 fn load_a_block(world: &mut World, loaded: SpaceId) -> LoadTarget {
     let (target, _) = world.core.begin_load(loaded).expect("it is empty");
@@ -228,10 +282,10 @@ fn a_cycle_may_end_inside_an_image() {
     let last = blocks.iter().filter_map(offset).max().expect("they have images");
     let mut cycle = Cycle::start(&ground.base);
     cycle.left = vec![vec![0..last + 1]];
-    let (pipeline, spiller) = (Pipeline::default(), Spiller::default());
-    let next = cycle.next(&ground.base, &pipeline, &spiller);
+    let spiller = Spiller::default();
+    let next = cycle.next(&ground.base, &spiller);
     assert!(matches!(&next, Next::Run(run) if run.len() == blocks.len()), "{next:?}");
-    assert_eq!(cycle.next(&ground.base, &pipeline, &spiller), Next::End);
+    assert_eq!(cycle.next(&ground.base, &spiller), Next::End);
 }
 
 /// So runs are long although a block has few updates, of which some always come while a cycle is
@@ -249,10 +303,10 @@ fn a_run_goes_on_with_updates_that_came_since_its_cycle_began_but_does_not_begin
     add(&mut ground, 1);
     let mut cycle = Cycle::start(&ground.base);
     add(&mut ground, 0);
-    let (pipeline, spiller) = (Pipeline::default(), Spiller::default());
-    let next = cycle.next(&ground.base, &pipeline, &spiller);
+    let spiller = Spiller::default();
+    let next = cycle.next(&ground.base, &spiller);
     assert_eq!(next, Next::Run(blocks[1..].to_vec()));
-    assert_eq!(cycle.next(&ground.base, &pipeline, &spiller), Next::End);
+    assert_eq!(cycle.next(&ground.base, &spiller), Next::End);
 }
 
 #[test]
@@ -266,7 +320,7 @@ fn a_run_of_small_images_has_more_of_them() {
     }
     let length_of_run = |ground: &Ground| {
         let mut cycle = Cycle::start(&ground.base);
-        match cycle.next(&ground.base, &Pipeline::default(), &Spiller::default()) {
+        match cycle.next(&ground.base, &Spiller::default()) {
             Next::Run(run) => run.len(),
             other => panic!("{other:?}"),
         }
