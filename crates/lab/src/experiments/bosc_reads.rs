@@ -2,7 +2,7 @@
 
 use upsweep_sim::random::Random;
 
-use super::indexes::{Changes, DATA_DISKS, DISKS, Upsweep, Vanilla, shrunk, tree, tree_of};
+use super::indexes::{Changes, DATA_DISKS, DISKS, Upsweep, Vanilla, tree, tree_of};
 use crate::claims::{Better, Binding};
 use crate::experiment::{Experiment, Scale};
 use crate::numbers::short;
@@ -24,6 +24,8 @@ const BOTH_GB: u64 = 16;
 const LEAF_BYTES: u64 = 4096;
 const RECORD_BYTES: u64 = 64;
 const MEMORY_MB: u64 = 256;
+/// By how much a store beside another is smaller, in a quick run and in a full run.
+const SHRUNK: (u64, u64) = (64, 16);
 /// Fill at which a block of Upsweep holds as many records as a leaf of the vanilla tree, though
 /// each takes four bytes more.
 const FILL_PERCENT: u32 = 75;
@@ -128,7 +130,7 @@ fn run(scale: &Scale, progress: &Progress) -> Result<Outcome, Problem> {
                 outcome.value(format!("{store}, {}", meanwhile.name()), seen.latency_ms, "ms");
             }
         }
-        let index_gb = BOTH_GB as f64 / shrunk(scale) as f64;
+        let index_gb = BOTH_GB as f64 / scale.pick(SHRUNK.0, SHRUNK.1) as f64;
         rows.push(row(index_gb, meanwhile.name(), vanilla, upsweep));
     }
     outcome.setup(
@@ -183,7 +185,7 @@ fn table(rows: Vec<Vec<Cell>>) -> Table {
 
 /// The cache of a store with its part of the index.
 fn cache_bytes(scale: &Scale) -> u64 {
-    (MEMORY_MB << 20) / shrunk(scale)
+    (MEMORY_MB << 20) / scale.pick(SHRUNK.0, SHRUNK.1)
 }
 
 fn measure(case: Case, scale: &Scale) -> Result<Seen, Problem> {
@@ -191,7 +193,8 @@ fn measure(case: Case, scale: &Scale) -> Result<Seen, Problem> {
         let mut random = Random::new(scale.seed, "reads");
         move || Access::Get(random.below(records.count) * records.stride)
     };
-    let (part, records) = tree_of((BOTH_GB << 30) / shrunk(scale), LEAF_BYTES, RECORD_BYTES);
+    let (part, records) =
+        tree_of((BOTH_GB << 30) / scale.pick(SHRUNK.0, SHRUNK.1), LEAF_BYTES, RECORD_BYTES);
     let vanilla = |shape, memory_mb, disks| Vanilla {
         shape,
         page_bytes: LEAF_BYTES,

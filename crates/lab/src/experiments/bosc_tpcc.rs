@@ -1,5 +1,6 @@
 //! Trees with and without queues and logs, under the changes that TPC-C makes to its indexes.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use super::indexes::{DATA_DISKS, DISKS, FILL_TENTHS, ORDERING, PROCESSOR_US};
@@ -51,11 +52,13 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         what waits is real, and as many callers as all warehouses. The others have their full \
         size: an untouched leaf is computed. A quick run has 20 and 80 warehouses with a quarter \
         of the index (less orders), and measures 1,000 changes of the trees of full size; a full \
-        run has four sizes, the whole index, and 10,000 changes. Upsweep and Multi-Queue-Trail \
-        take more updates than their memory has room for before they are measured, and an eighth \
-        of that or, in a full run, as many again. Multi-Queue-Append does not fill its memory, so \
-        that its log alone bounds it. Only a full run varies the number of callers; a single \
-        caller makes 20,000 changes before it is measured, and as many again.",
+        run has four sizes, the whole index, and 10,000 changes. Multi-Queue-Trail takes more \
+        updates than its memory has room for before it is measured, and an eighth of that or, in a \
+        full run, as many again. Upsweep takes updates until hardly more of them wait once all \
+        earlier ones are applied, and then as many. Multi-Queue-Append does not fill its memory, \
+        so that its log alone bounds it. Only a full run varies the number of callers; a single \
+        caller of Multi-Queue-Trail makes 20,000 changes before it is measured, and of both as \
+        many while it is.",
     papers: &[PAPER],
     bindings: &[
         Binding::ratio(
@@ -170,13 +173,15 @@ impl Case {
         let records = index_bytes / RECORD_BYTES * FILL_TENTHS / 10;
         let layout = Layout::of(self.warehouses / shrunk, records);
         let mut stream = TpcC::new(layout.size, scale.seed);
-        let mut next_key = || layout.key(stream.next_change().row);
+        let next_key = || layout.key(stream.next_change().row);
         match self.variant {
             Variant::Vanilla => self.vanilla(&layout, next_key, scale),
             Variant::Upsweep => {
                 let mut store = Self::upsweep(&layout, memory_bytes, scale)?;
-                let load = self.full_load(memory_bytes, scale);
-                load.run(&mut store, || Access::Put(next_key(), ANY_VALUE))
+                let measured = self.full_load(memory_bytes, scale).measured;
+                let next_key = RefCell::new(next_key);
+                let next = || Access::Put(next_key.borrow_mut()(), ANY_VALUE);
+                store.measure_steady(self.callers, next, measured, next)
             }
             Variant::OneQueueAppend { batch } => {
                 let queues = Queues::One { batch };

@@ -125,13 +125,10 @@ pub(super) const DATA_DISKS: u16 = 4;
 pub(super) const UPSWEEP_CALLERS: [usize; 2] = [64, 16_384];
 /// By how much the store and the memory of Upsweep are smaller, as its content is real: in a quick
 /// run, and in a full run.
-const SHRUNK: (u64, u64) = (64, 16);
-/// How many times as many bytes of records as it has memory are changed in a phase, in a quick run
-/// and in a full run: so many updates are more than it holds.
-const PHASE: (u64, u64) = (1, 4);
-/// Changes by each caller in a phase, at most: so few callers that this is less never fill the
-/// memory, and their rate is the same from the beginning.
-const CHANGES_OF_CALLER: u64 = 1000;
+const SHRUNK: (u64, u64) = (128, 64);
+/// Changes by each caller that are measured, at most: so few callers that this is less never fill
+/// the memory.
+pub(super) const CHANGES_OF_CALLER: u64 = 1000;
 
 /// By how much Upsweep is smaller at this scale.
 pub(super) fn shrunk(scale: &Scale) -> u64 {
@@ -173,18 +170,21 @@ impl Upsweep {
         Store::create(self.plan, self.records, disks)
     }
 
-    /// Measures it under changes, once it has taken more of them than its memory has room for.
+    /// Measures changes in the steady state: a quarter as many as it has records, or eight times
+    /// as many bytes of them as it has memory. It comes to that state by updates, so that it does
+    /// not grow.
     pub(super) fn measure(
         self,
         callers: usize,
+        changes: Changes,
         scale: &Scale,
-        next: impl FnMut() -> Access,
     ) -> Result<Seen, Problem> {
-        let Plan { memory, record_bytes, .. } = self.plan;
-        let phase = scale.pick(PHASE.0, PHASE.1) * memory.bytes() / record_bytes;
-        let phase = phase.min(callers as u64 * CHANGES_OF_CALLER);
-        let load = Load { callers, warm_up: phase, measured: phase };
-        load.run(&mut self.make(scale.seed)?, next)
+        let Self { records, .. } = self;
+        let (before, next) = (Changes::Update.random(records, scale.seed + 1), changes);
+        let next = next.random(records, scale.seed);
+        let of_memory = 8 * self.plan.memory.bytes() / self.plan.record_bytes;
+        let measured = (records.count / 4).min(of_memory).min(callers as u64 * CHANGES_OF_CALLER);
+        self.make(scale.seed)?.measure_steady(callers, before, measured, next)
     }
 }
 

@@ -70,10 +70,8 @@ const SCALING: &str = "\
     measured in a quick run, 50,000 in a full run; on solid-state devices changes of 64 MB of \
     leaves and of 256 MB, after 192 MB and 256 MB, which is more than their buffers hide. In a \
     quick run only its 1,024 callers make changes. The index and the memory of Upsweep are one \
-    part in 128 of that in a quick run, one in 16 in a full run; it takes as many bytes of \
-    records as it has memory in a quick run, and four times as many in a full run, but at most \
-    250 and 1,000 by each caller on drives, and at least 65,536 and 524,288 in all on \
-    solid-state devices.";
+    part in 128 of that in a quick run, one in 64 in a full run; it is measured for a quarter as \
+    many changes as its index has records, but on drives for at most 1,000 by each caller.";
 
 pub(super) const DRIVE: Experiment = Experiment {
     id: "modern-drive",
@@ -84,10 +82,10 @@ pub(super) const DRIVE: Experiment = Experiment {
         are sold today: a simulated typical 18 TB drive with conventional recording, caches off. \
         The vanilla tree has its leaves on all five; it is given leaves of 4 KB and of 64 KB, and \
         64 and 1,024 callers, and the best counts. Upsweep has blocks as production chooses them \
-        on four, and its log on one; 64 and 16,384 callers make durable changes. With 16,384 it is \
-        measured once it has taken more of them than its memory has room for. For look-ups there \
-        are 1 and 64 callers, and nothing changes. Upsweep has twice the space of its index on the \
-        drives.",
+        on four, and its log on one; 64 and 16,384 callers make durable changes. It is measured in \
+        its steady state: first it takes updates until hardly more of them wait once all earlier \
+        ones are applied. For look-ups there are 1 and 64 callers, and nothing changes. Upsweep \
+        has twice the space of its index on the drives.",
     scaling: SCALING,
     papers: &[PAPER, "goals-modern-drive"],
     bindings: &bindings("goals-modern-drive"),
@@ -169,9 +167,9 @@ const OPEN: &str = "\
     are assumed and not measured; the first bounds every store at 1,000,000 operations in a \
     second.";
 const CACHES: &str = "\
-    The vanilla tree has all of the memory for its cache. Upsweep divides it between its directory \
-    and its queues; its buffers and its cache, which do not become smaller with the rest, are \
-    besides. Its blocks are larger than 4 KB, and a look-up reads a whole one.";
+    The vanilla tree has all of the memory for its cache. Upsweep divides it between its \
+    directory, its queues, buffers and a cache; the last two are not smaller in proportion. Its \
+    blocks are larger than 4 KB, and a look-up reads a whole one.";
 const TODAY: &str = "\
     The paper has drives of the year 2000. A drive of today transfers several times as many bytes \
     in a second and seeks hardly faster, which is good for a sweep; a solid-state device reads and \

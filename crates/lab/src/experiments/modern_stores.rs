@@ -3,7 +3,7 @@
 use upsweep::layers::device::Simulated;
 use upsweep_sim::random::Random;
 
-use super::indexes::{Changes, FILL_TENTHS, ORDERING, records_of};
+use super::indexes::{CHANGES_OF_CALLER, Changes, FILL_TENTHS, ORDERING, records_of};
 use crate::experiment::Scale;
 use crate::problem::Problem;
 use crate::systems::in_place::{Access, InPlace, Sizes};
@@ -21,7 +21,7 @@ pub(super) const LEAF_KB: [u64; 2] = [4, 64];
 /// Callers of the vanilla tree that make changes.
 pub(super) const VANILLA_CALLERS: [usize; 2] = [64, 1024];
 /// By how much Upsweep is smaller, in a quick run and in a full run.
-pub(super) const SHRUNK: (u64, u64) = (128, 16);
+pub(super) const SHRUNK: (u64, u64) = (128, 64);
 /// Bytes that Upsweep may use on the devices for data, over those of its index.
 pub(super) const ROOM: u64 = 2;
 /// Time after it is loaded and before look-ups, in which the devices write and clean.
@@ -170,7 +170,7 @@ impl Case {
     fn upsweep(self, media: Media, callers: usize, scale: &Scale) -> Result<Seen, Problem> {
         let shrunk = scale.pick(SHRUNK.0, SHRUNK.1);
         let records = records_of(INDEX_BYTES / shrunk, RECORD_BYTES);
-        let memory = Memory::Shrunk((self.memory_mb << 20) / shrunk);
+        let memory = Memory::Part(self.memory_mb << 20, shrunk);
         let data_devices = media.devices() - 1;
         let log_bytes = (4 * memory.bytes()).max(LOG_BYTES_MIN);
         let plan = Plan {
@@ -189,25 +189,18 @@ impl Case {
         let data_bytes = ROOM * INDEX_BYTES / shrunk / u64::from(data_devices);
         let bytes_max = data_bytes.max(log_bytes + LOG_LABEL_BYTES);
         let mut store = Store::create(plan, records, media.bank(bytes_max, scale.seed)?)?;
+        let mut next = self.workload.next(records, scale.seed);
         if self.workload == Workload::LookUp {
             store.rest(REST_US)?;
+            let (warm_up, measured) = (memory.bytes() / 4096, scale.pick(5000, 50_000));
+            return Load { callers, warm_up, measured }.run(&mut store, &mut next);
         }
-        let mut next = self.workload.next(records, scale.seed);
-        let (warm_up, measured) = match self.workload {
-            Workload::Change(_) => {
-                let phase = scale.pick(1, 4) * memory.bytes() / RECORD_BYTES;
-                let phase = match media {
-                    // So few callers that this is less never fill the memory, as the sweep never
-                    // rests.
-                    Media::Drives => phase.min(callers as u64 * scale.pick(250, 1000)),
-                    // More than the buffer of a device hides.
-                    Media::SolidState => phase.max(scale.pick(1 << 16, 1 << 19)),
-                };
-                (phase, phase)
-            }
-            Workload::LookUp => (memory.bytes() / 4096, scale.pick(5000, 50_000)),
-        };
-        Load { callers, warm_up, measured }.run(&mut store, &mut next)
+        let before = Changes::Update.random(records, scale.seed + 1);
+        let mut measured = records.count / 4;
+        if media == Media::Drives {
+            measured = measured.min(callers as u64 * CHANGES_OF_CALLER);
+        }
+        store.measure_steady(callers, before, measured, next)
     }
 }
 

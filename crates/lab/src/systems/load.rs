@@ -1,11 +1,11 @@
 //! Callers that submit an operation when their last one has ended, or when a system wants more, and
 //! what they see.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use upsweep_sim::random::Random;
 
-use super::{System, Traffic};
+use super::{Finished, System, Traffic};
 use crate::problem::Problem;
 
 /// A closed loop.
@@ -66,46 +66,85 @@ impl Load {
         mut next: impl FnMut() -> S::Operation,
         is_wanted: impl Fn(&S, usize) -> bool,
     ) -> Result<Seen, Problem> {
-        let (mut submitted_us, mut number) = (BTreeMap::new(), 0);
-        let mut submit = |system: &mut S, submitted_us: &mut BTreeMap<u64, u64>| {
-            while is_wanted(system, submitted_us.len()) {
-                submitted_us.insert(number, system.now_us());
-                system.submit(number, next());
-                number += 1;
-            }
-        };
-        submit(system, &mut submitted_us);
-        let (mut ended, mut finished) = (0, Vec::new());
-        let (mut from_us, mut before) = (system.now_us(), system.traffic());
-        let (mut latency_us, mut service_us) = (0, 0);
-        while ended < self.warm_up + self.measured {
-            let Some(us) = system.next_event_us() else {
-                let reason = format!("nothing happens any more, after {ended} operations");
-                return Err(Problem::Simulation(reason));
+        let mut phases = Phases::new(system, is_wanted);
+        phases.run(&mut next, |_, ended| ended < self.warm_up)?;
+        phases.run(&mut next, |_, ended| ended < self.measured)
+    }
+}
+
+/// A closed loop in phases, each with operations of its own; those under way go on from one to the
+/// next.
+pub(crate) struct Phases<'a, S: System, W> {
+    system: &'a mut S,
+    /// Tells, from the system and the number of operations under way, whether one more is
+    /// submitted.
+    is_wanted: W,
+    /// When each operation under way was submitted.
+    submitted_us: BTreeMap<u64, u64>,
+    /// The number of the next one.
+    number: u64,
+    /// Operations that have ended and are not counted in a phase yet.
+    finished: VecDeque<Finished>,
+}
+
+impl<'a, S: System, W: Fn(&S, usize) -> bool> Phases<'a, S, W> {
+    /// Before the first phase.
+    pub(crate) fn new(system: &'a mut S, is_wanted: W) -> Self {
+        let (submitted_us, finished) = (BTreeMap::new(), VecDeque::new());
+        Self { system, is_wanted, submitted_us, number: 0, finished }
+    }
+
+    /// Runs a phase while `goes_on`, which gets the system and the number of operations that have
+    /// ended in the phase; `next` gives the operations.
+    ///
+    /// # Errors
+    /// As [`Load::run`].
+    pub(crate) fn run(
+        &mut self,
+        mut next: impl FnMut() -> S::Operation,
+        goes_on: impl Fn(&S, u64) -> bool,
+    ) -> Result<Seen, Problem> {
+        let (from_us, before) = (self.system.now_us(), self.system.traffic());
+        let (mut ended, mut latency_us, mut service_us) = (0, 0, 0);
+        while goes_on(self.system, ended) {
+            let Some(done) = self.finished.pop_front() else {
+                self.submit(&mut next);
+                let Some(us) = self.system.next_event_us() else {
+                    let ended = self.number - self.submitted_us.len() as u64;
+                    let reason = format!("nothing happens any more, after {ended} operations");
+                    return Err(Problem::Simulation(reason));
+                };
+                let mut finished = Vec::new();
+                self.system.advance_to(us, &mut finished)?;
+                self.finished.extend(finished);
+                continue;
             };
-            system.advance_to(us, &mut finished)?;
-            for done in finished.drain(..) {
-                let started_us = submitted_us.remove(&done.number).unwrap_or(us);
-                ended += 1;
-                if ended > self.warm_up {
-                    latency_us += us - started_us;
-                    service_us += us - done.begun_us;
-                }
-                if ended == self.warm_up {
-                    (from_us, before) = (us, system.traffic());
-                }
-            }
-            submit(system, &mut submitted_us);
+            let now_us = self.system.now_us();
+            latency_us += now_us - self.submitted_us.remove(&done.number).unwrap_or(now_us);
+            service_us += now_us - done.begun_us;
+            ended += 1;
         }
-        let operations = ended - self.warm_up;
-        let seconds = (system.now_us() - from_us) as f64 / 1e6;
+        let seconds = (self.system.now_us() - from_us) as f64 / 1e6;
         Ok(Seen {
-            per_second: operations as f64 / seconds,
-            service_ms: service_us as f64 / operations as f64 / 1e3,
-            latency_ms: latency_us as f64 / operations as f64 / 1e3,
-            operations,
-            traffic: system.traffic().since(before),
+            per_second: ended as f64 / seconds,
+            service_ms: service_us as f64 / ended as f64 / 1e3,
+            latency_ms: latency_us as f64 / ended as f64 / 1e3,
+            operations: ended,
+            traffic: self.system.traffic().since(before),
         })
+    }
+
+    /// The system.
+    pub(crate) fn system(&self) -> &S {
+        self.system
+    }
+
+    fn submit(&mut self, next: &mut impl FnMut() -> S::Operation) {
+        while (self.is_wanted)(self.system, self.submitted_us.len()) {
+            self.submitted_us.insert(self.number, self.system.now_us());
+            self.system.submit(self.number, next());
+            self.number += 1;
+        }
     }
 }
 
@@ -163,7 +202,6 @@ impl Arrivals {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Finished;
     use super::*;
 
     /// Performs one operation at a time; each takes as long as it says. At most so many.
@@ -237,6 +275,18 @@ mod tests {
         let seen = load.run_while(&mut server, || 2000, |server, _| server.waiting.len() < 5);
         let seen = seen.expect("it ends");
         assert!((seen.latency_ms - 10.0).abs() < 1e-9, "{}", seen.latency_ms);
+    }
+
+    #[test]
+    fn operations_go_on_from_one_phase_to_the_next() {
+        let mut server = Server { now_us: 0, waiting: Vec::new(), left: 100 };
+        let mut phases = Phases::new(&mut server, |_, under_way| under_way < 5);
+        phases.run(|| 1000, |server, _| server.now_us < 10_000).expect("it ends");
+        let seen = phases.run(|| 2000, |_, ended| ended < 4).expect("it ends");
+        // They were submitted before, and each has waited for the four before it. The first had
+        // just ended.
+        assert_eq!((seen.operations, seen.latency_ms), (4, 5.0));
+        assert_eq!(phases.system().now_us, 13_000);
     }
 
     #[test]

@@ -33,6 +33,9 @@ pub(crate) enum Memory {
     /// else needs: for a store that is smaller than the one that it stands for, as buffers do not
     /// become smaller with it.
     Shrunk(u64),
+    /// As [`Memory::Shrunk`], with one of so many parts of what a store with so many bytes for
+    /// everything has for updates that wait and the directory.
+    Part(u64, u64),
     /// So many bytes for the cache of images, and what everything else gets beside such a cache, or
     /// needs at least.
     Cache(u64),
@@ -45,6 +48,7 @@ impl Memory {
             Self::Whole(bytes) | Self::Queues(bytes) | Self::Shrunk(bytes) | Self::Cache(bytes) => {
                 bytes
             }
+            Self::Part(bytes, parts) => bytes / parts,
         }
     }
 }
@@ -118,6 +122,10 @@ pub(super) fn config(plan: &Plan, records: Records, devices: &dyn Simulated) -> 
         }
         Memory::Queues(bytes) => besides(bytes + blocks * DIRECTORY_BYTES_PER_BLOCK, configured),
         Memory::Shrunk(bytes) => besides(bytes, configured),
+        Memory::Part(whole, parts) => {
+            let waiting = configured(whole as usize).queue_bytes_max() as u64;
+            besides(waiting / parts, configured)
+        }
     }
 }
 

@@ -26,6 +26,7 @@ use crate::problem::Problem;
 mod bulk;
 mod counts;
 mod reads;
+mod steady;
 
 use reads::Reading;
 pub(crate) use upsweep::layers::structures::array::CellKind;
