@@ -1,7 +1,7 @@
 //! The configuration of a store for one open.
 
 use super::growth::{GRANULE_BYTES, KEPT_BYTES_MIN, STEP_BYTES_MIN, WINDOW_US};
-use super::spill::{SPILL_FILL_PERCENT, SPILL_SEGMENT_BYTES};
+use super::spill::{SPILL_FILL_PERCENT, SPILL_SEGMENT_BYTES, SPILL_SEGMENT_BYTES_ROTATING};
 use crate::engine::config::{Config, FANOUT_MIN, FileSpace, Spilling};
 use crate::error::{Error, RequestError};
 use crate::log::{DEPTH_MAX, LogMode, LogRegion, Motion, SPARE_SEGMENTS};
@@ -147,7 +147,9 @@ impl Default for Options {
 #[must_use]
 pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
     let memory_bytes = options.memory_bytes;
-    let spill_segment_bytes = Scale::part(u64::from(SPILL_SEGMENT_BYTES), scale.spill_segments);
+    let spill_segment_bytes =
+        if shape.rotates { SPILL_SEGMENT_BYTES_ROTATING } else { SPILL_SEGMENT_BYTES };
+    let spill_segment_bytes = Scale::part(u64::from(spill_segment_bytes), scale.spill_segments);
     Config {
         store: shape.store,
         data_devices: shape.data_devices,

@@ -53,7 +53,8 @@ fn a_store_that_is_opened_with_defaults_has_what_the_documents_say() {
     assert_eq!(config.file_space, space);
     assert_eq!(config.check(), Ok(()));
     let rotates = Shape { rotates: true, ..shape() };
-    assert!(configure(&rotates, &Options::default(), &Scale::FULL).sweep_always);
+    let rotating = configure(&rotates, &Options::default(), &Scale::FULL);
+    assert_eq!((rotating.sweep_always, rotating.spill_segment_bytes), (true, 64 << 10));
 }
 
 #[test]
