@@ -123,8 +123,12 @@ pub(super) fn config(plan: &Plan, records: Records, devices: &dyn Simulated) -> 
         Memory::Queues(bytes) => besides(bytes + blocks * DIRECTORY_BYTES_PER_BLOCK, configured),
         Memory::Shrunk(bytes) => besides(bytes, configured),
         Memory::Part(whole, parts) => {
-            let waiting = configured(whole as usize).queue_bytes_max() as u64;
-            besides(waiting / parts, configured)
+            let of_whole = configured(whole as usize);
+            let config = besides(of_whole.queue_bytes_max() as u64 / parts, configured);
+            // The directory may take the same share of what it would have of the whole.
+            let directory_bytes = u64::from(of_whole.directory_percent) * whole / parts;
+            let percent = directory_bytes.div_ceil(config.memory_bytes as u64);
+            Config { directory_percent: percent as u32, ..config }
         }
     }
 }
@@ -163,5 +167,27 @@ impl Plan {
     pub(super) fn blocks(&self, records: Records, block_bytes: u32) -> u64 {
         let bytes = records.count * (self.record_bytes + RECORD_OVERHEAD_BYTES);
         bytes * 100 / u64::from(self.fill_percent.max(1)) / u64::from(block_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::banks;
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_memory_is_divided_as_the_whole() {
+        let of = |memory| {
+            let plan = Plan { log_bytes: 64 << 20, memory, ..Plan::TABLE };
+            let drives = banks::drives("dtla307030", 2, None, 1).expect("drives");
+            config(&plan, Records { count: 1000, stride: 1 }, &*drives)
+        };
+        let (whole, part) = (of(Memory::Whole(1 << 30)), of(Memory::Part(1 << 30, 64)));
+        assert_eq!(part.queue_bytes_max(), whole.queue_bytes_max() / 64);
+        let directory_bytes =
+            |config: &Config| config.memory_bytes * config.directory_percent as usize / 100;
+        let times = directory_bytes(&whole) as f64 / directory_bytes(&part) as f64;
+        // A share is in whole per cent.
+        assert!((48.0..=64.0).contains(&times), "{times}");
     }
 }
