@@ -133,6 +133,11 @@ impl Pipeline {
         holding < config.runs_in_flight_max
     }
 
+    /// Runs that read from this data device.
+    pub(super) fn readers_of(&self, device: usize) -> usize {
+        self.runs.values().filter(|run| run.reads_from(device)).count()
+    }
+
     /// Runs for whose changes the log has no room.
     pub(super) fn waiting_for_log(&self) -> Vec<RunId> {
         let waiting = self.runs.iter().filter(|(_, run)| run.waits_for_log());

@@ -156,6 +156,12 @@ impl Run {
     fn is_reading(&self) -> bool {
         matches!(self.phase, RunPhase::Scattered | RunPhase::Reading { .. })
     }
+
+    /// Whether the run reads from this data device.
+    pub(super) fn reads_from(&self, device: usize) -> bool {
+        let first = self.blocks.iter().find_map(RunBlock::extent);
+        self.is_reading() && first.is_some_and(|extent| usize::from(extent.device.0) == device)
+    }
 }
 
 impl Pipeline {

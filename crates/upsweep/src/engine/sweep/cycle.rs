@@ -2,9 +2,9 @@
 //! then of the blocks that have no image yet.
 //!
 //! The blocks placed longest ago come first, and are located after the next place. So all blocks
-//! wait equally long for a visit. Of several devices, the one whose next image is the oldest comes
-//! first: images are in key order as they were written, so the runs of all devices need the same
-//! spill segments.
+//! wait equally long for a visit. No device is far ahead of the one whose next image is the oldest:
+//! images are in key order as they were written, so the runs of all devices need the same spill
+//! segments.
 
 use std::ops::Range;
 
@@ -14,15 +14,22 @@ use crate::engine::base::Base;
 use crate::engine::directory::{Block, BlockId};
 use crate::engine::ids::SpaceId;
 use crate::engine::key::BlockKey;
+use crate::engine::pipeline::Pipeline;
 use crate::engine::policy::RunLimits;
 use crate::engine::spiller::Spiller;
 use crate::log::Seq;
+
+/// Runs by which a device may be ahead of the oldest image, so that it is not idle while others
+/// have runs under way.
+const RUNS_AHEAD_MAX: u32 = 2;
 
 /// The position of a cycle.
 pub(in crate::engine) struct Cycle {
     start_seq: Seq,
     /// Per device: the stretches that remain to be visited, by offsets; the next one is last.
     pub(in crate::engine) left: Vec<Vec<Range<u64>>>,
+    /// Per device: runs since its next image was the oldest.
+    ahead: Vec<u32>,
     /// Images at its start, and how many of them were visited.
     images: u64,
     passed: u64,
@@ -50,6 +57,7 @@ impl Cycle {
         Self {
             start_seq: base.index.accepted(),
             left: (0..base.config.data_devices).map(stretches).collect(),
+            ahead: vec![0; usize::from(base.config.data_devices)],
             images: base.index.placed().len() as u64,
             passed: 0,
             unplaced: Some((SpaceId::NONE, BlockKey::default(), BlockId(0))),
@@ -61,17 +69,31 @@ impl Cycle {
         (self.passed as f64 / self.images.max(1) as f64).min(1.0)
     }
 
-    /// The next step, on the device whose next image is the oldest; of equally old ones, as those
-    /// of a load, by key.
-    pub(in crate::engine) fn next(&mut self, base: &Base, spiller: &Spiller) -> Next {
+    /// The next step, on the device from which the fewest runs read; of several on the one whose
+    /// next image is the oldest, and of equally old ones, as those of a load, by key. A device may
+    /// only be a few runs ahead of the oldest.
+    pub(in crate::engine) fn next(
+        &mut self,
+        base: &Base,
+        pipeline: &Pipeline,
+        spiller: &Spiller,
+    ) -> Next {
         loop {
             let next_images = (0..self.left.len()).filter_map(|device| {
                 let block = base.index.directory().block(self.next_image(base, device)?);
                 Some((block.placement().image_seq, &block.key, device))
             });
-            let Some((.., device)) = next_images.min() else {
+            let mut by_age: Vec<_> = next_images.collect();
+            by_age.sort_unstable();
+            let Some(&(.., oldest)) = by_age.first() else {
                 return self.next_unplaced(base).map_or(Next::End, Next::Run);
             };
+            let devices = by_age.into_iter().map(|(.., device)| device);
+            let allowed =
+                devices.filter(|device| *device == oldest || self.ahead[*device] < RUNS_AHEAD_MAX);
+            let least_busy = allowed.min_by_key(|device| pipeline.readers_of(*device));
+            let device = least_busy.unwrap_or(oldest);
+            self.ahead[device] = if device == oldest { 0 } else { self.ahead[device] + 1 };
             let stretches = self.left[device].len();
             if let Some(run) = self.next_placed(base, spiller, device) {
                 return Next::Run(run);

@@ -160,7 +160,7 @@ impl Sweep {
             && self.flow.may_start(base.now_us)
             && let Some(cycle) = &mut self.cycle
         {
-            match cycle.next(base, spiller) {
+            match cycle.next(base, pipeline, spiller) {
                 Next::Run(blocks) => {
                     self.flow.started(updates_of(base, &blocks));
                     pipeline.start(base, &blocks);

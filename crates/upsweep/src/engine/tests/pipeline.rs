@@ -284,16 +284,18 @@ fn a_run_that_finds_no_room_gives_back_what_it_has_frozen_and_says_so_once() {
 }
 
 #[test]
-fn a_run_holds_buffers_until_its_images_are_written() {
+fn a_run_holds_buffers_until_its_images_are_written_and_reads_until_they_are_read() {
     let mut line = Line::new();
     let blocks = line.ground.fill(600);
     let config = line.ground.base.config.clone();
     assert!(line.pipeline.has_buffers(&config));
     line.start(&blocks[..1]);
     line.start(&blocks[1..2]);
+    assert_eq!(line.pipeline.readers_of(0), 2);
     assert!(!line.pipeline.has_buffers(&config), "two at a time");
     line.end_requests();
     line.pump();
+    assert_eq!(line.pipeline.readers_of(0), 0);
     assert_eq!(line.ground.base.in_hand.unlogged_blocks, 2);
     line.pump();
     line.end_requests();

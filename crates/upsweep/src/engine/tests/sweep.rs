@@ -4,6 +4,7 @@ use super::ground::Ground;
 use super::{Core, World, config};
 use crate::device::DeviceId;
 use crate::engine::directory::BlockId;
+use crate::engine::pipeline::Pipeline;
 use crate::engine::registry::PUT;
 use crate::engine::spiller::Spiller;
 use crate::engine::sweep::cycle::{Cycle, Next};
@@ -170,7 +171,7 @@ fn a_spill_segment_is_read_once_by_the_runs_that_need_it() {
 
 /// So the runs of several devices are at neighbouring keys, and need the same spill segments.
 #[test]
-fn images_are_visited_in_the_order_in_which_they_were_written_on_whichever_device() {
+fn images_are_visited_about_in_the_order_in_which_they_were_written_on_whichever_device() {
     let mut config = Config { run_blocks_max: 1, data_devices: 2, ..config() };
     config.log_regions[0].device = DeviceId(2);
     let mut world = World::with(config, 16 << 20);
@@ -184,7 +185,7 @@ fn images_are_visited_in_the_order_in_which_they_were_written_on_whichever_devic
     let base = &world.core.base;
     let (mut cycle, spiller) = (Cycle::start(base), Spiller::default());
     let mut runs = Vec::new();
-    while let Next::Run(run) = cycle.next(base, &spiller) {
+    while let Next::Run(run) = cycle.next(base, &Pipeline::default(), &spiller) {
         let block = base.index.directory().block(run[0]);
         let device = block.extent().expect("it was swept").device;
         runs.push((block.placement().image_seq, block.key.clone(), device));
@@ -194,10 +195,10 @@ fn images_are_visited_in_the_order_in_which_they_were_written_on_whichever_devic
     assert!(changes > 4, "both devices have images of all keys: {runs:?}");
     let mut sorted = runs.clone();
     sorted.sort();
-    // The runs that were under way together may have ended in any order.
+    // Runs that were under way together may have ended in any order, and a device may be two ahead.
     for (place, run) in runs.iter().enumerate() {
         let sorted = sorted.iter().position(|other| other == run).expect("it is there");
-        assert!(place.abs_diff(sorted) <= 4, "{place} instead of {sorted}: {runs:?}");
+        assert!(place.abs_diff(sorted) <= 8, "{place} instead of {sorted}: {runs:?}");
     }
 }
 
@@ -283,9 +284,9 @@ fn a_cycle_may_end_inside_an_image() {
     let mut cycle = Cycle::start(&ground.base);
     cycle.left = vec![vec![0..last + 1]];
     let spiller = Spiller::default();
-    let next = cycle.next(&ground.base, &spiller);
+    let next = cycle.next(&ground.base, &Pipeline::default(), &spiller);
     assert!(matches!(&next, Next::Run(run) if run.len() == blocks.len()), "{next:?}");
-    assert_eq!(cycle.next(&ground.base, &spiller), Next::End);
+    assert_eq!(cycle.next(&ground.base, &Pipeline::default(), &spiller), Next::End);
 }
 
 /// So runs are long although a block has few updates, of which some always come while a cycle is
@@ -304,9 +305,9 @@ fn a_run_goes_on_with_updates_that_came_since_its_cycle_began_but_does_not_begin
     let mut cycle = Cycle::start(&ground.base);
     add(&mut ground, 0);
     let spiller = Spiller::default();
-    let next = cycle.next(&ground.base, &spiller);
+    let next = cycle.next(&ground.base, &Pipeline::default(), &spiller);
     assert_eq!(next, Next::Run(blocks[1..].to_vec()));
-    assert_eq!(cycle.next(&ground.base, &spiller), Next::End);
+    assert_eq!(cycle.next(&ground.base, &Pipeline::default(), &spiller), Next::End);
 }
 
 #[test]
@@ -320,7 +321,7 @@ fn a_run_of_small_images_has_more_of_them() {
     }
     let length_of_run = |ground: &Ground| {
         let mut cycle = Cycle::start(&ground.base);
-        match cycle.next(&ground.base, &Spiller::default()) {
+        match cycle.next(&ground.base, &Pipeline::default(), &Spiller::default()) {
             Next::Run(run) => run.len(),
             other => panic!("{other:?}"),
         }
