@@ -13,6 +13,10 @@ const RECORD_OVERHEAD_BYTES: u64 = 4;
 /// Memory of the directory for a block, about, in bytes.
 const DIRECTORY_BYTES_PER_BLOCK: u64 = 170;
 
+/// What of a cache the sweep needs for spill segments, which does not become smaller with the rest
+/// of a store.
+const CACHE_BYTES: usize = 4 << 20;
+
 /// In which order a store has its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -125,10 +129,12 @@ pub(super) fn config(plan: &Plan, records: Records, devices: &dyn Simulated) -> 
         Memory::Part(whole, parts) => {
             let of_whole = configured(whole as usize);
             let config = besides(of_whole.queue_bytes_max() as u64 / parts, configured);
+            let cache_bytes = of_whole.cache_bytes.min(CACHE_BYTES).max(config.cache_bytes);
+            let memory_bytes = config.memory_bytes + cache_bytes - config.cache_bytes;
             // The directory may take the same share of what it would have of the whole.
             let directory_bytes = u64::from(of_whole.directory_percent) * whole / parts;
-            let percent = directory_bytes.div_ceil(config.memory_bytes as u64);
-            Config { directory_percent: percent as u32, ..config }
+            let percent = directory_bytes.div_ceil(memory_bytes as u64);
+            Config { directory_percent: percent as u32, cache_bytes, memory_bytes, ..config }
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::systems::in_place::Access;
 use crate::systems::load::{Phases, Seen};
 
 /// How many more updates may wait after a phase than before it in the steady state, in per cent.
-const GROWTH_PERCENT: u64 = 10;
+const GROWTH_PERCENT: u64 = 2;
 
 impl Store {
     /// Measures so many changes in the steady state under so many callers. Before that they make
