@@ -1,7 +1,7 @@
 //! Limits that follow from a configuration, and the division of its memory.
 
 use super::block_size::BlockSizes;
-use super::spill::{SPILL_SEGMENTS_PER_SPILL, SPILLS_IN_FLIGHT_MAX};
+use super::spill::{SPILL_SEGMENT_BYTES, SPILL_SEGMENTS_PER_SPILL, SPILLS_IN_FLIGHT_MAX};
 use crate::engine::config::{Config, Spilling};
 use crate::error::{Error, RequestError};
 use crate::log::DEPTH_MAX;
@@ -119,7 +119,7 @@ impl Config {
     /// most.
     #[must_use]
     pub fn spill_bytes_max(&self) -> usize {
-        SPILL_SEGMENTS_PER_SPILL * self.spill_segment_bytes as usize
+        SPILL_SEGMENTS_PER_SPILL * self.spill_segment_bytes.min(SPILL_SEGMENT_BYTES) as usize
     }
 
     /// Memory for the buffers of runs and of the log, whatever the load: the bytes read and written

@@ -17,7 +17,8 @@ pub(super) const SPILL_FILL_PERCENT: u32 = START_PERCENT;
 /// seeks.
 pub(super) const SPILL_SEGMENT_BYTES: u32 = 16 << 10;
 pub(super) const SPILL_SEGMENT_BYTES_ROTATING: u32 = 64 << 10;
-/// Spill segments of one spill: the core gathers one in each step, and writes all with one request.
+/// Spill segments of one spill, if they have [`SPILL_SEGMENT_BYTES`]: the core gathers one in each
+/// step, and writes all with one request.
 pub(super) const SPILL_SEGMENTS_PER_SPILL: usize = 8;
 /// Divisor of the memory for waiting updates that gives the limit of spill segment filters.
 const FILTERS_PART: usize = 2;
