@@ -100,6 +100,7 @@ impl Pipeline {
         if image.is_err() && attempt < ATTEMPTS_MAX {
             return self.segment_retries.push((segment, attempt + 1));
         }
+        // If it was dropped meanwhile, something else may come to its place.
         if let Ok(image) = &image
             && base.index.spill_segments.has(&segment.record)
         {
