@@ -130,7 +130,7 @@ fn run(scale: &Scale, progress: &Progress) -> Result<Outcome, Problem> {
                 outcome.value(format!("{store}, {}", meanwhile.name()), seen.latency_ms, "ms");
             }
         }
-        let index_gb = BOTH_GB as f64 / scale.pick(SHRUNK.0, SHRUNK.1) as f64;
+        let index_gb = BOTH_GB as f64 / shrunk(scale) as f64;
         rows.push(row(index_gb, meanwhile.name(), vanilla, upsweep));
     }
     outcome.setup(
@@ -183,9 +183,13 @@ fn table(rows: Vec<Vec<Cell>>) -> Table {
     }
 }
 
+fn shrunk(scale: &Scale) -> u64 {
+    scale.pick(SHRUNK.0, SHRUNK.1)
+}
+
 /// The cache of a store with its part of the index.
 fn cache_bytes(scale: &Scale) -> u64 {
-    (MEMORY_MB << 20) / scale.pick(SHRUNK.0, SHRUNK.1)
+    (MEMORY_MB << 20) / shrunk(scale)
 }
 
 fn measure(case: Case, scale: &Scale) -> Result<Seen, Problem> {
@@ -193,8 +197,7 @@ fn measure(case: Case, scale: &Scale) -> Result<Seen, Problem> {
         let mut random = Random::new(scale.seed, "reads");
         move || Access::Get(random.below(records.count) * records.stride)
     };
-    let (part, records) =
-        tree_of((BOTH_GB << 30) / scale.pick(SHRUNK.0, SHRUNK.1), LEAF_BYTES, RECORD_BYTES);
+    let (part, records) = tree_of((BOTH_GB << 30) / shrunk(scale), LEAF_BYTES, RECORD_BYTES);
     let vanilla = |shape, memory_mb, disks| Vanilla {
         shape,
         page_bytes: LEAF_BYTES,

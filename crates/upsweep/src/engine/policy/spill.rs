@@ -13,8 +13,7 @@ pub(in crate::engine) const SPILLS_IN_FLIGHT_MAX: usize = 8;
 /// below it, updates batch in memory.
 pub(super) const SPILL_FILL_PERCENT: u32 = START_PERCENT;
 /// A query that needs a spill segment reads this many bytes: of a solid-state device, and of a
-/// rotating drive, where four times as many take hardly longer and a run needs a fourth of the
-/// seeks.
+/// rotating drive, where a run then needs a fourth of the seeks.
 pub(super) const SPILL_SEGMENT_BYTES: u32 = 16 << 10;
 pub(super) const SPILL_SEGMENT_BYTES_ROTATING: u32 = 64 << 10;
 /// Spill segments of one spill, if they have [`SPILL_SEGMENT_BYTES`]: the core gathers one in each
