@@ -49,14 +49,14 @@ mod tests {
     use crate::systems::in_place::ANY_VALUE;
     use crate::systems::pages::Records;
 
-    const RECORDS: Records = Records { count: 100_000, stride: 1 << 20 };
+    const RECORDS: Records = Records { count: 1_000_000, stride: 1 << 20 };
 
     #[test]
-    fn the_rate_of_a_store_in_its_steady_state_stays() {
+    fn the_rate_of_a_store_in_its_steady_state_stays_and_spill_segments_are_full() {
         let plan = Plan {
             data_devices: 2,
             log_bytes: 64 << 20,
-            memory: Memory::Shrunk(1 << 20),
+            memory: Memory::Shrunk(2 << 20),
             record_bytes: 64,
             processor_us: 5,
             ..Plan::TABLE
@@ -71,6 +71,9 @@ mod tests {
         let first = store.measure_steady(4000, next, 200_000, next).expect("it works");
         let waits = waiting(&store.core);
         assert!(waits > 10_000, "{waits} updates wait");
+        let (spill_segments, bytes) = store.core.spill_segments_size();
+        let mean_bytes = bytes / spill_segments as u64;
+        assert!(mean_bytes > 48 << 10, "spill segments of {mean_bytes} bytes instead of 64 KiB");
         let again = Phases::new(&mut store, |_, under_way| under_way < 4000)
             .run(next, |_, ended| ended < 200_000)
             .expect("it works");

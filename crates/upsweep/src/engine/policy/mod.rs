@@ -60,7 +60,7 @@ pub use spill::Costs;
 pub(super) use spill::{
     LEVELS_MAX, Measured, SPILLS_IN_FLIGHT_MAX, filter_bytes_max, has_room_to_spill, is_filled,
     is_log_held_by_queues, is_search_in_vain, is_worth_a_spill_segment, may_end_early,
-    spills_for_memory,
+    rounds_per_cycle, spills_for_memory,
 };
 
 /// Fill in per cent at which a cycle of the sweep starts, and spills start; below it, updates

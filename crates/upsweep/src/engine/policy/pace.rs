@@ -107,7 +107,7 @@ fn pace_at(percent: f64, start: f64) -> f64 {
 /// round takes effect only in the round after it. So the pace changes little with the fill, or
 /// rounds would alternate between slow and fast. One that starts when all blocks have waited
 /// equally long ends before [`FULL_PERCENT`] if `steady` is 50.
-fn late_pace_at(percent: f64, steady: f64) -> f64 {
+pub(super) fn late_pace_at(percent: f64, steady: f64) -> f64 {
     if percent >= f64::from(FULL_PERCENT) {
         return f64::INFINITY;
     }

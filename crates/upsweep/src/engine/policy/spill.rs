@@ -1,12 +1,15 @@
 //! Decides whether spilling pays, and what is worth a spill segment.
 
-use super::START_PERCENT;
-use super::STEADY_FILL;
-use super::pace::LEVELS_STEADY_PERCENT;
+use super::pace::{LEVELS_STEADY_PERCENT, late_pace_at};
+use super::{Gauge, START_PERCENT, STEADY_FILL};
 use crate::engine::config::Spilling;
 
 /// Maximum number of levels of spill segments: a query checks the filter of each.
 pub(in crate::engine) const LEVELS_MAX: usize = 64;
+/// Rounds of spills in the time of a cycle, for each level that is left. Where updates come faster
+/// than the sweep applies them, as many levels are made as removed with three fourths of
+/// [`LEVELS_MAX`].
+const ROUNDS_PER_LEVEL_LEFT: f64 = 3.0;
 /// Concurrent spills: one is written while others wait for the flush and the log.
 pub(in crate::engine) const SPILLS_IN_FLIGHT_MAX: usize = 8;
 /// Fill in per cent at which updates are spilled for memory, and which spills maintain in the log;
@@ -103,6 +106,18 @@ pub(in crate::engine) fn spills_for_memory(
 /// Part of the memory for waiting updates that filters of spill segments may take, in bytes.
 pub(in crate::engine) fn filter_bytes_max(waiting_bytes: usize) -> usize {
     waiting_bytes / FILTERS_PART
+}
+
+/// How many rounds of spills may pass all blocks in the time of a cycle of the sweep, at this fill
+/// of the levels: any number while there are so few that the sweep does not hurry for them. If
+/// rounds took all levels in some place, its updates would fill the memory until the sweep comes,
+/// and further rounds would find so little elsewhere that spill segments became small and many.
+pub(in crate::engine) fn rounds_per_cycle(levels: Gauge) -> f64 {
+    if late_pace_at(levels.exact_percent(), LEVELS_STEADY_PERCENT) == 0.0 {
+        return f64::INFINITY;
+    }
+    let left = LEVELS_MAX as f64 * (100.0 - levels.exact_percent()).max(0.0) / 100.0;
+    ROUNDS_PER_LEVEL_LEFT * left
 }
 
 /// Whether spill segments leave the room that the sweep will need: space for one spill being

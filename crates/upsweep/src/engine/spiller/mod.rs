@@ -111,6 +111,8 @@ pub(super) struct Spiller {
     spills: BTreeMap<SpillId, Spill>,
     last_spill: u64,
     flow: Flow,
+    /// The blocks that the search may examine as the sweep passes blocks.
+    rounds: Flow,
     search: Search,
     /// Memory is relieved by spilling, as of the last pump.
     is_for_memory: bool,
@@ -126,6 +128,12 @@ impl Spiller {
         let (spilling, updates) = (base.config.spilling, base.metrics.updates_total.get());
         self.is_for_memory =
             policy::spills_for_memory(spilling, updates, costs, self.is_for_memory);
+    }
+
+    /// The sweep has passed so many images so far: the search for updates to spill goes on with it
+    /// where levels of spill segments are short.
+    pub(super) fn note_passed(&mut self, base: &Base, passed: u64) {
+        self.rounds.note(passed, policy::rounds_per_cycle(self.levels_gauge(base)));
     }
 
     /// Whether updates are spilled for memory: memory would hold so few per visit of a block that
@@ -167,7 +175,12 @@ impl Spiller {
 
     /// Whether it can proceed without an event.
     pub(super) fn goes_on(&self) -> bool {
-        self.search.goes_on || self.spills.values().next_back().is_some_and(Spill::is_gathering)
+        self.search.goes_on || self.is_gathering()
+    }
+
+    /// Whether the youngest spill takes further spill segments.
+    fn is_gathering(&self) -> bool {
+        self.spills.values().next_back().is_some_and(Spill::is_gathering)
     }
 
     /// Memory of spill segments, those in progress included, and its limit, in bytes.
@@ -207,6 +220,7 @@ impl Spiller {
         base.config.spilling != Spilling::Never
             && base.index.arena().queues() > 0
             && !(base.gate.is_paused() || base.index.is_full() || self.is_search_in_vain(base))
+            && (self.is_gathering() || self.rounds.goes_on())
             && has_memory()
             && self.has_room_to_spill(base, growth)
     }
@@ -245,16 +259,16 @@ impl Spiller {
         &mut self,
         base: &mut Base,
         growth: &Growth,
-        mut figures: Figures,
+        figures: Figures,
         jobs: &mut Vec<Job>,
     ) {
-        // What spills in progress have taken holds the log too: a round that began now would find
-        // only what arrived since, and that is little.
-        let is_round_over = self.search.began.is_none();
-        figures.is_log_held_by_queues &= !is_round_over || self.spills.is_empty();
         self.search.goes_on = false;
         self.flow.note(base.metrics.updates_total.get(), figures.spill_pace());
-        let has_place = self.spills.len() < SPILLS_IN_FLIGHT_MAX;
+        // A round that began before the last one is complete would soon come to blocks whose
+        // updates spills in progress have. Its spill segments would end there, and have little.
+        let begins_round = self.search.began.is_none();
+        let has_place =
+            self.spills.len() < SPILLS_IN_FLIGHT_MAX && (!begins_round || self.spills.is_empty());
         if has_place && self.flow.may_start(base.now_us) {
             self.start_spill(base);
             self.gather(base, growth, jobs);
@@ -304,6 +318,9 @@ impl Spiller {
             }
             let is_filled = spill.frozen_bytes >= base.config.spill_bytes_max();
             is_complete |= is_filled || looked >= LOOK_BLOCKS;
+        }
+        if is_complete {
+            self.rounds.started(looked as f64);
         }
         if is_complete && spill_segments.is_empty() {
             self.search.goes_on = self.spills.is_empty() && self.can_spill(base, growth);

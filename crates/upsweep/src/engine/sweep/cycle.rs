@@ -64,6 +64,11 @@ impl Cycle {
         }
     }
 
+    /// Images that it has passed, swept or not.
+    pub(super) fn passed(&self) -> u64 {
+        self.passed
+    }
+
     /// Its progress, from 0 to 1.
     pub(super) fn progress(&self) -> f64 {
         (self.passed as f64 / self.images.max(1) as f64).min(1.0)

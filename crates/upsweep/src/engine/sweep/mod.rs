@@ -40,6 +40,8 @@ const SPILL_SEGMENTS_LOOKED_AT: usize = 64;
 #[derive(Default)]
 pub(super) struct Sweep {
     cycle: Option<Cycle>,
+    /// Images that earlier cycles have passed.
+    passed: u64,
     flow: Flow,
     /// Sweep until everything up to this sequence is swept.
     requested: Seq,
@@ -101,6 +103,11 @@ impl Sweep {
     /// Progress of the present cycle, from 0 to 1; `None` between cycles.
     pub(super) fn progress(&self) -> Option<f64> {
         self.cycle.as_ref().map(Cycle::progress)
+    }
+
+    /// Images that all cycles have passed, swept or not.
+    pub(super) fn passed(&self) -> u64 {
+        self.passed + self.cycle.as_ref().map_or(0, Cycle::passed)
     }
 
     /// The fill of the log in per cent, and the progress of the cycle, when the cycle became the
@@ -191,6 +198,7 @@ impl Sweep {
     /// The runs of the cycle have dropped the spill segments whose last updates they have applied.
     /// Others may be unneeded too.
     fn end_cycle(&mut self, base: &mut Base, spiller: &Spiller) {
+        self.passed = self.passed();
         self.cycle = None;
         self.suspects_behind = Some(Place::default());
         base.measured.note_cycle_ended(base.now_us);

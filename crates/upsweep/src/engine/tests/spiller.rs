@@ -33,7 +33,14 @@ impl Spills {
     }
 
     pub(super) fn on(ground: Ground) -> Self {
-        Self { ground, spiller: Spiller::default(), growth: Growth::new(&[false]) }
+        let mut spills =
+            Self { ground, spiller: Spiller::default(), growth: Growth::new(&[false]) };
+        spills.spiller.note_passed(&spills.ground.base, 0);
+        spills
+    }
+
+    fn can_spill(&self) -> bool {
+        self.spiller.can_spill(&self.ground.base, &self.growth)
     }
 
     /// Spills everything that can be spilled.
@@ -212,20 +219,19 @@ fn a_block_that_waits_for_the_removal_of_a_range_is_left_to_the_sweep() {
 #[test]
 fn nothing_is_spilled_while_the_store_rests_is_full_or_has_no_memory_for_more() {
     let (mut spills, _) = Spills::with_waiting();
-    let can = |spills: &Spills| spills.spiller.can_spill(&spills.ground.base, &spills.growth);
-    assert!(can(&spills));
+    assert!(spills.can_spill());
     spills.ground.base.gate.pause();
-    assert!(!can(&spills));
+    assert!(!spills.can_spill());
     spills.ground.base.gate.resume();
     spills.ground.base.index.set_full(true);
-    assert!(!can(&spills));
+    assert!(!spills.can_spill());
     spills.ground.base.index.set_full(false);
     spills.ground.base.config.spilling = Spilling::Never;
-    assert!(!can(&spills));
+    assert!(!spills.can_spill());
     spills.ground.base.config.spilling = Spilling::WhenItPays;
-    assert!(can(&spills));
+    assert!(spills.can_spill());
     spills.ground.take_space_but(0);
-    assert!(!can(&spills), "spill segments take no room from the sweep");
+    assert!(!spills.can_spill(), "spill segments take no room from the sweep");
 }
 
 #[test]
@@ -250,4 +256,37 @@ fn a_space_that_was_cloned_meanwhile_keeps_what_waits_in_memory() {
     assert!(spills.ground.base.index.spill_segments.is_empty());
     assert!(spills.ground.base.index.space_map.used_bytes() < used, "its place is free");
     assert!(!spills.is_any_pinned(&blocks));
+}
+
+#[test]
+fn spills_wait_for_the_sweep_before_levels_are_used_up() {
+    let (mut spills, blocks) = Spills::with_waiting();
+    let keys: Vec<_> = blocks.iter().map(|block| spills.ground.key_of(*block)).collect();
+    while spills.can_spill() {
+        spills.spill();
+        for key in &keys {
+            spills.ground.add(key, 1);
+        }
+        spills.spiller.note_passed(&spills.ground.base, 0);
+    }
+    let levels = spills.ground.base.index.spill_segments.levels();
+    assert!((20..30).contains(&levels), "{levels}");
+    spills.spiller.note_passed(&spills.ground.base, 1);
+    assert!(spills.can_spill(), "the sweep has passed a block");
+}
+
+#[test]
+fn a_round_begins_when_all_spills_of_the_last_one_have_ended() {
+    let mut spills = Spills::new();
+    let blocks = spills.ground.fill(600);
+    let [first, second] = [0, 1].map(|number| spills.ground.key_of(blocks[number]));
+    spills.ground.add(&first, 1);
+    let output = spills.gather().expect("an update waits");
+    spills.ground.add(&second, 1);
+    assert!(spills.gather().is_none(), "the first update is still in a spill");
+    spills.spiller.encoded(output);
+    spills.write();
+    spills.flush();
+    spills.publish();
+    assert!(spills.gather().is_some());
 }

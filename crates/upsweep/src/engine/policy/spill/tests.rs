@@ -181,3 +181,16 @@ proptest! {
         prop_assert!(costs.blocks >= SPILL_BLOCKS_MIN || !costs.spilling_pays(true));
     }
 }
+
+#[test]
+fn rounds_slow_down_as_levels_become_few() {
+    let rounds = |levels: u64| {
+        rounds_per_cycle(Gauge { used: levels * 100, limit: LEVELS_MAX as u64 * 100 })
+    };
+    assert_eq!(rounds(0), f64::INFINITY);
+    assert_eq!(rounds(23), f64::INFINITY, "the sweep does not hurry yet");
+    assert!((24..LEVELS_MAX as u64).all(|levels| rounds(levels) > rounds(levels + 1)));
+    assert!(rounds(48) >= 48.0 && rounds(49) < 49.0, "made as fast as removed");
+    assert_eq!(rounds(64), 0.0);
+    assert_eq!(rounds(65), 0.0, "a spill in flight may add one more");
+}
