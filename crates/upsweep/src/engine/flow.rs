@@ -14,7 +14,7 @@
 
 use super::policy::{self, RETRY_US};
 
-/// The allowance of the sweep or of spills.
+/// The allowance of the sweep, of spills, or of the search for what to spill.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
     /// Updates that may be applied at once; negative if the last run has applied more.
