@@ -11,6 +11,9 @@
 //! Where the pace is unbounded they never rest: a resource is nearly full, or a caller waits for
 //! room. A caller that finds no room waits for the next publication, that is for one run: read,
 //! apply, write, flush and log of at most 32 blocks. No caller waits for a whole cycle.
+//!
+//! Where levels of spill segments are short, the search for what to spill has an allowance too: of
+//! blocks, for the images that the sweep passes.
 
 use super::policy::{self, RETRY_US};
 
