@@ -135,7 +135,7 @@ pub enum LogMode {
     /// behind the one before (Trail: BOSC, section 4.1). The log measures how the drive moves with
     /// about a hundred single pages after the open, with records or without; on a device where that
     /// is not possible it is as [`LogMode::Idle`]. Space of the ring is used as by
-    /// [`LogMode::Full`].
+    /// [`LogMode::Full`] while records arrive, until less than a fourth of the log is free.
     Predict,
 }
 

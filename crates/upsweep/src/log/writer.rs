@@ -4,6 +4,7 @@
 //! record; sealed batches and then the open one hold the sequences after `dispatched`, in order; no
 //! batch without records is dispatched while one of them waits.
 
+mod distance;
 mod growth;
 mod head;
 mod least;
@@ -427,8 +428,8 @@ impl Log {
     }
 
     /// Binds a batch to its number, to the device of the free place at `position`, and to `place`
-    /// there, or behind that if nothing else waits and the head is expected there. `bytes` are
-    /// written, which may be more than it has.
+    /// there, or behind that where the head is expected. `bytes` are written, which may be more
+    /// than it has.
     fn launch(
         &mut self,
         mut batch: Assembly,
@@ -440,7 +441,7 @@ impl Log {
         let device = self.places.remove(position).expect("found at this position");
         let (last_seq, has_records) = (batch.last_seq(), batch.records > 0);
         let number = self.durable_batch + self.flights.len() as u64 + 1;
-        let (place, expected_us) = self.place_ahead(device, place, bytes, now_us);
+        let (place, expected) = self.place_ahead(device, place, bytes, now_us);
         let ring = &mut self.rings[usize::from(device)];
         ring.take(place, bytes, batch.needed_for());
         let (target, offset) = (ring.region.device, ring.region.offset + place);
@@ -473,7 +474,7 @@ impl Log {
         batch.count(bytes, &self.metrics);
         self.previous = Link { device, page, epoch: self.config.epoch };
         self.dispatched = last_seq;
-        let ended = Ended { place, bytes, began_us: now_us, expected_us };
+        let ended = Ended { place, bytes, began_us: now_us, expected };
         let what = Written { device, has_records, ended };
         self.flights.push_back(Flight { offset, last_seq, what, done: false });
         // A device writes the visible part of a buffer.

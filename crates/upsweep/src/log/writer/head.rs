@@ -9,6 +9,9 @@
 //! write and the next, the surface seems to jump back by the skew: then the head arrives later by
 //! that, which is less than a turn and no miss.
 //!
+//! A batch that is submitted while another is being written goes behind that, at a *distance*: see
+//! `distance.rs`.
+//!
 //! Nobody says how a drive moves, so it is measured with single pages, one at a time: lone batches,
 //! or batches without records where none arrive. Each is submitted soon after the one before is
 //! complete, and:
@@ -23,6 +26,7 @@
 //! again where predictions fail with any look-ahead, and 8 GiB further on, because tracks become
 //! shorter.
 
+use super::distance::Distance;
 use super::least::Least;
 use crate::log::Motion;
 use crate::log::format::SKIP_BYTES_MAX;
@@ -58,7 +62,7 @@ const MEASURED_FOR_BYTES: u64 = 8 << 30;
 #[derive(Clone, Debug)]
 enum State {
     Measuring { what: Measured, gap: u64, times_us: Vec<u64> },
-    Known { motion: Motion, ahead_us: Least },
+    Known { motion: Motion, ahead_us: Least, distance: Distance },
     Unpredictable,
 }
 
@@ -84,7 +88,35 @@ pub(super) struct Ended {
     /// When it was dispatched.
     pub(super) began_us: u64,
     /// How long that was expected to take, if anything was.
-    pub(super) expected_us: Option<u64>,
+    pub(super) expected: Option<Expected>,
+}
+
+/// How long the write of a batch should take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Expected {
+    us: u64,
+    /// From the end of the write before it, which ends at this place; else from when it was
+    /// dispatched.
+    behind: Option<u64>,
+    bound: Bound,
+}
+
+/// What a batch could not be any closer for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bound {
+    Ahead,
+    Distance,
+}
+
+/// What there is when a batch is dispatched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Others {
+    /// No other is being written.
+    None,
+    /// Another is being written, up to the cursor.
+    Written,
+    /// That, and more wait to be: this one was dispatched as soon as it could be, early enough.
+    Queued,
 }
 
 /// Where to put a batch.
@@ -92,8 +124,7 @@ pub(super) struct Ended {
 pub(super) struct Aim {
     /// How far behind the cursor, in bytes.
     pub(super) skip: u64,
-    /// When the place will be under the head, from now.
-    pub(super) us: u64,
+    pub(super) expected: Expected,
 }
 
 /// What is known of the head of one device.
@@ -119,7 +150,7 @@ impl Head {
     /// Nothing is known but, perhaps, the motion. A gap can have up to `gap_max` bytes.
     pub(super) fn new(page_bytes: u64, gap_max: u64, motion: Option<Motion>) -> Self {
         Self {
-            state: motion.map_or_else(measuring, known),
+            state: motion.map_or_else(measuring, |motion| known(motion, None)),
             passed: None,
             page_bytes,
             gap_max,
@@ -152,38 +183,48 @@ impl Head {
     /// The look-ahead in bytes of the ring; 0 if nothing is known.
     pub(super) fn ahead_bytes(&self) -> u64 {
         match &self.state {
-            State::Known { motion, ahead_us } => motion.bytes_in(ahead_us.value() * 1000),
+            State::Known { motion, ahead_us, .. } => motion.bytes_in(ahead_us.value() * 1000),
             State::Measuring { .. } | State::Unpredictable => 0,
         }
     }
 
-    /// The first place at or behind `cursor` that the head will meet after the look-ahead.
-    pub(super) fn aim(&self, cursor: u64, now_us: u64) -> Option<Aim> {
-        let (State::Known { motion, ahead_us }, Some((at_us, end))) = (&self.state, self.passed)
+    /// The first place for so many bytes, at or behind `cursor`, that is neither too close to the
+    /// head nor to the batch before.
+    pub(super) fn aim(&self, cursor: u64, bytes: u64, now_us: u64, others: Others) -> Option<Aim> {
+        let (State::Known { motion, ahead_us, distance }, Some((at_us, end))) =
+            (&self.state, self.passed)
         else {
             return None;
         };
-        let distance = cursor.checked_sub(end).filter(|bytes| *bytes <= motion.turn_bytes)?;
+        let from_end = cursor.checked_sub(end).filter(|bytes| *bytes <= motion.turn_bytes)?;
         let ns = (now_us.saturating_sub(at_us) + ahead_us.value()) * 1000 % motion.turn_ns;
         let met = motion.bytes_in(ns);
-        let skip = met.saturating_sub(distance).next_multiple_of(self.page_bytes);
-        let wait_ns = motion.ns_for((distance + skip).saturating_sub(met));
-        Some(Aim { skip, us: ahead_us.value() + wait_ns / 1000 })
-    }
-
-    /// Time that `bytes` take to pass, in microseconds.
-    pub(super) fn passing_us(&self, bytes: u64) -> u64 {
-        match &self.state {
-            State::Known { motion, .. } => motion.ns_for(bytes) / 1000,
-            State::Measuring { .. } | State::Unpredictable => 0,
-        }
+        let pages = |bytes: u64| bytes.next_multiple_of(self.page_bytes);
+        let by_ahead = pages(met.saturating_sub(from_end));
+        let by_distance = pages(motion.bytes_in(distance.us() * 1000));
+        let (skip, bound) = match others {
+            Others::Queued => (by_distance, Bound::Distance),
+            Others::Written if by_distance >= by_ahead => (by_distance, Bound::Distance),
+            Others::None | Others::Written => (by_ahead, Bound::Ahead),
+        };
+        let expected = match others {
+            Others::None => {
+                let wait_ns = motion.ns_for((from_end + skip).saturating_sub(met));
+                let us = ahead_us.value() + (wait_ns + motion.ns_for(bytes)) / 1000;
+                Expected { us, behind: None, bound }
+            }
+            Others::Written | Others::Queued => {
+                let us = motion.ns_for(skip + bytes) / 1000;
+                Expected { us, behind: Some(cursor), bound }
+            }
+        };
+        Some(Aim { skip, expected })
     }
 
     /// The write of a batch has completed. Returns whether it took as long as expected, if anything
     /// was expected.
     pub(super) fn ended(&mut self, ended: &Ended, now_us: u64) -> Option<bool> {
         let before = self.passed.replace((now_us, ended.place + ended.bytes));
-        let took_us = now_us.saturating_sub(ended.began_us);
         match (&mut self.state, before) {
             (State::Measuring { times_us, gap, .. }, Some((at_us, end)))
                 if (at_us..=at_us + SOON_US).contains(&ended.began_us)
@@ -200,11 +241,21 @@ impl Head {
                 self.count();
                 None
             }
-            (State::Known { motion, ahead_us }, _) => {
-                let expected_us = ended.expected_us?;
-                let is_miss = took_us > expected_us + motion.turn_ns / 2000;
-                let fails = is_miss && ahead_us.is_most();
-                ahead_us.tried(is_miss);
+            (State::Known { motion, ahead_us, distance }, before) => {
+                let Expected { us, behind, bound } = ended.expected?;
+                let took_us = match (behind, before) {
+                    (None, _) => now_us.saturating_sub(ended.began_us),
+                    (Some(place), Some((at_us, end))) if place == end => {
+                        now_us.saturating_sub(at_us)
+                    }
+                    // The drive had another order.
+                    (Some(_), _) => return None,
+                };
+                let is_miss = took_us > us + motion.turn_ns / 2000;
+                let fails = match bound {
+                    Bound::Ahead => ahead_us.fails(is_miss),
+                    Bound::Distance => distance.tried(is_miss, ahead_us),
+                };
                 self.judge(fails, ended.place);
                 Some(!is_miss)
             }
@@ -287,10 +338,7 @@ impl Head {
                     return self.measure_ahead(motion, shorter, found_us);
                 }
                 let Some(found_us) = found_us else { return self.try_again() };
-                self.state = known(motion);
-                if let State::Known { ahead_us, .. } = &mut self.state {
-                    ahead_us.set(found_us * 5 / 4);
-                }
+                self.state = known(motion, Some(found_us * 5 / 4));
                 self.measured_at = Some(place);
             }
             _ => {}
@@ -309,11 +357,15 @@ fn measuring() -> State {
     State::Measuring { what: Measured::Turn, gap: 0, times_us: Vec::new() }
 }
 
-/// The look-ahead begins with half a turn, which is what a write waits for on average if nothing is
-/// predicted.
-fn known(motion: Motion) -> State {
+/// The look-ahead begins with that, or with half a turn, which is what a write waits for on average
+/// if nothing is predicted.
+fn known(motion: Motion, first_us: Option<u64>) -> State {
     let most_us = (motion.turn_ns / 2000).max(AHEAD_UNIT_US);
-    State::Known { motion, ahead_us: Least::new(most_us, AHEAD_UNIT_US) }
+    let mut ahead_us = Least::new(most_us, AHEAD_UNIT_US);
+    if let Some(first_us) = first_us {
+        ahead_us.set(first_us);
+    }
+    State::Known { motion, distance: Distance::none(&ahead_us), ahead_us }
 }
 
 /// The mean of the times that agree with their median, if at least half of them do. They may differ
@@ -342,10 +394,17 @@ mod tests {
         track_bytes: u64,
         overhead_us: f64,
         skew_us: f64,
+        /// Whether it begins with the next command while it writes.
+        overlaps: bool,
     }
 
-    const DRIVE: Drive =
-        Drive { turn_us: 8333.3, track_bytes: 1_000_000, overhead_us: 300.0, skew_us: 800.0 };
+    const DRIVE: Drive = Drive {
+        turn_us: 8333.3,
+        track_bytes: 1_000_000,
+        overhead_us: 300.0,
+        skew_us: 800.0,
+        overlaps: true,
+    };
 
     impl Drive {
         /// When this place is first under the head, in microseconds.
@@ -354,17 +413,24 @@ mod tests {
             place as f64 / self.track_bytes as f64 * self.turn_us + skew_us
         }
 
-        /// When a write is complete that is submitted at this time.
-        fn write(&self, place: u64, bytes: u64, now_us: u64) -> u64 {
-            let ready_us = now_us as f64 + self.overhead_us;
+        /// When a write is complete that is submitted at this time, and if the one before is
+        /// complete at that.
+        fn write(&self, place: u64, bytes: u64, now_us: u64, before_us: u64) -> u64 {
+            let (now_us, before_us) = (now_us as f64, before_us as f64);
+            let ready_us = if self.overlaps {
+                before_us.max(now_us + self.overhead_us)
+            } else {
+                before_us.max(now_us) + self.overhead_us
+            };
             let passes_us = self.passes_us(place);
-            let turns = ((ready_us - passes_us) / self.turn_us).ceil().max(0.0);
+            // What is complete at a time has passed a little before.
+            let turns = ((ready_us - 1.0 - passes_us) / self.turn_us).ceil().max(0.0);
             let begins_us = passes_us + turns * self.turn_us;
             (begins_us + bytes as f64 / self.track_bytes as f64 * self.turn_us) as u64
         }
     }
 
-    /// A log of single pages on that drive, one at a time.
+    /// A log of single pages on that drive.
     struct Pages<'a> {
         drive: &'a Drive,
         head: Head,
@@ -377,20 +443,36 @@ mod tests {
             Self { drive, head: Head::new(PAGE, GAP_MAX, None), cursor: 0, now_us: 0 }
         }
 
-        /// Writes a page where the head is expected; returns how long that took.
-        fn write(&mut self) -> u64 {
-            let (skip, expected_us) =
-                match (self.head.gap(), self.head.aim(self.cursor, self.now_us)) {
+        /// Submits a page where the head is expected, while others are written until then.
+        fn submit(&mut self, others: Others, until_us: u64) -> (Ended, u64) {
+            let (skip, expected) =
+                match (self.head.gap(), self.head.aim(self.cursor, PAGE, self.now_us, others)) {
                     (Some(gap), _) => (gap, None),
-                    (None, Some(aim)) => (aim.skip, Some(aim.us + self.head.passing_us(PAGE))),
+                    (None, Some(aim)) => (aim.skip, Some(aim.expected)),
                     (None, None) => (0, None),
                 };
             let (place, began_us) = (self.cursor + skip, self.now_us);
-            self.now_us = self.drive.write(place, PAGE, began_us);
             self.cursor = place + PAGE;
-            let ended = Ended { place, bytes: PAGE, began_us, expected_us };
-            self.head.ended(&ended, self.now_us);
-            self.now_us - began_us
+            let ended_us = self.drive.write(place, PAGE, began_us, until_us);
+            (Ended { place, bytes: PAGE, began_us, expected }, ended_us)
+        }
+
+        /// Writes a page where the head is expected; returns how long that took.
+        fn write(&mut self) -> u64 {
+            let (ended, us) = self.submit(Others::None, 0);
+            self.now_us = us;
+            self.head.ended(&ended, us);
+            us - ended.began_us
+        }
+
+        /// Writes another while the first is written; returns how long the two took.
+        fn write_two(&mut self, others: Others) -> u64 {
+            let (first, first_us) = self.submit(Others::None, 0);
+            let (second, second_us) = self.submit(others, first_us);
+            self.now_us = second_us;
+            self.head.ended(&first, first_us);
+            self.head.ended(&second, second_us);
+            second_us - first.began_us
         }
 
         fn measure(&mut self) -> u32 {
@@ -412,7 +494,9 @@ mod tests {
             let drive = Drive { turn_us, track_bytes, ..DRIVE };
             let mut pages = Pages::on(&drive);
             let writes = pages.measure();
-            let State::Known { motion, ahead_us } = &pages.head.state else { panic!("it turns") };
+            let State::Known { motion, ahead_us, .. } = &pages.head.state else {
+                panic!("it turns")
+            };
             let off = (motion.turn_ns as f64 / 1000.0 / turn_us - 1.0).abs();
             assert!(off < 0.001, "{motion:?} for {turn_us} us");
             let off = (motion.turn_bytes as f64 / track_bytes as f64 - 1.0).abs();
@@ -438,6 +522,41 @@ mod tests {
         let mean_us = sum_us / count;
         assert!(mean_us < 900, "{mean_us} us of {} without predictions", 8333 / 2);
         assert!(late * 50 < count, "{late} of {count}");
+    }
+
+    #[test]
+    fn a_drive_that_takes_one_command_at_a_time_writes_the_next_batch_at_a_distance() {
+        for others in [Others::Written, Others::Queued] {
+            let drive = Drive { overlaps: false, ..DRIVE };
+            let mut pages = Pages::on(&drive);
+            pages.measure();
+            let (mut sum_us, count) = (0, 2000);
+            for number in 0..count {
+                pages.now_us += number * 7919 % 33_333;
+                sum_us += pages.write_two(others);
+                pages.measure();
+            }
+            let State::Known { ahead_us, distance, .. } = &pages.head.state else {
+                panic!("it turns")
+            };
+            assert!((300..700).contains(&ahead_us.value()), "misses of others: {ahead_us:?}");
+            assert!((300..500).contains(&distance.us()), "{distance:?}");
+            let mean_us = sum_us / count;
+            assert!(mean_us < 1600, "{mean_us}");
+        }
+    }
+
+    #[test]
+    fn a_drive_that_takes_more_commands_goes_on_without_a_gap() {
+        let mut pages = Pages::on(&DRIVE);
+        pages.measure();
+        for number in 0..2000 {
+            pages.now_us += number * 7919 % 33_333;
+            pages.write_two(Others::Queued);
+            pages.measure();
+        }
+        let State::Known { distance, .. } = &pages.head.state else { panic!("it turns") };
+        assert_eq!(distance.us(), 0, "{distance:?}");
     }
 
     #[test]
@@ -467,10 +586,11 @@ mod tests {
             let began_us = now_us;
             now_us += 80 + number * 7919 % 20;
             cursor = place + PAGE;
-            head.ended(&Ended { place, bytes: PAGE, began_us, expected_us: None }, now_us);
+            head.ended(&Ended { place, bytes: PAGE, began_us, expected: None }, now_us);
         }
         assert!(matches!(head.state, State::Unpredictable));
-        assert_eq!((head.gap(), head.aim(cursor, now_us)), (None, None));
+        let aim = head.aim(cursor, PAGE, now_us, Others::None);
+        assert_eq!((head.gap(), aim), (None, None));
     }
 
     #[test]
@@ -481,7 +601,7 @@ mod tests {
             batches += 1;
             let began_us = batches * 20_000;
             // Long after the one before.
-            let ended = Ended { place: batches * PAGE, bytes: PAGE, began_us, expected_us: None };
+            let ended = Ended { place: batches * PAGE, bytes: PAGE, began_us, expected: None };
             head.ended(&ended, began_us + 8000);
         }
         assert!((1000..4000).contains(&batches), "{batches}");
@@ -501,7 +621,7 @@ mod tests {
                     place: pages.cursor,
                     bytes: PAGE,
                     began_us: pages.now_us,
-                    expected_us: Some(500),
+                    expected: Some(Expected { us: 500, behind: None, bound: Bound::Ahead }),
                 };
                 pages.now_us += 8000;
                 assert_eq!(pages.head.ended(&ended, pages.now_us), Some(false));
@@ -529,14 +649,20 @@ mod tests {
     fn a_batch_goes_behind_those_on_their_way_if_the_head_has_not_passed_them() {
         let motion = Motion { turn_ns: 8_000_000, turn_bytes: 800 * PAGE };
         let mut head = Head::new(PAGE, GAP_MAX, Some(motion));
-        assert_eq!(head.aim(PAGE, 0), None, "nothing has passed yet");
-        let ended = Ended { place: 0, bytes: PAGE, began_us: 0, expected_us: None };
+        assert_eq!(head.aim(PAGE, PAGE, 0, Others::None), None, "nothing has passed yet");
+        let ended = Ended { place: 0, bytes: PAGE, began_us: 0, expected: None };
         head.ended(&ended, 1000);
-        // The look-ahead is half a turn, and a page passes in 10 us.
-        assert_eq!(head.aim(PAGE, 1000), Some(Aim { skip: 400 * PAGE, us: 4000 }));
-        assert_eq!(head.aim(PAGE, 3000), Some(Aim { skip: 600 * PAGE, us: 4000 }));
-        assert_eq!(head.aim(501 * PAGE, 1000), Some(Aim { skip: 0, us: 5000 }));
-        assert_eq!(head.aim(501 * PAGE, 2500), Some(Aim { skip: 50 * PAGE, us: 4000 }));
-        assert_eq!(head.aim(PAGE, 1000 + 8000 * 9), head.aim(PAGE, 1000), "turns later");
+        // The look-ahead is half a turn, the distance none, and a page passes in 10 us.
+        let aim = |cursor, now_us, others| {
+            let Aim { skip, expected } = head.aim(cursor, PAGE, now_us, others).expect("known");
+            (skip / PAGE, expected.us, expected.behind)
+        };
+        assert_eq!(aim(PAGE, 1000, Others::None), (400, 4010, None));
+        assert_eq!(aim(PAGE, 3000, Others::None), (600, 4010, None));
+        assert_eq!(aim(PAGE, 1000 + 8000 * 9, Others::None), (400, 4010, None), "turns later");
+        let cursor = 501 * PAGE;
+        assert_eq!(aim(cursor, 1000, Others::Written), (0, 10, Some(cursor)));
+        assert_eq!(aim(cursor, 2500, Others::Written), (50, 510, Some(cursor)));
+        assert_eq!(aim(cursor, 2500, Others::Queued), (0, 10, Some(cursor)));
     }
 }

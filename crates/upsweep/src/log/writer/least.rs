@@ -33,8 +33,11 @@ impl Least {
         self.value
     }
 
-    pub(super) fn is_most(&self) -> bool {
-        self.value == self.most
+    /// The value was tried. Returns whether that was a miss although no value is larger.
+    pub(super) fn fails(&mut self, is_miss: bool) -> bool {
+        let fails = is_miss && self.value == self.most;
+        self.tried(is_miss);
+        fails
     }
 
     /// Goes on with about this value.

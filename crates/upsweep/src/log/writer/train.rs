@@ -22,14 +22,22 @@
 //!   the record after the next one is durable: there is room for both of these, whatever the train
 //!   has taken. Without records it stops after about half a lap, and it goes on once the log was
 //!   released.
-//! - Batches skip under the same condition, and only if no others wait, whose space was promised,
-//!   or for a measurement if each of those could have a segment of its own.
+//! - Batches skip only while more than a fourth of all segments is free, and so much besides the
+//!   reserve that each of the others that wait, whose space was promised, could have a segment of
+//!   its own.
 //! - Dummies are no records: they wake nobody, have no sequence, and nothing waits for their end.
 
-use super::head::Head;
+use super::head::{Expected, Head, Others};
 use super::{Assembly, Log, SKIP_BYTES_MAX, Stride, reserve_of};
 use crate::device::Request;
 use crate::log::LogMode;
+
+/// The train runs while more than one of so many parts of all segments is free: what it takes by
+/// itself does not make anybody release the log earlier.
+const TRAIN_FREE_PART: u64 = 2;
+/// Batches skip while more than one of so many parts is: a store under load that has a log to hold
+/// lets it become three fourths full.
+const SKIP_FREE_PART: u64 = 4;
 
 impl Log {
     /// Lets the train run, from the next [`Log::dispatch`] on, if the configuration has one.
@@ -80,8 +88,20 @@ impl Log {
     }
 
     fn has_room_for_train(&self) -> bool {
+        self.has_free(TRAIN_FREE_PART, 0)
+    }
+
+    /// Whether more than one of so many parts of all segments is free, and more than the reserve,
+    /// two others, and one for each of so many batches.
+    fn has_free(&self, part: u64, batches: usize) -> bool {
         let segments: u64 = self.rings.iter().map(|ring| u64::from(ring.segments())).sum();
-        self.free_segments() > segments.div_ceil(2).max(reserve_of(segments) + 2)
+        let least = reserve_of(segments) + 2 + batches as u64;
+        self.free_segments() > segments.div_ceil(part).max(least)
+    }
+
+    /// Batches with records that are not dispatched.
+    fn waiting(&self) -> usize {
+        self.sealed.len() + usize::from(self.open.is_some())
     }
 
     /// Fills every free place, or sends a sentinel to every idle device.
@@ -95,7 +115,7 @@ impl Log {
 
     fn fill_places(&mut self, now_us: u64, requests: &mut Vec<Request>) {
         while self.has_room_for_train() {
-            let waiting = self.sealed.len() + usize::from(self.open.is_some());
+            let waiting = self.waiting();
             let next = self.sealed.front().or(self.open.as_ref());
             let Some(device) = self.places.front() else { return };
             let stride = self.strides[usize::from(*device)].bytes();
@@ -120,7 +140,7 @@ impl Log {
             let measures = head.measures_at_us().is_some_and(|at_us| at_us <= now_us);
             (is_sentinel || measures) && !log.is_writing(device)
         };
-        while self.has_no_waiting()
+        while self.waiting() == 0
             && self.has_room_for_train()
             && let Some((position, place)) =
                 self.vacancy_of(bytes, |device| is_wanted(self, device))
@@ -128,13 +148,6 @@ impl Log {
             let batch = self.dummy(now_us);
             requests.push(self.launch(batch, position, place, bytes, now_us));
         }
-    }
-
-    /// Whether each batch that waits could enter a segment of its own.
-    fn has_room_for_waiting(&self) -> bool {
-        let segments: u64 = self.rings.iter().map(|ring| u64::from(ring.segments())).sum();
-        let waiting = self.sealed.len() + usize::from(self.open.is_some());
-        self.free_segments() > waiting as u64 + reserve_of(segments) + 2
     }
 
     /// Whether a batch of so many bytes is part of a measurement of this device. Such batches are
@@ -148,7 +161,7 @@ impl Log {
 
     /// When a measurement goes on, if no records come and nothing else happens.
     pub(super) fn measures_at_us(&self) -> Option<u64> {
-        if !self.config.mode.skips() || !self.train_runs() || !self.has_no_waiting() {
+        if !self.config.mode.skips() || !self.train_runs() || self.waiting() > 0 {
             return None;
         }
         let page = u64::from(self.config.page_bytes);
@@ -166,43 +179,44 @@ impl Log {
         Assembly::new(buffer, self.config.page_bytes, self.last.next(), now_us)
     }
 
-    fn has_no_waiting(&self) -> bool {
-        self.sealed.is_empty() && self.open.is_none()
-    }
-
     /// Where to put a batch that would be at `place`: there, or behind it where the head is
     /// expected, in the same segment, or at the start of the next one if that is too far. And how
     /// long its write should take, if that is predicted. The first batch of a run, and the first of
-    /// a segment, are where recovery looks for them first. The space of others that wait is
-    /// promised to them, so only a measurement skips then, if there is room for all.
+    /// a segment, are where recovery looks for them first. Others that wait were promised space, so
+    /// there has to be room for all of them.
     pub(super) fn place_ahead(
         &self,
         device: u16,
         place: u64,
         bytes: u64,
         now_us: u64,
-    ) -> (u64, Option<u64>) {
+    ) -> (u64, Option<Expected>) {
         let segment = u64::from(self.config.segment_bytes);
-        let measures = self.measures_with(device, bytes) && !self.is_writing(device);
         let may_skip = self.config.mode.skips()
-            && self.train_runs()
-            && (self.has_no_waiting() || measures && self.has_room_for_waiting())
+            && self.has_train
+            && self.has_free(SKIP_FREE_PART, self.waiting())
             && self.previous.epoch == self.config.epoch
             && !place.is_multiple_of(segment);
         if !may_skip {
             return (place, None);
         }
         let head = &self.heads[usize::from(device)];
+        let others = match (self.is_writing(device), self.waiting()) {
+            (false, _) => Others::None,
+            (true, 0) => Others::Written,
+            (true, _) => Others::Queued,
+        };
+        let measures = others == Others::None && self.measures_with(device, bytes);
         let gap = head.gap().filter(|_| measures).map(|skip| (skip, None));
         let aimed = || {
-            let aim = head.aim(place, now_us)?;
-            Some((aim.skip, Some(aim.us + head.passing_us(bytes))))
+            let aim = head.aim(place, bytes, now_us, others)?;
+            Some((aim.skip, Some(aim.expected)))
         };
-        let Some((skip, expected_us)) = gap.or_else(aimed) else { return (place, None) };
+        let Some((skip, expected)) = gap.or_else(aimed) else { return (place, None) };
         let page = u64::from(self.config.page_bytes);
         let left = segment - place % segment - bytes;
         if skip <= left.min(SKIP_BYTES_MAX - page) {
-            return (place + skip, expected_us);
+            return (place + skip, expected);
         }
         let next = self.rings[usize::from(device)].next_segment();
         (next.filter(|next| self.is_within_reach(device, *next)).unwrap_or(place), None)
