@@ -257,7 +257,7 @@ const SPACE_BY_LOAD: &str = "\
     How much of a track is used depends on the load and on how many records are written together, \
     neither of which the paper states. A write that does not fit into what is left of a track \
     moves on to the next one, and each write leaves out the sectors that pass during the \
-    look-ahead. A table has other sizes.";
+    look-ahead. A table has other sizes: 4, 32 or 128 KB together would do.";
 const ARRAY: &str = "\
     The paper has an array of log drives, one of which is active at a time, and bounds by a time \
     how long records gather; here it is one drive, and what waits when a write ends is the next \

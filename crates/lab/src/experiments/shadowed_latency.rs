@@ -1,7 +1,7 @@
 //! The latency of operations on the trees of the paper on shadowed B-trees.
 
 use super::shadowed::{
-    AGING, Caller, DRIVES_OPEN, HARDWARE, Hardware, IN_MEMORY, Operation, TREES, Tree, drain,
+    AGE, AGING, Caller, DRIVES_OPEN, HARDWARE, Hardware, IN_MEMORY, Operation, TREES, Tree, drain,
     in_place, setup, until, upsweep,
 };
 use crate::claims::{Better, Binding};
@@ -73,8 +73,7 @@ fn measure(tree: Tree, hardware: Hardware, scale: &Scale) -> Result<Vec<Found>, 
         let mut system = in_place(tree, hardware, IN_MEMORY, seed)?;
         let mut caller = Caller::new(tree.records(1), seed);
         if operation.changes() {
-            let aging = || caller.next(&[(Operation::Insert, 50), (Operation::Remove, 50)]);
-            until(&mut system, 1, AGING, aging, drain)?;
+            until(&mut system, 1, AGING, || caller.next(AGE), drain)?;
         }
         let next = || caller.access(operation);
         add(Way::InPlace, operation, until(&mut system, 1, OPERATIONS, next, drain)?);

@@ -2,7 +2,7 @@
 //! with ten, beside a checkpoint, and with more and less memory.
 
 use super::shadowed::{
-    AGING, Caller, DRIVES_OPEN, HARDWARE, Hardware, IN_MEMORY, Mix, Operation, TASKS, TREES, Tree,
+    AGE, AGING, Caller, DRIVES_OPEN, HARDWARE, Hardware, IN_MEMORY, Mix, TASKS, TREES, Tree,
     WORKLOADS, any_page, drain, in_place, setup, until, upsweep,
 };
 use crate::claims::{Better, Binding};
@@ -102,8 +102,6 @@ struct Found {
     workload: &'static str,
     per_second: f64,
 }
-
-const AGE: Mix = &[(Operation::Insert, 50), (Operation::Remove, 50)];
 
 /// Operations of Upsweep.
 fn operations(scale: &Scale) -> u64 {

@@ -1,6 +1,6 @@
 //! Banks of simulated drives, and of simulated solid-state devices.
 
-use upsweep::layers::device::drive::{Detail, Drive, DriveDescription, Scheduler};
+use upsweep::layers::device::drive::{Detail, Drive, DriveDescription, Scheduler, SeekCurve};
 use upsweep::layers::device::solid_state::{FillOrder, SolidState, SolidStateDescription, Start};
 use upsweep::layers::device::{DeviceId, Geometry, MemoryDevices, Simulated};
 
@@ -68,6 +68,27 @@ pub(crate) fn parts_of_drives(
     Ok(bank(ordering, seed, Detail::Overheads, bytes_max, &descriptions))
 }
 
+/// The same as [`drives()`], with seeks that take so much of their time, in per cent.
+///
+/// # Errors
+/// [`Problem::Data`] if there is no such drive, or its description is wrong.
+pub(crate) fn drives_with_seeks(
+    id: &str,
+    count: u16,
+    percent: u32,
+    seed: u64,
+) -> Result<Box<dyn Simulated>, Problem> {
+    let mut one = description(id)?;
+    let times = f64::from(percent) / 100.0;
+    match &mut one.seek {
+        SeekCurve::Points { points } => points.iter_mut().for_each(|point| point.1 *= times),
+        SeekCurve::ThreePoint { single_ms, average_ms, full_ms } => {
+            [single_ms, average_ms, full_ms].into_iter().for_each(|ms| *ms *= times);
+        }
+    }
+    Ok(bank(None, seed, Detail::Overheads, u64::MAX, &vec![one; usize::from(count)]))
+}
+
 /// A bank of so many drives, with everything that a drive does. Each drive begins at another angle,
 /// because the spindles of several drives do not turn in step.
 ///
@@ -79,7 +100,16 @@ pub(crate) fn full_drives(
     ordering: Option<Ordering>,
     seed: u64,
 ) -> Result<Box<dyn Simulated>, Problem> {
-    let one = description(id)?;
+    Ok(full_drives_of(&description(id)?, count, ordering, seed))
+}
+
+/// The same of drives that are described so.
+pub(crate) fn full_drives_of(
+    one: &DriveDescription,
+    count: u16,
+    ordering: Option<Ordering>,
+    seed: u64,
+) -> Box<dyn Simulated> {
     let turned = |device: u16| {
         let mut drive = one.clone();
         let turns = drive.start.angle_at_time_zero + f64::from(device) * APART_TURNS;
@@ -87,7 +117,7 @@ pub(crate) fn full_drives(
         drive
     };
     let drives: Vec<_> = (0..count).map(turned).collect();
-    Ok(bank(ordering, seed, Detail::Full, u64::MAX, &drives))
+    bank(ordering, seed, Detail::Full, u64::MAX, &drives)
 }
 
 /// A bank of one drive, with everything that it does, of which only so many bytes at the outer edge

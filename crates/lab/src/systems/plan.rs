@@ -4,7 +4,7 @@
 use upsweep::layers::device::{DeviceId, Simulated};
 use upsweep::layers::engine::policy::{self, CACHE_PART, Options, Scale, Shape};
 use upsweep::layers::engine::{Config, Spilling};
-use upsweep::layers::log::LogRegion;
+use upsweep::layers::log::{LogMode, LogRegion};
 
 use super::pages::Records;
 
@@ -66,6 +66,8 @@ pub(crate) struct Plan {
     pub(crate) data_devices: u16,
     /// Bytes of the log on each of its devices.
     pub(crate) log_bytes: u64,
+    /// What the log writes while there are no records, and where it writes them.
+    pub(crate) log_mode: LogMode,
     /// The memory of the store.
     pub(crate) memory: Memory,
     /// Bytes of a block, however much memory the directory then takes; `None`: as production
@@ -105,7 +107,8 @@ pub(super) fn config(plan: &Plan, records: Records, devices: &dyn Simulated) -> 
     };
     let configured = |memory_bytes| {
         let spilling = if plan.spills { Spilling::WhenItPays } else { Spilling::Never };
-        let options = Options { memory_bytes, spilling, ..Options::default() };
+        let log_mode = plan.log_mode;
+        let options = Options { memory_bytes, log_mode, spilling, ..Options::default() };
         let mut config = policy::configure(&shape, &options, &Scale::FULL);
         if plan.block_bytes.is_some() {
             config.directory_percent = 100;
@@ -159,6 +162,7 @@ impl Plan {
         kind: Kind::Table,
         data_devices: 1,
         log_bytes: 1 << 30,
+        log_mode: LogMode::Idle,
         memory: Memory::Whole(256 << 20),
         block_bytes: None,
         sweeps_always: true,

@@ -1,12 +1,13 @@
-//! A bank whose device 0 is a RAID 5 array of drives; drives that are not in the array are devices
-//! from 1 on.
+//! A bank whose device 0 is an array of drives, RAID 5 or, without parity, RAID 0; drives that are
+//! not in the array are devices from 1 on.
 //!
 //! 1. A request to the array is divided by the strips that it touches. Each strip is on one drive;
-//!    of each stripe one strip is parity, in turn on each drive, and data begins on the drive after
-//!    it. Neighbouring parts on a drive are one request.
-//! 2. A write first reads what it replaces of the data, and the parity of that, unless it covers
-//!    all data of a stripe. Then it writes data and parity. So a short write takes two reads and
-//!    two writes.
+//!    of each stripe of RAID 5 one strip is parity, in turn on each drive, and data begins on the
+//!    drive after it. Neighbouring parts on a drive are one request.
+//! 2. A write to RAID 5 first reads what it replaces of the data, and the parity of that, unless it
+//!    covers all data of a stripe. Then it writes data and parity. So a short write takes two reads
+//!    and two writes. The reads are under way together, and so are the writes, unless the array
+//!    does one after another.
 //! 3. The request completes when all of its parts have. The controller takes no time and keeps
 //!    nothing; requests that share a stripe are not kept apart.
 //!
@@ -25,12 +26,17 @@ const ARRAY: DeviceId = DeviceId(0);
 /// How an array is made of drives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Striping {
-    /// Drives, one of which has the parity of a stripe; at least 3.
+    /// Drives, at least 2; with parity at least 3.
     pub(crate) drives: u16,
+    /// Whether one of them has the parity of a stripe.
+    pub(crate) parity: bool,
     /// Bytes of a strip.
     pub(crate) strip_bytes: u64,
     /// Bytes of the array that are used, from its beginning.
     pub(crate) used_bytes: u64,
+    /// Whether the controller does one part of a write after another: else all reads together, and
+    /// then all writes.
+    pub(crate) one_by_one: bool,
 }
 
 /// A part of a request on one drive: the drive, the offset on it, and the length.
@@ -38,11 +44,12 @@ type Part = (u16, u64, u64);
 
 impl Striping {
     fn data_strips(self) -> u64 {
-        u64::from(self.drives) - 1
+        u64::from(self.drives) - u64::from(self.parity)
     }
 
-    fn parity_drive(self, stripe: u64) -> u64 {
-        self.data_strips() - stripe % u64::from(self.drives)
+    /// The drive with the parity of a stripe.
+    fn parity_drive(self, stripe: u64) -> Option<u64> {
+        self.parity.then(|| self.data_strips() - stripe % u64::from(self.drives))
     }
 
     /// The strips that a range touches: stripe, strip of its data, and range in the strip.
@@ -59,7 +66,8 @@ impl Striping {
 
     /// Where a strip of data is on its drive.
     fn data(self, (stripe, strip, within, length): (u64, u64, u64, u64)) -> Part {
-        let drive = (self.parity_drive(stripe) + 1 + strip) % u64::from(self.drives);
+        let first = self.parity_drive(stripe).map_or(0, |drive| drive + 1);
+        let drive = (first + strip) % u64::from(self.drives);
         (drive as u16, stripe * self.strip_bytes + within, length)
     }
 
@@ -75,15 +83,29 @@ impl Striping {
             let begin = of_stripe.iter().map(|strip| strip.2).min().unwrap_or_default();
             let end = of_stripe.iter().map(|strip| strip.2 + strip.3).max().unwrap_or_default();
             let stripe = of_stripe[0].0;
-            let drive = self.parity_drive(stripe) as u16;
-            let parity = (drive, stripe * self.strip_bytes + begin, end - begin);
+            let on_drive = |drive| (drive as u16, stripe * self.strip_bytes + begin, end - begin);
+            let parity = self.parity_drive(stripe).map(on_drive);
             let written: u64 = of_stripe.iter().map(|strip| strip.3).sum();
-            if written < self.data_strips() * self.strip_bytes {
-                reads.extend(data.iter().copied().chain([parity]));
+            if parity.is_some() && written < self.data_strips() * self.strip_bytes {
+                reads.extend(data.iter().copied().chain(parity));
             }
-            writes.extend(data.into_iter().chain([parity]));
+            writes.extend(data.into_iter().chain(parity));
         }
         (merged(reads), merged(writes))
+    }
+
+    /// The parts of a write that are under way together, one group after another, and whether they
+    /// are read.
+    fn steps_of_write(self, offset: u64, bytes: u64) -> VecDeque<(Vec<Part>, bool)> {
+        let (reads, writes) = self.write(offset, bytes);
+        let groups = [(reads, true), (writes, false)];
+        if self.one_by_one {
+            let of = |(parts, is_read): (Vec<Part>, bool)| {
+                parts.into_iter().map(move |part| (vec![part], is_read))
+            };
+            return groups.into_iter().flat_map(of).collect();
+        }
+        groups.into_iter().filter(|(parts, _)| !parts.is_empty()).collect()
     }
 }
 
@@ -103,10 +125,11 @@ fn merged(mut parts: Vec<Part>) -> Vec<Part> {
 /// A request to the array that has not completed.
 struct UnderWay {
     request: Request,
-    /// Parts that have not.
+    /// Parts under way.
     left: usize,
-    /// What is written when everything was read.
-    then: Vec<Part>,
+    /// What follows when these have completed: parts that are under way together, and whether they
+    /// are read.
+    then: VecDeque<(Vec<Part>, bool)>,
 }
 
 /// Whose part a request to a drive is.
@@ -118,7 +141,7 @@ enum Owner {
 }
 
 /// The bank.
-pub(crate) struct Raid5 {
+pub(crate) struct Raid {
     striping: Striping,
     drives: Box<dyn Simulated>,
     /// What the array holds.
@@ -130,14 +153,15 @@ pub(crate) struct Raid5 {
     done: VecDeque<(Request, Result<(), DeviceError>)>,
 }
 
-impl Raid5 {
+impl Raid {
     /// An array of the first drives of a bank at rest; it is zero.
     ///
     /// # Panics
     /// If the drives are too few or too small.
     pub(crate) fn new(drives: Box<dyn Simulated>, striping: Striping) -> Self {
-        let Striping { drives: members, used_bytes, strip_bytes } = striping;
-        assert!(members >= 3 && members <= drives.count(), "{members} of {}", drives.count());
+        let Striping { drives: members, parity, used_bytes, strip_bytes, .. } = striping;
+        let least = if parity { 3 } else { 2 };
+        assert!((least..=drives.count()).contains(&members), "{members} of {}", drives.count());
         let of_drive = drives.geometry(DeviceId(0));
         let on_drive = used_bytes.div_ceil(striping.data_strips() * strip_bytes) * strip_bytes;
         assert!(on_drive <= of_drive.size_bytes, "{on_drive} bytes on {of_drive:?}");
@@ -183,11 +207,10 @@ impl Raid5 {
         if request.left > 0 {
             return;
         }
-        let then = std::mem::take(&mut request.then);
-        if !then.is_empty() {
-            request.left = then.len();
+        if let Some((parts, is_read)) = request.then.pop_front() {
+            request.left = parts.len();
             let class = request.request.hint.class;
-            return self.send_parts(number, &then, class, false);
+            return self.send_parts(number, &parts, class, is_read);
         }
         let Some(UnderWay { mut request, .. }) = self.under_way.remove(&number) else { return };
         match &mut request.operation {
@@ -199,7 +222,7 @@ impl Raid5 {
     }
 }
 
-impl Devices for Raid5 {
+impl Devices for Raid {
     fn count(&self) -> u16 {
         self.drives.count() - self.striping.drives + 1
     }
@@ -222,18 +245,17 @@ impl Devices for Raid5 {
         }
         self.numbers += 1;
         let (number, class) = (self.numbers, request.hint.class);
-        let (reads, then) = match &request.operation {
+        let mut then = match &request.operation {
             Operation::Read { offset, buffer } => {
-                (self.striping.read(*offset, buffer.len() as u64), Vec::new())
+                VecDeque::from([(self.striping.read(*offset, buffer.len() as u64), true)])
             }
             Operation::Write { offset, buffer, .. } => {
-                self.striping.write(*offset, buffer.len() as u64)
+                self.striping.steps_of_write(*offset, buffer.len() as u64)
             }
             // Every write is stable when it completes.
             _ => return self.done.push_back((request, Ok(()))),
         };
-        let (first, then, is_read) =
-            if reads.is_empty() { (then, Vec::new(), false) } else { (reads, then, true) };
+        let (first, is_read) = then.pop_front().unwrap_or_default();
         self.under_way.insert(number, UnderWay { request, left: first.len(), then });
         self.send_parts(number, &first, class, is_read);
     }
@@ -265,7 +287,7 @@ impl Devices for Raid5 {
     }
 }
 
-impl Simulated for Raid5 {
+impl Simulated for Raid {
     fn now_us(&self) -> u64 {
         self.drives.now_us()
     }
@@ -332,13 +354,19 @@ mod tests {
     use super::super::banks;
     use super::*;
 
-    const STRIPING: Striping = Striping { drives: 5, strip_bytes: 64 << 10, used_bytes: 1 << 30 };
+    const STRIPING: Striping = Striping {
+        drives: 5,
+        parity: true,
+        strip_bytes: 64 << 10,
+        used_bytes: 1 << 30,
+        one_by_one: false,
+    };
 
-    fn bank(drives: u16) -> Raid5 {
-        Raid5::new(banks::drives("st39133lwv", drives, None, 1).expect("drives"), STRIPING)
+    fn bank(drives: u16, striping: Striping) -> Raid {
+        Raid::new(banks::drives("st39133lwv", drives, None, 1).expect("drives"), striping)
     }
 
-    fn perform(bank: &mut Raid5, device: DeviceId, operation: Operation) -> Completion {
+    fn perform(bank: &mut Raid, device: DeviceId, operation: Operation) -> Completion {
         let (token, hint) = (Token(7), Class::Upkeep.into());
         bank.submit(Request { device, token, hint, operation });
         let mut completions = Vec::new();
@@ -347,14 +375,14 @@ mod tests {
         completions.remove(0)
     }
 
-    fn write(bank: &mut Raid5, device: u16, offset: u64, bytes: &[u8]) {
+    fn write(bank: &mut Raid, device: u16, offset: u64, bytes: &[u8]) {
         let mut buffer = Buffer::zeroed(bytes.len());
         buffer.copy_from_slice(bytes);
         let operation = Operation::Write { offset, buffer, mode: WriteMode::Stable };
         assert_eq!(perform(bank, DeviceId(device), operation).result, Ok(()));
     }
 
-    fn read(bank: &mut Raid5, device: u16, offset: u64, bytes: usize) -> Vec<u8> {
+    fn read(bank: &mut Raid, device: u16, offset: u64, bytes: usize) -> Vec<u8> {
         let operation = Operation::Read { offset, buffer: Buffer::zeroed(bytes) };
         let completion = perform(bank, DeviceId(device), operation);
         assert_eq!((completion.token, completion.device.0), (Token(7), device));
@@ -363,7 +391,12 @@ mod tests {
 
     #[test]
     fn array_and_drives_of_their_own_hold_what_is_written() {
-        let (mut bank, mut random) = (bank(6), Random::new(1, "raid"));
+        holds_what_is_written(STRIPING);
+        holds_what_is_written(Striping { parity: false, ..STRIPING });
+    }
+
+    fn holds_what_is_written(striping: Striping) {
+        let (mut bank, mut random) = (bank(6, striping), Random::new(1, "raid"));
         assert_eq!(bank.count(), 2);
         let mut oracle = vec![0; 4 << 20];
         for _ in 0..200 {
@@ -383,6 +416,19 @@ mod tests {
         assert_eq!(perform(&mut bank, ARRAY, Operation::Flush).result, Ok(()));
         let outside = Operation::Read { offset: 1 << 30, buffer: Buffer::zeroed(512) };
         assert_eq!(perform(&mut bank, ARRAY, outside).result, Err(DeviceError::InvalidRange));
+    }
+
+    #[test]
+    fn parts_of_a_write_that_are_done_one_by_one_take_longer() {
+        let took_us = [false, true].map(|one_by_one| {
+            let mut bank = bank(5, Striping { one_by_one, ..STRIPING });
+            for number in 0..20 {
+                write(&mut bank, 0, number * 7_919 * 4096, &[1; 4096]);
+            }
+            assert_eq!(read(&mut bank, 0, 19 * 7_919 * 4096, 512), [1; 512]);
+            bank.now_us()
+        });
+        assert!(took_us[1] > took_us[0] * 5 / 4, "{took_us:?}");
     }
 
     #[test]
@@ -411,5 +457,11 @@ mod tests {
         assert_eq!((reads.len(), writes.len()), (0, 5));
         let (reads, writes) = STRIPING.write(0, 5 * strip);
         assert_eq!((reads.len(), writes.iter().map(|part| part.2).sum::<u64>()), (2, 7 * strip));
+        let without = Striping { parity: false, ..STRIPING };
+        assert_eq!(
+            without.write(4 * strip, 2 * strip),
+            (vec![], without.read(4 * strip, 2 * strip))
+        );
+        assert_eq!(without.read(4 * strip, 2 * strip), [(0, strip, strip), (4, 0, strip)]);
     }
 }

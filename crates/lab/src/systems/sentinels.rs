@@ -33,6 +33,8 @@ pub(crate) struct Sentinels {
     pub(crate) distance: u64,
     /// When records are submitted.
     pub(crate) dispatch: Dispatch,
+    /// Whether a sentinel is submitted before the record, where both are at once.
+    pub(crate) sentinel_first: bool,
     /// Time in which a sector passes the head.
     pub(crate) sector_us: f64,
     /// Time from the end of a write until the host knows of it.
@@ -78,9 +80,14 @@ impl Sentinels {
                 completed += 1;
                 late += u64::from(latest.is_some_and(|latest| latest > number));
                 latest = latest.max(Some(number));
+                if self.sentinel_first {
+                    run.submit_sentinel();
+                }
                 run.plan_record(number);
                 run.submit_record(us, &mut since_us);
-                run.submit_sentinel();
+                if !self.sentinel_first {
+                    run.submit_sentinel();
+                }
             }
             run.submit_record(us, &mut since_us);
         }
@@ -117,7 +124,7 @@ impl Run<'_> {
 
     /// Sentinel `number` has completed: when the record for the next one is submitted.
     fn plan_record(&mut self, number: u64) {
-        let Sentinels { distance, dispatch, sector_us, notice_us } = self.sentinels;
+        let Sentinels { distance, dispatch, sector_us, notice_us, .. } = self.sentinels;
         let wait_us = match dispatch {
             Dispatch::AtOnce => 0.0,
             Dispatch::Margin(margin) => {
@@ -152,7 +159,8 @@ mod tests {
         let ordering = Ordering { depth: 4, scheduler: Scheduler::Sptf };
         let mut devices =
             banks::full_drives("caviar-black-1tb", 1, Some(ordering), 1).expect("a drive");
-        let sentinels = Sentinels { distance, dispatch, sector_us: 4.12, notice_us: 100.0 };
+        let (sector_us, notice_us, sentinel_first) = (4.12, 100.0, false);
+        let sentinels = Sentinels { distance, dispatch, sentinel_first, sector_us, notice_us };
         sentinels.run(&mut *devices, 500).expect("no write fails")
     }
 
