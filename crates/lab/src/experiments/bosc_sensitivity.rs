@@ -386,8 +386,8 @@ const BOUNDS: &str = "\
     512 KB more often.";
 const AHEAD: &str = "\
     No disk of Upsweep may be more than two runs ahead of the leaf that was written longest ago \
-    (decision 40), so that disks wait for each other. With leaves of 512 KB and more, of which a \
-    run has few, this costs a fifth: with four runs ahead, random inserts are 28 % more there.";
+    (decision 40). With leaves of 512 KB and more, of which a run has few, this costs a fifth: \
+    with four runs ahead, random inserts are 28 % more there.";
 const MEMORY_BESIDES: &str = "\
     Besides the memory of its queues Upsweep needs some for its directory, for buffers, and for a \
     cache, which does nothing here.";
