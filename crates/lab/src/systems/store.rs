@@ -424,9 +424,11 @@ impl System for Store {
 
 #[cfg(test)]
 mod tests {
+    use upsweep::layers::log::LogMode;
     use upsweep_sim::random::Random;
 
     use super::super::banks;
+    use super::super::load::Load;
     use super::super::plan::Memory;
     use super::*;
 
@@ -540,6 +542,20 @@ mod tests {
         perform(&mut store, &[Access::Put(1, 1), Access::Put(2, 2), Access::Put(3, 3)]);
         let each_ms = (store.now_us() - from_us) as f64 / 3e3;
         assert!((4.0..20.0).contains(&each_ms), "{each_ms}");
+    }
+
+    #[test]
+    fn a_log_that_predicts_loses_no_turns_on_a_drive_that_takes_one_command_at_a_time() {
+        let mut store = store(Kind::Table, Memory::Whole(16 << 20), None);
+        store.plan.log_mode = LogMode::Predict;
+        store.plan.log_bytes = 1 << 30;
+        store = Store::create(store.plan, RECORDS, store.devices).expect("another store");
+        store.rest(2_000_000).expect("it rests");
+        let mut random = Random::new(1, "changes");
+        let load = Load { callers: 16, warm_up: 4000, measured: 4000 };
+        let next = || Access::Put(random.below(RECORDS.count) * RECORDS.stride, 1);
+        let seen = load.run(&mut store, next).expect("it works");
+        assert!(seen.latency_ms < 2.0, "{} ms, where a turn takes 8.3", seen.latency_ms);
     }
 
     #[test]
