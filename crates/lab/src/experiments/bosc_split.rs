@@ -48,7 +48,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         The index, the log disks, and the memory for what waits are a twentieth of those of 80 \
         warehouses, 30 GB, and 1 GB; the callers are as many as all warehouses have. A quick run \
         has a fortieth of the warehouses, each with a quarter of its index (less orders), and so \
-        much less memory, and reads 60 records of each kind; a full run reads 200.",
+        much less memory, and reads 60 records of each kind; a full run reads 600.",
     papers: &[PAPER, DIRECTIONS],
     bindings: &[
         Binding::tuple(
@@ -195,7 +195,7 @@ fn measure(log_disks: u16, scale: &Scale) -> Result<Measured, Problem> {
         store.settle()?;
         let before = store.look_ups();
         let mut crowded = Crowd::new(store, CALLERS, FIRST_READS, &mut next);
-        let load = Load { callers: 1, warm_up: FIRST_READS, measured: scale.pick(60, 200) };
+        let load = Load { callers: 1, warm_up: FIRST_READS, measured: scale.pick(60, 600) };
         let mut key = reads.keys(layout, scale.seed);
         found.reads = load.run(&mut crowded, || Access::Get(key()))?.per_second;
         found.changes = crowded.per_second();
