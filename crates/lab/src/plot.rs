@@ -17,14 +17,16 @@ const TITLE_HEIGHT: u32 = 44;
 const LEGEND_WIDTH: u32 = 250;
 /// Labels of an axis, about: more run into each other where it is logarithmic.
 const LABELS: usize = 7;
-/// Colours of curves that can be told apart also by those who see few colours (Okabe and Ito).
-const COLOURS: [RGBColor; 6] = [
+/// Colours of curves that can be told apart also by those who see few colours (Okabe and Ito), and
+/// grey, as published points are black.
+const COLOURS: [RGBColor; 7] = [
     RGBColor(213, 94, 0),
     RGBColor(0, 114, 178),
     RGBColor(0, 158, 115),
     RGBColor(204, 121, 167),
     RGBColor(86, 180, 233),
     RGBColor(230, 159, 0),
+    RGBColor(110, 110, 110),
 ];
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -33,9 +35,14 @@ type Drawn<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBacke
 /// Draws a figure.
 ///
 /// # Errors
-/// [`Problem::Data`] if it names published points that are not there, [`Problem::Figure`] if it
-/// cannot be drawn.
+/// [`Problem::Data`] if it names published points that are not there, or has more curves than there
+/// are colours; [`Problem::Figure`] if it cannot be drawn.
 pub(crate) fn draw(figure: &Figure, papers: &Papers) -> Result<String, Problem> {
+    let (curves, colours) = (figure.curves.len(), COLOURS.len());
+    if curves > colours {
+        let reason = format!("figure {}: {curves} curves, and {colours} colours", figure.name);
+        return Err(Problem::Data(reason));
+    }
     let marks = figure.papers.iter().map(|points| published(points, papers));
     let marks = marks.collect::<Result<Vec<Curve>, Problem>>()?;
     let shown = Shown {
@@ -244,7 +251,7 @@ impl Mark {
 
 /// How the curves are drawn, in order.
 fn styles() -> impl Iterator<Item = ShapeStyle> {
-    COLOURS.iter().cycle().map(|colour| colour.stroke_width(2))
+    COLOURS.iter().map(|colour| colour.stroke_width(2))
 }
 
 #[cfg(test)]
@@ -318,6 +325,21 @@ mod tests {
                 assert!(roxmltree::Document::parse(&svg).is_ok());
             }
         }
+    }
+
+    #[test]
+    fn each_curve_has_a_colour_of_its_own() {
+        let papers = Papers::load().expect("the files are right");
+        let mut figure = figure(false, &[(1.0, 1.0)]);
+        figure.curves = vec![figure.curves[0].clone(); COLOURS.len()];
+        let svg = draw(&figure, &papers).expect("it can be drawn");
+        let parsed = roxmltree::Document::parse(&svg).expect("it is XML");
+        let dots = parsed.descendants().filter(|node| node.has_tag_name("circle"));
+        let colours: std::collections::BTreeSet<_> =
+            dots.filter_map(|node| node.attribute("fill")).collect();
+        assert_eq!(colours.len(), COLOURS.len());
+        figure.curves.push(figure.curves[0].clone());
+        assert!(matches!(draw(&figure, &papers), Err(Problem::Data(_))));
     }
 
     #[test]
