@@ -34,7 +34,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
         margin says, for ten margins, of which the one with the lowest latency counts; half a \
         distance is added for the time that a record waits in its interval on average. Beside it, \
         Upsweep's log in the mode sentinel, which finds its distance itself and has no margin.",
-    scaling: "A quick run measures 500 records in each case, a full run 20,000.",
+    scaling: "\
+        A quick run measures 500 records in each case, a full run 20,000, or 2,000 where it varies \
+        what is open.",
     papers: &[DISTANCES, MARGINS],
     bindings: &[
         Binding::value(DISTANCES, CLOSE, "lowest latency below 270 sectors", Better::Neither),
