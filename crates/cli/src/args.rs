@@ -2,6 +2,7 @@
 
 mod backup;
 mod bench;
+mod device;
 mod lines;
 mod snapshots;
 mod structures;
@@ -13,6 +14,7 @@ use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use crate::text::{Bytes, Size};
 pub(crate) use backup::{BackupArgs, RestoreArgs};
 pub(crate) use bench::{BenchArgs, BenchCommand, CallReturns, RodehArgs, StructuresArgs, Workload};
+pub(crate) use device::{DeviceCommand, ProfileArgs, ProfileForm, ShowProfileArgs};
 pub(crate) use lines::{DumpArgs, LoadArgs, RecordFormat};
 pub(crate) use snapshots::{
     ChangesArgs, SnapshotCommand, SnapshotCreateArgs, SnapshotDropArgs, SourceArgs,
@@ -83,6 +85,12 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: QuarantineCommand,
     },
+    /// Measure devices, and show what was measured
+    #[command(after_help = device::EXAMPLES)]
+    Device {
+        #[command(subcommand)]
+        command: DeviceCommand,
+    },
     Bench(BenchCommand),
 }
 
@@ -118,6 +126,10 @@ pub(crate) struct CreateArgs {
     /// device: with 16MiB or more, any value up to 1MiB fits
     #[arg(long, value_name = "SIZE")]
     pub(crate) log_size: Option<Size>,
+    /// What the devices do, in place of a measurement of some seconds: a file that `upsweep device
+    /// profile` has written
+    #[arg(long, value_name = "FILE")]
+    pub(crate) profile: Option<PathBuf>,
     /// Print what was created as JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,6 +1,7 @@
 //! `upsweep create`: the only command that makes a store.
 
 use serde_json::json;
+use upsweep::layers::runtime::read_profiles;
 use upsweep::{CreateOptions, Error, RequestError, Store};
 
 use crate::args::CreateArgs;
@@ -18,6 +19,9 @@ pub(crate) fn run(args: CreateArgs) -> Result<(), Failure> {
     let mut options = CreateOptions::default().data(args.data).log(args.log);
     options.block_bytes = block_bytes;
     options.log_bytes = args.log_size.map(|size| size.0);
+    if let Some(profile) = &args.profile {
+        options.profiles = read_profiles(profile)?;
+    }
     let store = Store::builder().create(&args.store, &options).map_err(|error| match &error {
         Error::Request(RequestError::AlreadyExists(path))
             if path.is_dir() && !path.join("store.json").exists() =>

@@ -13,6 +13,7 @@ mod args;
 mod backup;
 mod bench;
 mod create;
+mod device;
 mod dump;
 mod failure;
 mod input;
@@ -70,6 +71,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Quarantine { command: QuarantineCommand::Discard(args) } => {
             quarantine::discard(&args)
         }
+        Command::Device { command } => device::run(&command),
         Command::Bench(args) => bench::run(&args),
     }
 }

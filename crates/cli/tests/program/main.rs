@@ -5,6 +5,7 @@ mod bench;
 mod commands;
 mod common;
 mod create;
+mod device;
 mod foreign;
 mod kinds;
 mod load;

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use super::{Completion, DeviceId, DeviceProfile, Devices, Request};
+use super::{Completion, DeviceId, Devices, Profile, Request};
 
 /// A bank that several threads share.
 pub trait Bank: Devices {
@@ -29,7 +29,7 @@ pub trait Bank: Devices {
     fn description(&self, device: DeviceId) -> DeviceDescription;
 
     /// The profile of `device` if it is known without a measurement; `None` if it must be measured.
-    fn profile(&self, device: DeviceId) -> Option<DeviceProfile>;
+    fn profile(&self, device: DeviceId) -> Option<Profile>;
 
     /// Bytes of storage that `device` occupies: for a file, those outside its holes.
     ///

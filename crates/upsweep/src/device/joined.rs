@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 use super::bank::{Bank, DeviceDescription, Performer, Waiter, Waker};
 use super::completions::Completions;
-use super::{Completion, DeviceError, DeviceId, DeviceProfile, Devices, Geometry, Request};
+use super::{Completion, DeviceError, DeviceId, Devices, Geometry, Profile, Request};
 
 /// Several banks joined into one.
 pub struct JoinedDevices {
@@ -147,7 +147,7 @@ impl Bank for JoinedDevices {
         bank.description(device)
     }
 
-    fn profile(&self, device: DeviceId) -> Option<DeviceProfile> {
+    fn profile(&self, device: DeviceId) -> Option<Profile> {
         let (bank, device) = self.bank(device);
         bank.profile(device)
     }

@@ -17,8 +17,8 @@ mod chunks;
 mod completions;
 mod host;
 mod joined;
-mod probe;
 mod process;
+mod profile;
 mod random;
 mod sim;
 mod tracks;
@@ -34,8 +34,11 @@ pub use buffer::{ALIGNMENT, Buffer};
 use host::os::{self, Basics, OperatingSystem};
 pub use host::{EngineChoice, HostDevices, HostOptions, HostPath};
 pub use joined::JoinedDevices;
-pub use probe::{BlockWrites, DeviceProfile, ScratchRange, probe, probe_block_writes};
 pub use process::Process;
+pub use profile::{
+    Access, BlockWrites, Curve, DeviceProfile, Effort, Load, Measurement, Order, Profile, Progress,
+    Range, Reads, Region, Varies, Writes, measure, probe_block_writes,
+};
 pub use sim::{
     FailureKind, FaultRange, Faults, HostileDevices, LatencyModel, MemoryDevices, PowerCut,
     Simulated, ThreadedDevices, VirtualClock,

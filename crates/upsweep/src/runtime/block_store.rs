@@ -134,7 +134,7 @@ impl BlockStore {
             log: (data_devices..devices.count()).map(name).collect(),
         };
         let places = vec![None; usize::from(devices.count())];
-        description::format(devices, options, names, rings, &places).map(|_| ())
+        description::format(devices, options, names, rings, &places).map(drop)
     }
 
     /// Opens the store in `folder` and recovers it. Cost: reads the directory and the log since the

@@ -12,7 +12,10 @@ use serde::{Deserialize, Serialize};
 use super::clock::Clock;
 use super::layout::{CreateOptions, path_error};
 use super::log_page;
-use crate::device::{self, Bank, Buffer, DeviceError, DeviceId, DeviceProfile, ScratchRange};
+use super::profiles::position_of;
+use crate::device::{
+    self, Bank, Buffer, DeviceError, DeviceId, DeviceProfile, Effort, Measurement, Profile, Range,
+};
 use crate::engine::format::image_format::{self, Identity, ImageKind};
 use crate::engine::policy::{self, Options, Scale, Shape};
 use crate::engine::{self, Config, DATA_START};
@@ -291,41 +294,38 @@ pub(super) fn to_json(description: &Description) -> String {
     serde_json::to_string_pretty(description).expect("its paths are UTF-8")
 }
 
-/// Makes an empty store of `devices`, whose rings may become so long. `places` tells what each of
-/// them lies on, as far as that is known.
+/// Makes an empty store of `devices`, whose rings may become so long; returns its description and
+/// the profiles of its devices. `places` tells what each of them lies on, as far as that is known.
 pub(super) fn format(
     devices: &mut dyn Bank,
     options: &CreateOptions,
     names: Names,
     rings: Vec<u64>,
     places: &[Option<u64>],
-) -> Result<Description, Error> {
-    let description = describe(devices, options, names, rings, places)?;
+) -> Result<(Description, Vec<Profile>), Error> {
+    let (description, profiles) = describe(devices, options, names, rings, places)?;
     let config = description.config_with_any_memory();
     config.check()?;
     write_labels(devices, &description, config.store)?;
     engine::create(devices, &config)?;
-    Ok(description)
+    Ok((description, profiles))
 }
 
 /// What is known of a device, or is measured now. `clock` tells the time.
-fn profile(
-    devices: &mut dyn Bank,
-    device: DeviceId,
-    clock: &Clock,
-) -> Result<DeviceProfile, Error> {
+fn profile(devices: &mut dyn Bank, device: DeviceId, clock: &Clock) -> Result<Profile, Error> {
     if let Some(known) = devices.profile(device) {
         return Ok(known);
     }
     let range = scratch(devices.geometry(device).size_bytes);
-    // The first pass meets space that the file system has yet to allocate; the second counts.
-    device::probe(devices, device, range, || clock.elapsed())
-        .and_then(|_| device::probe(devices, device, range, || clock.elapsed()))
-        .map_err(|error| device_error(devices, device, &error))
+    let measurement = Measurement { effort: Effort::Short, range, writes: true };
+    let profile = device::measure(devices, device, &measurement, || clock.elapsed(), &mut |_| ())
+        .map_err(|error| device_error(devices, device, &error))?;
+    Ok(Profile { name: devices.description(device).name, ..profile })
 }
 
-fn scratch(bytes: u64) -> ScratchRange {
-    ScratchRange { offset: 0, bytes: bytes.min(PROBE_BYTES) }
+/// The part of a device that a short measurement uses.
+fn scratch(bytes: u64) -> Range {
+    Range { offset: 0, bytes: bytes.min(PROBE_BYTES) }
 }
 
 fn device_error(devices: &dyn Bank, device: DeviceId, error: &DeviceError) -> Error {
@@ -338,10 +338,13 @@ fn describe(
     Names { data, log }: Names,
     rings: Vec<u64>,
     places: &[Option<u64>],
-) -> Result<Description, Error> {
+) -> Result<(Description, Vec<Profile>), Error> {
     let first_log = DeviceId(u16::try_from(data.len()).unwrap_or(u16::MAX));
     let clock = Clock::start();
-    let profiles = measure(devices, first_log, places, &clock)?;
+    let mut profiles = match options.profiles.is_empty() {
+        true => measure(devices, first_log, places, &clock)?,
+        false => given(devices.count(), &options.profiles)?,
+    };
     let mut description = Description {
         version: VERSION_MAX,
         store: format!("{:032x}", u128::from_be_bytes(random_id()?)),
@@ -351,7 +354,7 @@ fn describe(
         log_segment_bytes: policy::log_segment_bytes(&rings, &Scale::FULL),
         log_page_bytes: log_page::page_bytes_before(),
         log_ring_bytes: rings,
-        profiles,
+        profiles: figures(&profiles),
     };
     let rotates = description.data_profiles().any(|profile| profile.rotational);
     description.block_bytes = policy::block_bytes(rotates, options.block_bytes, &Scale::FULL);
@@ -360,15 +363,52 @@ fn describe(
         let chosen = log_page::choose(devices, first_log, rings, scratch, || clock.elapsed())
             .map_err(|(device, error)| device_error(devices, device, &error))?;
         description.log_page_bytes = chosen.page_bytes;
-        for (device, writes) in chosen.writes {
-            let of = |measured: &&mut Measured| measured.devices.contains(&device.0);
-            let measured = description.profiles.iter_mut().find(of).expect("each has a profile");
-            let before = measured.profile.block_writes;
-            measured.profile.block_writes =
-                before.into_iter().chain([writes]).max_by(log_page::slower);
+        for (device, found) in chosen.writes {
+            let of = |profile: &&mut Profile| profile.devices.contains(&device.0);
+            let profile = profiles.iter_mut().find(of).expect("each device has one");
+            if let Some(writes) = &mut profile.writes {
+                let all = writes.block_writes.into_iter().chain([found]);
+                writes.block_writes = all.max_by(log_page::slower);
+            }
         }
+        description.profiles = figures(&profiles);
     }
-    Ok(description)
+    Ok((description, profiles))
+}
+
+/// What a description keeps of profiles that name their devices.
+fn figures(profiles: &[Profile]) -> Vec<Measured> {
+    let measured = |profile: &Profile| {
+        let figures = profile.figures().expect("checked when it was given");
+        Measured { devices: profile.devices.clone(), profile: figures }
+    };
+    profiles.iter().map(measured).collect()
+}
+
+/// The profiles that were given, each with the devices that it is of.
+fn given(devices: u16, profiles: &[Profile]) -> Result<Vec<Profile>, Error> {
+    let bad = |reason: String| RequestError::BadConfig { setting: "profile", reason };
+    let mut of = vec![Vec::new(); profiles.len()];
+    for index in 0..devices {
+        let Some(position) = position_of(profiles, DeviceId(index)) else {
+            let reason = format!(
+                "none is of device {index}, data devices numbered first; list it in `devices` of \
+                 one"
+            );
+            return Err(bad(reason).into());
+        };
+        of[position].push(index);
+    }
+    let used = profiles.iter().zip(of).filter(|(_, devices)| !devices.is_empty());
+    let used = used.map(|(profile, devices)| Profile { devices, ..profile.clone() });
+    let check = |profile: Profile| {
+        profile.check().map_err(bad)?;
+        match profile.writes {
+            Some(_) => Ok(profile),
+            None => Err(bad("it has no writes; give one that was measured with writes".to_owned())),
+        }
+    };
+    Ok(used.map(check).collect::<Result<_, RequestError>>()?)
 }
 
 /// The profiles of all devices; those in one place have the same.
@@ -377,26 +417,26 @@ fn measure(
     first_log: DeviceId,
     places: &[Option<u64>],
     clock: &Clock,
-) -> Result<Vec<Measured>, Error> {
-    let mut profiles: Vec<Measured> = Vec::new();
+) -> Result<Vec<Profile>, Error> {
+    let mut profiles: Vec<Profile> = Vec::new();
     // Logs first: a new data file is too small for a good measurement.
     for index in (first_log.0..devices.count()).chain(0..first_log.0) {
         let place = places[usize::from(index)];
-        let same = |measured: &&mut Measured| {
-            place.is_some() && places[usize::from(measured.devices[0])] == place
+        let same = |found: &&mut Profile| {
+            place.is_some() && places[usize::from(found.devices[0])] == place
         };
         match profiles.iter_mut().find(same) {
-            Some(measured) => measured.devices.push(index),
+            Some(found) => found.devices.push(index),
             None => {
-                let profile = profile(devices, DeviceId(index), clock)?;
-                profiles.push(Measured { devices: vec![index], profile });
+                let found = profile(devices, DeviceId(index), clock)?;
+                profiles.push(Profile { devices: vec![index], ..found });
             }
         }
     }
     Ok(profiles)
 }
 
-/// What the probe may write and read of a device.
+/// What the short measurement may write and read of a device.
 const PROBE_BYTES: u64 = 256 << 20;
 
 fn write_labels(
@@ -484,7 +524,7 @@ mod tests {
             log_segment_bytes: 65536,
             log_page_bytes: 4096,
             log_ring_bytes: vec![1 << 20; 2],
-            profiles: found,
+            profiles: figures(&found),
         };
         assert!(description.log_shares_device());
         let text = to_json(&description);

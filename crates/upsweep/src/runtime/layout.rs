@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `store.json` | what the store is: identity, paths of the devices, sizes, profiles |
 //! | `lock` | locked by the one process that has the store open; holds its number |
+//! | `profile.toml` | what the devices do, which settings follow from (`profiles.rs`) |
 //! | `session.json` | what the last session measured, for `stat` |
 //! | `data-0`, `log-0` | the devices, unless others were named |
 
@@ -17,7 +18,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::description::{self, Description};
 use super::new_devices::{NewDevices, check_parent};
-use crate::device::{self, HostDevices, HostOptions, HostPath};
+use super::profiles::{PROFILE, profiles_to_toml};
+use crate::device::{self, HostDevices, HostOptions, HostPath, Profile};
 use crate::engine::Access;
 pub use crate::engine::policy::{CACHE_PART, LOG_BYTES_DEFAULT};
 use crate::error::{Error, RequestError, RetryError};
@@ -49,6 +51,10 @@ pub struct CreateOptions {
     /// and becomes longer while that is needed, up to four times the data. Values up to 1 MiB need
     /// 16 MiB or more: a record takes an eighth of the smallest log device at most.
     pub log_bytes: Option<u64>,
+    /// What the devices do, if that is known, in place of a measurement of some seconds:
+    /// [`read_profiles`](crate::layers::runtime::read_profiles) reads it from a file. A profile is
+    /// of the devices that it names, data devices numbered first, or of any if it names none.
+    pub profiles: Vec<Profile>,
 }
 
 /// An open store folder: the lock is held until [`Folder::unlock`], or until this is dropped.
@@ -167,7 +173,7 @@ impl Folder {
 }
 
 /// The text of a regular file: reading a pipe might never end.
-fn read_file(path: &Path) -> std::io::Result<String> {
+pub(super) fn read_file(path: &Path) -> std::io::Result<String> {
     if fs::metadata(path)?.is_file() {
         fs::read_to_string(path)
     } else {
@@ -175,11 +181,8 @@ fn read_file(path: &Path) -> std::io::Result<String> {
     }
 }
 
-/// Locks the store in `folder` and opens its devices, for reading only if that is all.
-pub(super) fn open(
-    folder: &Path,
-    access: Access,
-) -> Result<(Folder, Description, HostDevices), Error> {
+/// Locks the store in `folder`, for reading only if that is all, and reads its description.
+pub(super) fn lock(folder: &Path, access: Access) -> Result<(Folder, Description), Error> {
     let file = folder.join(DESCRIPTION);
     let text = read_file(&file).map_err(|error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => {
@@ -193,11 +196,21 @@ pub(super) fn open(
     let description = Description::parse(text.as_bytes()).map_err(|error| {
         path_error(&file, format!("{error}; the devices have a copy, which a repair restores"))
     })?;
+    Ok((locked, description))
+}
+
+/// Locks the store in `folder` and opens its devices, for reading only if that is all.
+pub(super) fn open(
+    folder: &Path,
+    access: Access,
+) -> Result<(Folder, Description, HostDevices), Error> {
+    let (locked, description) = lock(folder, access)?;
     let paths: Vec<HostPath> = description
         .paths(folder)
         .into_iter()
         .map(|path| HostPath { path, create: false })
         .collect();
+    let read_only = access == Access::ReadOnly;
     let options = HostOptions { read_only, ..HostOptions::default() };
     let mut devices = HostDevices::open(&paths, options)?;
     description::check_labels(&mut devices, &description)?;
@@ -216,7 +229,7 @@ impl Made {
     /// create.
     pub(super) fn remove(&self) {
         self.files.iter().for_each(|file| drop(fs::remove_file(file)));
-        for file in [DESCRIPTION, "lock"] {
+        for file in [DESCRIPTION, PROFILE, "lock"] {
             drop(fs::remove_file(self.folder.join(file)));
         }
         if !self.was_there {
@@ -250,7 +263,9 @@ fn create_inside(folder: &Path, options: &CreateOptions, new: &NewDevices) -> Re
     let rings = new.size(&mut devices)?;
     let places = new.places(folder);
     let names = new.names.clone();
-    let description = description::format(&mut devices, options, names, rings, &places)?;
+    let (description, profiles) =
+        description::format(&mut devices, options, names, rings, &places)?;
+    sync_file(&folder.join(PROFILE), &profiles_to_toml(&profiles))?;
     sync_file(&folder.join(DESCRIPTION), &description::to_json(&description))?;
     device::sync_folder(folder).map_err(|error| path_error(folder, error))
 }

@@ -8,9 +8,7 @@
 use std::time::Duration;
 
 use super::description::Description;
-use crate::device::{
-    BlockWrites, DeviceError, DeviceId, Devices, ScratchRange, probe_block_writes,
-};
+use crate::device::{BlockWrites, DeviceError, DeviceId, Devices, Range, probe_block_writes};
 use crate::engine::policy;
 use crate::log::format::PAGE_BYTES_MAX;
 
@@ -33,7 +31,7 @@ pub(super) fn choose(
     devices: &mut dyn Devices,
     first: DeviceId,
     rings: &[u64],
-    scratch: impl Fn(u64) -> ScratchRange,
+    scratch: impl Fn(u64) -> Range,
     now: impl Fn() -> Duration,
 ) -> Result<Choice, (DeviceId, DeviceError)> {
     let logs: Vec<DeviceId> = (first.0..).map(DeviceId).take(rings.len()).collect();
@@ -99,7 +97,7 @@ mod tests {
         bank.set_latency(LatencyModel { base_us: 100, bytes_per_us, jitter_us: 0 });
         let clock = bank.clock();
         let now = || Duration::from_micros(clock.now_us());
-        let scratch = |bytes| ScratchRange { offset: 0, bytes };
+        let scratch = |bytes| Range { offset: 0, bytes };
         let rings = vec![ring; blocks.len()];
         let before = bank.digest();
         let choice = choose(&mut bank, DeviceId(1), &rings, scratch, now).expect("no device fails");

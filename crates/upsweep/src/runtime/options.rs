@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use super::clock::WallClock;
 use super::description::Description;
 use super::layout::CreateOptions;
+use crate::device::Profile;
 use crate::engine::Config;
 use crate::engine::policy::{self, Scale, Shape};
 use crate::error::{Error, RequestError};
@@ -36,6 +37,13 @@ impl CreateOptions {
     #[must_use]
     pub fn log_bytes(mut self, bytes: u64) -> Self {
         self.log_bytes = Some(bytes);
+        self
+    }
+
+    /// Sets [`CreateOptions::profiles`].
+    #[must_use]
+    pub fn profiles(mut self, profiles: Vec<Profile>) -> Self {
+        self.profiles = profiles;
         self
     }
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use upsweep::layers::device::{
-    Bank, Completion, DeviceDescription, DeviceId, DeviceProfile, Devices, Geometry, MemoryDevices,
-    Performer, Request, ThreadedDevices, Waiter, Waker,
+    Bank, Completion, DeviceDescription, DeviceId, Devices, Geometry, MemoryDevices, Performer,
+    Profile, Request, ThreadedDevices, Waiter, Waker,
 };
 use upsweep::{CreateOptions, Store};
 
@@ -51,7 +51,7 @@ impl Bank for Gate {
     fn description(&self, device: DeviceId) -> DeviceDescription {
         self.bank.description(device)
     }
-    fn profile(&self, device: DeviceId) -> Option<DeviceProfile> {
+    fn profile(&self, device: DeviceId) -> Option<Profile> {
         self.bank.profile(device)
     }
     fn allocated_bytes(&self, device: DeviceId) -> u64 {

@@ -19,7 +19,7 @@ mod uring;
 use std::sync::{Arc, Weak};
 
 use super::bank::{Bank, DeviceDescription, Performer, Waiter, Waker};
-use super::{Completion, DeviceError, DeviceId, DeviceProfile, Devices, Geometry, Request};
+use super::{Completion, DeviceError, DeviceId, Devices, Geometry, Profile, Request};
 use crate::error::{Error, RequestError};
 use file::HostFile;
 pub use file::HostPath;
@@ -115,8 +115,8 @@ impl HostDevices {
         Ok(Self { files, engine, engine_reason })
     }
 
-    /// Sets whether `device` is rotational, from a measurement ([`probe`](super::probe)), instead
-    /// of what the host reports: virtual disks often claim to rotate.
+    /// Sets whether `device` is rotational, from a measurement ([`measure`](super::measure)),
+    /// instead of what the host reports: virtual disks often claim to rotate.
     ///
     /// # Panics
     /// If the bank has no such device.
@@ -147,7 +147,7 @@ impl Bank for HostDevices {
         DeviceDescription { name, engine, direct: file.direct, reasons }
     }
 
-    fn profile(&self, _: DeviceId) -> Option<DeviceProfile> {
+    fn profile(&self, _: DeviceId) -> Option<Profile> {
         None
     }
 

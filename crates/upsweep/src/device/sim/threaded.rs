@@ -13,10 +13,14 @@ use std::time::Duration;
 
 use crate::device::bank::{Bank, DeviceDescription, Performer, Waiter, Waker};
 use crate::device::completions::Completions;
-use crate::device::{Completion, DeviceError, DeviceId, DeviceProfile, Devices, Geometry, Request};
+use crate::device::{
+    Completion, DeviceError, DeviceId, Devices, Effort, Geometry, Profile, Reads, Request, Writes,
+};
 
 /// Approximate bandwidth of copies to and from memory.
 const MEMORY_BYTES_PER_SECOND: u64 = 5_000_000_000;
+/// Bytes from which on a longer request is no faster.
+const MEMORY_REQUEST_BYTES: u64 = 128 << 10;
 
 /// Lets threads share a bank whose [`Devices::wait`] takes no time. A clone is another bank over
 /// the same devices, which live as long as any of the clones; only one of them at a time may have
@@ -136,15 +140,41 @@ impl<D: Devices + 'static> Bank for ThreadedDevices<D> {
     }
 
     /// Approximately that of memory.
-    fn profile(&self, device: DeviceId) -> Option<DeviceProfile> {
-        Some(DeviceProfile {
-            sequential_read_bytes_per_second: MEMORY_BYTES_PER_SECOND,
-            random_read_us: 1,
-            sequential_write_bytes_per_second: MEMORY_BYTES_PER_SECOND,
-            sync_write_us: 1,
+    fn profile(&self, device: DeviceId) -> Option<Profile> {
+        let geometry = self.geometry(device);
+        let reads = Reads {
+            streaming_bytes_per_second: MEMORY_BYTES_PER_SECOND,
+            streaming_request_bytes: MEMORY_REQUEST_BYTES,
+            requests_in_flight: 1,
+            small_us: 1,
+            small_p99_us: 1,
+        };
+        let writes = Writes {
+            streaming_bytes_per_second: MEMORY_BYTES_PER_SECOND,
+            streaming_request_bytes: MEMORY_REQUEST_BYTES,
+            mixed_bytes_per_second: MEMORY_BYTES_PER_SECOND,
+            mixed_request_bytes: MEMORY_REQUEST_BYTES,
+            random_request_bytes: None,
+            small_durable_us: 1,
+            small_durable_p99_us: 1,
+            durable_beside_stream_us: 1,
+            flush_us: 1,
+            log_batch_bytes: MEMORY_REQUEST_BYTES,
             block_writes: None,
-            rotational: self.geometry(device).rotational,
+        };
+        Some(Profile {
+            name: "memory".to_owned(),
+            devices: Vec::new(),
+            effort: Effort::Short,
+            size_bytes: geometry.size_bytes,
+            logical_block_bytes: geometry.logical_block_bytes,
+            physical_block_bytes: geometry.physical_block_bytes,
+            rotational: geometry.rotational,
             reason: "memory".to_owned(),
+            reads,
+            writes: Some(writes),
+            regions: Vec::new(),
+            curves: Vec::new(),
         })
     }
 

@@ -4,7 +4,7 @@
 mod conformance;
 mod hostile;
 mod memory;
-mod probe;
+mod profile;
 mod rotating;
 
 use super::{Buffer, Class, Completion, DeviceId, Devices, Operation, Request, Token, WriteMode};

@@ -1,0 +1,198 @@
+//! `upsweep device`: profiles of devices.
+
+mod plot;
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use upsweep::layers::device::{Effort, Profile, Progress, Reads, Writes};
+use upsweep::layers::runtime::{
+    Measurable, measurable, measure_path, measure_store, profiles_to_toml, read_profiles,
+};
+
+use crate::args::{DeviceCommand, ProfileArgs, ProfileForm, ShowProfileArgs};
+use crate::failure::Failure;
+use crate::{output, text};
+
+/// Where the profile of something that is no store is written, if nothing else is said.
+const OUTPUT: &str = "profile.toml";
+
+pub(crate) fn run(command: &DeviceCommand) -> Result<(), Failure> {
+    match command {
+        DeviceCommand::Profile(args) => profile(args),
+        DeviceCommand::Show(args) => show(args),
+    }
+}
+
+fn show(args: &ShowProfileArgs) -> Result<(), Failure> {
+    print(&read_profiles(&args.file)?, &args.form, None)
+}
+
+fn profile(args: &ProfileArgs) -> Result<(), Failure> {
+    let effort = if args.short { Effort::Short } else { Effort::Full };
+    let found = measurable(&args.path)?;
+    let writes = !args.read_only;
+    if found == Measurable::Store {
+        let profiles = with_bar(|progress| measure_store(&args.path, effort, writes, progress))?;
+        if let Some(copy) = &args.output {
+            write(copy, &profiles_to_toml(&profiles))?;
+        }
+        return print(&profiles, &args.form, Some(&args.path.join(OUTPUT)));
+    }
+    let output = output_file(args)?;
+    if let Measurable::Content(what) = &found
+        && writes
+        && !args.overwrite
+    {
+        confirm(&args.path, what)?;
+    }
+    let measured = with_bar(|progress| measure_path(&args.path, effort, writes, progress))?;
+    let profiles = [measured];
+    write(&output, &profiles_to_toml(&profiles))?;
+    print(&profiles, &args.form, Some(&output))
+}
+
+/// The file to write, which is checked before a measurement of minutes, not after it.
+fn output_file(args: &ProfileArgs) -> Result<PathBuf, Failure> {
+    match &args.output {
+        Some(given) => Ok(given.clone()),
+        None if Path::new(OUTPUT).exists() => {
+            let advice = "name another file with --output, or the same to replace it";
+            Err(Failure::Refused(format!("{OUTPUT} is there already; {advice}")))
+        }
+        None => Ok(PathBuf::from(OUTPUT)),
+    }
+}
+
+/// Asks whether what is at the path may be overwritten.
+fn confirm(path: &Path, what: &str) -> Result<(), Failure> {
+    let path = path.display();
+    let advice = "--read-only measures without writing, --overwrite does not ask";
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::Refused(format!(
+            "{path} has {what}, which measuring would overwrite; {advice}"
+        )));
+    }
+    let mut stderr = std::io::stderr();
+    write!(stderr, "{path} has {what}. Measuring overwrites it. Go on? [y/N] ")?;
+    stderr.flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    match answer.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(Failure::Refused(format!("nothing was written; {advice}"))),
+    }
+}
+
+/// Measures with a progress bar.
+fn with_bar<T>(
+    measure: impl FnOnce(&mut dyn FnMut(Progress)) -> Result<T, upsweep::Error>,
+) -> Result<T, Failure> {
+    let bar = output::progress(Some(1), "[{bar:30}] {percent:>3}%  {msg}  {elapsed}");
+    let measured = measure(&mut |progress: Progress| {
+        if let Some(bar) = &bar {
+            bar.set_length(progress.of as u64);
+            bar.set_position(progress.done as u64);
+            bar.set_message(progress.what);
+        }
+    });
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    Ok(measured?)
+}
+
+fn write(path: &Path, content: &str) -> Result<(), Failure> {
+    std::fs::write(path, content).map_err(|error| Failure::file(path, &error))
+}
+
+/// Prints profiles, and where they were written.
+fn print(profiles: &[Profile], form: &ProfileForm, written: Option<&Path>) -> Result<(), Failure> {
+    if let (Some(file), Some(first)) = (&form.svg, profiles.first()) {
+        write(file, &plot::draw(first).map_err(Failure::Refused)?)?;
+    }
+    if form.json {
+        return output::json(&profiles);
+    }
+    let mut out = output::out();
+    for profile in profiles {
+        show_profile(&mut out, profile)?;
+    }
+    if let Some(path) = written {
+        writeln!(out, "written to {}", path.display())?;
+    }
+    Ok(out.flush()?)
+}
+
+fn show_profile(out: &mut impl Write, profile: &Profile) -> std::io::Result<()> {
+    writeln!(out, "{}", profile.name)?;
+    let mut row = |name: &str, value: String| writeln!(out, "  {name:18}{value}");
+    row("kind", profile.reason.clone())?;
+    let [logical, physical] = [profile.logical_block_bytes, profile.physical_block_bytes];
+    row("blocks", format!("{logical} bytes, {physical} of the device"))?;
+    for (name, value) in of_reads(&profile.reads) {
+        row(name, value)?;
+    }
+    match &profile.writes {
+        Some(writes) => {
+            let is_full = profile.effort == Effort::Full;
+            of_writes(writes, is_full).into_iter().try_for_each(|(name, value)| row(name, value))
+        }
+        None => row("writes", "not measured".to_owned()),
+    }
+}
+
+fn rate(bytes_per_second: u64) -> String {
+    format!("{}/s", text::size(bytes_per_second))
+}
+
+fn micros(us: u64) -> String {
+    text::time(us as f64 / 1e6)
+}
+
+fn of_reads(reads: &Reads) -> [(&'static str, String); 2] {
+    let streaming = format!(
+        "{} in sequence, with requests of {} or more",
+        rate(reads.streaming_bytes_per_second),
+        text::size(reads.streaming_request_bytes)
+    );
+    let small = format!(
+        "{} for 4 KiB at random, {} at most for 99 %; {} in flight are enough",
+        micros(reads.small_us),
+        micros(reads.small_p99_us),
+        reads.requests_in_flight
+    );
+    [("reads", streaming), ("", small)]
+}
+
+fn of_writes(writes: &Writes, is_full: bool) -> Vec<(&'static str, String)> {
+    let mut streaming = format!(
+        "{} in sequence, with requests of {} or more",
+        rate(writes.streaming_bytes_per_second),
+        text::size(writes.streaming_request_bytes)
+    );
+    match writes.random_request_bytes {
+        Some(bytes) => streaming += &format!("; at random with {}", text::size(bytes)),
+        None if is_full => streaming += "; at random with no size that was tried",
+        None => {}
+    }
+    let mixed = format!(
+        "{} together, with requests of {} or more",
+        rate(writes.mixed_bytes_per_second),
+        text::size(writes.mixed_request_bytes)
+    );
+    let durable = format!(
+        "{} for 4 KiB at random, {} at most for 99 %; {} beside a stream of writes",
+        micros(writes.small_durable_us),
+        micros(writes.small_durable_p99_us),
+        micros(writes.durable_beside_stream_us)
+    );
+    let log = format!("batches of {} or more are the fastest", text::size(writes.log_batch_bytes));
+    vec![
+        ("writes", streaming),
+        ("reads and writes", mixed),
+        ("durable writes", durable),
+        ("flushes", micros(writes.flush_us)),
+        ("log", log),
+    ]
+}
