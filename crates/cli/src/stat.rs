@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use serde_json::json;
-use upsweep::layers::runtime::SpillStatus;
+use upsweep::layers::runtime::{Choice, SpillStatus};
 use upsweep::metrics::{Distribution, Readings};
 use upsweep::{LogMode, Status};
 
@@ -87,6 +87,11 @@ fn show_store(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
     let (used, whole) = (status.data_bytes, status.data_capacity_bytes);
     let share = percent(used, whole);
     row(out, "data", &format!("{} of {}, {share}", text::size(used), text::size(whole)))?;
+    if status.remainder_bytes > 0 {
+        let lost = status.remainder_bytes;
+        let share = percent(lost, whole);
+        row(out, "", &format!("{}, {share}, lost at boundaries of the devices", text::size(lost)))?;
+    }
     let [least, now] = [status.block_bytes, status.block_bytes_now].map(u64::from).map(text::size);
     let why = if now == least {
         String::new()
@@ -110,7 +115,11 @@ fn show_devices(out: &mut impl Write, status: &Status) -> std::io::Result<()> {
         row(out, device.role, &about)?;
         device.reasons.iter().try_for_each(|reason| row(out, "", reason))?;
     }
+    row(out, "profile", &status.profile_reason)?;
     row(out, "chosen", &status.reason)?;
+    for Choice { name, bytes, reason, .. } in &status.choices {
+        row(out, name, &format!("{}: {reason}", text::size(*bytes)))?;
+    }
     row(out, "pages of the log", &status.log_page_reason)
 }
 

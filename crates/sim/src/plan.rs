@@ -3,9 +3,10 @@
 use upsweep::layers::device::{
     DeviceId, Devices, Geometry, HostileDevices, LatencyModel, MemoryDevices,
 };
-use upsweep::layers::engine::policy::{self, Options, Scale, Shape};
+use upsweep::layers::engine::policy::{self, Options, Scale, Shape, Suited};
 use upsweep::layers::engine::{Config, DATA_START, Spilling};
 use upsweep::layers::log::{LogMode, LogRegion, Motion};
+use upsweep::layers::placement::Boundaries;
 
 use crate::bank::Bank;
 use crate::drives::Drives;
@@ -256,6 +257,8 @@ fn settings(seed: u64, flooded: Option<Flooded>) -> (Settings, bool) {
             Some(Flooded::Tight) => 4096,
             _ => random.pick(&[512, 1024, 4096]),
         },
+        suited: Suited::default(),
+        boundaries: boundaries(seed, data_devices),
     };
     let mut options = Options::default();
     // Half of the stores spill waiting updates, whatever the size of the data.
@@ -266,6 +269,25 @@ fn settings(seed: u64, flooded: Option<Flooded>) -> (Settings, bool) {
     let mut settings = Settings { shape, options, scale };
     draw_options(&mut settings, &mut random);
     (settings, log_grows)
+}
+
+/// Boundaries on some devices, such as tracks, which need not lie between sectors.
+fn boundaries(seed: u64, data_devices: u16) -> Vec<Boundaries> {
+    let mut random = Random::new(seed, "boundaries");
+    let mut of_device = |_| {
+        if random.percent(60) {
+            return Boundaries::default();
+        }
+        let mut next = 512 * random.below(100);
+        let stretches = (0..1 + random.below(4)).map(|_| {
+            let (unit_bytes, units) = (512 * (20 + random.below(300)), 1 + random.below(40));
+            let offset = next;
+            next += unit_bytes * units + 512 * random.below(50);
+            (offset, unit_bytes, units)
+        });
+        Boundaries::new(stretches.collect::<Vec<_>>()).expect("in order")
+    };
+    (0..data_devices).map(&mut of_device).collect()
 }
 
 /// Small enough for much to happen in a short history: blocks of 4 KiB mostly, nodes of a few

@@ -2,7 +2,7 @@
 //! production computes, except where a plan says otherwise.
 
 use upsweep::layers::device::{DeviceId, Simulated};
-use upsweep::layers::engine::policy::{self, CACHE_PART, Options, Scale, Shape};
+use upsweep::layers::engine::policy::{self, CACHE_PART, Options, Scale, Shape, Suited};
 use upsweep::layers::engine::{Config, Spilling};
 use upsweep::layers::log::{LogMode, LogRegion};
 
@@ -103,6 +103,8 @@ pub(super) fn config(plan: &Plan, records: Records, devices: &dyn Simulated) -> 
         block_bytes: policy::block_bytes(rotates, plan.block_bytes, &Scale::FULL),
         log_segment_bytes: policy::log_segment_bytes(&rings, &Scale::FULL),
         log_page_bytes: unit_bytes.clamp(512, 4096),
+        suited: Suited::default(),
+        boundaries: Vec::new(),
         log_regions,
     };
     let configured = |memory_bytes| {

@@ -6,7 +6,7 @@
 //! instead of millions.
 
 use upsweep::layers::device::{DeviceId, Geometry, LatencyModel, MemoryDevices};
-use upsweep::layers::engine::policy::{self, Options, Scale, Shape};
+use upsweep::layers::engine::policy::{self, Options, Scale, Shape, Suited};
 use upsweep::layers::engine::{Config, DATA_START, Spilling};
 use upsweep::layers::log::{LogRegion, Urgency};
 
@@ -265,6 +265,8 @@ fn settings(random: &mut Random, waiting_bytes: u64, data_bytes: u64, key_bytes:
         block_bytes: policy::block_bytes(false, None, &scale),
         log_segment_bytes: policy::log_segment_bytes(&[ring_bytes], &scale),
         log_page_bytes: random.pick(&[512, 4096]) as u32,
+        suited: Suited::default(),
+        boundaries: Vec::new(),
     };
     let options = Options {
         memory_bytes: 0,

@@ -3,6 +3,7 @@
 //! `policy` computes a configuration, and everything that follows from one.
 
 use crate::log::{LogMode, LogRegion, Motion};
+use crate::placement::Boundaries;
 
 /// Longest key of a record, in bytes.
 pub const KEY_BYTES_MAX: usize = 4096;
@@ -113,4 +114,6 @@ pub struct Config {
     pub sweep_always: bool,
     /// How data files grow and shrink.
     pub file_space: FileSpace,
+    /// Boundaries on each data device that images do not straddle; further devices have none.
+    pub boundaries: Vec<Boundaries>,
 }

@@ -158,7 +158,8 @@ pub fn open(
     let ends = (0..config.data_devices)
         .map(|index| devices.geometry(DeviceId(index)).size_bytes)
         .map(|bytes| (DATA_START, bytes.clamp(DATA_START, DEVICE_BYTES_MAX)));
-    let space_map = SpaceMap::new(&ends.collect::<Vec<_>>());
+    let mut space_map = SpaceMap::new(&ends.collect::<Vec<_>>());
+    space_map.set_boundaries(&config.boundaries);
     let is_growable = |device| devices.geometry(device).growable && access != Access::ReadOnly;
     let growable: Vec<bool> = (0..config.data_devices).map(DeviceId).map(is_growable).collect();
     let logs = config.log_regions.iter().map(|region| region.device);

@@ -12,11 +12,14 @@
 //! Runs are placed *next fit* after a cursor that follows the sweep: the sweep reads in physical
 //! order and frees the space behind it, the cursor fills that space, so runs stay in the order in
 //! which they were visited and the next sweep, which begins at the cursor, reads sequentially
-//! again. (After a restart both begin at the start of the device.) Pages of the directory and large
-//! values, which live longer, go to the other end of the device. (Bosc paper, section 4.2.)
+//! again. (After a restart both begin at the start of the device.) Where a device has boundaries,
+//! such as tracks, an image lies between two of them, and a later image of a run may fill the end
+//! of a track. Pages of the directory and large values, which live longer, go to the other end of
+//! the device. (Bosc paper, section 4.2; Lachesis paper, section 4.)
 
-use std::collections::BTreeMap;
-
+use super::boundaries::Boundaries;
+use super::device_space::{DeviceSpace, whole_granules};
+use super::ranges::Ranges;
 use crate::device::DeviceId;
 use crate::error::Location;
 
@@ -70,121 +73,6 @@ impl Extent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overlap(pub Extent);
 
-/// Ranges by first byte, with their lengths: disjoint and not adjacent.
-#[derive(Clone, Default)]
-struct Ranges {
-    by_start: BTreeMap<u64, u64>,
-    bytes: u64,
-}
-
-impl Ranges {
-    /// Removes a range, if all of it is present.
-    fn take(&mut self, offset: u64, bytes: u64) -> bool {
-        let Some((&start, &length)) = self.by_start.range(..=offset).next_back() else {
-            return false;
-        };
-        let (end, taken_end) = (start + length, offset.saturating_add(bytes));
-        if taken_end > end {
-            return false;
-        }
-        self.by_start.remove(&start);
-        if offset > start {
-            self.by_start.insert(start, offset - start);
-        }
-        if end > taken_end {
-            self.by_start.insert(taken_end, end - taken_end);
-        }
-        self.bytes -= bytes;
-        true
-    }
-
-    fn give(&mut self, offset: u64, bytes: u64) {
-        let (mut start, mut end) = (offset, offset + bytes);
-        if let Some((&before, &length)) = self.by_start.range(..offset).next_back() {
-            assert!(before + length <= offset, "extent at {offset} freed twice");
-            if before + length == offset {
-                self.by_start.remove(&before);
-                start = before;
-            }
-        }
-        if let Some((&after, &length)) = self.by_start.range(offset..).next() {
-            assert!(end <= after, "extent at {offset} freed twice");
-            if end == after {
-                self.by_start.remove(&after);
-                end = after + length;
-            }
-        }
-        self.by_start.insert(start, end - start);
-        self.bytes += bytes;
-    }
-
-    /// The ranges from `from` on, as first byte and length.
-    fn starting_at(&self, from: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let cut = self.by_start.range(..from).next_back();
-        let cut = cut.filter(move |(start, length)| **start + **length > from);
-        let cut = cut.map(move |(start, length)| (from, start + length - from));
-        cut.into_iter().chain(self.by_start.range(from..).map(|(start, length)| (*start, *length)))
-    }
-
-    /// The ranges below `to`, the highest first, as first byte and length.
-    fn below(&self, to: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let ranges = self.by_start.range(..to).rev();
-        ranges.map(move |(start, length)| (*start, (*length).min(to - start)))
-    }
-}
-
-/// The whole granules of a range, as first byte and length, if it has any.
-fn whole_granules((start, bytes): (u64, u64), granule: u64) -> Option<(u64, u64)> {
-    let (first, end) = (start.next_multiple_of(granule), start + bytes);
-    let end = end - end % granule;
-    (first < end).then(|| (first, end - first))
-}
-
-#[derive(Clone)]
-struct DeviceSpace {
-    start: u64,
-    end: u64,
-    free: Ranges,
-    holes: Ranges,
-    cursor: u64,
-}
-
-impl DeviceSpace {
-    /// The first gap after the cursor that holds `bytes`, wrapping once.
-    fn next_fit(&self, bytes: u64) -> Option<u64> {
-        let free = &self.free.by_start;
-        if let Some((&start, &length)) = free.range(..=self.cursor).next_back()
-            && start + length >= self.cursor + bytes
-        {
-            return Some(self.cursor);
-        }
-        let fits = |(&start, &length): (&u64, &u64)| (length >= bytes).then_some(start);
-        free.range(self.cursor..)
-            .find_map(fits)
-            .or_else(|| free.range(..self.cursor).find_map(fits))
-    }
-
-    /// The highest place that holds `bytes`.
-    fn last_fit(&self, bytes: u64) -> Option<u64> {
-        let fits =
-            |(&start, &length): (&u64, &u64)| (length >= bytes).then(|| start + length - bytes);
-        self.free.by_start.iter().rev().find_map(fits)
-    }
-
-    /// The highest free granules outside of the range in which the next run is placed; if there are
-    /// none, the highest in it.
-    fn highest_free(&self, granule: u64) -> Option<(u64, u64)> {
-        let behind = self.free.starting_at(self.cursor).next();
-        let (start, length) = behind.or_else(|| self.free.starting_at(0).next())?;
-        let is_next = |range: (u64, u64)| range.0 + range.1 == start + length;
-        let highest = |of_next: bool| {
-            let ranges = self.free.below(self.end).filter(|range| is_next(*range) == of_next);
-            ranges.filter_map(|range| whole_granules(range, granule)).next()
-        };
-        highest(false).or_else(|| highest(true))
-    }
-}
-
 /// Free and used space of all data devices.
 #[derive(Clone)]
 pub struct SpaceMap {
@@ -201,15 +89,30 @@ impl SpaceMap {
                 start.is_multiple_of(UNIT_BYTES) && end >= start,
                 "a device range in whole units"
             );
-            let end = end - end % UNIT_BYTES;
-            let (free, holes) = (Ranges::default(), Ranges::default());
-            let mut space = DeviceSpace { start, end, free, holes, cursor: start };
-            if end > start {
-                space.free.give(start, end - start);
-            }
-            space
+            DeviceSpace::new(start, end - end % UNIT_BYTES)
         });
         Self { devices: devices.collect() }
+    }
+
+    /// Sets the boundaries that images do not straddle from now on, of each device in order;
+    /// further devices have none.
+    pub fn set_boundaries(&mut self, boundaries: &[Boundaries]) {
+        for (space, boundaries) in self.devices.iter_mut().zip(boundaries) {
+            space.boundaries = boundaries.clone();
+        }
+    }
+
+    /// The unit between boundaries of a device that a byte is in: see [`Boundaries::unit_of`].
+    #[must_use]
+    pub fn unit_of(&self, device: DeviceId, offset: u64) -> (u64, u64) {
+        self.devices[usize::from(device.0)].boundaries.unit_of(offset)
+    }
+
+    /// Bytes that are free, but at the end of a unit between boundaries, behind an image: lost
+    /// unless something short comes. Cost: O(free extents).
+    #[must_use]
+    pub fn remainder_bytes(&self) -> u64 {
+        self.devices.iter().map(DeviceSpace::remainder_bytes).sum()
     }
 
     /// Bytes that are used or free, that is, all except holes.
@@ -390,8 +293,8 @@ impl SpaceMap {
     }
 
     /// Places images of these lengths (bytes, whole units) consecutively in as few pieces as free
-    /// space allows, on the device with most free space. `None`, with nothing allocated, if there
-    /// is no room. Cost: O(free extents) at worst.
+    /// space allows, on the device with most free space; between boundaries, where there are some.
+    /// `None`, with nothing allocated, if there is no room. Cost: O(free extents) at worst.
     pub fn allocate_run(&mut self, lengths: &[u32]) -> Option<Vec<Extent>> {
         let device = (0..self.devices.len()).max_by_key(|&index| self.devices[index].free.bytes)?;
         let mut extents = Vec::with_capacity(lengths.len());
@@ -410,28 +313,36 @@ impl SpaceMap {
             return lengths.is_empty();
         }
         let space = &mut self.devices[device];
-        if let Some(mut offset) = space.next_fit(total) {
-            let taken = space.free.take(offset, total);
-            assert!(taken, "next fit found room");
-            space.cursor = offset + total;
-            for &bytes in lengths {
-                extents.push(Extent { device: device_id(device), offset, bytes });
-                offset += u64::from(bytes);
-            }
+        if let Some((places, end)) = space.next_fit(lengths) {
+            space.cursor = end;
+            self.take_all(device, &places, lengths, extents);
             return true;
         }
         if lengths.len() == 1 {
             let other = (0..self.devices.len()).find_map(|index| {
-                self.devices[index].next_fit(total).map(|offset| (index, offset))
+                self.devices[index].next_fit(lengths).map(|(places, _)| (index, places))
             });
-            let Some((index, offset)) = other else { return false };
-            let taken = self.devices[index].free.take(offset, total);
-            assert!(taken, "next fit found room");
-            extents.push(Extent { device: device_id(index), offset, bytes: lengths[0] });
+            let Some((index, places)) = other else { return false };
+            self.take_all(index, &places, lengths, extents);
             return true;
         }
         let (left, right) = lengths.split_at(lengths.len() / 2);
         self.place(device, left, extents) && self.place(device, right, extents)
+    }
+
+    /// Marks the places that were found for images of these lengths as used.
+    fn take_all(
+        &mut self,
+        device: usize,
+        places: &[u64],
+        lengths: &[u32],
+        extents: &mut Vec<Extent>,
+    ) {
+        for (&offset, &bytes) in places.iter().zip(lengths) {
+            let taken = self.devices[device].free.take(offset, u64::from(bytes));
+            assert!(taken, "next fit found room");
+            extents.push(Extent { device: device_id(device), offset, bytes });
+        }
     }
 
     /// Places one long-lived image of `bytes` (whole units) as high as possible.

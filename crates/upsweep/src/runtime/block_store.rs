@@ -13,12 +13,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::clock::{Clock, TimeOfDay};
-use super::description::{self, Description, Names};
+use super::description::{self, Described, Names};
 use super::layout::{self, CreateOptions, Folder};
 use super::load::BlockLimits;
 use super::new_devices;
 use super::options::{Durability, OpenOptions};
 use super::parked::{OwnedUpdate, PendingChange};
+use super::profiles;
 use super::repair;
 use super::shared::{PartlyAccepted, Shared};
 use super::status::{self, Status};
@@ -44,7 +45,7 @@ pub(super) struct Inner {
     threads: std::sync::Mutex<Threads>,
     /// None if it was opened on a bank.
     folder: Option<Folder>,
-    description: Description,
+    described: Described,
     cpu_at_open: std::time::Duration,
     memory_bytes: usize,
     workers: usize,
@@ -187,7 +188,9 @@ impl BlockStore {
         access: Access,
     ) -> Result<Self, Error> {
         let (folder, description, devices) = layout::open(folder, access)?;
-        Self::start(Some(folder), description, Box::new(devices), options, registry, access)
+        let profiles = folder.read_profiles()?;
+        let described = Described { description, profiles };
+        Self::start(Some(folder), described, Box::new(devices), options, registry, access)
     }
 
     /// Opens the store on `devices` and recovers it. They are dropped when it closes.
@@ -202,20 +205,22 @@ impl BlockStore {
     ) -> Result<Self, Error> {
         let description = description::of_bank(&mut *devices)?;
         description::check_labels(&mut *devices, &description)?;
-        Self::start(None, description, devices, options, registry, Access::ReadWrite)
+        let profiles = profiles::of_bank(&*devices);
+        let described = Described { description, profiles };
+        Self::start(None, described, devices, options, registry, Access::ReadWrite)
     }
 
     fn start(
         folder: Option<Folder>,
-        description: Description,
+        described: Described,
         mut devices: Box<dyn Bank>,
         options: &OpenOptions,
         registry: &Registry,
         access: Access,
     ) -> Result<Self, Error> {
-        let config = options.config(&description.shape())?;
+        let config = options.config(&described.shape())?;
         if access != Access::ReadOnly {
-            options.check_devices(&description)?;
+            options.check_devices(&described.description)?;
         }
         let clock = Clock::start();
         let mut core = engine::open(&mut *devices, config, registry, access)?;
@@ -243,7 +248,7 @@ impl BlockStore {
             shared,
             threads: std::sync::Mutex::new(threads),
             folder,
-            description,
+            described,
             cpu_at_open: device::process_cpu(),
             memory_bytes: options.memory_bytes,
             workers,
@@ -578,7 +583,7 @@ impl BlockStore {
         let cpu = device::process_cpu().saturating_sub(inner.cpu_at_open);
         status::gather(&status::Sources {
             shared: &inner.shared,
-            description: &inner.description,
+            described: &inner.described,
             folder: inner.folder.as_ref(),
             cpu,
             memory_bytes: inner.memory_bytes,

@@ -17,7 +17,7 @@ use crate::device::{
     self, Bank, Buffer, DeviceError, DeviceId, DeviceProfile, Effort, Measurement, Profile, Range,
 };
 use crate::engine::format::image_format::{self, Identity, ImageKind};
-use crate::engine::policy::{self, Options, Scale, Shape};
+use crate::engine::policy::{self, Options, Scale, Shape, Suited};
 use crate::engine::{self, Config, DATA_START};
 use crate::error::{ClosedError, Damage, Error, Location, RequestError};
 use crate::log::{LogRegion, Seq};
@@ -65,6 +65,58 @@ pub struct Measured {
     /// What they do.
     #[serde(flatten)]
     pub profile: DeviceProfile,
+}
+
+/// What a store says of itself, and what is known of its devices.
+pub(super) struct Described {
+    pub(super) description: Description,
+    pub(super) profiles: Vec<Profile>,
+}
+
+impl Described {
+    /// What is known of a device beyond the description.
+    pub(super) fn profile(&self, device: DeviceId) -> Option<&Profile> {
+        position_of(&self.profiles, device).map(|position| &self.profiles[position])
+    }
+
+    /// The figures of a device: of its profile, or as they were when the store was created.
+    pub(super) fn figures(&self, device: DeviceId) -> DeviceProfile {
+        let known = self.profile(device).and_then(Profile::figures);
+        known.unwrap_or_else(|| self.description.profile(device).clone())
+    }
+
+    /// Bytes per second that a device reads and writes together, half of them each: as it was
+    /// measured, or if reads and writes take turns.
+    pub(super) fn mixed(&self, device: DeviceId) -> u64 {
+        let known = self.profile(device).and_then(|profile| profile.writes);
+        let taking_turns = || {
+            let figures = self.figures(device);
+            let [read, write] = [
+                figures.sequential_read_bytes_per_second,
+                figures.sequential_write_bytes_per_second,
+            ]
+            .map(|rate| rate.max(1) as f64);
+            (2.0 / (1.0 / read + 1.0 / write)) as u64
+        };
+        known.map_or_else(taking_turns, |writes| writes.mixed_bytes_per_second)
+    }
+
+    /// Numbers of the data devices.
+    pub(super) fn data(&self) -> impl Iterator<Item = DeviceId> + use<> {
+        (0..self.description.data_count()).map(DeviceId)
+    }
+
+    /// Numbers of the log devices.
+    pub(super) fn log(&self) -> impl Iterator<Item = DeviceId> + use<> {
+        (self.description.data_count()..self.description.device_count()).map(DeviceId)
+    }
+
+    /// What the configuration of the store follows from.
+    pub(super) fn shape(&self) -> Shape {
+        let data = self.data().filter_map(|device| self.profile(device));
+        let log = self.log().filter_map(|device| self.profile(device));
+        Shape { suited: Suited::of(data, log), ..self.description.shape() }
+    }
 }
 
 /// What all descriptions have.
@@ -166,7 +218,8 @@ impl Description {
         u128::from_str_radix(&self.store, 16).ok().map(u128::to_be_bytes)
     }
 
-    /// What the configuration of the store follows from.
+    /// What the configuration of the store follows from, where nothing else is known of its
+    /// devices.
     pub(super) fn shape(&self) -> Shape {
         let data_devices = self.data_count();
         let rings = self.log_ring_bytes.iter().zip(data_devices..);
@@ -185,6 +238,8 @@ impl Description {
             block_bytes: self.block_bytes,
             log_segment_bytes: self.log_segment_bytes,
             log_page_bytes: self.log_page_bytes,
+            suited: Suited::default(),
+            boundaries: Vec::new(),
         }
     }
 

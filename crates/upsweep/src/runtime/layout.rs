@@ -18,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::description::{self, Description};
 use super::new_devices::{NewDevices, check_parent};
-use super::profiles::{PROFILE, profiles_to_toml};
+use super::profiles::{PROFILE, profiles_to_toml, read_profiles};
 use crate::device::{self, HostDevices, HostOptions, HostPath, Profile};
 use crate::engine::Access;
 pub use crate::engine::policy::{CACHE_PART, LOG_BYTES_DEFAULT};
@@ -158,6 +158,12 @@ impl Folder {
     /// Its number in its file system, which it keeps when it is renamed; a copy has another.
     pub(super) fn number(&self) -> Option<u64> {
         fs::metadata(&self.path).ok().and_then(|found| device::file_number(&found))
+    }
+
+    /// The profiles of the devices; none if there is no file with them.
+    pub(super) fn read_profiles(&self) -> Result<Vec<Profile>, Error> {
+        let file = self.path.join(PROFILE);
+        if file.exists() { read_profiles(&file) } else { Ok(Vec::new()) }
     }
 
     /// What the last session measured, as the text of a JSON value.

@@ -10,6 +10,7 @@
 
 mod block_store;
 pub mod callers;
+mod choices;
 mod clock;
 mod commit;
 mod conditional;
@@ -38,6 +39,7 @@ pub use crate::engine::{
     Seen, SpaceRecord, SpaceSize, View, VisitedBlock, Waiting, Wanted,
 };
 pub use block_store::BlockStore;
+pub use choices::Choice;
 pub use clock::{Moment, WallClock, unix_us};
 pub use layout::CreateOptions;
 pub use load::{BlockLimits, LoadSummary};

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::layout::{path_error, read_file};
-use crate::device::{DeviceId, Profile};
+use crate::device::{Bank, DeviceId, Profile};
 use crate::error::Error;
 
 /// Name of the file in the folder of a store.
@@ -64,6 +64,15 @@ pub fn read_profiles(path: &Path) -> Result<Vec<Profile>, Error> {
     profiles_from_toml(&text).map_err(|reason| path_error(path, reason))
 }
 
+/// What a bank knows of its devices.
+pub(super) fn of_bank(bank: &dyn Bank) -> Vec<Profile> {
+    let known = (0..bank.count()).filter_map(|index| {
+        let profile = bank.profile(DeviceId(index))?;
+        Some(Profile { devices: vec![index], ..profile })
+    });
+    known.collect()
+}
+
 /// Where the profile of a device is among these: the one that names it, else the first that names
 /// none.
 pub(super) fn position_of(profiles: &[Profile], device: DeviceId) -> Option<usize> {
@@ -77,9 +86,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::device::{
-        Bank, Effort, Measurement, MemoryDevices, Range, ThreadedDevices, measure,
-    };
+    use crate::device::{Effort, Measurement, MemoryDevices, Range, ThreadedDevices, measure};
 
     fn measured() -> Profile {
         let mut bank = MemoryDevices::with_sizes(&[4 << 20], 1);

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use super::clock::Clock;
 use super::description::{Description, LABEL_BYTES, described};
 use super::layout::{self, path_error, sync_file};
-use super::profiles::{PROFILE, position_of, profiles_to_toml, read_profiles};
+use super::profiles::{PROFILE, position_of, profiles_to_toml};
 use crate::device::{
     self, DeviceError, DeviceId, Devices, Effort, Geometry, HostDevices, HostOptions, HostPath,
     Measurement, Operation, Profile, Progress, Range, Writes,
@@ -133,9 +133,8 @@ pub fn measure_store(
     writes: bool,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Vec<Profile>, Error> {
-    let (_locked, description) = layout::lock(folder, Access::ReadWrite)?;
-    let file = folder.join(PROFILE);
-    let before = if file.exists() { read_profiles(&file)? } else { Vec::new() };
+    let (locked, description) = layout::lock(folder, Access::ReadWrite)?;
+    let before = locked.read_profiles()?;
     let paths = description.paths(folder);
     let mut profiles = Vec::new();
     for measured in &description.profiles {
@@ -155,7 +154,7 @@ pub fn measure_store(
         let devices = measured.devices.clone();
         profiles.push(Profile { name: path.display().to_string(), devices, ..found });
     }
-    sync_file(&file, &profiles_to_toml(&profiles))?;
+    sync_file(&folder.join(PROFILE), &profiles_to_toml(&profiles))?;
     device::sync_folder(folder).map_err(|error| path_error(folder, error))?;
     Ok(profiles)
 }

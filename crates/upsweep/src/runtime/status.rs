@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::description::Description;
+use super::choices::{self, Choice};
+use super::description::{Described, Description};
 use super::layout::Folder;
 use super::log_page;
 use super::shared::Shared;
@@ -35,6 +36,12 @@ pub struct Status {
     pub block_bytes_now: u32,
     /// Why the minimum block size and the time of sweeping were chosen.
     pub reason: String,
+    /// How the profiles of the devices were made.
+    pub profile_reason: String,
+    /// Sizes that follow from these profiles.
+    pub choices: Vec<Choice>,
+    /// Free space in pieces behind images at the boundaries of devices, in bytes: of little use.
+    pub remainder_bytes: u64,
     /// Bytes of a page of the log, of which a batch takes whole ones.
     pub log_page_bytes: u32,
     /// Why this size was chosen.
@@ -88,7 +95,7 @@ pub struct DeviceStatus {
     pub direct: bool,
     /// Why.
     pub reasons: Vec<String>,
-    /// Its measurements when the store was created.
+    /// What was measured of it.
     pub profile: DeviceProfile,
 }
 
@@ -255,7 +262,7 @@ pub struct Bound {
 /// The sources of a status.
 pub(super) struct Sources<'a> {
     pub(super) shared: &'a Shared,
-    pub(super) description: &'a Description,
+    pub(super) described: &'a Described,
     /// None if the store was opened on a bank.
     pub(super) folder: Option<&'a Folder>,
     pub(super) cpu: Duration,
@@ -368,7 +375,7 @@ pub(super) fn gather(sources: &Sources<'_>) -> Status {
     let core = &state.core;
     core.note_levels();
     let metrics = core.metrics().read();
-    let description = sources.description;
+    let description = &sources.described.description;
     let (blocks, directory_bytes) = core.directory_size();
     let data_bytes = core.space_map().used_bytes();
     let in_quarantine = core.space_size(QUARANTINE_SPACE);
@@ -385,6 +392,9 @@ pub(super) fn gather(sources: &Sources<'_>) -> Status {
         block_bytes: description.block_bytes,
         block_bytes_now: core.block_bytes(),
         reason: reason(description),
+        profile_reason: choices::profile_reason(sources.described),
+        choices: choices::choices(sources.described, core.config()),
+        remainder_bytes: core.space_map().remainder_bytes(),
         log_page_bytes: description.log_page_bytes,
         log_page_reason: log_page::reason(description),
         data_bytes,
@@ -412,11 +422,11 @@ pub(super) fn gather(sources: &Sources<'_>) -> Status {
 }
 
 fn devices(sources: &Sources<'_>, bank: &dyn Bank) -> Vec<DeviceStatus> {
-    let description = sources.description;
+    let described = sources.described;
     let devices = (0..bank.count()).map(|index| {
         let device = DeviceId(index);
         let found = bank.description(device);
-        let role = if usize::from(index) < description.data.len() { DATA } else { "log" };
+        let role = if usize::from(index) < described.description.data.len() { DATA } else { "log" };
         let size_bytes = bank.geometry(device).size_bytes;
         let path = Path::new(&found.name);
         let inside = sources.folder.and_then(|folder| path.strip_prefix(&folder.path).ok());
@@ -428,7 +438,7 @@ fn devices(sources: &Sources<'_>, bank: &dyn Bank) -> Vec<DeviceStatus> {
             engine: found.engine,
             direct: found.direct,
             reasons: found.reasons,
-            profile: description.profile(device).clone(),
+            profile: described.figures(device),
         }
     });
     devices.collect()
@@ -455,22 +465,21 @@ fn session_or_last(
 }
 
 fn bound(sources: &Sources<'_>, (session, source): (Session, &'static str), of: &Core) -> Bound {
-    let description = sources.description;
+    let described = sources.described;
     // Devices with the same role share the work evenly, so the slowest decides.
     let bandwidth = |bytes_per_second: &mut dyn Iterator<Item = u64>| {
         let (devices, slowest) = bytes_per_second
             .fold((0, u64::MAX), |(count, least), next| (count + 1, least.min(next)));
         (slowest as f64 * f64::from(devices)).max(1.0)
     };
-    let writes = |profile: &DeviceProfile| profile.sequential_write_bytes_per_second;
-    let reads = |profile: &DeviceProfile| profile.sequential_read_bytes_per_second;
-    let log_bandwidth = bandwidth(&mut description.log_profiles().map(writes));
-    let read = bandwidth(&mut description.data_profiles().map(reads));
-    let write = bandwidth(&mut description.data_profiles().map(writes));
+    let writes = |device| described.figures(device).sequential_write_bytes_per_second;
+    let log_bandwidth = bandwidth(&mut described.log().map(writes));
     let moved = of.costs().moved_bytes_per_entry(of.spills_for_memory());
     let log = log_bandwidth / session.log_bytes_per_update;
-    let sweep = session.updates_per_entry / (moved / read + moved / write);
-    let shares = description.log_shares_device();
+    // What is moved is read and written.
+    let sweep_bandwidth = bandwidth(&mut described.data().map(|device| described.mixed(device)));
+    let sweep = session.updates_per_entry * sweep_bandwidth / (2.0 * moved);
+    let shares = described.description.log_shares_device();
     let device = if shares { 1.0 / (1.0 / log + 1.0 / sweep) } else { log.min(sweep) };
     let cpu = sources.workers as f64 / session.cpu_seconds_per_update.max(1e-9);
     let core = 1.0 / session.core_seconds_per_update.max(1e-9);

@@ -179,6 +179,7 @@ fn config(segments: u64) -> Config {
         spill_segment_bytes: 2048,
         sweep_always: false,
         file_space: FileSpace::default(),
+        boundaries: Vec::new(),
     }
 }
 

@@ -3,6 +3,8 @@
 //! Late binding: places are chosen when the bytes are ready. A run that grows may not use the last
 //! reserve of free space, so that runs which shrink always find room.
 
+use std::ops::Range;
+
 use super::Pipeline;
 use super::block::RunBlock;
 use super::change::{self, of_damaged};
@@ -140,30 +142,39 @@ impl Pipeline {
     }
 }
 
-/// Splits the images into one write per stretch of adjacent extents.
+/// The images of these extents, which lie in `buffer` one behind the other, as one write per
+/// stretch of adjacent extents.
 pub(in crate::engine) fn write_requests(
     extents: &[Extent],
     buffer: Buffer,
 ) -> Vec<(Extent, Buffer)> {
+    let mut at = 0;
+    let mut images: Vec<(Extent, Range<usize>)> = Vec::with_capacity(extents.len());
+    for extent in extents {
+        let start = at;
+        at += extent.bytes as usize;
+        images.push((*extent, start..at));
+    }
     let follows =
         |left: &Extent, right: &Extent| left.device == right.device && left.end() == right.offset;
-    let stretches: Vec<&[Extent]> = extents.chunk_by(follows).collect();
-    let whole = |stretch: &[Extent]| {
-        let bytes = stretch.iter().map(|extent| extent.bytes).sum();
-        Extent { bytes, ..stretch[0] }
+    if !extents.is_empty() && extents.is_sorted_by(follows) {
+        let bytes = extents.iter().map(|extent| extent.bytes).sum();
+        return vec![(Extent { bytes, ..extents[0] }, buffer)];
+    }
+    // One that fills the end of a track may lie before others.
+    images.sort_unstable_by_key(|image| image.0);
+    let stretches = images.chunk_by(|left, right| follows(&left.0, &right.0));
+    let write = |stretch: &[(Extent, Range<usize>)]| {
+        let bytes = stretch.iter().map(|image| image.0.bytes).sum();
+        let mut content = Buffer::recycled(bytes as usize);
+        let mut at = 0;
+        for (_, range) in stretch {
+            content[at..at + range.len()].copy_from_slice(&buffer[range.clone()]);
+            at += range.len();
+        }
+        (Extent { bytes, ..stretch[0].0 }, content)
     };
-    if let [stretch] = stretches.as_slice() {
-        return vec![(whole(stretch), buffer)];
-    }
-    let mut at = 0;
-    let mut writes = Vec::with_capacity(stretches.len());
-    for stretch in stretches {
-        let extent = whole(stretch);
-        let end = at + extent.bytes as usize;
-        writes.push((extent, Buffer::copy_of(&buffer[at..end])));
-        at = end;
-    }
-    writes
+    stretches.map(write).collect()
 }
 
 #[cfg(test)]
@@ -203,6 +214,14 @@ mod tests {
         let found = writes(&[(0, 10, 1), (0, 11, 1), (0, 20, 2), (1, 22, 1)]);
         let wanted = extents(&[(0, 10, 2), (0, 20, 2), (1, 22, 1)]);
         let bytes = [vec![0, 1], vec![2, 3], vec![4]];
+        assert_eq!(found, wanted.into_iter().zip(bytes).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn an_image_before_others_of_its_run_is_written_with_its_neighbours() {
+        let found = writes(&[(0, 10, 1), (0, 20, 2), (0, 11, 1), (0, 12, 1)]);
+        let wanted = extents(&[(0, 10, 3), (0, 20, 2)]);
+        let bytes = [vec![0, 3, 4], vec![1, 2]];
         assert_eq!(found, wanted.into_iter().zip(bytes).collect::<Vec<_>>());
     }
 

@@ -2,10 +2,11 @@
 
 use super::growth::{GRANULE_BYTES, KEPT_BYTES_MIN, STEP_BYTES_MIN, WINDOW_US};
 use super::spill::{SPILL_FILL_PERCENT, SPILL_SEGMENT_BYTES, SPILL_SEGMENT_BYTES_ROTATING};
+use super::suited::Suited;
 use crate::engine::config::{Config, FANOUT_MIN, FileSpace, Spilling};
 use crate::error::{Error, RequestError};
 use crate::log::{DEPTH_MAX, LogMode, LogRegion, Motion, SPARE_SEGMENTS};
-use crate::placement::UNIT_BYTES;
+use crate::placement::{Boundaries, UNIT_BYTES};
 
 /// Memory budget if none is given: 256 MiB.
 pub const MEMORY_BYTES_DEFAULT: usize = 256 << 20;
@@ -19,12 +20,13 @@ const RUN_BLOCKS_MAX: usize = 32;
 /// Least part of a run that must have waiting updates, in per cent, if no other is given (Bosc
 /// paper).
 const RUN_DENSITY_PERCENT: u32 = 50;
-/// Divisor of the memory that gives the length of a run, within the two bounds below.
+/// Divisor of the memory that gives the length of a run, at most this many times what suits the
+/// devices.
 const RUN_PART: usize = 128;
-/// Runs of this many bytes are sequential enough.
-const RUN_BYTES_MIN: usize = 512 << 10;
-/// Most bytes of the blocks of a run.
-const RUN_BYTES_MAX: usize = 4 << 20;
+const RUN_TIMES_MAX: usize = 8;
+/// A run is as long as suits the devices, if that takes no more of the memory than this divisor
+/// gives: the pipeline has eight times as much in its buffers.
+const RUN_PART_SUITED: usize = 64;
 /// Divisor of the memory that gives the share for the queues, or the large values, of one run.
 const RUN_CONTENT_PART: usize = 32;
 /// Runs in the pipeline: one being read, one applied, one written, and a spare because these take
@@ -38,8 +40,6 @@ const LOG_TIMES_DATA: u32 = 4;
 const LOG_DEPTH: u8 = 2;
 /// How long a relaxed update may wait for its batch to fill, in microseconds.
 const LOG_DELAY_US_MAX: u64 = 5_000;
-/// Longest batch of the log, in bytes.
-const LOG_BATCH_BYTES_MAX: u32 = 128 << 10;
 /// Divisor of a segment that gives the longest batch, which may not cross its end.
 const LOG_BATCH_PART: u32 = 4;
 /// Least number of entries of a node that trees work with.
@@ -103,6 +103,10 @@ pub struct Shape {
     pub log_segment_bytes: u32,
     /// Bytes of a page of the log: [`log_page_bytes`](super::log_page_bytes).
     pub log_page_bytes: u32,
+    /// What suits the devices.
+    pub suited: Suited,
+    /// Boundaries on each data device that images do not straddle; further devices have none.
+    pub boundaries: Vec<Boundaries>,
 }
 
 /// Options chosen by the caller that opens a store.
@@ -157,7 +161,7 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
         log_times_data: Scale::part(u64::from(LOG_TIMES_DATA), scale.log_times_data) as u32,
         log_segment_bytes: shape.log_segment_bytes,
         log_page_bytes: shape.log_page_bytes,
-        log_batch_bytes: log_batch_bytes(shape.log_segment_bytes),
+        log_batch_bytes: log_batch_bytes(shape.log_segment_bytes, &shape.suited),
         log_depth: log_depth(shape, options.log_depth),
         log_delay_us_max: LOG_DELAY_US_MAX,
         log_mode: options.log_mode,
@@ -169,7 +173,7 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
         fold_bytes_min: Scale::part(FOLD_BYTES_MIN, scale.blocks) as u32,
         run_blocks_max: options
             .run_blocks_max
-            .unwrap_or_else(|| run_blocks_max(shape.block_bytes, memory_bytes, scale)),
+            .unwrap_or_else(|| run_blocks_max(shape, memory_bytes, scale)),
         run_bytes_max: memory_bytes / RUN_CONTENT_PART,
         run_density_percent_min: options.run_density_percent_min,
         runs_in_flight_max: RUNS_IN_FLIGHT_MAX,
@@ -179,6 +183,7 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
         spill_segment_bytes: spill_segment_bytes.max(1) as u32,
         sweep_always: shape.rotates,
         file_space: file_space(scale),
+        boundaries: shape.boundaries.clone(),
     }
 }
 
@@ -230,17 +235,19 @@ pub fn workers(asked: usize, processors: usize) -> usize {
 }
 
 /// Bytes of a batch of the log: whole pages of any length.
-fn log_batch_bytes(segment_bytes: u32) -> u32 {
+fn log_batch_bytes(segment_bytes: u32, suited: &Suited) -> u32 {
     let part = segment_bytes / LOG_BATCH_PART;
-    LOG_BATCH_BYTES_MAX.min(part - part % 4096).max(4096)
+    suited.log_batch_bytes.min(u64::from(part - part % 4096)).max(4096) as u32
 }
 
 /// Bounded in bytes too, because the buffers of runs take memory from waiting updates, however
 /// large the blocks are.
-fn run_blocks_max(block_bytes: u32, memory_bytes: usize, scale: &Scale) -> usize {
-    let scaled = |bytes: usize| Scale::part(bytes as u64, scale.blocks) as usize;
-    let run_bytes = (memory_bytes / RUN_PART).clamp(scaled(RUN_BYTES_MIN), scaled(RUN_BYTES_MAX));
-    (run_bytes / block_bytes.max(1) as usize).clamp(1, RUN_BLOCKS_MAX)
+fn run_blocks_max(shape: &Shape, memory_bytes: usize, scale: &Scale) -> usize {
+    let scaled = |bytes: u64| (Scale::part(bytes, scale.blocks) as usize).max(1);
+    let (suited, any) = (scaled(shape.suited.run_bytes), scaled(Suited::default().run_bytes));
+    let least = suited.min((memory_bytes / RUN_PART_SUITED).max(any));
+    let run_bytes = (memory_bytes / RUN_PART).clamp(least, RUN_TIMES_MAX * suited);
+    (run_bytes / shape.block_bytes.max(1) as usize).clamp(1, RUN_BLOCKS_MAX)
 }
 
 /// How data files grow and shrink.

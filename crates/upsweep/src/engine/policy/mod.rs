@@ -30,6 +30,7 @@ mod limits;
 mod pace;
 mod run;
 mod spill;
+mod suited;
 
 pub(super) use admission::{
     Budget, budget_lacking, change_bytes, is_log_short_of_changes, log_gauge, queue_bytes_of,
@@ -62,6 +63,7 @@ pub(super) use spill::{
     is_log_held_by_queues, is_search_in_vain, is_worth_a_spill_segment, may_end_early,
     rounds_per_cycle, spills_for_memory,
 };
+pub use suited::Suited;
 
 /// Fill in per cent at which a cycle of the sweep starts, and spills start; below it, updates
 /// batch.

@@ -37,6 +37,14 @@ pub(in crate::engine) struct Cycle {
     unplaced: Option<(SpaceId, BlockKey, BlockId)>,
 }
 
+/// Where a run may end: behind so many blocks, at this offset, with so many images passed.
+#[derive(Clone, Copy, Default)]
+struct End {
+    blocks: usize,
+    next: Option<u64>,
+    passed: u64,
+}
+
 /// The next step of a cycle.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::engine) enum Next {
@@ -129,7 +137,8 @@ impl Cycle {
 
     /// The next run of neighbours in the present stretch of `device`; the stretch then starts after
     /// it, or at a block that a spill holds. (Skipping that one would keep all its spill segments
-    /// needed.) A stretch without further runs is done.
+    /// needed.) A stretch without further runs is done. A run that would be too long ends at a
+    /// boundary of the device, if it is not much shorter then.
     fn next_placed(
         &mut self,
         base: &Base,
@@ -139,8 +148,9 @@ impl Cycle {
         let device_id = DeviceId(u16::try_from(device).expect("a bank has few devices"));
         let stretch = self.left[device].pop()?;
         let (limits, mut run) = (base.config.run_limits(), Vec::new());
-        let (mut start, mut waiting_bytes, mut queue_bytes, mut keep) = (0, 0u64, 0, 0);
-        let (mut next, mut passed, mut passed_at_next) = (None, 0, 0);
+        let (mut start, mut waiting_bytes, mut queue_bytes) = (0, 0u64, 0);
+        let (mut end, mut passed) = (End::default(), 0);
+        let (mut unit_end, mut end_of_unit) = (0, End::default());
         let place = |offset| (device_id, offset, BlockId(0));
         for &(_, offset, id) in base.index.placed().range(place(stretch.start)..place(stretch.end))
         {
@@ -154,7 +164,7 @@ impl Cycle {
             let waits = !block.pinned && is_of_before && has_some;
             if run.is_empty() {
                 if spiller.has(id) {
-                    (next, passed_at_next) = (Some(offset), passed);
+                    end = End { next: Some(offset), passed, ..end };
                     break;
                 }
                 if !waits {
@@ -167,10 +177,13 @@ impl Cycle {
             let sparse = limits.is_too_sparse(waiting_bytes + if waits { bytes } else { 0 }, span);
             queue_bytes += u64::from(block.queue.bytes());
             let too_long = limits.is_too_long(run.len(), span, queue_bytes);
+            if too_long && end_of_unit.blocks > 0 && 2 * end_of_unit.blocks >= end.blocks {
+                end = end_of_unit;
+            }
             if block.pinned || (!run.is_empty() && (too_long || (waits && sparse))) {
                 break;
             }
-            if !waits && RunLimits::ends_after(run.len() - keep) {
+            if !waits && RunLimits::ends_after(run.len() - end.blocks) {
                 break;
             }
             passed += u64::from(is_of_before);
@@ -179,15 +192,18 @@ impl Cycle {
             }
             run.push(id);
             if waits {
+                if offset >= unit_end {
+                    end_of_unit = end;
+                    unit_end = base.index.space_map.unit_of(device_id, offset).1;
+                }
                 waiting_bytes += bytes;
-                keep = run.len();
-                (next, passed_at_next) = (Some(offset + bytes), passed);
+                end = End { blocks: run.len(), next: Some(offset + bytes), passed };
             }
         }
-        run.truncate(keep);
-        self.passed += if next.is_some() { passed_at_next } else { passed };
+        run.truncate(end.blocks);
+        self.passed += if end.next.is_some() { end.passed } else { passed };
         // An image that was placed since may reach beyond the end of the stretch.
-        let next = next.filter(|next| *next < stretch.end);
+        let next = end.next.filter(|next| *next < stretch.end);
         self.left[device].extend(next.map(|next| next..stretch.end));
         (!run.is_empty()).then_some(run)
     }

@@ -72,6 +72,7 @@ fn config() -> Config {
         spill_segment_bytes: 2048,
         sweep_always: false,
         file_space: FileSpace::default(),
+        boundaries: Vec::new(),
     }
 }
 

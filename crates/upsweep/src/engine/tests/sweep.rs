@@ -12,6 +12,7 @@ use crate::engine::spiller::Spiller;
 use crate::engine::sweep::cycle::{Cycle, Next};
 use crate::engine::{Chunk, Config, LoadTarget, LoadedBlock, SpaceId, Spilling};
 use crate::log::Seq;
+use crate::placement::Boundaries;
 
 #[test]
 fn a_cycle_brings_every_waiting_update_into_an_image_and_moves_the_frontier() {
@@ -366,4 +367,41 @@ fn a_run_of_small_images_has_more_of_them() {
     // Images are as long as before, much shorter than a block should be.
     ground.base.config.block_bytes = 1 << 20;
     assert_eq!(length_of_run(&ground), 4);
+}
+
+#[test]
+fn a_run_that_would_be_too_long_ends_at_a_boundary_of_the_device() {
+    let mut ground = Ground::new();
+    let blocks = ground.fill(1000);
+    for block in &blocks {
+        let key = ground.key_of(*block);
+        ground.add(&key, 1);
+    }
+    let place = |block: &BlockId| {
+        let extent = ground.base.index.directory().block(*block).extent().expect("placed");
+        (extent.offset, extent.end())
+    };
+    let places: Vec<(u64, u64)> = blocks.iter().map(place).collect();
+    assert!(places.windows(2).all(|pair| pair[0].1 == pair[1].0), "{places:?}");
+    assert!(places.len() >= 5, "{places:?}");
+    // Four images and no more.
+    let span = places[3].1 - places[0].0;
+    ground.base.config.block_bytes = 4096;
+    ground.base.config.run_blocks_max = (span / 4096) as usize;
+    let mut lengths_of_runs = |boundary: Option<u64>| {
+        let known = boundary.map(|end| (places[0].0, end - places[0].0, 1));
+        let known = Boundaries::new(known).expect("in order");
+        ground.base.index.space_map.set_boundaries(&[known]);
+        let (mut cycle, mut lengths) = (Cycle::start(&ground.base), Vec::new());
+        while let Next::Run(run) =
+            cycle.next(&ground.base, &Pipeline::default(), &Spiller::default())
+        {
+            lengths.push(run.len());
+        }
+        lengths
+    };
+    let rest = places.len() - 4;
+    assert_eq!(lengths_of_runs(None), [4, rest]);
+    assert_eq!(lengths_of_runs(Some(places[2].1)), [3, rest + 1]);
+    assert_eq!(lengths_of_runs(Some(places[0].1)), [4, rest], "else it would be much shorter");
 }

@@ -19,6 +19,8 @@ pub(in crate::engine::policy) fn shape() -> Shape {
         block_bytes: block_bytes(false, None, &Scale::FULL),
         log_segment_bytes: log_segment_bytes(&[512 << 20], &Scale::FULL),
         log_page_bytes: 4096,
+        suited: Suited::default(),
+        boundaries: Vec::new(),
     }
 }
 
@@ -94,6 +96,20 @@ fn a_run_is_a_part_of_the_memory_within_bounds() {
     ] {
         assert_eq!(blocks(block_bytes, memory_bytes), expected, "{block_bytes} {memory_bytes}");
     }
+    let on = |run_bytes: u64, memory_bytes| {
+        let suited = Suited { run_bytes, ..Suited::default() };
+        let shape = Shape { block_bytes: 64 << 10, suited, ..shape() };
+        configure(&shape, &with_memory(memory_bytes), &Scale::FULL).run_blocks_max
+    };
+    // A drive on which longer runs are better has them where there is memory for them.
+    assert_eq!(
+        [0, 64 * MIB, 128 * MIB, 256 * MIB].map(|memory| on(4 << 20, memory)),
+        [8, 16, 32, 32]
+    );
+    assert_eq!(
+        [0, 64 * MIB, 128 * MIB, usize::MAX].map(|memory| on(128 << 10, memory)),
+        [2, 8, 16, 16]
+    );
     let asked = Options { run_blocks_max: Some(1000), ..Options::default() };
     assert_eq!(configure(&shape(), &asked, &Scale::FULL).run_blocks_max, 1000);
 }
@@ -108,7 +124,7 @@ fn a_batch_is_a_quarter_of_a_segment_or_a_page() {
         (512 << 10, 128 << 10),
         (u32::MAX, 128 << 10),
     ] {
-        assert_eq!(log_batch_bytes(segment), batch, "{segment}");
+        assert_eq!(log_batch_bytes(segment, &Suited::default()), batch, "{segment}");
     }
 }
 

@@ -1,0 +1,60 @@
+//! Sizes and numbers of requests that suit the devices of a store.
+
+use crate::device::Profile;
+
+/// Bytes of a run, of a batch of the log and of a request of a scan where no device was measured:
+/// enough for each that was.
+const RUN_BYTES: u64 = 512 << 10;
+const LOG_BATCH_BYTES: u64 = 128 << 10;
+/// Bounds of what a measurement may ask for, so that buffers do not take the memory of waiting
+/// updates. Of rotating drives longer requests are better without end.
+const RUN_BYTES_RANGE: (u64, u64) = (128 << 10, 4 << 20);
+const LOG_BATCH_BYTES_RANGE: (u64, u64) = (64 << 10, 1 << 20);
+
+/// What suits the devices of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Suited {
+    /// Bytes of a run from which on longer ones are hardly faster: of the smallest requests that
+    /// stream on every data device while others are written.
+    pub run_bytes: u64,
+    /// Bytes of a batch from which on longer ones are hardly faster, on every log device.
+    pub log_batch_bytes: u64,
+}
+
+impl Default for Suited {
+    /// What suits devices of which nothing is known.
+    fn default() -> Self {
+        Self { run_bytes: RUN_BYTES, log_batch_bytes: LOG_BATCH_BYTES }
+    }
+}
+
+impl Suited {
+    /// What suits devices with these profiles; those of which nothing is known do not count.
+    #[must_use]
+    pub fn of<'a>(
+        data: impl IntoIterator<Item = &'a Profile>,
+        log: impl IntoIterator<Item = &'a Profile>,
+    ) -> Self {
+        let most = |sizes: &mut dyn Iterator<Item = u64>, (least, most): (u64, u64)| {
+            sizes.max().map(|bytes| bytes.clamp(least, most))
+        };
+        let of_run = |profile: &Profile| {
+            let mixed = profile.writes.map(|writes| writes.mixed_request_bytes);
+            mixed.unwrap_or(profile.reads.streaming_request_bytes)
+        };
+        // A batch has one length, whichever region it goes to.
+        let of_batch = |profile: &'a Profile| {
+            let regions = profile.regions.iter().filter_map(|region| region.log_batch_bytes);
+            profile.writes.iter().map(|writes| writes.log_batch_bytes).chain(regions)
+        };
+        let run_bytes = most(&mut data.into_iter().map(of_run), RUN_BYTES_RANGE);
+        let log_batch_bytes = most(&mut log.into_iter().flat_map(of_batch), LOG_BATCH_BYTES_RANGE);
+        Self {
+            run_bytes: run_bytes.unwrap_or(RUN_BYTES),
+            log_batch_bytes: log_batch_bytes.unwrap_or(LOG_BATCH_BYTES),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,59 @@
+//! What follows from profiles, at the edges.
+
+use super::*;
+use crate::device::{Bank, DeviceId, MemoryDevices, Region, ThreadedDevices};
+
+const KIB: u64 = 1 << 10;
+
+/// A profile with these sizes.
+fn profile(mixed_request_bytes: u64, log_batch_bytes: u64) -> Profile {
+    let bank = ThreadedDevices::new(MemoryDevices::with_sizes(&[1 << 20], 1));
+    let mut profile = bank.profile(DeviceId(0)).expect("known");
+    let writes = profile.writes.as_mut().expect("known");
+    (writes.mixed_request_bytes, writes.log_batch_bytes) = (mixed_request_bytes, log_batch_bytes);
+    profile
+}
+
+#[test]
+fn the_most_demanding_device_counts() {
+    let profiles = [(256, 512), (1024, 128), (512, 256)]
+        .map(|(mixed, batch)| profile(mixed * KIB, batch * KIB));
+    let suited = Suited::of(&profiles, &profiles[1..]);
+    assert_eq!(suited, Suited { run_bytes: 1024 * KIB, log_batch_bytes: 256 * KIB });
+    assert_eq!(Suited::of(None, None), Suited::default());
+    let of_log = Suited { log_batch_bytes: 128 * KIB, ..Suited::default() };
+    assert_eq!(Suited::of(None, &profiles[1..2]), of_log);
+}
+
+#[test]
+fn what_is_measured_is_taken_within_bounds() {
+    let of = |mixed, batch| {
+        let found = [profile(mixed, batch)];
+        let Suited { run_bytes, log_batch_bytes } = Suited::of(&found, &found);
+        (run_bytes / KIB, log_batch_bytes / KIB)
+    };
+    assert_eq!(of(4 * KIB, 4 * KIB), (128, 64));
+    assert_eq!(of(64 << 20, 64 << 20), (4096, 1024));
+}
+
+#[test]
+fn where_writes_were_not_measured_reads_count() {
+    let mut found = profile(256 * KIB, 256 * KIB);
+    (found.writes, found.reads.streaming_request_bytes) = (None, 2048 * KIB);
+    let found = [found];
+    let suited = Suited { run_bytes: 2048 * KIB, ..Suited::default() };
+    assert_eq!(Suited::of(&found, &found), suited);
+}
+
+#[test]
+fn the_region_with_the_longest_batches_counts() {
+    let mut found = profile(256 * KIB, 128 * KIB);
+    let region = |log_batch_bytes| Region {
+        offset: 0,
+        read_bytes_per_second: 1,
+        write_bytes_per_second: None,
+        log_batch_bytes,
+    };
+    found.regions = vec![region(None), region(Some(512 * KIB)), region(Some(64 * KIB))];
+    assert_eq!(Suited::of(None, [&found]).log_batch_bytes, 512 * KIB);
+}
