@@ -15,6 +15,7 @@ mod outcome;
 mod papers;
 mod plot;
 mod problem;
+mod profile;
 mod progress;
 mod record;
 mod report;
@@ -44,6 +45,7 @@ enum Command {
     /// List the experiments: identifier, title, and where they are published
     List,
     Run(run::Arguments),
+    Profile(profile::Arguments),
     Report(report::Arguments),
 }
 
@@ -55,6 +57,9 @@ fn main() -> ExitCode {
         Command::List => run::list(&mut output).map_err(|problem| problem.to_string()),
         Command::Run(arguments) => {
             run::run(&arguments, &mut output).map_err(|problem| problem.to_string())
+        }
+        Command::Profile(arguments) => {
+            profile::run(&arguments).map_err(|problem| problem.to_string())
         }
         Command::Report(arguments) => {
             report::run(&arguments).map_err(|problem| problem.to_string())

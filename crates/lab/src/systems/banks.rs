@@ -21,8 +21,10 @@ const DRIVES: [(&str, &str); 10] = [
 ];
 
 /// The solid-state devices of the experiments, by their identifiers.
-const SOLID_STATE: [(&str, &str); 2] = [
+const SOLID_STATE: [(&str, &str); 4] = [
     ("d7-p5500-8tb", include_str!("../../drives/solid-state/d7-p5500-8tb.toml")),
+    ("dc-p4500-2tb", include_str!("../../drives/solid-state/dc-p4500-2tb.toml")),
+    ("dc-s3700-200gb", include_str!("../../drives/solid-state/dc-s3700-200gb.toml")),
     ("jmf612-slc-64gb", include_str!("../../drives/solid-state/jmf612-slc-64gb.toml")),
 ];
 
@@ -136,6 +138,11 @@ pub(crate) fn part_of_full_drive(
 /// All drives, by their identifiers.
 pub(crate) fn ids() -> impl Iterator<Item = &'static str> {
     DRIVES.iter().map(|(id, _)| *id)
+}
+
+/// All solid-state devices, by their identifiers.
+pub(crate) fn solid_state_ids() -> impl Iterator<Item = &'static str> {
+    SOLID_STATE.iter().map(|(id, _)| *id)
 }
 
 /// A bank of so many solid-state devices of a kind, which begin with so much of them written, in

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use lz4_flex::block;
 use upsweep::layers::device::{
     Buffer, Completion, DeviceId, Devices, Geometry, Operation, Request, Simulated, Token,
+    VirtualClock,
 };
 use upsweep_sim::random::mix;
 
@@ -198,6 +199,10 @@ impl Devices for Compressed {
 impl Simulated for Compressed {
     fn now_us(&self) -> u64 {
         self.timing.now_us()
+    }
+
+    fn clock(&self) -> VirtualClock {
+        self.timing.clock()
     }
 
     fn next_event_us(&self) -> Option<u64> {

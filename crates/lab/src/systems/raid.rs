@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use upsweep::layers::device::{
     Buffer, Class, Completion, DeviceError, DeviceId, Devices, Geometry, Hint, MemoryDevices,
-    Operation, Request, Simulated, Token, WriteMode,
+    Operation, Request, Simulated, Token, VirtualClock, WriteMode,
 };
 
 /// The array as a device.
@@ -290,6 +290,10 @@ impl Devices for Raid {
 impl Simulated for Raid {
     fn now_us(&self) -> u64 {
         self.drives.now_us()
+    }
+
+    fn clock(&self) -> VirtualClock {
+        self.drives.clock()
     }
 
     fn next_event_us(&self) -> Option<u64> {

@@ -86,7 +86,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::device::{Effort, Measurement, MemoryDevices, Range, ThreadedDevices, measure};
+    use crate::device::{
+        Effort, Measurement, MemoryDevices, Range, Simulated, ThreadedDevices, measure,
+    };
 
     fn measured() -> Profile {
         let mut bank = MemoryDevices::with_sizes(&[4 << 20], 1);

@@ -10,6 +10,9 @@ use crate::device::{
     Buffer, Class, Completion, DeviceError, DeviceId, Devices, Operation, Request, Token, WriteMode,
 };
 
+/// A load is given up after this many times the time that it should take.
+const WAIT_TIMES: u32 = 20;
+
 /// A range of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
@@ -116,10 +119,11 @@ impl Stream {
         matches!(self.load.access, Access::Write | Access::Mixed)
     }
 
-    /// Whether it has gone on long enough.
+    /// Whether it has gone on long enough. A device may keep one load waiting for another.
     fn is_over(&self, span: Span, passed: Duration) -> bool {
         let is_late = passed >= span.time && self.times_us.len() as u64 >= span.requests_min;
-        is_late || self.submitted >= span.requests_max
+        let waits = passed >= span.time.saturating_mul(WAIT_TIMES);
+        is_late || waits || self.submitted >= span.requests_max
     }
 }
 

@@ -47,11 +47,11 @@ fn doubling(from: u64, to: u64) -> Vec<u64> {
 impl Plan {
     pub(super) fn new(effort: Effort, rotates: bool) -> Self {
         let is_full = effort == Effort::Full;
-        let (millis, requests_min) = match (is_full, rotates) {
+        let (millis, requests_min, requests_max) = match (is_full, rotates) {
             // A rotating drive makes some hundred random requests a second.
-            (true, true) => (800, 32),
-            (true, false) => (200, 16),
-            (false, _) => (50, 8),
+            (true, true) => (800, 32, 1 << 14),
+            (true, false) => (200, 16, 1 << 17),
+            (false, _) => (50, 8, 1 << 15),
         };
         let span = |millis, requests_min, requests_max| Span {
             time: Duration::from_millis(millis),
@@ -62,7 +62,7 @@ impl Plan {
             is_full,
             rotates,
             rounds: 2,
-            span: span(millis, requests_min, u64::MAX),
+            span: span(millis, requests_min, requests_max),
             small: if is_full { span(500, 16, 1024) } else { span(200, 16, 64) },
             fill_bytes_max: if is_full { 1 << 30 } else { 256 << 20 },
         }

@@ -47,6 +47,9 @@ pub trait Simulated: Devices {
     /// The current virtual time in microseconds.
     fn now_us(&self) -> u64;
 
+    /// A clock that shows the virtual time of this bank while the bank is borrowed elsewhere.
+    fn clock(&self) -> VirtualClock;
+
     /// The next time at which something happens in the devices, in microseconds: no request
     /// completes before. `None` if none is in flight.
     fn next_event_us(&self) -> Option<u64>;
@@ -252,12 +255,6 @@ impl MemoryDevices {
         self.in_flight.len()
     }
 
-    /// A clock that shows the virtual time of this bank while the bank is borrowed elsewhere.
-    #[must_use]
-    pub fn clock(&self) -> VirtualClock {
-        self.clock.clone()
-    }
-
     fn device(&self, device: DeviceId) -> &MemoryDevice {
         &self.devices[usize::from(device.0)]
     }
@@ -391,6 +388,10 @@ impl Devices for MemoryDevices {
 impl Simulated for MemoryDevices {
     fn now_us(&self) -> u64 {
         self.clock.now_us()
+    }
+
+    fn clock(&self) -> VirtualClock {
+        self.clock.clone()
     }
 
     fn next_event_us(&self) -> Option<u64> {

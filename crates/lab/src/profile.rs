@@ -1,0 +1,101 @@
+//! `upsweep-lab profile`: what the product measures of simulated devices.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use upsweep::layers::device::{
+    self, Completion, DeviceId, Devices, Effort, Geometry, Measurement, Operation, Profile, Range,
+    Request, Simulated,
+};
+use upsweep::layers::runtime::profiles_to_toml;
+
+use crate::problem::Problem;
+use crate::progress::Progress;
+use crate::systems::banks;
+
+/// How much of a solid-state device is written before, in per cent, at random.
+const FILLED_PERCENT: u32 = 80;
+
+/// Measure simulated devices in full, as `upsweep device profile` measures real ones, and write
+/// their profiles
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Devices, by their identifiers [default: all]
+    #[arg(value_name = "ID")]
+    ids: Vec<String>,
+    /// Folder for the profiles: a file of TOML for each device
+    #[arg(long, value_name = "DIR")]
+    output: PathBuf,
+    /// Seed of the devices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+/// Measures the devices that the arguments name.
+///
+/// # Errors
+/// [`Problem::Data`] if there is no such device; [`Problem::File`] if a file cannot be written.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Problem> {
+    let all = || banks::ids().chain(banks::solid_state_ids()).map(str::to_owned).collect();
+    let ids = if arguments.ids.is_empty() { all() } else { arguments.ids.clone() };
+    std::fs::create_dir_all(&arguments.output)
+        .map_err(|error| Problem::file(&arguments.output, &error))?;
+    Progress::new().each(&ids, |id| {
+        let profile = measured(id, arguments.seed)?;
+        let file = arguments.output.join(format!("{id}.toml"));
+        std::fs::write(&file, profiles_to_toml(&[profile]))
+            .map_err(|error| Problem::file(&file, &error))
+    })?;
+    Ok(())
+}
+
+/// A bank that writes zeros, so that gigabytes of written content take no memory: how long a
+/// simulated device takes does not depend on it.
+struct Zeros(Box<dyn Simulated>);
+
+impl Devices for Zeros {
+    fn count(&self) -> u16 {
+        self.0.count()
+    }
+
+    fn geometry(&self, device: DeviceId) -> Geometry {
+        self.0.geometry(device)
+    }
+
+    fn submit(&mut self, mut request: Request) {
+        if let Operation::Write { buffer, .. } = &mut request.operation {
+            buffer.fill(0);
+        }
+        self.0.submit(request);
+    }
+
+    fn reap(&mut self, completions: &mut Vec<Completion>) {
+        self.0.reap(completions);
+    }
+
+    fn wait(&mut self, completions: &mut Vec<Completion>) {
+        self.0.wait(completions);
+    }
+}
+
+/// The profile of a simulated device.
+///
+/// # Errors
+/// [`Problem::Data`] if there is no such device; [`Problem::Simulation`] if it cannot be measured.
+pub(crate) fn measured(id: &str, seed: u64) -> Result<Profile, Problem> {
+    let rotates = banks::ids().any(|known| known == id);
+    let bank = match rotates {
+        true => banks::full_drives(id, 1, None, seed)?,
+        false => banks::solid_state(id, 1, FILLED_PERCENT, u64::MAX, seed)?,
+    };
+    let bytes = bank.geometry(DeviceId(0)).size_bytes;
+    let range = Range { offset: 0, bytes: bytes - bytes % 4096 };
+    let measurement = Measurement { effort: Effort::Full, range, writes: true };
+    let clock = bank.clock();
+    let now = || Duration::from_micros(clock.now_us());
+    let mut bank = Zeros(bank);
+    let found = device::measure(&mut bank, DeviceId(0), &measurement, now, &mut |_| ());
+    let wrong =
+        |error: device::DeviceError| Problem::Simulation(format!("the profile of {id}: {error}"));
+    Ok(Profile { name: id.to_owned(), ..found.map_err(wrong)? })
+}
