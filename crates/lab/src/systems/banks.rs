@@ -130,7 +130,16 @@ pub(crate) fn part_of_full_drive(
     bytes_max: u64,
     seed: u64,
 ) -> Result<Box<dyn Simulated>, Problem> {
-    Ok(bank(None, seed, Detail::Full, bytes_max, &[description(id)?]))
+    Ok(full_drive(&description(id)?, bytes_max, seed))
+}
+
+/// The same of a drive that is described otherwise.
+pub(crate) fn full_drive(
+    description: &DriveDescription,
+    bytes_max: u64,
+    seed: u64,
+) -> Box<dyn Simulated> {
+    bank(None, seed, Detail::Full, bytes_max, std::slice::from_ref(description))
 }
 
 /// All drives, by their identifiers.
