@@ -139,26 +139,56 @@ fn a_disturbed_device_has_no_tracks_rather_than_wrong_ones() {
     assert!(matches!(late, Err(TracksError::NoRotation | TracksError::Disturbed(_))));
 }
 
-/// The last track of the first zone ends nearly at the angle at which the second one begins.
+/// A drive of two zones. The last track of the first one has `rest` sectors, and the second zone,
+/// with so many sectors in a track, begins so many sectors before the angle at which that ends.
+fn zones_that_meet(rest: u64, sectors_per_track: u32, before: i64) -> DriveDescription {
+    let mut drive = description();
+    drive.zones.truncate(2);
+    for zone in &mut drive.zones {
+        (zone.slips, zone.reserved_at_front, zone.spares_at_end) = (Vec::new(), 0, 0);
+    }
+    // Skews by which tracks begin at all angles.
+    (drive.zones[0].track_skew, drive.zones[0].cylinder_skew) = (15, 46);
+    let begins =
+        |lbn: u64, of: &DriveDescription| i64::from(Layout::new(of).pieces(lbn, 1)[0].first_slot);
+    let slots = drive.zones[0].sectors_per_track;
+    drive.zones[0].lbns = drive.zones[0].sectors(2);
+    let start = (before - rest as i64).rem_euclid(i64::from(slots));
+    let mut tracks = (1..1000).rev().map(|track| track * u64::from(slots));
+    let last = tracks.find(|lbn| begins(*lbn, &drive) == start).expect("there is one");
+    let [first, second] = &mut drive.zones[..] else { panic!("there are two") };
+    first.lbns = last + rest;
+    first.spares_at_end = first.sectors(2) - first.lbns;
+    second.sectors_per_track = sectors_per_track;
+    (second.first_lbn, second.lbns) = (first.lbns, second.sectors(2));
+    drive.capacity.lbns = first.lbns + second.lbns;
+    drive.capacity.mapped_lbns = drive.capacity.lbns;
+    assert_eq!(drive.check(), Ok(()));
+    drive
+}
+
 #[test]
-fn a_zone_that_begins_where_the_last_one_ends_is_found() {
-    let mut description = description();
-    let zone = &mut description.zones[0];
-    (zone.reserved_at_front, zone.spares_at_end, zone.slips) = (0, 0, Vec::new());
-    (zone.track_skew, zone.cylinder_skew) = (15, 46);
-    let skewed = 500 * zone.track_skew + 499 * zone.cylinder_skew;
-    assert_eq!(skewed % zone.sectors_per_track, 4);
-    let more = zone.sectors(2) - zone.lbns;
-    zone.lbns += more;
-    description.zones[1..].iter_mut().for_each(|zone| zone.first_lbn += more);
-    description.zones[1].reserved_at_front = 0;
-    description.zones[1].lbns += 70;
-    description.zones[2].first_lbn += 70;
-    description.capacity.lbns += more + 70;
-    description.capacity.mapped_lbns += more + 70;
-    assert_eq!(description.check(), Ok(()));
-    let (tracks, _) = found(&mut bank(&description, Detail::Full), 0).expect("it turns");
-    assert!(tracks == truth(&description));
+fn a_zone_that_begins_near_where_the_last_one_ends_is_found() {
+    let rests = [10, 40, 75, 120, 149, 150];
+    for (rest, sectors, before) in rests.into_iter().flat_map(|rest| {
+        let of_142 = [-6, -3, -1, 0, 1, 3, 6].map(|before| (rest, 142, before));
+        of_142.into_iter().chain([(rest, 150, 6), (rest, 150, -6), (rest, 128, 4)])
+    }) {
+        let description = zones_that_meet(rest, sectors, before);
+        let (tracks, _) = found(&mut bank(&description, Detail::Full), 0).expect("it turns");
+        let expected = truth(&description);
+        let near = |tracks: &Tracks| {
+            let zone = description.zones[0].lbns;
+            let starts = tracks.starts().map(|start| (start / 512) as i64 - zone as i64);
+            starts.filter(|start| start.abs() < 500).collect::<Vec<_>>()
+        };
+        assert!(
+            tracks == expected,
+            "{rest}, {sectors}, {before}: {:?}, not {:?}",
+            near(&tracks),
+            near(&expected)
+        );
+    }
 }
 
 #[test]
