@@ -41,7 +41,7 @@ pub use sim::{
     Simulated, ThreadedDevices, VirtualClock,
 };
 pub use sim::{drive, solid_state};
-pub use tracks::{Stretch, TrackSearch, Tracks, TracksError};
+pub use tracks::{Stretch, TrackSearch, Tracks, TracksCheck, TracksError};
 
 /// Position of a device in its bank, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

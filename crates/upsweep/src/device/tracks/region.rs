@@ -19,7 +19,7 @@ use crate::device::random::SplitMix64;
 
 /// A phase is what was expected if it is off by at most this part of a turn: more than some slipped
 /// sectors in one place shift it, and less than a skew.
-const OFF_MAX: f64 = 1.0 / 20.0;
+pub(super) const OFF_MAX: f64 = 1.0 / 20.0;
 /// The same where pace and length are known from other tracks, and nothing may have been slipped.
 const KNOWN_OFF_MAX: f64 = 1.0 / 64.0;
 /// Two readings of a block agree if they differ by at most this part of a turn.
