@@ -22,6 +22,7 @@ mod bosc_tpcc;
 mod dense;
 mod indexes;
 mod lachesis_efficiency;
+mod lachesis_stripes;
 mod lachesis_tracks;
 mod modern;
 mod modern_stores;
@@ -69,6 +70,7 @@ pub(crate) const ALL: &[Experiment] = &[
     shadowed_rates::BY_MEMORY,
     lachesis_tracks::EXPERIMENT,
     lachesis_efficiency::EXPERIMENT,
+    lachesis_stripes::EXPERIMENT,
     modern::DRIVE,
     modern::SOLID_STATE,
     petabyte::EXPERIMENT,

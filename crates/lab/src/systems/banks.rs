@@ -21,8 +21,10 @@ const DRIVES: [(&str, &str); 10] = [
 ];
 
 /// The solid-state devices of the experiments, by their identifiers.
-const SOLID_STATE: [(&str, &str); 2] = [
+const SOLID_STATE: [(&str, &str); 4] = [
     ("d7-p5500-8tb", include_str!("../../drives/solid-state/d7-p5500-8tb.toml")),
+    ("dc-p4500-2tb", include_str!("../../drives/solid-state/dc-p4500-2tb.toml")),
+    ("dc-s3700-200gb", include_str!("../../drives/solid-state/dc-s3700-200gb.toml")),
     ("jmf612-slc-64gb", include_str!("../../drives/solid-state/jmf612-slc-64gb.toml")),
 ];
 
@@ -179,7 +181,16 @@ pub(crate) fn empty_solid_state(
     Ok(solid_state_bank(&solid_state_description(id)?, count, u64::MAX, seed))
 }
 
-fn solid_state_description(id: &str) -> Result<SolidStateDescription, Problem> {
+/// All solid-state devices, by their identifiers.
+pub(crate) fn solid_state_ids() -> impl Iterator<Item = &'static str> {
+    SOLID_STATE.iter().map(|(id, _)| *id)
+}
+
+/// A solid-state device as data.
+///
+/// # Errors
+/// [`Problem::Data`] if there is no such device, or its description is wrong.
+pub(crate) fn solid_state_description(id: &str) -> Result<SolidStateDescription, Problem> {
     let found = SOLID_STATE.iter().find(|(name, _)| *name == id);
     let (_, text) = found.ok_or_else(|| Problem::Data(format!("there is no device {id}")))?;
     let wrong = |reason: String| Problem::Data(format!("{id}.toml: {reason}"));
