@@ -10,10 +10,11 @@ use crate::outcome::Cell;
 use crate::problem::Problem;
 
 /// The files, by name.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 5] = [
     ("bosc.toml", include_str!("../papers/bosc.toml")),
     ("beluga.toml", include_str!("../papers/beluga.toml")),
     ("shadowed-btree.toml", include_str!("../papers/shadowed-btree.toml")),
+    ("lachesis.toml", include_str!("../papers/lachesis.toml")),
     ("goals.toml", include_str!("../papers/goals.toml")),
 ];
 
@@ -200,7 +201,7 @@ mod tests {
     #[test]
     fn all_files_are_read() {
         let papers = Papers::load().expect("the files are right");
-        assert_eq!(papers.published.len(), 20 + 15 + 10 + 17);
+        assert_eq!(papers.published.len(), 20 + 15 + 10 + 12 + 18);
         let published = papers.published("beluga-table-6.1").expect("it is there");
         assert_eq!(published.system, "Beluga");
         assert_eq!(published.columns[2], "latency [ms]");

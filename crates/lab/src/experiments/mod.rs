@@ -21,6 +21,8 @@ mod bosc_split;
 mod bosc_tpcc;
 mod dense;
 mod indexes;
+mod lachesis_efficiency;
+mod lachesis_stripes;
 mod lachesis_tracks;
 mod modern;
 mod modern_stores;
@@ -67,6 +69,8 @@ pub(crate) const ALL: &[Experiment] = &[
     shadowed_build::EXPERIMENT,
     shadowed_rates::BY_MEMORY,
     lachesis_tracks::EXPERIMENT,
+    lachesis_efficiency::EXPERIMENT,
+    lachesis_stripes::EXPERIMENT,
     modern::DRIVE,
     modern::SOLID_STATE,
     petabyte::EXPERIMENT,

@@ -132,7 +132,16 @@ pub(crate) fn part_of_full_drive(
     bytes_max: u64,
     seed: u64,
 ) -> Result<Box<dyn Simulated>, Problem> {
-    Ok(bank(None, seed, Detail::Full, bytes_max, &[description(id)?]))
+    Ok(full_drive(&description(id)?, bytes_max, seed))
+}
+
+/// The same of a drive that is described otherwise.
+pub(crate) fn full_drive(
+    description: &DriveDescription,
+    bytes_max: u64,
+    seed: u64,
+) -> Box<dyn Simulated> {
+    bank(None, seed, Detail::Full, bytes_max, std::slice::from_ref(description))
 }
 
 /// All drives, by their identifiers.
@@ -177,7 +186,16 @@ pub(crate) fn empty_solid_state(
     Ok(solid_state_bank(&solid_state_description(id)?, count, u64::MAX, seed))
 }
 
-fn solid_state_description(id: &str) -> Result<SolidStateDescription, Problem> {
+/// All solid-state devices, by their identifiers.
+pub(crate) fn solid_state_ids() -> impl Iterator<Item = &'static str> {
+    SOLID_STATE.iter().map(|(id, _)| *id)
+}
+
+/// A solid-state device as data.
+///
+/// # Errors
+/// [`Problem::Data`] if there is no such device, or its description is wrong.
+pub(crate) fn solid_state_description(id: &str) -> Result<SolidStateDescription, Problem> {
     let found = SOLID_STATE.iter().find(|(name, _)| *name == id);
     let (_, text) = found.ok_or_else(|| Problem::Data(format!("there is no device {id}")))?;
     let wrong = |reason: String| Problem::Data(format!("{id}.toml: {reason}"));

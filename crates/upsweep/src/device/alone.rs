@@ -51,6 +51,28 @@ pub fn read_alone(
     Ok(buffer.expect("a read gives its buffer back"))
 }
 
+/// Reads `bytes` at each of these offsets, all of them under way together, with nothing else in
+/// flight. What was read is dropped: this is for who wants to know how long it takes.
+///
+/// # Errors
+/// The first [`DeviceError`] of a read, once all have completed.
+pub fn read_together(
+    devices: &mut dyn Devices,
+    device: DeviceId,
+    offsets: &[u64],
+    bytes: usize,
+) -> Result<(), DeviceError> {
+    for (token, offset) in (0..).map(Token).zip(offsets) {
+        let operation = Operation::Read { offset: *offset, buffer: Buffer::zeroed(bytes) };
+        devices.submit(Request { device, token, hint: Class::Upkeep.into(), operation });
+    }
+    let mut completions = Vec::with_capacity(offsets.len());
+    while completions.len() < offsets.len() {
+        devices.wait(&mut completions);
+    }
+    completions.into_iter().try_for_each(|done| done.result)
+}
+
 /// Writes `buffer` at `offset` to stable media, with nothing else in flight.
 ///
 /// # Errors

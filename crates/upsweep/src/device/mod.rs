@@ -21,13 +21,14 @@ mod process;
 mod profile;
 mod random;
 mod sim;
+mod stripes;
 mod tracks;
 
 use std::fs::Metadata;
 use std::path::Path;
 use std::time::Duration;
 
-pub use alone::{read_all, read_alone, run_alone, write_alone};
+pub use alone::{read_all, read_alone, read_together, run_alone, write_alone};
 pub use bank::{Bank, DeviceDescription, Performer, Waiter, Waker};
 pub(crate) use buffer::LARGE_BYTES_MIN;
 pub use buffer::{ALIGNMENT, Buffer};
@@ -44,7 +45,8 @@ pub use sim::{
     Simulated, ThreadedDevices, VirtualClock,
 };
 pub use sim::{drive, solid_state};
-pub use tracks::{Stretch, TrackSearch, Tracks, TracksError};
+pub use stripes::{Parallelism, Stripes, find_parallelism};
+pub use tracks::{Stretch, TrackSearch, Tracks, TracksCheck, TracksError};
 
 /// Position of a device in its bank, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

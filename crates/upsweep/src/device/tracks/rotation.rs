@@ -30,6 +30,16 @@ pub(super) struct Rotation {
 }
 
 impl Rotation {
+    /// One that takes so long for a turn.
+    pub(super) fn of_turn(turn_ns: u64) -> Self {
+        Self { turn_ns: turn_ns.max(1) as f64 }
+    }
+
+    /// The time of a turn, to the nanosecond.
+    pub(super) fn turn_ns(&self) -> u64 {
+        self.turn_ns.round() as u64
+    }
+
     pub(super) fn is_known(&self) -> bool {
         self.turn_ns > 0.0
     }
