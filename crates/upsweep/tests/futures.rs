@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker as TaskWaker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::executor::block_on;
 use futures::future::join_all;
@@ -230,15 +230,13 @@ fn no_wake_up_is_lost_where_there_is_little_room() {
     let folder = tempfile::tempdir().expect("a folder");
     let store = with_little_room(folder.path());
     let table = store.table("main").expect("a table").with_durability(Durability::Relaxed);
-    let began = Instant::now();
     let value = [7; 1000];
     let changes = (0..IN_FLIGHT).map(|number| table.put_async(&key(number % 5000), &value));
     for outcome in block_on(changes.collect::<FuturesUnordered<_>>().collect::<Vec<_>>()) {
         outcome.expect("accepted");
     }
-    // It takes a few seconds; by the driver's own looks alone, about a minute.
-    assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
     let found = store.metrics();
+    assert_eq!(found.admission_unasked_total, 0, "found by the driver's own looks");
     assert!(found.admission_refusals_total["log"] > 0);
     assert!(found.admission_wait_seconds["log"].longest > 0.0, "waits without a thread count too");
     assert_eq!(found.admission_waiting["log"], 0.0, "nobody waits any more");

@@ -76,6 +76,9 @@ catalogue! {
     admission_waiting: Family<WaitCause, Gauge>,
     /// Times that an update found no room, by the resource that was short.
     admission_refusals_total: Family<WaitCause, Counter>,
+    /// Changes that waited for room without a thread and were accepted only because the store looks
+    /// again when nothing has happened for a while: it was not told that there is room.
+    admission_unasked_total: Counter,
     /// Part of the memory for waiting updates that is in use; at 1, callers wait.
     memory_fill_ratio: Gauge,
     /// Part of the log space for updates that is in use; at 1, callers wait.

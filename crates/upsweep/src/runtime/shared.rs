@@ -352,12 +352,14 @@ impl Shared {
         guard.room_events.1 = happened;
         let may_have_room = happened != told;
         let is_for_parked = may_have_room && guard.parked.take_turn(self.room.is_awaited());
+        // Under the lock, so that the driver does not find the room before it is asked.
+        let is_first = is_for_parked && !self.admits.swap(true, Ordering::AcqRel);
         drop(guard);
         self.see_to(outbox);
         woken.wake(&self.calls);
-        if is_for_parked {
-            self.ask_to_admit();
-        } else if may_have_room {
+        if is_first {
+            self.wake_driver();
+        } else if may_have_room && !is_for_parked {
             self.room.happened();
         }
         self.progress.happened();
