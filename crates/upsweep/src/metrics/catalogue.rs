@@ -97,6 +97,11 @@ catalogue! {
     query_seconds: Histogram,
     /// Device reads for queries.
     query_reads_total: Counter,
+    /// Bytes that requests of scans read ahead.
+    scan_read_bytes_total: Counter,
+    /// Bytes of them that no scan used: blocks that moved meanwhile, scans that ended early, gaps
+    /// between blocks.
+    scan_unused_bytes_total: Counter,
     /// Time that a thread held the lock of the core, by purpose.
     core_lock_seconds: Family<LockCause, Histogram>,
 

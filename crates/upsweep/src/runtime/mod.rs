@@ -9,6 +9,7 @@
 //! log files; see [`layout`].
 
 mod block_store;
+mod blocks;
 pub mod callers;
 mod clock;
 mod commit;
@@ -22,6 +23,7 @@ mod options;
 mod parked;
 mod pulse;
 mod repair;
+pub mod scanning;
 mod shared;
 mod spaces;
 mod stall;
@@ -36,6 +38,7 @@ pub use crate::engine::{
     Seen, SpaceRecord, SpaceSize, View, VisitedBlock, Waiting, Wanted,
 };
 pub use block_store::BlockStore;
+pub use blocks::Blocks;
 pub use clock::{Moment, WallClock, unix_us};
 pub use layout::CreateOptions;
 pub use load::{BlockLimits, LoadSummary};

@@ -2,6 +2,7 @@
 
 use super::growth::{GRANULE_BYTES, KEPT_BYTES_MIN, STEP_BYTES_MIN, WINDOW_US};
 use super::spill::{SPILL_FILL_PERCENT, SPILL_SEGMENT_BYTES, SPILL_SEGMENT_BYTES_ROTATING};
+use crate::device::GAP_BYTES_MAX;
 use crate::engine::config::{Config, FANOUT_MIN, FileSpace, Spilling};
 use crate::error::{Error, RequestError};
 use crate::log::{DEPTH_MAX, LogMode, LogRegion, Motion, SPARE_SEGMENTS};
@@ -30,6 +31,16 @@ const RUN_CONTENT_PART: usize = 32;
 /// Runs in the pipeline: one being read, one applied, one written, and a spare because these take
 /// unequal times.
 const RUNS_IN_FLIGHT_MAX: usize = 4;
+/// Longest request that reads ahead for a scan, in bytes, if no other length is given.
+const SCAN_REQUEST_BYTES: u32 = 512 << 10;
+/// Requests in flight for a scan, if no other number is given.
+const SCAN_REQUESTS_IN_FLIGHT: usize = 4;
+/// Divisor of the memory that gives the share of all scans, within the two bounds below.
+const SCAN_PART: usize = 32;
+/// Least memory for what is read ahead: two requests.
+const SCAN_BYTES_MIN: usize = 1 << 20;
+/// Most memory for it: several scans at full speed.
+const SCAN_BYTES_MAX: usize = 64 << 20;
 /// A queue of this many bytes is folded for the first time.
 const FOLD_BYTES_MIN: u64 = 4096;
 /// The log grows up to this multiple of the data: a longer one hardly saves sweeps.
@@ -125,6 +136,10 @@ pub struct Options {
     /// How full queue memory has to be before updates are spilled for it, and the fill at which
     /// spills keep the log, in per cent; 0 to spill everything possible at once.
     pub spill_fill_percent: u32,
+    /// Longest request that reads ahead for a scan, in bytes; `None`: the default.
+    pub scan_request_bytes: Option<u32>,
+    /// Requests in flight that read ahead for one scan; `None`: the default.
+    pub scan_requests_in_flight: Option<usize>,
 }
 
 impl Default for Options {
@@ -139,6 +154,8 @@ impl Default for Options {
             log_motion: None,
             spilling: Spilling::WhenItPays,
             spill_fill_percent: SPILL_FILL_PERCENT,
+            scan_request_bytes: None,
+            scan_requests_in_flight: None,
         }
     }
 }
@@ -150,6 +167,7 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
     let spill_segment_bytes =
         if shape.rotates { SPILL_SEGMENT_BYTES_ROTATING } else { SPILL_SEGMENT_BYTES };
     let spill_segment_bytes = Scale::part(u64::from(spill_segment_bytes), scale.spill_segments);
+    let (scan_request_bytes, scan_requests_in_flight) = scan_requests(options);
     Config {
         store: shape.store,
         data_devices: shape.data_devices,
@@ -173,6 +191,10 @@ pub fn configure(shape: &Shape, options: &Options, scale: &Scale) -> Config {
         run_bytes_max: memory_bytes / RUN_CONTENT_PART,
         run_density_percent_min: options.run_density_percent_min,
         runs_in_flight_max: RUNS_IN_FLIGHT_MAX,
+        scan_request_bytes,
+        scan_requests_in_flight,
+        scan_bytes_max: scan_bytes_max(memory_bytes, scale),
+        scan_gap_bytes_max: if shape.rotates { GAP_BYTES_MAX } else { 0 },
         fanout_min: (FANOUT_MIN / (scale.nodes.max(1) as usize)).max(FANOUT_LEAST),
         spilling: options.spilling,
         spill_fill_percent: options.spill_fill_percent,
@@ -241,6 +263,20 @@ fn run_blocks_max(block_bytes: u32, memory_bytes: usize, scale: &Scale) -> usize
     let scaled = |bytes: usize| Scale::part(bytes as u64, scale.blocks) as usize;
     let run_bytes = (memory_bytes / RUN_PART).clamp(scaled(RUN_BYTES_MIN), scaled(RUN_BYTES_MAX));
     (run_bytes / block_bytes.max(1) as usize).clamp(1, RUN_BLOCKS_MAX)
+}
+
+/// How a scan reads ahead: the longest request, in bytes, and how many are in flight.
+fn scan_requests(options: &Options) -> (u32, usize) {
+    (
+        options.scan_request_bytes.unwrap_or(SCAN_REQUEST_BYTES),
+        options.scan_requests_in_flight.unwrap_or(SCAN_REQUESTS_IN_FLIGHT),
+    )
+}
+
+/// Memory for what is read ahead for all scans.
+fn scan_bytes_max(memory_bytes: usize, scale: &Scale) -> usize {
+    let scaled = |bytes: usize| Scale::part(bytes as u64, scale.blocks) as usize;
+    (memory_bytes / SCAN_PART).clamp(scaled(SCAN_BYTES_MIN), scaled(SCAN_BYTES_MAX))
 }
 
 /// How data files grow and shrink.

@@ -256,10 +256,6 @@ impl<T: Cell> Array<T> {
         self.durability
     }
 
-    pub(super) fn view(&self, wanted: Wanted) -> Result<View, Error> {
-        self.blocks.view(self.space, wanted).map_err(|error| of_structure(error, &self.name))
-    }
-
     pub(super) fn modifiers(&self) -> &Modifiers {
         &self.modifiers
     }

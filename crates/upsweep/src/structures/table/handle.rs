@@ -210,6 +210,11 @@ impl<O: Order> Table<O> {
         unreachable!("the loop ends by returning")
     }
 
+    /// The space of values that lie outside of their blocks.
+    pub(super) fn companion(&self) -> SpaceId {
+        self.companion
+    }
+
     pub(super) fn durability(&self) -> Durability {
         self.durability
     }
