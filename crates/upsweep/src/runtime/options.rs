@@ -65,7 +65,7 @@ pub struct OpenOptions {
     /// KiB), unless a single block is longer. None: 512 KiB.
     pub scan_request_bytes: Option<u32>,
     /// Requests in flight that read ahead for one scan (0 to 64); with 0 scans read block by block.
-    /// None: 4. What is read ahead for all scans takes at most a part of the memory, 8 MiB of 256
+    /// None: 2. What is read ahead for all scans takes at most a part of the memory, 8 MiB of 256
     /// MiB.
     pub scan_requests_in_flight: Option<usize>,
     /// The source of the time of day: the system, unless a test sets another clock.

@@ -129,8 +129,8 @@ impl OpenSpace {
     }
 
     /// The existing blocks of the structure in key order, from the first one at or above `from`.
-    /// Each is read as it is when the iterator reaches it; in a snapshot, as it was. Cost: at most
-    /// one read per block.
+    /// Each is read as it is when the iterator reaches it; in a snapshot, as it was. Cost: as
+    /// [`BlockStore::blocks`].
     #[must_use]
     pub fn scan(&self, from: &[u8]) -> BlockScan {
         let blocks = self.blocks.blocks(self.record.space, from, None);

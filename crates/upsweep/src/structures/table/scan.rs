@@ -49,7 +49,11 @@ impl<O: Order> Scan<O> {
     /// Takes the records of the next block from the low end.
     fn fill_front(&mut self) -> Result<(), Error> {
         match self.blocks.next().transpose()? {
-            Some(view) => self.front = self.records(&view, false)?,
+            Some(view) => {
+                let mut records = std::mem::take(&mut self.front);
+                self.add(&view, false, &mut records)?;
+                self.front = records;
+            }
             None => self.done = true,
         }
         Ok(())
@@ -58,14 +62,18 @@ impl<O: Order> Scan<O> {
     /// Takes the records of the next block from the high end.
     fn fill_back(&mut self) -> Result<(), Error> {
         match self.blocks.next_back().transpose()? {
-            Some(view) => self.back = self.records(&view, true)?,
+            Some(view) => {
+                let mut records = std::mem::take(&mut self.back);
+                self.add(&view, true, &mut records)?;
+                self.back = records;
+            }
             None => self.done = true,
         }
         Ok(())
     }
 
-    /// The records of a block that are in the range.
-    fn records(&self, view: &View, reverse: bool) -> Result<VecDeque<Record>, Error> {
+    /// Adds the records of a block that are in the range.
+    fn add(&self, view: &View, reverse: bool, records: &mut VecDeque<Record>) -> Result<(), Error> {
         let body = view.image.as_ref().map(|image| image.body());
         let mut updates = view.updates();
         reader::sort::<O>(&mut updates);
@@ -73,18 +81,26 @@ impl<O: Order> Scan<O> {
         let (records_max, bytes_max) = (usize::MAX, usize::MAX);
         let request = PageRequest { from, to, reverse, records_max, bytes_max };
         let modifiers = self.table.blocks().modifiers();
-        let damage = |reason| self.table.damage(view, &view.low, reason);
-        let page = reader::page::<O>(body, &updates, &modifiers, &request).map_err(damage)?;
-        let mut records = VecDeque::with_capacity(page.records.len());
-        for record in page.records {
+        let mut failed = None;
+        let shown = reader::each::<O>(body, &updates, &modifiers, &request, |record| {
             let value = match record.value {
                 Lookup::Value { kind, bytes } => Some(Value { kind, bytes: bytes.into_owned() }),
-                Lookup::NeedLarge { .. } => self.large(body, &updates, record.key)?,
                 Lookup::Absent => None,
+                Lookup::NeedLarge { .. } => match self.large(body, &updates, record.key) {
+                    Ok(value) => value,
+                    Err(error) => {
+                        failed = Some(error);
+                        return false;
+                    }
+                },
             };
-            records.extend(value.map(|value| (record.key.to_vec(), value)));
-        }
-        Ok(records)
+            if let Some(value) = value {
+                records.push_back((record.key.to_vec(), value));
+            }
+            true
+        });
+        shown.map_err(|reason| self.table.damage(view, &view.low, reason))?;
+        failed.map_or(Ok(()), Err)
     }
 
     /// A value that lies outside of its block.
