@@ -2,11 +2,16 @@
 //! what others find in the cache.
 
 #![expect(clippy::disallowed_methods, reason = "tests with threads")]
+#![expect(clippy::disallowed_types, reason = "tests with threads")]
+
+mod gate;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
-use upsweep::layers::device::{FailureKind, HostileDevices, MemoryDevices, ThreadedDevices};
+use gate::gated;
+use upsweep::layers::device::{Class, FailureKind, HostileDevices, MemoryDevices, ThreadedDevices};
 use upsweep::{CreateOptions, Durability, Error, OpenOptions, Store, Table};
 
 const MEMORY_BYTES: usize = 32 << 20;
@@ -223,4 +228,33 @@ fn a_scan_ends_when_its_store_is_closed() {
     let (last, others) = rest.split_last().expect("the error");
     assert!(matches!(last, Err(Error::Closed(_))), "{last:?}");
     assert!(others.iter().all(Result::is_ok) && others.len() < 7000);
+}
+
+#[test]
+fn a_scan_that_waits_for_what_it_reads_ahead_is_told_of_it_and_of_the_end_of_the_store() {
+    for closes in [false, true] {
+        let (store, is_shut) = gated(Class::ScanRead);
+        let table = store.table("main").expect("a table").with_durability(Durability::Relaxed);
+        for number in 0..10_000 {
+            table.put(&key(number), &value(number, 0)).expect("accepted");
+        }
+        store.sweep().expect("swept");
+        is_shut.store(true, Ordering::Release);
+        let scanning = std::thread::spawn(move || {
+            let mut records = table.iter();
+            let shown = records.by_ref().take_while(Result::is_ok).count();
+            (shown, records.next().is_none())
+        });
+        while store.metrics().scan_read_bytes_total == 0 {
+            std::thread::yield_now();
+        }
+        if closes {
+            store.close().expect("closed");
+        } else {
+            // The gate tells of what it has kept when the driver looks again.
+            is_shut.store(false, Ordering::Release);
+        }
+        let (shown, is_over) = scanning.join().expect("no panic");
+        assert!(is_over && (shown == 10_000) == !closes, "{shown} records, closes: {closes}");
+    }
 }

@@ -62,7 +62,7 @@ pub struct OpenOptions {
     /// refused if one of them holds data too.
     pub log_mode: LogMode,
     /// Longest request that reads ahead for a scan, in bytes (4 KiB to 16 MiB, a multiple of 4
-    /// KiB), unless a single block is longer. None: 512 KiB.
+    /// KiB), unless a single block is longer. None: 256 KiB.
     pub scan_request_bytes: Option<u32>,
     /// Requests in flight that read ahead for one scan (0 to 64); with 0 scans read block by block.
     /// None: 2. What is read ahead for all scans takes at most a part of the memory, 8 MiB of 256

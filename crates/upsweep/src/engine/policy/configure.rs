@@ -32,13 +32,13 @@ const RUN_CONTENT_PART: usize = 32;
 /// unequal times.
 const RUNS_IN_FLIGHT_MAX: usize = 4;
 /// Longest request that reads ahead for a scan, in bytes, if no other length is given.
-const SCAN_REQUEST_BYTES: u32 = 512 << 10;
+const SCAN_REQUEST_BYTES: u32 = 256 << 10;
 /// Requests in flight for a scan, if no other number is given. On a fast solid-state device two of
 /// this length keep a scan busy, and longer or more of them delay queries beside it.
 const SCAN_REQUESTS_IN_FLIGHT: usize = 2;
 /// Divisor of the memory that gives the share of all scans, within the two bounds below.
 const SCAN_PART: usize = 32;
-/// Least memory for what is read ahead: two requests.
+/// Least memory for what is read ahead: one scan at full speed.
 const SCAN_BYTES_MIN: usize = 1 << 20;
 /// Most memory for it: several scans at full speed.
 const SCAN_BYTES_MAX: usize = 64 << 20;
