@@ -220,15 +220,22 @@ fn log_depth(shape: &Shape, wanted: u8) -> u8 {
 /// lacks.
 #[must_use]
 pub fn memory_bytes_min(shape: &Shape, options: &Options, scale: &Scale) -> usize {
+    let needed = |memory_bytes: usize| {
+        configure(shape, &Options { memory_bytes, ..*options }, scale).memory_bytes_min()
+    };
+    // The smallest budget from which on runs are a block longer, so that they need more at once.
+    let step = RUN_PART * (shape.block_bytes as usize).max(1);
+    let with_longer_runs = |memory_bytes: usize| (memory_bytes / step + 1).saturating_mul(step);
     let mut memory_bytes = 0;
+    // The requirement grows by less than a quarter of the budget, so the loop terminates.
     loop {
-        let config = configure(shape, &Options { memory_bytes, ..*options }, scale);
-        let needed = config.memory_bytes_min();
-        // The requirement grows by less than a quarter of the budget, so the loop terminates.
-        if needed <= memory_bytes {
-            return memory_bytes;
-        }
-        memory_bytes = needed;
+        let longer = with_longer_runs(memory_bytes);
+        memory_bytes = match needed(memory_bytes) {
+            more if more > memory_bytes => more,
+            // More memory must not be too little.
+            _ if needed(longer) > longer => longer,
+            _ => return memory_bytes,
+        };
     }
 }
 
